@@ -1,0 +1,1 @@
+"""Projects: loaded, checked, planned, applied, looked at."""

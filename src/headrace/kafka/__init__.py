@@ -1,0 +1,1 @@
+"""The only place that opens a broker connection; and the embedded cluster."""

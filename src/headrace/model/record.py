@@ -1,0 +1,53 @@
+"""Positions in topics, and records that could not be processed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TopicPartition:
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}[{self.partition}]"
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """Records of one partition from ``start`` (included) to ``end`` (excluded).
+
+    Offsets are always "the next record to read". A range may have gaps (compaction,
+    transaction markers), so it ends by position, never by count.
+    """
+
+    partition: TopicPartition
+    start: int
+    end: int
+
+    @property
+    def span(self) -> int:
+        """Offsets covered: at least the number of records."""
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A record that could not be processed, with its original bytes.
+
+    ``reason`` is a stable code (``not-json``, ``wrong-type``, ``out-of-range``,
+    ``event-time-out-of-bounds``, ``unsafe-partition-value`` ...), ``detail`` a sentence that
+    names the field, the value's type and what was expected.
+    """
+
+    partition: TopicPartition
+    offset: int
+    reason: str
+    detail: str
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    timestamp_ms: int = -1

@@ -1,0 +1,61 @@
+"""Topics: declared with what they carry and how they are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+
+from headrace.model.event import EventSchema, event_schema
+
+DEAD_LETTERS_SUFFIX = ".dead"
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A Kafka topic and the events in it. Declaring one creates nothing.
+
+    Attributes:
+        name: Kafka's name of the topic.
+        event: class whose annotations are the JSON fields; ``None`` means raw bytes.
+        key: event field whose text is the record key; ``None`` means no promised order.
+        event_time: event field (``datetime`` or ``EpochMillis``) that says when it happened.
+        partitions: how many; can grow later, never shrink.
+        replication: copies of each partition; must not exceed the number of brokers.
+        retention: how long records are kept; ``None`` keeps the broker's default.
+        compaction: keep the last record of each key instead of deleting by age.
+        earliest_event_time: events before it are dead letters.
+        latest_ahead: events further than this ahead of the clock are dead letters.
+        config: further topic settings by Kafka's own names, as strings.
+    """
+
+    name: str
+    event: type | None = None
+    key: str | None = None
+    event_time: str | None = None
+    partitions: int = 1
+    replication: int = 1
+    retention: timedelta | None = None
+    compaction: bool = False
+    earliest_event_time: datetime = datetime(2000, 1, 1, tzinfo=UTC)
+    latest_ahead: timedelta = timedelta(days=1)
+    config: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def schema(self) -> EventSchema | None:
+        """Fields of the event; ``None`` for raw bytes."""
+        return None if self.event is None else event_schema(self.event)
+
+    @property
+    def dead_letters(self) -> str:
+        """Name of the topic that takes records that can't be processed."""
+        return self.name + DEAD_LETTERS_SUFFIX
+
+    @property
+    def kafka_config(self) -> dict[str, str]:
+        """Topic-level settings as Kafka names them."""
+        config = {"cleanup.policy": "compact" if self.compaction else "delete"}
+        if self.retention is not None:
+            config["retention.ms"] = str(int(self.retention.total_seconds() * 1000))
+        return config | dict(self.config)

@@ -1,0 +1,1 @@
+"""The Spark source: plans offset ranges, reads with librdkafka, decodes to Arrow."""

@@ -1,0 +1,1 @@
+"""Java, jars, and embedded servers as processes."""

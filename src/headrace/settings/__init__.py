@@ -1,0 +1,1 @@
+"""Deployment: headrace.toml, the environment, secrets by reference."""

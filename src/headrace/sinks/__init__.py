@@ -1,0 +1,1 @@
+"""One file a sink, named as its config word."""
