@@ -98,9 +98,9 @@ class TimeUnit(enum.StrEnum):
 
 
 class UnsafeValues(enum.StrEnum):
-    """Home of records whose partition value can't be a directory name.
+    r"""Home of records whose partition value can't be a directory name.
 
-    Unsafe: longer than 100 bytes of UTF-8, holding ``/``, ``\\`` or a control character, ``.``
+    Unsafe: longer than 100 bytes of UTF-8, holding ``/``, ``\`` or a control character, ``.``
     or ``..``, or the name of the home itself. Null and empty values are safe: they are one
     partition, ``__HIVE_DEFAULT_PARTITION__``, and read back as null (Delta's rule).
 

@@ -1,0 +1,1 @@
+"""Metrics: name, unit, meaning, what to do when one moves."""
