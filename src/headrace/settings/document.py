@@ -1,0 +1,309 @@
+"""A TOML document that knows the line of each key, and collects what is wrong with it."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from headrace.errors import Problem, ProjectError
+from headrace.settings.model import Secret
+
+KeyPath = tuple[str, ...]
+Scalar = TypeVar("Scalar", str, int, float, bool)
+
+_PLACEHOLDER = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
+_HEADER = re.compile(r"^\s*\[\[?(?P<path>[^\[\]]+)\]\]?\s*(?:#.*)?$")
+_KEY = re.compile(
+    r"""^\s*(?P<path>(?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*'))*)\s*="""
+)
+_PART = re.compile(r"""[A-Za-z0-9_-]+|"[^"]*"|'[^']*'""")
+_SYNTAX_LINE = re.compile(r"at line (\d+)")
+
+_WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+
+
+@dataclass
+class Document:
+    """One TOML file: values with ``${VAR}`` resolved on reading, and problems found so far."""
+
+    file: Path
+    values: Mapping[str, Any]
+    lines: Mapping[KeyPath, int]
+    environ: Mapping[str, str]
+    problems: list[Problem] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, file: Path, environ: Mapping[str, str]) -> Document:
+        """Parse ``file``.
+
+        Raises:
+            ProjectError: it is missing, unreadable or not TOML.
+        """
+        try:
+            text = file.read_text(encoding="utf-8")
+            return cls(file, tomllib.loads(text), key_lines(text), environ)
+        except FileNotFoundError:
+            problem = Problem(str(file), 1, "there is no such file", "`headrace init` writes one")
+        except tomllib.TOMLDecodeError as error:
+            problem = Problem(str(file), _syntax_line(str(error), text), f"not TOML: {error}")
+        except (OSError, UnicodeDecodeError) as error:
+            problem = Problem(str(file), 1, f"can't be read: {error}")
+        raise ProjectError([problem])
+
+    def report(self, path: KeyPath, message: str, way_out: str = "") -> None:
+        """Note a problem at the line of ``path``, or of the closest table around it."""
+        self.problems.append(Problem(str(self.file), self.line(path), message, way_out))
+
+    def line(self, path: KeyPath) -> int:
+        """Line of a key; of the table around it when it has none of its own."""
+        while path and path not in self.lines:
+            path = path[:-1]
+        return self.lines.get(path, 1)
+
+    def root(self) -> Table:
+        """The whole document as a table."""
+        return Table(self, (), self.values)
+
+    def finish(self) -> None:
+        """Report keys that nothing asked for, then raise everything found, by line."""
+        for table in self.tables:
+            for name in table.unknown():
+                label = ".".join((*table.path, name))
+                way_out = self._closest(table, name)
+                self.report((*table.path, name), f"unknown key {label}", way_out)
+        if self.problems:
+            raise ProjectError(sorted(self.problems, key=lambda problem: problem.line))
+
+    def _closest(self, table: Table, name: str) -> str:
+        close = difflib.get_close_matches(name, table.known, n=1)
+        if close:
+            return f"did you mean {close[0]!r}?"
+        for other in self.tables:
+            if name in other.known:
+                return f"it belongs under [{'.'.join(other.path)}]"
+        return f"known here: {', '.join(sorted(table.known))}"
+
+
+class Table:
+    """Typed access to one table. Each accessor also declares its key as known."""
+
+    def __init__(self, document: Document, path: KeyPath, values: Mapping[str, Any]) -> None:
+        self._document, self.path, self._values = document, path, values
+        self.known: set[str] = set()
+        document.tables.append(self)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def report(self, name: str, message: str, way_out: str = "") -> None:
+        """Note a problem with the key ``name`` of this table."""
+        self._document.report((*self.path, name), message, way_out)
+
+    def table(self, name: str) -> Table:
+        """The table called ``name``; empty when absent."""
+        self.known.add(name)
+        found = self._values.get(name, {})
+        if not isinstance(found, dict):
+            self.report(name, f"{self._label(name)} must be a table", f"write `[{name}]`")
+            found = {}
+        return Table(self._document, (*self.path, name), found)
+
+    def text(self, name: str, default: str = "") -> str:
+        """A string."""
+        return self._scalar(name, default, str)
+
+    def required(self, name: str) -> str:
+        """A string that must be there and not be empty."""
+        before = len(self._document.problems)
+        value = self.text(name)
+        if not value and len(self._document.problems) == before:
+            self.report(name, f"{self._label(name)} is missing")
+        return value
+
+    def choice(self, name: str, allowed: tuple[str, ...]) -> str:
+        """One of ``allowed``, or "" when absent."""
+        value = self.text(name)
+        if value and value not in allowed:
+            self.report(name, f"{self._label(name)} is {value!r}", f"one of {', '.join(allowed)}")
+        return value
+
+    def integer(self, name: str, default: int, *, least: int = 1, most: int | None = None) -> int:
+        """A whole number of at least ``least`` and at most ``most``."""
+        value = self._scalar(name, default, int)
+        if value < least or (most is not None and value > most):
+            upper = "" if most is None else f" and at most {most}"
+            self.report(name, f"{self._label(name)} is {value}; it must be at least {least}{upper}")
+            return default
+        return value
+
+    def positive(self, name: str, default: float) -> float:
+        """A number above zero."""
+        value = self._scalar(name, default, float)
+        if not 0 < value < float("inf"):
+            self.report(name, f"{self._label(name)} is {value}; it must be above 0")
+            return default
+        return value
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """A list of strings; empty when absent."""
+        return self._list(name, str)
+
+    def integers(self, name: str) -> tuple[int, ...]:
+        """A list of whole numbers; empty when absent."""
+        return self._list(name, int)
+
+    def secret(self, name: str) -> Secret | None:
+        """A secret given as ``{ env = "NAME" }`` or ``{ file = "path" }``."""
+        self.known.add(name)
+        given = self._values.get(name)
+        if given is None:
+            return None
+        if not isinstance(given, dict) or len(given) != 1 or not set(given) <= {"env", "file"}:
+            self._refuse_inline_secret(name)
+            return None
+        (kind, where), *_ = given.items()
+        if not isinstance(where, str) or not where:
+            self.report(name, f"{self._label(name)}.{kind} must be text")
+            return None
+        return (
+            self._from_environment(name, where) if kind == "env" else self._from_file(name, where)
+        )
+
+    def flat(self) -> dict[str, str]:
+        """Every value as text under its dotted key; for settings that are passed on."""
+        flat: dict[str, str] = {}
+        for name, value in self._values.items():
+            self.known.add(name)
+            self._flatten(name, value, flat)
+        return flat
+
+    def unknown(self) -> tuple[str, ...]:
+        """Keys that are there but that no accessor asked for."""
+        return tuple(name for name in self._values if name not in self.known)
+
+    def _label(self, name: str) -> str:
+        return ".".join((*self.path, name))
+
+    def _scalar(self, name: str, default: Scalar, kind: type[Scalar]) -> Scalar:
+        self.known.add(name)
+        if name not in self._values:
+            return default
+        value = self._cast(name, self._values[name], kind)
+        return default if value is None else value
+
+    def _list(self, name: str, kind: type[Scalar]) -> tuple[Scalar, ...]:
+        self.known.add(name)
+        given = self._values.get(name, [])
+        if not isinstance(given, list):
+            self.report(name, f"{self._label(name)} must be a list of {_WORDS[kind]}")
+            return ()
+        cast = [self._cast(name, one, kind) for one in given]
+        return tuple(one for one in cast if one is not None)
+
+    def _cast(self, name: str, value: object, kind: type[Scalar]) -> Scalar | None:
+        if isinstance(value, str):
+            resolved = self._resolve(name, value)
+            if resolved is None or kind is str:
+                return resolved
+            if resolved != value:  # a number can only come from a placeholder as text
+                value = _number(resolved, kind)
+        if kind is float and type(value) is int:
+            value = float(value)
+        if type(value) is not kind:
+            self.report(name, f"{self._label(name)} must be {_WORDS[kind]}, not {value!r}")
+            return None
+        return value
+
+    def _resolve(self, name: str, text: str) -> str | None:
+        missing = [
+            match["name"]
+            for match in _PLACEHOLDER.finditer(text)
+            if match["default"] is None and match["name"] not in self._document.environ
+        ]
+        for variable in missing:
+            self.report(name, f"environment variable {variable} is not set", _set_it(variable))
+        return None if missing else _PLACEHOLDER.sub(self._substitute, text)
+
+    def _substitute(self, match: re.Match[str]) -> str:
+        given = self._document.environ.get(match["name"])
+        if match["default"] is None:
+            return given or ""
+        return given or match["default"]  # like the shell's :- an empty value takes the default
+
+    def _refuse_inline_secret(self, name: str) -> None:
+        self.report(
+            name,
+            f"{self._label(name)} is a secret and can't stand in this file",
+            f'write {name} = {{ env = "{name.upper()}" }} or {{ file = "path" }}',
+        )
+
+    def _from_environment(self, name: str, variable: str) -> Secret | None:
+        value = self._document.environ.get(variable)
+        if not value:
+            self.report(name, f"environment variable {variable} is not set", _set_it(variable))
+            return None
+        return Secret(value)
+
+    def _from_file(self, name: str, where: str) -> Secret | None:
+        file = self._document.file.parent / where
+        try:
+            value = file.read_text(encoding="utf-8").rstrip("\r\n")
+        except (OSError, UnicodeDecodeError) as error:
+            self.report(name, f"secret file {where} can't be read: {error}")
+            return None
+        if not value:
+            self.report(name, f"secret file {where} is empty")
+            return None
+        return Secret(value)
+
+    def _flatten(self, name: str, value: object, flat: dict[str, str]) -> None:
+        if isinstance(value, dict):
+            for inner, one in value.items():
+                self._flatten(f"{name}.{inner}", one, flat)
+        elif isinstance(value, bool):
+            flat[name] = str(value).lower()
+        elif isinstance(value, int | float):
+            flat[name] = str(value)
+        elif isinstance(value, str):
+            flat[name] = self._resolve(name, value) or ""
+        else:
+            self.report(name, f"{self._label(name)} must be text, a number, true or false")
+
+
+def key_lines(text: str) -> dict[KeyPath, int]:
+    """Line (from 1) of each table header and key, by dotted path; the first one wins."""
+    lines: dict[KeyPath, int] = {}
+    table: KeyPath = ()
+    for number, line in enumerate(text.splitlines(), start=1):
+        if header := _HEADER.match(line):
+            table = _parts(header["path"])
+            lines.setdefault(table, number)
+        elif key := _KEY.match(line):
+            lines.setdefault((*table, *_parts(key["path"])), number)
+    return lines
+
+
+def _parts(path: str) -> KeyPath:
+    return tuple(part.strip("\"'") for part in _PART.findall(path))
+
+
+def _syntax_line(message: str, text: str) -> int:
+    found = _SYNTAX_LINE.search(message)
+    return int(found[1]) if found else max(1, len(text.splitlines()))
+
+
+def _number(text: str, kind: type) -> object:
+    try:
+        return {"true": True, "false": False}.get(text, text) if kind is bool else kind(text)
+    except ValueError:
+        return text
+
+
+def _set_it(variable: str) -> str:
+    return f"set it: export {variable}=..."
