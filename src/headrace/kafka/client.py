@@ -1,0 +1,298 @@
+"""The broker's client: configuration, admin calls in batches, consumer group offsets.
+
+Every function takes librdkafka's configuration as :func:`client_config` makes it, plain strings
+that can travel to another process, and keeps one admin client for it per process. Offsets are
+always "the next record to read".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import confluent_kafka
+from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from headrace.errors import BrokerUnreachableError, TopicMissingError
+from headrace.model import TopicPartition
+from headrace.settings import KafkaSettings
+
+ClientConfig = Mapping[str, str]
+Result = TypeVar("Result")
+
+REQUEST_TIMEOUT_SECONDS = 15.0
+MESSAGE_TIMEOUT_MS = 180_000
+
+_LOG = logging.getLogger("headrace.kafka")
+_LOG.addHandler(logging.NullHandler())  # silent unless the application asks for it
+_UNREACHABLE = frozenset(
+    {
+        "_ALL_BROKERS_DOWN",
+        "_AUTHENTICATION",
+        "_RESOLVE",
+        "_SSL",
+        "_TIMED_OUT",
+        "_TIMED_OUT_QUEUE",
+        "_TRANSPORT",
+        "BROKER_NOT_AVAILABLE",
+        "REQUEST_TIMED_OUT",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveTopic:
+    """A topic as the broker has it. ``topic_id`` changes when it is deleted and made again."""
+
+    name: str
+    topic_id: str
+    partitions: int
+    replication: int
+
+
+def client_config(kafka: KafkaSettings, bootstrap: str) -> dict[str, str]:
+    """Librdkafka's configuration for every client of the cluster at ``bootstrap``.
+
+    Secrets are revealed here and nowhere else. They apply to the user's own cluster only: the
+    embedded one has none.
+    """
+    config = {
+        "bootstrap.servers": bootstrap,
+        # librdkafka's default (CRC32) sends a key elsewhere than every Java client and Spark do.
+        "partitioner": "murmur2_random",
+    }
+    if kafka.bootstrap_servers:
+        config |= dict(kafka.security)
+        config |= {name: secret.reveal() for name, secret in kafka.secrets.items()}
+    return config
+
+
+def admin(config: ClientConfig) -> AdminClient:
+    """This process's admin client for ``config``; cached, so results may outlive the caller."""
+    return _cluster(os.getpid(), frozenset(config.items())).client
+
+
+def producer(config: ClientConfig) -> confluent_kafka.Producer:
+    """A producer that neither loses, reorders nor repeats while its session lasts.
+
+    ``message.timeout.ms`` outlasts an outage of minutes: with a short one, an idempotent
+    producer repeats and reorders (measured). A failed delivery report means *unknown*.
+    """
+    return confluent_kafka.Producer(
+        dict(config)
+        | {
+            "acks": "all",
+            "enable.idempotence": "true",
+            "compression.type": "lz4",
+            "linger.ms": "20",
+            "message.timeout.ms": str(MESSAGE_TIMEOUT_MS),
+        },
+        logger=_LOG,
+    )
+
+
+def consumer(config: ClientConfig, group: str = "headrace") -> confluent_kafka.Consumer:
+    """A consumer that is assigned its partitions by hand and commits nothing by itself."""
+    return confluent_kafka.Consumer(
+        {name: value for name, value in config.items() if name != "partitioner"}
+        | {
+            "group.id": group,
+            "enable.auto.commit": "false",
+            "enable.auto.offset.store": "false",
+            "enable.partition.eof": "true",
+            "auto.offset.reset": "error",
+            "isolation.level": "read_committed",
+        },
+        logger=_LOG,
+    )
+
+
+def describe(config: ClientConfig, topics: Iterable[str]) -> dict[str, LiveTopic]:
+    """Those of ``topics`` that exist, by name.
+
+    Raises:
+        BrokerUnreachableError: no answer.
+    """
+    names = sorted(set(topics))
+    if not names:
+        return {}
+    with answering(config):
+        futures = admin(config).describe_topics(
+            confluent_kafka.TopicCollection(names), request_timeout=REQUEST_TIMEOUT_SECONDS
+        )
+        found = {name: _result_or_missing(future) for name, future in futures.items()}
+    return {name: _live(topic) for name, topic in found.items() if topic is not None}
+
+
+def topic_ids(config: ClientConfig, topics: Iterable[str]) -> dict[str, str]:
+    """Id of each of ``topics`` that exists.
+
+    Raises:
+        BrokerUnreachableError: no answer.
+    """
+    return {name: topic.topic_id for name, topic in describe(config, topics).items()}
+
+
+def watermarks(
+    config: ClientConfig, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, tuple[int, int]]:
+    """(earliest, latest) offset of each partition, all in one call.
+
+    The latest is the last stable one: a record of an open transaction is not counted yet.
+
+    Raises:
+        BrokerUnreachableError: no answer.
+        TopicMissingError: a topic, or that partition of it, does not exist.
+    """
+    asked = sorted(set(partitions))
+    earliest = _list_offsets(config, asked, OffsetSpec.earliest())
+    latest = _list_offsets(config, asked, OffsetSpec.latest())
+    with answering(config):
+        return {one: (_offset(one, earliest[one]), _offset(one, latest[one])) for one in asked}
+
+
+def group_offsets(config: ClientConfig, group: str) -> dict[TopicPartition, int]:
+    """Committed offsets of a consumer group; empty when it has none.
+
+    Raises:
+        BrokerUnreachableError: no answer.
+    """
+    with answering(config):
+        futures = admin(config).list_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group)], request_timeout=REQUEST_TIMEOUT_SECONDS
+        )
+        committed = futures[group].result().topic_partitions
+    return {
+        TopicPartition(one.topic, one.partition): one.offset for one in committed if one.offset >= 0
+    }
+
+
+def commit_offsets(config: ClientConfig, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """Commit ``offsets`` for a group that nobody subscribes with; returns when it is done.
+
+    Raises:
+        BrokerUnreachableError: no answer; nothing is known about the commit then.
+        KafkaException: the group has members that subscribe, or a partition does not exist.
+    """
+    if not offsets:
+        return
+    request = [
+        confluent_kafka.TopicPartition(one.topic, one.partition, offset)
+        for one, offset in offsets.items()
+    ]
+    with answering(config):
+        futures = admin(config).alter_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group, request)],
+            request_timeout=REQUEST_TIMEOUT_SECONDS,
+        )
+        for one in futures[group].result().topic_partitions:
+            if one.error is not None:
+                raise KafkaException(one.error)
+
+
+@contextlib.contextmanager
+def answering(config: ClientConfig) -> Iterator[None]:
+    """Turn "the broker does not answer" into our error; other Kafka errors pass.
+
+    Raises:
+        BrokerUnreachableError: no connection, no answer in time, or the login failed.
+    """
+    try:
+        yield
+    except KafkaException as error:
+        cause = error.args[0]
+        if isinstance(cause, KafkaError) and cause.name() in _UNREACHABLE:
+            raise BrokerUnreachableError(_servers(config), _reason(config, cause)) from error
+        raise
+
+
+def results(config: ClientConfig, futures: Sequence[Future[Result]]) -> list[Result]:
+    """Results of admin futures, while the client that answers them is held.
+
+    Raises:
+        BrokerUnreachableError: no answer.
+    """
+    held = admin(config)  # a client that is collected cancels what it was asked
+    with answering(config):
+        found = [future.result() for future in futures]
+    del held
+    return found
+
+
+class _LastError:
+    """Keeps librdkafka's latest complaint: the reason behind a bare "timed out"."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def __call__(self, error: KafkaError) -> None:
+        if error.name() != "_ALL_BROKERS_DOWN":
+            self.text = error.str()
+
+
+@dataclass(frozen=True, slots=True)
+class _Cluster:
+    client: AdminClient
+    last_error: _LastError
+
+
+@functools.lru_cache(maxsize=8)
+def _cluster(pid: int, config: frozenset[tuple[str, str]]) -> _Cluster:  # noqa: ARG001
+    # The process id is part of the key because librdkafka does not survive a fork.
+    last_error = _LastError()
+    settings: dict[str, Any] = {k: v for k, v in config if k != "partitioner"}
+    client = AdminClient(settings | {"error_cb": last_error}, logger=_LOG)
+    return _Cluster(client, last_error)
+
+
+def _reason(config: ClientConfig, cause: KafkaError) -> str:
+    cluster = _cluster(os.getpid(), frozenset(config.items()))
+    cluster.client.poll(0)
+    return cluster.last_error.text or cause.str()
+
+
+def _servers(config: ClientConfig) -> str:
+    return config.get("bootstrap.servers", "")
+
+
+def _result_or_missing(future: Future[Any]) -> Any | None:
+    try:
+        return future.result()
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return None
+        raise
+
+
+def _live(topic: Any) -> LiveTopic:
+    replication = min((len(one.replicas) for one in topic.partitions), default=0)
+    return LiveTopic(topic.name, str(topic.topic_id), len(topic.partitions), replication)
+
+
+def _list_offsets(
+    config: ClientConfig, partitions: Sequence[TopicPartition], spec: OffsetSpec
+) -> dict[TopicPartition, Future[Any]]:
+    if not partitions:
+        return {}
+    futures = admin(config).list_offsets(
+        {confluent_kafka.TopicPartition(one.topic, one.partition): spec for one in partitions},
+        isolation_level=IsolationLevel.READ_COMMITTED,
+        request_timeout=REQUEST_TIMEOUT_SECONDS,
+    )
+    return {TopicPartition(one.topic, one.partition): future for one, future in futures.items()}
+
+
+def _offset(partition: TopicPartition, future: Future[Any]) -> int:
+    try:
+        return int(future.result().offset)
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise TopicMissingError(str(partition)) from error
+        raise
