@@ -1,0 +1,343 @@
+"""A real Kafka cluster on this machine: one to three brokers, each also a KRaft controller.
+
+Everything is under ``<folder>/kafka``: ``cluster.json`` (cluster id and ports, chosen once),
+``node-N/data`` (the log), ``node-N/server.log``. The processes outlive the command that started
+them, and any later command finds, stops or repairs them from that folder.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import subprocess
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from headrace.errors import ServerStartError
+from headrace.runtime.cache import exclusive
+from headrace.runtime.java import Java
+from headrace.runtime.ports import LOOPBACK, free_ports, is_free, is_open
+from headrace.runtime.process import ServerProcess, write_json
+from headrace.settings.model import EmbeddedKafka
+
+START_TIMEOUT = timedelta(seconds=120)
+STOP_TIMEOUT = timedelta(seconds=30)
+MOST_BROKERS = 3
+
+_LOG4J = """\
+rootLogger.level = WARN
+rootLogger.appenderRef.out.ref = out
+appender.out.type = Console
+appender.out.name = out
+appender.out.layout.type = PatternLayout
+appender.out.layout.pattern = %d{ISO8601} %p %c: %m%n
+"""
+
+
+@dataclass(frozen=True)
+class Broker:
+    """Where one broker listens."""
+
+    node: int
+    port: int
+    controller_port: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What stays the same for a folder's cluster as long as the folder lives."""
+
+    cluster_id: str
+    brokers: tuple[Broker, ...]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Addresses for clients."""
+        return ",".join(f"{LOOPBACK}:{broker.port}" for broker in self.brokers)
+
+    @property
+    def voters(self) -> str:
+        """The controllers, as KRaft wants them."""
+        return ",".join(f"{b.node}@{LOOPBACK}:{b.controller_port}" for b in self.brokers)
+
+
+@dataclass(frozen=True)
+class BrokerStatus:
+    """One broker: ``pid`` is ``None`` when it is down."""
+
+    node: int
+    port: int
+    pid: int | None
+
+
+@dataclass(frozen=True)
+class ClusterStatus:
+    """The cluster of a folder: no brokers when there never was one."""
+
+    bootstrap_servers: str
+    brokers: tuple[BrokerStatus, ...]
+
+    @property
+    def running(self) -> bool:
+        """All of its brokers run."""
+        return bool(self.brokers) and all(broker.pid is not None for broker in self.brokers)
+
+
+class EmbeddedCluster:
+    """The cluster of one folder. Starting it again brings back what is down, with its data.
+
+    Args:
+        folder: the project's state folder; the cluster lives in ``folder/kafka``.
+        settings: number of brokers, ports, heap. A folder's number of brokers never changes.
+        java: runs the brokers.
+        jars: group ``kafka`` of :func:`headrace.runtime.jars.fetch`.
+        config: further broker settings by Kafka's names; they win over headrace's own.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: EmbeddedKafka,
+        java: Java,
+        jars: Sequence[Path],
+        *,
+        config: Mapping[str, str] | None = None,
+    ) -> None:
+        self._folder = folder / "kafka"
+        self._settings = settings
+        self._java = java
+        self._jars = jars
+        self._config = dict(config or {})
+
+    def start(self) -> str:
+        """Starts what is down and returns the bootstrap servers once every broker answers.
+
+        Raises:
+            ServerStartError: a port is taken, a broker ended or was not ready in time.
+        """
+        with exclusive(self._folder / "start.lock"):
+            layout = self._layout()
+            down = [broker for broker in layout.brokers if not self._process(broker.node).alive()]
+            for broker in down:
+                self._prepare(broker, layout)
+            self._format(down, layout)
+            for broker in down:
+                self._launch(broker)
+            for broker in layout.brokers:
+                self._await(broker, layout)
+        return layout.bootstrap_servers
+
+    def start_broker(self, node: int) -> None:
+        """Starts one broker that is down, and waits until it has rejoined the cluster."""
+        layout = self._layout()
+        broker = layout.brokers[node - 1]
+        if not self._process(node).alive():
+            self._prepare(broker, layout)
+            self._format([broker], layout)
+            self._launch(broker)
+        self._await(broker, layout)
+
+    def stop(self) -> None:
+        """Stops every broker, data kept; no-op when they are down."""
+        stop_cluster(self._folder.parent)
+
+    def status(self) -> ClusterStatus:
+        """What runs, and where."""
+        return cluster_status(self._folder.parent)
+
+    def kill(self, node: int) -> None:
+        """SIGKILL, as a crash of the process would be."""
+        self._process(node).kill()
+
+    def pause(self, node: int) -> None:
+        """SIGSTOP: connections stay open and nothing answers."""
+        self._process(node).pause()
+
+    def resume(self, node: int) -> None:
+        """The end of :meth:`pause`."""
+        self._process(node).resume()
+
+    def _process(self, node: int) -> ServerProcess:
+        return _process(self._folder, node)
+
+    def _layout(self) -> Layout:
+        known, wanted = _read_layout(self._folder), self._settings.brokers
+        if known is None:
+            known = Layout(_new_cluster_id(), self._new_brokers(wanted))
+        elif len(known.brokers) != wanted:
+            raise self._refusal(
+                f"this cluster was made with {len(known.brokers)} broker(s), and the number can't "
+                f"become {wanted}; set brokers = {len(known.brokers)}, or remove {self._folder} "
+                "with all its records"
+            )
+        layout = self._with_configured_ports(known)
+        write_json(self._folder / "cluster.json", asdict(layout))
+        return layout
+
+    def _new_brokers(self, count: int) -> tuple[Broker, ...]:
+        if not 1 <= count <= MOST_BROKERS:
+            raise self._refusal(f"it can have 1 to {MOST_BROKERS} brokers, not {count}")
+        ports = iter(free_ports(2 * count))
+        return tuple(Broker(node, next(ports), next(ports)) for node in range(1, count + 1))
+
+    def _with_configured_ports(self, layout: Layout) -> Layout:
+        ports = self._settings.ports
+        if not ports:
+            return layout
+        if len(ports) != len(layout.brokers):
+            raise self._refusal(f"{len(ports)} port(s) are set for {len(layout.brokers)} broker(s)")
+        pairs = zip(layout.brokers, ports, strict=True)
+        brokers = tuple(Broker(old.node, port, old.controller_port) for old, port in pairs)
+        return Layout(layout.cluster_id, brokers)
+
+    def _refusal(self, reason: str) -> ServerStartError:
+        return ServerStartError("Kafka", reason, str(self._folder))
+
+    def _prepare(self, broker: Broker, layout: Layout) -> None:
+        for port in (broker.port, broker.controller_port):
+            if not is_free(port):
+                raise ServerStartError(
+                    f"Kafka broker {broker.node}",
+                    f"port {port} of {LOOPBACK} is taken by another process; stop that process, "
+                    "or set other ports",
+                    str(self._process(broker.node).log),
+                )
+        home = self._process(broker.node).folder
+        home.mkdir(parents=True, exist_ok=True)
+        (home / "log4j2.properties").write_text(_LOG4J)
+        config = broker_config(broker, layout, home / "data") | self._config
+        lines = (f"{name}={_escaped(value)}\n" for name, value in config.items())
+        (home / "server.properties").write_text("".join(lines), encoding="ascii")
+
+    def _format(self, brokers: Sequence[Broker], layout: Layout) -> None:
+        homes = [self._process(broker.node).folder for broker in brokers]
+        fresh = [home for home in homes if not (home / "formatted").exists()]
+        tools = [(home, self._start_format(home, layout)) for home in fresh]
+        for home, tool in tools:
+            output, _ = tool.communicate()
+            if tool.returncode != 0:
+                raise ServerStartError(f"Kafka {home.name}", f"formatting: {output}", str(home))
+            (home / "formatted").touch()
+
+    def _start_format(self, home: Path, layout: Layout) -> subprocess.Popen[str]:
+        # A format that was cut short may look complete; nothing was ever written to this one.
+        shutil.rmtree(home / "data", ignore_errors=True)
+        options = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+        command = self._command(home, options, "kafka.tools.StorageTool")
+        arguments = ("format", "-t", layout.cluster_id, "-c", str(home / "server.properties"))
+        return subprocess.Popen(
+            [*command, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def _launch(self, broker: Broker) -> None:
+        process = self._process(broker.node)
+        options = (f"-Xmx{self._settings.heap_mb}m", "-Xms64m", "-XX:+UseSerialGC")
+        command = self._command(process.folder, options, "kafka.Kafka")
+        process.start([*command, str(process.folder / "server.properties")])
+
+    def _command(self, home: Path, options: Sequence[str], main: str) -> list[str]:
+        return [
+            *(str(self._java.executable), *options),
+            f"-XX:ErrorFile={home / 'java-crash.log'}",
+            f"-Dlog4j2.configurationFile={(home / 'log4j2.properties').as_uri()}",
+            *("-cp", ":".join(map(str, self._jars)), main),
+        ]
+
+    def _await(self, broker: Broker, layout: Layout) -> None:
+        process = self._process(broker.node)
+        process.wait_until(lambda: is_open(broker.port), START_TIMEOUT)
+        process.wait_until(lambda: _has_joined(broker, layout), START_TIMEOUT)
+
+
+def cluster_status(folder: Path) -> ClusterStatus:
+    """The cluster of a state folder; needs neither Java nor jars."""
+    layout = _read_layout(folder / "kafka")
+    if layout is None:
+        return ClusterStatus("", ())
+    brokers = (
+        BrokerStatus(broker.node, broker.port, _process(folder / "kafka", broker.node).pid)
+        for broker in layout.brokers
+    )
+    return ClusterStatus(layout.bootstrap_servers, tuple(brokers))
+
+
+def stop_cluster(folder: Path) -> None:
+    """Stops the cluster of a state folder, its data kept; needs neither Java nor jars."""
+    layout = _read_layout(folder / "kafka")
+    for broker in reversed(layout.brokers if layout else ()):
+        _process(folder / "kafka", broker.node).stop(STOP_TIMEOUT)
+
+
+def broker_config(broker: Broker, layout: Layout, data: Path) -> dict[str, str]:
+    """``server.properties`` of a broker: loopback only, nothing created unasked."""
+    copies = min(MOST_BROKERS, len(layout.brokers))
+    in_sync = 2 if copies == MOST_BROKERS else 1
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(broker.node),
+        "controller.quorum.voters": layout.voters,
+        "controller.listener.names": "CONTROLLER",
+        "listeners": (
+            f"PLAINTEXT://{LOOPBACK}:{broker.port},CONTROLLER://{LOOPBACK}:{broker.controller_port}"
+        ),
+        "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{broker.port}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "log.dirs": str(data),
+        "auto.create.topics.enable": "false",
+        "group.initial.rebalance.delay.ms": "0",
+        # A killed broker may register again only after its old session ended.
+        "broker.heartbeat.interval.ms": "1000",
+        "broker.session.timeout.ms": "4000",
+        "min.insync.replicas": str(in_sync),
+        "offsets.topic.replication.factor": str(copies),
+        "offsets.topic.num.partitions": "16",
+        "transaction.state.log.replication.factor": str(copies),
+        "transaction.state.log.min.isr": str(in_sync),
+        "transaction.state.log.num.partitions": "16",
+        "share.coordinator.state.topic.replication.factor": str(copies),
+        "share.coordinator.state.topic.min.isr": str(in_sync),
+        "share.coordinator.state.topic.num.partitions": "16",
+    }
+
+
+def _has_joined(broker: Broker, layout: Layout) -> bool:
+    address = f"{LOOPBACK}:{broker.port}"
+    admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
+    try:
+        brokers = admin.list_topics(timeout=5).brokers
+    except KafkaException:
+        return False
+    return {each.node for each in layout.brokers} == set(brokers)
+
+
+def _process(folder: Path, node: int) -> ServerProcess:
+    return ServerProcess(f"Kafka broker {node}", folder / f"node-{node}")
+
+
+def _read_layout(folder: Path) -> Layout | None:
+    try:
+        stored = json.loads((folder / "cluster.json").read_text())
+    except FileNotFoundError:
+        return None
+    return Layout(stored["cluster_id"], tuple(Broker(**each) for each in stored["brokers"]))
+
+
+def _new_cluster_id() -> str:
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+
+
+def _escaped(value: str) -> str:
+    """A value as java.util.Properties reads it back."""
+    text = value.replace("\\", "\\\\").encode("ascii", "backslashreplace").decode()
+    return text.replace("\n", "\\n")

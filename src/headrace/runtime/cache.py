@@ -1,0 +1,26 @@
+"""What headrace keeps once per user, for all projects: jars and the bundled Java's home."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def cache_folder(environ: Mapping[str, str]) -> Path:
+    """The per-user cache: ``HEADRACE_CACHE``, else ``headrace`` under ``XDG_CACHE_HOME``."""
+    if chosen := environ.get("HEADRACE_CACHE"):
+        return Path(chosen).expanduser().absolute()
+    if base := environ.get("XDG_CACHE_HOME"):
+        return Path(base).absolute() / "headrace"
+    return Path(environ.get("HOME") or Path.home()) / ".cache" / "headrace"
+
+
+@contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Waits for and holds the lock file ``path`` against other processes; a crash frees it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

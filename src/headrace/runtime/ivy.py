@@ -1,0 +1,81 @@
+"""The Ivy that ships inside pyspark, as a downloader of exactly the artifacts we name.
+
+The settings are our own: Ivy's public Maven resolver without its address, no descriptors (so
+nothing is transitive), no ``~/.ivy2`` and no ``~/.m2``, whose half-filled entries break downloads.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+from headrace.runtime.java import Java
+from headrace.runtime.spark_jars import spark_jar
+
+_SETTINGS = """\
+<ivysettings>
+  <property name="ivy.checksums" value="sha1"/>
+  <settings defaultResolver="public"/>
+  <caches defaultCacheDir={cache}/>
+  <resolvers>
+    <ibiblio name="public" m2compatible="true" usepoms="{poms}" useMavenMetadata="false"/>
+  </resolvers>
+</ivysettings>
+"""
+_MODULE = """\
+<ivy-module version="2.0">
+  <info organisation="headrace" module="jars"/>
+  <configurations><conf name="default"/></configurations>
+  <dependencies>
+{dependencies}
+  </dependencies>
+</ivy-module>
+"""
+_DEPENDENCY = '    <dependency org={} name={} rev={} conf="default" transitive="{}"/>'
+Coordinates = tuple[str, str, str]
+"""(organisation, name, revision)."""
+
+
+def jar_in(work: Path, coordinates: Coordinates) -> Path:
+    """Where :func:`start` puts the artifact."""
+    organisation, name, revision = coordinates
+    return work / "cache" / organisation / name / "jars" / f"{name}-{revision}.jar"
+
+
+def start(
+    wanted: Iterable[Coordinates], java: Java, work: Path, *, transitive: bool = False
+) -> subprocess.Popen[bytes]:
+    """Starts the download into ``work``; output goes to ``work/ivy.log``."""
+    work.mkdir(parents=True, exist_ok=True)
+    flag = str(transitive).lower()
+    settings = _SETTINGS.format(cache=quoteattr(str(work / "cache")), poms=flag)
+    lines = (_DEPENDENCY.format(*map(quoteattr, each), flag) for each in wanted)
+    (work / "settings.xml").write_text(settings)
+    (work / "ivy.xml").write_text(_MODULE.format(dependencies="\n".join(lines)))
+    with (work / "ivy.log").open("wb") as log:
+        return subprocess.Popen(
+            _command(java, work), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+        )
+
+
+def _command(java: Java, work: Path) -> list[str]:
+    return [
+        *(str(java.executable), "-Xmx256m", f"-Divy.default.ivy.user.dir={work / 'user'}"),
+        *("-jar", str(spark_jar("ivy")), "-settings", str(work / "settings.xml")),
+        *("-ivy", str(work / "ivy.xml"), "-confs", "default"),
+    ]
+
+
+def why_missing(work: Path, coordinates: Coordinates) -> str:
+    """What Ivy's log says about an artifact that did not come."""
+    log = (work / "ivy.log").read_text(errors="replace")
+    told = [line.strip() for line in log.splitlines() if _tells(line, coordinates)]
+    return "; ".join(dict.fromkeys(told)) or f"the download ended early: {log[-300:].strip()}"
+
+
+def _tells(line: str, coordinates: Coordinates) -> bool:
+    organisation, name, revision = coordinates
+    ours = f"{organisation}#{name};{revision}" in line or f"/{name}-{revision}.jar" in line
+    return ours and any(word in line for word in ("not found", "ERROR", "FAILED", "Exception"))

@@ -1,0 +1,35 @@
+"""Ports on loopback that stay ours across restarts."""
+
+from __future__ import annotations
+
+import random
+import socket
+
+LOOPBACK = "127.0.0.1"
+# Below the ephemeral ports of Linux and macOS: while a server is down, an outgoing connection
+# can't be given its port, nor can a client that retries connect to itself on it.
+_RANGE = range(20_000, 30_000)
+
+
+def is_free(port: int) -> bool:
+    """Nobody listens on this port of loopback."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+        return True
+
+
+def is_open(port: int) -> bool:
+    """A connection to this port of loopback is accepted."""
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex((LOOPBACK, port)) == 0
+
+
+def free_ports(count: int) -> list[int]:
+    """Different ports nobody listens on, chosen at random so that two projects rarely meet."""
+    shuffled = random.sample(_RANGE, len(_RANGE))
+    return [port for _, port in zip(range(count), filter(is_free, shuffled), strict=False)]

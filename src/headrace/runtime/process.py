@@ -1,0 +1,181 @@
+"""A server as a process of its own, which outlives the command that started it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from headrace.errors import ServerStartError
+
+_POLL_SECONDS = 0.05
+_LOG_LINES = 15
+
+
+def write_json(path: Path, value: object) -> None:
+    """Writes a small file so that a reader sees the old or the new content, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh.write_text(json.dumps(value, indent=1))
+    fresh.replace(path)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessIdentity:
+    """One life of a process id: a recycled pid has another ``started``.
+
+    Attributes:
+        pid: the process id.
+        started: boot id and start time in clock ticks since boot.
+    """
+
+    pid: int
+    started: str
+
+    @classmethod
+    def of(cls, pid: int) -> ProcessIdentity | None:
+        """The identity of a running process; ``None`` when there is none or it is a zombie."""
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            return None
+        # The command's name, in parentheses, may hold spaces and parentheses itself.
+        state, *others = stat.rpartition(")")[2].split()
+        if state in "ZXx":
+            return None
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return cls(pid, f"{boot}:{others[18]}")
+
+    def alive(self) -> bool:
+        """This very process still runs (or is stopped by a signal)."""
+        _reap(self.pid)
+        return ProcessIdentity.of(self.pid) == self
+
+
+def _reap(pid: int) -> None:
+    try:
+        os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return
+
+
+class ServerProcess:
+    """One server: ``folder/process.json`` says which process it is, ``folder/server.log`` its output.
+
+    Any process may make one for the same folder and stop or watch what another one started.
+    """
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name = name
+        self.folder = folder
+        self.log = folder / "server.log"
+        self._state = folder / "process.json"
+
+    def start(self, command: Sequence[str], environ: Mapping[str, str] | None = None) -> None:
+        """Starts it in a session of its own, unless it runs already. The last log is kept as .1.
+
+        Raises:
+            ServerStartError: the command can't be executed.
+        """
+        if self.alive():
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if self.log.exists():
+            self.log.replace(self.log.with_name(self.log.name + ".1"))
+        try:
+            pid = self._spawn(command, os.environ if environ is None else environ)
+        except OSError as error:
+            raise ServerStartError(self.name, str(error), str(self.log)) from error
+        if identity := ProcessIdentity.of(pid):
+            write_json(self._state, asdict(identity))
+
+    def _spawn(self, command: Sequence[str], environ: Mapping[str, str]) -> int:
+        # Not subprocess: its Popen warns when it is dropped while the child lives on.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        actions = [
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, str(self.log), flags, 0o644),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ]
+        return os.posix_spawn(command[0], command, environ, file_actions=actions, setsid=True)
+
+    @property
+    def identity(self) -> ProcessIdentity | None:
+        """The process that was started last, if the folder knows of one."""
+        try:
+            return ProcessIdentity(**json.loads(self._state.read_text()))
+        except (FileNotFoundError, ValueError, TypeError):
+            return None
+
+    @property
+    def pid(self) -> int | None:
+        """Process id while it runs."""
+        identity = self.identity
+        return identity.pid if identity and identity.alive() else None
+
+    def alive(self) -> bool:
+        """It runs, or is paused."""
+        return self.pid is not None
+
+    def stop(self, timeout: timedelta) -> None:
+        """Asks it to end, and kills it when it has not after ``timeout``; no-op when it is down."""
+        self._signal(signal.SIGTERM)
+        self.resume()
+        if not self._wait_gone(timeout):
+            self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL, and waits until it is gone."""
+        self._signal(signal.SIGKILL)
+        self._wait_gone(timedelta(seconds=60))
+
+    def pause(self) -> None:
+        """SIGSTOP: it keeps its connections and answers nothing."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT, the end of :meth:`pause`."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if (pid := self.pid) is not None:
+            os.kill(pid, number)
+
+    def _wait_gone(self, timeout: timedelta) -> bool:
+        deadline = time.monotonic() + timeout.total_seconds()
+        while self.alive():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_POLL_SECONDS)
+        return True
+
+    def last_lines(self, count: int = _LOG_LINES) -> str:
+        """The end of this run's log."""
+        try:
+            return "\n".join(self.log.read_text(errors="replace").splitlines()[-count:])
+        except FileNotFoundError:
+            return ""
+
+    def wait_until(self, ready: Callable[[], bool], timeout: timedelta) -> None:
+        """Returns once ``ready()`` is true.
+
+        Raises:
+            ServerStartError: the process ended, or was not ready in time; quotes its last lines.
+        """
+        deadline = time.monotonic() + timeout.total_seconds()
+        while not ready():
+            if not self.alive():
+                raise self._failure("it ended")
+            if time.monotonic() > deadline:
+                raise self._failure(f"it was not ready after {timeout.total_seconds():.0f} s")
+            time.sleep(_POLL_SECONDS)
+
+    def _failure(self, what: str) -> ServerStartError:
+        return ServerStartError(
+            self.name, f"{what}; its last lines:\n{self.last_lines()}", str(self.log)
+        )

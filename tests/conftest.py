@@ -1,0 +1,102 @@
+"""Real servers for any test that asks: started when first asked for, stopped at the end."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import signal
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from headrace.kafka.embedded import EmbeddedCluster
+from headrace.runtime.cache import cache_folder
+from headrace.runtime.jars import fetch
+from headrace.runtime.java import Java, find_java
+from headrace.settings.model import EmbeddedKafka
+
+
+def pytest_configure() -> None:
+    """A cancelled run stops its servers too: SIGTERM ends it as Ctrl-C does."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+@dataclass(frozen=True)
+class RunningCluster:
+    """A cluster that answers."""
+
+    cluster: EmbeddedCluster
+    bootstrap_servers: str
+    folder: Path
+
+
+Jars = Callable[[str], list[Path]]
+StartCluster = Callable[..., RunningCluster]
+
+
+@pytest.fixture(scope="session")
+def java() -> Java:
+    """The Java that the product itself would take."""
+    return find_java(os.environ)
+
+
+@pytest.fixture(scope="session")
+def jars(java: Java) -> Jars:
+    """``jars("kafka")``: paths of a locked group, from the per-user cache."""
+
+    def group(name: str) -> list[Path]:
+        return fetch(name, java, cache=cache_folder(os.environ), on_progress=lambda *_: None)
+
+    return group
+
+
+@pytest.fixture(scope="session")
+def server_folder() -> Iterator[Path]:
+    """Where this session's servers keep their data."""
+    folder = Path(tempfile.mkdtemp(prefix="headrace-tests-"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def start_cluster(java: Java, jars: Jars, server_folder: Path) -> Iterator[StartCluster]:
+    """``start_cluster(brokers=1, config={...}, ports=())``: a cluster of one's own.
+
+    Give ``folder`` to start one again on the same data. Whatever still runs is stopped at the end.
+    """
+    started: list[EmbeddedCluster] = []
+    numbers = itertools.count(1)
+
+    def start(
+        *,
+        brokers: int = 1,
+        ports: tuple[int, ...] = (),
+        config: Mapping[str, str] | None = None,
+        folder: Path | None = None,
+    ) -> RunningCluster:
+        folder = folder or server_folder / f"cluster-{next(numbers)}"
+        settings = EmbeddedKafka(brokers=brokers, ports=ports, heap_mb=512)
+        cluster = EmbeddedCluster(folder, settings, java, jars("kafka"), config=config)
+        started.append(cluster)
+        return RunningCluster(cluster, cluster.start(), folder)
+
+    yield start
+    for cluster in started:
+        cluster.stop()
+
+
+@pytest.fixture(scope="session")
+def broker(start_cluster: StartCluster) -> RunningCluster:
+    """One broker shared by the session: ``.bootstrap_servers``. Use topics of your own."""
+    return start_cluster()
+
+
+@pytest.fixture
+def topic() -> Callable[..., str]:
+    """``topic("clicks")``: a topic name nobody else has; the topic is not created."""
+    return lambda label="events": f"{label}-{uuid.uuid4().hex[:8]}"
