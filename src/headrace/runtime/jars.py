@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache as cached
 from pathlib import Path
+from typing import Any
 
 from headrace.errors import JarError
 from headrace.runtime import ivy
@@ -71,7 +72,7 @@ def locked(group: str, lock: Path = LOCK) -> tuple[Jar, ...]:
 
 
 @cached
-def _read(lock: Path) -> dict[str, list[dict[str, str]]]:
+def _read(lock: Path) -> dict[str, list[dict[str, Any]]]:
     return tomllib.loads(lock.read_text())
 
 

@@ -89,7 +89,7 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path, bool]]:
 
 def _probe(executable: Path, environ: Mapping[str, str]) -> tuple[Path, int] | str:
     """(home, version) of a usable Java, or why it is not usable."""
-    command = [executable, SPARK_MODULE, "-Xmx64m", "-XshowSettings:properties", "-version"]
+    command = [str(executable), SPARK_MODULE, "-Xmx64m", "-XshowSettings:properties", "-version"]
     try:
         run = subprocess.run(
             command,

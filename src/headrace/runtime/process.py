@@ -65,7 +65,7 @@ def _reap(pid: int) -> None:
 
 
 class ServerProcess:
-    """One server: ``folder/process.json`` says which process it is, ``folder/server.log`` its output.
+    """One server: ``process.json`` in its folder says which one runs, ``server.log`` what it says.
 
     Any process may make one for the same folder and stop or watch what another one started.
     """
@@ -102,7 +102,7 @@ class ServerProcess:
             (os.POSIX_SPAWN_OPEN, 1, str(self.log), flags, 0o644),
             (os.POSIX_SPAWN_DUP2, 1, 2),
         ]
-        return os.posix_spawn(command[0], command, environ, file_actions=actions, setsid=True)
+        return os.posix_spawn(command[0], list(command), environ, file_actions=actions, setsid=True)
 
     @property
     def identity(self) -> ProcessIdentity | None:
