@@ -1,0 +1,182 @@
+"""What the project's modules declare, and the file and line where they do."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import importlib
+import importlib.machinery
+import sys
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TypeAlias
+
+from headrace.errors import Problem
+from headrace.model import Pipeline, Topic
+from headrace.settings import PROJECT_FILE, Settings
+from headrace.settings.document import key_lines
+
+Declared: TypeAlias = Topic | Pipeline
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """A topic or pipeline, and where it is declared."""
+
+    value: Declared
+    file: str
+    line: int
+
+
+def find_declarations(settings: Settings) -> tuple[list[Declaration], list[Problem]]:
+    """Import the project's modules; their declarations, and the imports that failed.
+
+    The project's folder is put first on ``sys.path`` and stays there, because a step may import
+    when it runs. What the modules print goes to stderr: stdout may be JSON.
+    """
+    _make_importable(settings.root)
+    modules: list[ModuleType] = []
+    problems: list[Problem] = []
+    for name in settings.modules:
+        imported = _import(name, settings)
+        if isinstance(imported, Problem):
+            problems.append(imported)
+        else:
+            modules.append(imported)
+    return _declared_by(modules, settings.root), problems
+
+
+def field_location(event: type, field: str) -> tuple[str, int] | None:
+    """File and line of a field's annotation in an event class; None when there is no source."""
+    module = sys.modules.get(event.__module__)
+    file = getattr(module, "__file__", None)
+    if file is None:
+        return None
+    for node in ast.walk(_syntax(file)):
+        if isinstance(node, ast.ClassDef) and node.name == event.__name__:
+            return file, _field_line(node, field)
+    return None
+
+
+def _field_line(node: ast.ClassDef, field: str) -> int:
+    for one in node.body:
+        if isinstance(one, ast.AnnAssign) and ast.unparse(one.target) == field:
+            return one.lineno
+    return node.lineno
+
+
+def _make_importable(root: Path) -> None:
+    if str(root) not in sys.path:
+        sys.path.insert(0, str(root))
+    importlib.invalidate_caches()
+    for name in [name for name, module in sys.modules.items() if _is_shadow(name, module, root)]:
+        del sys.modules[name]
+
+
+def _is_shadow(name: str, module: ModuleType, root: Path) -> bool:
+    """A module of another project that would be taken for this one's of the same name."""
+    top = name.partition(".")[0]
+    if top in sys.stdlib_module_names or top == "headrace" or _inside(module, root):
+        return False
+    return top in _top_level(root)
+
+
+def _top_level(root: Path) -> set[str]:
+    return {file.stem for file in root.glob("*.py")} | {
+        file.parent.name for file in root.glob("*/__init__.py")
+    }
+
+
+def _inside(module: ModuleType, root: Path) -> bool:
+    file = getattr(module, "__file__", None)
+    return file is not None and Path(file).resolve().is_relative_to(root)
+
+
+def _import(name: str, settings: Settings) -> ModuleType | Problem:
+    if name.partition(".")[0] in sys.stdlib_module_names:
+        return _toml_problem(settings, f"module {name!r} is one of Python's own", "rename the file")
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+            where = f"no {name.replace('.', '/')}.py in {settings.root}"
+            return _toml_problem(settings, f"there is no module {name!r}", where)
+        return _failed_import(name, error, settings)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the user's code raises
+        return _failed_import(name, error, settings)
+
+
+def _toml_problem(settings: Settings, message: str, way_out: str) -> Problem:
+    file = settings.root / PROJECT_FILE
+    lines = key_lines(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return Problem(str(file), lines.get(("project", "modules"), 1), message, way_out)
+
+
+def _failed_import(name: str, error: BaseException, settings: Settings) -> Problem:
+    if isinstance(error, SyntaxError) and error.filename:
+        return Problem(error.filename, error.lineno or 1, f"syntax error: {error.msg}")
+    message = f"{type(error).__name__}: {error}"
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if Path(frame.filename).is_relative_to(settings.root):
+            return Problem(frame.filename, frame.lineno or 1, message)
+    return _toml_problem(settings, f"module {name!r} can't be imported: {message}", "")
+
+
+def _declared_by(modules: list[ModuleType], root: Path) -> list[Declaration]:
+    everywhere = [module for module in list(sys.modules.values()) if _inside(module, root)]
+    lines = {
+        id(value): (file, line)
+        for module in (*modules, *everywhere)
+        for value, file, line in _assigned(module)
+    }
+    found: dict[int, Declaration] = {}
+    for module in modules:
+        for value in _values(vars(module).values()):
+            file, line = lines.get(id(value), (str(module.__file__), 1))
+            found.setdefault(id(value), Declaration(value, file, line))
+    return list(found.values())
+
+
+def _assigned(module: ModuleType) -> Iterator[tuple[Declared, str, int]]:
+    """Each declared value assigned in the module itself, with its line."""
+    file = str(module.__file__)
+    for name, node in _assignments(file):
+        value = vars(module).get(name)
+        elements = getattr(node, "elts", None)
+        if isinstance(value, list | tuple) and elements and len(elements) == len(value):
+            for one, element in zip(value, elements, strict=True):
+                yield from ((found, file, element.lineno) for found in _values([one]))
+        else:
+            yield from ((found, file, node.lineno) for found in _values([value]))
+
+
+def _assignments(file: str) -> Iterator[tuple[str, ast.expr]]:
+    for statement in _syntax(file).body:
+        if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
+            targets = (
+                [statement.target] if isinstance(statement, ast.AnnAssign) else statement.targets
+            )
+            for target in targets:
+                if isinstance(target, ast.Name):
+                    yield target.id, statement.value
+
+
+@functools.lru_cache(maxsize=64)
+def _syntax(file: str) -> ast.Module:
+    try:
+        return ast.parse(Path(file).read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, UnicodeDecodeError):
+        return ast.Module(body=[], type_ignores=[])
+
+
+def _values(values: object) -> Iterator[Declared]:
+    for value in values:  # type: ignore[attr-defined]
+        if isinstance(value, Topic | Pipeline):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _values(value)

@@ -1,0 +1,177 @@
+"""What must hold for a declared topic before anything starts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from types import UnionType
+
+from headrace.model import EventSchema, FieldType, Metadata, Topic, UnsupportedFieldError
+from headrace.settings import Settings
+
+RESCUED = "_rescued"
+SUBPARTITION = "_subpartition"
+RESERVED_COLUMNS = frozenset({*Metadata, RESCUED, SUBPARTITION})
+TIME_TYPES = frozenset({FieldType.TIMESTAMP, FieldType.MILLIS})
+KEY_TYPES = frozenset({FieldType.STRING, FieldType.LONG})
+
+_LONGEST_NAME = 249
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong with a declaration; ``field`` when it is a field of its event class."""
+
+    message: str
+    way_out: str = ""
+    field: str = ""
+
+
+def is_a(value: object, kind: type | UnionType) -> bool:
+    """``isinstance`` for users' values: the type checker must not take the answer for granted."""
+    return isinstance(value, kind)
+
+
+def topic_faults(topic: Topic, settings: Settings) -> Iterator[Fault]:
+    """Everything wrong with one topic by itself."""
+    yield from name_faults(topic.name)
+    yield from _number_faults(topic, settings)
+    yield from _config_faults(topic)
+    yield from _event_faults(topic)
+
+
+def name_faults(name: object) -> Iterator[Fault]:
+    """Kafka's rules for the name of a topic."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or name in {".", ".."}:
+        yield Fault(f"{name!r} is not a topic name", "Kafka allows letters, digits, '.', '_', '-'")
+    elif len(name) > _LONGEST_NAME:
+        yield Fault(f"topic name of {len(name)} characters", f"Kafka allows {_LONGEST_NAME}")
+    elif name.startswith("__"):
+        yield Fault(f"topic name {name!r} begins with '__'", "those are Kafka's own")
+
+
+def schema_of(topic: Topic) -> EventSchema | None:
+    """The topic's schema; None when it has none or it is faulty (reported elsewhere)."""
+    try:
+        return topic.schema
+    except Exception:  # noqa: BLE001 - annotations run the user's code
+        return None
+
+
+def _number_faults(topic: Topic, settings: Settings) -> Iterator[Fault]:
+    for attribute in ("partitions", "replication"):
+        value = getattr(topic, attribute)
+        if type(value) is not int or value < 1:
+            yield Fault(f"topic {topic.name!r}: {attribute} is {value!r}; it must be at least 1")
+    brokers = settings.kafka.embedded.brokers
+    if (
+        not settings.kafka.bootstrap_servers
+        and isinstance(topic.replication, int)
+        and topic.replication > brokers
+    ):
+        yield Fault(
+            f"topic {topic.name!r}: replication {topic.replication} "
+            f"on {brokers} embedded broker(s)",
+            "raise kafka.embedded.brokers",
+        )
+    yield from _time_faults(topic)
+
+
+def _time_faults(topic: Topic) -> Iterator[Fault]:
+    if topic.retention is not None and not _positive(topic.retention):
+        yield Fault(f"topic {topic.name!r}: retention is {topic.retention!r}; above zero, or None")
+    if not is_a(topic.latest_ahead, timedelta) or topic.latest_ahead < timedelta(0):
+        yield Fault(f"topic {topic.name!r}: latest_ahead is {topic.latest_ahead!r}")
+    earliest = topic.earliest_event_time
+    if not is_a(earliest, datetime) or earliest.tzinfo is None:
+        yield Fault(
+            f"topic {topic.name!r}: earliest_event_time {earliest!r} has no time zone",
+            "datetime(..., tzinfo=UTC)",
+        )
+
+
+def _positive(value: object) -> bool:
+    return isinstance(value, timedelta) and value > timedelta(0)
+
+
+def _config_faults(topic: Topic) -> Iterator[Fault]:
+    for name, value in topic.config.items():
+        if not is_a(name, str) or not is_a(value, str):
+            yield Fault(f"topic {topic.name!r}: config {name!r} is {value!r}; both must be text")
+    if topic.retention is not None and "retention.ms" in topic.config:
+        yield Fault(f"topic {topic.name!r}: retention and config['retention.ms']", "keep one")
+    if "cleanup.policy" in topic.config and topic.compaction:
+        yield Fault(f"topic {topic.name!r}: compaction and config['cleanup.policy']", "keep one")
+
+
+def _event_faults(topic: Topic) -> Iterator[Fault]:
+    if topic.event is None:
+        yield from _raw_faults(topic)
+        return
+    try:
+        schema = topic.schema
+    except UnsupportedFieldError as error:
+        yield Fault(str(error), field=error.field)
+    except Exception as error:  # noqa: BLE001 - annotations run the user's code
+        yield Fault(f"topic {topic.name!r}: event {topic.event!r}: {error}")
+    else:
+        if schema is not None:
+            yield from _schema_faults(topic, schema)
+
+
+def _raw_faults(topic: Topic) -> Iterator[Fault]:
+    for attribute in ("key", "event_time"):
+        if getattr(topic, attribute) is not None:
+            yield Fault(
+                f"topic {topic.name!r}: {attribute} names a field, but raw bytes have none",
+                "declare an event class",
+            )
+
+
+def _schema_faults(topic: Topic, schema: EventSchema) -> Iterator[Fault]:
+    yield from _role_faults(topic, schema, "key", KEY_TYPES, "str or int")
+    yield from _role_faults(topic, schema, "event_time", TIME_TYPES, "datetime or EpochMillis")
+    if topic.event_time in schema.names and schema.field(topic.event_time).nullable:
+        yield Fault(
+            f"{schema.name}.{topic.event_time} is the event time and can be null",
+            "drop `| None`; events without it become dead letters",
+            topic.event_time,
+        )
+    if topic.compaction and topic.key is None:
+        yield Fault(f"topic {topic.name!r}: compaction without a key", "name a field as key")
+    yield from _column_faults(schema)
+
+
+def _role_faults(
+    topic: Topic, schema: EventSchema, role: str, types: frozenset[FieldType], words: str
+) -> Iterator[Fault]:
+    name = getattr(topic, role)
+    if name is None:
+        return
+    if name not in schema.names:
+        yield Fault(
+            f"topic {topic.name!r}: {role} {name!r} is not a field of {schema.name}",
+            f"fields: {', '.join(schema.names)}",
+        )
+    elif schema.field(name).type not in types:
+        kind = schema.field(name).type.value
+        yield Fault(
+            f"{schema.name}.{name} is a {kind} and can't be the {role}", f"declare {words}", name
+        )
+
+
+def _column_faults(schema: EventSchema) -> Iterator[Fault]:
+    seen: set[str] = set()
+    for name in schema.names:
+        if name in RESERVED_COLUMNS:
+            yield Fault(f"{schema.name}.{name} is a column of headrace's own", "rename it", name)
+        if name.lower() in seen:
+            yield Fault(
+                f"{schema.name}.{name} differs from another field only in case",
+                "Spark and Delta tell columns apart without case",
+                name,
+            )
+        seen.add(name.lower())

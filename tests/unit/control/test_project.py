@@ -1,0 +1,297 @@
+"""What a project declares, and every problem with it, by file and line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from headrace.control import Project, load_project
+from headrace.errors import ProjectError
+from headrace.settings import load_settings
+
+HEAD = """\
+from datetime import datetime, timedelta
+from headrace import *
+from headrace.model import *
+
+class Click:
+    id: str
+    at: datetime
+    price: float
+    campaign: str | None
+
+clicks = Topic("clicks", event=Click, key="id", event_time="at")
+"""
+
+
+@pytest.fixture
+def write(tmp_path: Path):
+    """Write a project of one module and load it."""
+
+    def load(body: str, *, head: str = HEAD, modules: str = '["flow"]') -> Project:
+        (tmp_path / "headrace.toml").write_text(
+            f'[project]\nname = "ads"\nmodules = {modules}\n', encoding="utf-8"
+        )
+        (tmp_path / "flow.py").write_text(head + dedent(body), encoding="utf-8")
+        return load_project(load_settings(tmp_path, {}))
+
+    return load
+
+
+@pytest.fixture
+def problems(write):
+    """(line, message) of every problem of a project; line 1 is the first after HEAD."""
+
+    def find(body: str, **options) -> list[tuple[int, str]]:
+        with pytest.raises(ProjectError) as raised:
+            write(body, **options)
+        before = options.get("head", HEAD).count("\n")
+        return [(one.line - before, str(one)) for one in raised.value.problems]
+
+    return find
+
+
+def test_module_level_values_are_declared_also_in_lists(write):
+    project = write("""\
+        a = Pipeline("a", source=clicks, sink=Lake("a"))
+        rest = [Pipeline("b", source=clicks, sink=Lake("b")), (Topic("raw"),)]
+        """)
+    assert list(project.topics) == ["clicks", "raw"]
+    assert list(project.pipelines) == ["a", "b"]
+    assert list(project.sources) == ["clicks"]
+
+
+def test_a_topic_imported_from_another_module_is_declared_once(tmp_path, write):
+    (tmp_path / "words.py").write_text('from headrace import Topic\nraw = Topic("raw")\n')
+    project = write("from words import raw\nagain = raw\n", modules='["flow", "words"]')
+    assert list(project.topics) == ["clicks", "raw"]
+
+
+def test_all_problems_come_at_once(problems):
+    found = problems("""\
+        bad = Topic("a b", partitions=0)
+        p = Pipeline("p", source=clicks, sink=Lake("../p"))
+        """)
+    assert [line for line, _ in found] == [1, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ('t = Topic("a/b")', "'a/b' is not a topic name"),
+        ('t = Topic("x" * 250)', "250 characters"),
+        ('t = Topic("__mine")', "begins with '__'"),
+        ('t = Topic("t", partitions=0)', "partitions is 0"),
+        ('t = Topic("t", partitions=True)', "partitions is True"),
+        ('t = Topic("t", replication=2)', "replication 2 on 1 embedded broker"),
+        ('t = Topic("t", retention=timedelta(0))', "retention is"),
+        ('t = Topic("t", latest_ahead=-timedelta(1))', "latest_ahead is"),
+        ('t = Topic("t", earliest_event_time=datetime(2000, 1, 1))', "has no time zone"),
+        ('t = Topic("t", config={"segment.ms": 1})', "both must be text"),
+        (
+            't = Topic("t", retention=timedelta(1), config={"retention.ms": "1"})',
+            "retention and config",
+        ),
+        ('t = Topic("t", event=Click, compaction=True)', "compaction without a key"),
+        ('t = Topic("t", key="id")', "raw bytes have none"),
+        ('t = Topic("t", event=Click, key="ID")', "key 'ID' is not a field of Click"),
+        ('t = Topic("t", event=Click, event_time="when")', "'when' is not a field of Click"),
+        ('t = Topic("t", event="Click")', "event 'Click'"),
+        ('t = Topic("clicks")', "already declared"),
+        ('a = Topic("a.b")\nb = Topic("a_b")', "collides with 'a.b'"),
+    ],
+)
+def test_a_topic_that_kafka_or_its_event_would_refuse_is_a_problem(problems, body, message):
+    [(line, text)] = problems(body)
+    assert message in text
+    assert line == body.count("\n") + 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "options", "message"),
+    [
+        ("x: list[str]", "", "has no column type"),
+        ("x: float", ", key='x'", "is a double and can't be the key"),
+        ("x: str", ", event_time='x'", "is a string and can't be the event_time"),
+        ("x: datetime | None", ", event_time='x'", "can be null"),
+        ("_offset: int", "", "a column of headrace's own"),
+        ("_rescued: str", "", "a column of headrace's own"),
+        ("X: int; x: int", "", "only in case"),
+    ],
+)
+def test_a_field_that_can_not_be_a_column_is_a_problem_at_its_own_line(
+    problems, fields, options, message
+):
+    body = f"class E:\n    ok: int\n    {fields}\nt = Topic('t', event=E{options})\n"
+    [(line, text)] = problems(body)
+    assert message in text
+    assert line == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ('"a/b", source=clicks, sink=Lake("t")', "not a pipeline name"),
+        ('"p", source=clicks, sink=Lake("a/../b")', "not a table name"),
+        ('"p", source="clicks", sink=Lake("t")', "source is 'clicks'"),
+        ('"p", source=["clicks"], sink=Lake("t")', "not a Topic"),
+        ('"p", source=[], sink=Lake("t")', "has no source"),
+        ('"p", source=clicks, sink="t"', "sink is 't'"),
+        ('"p", source=clicks, sink=Lake("t"), steps=[1]', "list of functions"),
+        ('"p", source=clicks, sink=Lake("t"), steps=[lambda a, b: a]', "must take 1 DataFrame"),
+        ('"p", source=clicks, sink=Lake("t", partition_by="day")', "list of column names"),
+        ('"p", source=clicks, sink=Lake("t", partition_by=["country"])', "is not a column"),
+        ('"p", source=clicks, sink=Lake("t", partition_by=["at"])', "can't name folders"),
+        ('"p", source=clicks, sink=Lake("t", partition_by=["day", "day"])', "2 times"),
+        ('"p", source=clicks, sink=Lake("t", event_time="price")', "is a double"),
+        ('"p", source=clicks, sink=Lake("t", event_time="when")', "'when' is not a column"),
+        ('"p", source=clicks, sink=Lake("t", compression="lzma")', "compression is 'lzma'"),
+        ('"p", source=clicks, sink=Lake("t", compact_files=-1)', "compact_files is -1"),
+        ('"p", source=clicks, sink=Lake("t"), limits=BatchLimits(max_records=0)', "max_records"),
+        ('"p", source=clicks, sink=Lake("t"), limits=BatchLimits(max_bytes=-1)', "max_bytes"),
+        (
+            '"p", source=clicks, sink=Lake("t"), limits=BatchLimits(max_wait=timedelta(0))',
+            "max_wait",
+        ),
+        (
+            '"p", source=clicks, sink=Lake("t"), dead_letter_limit=DeadLetterLimit(max_ratio=2)',
+            "from 0 to 1",
+        ),
+        ('"p", source=Source(clicks, subpartitions=0), sink=Lake("t")', "subpartitions is 0"),
+        ('"p", source=Source(clicks, start="now"), sink=Lake("t")', "start is 'now'"),
+        ('"p", source=Topic("loose"), sink=Lake("t")', "no module declares"),
+        ('"p", source=Topic("clicks"), sink=Lake("t")', "another 'clicks' than is declared"),
+        ('"p", source=[clicks, clicks], sink=Lake("t")', "2 times"),
+    ],
+)
+def test_a_pipeline_that_could_not_run_is_a_problem_at_its_line(problems, arguments, message):
+    found = problems(f"\np = Pipeline({arguments})")
+    assert any(message in text for _, text in found), found
+    assert {line for line, _ in found} == {2}
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (
+            """\
+            t = Topic("t", event=Click)
+            p = Pipeline("p", source=t, sink=Lake("t", partition_by=["hour"]))
+            """,
+            "has no event time",
+        ),
+        (
+            """\
+            class E:
+                at: EpochMillis
+                day: str
+            t = Topic("t", event=E, event_time="at")
+            p = Pipeline("p", source=t, sink=Lake("t", partition_by=["day"]))
+            """,
+            "a field 'day'",
+        ),
+        (
+            """\
+            raw = Topic("raw")
+            p = Pipeline("p", source=[clicks, raw], sink=Lake("t"))
+            """,
+            "different columns and no steps",
+        ),
+        (
+            """\
+            p = Pipeline("p", source=clicks, sink=Lake("t"))
+            q = Pipeline("q", source=clicks, sink=Lake("t", partition_by=["day"]))
+            """,
+            "table 't' is partitioned by ['day'] here and by []",
+        ),
+        (
+            """\
+            p = Pipeline("p", source=clicks, sink=Lake("t"))
+            q = Pipeline("p", source=clicks, sink=Lake("t"))
+            """,
+            "pipeline 'p' is already declared",
+        ),
+        (
+            """\
+            p = Pipeline("p", source=clicks, sink=Lake("t"))
+            d = Topic("clicks.dead", event=Click)
+            """,
+            "takes the dead letters of 'clicks'",
+        ),
+    ],
+)
+def test_declarations_that_contradict_each_other_are_a_problem(problems, body, message):
+    found = problems(body)
+    assert message in found[0][1]
+    assert found[0][0] == dedent(body).count("\n")
+
+
+def test_an_import_that_fails_is_a_problem_at_the_line_of_the_users_file(problems):
+    [(line, text)] = problems("def f():\n    return 1 / 0\nf()\n")
+    assert (line, "ZeroDivisionError" in text) == (2, True)
+
+
+def test_a_syntax_error_is_a_problem_at_its_line(problems):
+    [(line, text)] = problems("x = (\ny = 1\n")
+    assert "syntax error" in text
+    assert line == 1
+
+
+def test_modules_that_import_each_other_are_a_problem_at_the_import(tmp_path, problems):
+    (tmp_path / "ring.py").write_text("from flow import clicks\n", encoding="utf-8")
+    [(_, text)] = problems("", head=f"from ring import clicks\n{HEAD}")
+    assert "circular import" in text
+    assert "ring.py:1" in text
+
+
+def test_a_module_that_exits_is_a_problem(problems):
+    [(line, text)] = problems("import sys\nsys.exit(7)\n")
+    assert (line, "SystemExit" in text) == (2, True)
+
+
+def test_a_missing_module_is_a_problem_of_the_project_file(problems):
+    [(_, text)] = problems("", modules='["flows.ads"]')
+    assert "headrace.toml:3" in text
+    assert "there is no module 'flows.ads'" in text
+
+
+def test_a_module_named_as_one_of_pythons_own_is_a_problem(problems):
+    [(_, text)] = problems("", modules='["queue"]')
+    assert "one of Python's own" in text
+
+
+def test_a_project_that_declares_nothing_is_a_problem(problems):
+    [(_, text)] = problems("", head="x = 1\n")
+    assert "no Topic and no Pipeline" in text
+
+
+def test_what_a_module_prints_does_not_reach_stdout(write, capsys):
+    write('print("hello")\n')
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", "hello\n")
+
+
+def test_steps_hide_the_columns_so_only_the_sinks_own_words_are_checked(write):
+    project = write("""\
+        def enrich(rows): return rows
+        p = Pipeline("p", source=clicks, sink=Lake("t", partition_by=["anything"]), steps=[enrich])
+        """)
+    assert project.pipelines["p"].path[0] == "spark"
+
+
+def test_declaring_imports_no_spark(tmp_path):
+    (tmp_path / "headrace.toml").write_text('[project]\nname = "a"\nmodules = ["flow"]\n')
+    (tmp_path / "flow.py").write_text(HEAD)
+    script = dedent(f"""\
+        import sys
+        from pathlib import Path
+        from headrace.control import load_project
+        from headrace.settings import load_settings
+        load_project(load_settings(Path({str(tmp_path)!r}), {{}}))
+        assert not any(name.startswith(("pyspark", "py4j")) for name in sys.modules)
+        """)
+    subprocess.run([sys.executable, "-c", script], check=True)
