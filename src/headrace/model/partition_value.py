@@ -1,0 +1,31 @@
+"""Which texts can name a partition's directory; the same rule for the source and the sinks."""
+
+from __future__ import annotations
+
+import unicodedata
+
+LONGEST_PARTITION_VALUE_BYTES = 100
+NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+RESCUE_PARTITION = "__unsafe__"
+
+_RESERVED = {".", "..", NULL_PARTITION, RESCUE_PARTITION}
+
+
+def unsafe_partition_value(value: str) -> str | None:
+    """Why ``value`` can't name a directory, as the end of a sentence; ``None`` when it can.
+
+    The empty value is safe: it shares the partition of null. The rule is that of
+    :class:`~headrace.model.pipeline.UnsafeValues`, plus the name of the null partition, which
+    would read back as null.
+    """
+    size = len(value.encode("utf-8", "surrogatepass"))
+    if size > LONGEST_PARTITION_VALUE_BYTES:
+        return f"is {size} bytes long; at most {LONGEST_PARTITION_VALUE_BYTES} can name a directory"
+    if value in _RESERVED:
+        return f"is {value!r}, a reserved directory name"
+    for character in value:
+        if character in "/\\":
+            return f"holds {character!r}, which separates directories"
+        if unicodedata.category(character) == "Cc":
+            return f"holds the control character U+{ord(character):04X}"
+    return None
