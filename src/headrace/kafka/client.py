@@ -7,11 +7,11 @@ always "the next record to read".
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -30,6 +30,13 @@ Result = TypeVar("Result")
 REQUEST_TIMEOUT_SECONDS = 15.0
 MESSAGE_TIMEOUT_MS = 180_000
 
+_BULK_READING = {
+    "fetch.message.max.bytes": "8388608",
+    "queued.min.messages": "500000",
+    "queued.max.messages.kbytes": "65536",
+    "fetch.wait.max.ms": "50",
+}
+
 _LOG = logging.getLogger("headrace.kafka")
 _LOG.addHandler(logging.NullHandler())  # silent unless the application asks for it
 _UNREACHABLE = frozenset(
@@ -45,6 +52,20 @@ _UNREACHABLE = frozenset(
         "REQUEST_TIMED_OUT",
     }
 )
+_UNSETTLED = frozenset(
+    {
+        "COORDINATOR_LOAD_IN_PROGRESS",
+        "COORDINATOR_NOT_AVAILABLE",
+        "LEADER_NOT_AVAILABLE",
+        "NETWORK_EXCEPTION",
+        "NOT_CONTROLLER",
+        "NOT_COORDINATOR",
+        "NOT_LEADER_FOR_PARTITION",
+        "NOT_LEADER_OR_FOLLOWER",
+    }
+)
+_UNKNOWN = "UNKNOWN_TOPIC_OR_PART"
+_ASK_AGAIN_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +119,9 @@ def producer(config: ClientConfig) -> confluent_kafka.Producer:
     )
 
 
-def consumer(config: ClientConfig, group: str = "headrace") -> confluent_kafka.Consumer:
+def consumer(
+    config: ClientConfig, group: str = "headrace", tuning: ClientConfig | None = None
+) -> confluent_kafka.Consumer:
     """A consumer that is assigned its partitions by hand and commits nothing by itself."""
     return confluent_kafka.Consumer(
         {name: value for name, value in config.items() if name != "partitioner"}
@@ -109,9 +132,26 @@ def consumer(config: ClientConfig, group: str = "headrace") -> confluent_kafka.C
             "enable.partition.eof": "true",
             "auto.offset.reset": "error",
             "isolation.level": "read_committed",
-        },
+        }
+        | dict(tuning or {}),
         logger=_LOG,
     )
+
+
+def task_consumer(config: ClientConfig) -> confluent_kafka.Consumer:
+    """This process's consumer for reading ranges in bulk, kept for the batches to come.
+
+    Spark reuses its Python workers, and a new consumer costs connections, metadata and threads.
+    """
+    return _task_consumer(os.getpid(), frozenset(config.items()))
+
+
+@functools.lru_cache(maxsize=8)
+def _task_consumer(
+    pid: int,  # noqa: ARG001  part of the key, see _admin
+    config: frozenset[tuple[str, str]],
+) -> confluent_kafka.Consumer:
+    return consumer(dict(config), "headrace-tasks", _BULK_READING)
 
 
 def describe(config: ClientConfig, topics: Iterable[str]) -> dict[str, LiveTopic]:
@@ -123,11 +163,7 @@ def describe(config: ClientConfig, topics: Iterable[str]) -> dict[str, LiveTopic
     names = sorted(set(topics))
     if not names:
         return {}
-    with answering(config):
-        futures = admin(config).describe_topics(
-            confluent_kafka.TopicCollection(names), request_timeout=REQUEST_TIMEOUT_SECONDS
-        )
-        found = {name: _result_or_missing(future) for name, future in futures.items()}
+    found = ask(config, lambda client: _describe(client, names))
     return {name: _live(topic) for name, topic in found.items() if topic is not None}
 
 
@@ -143,7 +179,7 @@ def topic_ids(config: ClientConfig, topics: Iterable[str]) -> dict[str, str]:
 def watermarks(
     config: ClientConfig, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """(earliest, latest) offset of each partition, all in one call.
+    """(earliest, latest) offset of each partition, asked for all of them at once.
 
     The latest is the last stable one: a record of an open transaction is not counted yet.
 
@@ -152,10 +188,7 @@ def watermarks(
         TopicMissingError: a topic, or that partition of it, does not exist.
     """
     asked = sorted(set(partitions))
-    earliest = _list_offsets(config, asked, OffsetSpec.earliest())
-    latest = _list_offsets(config, asked, OffsetSpec.latest())
-    with answering(config):
-        return {one: (_offset(one, earliest[one]), _offset(one, latest[one])) for one in asked}
+    return ask(config, lambda client: _watermarks(client, asked)) if asked else {}
 
 
 def group_offsets(config: ClientConfig, group: str) -> dict[TopicPartition, int]:
@@ -164,11 +197,7 @@ def group_offsets(config: ClientConfig, group: str) -> dict[TopicPartition, int]
     Raises:
         BrokerUnreachableError: no answer.
     """
-    with answering(config):
-        futures = admin(config).list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group)], request_timeout=REQUEST_TIMEOUT_SECONDS
-        )
-        committed = futures[group].result().topic_partitions
+    committed = ask(config, lambda client: _group_offsets(client, group))
     return {
         TopicPartition(one.topic, one.partition): one.offset for one in committed if one.offset >= 0
     }
@@ -181,49 +210,31 @@ def commit_offsets(config: ClientConfig, group: str, offsets: Mapping[TopicParti
         BrokerUnreachableError: no answer; nothing is known about the commit then.
         KafkaException: the group has members that subscribe, or a partition does not exist.
     """
-    if not offsets:
-        return
-    request = [
-        confluent_kafka.TopicPartition(one.topic, one.partition, offset)
-        for one, offset in offsets.items()
-    ]
-    with answering(config):
-        futures = admin(config).alter_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group, request)],
-            request_timeout=REQUEST_TIMEOUT_SECONDS,
-        )
-        for one in futures[group].result().topic_partitions:
-            if one.error is not None:
-                raise KafkaException(one.error)
+    if offsets:
+        ask(config, lambda client: _commit_offsets(client, group, offsets))
 
 
-@contextlib.contextmanager
-def answering(config: ClientConfig) -> Iterator[None]:
-    """Turn "the broker does not answer" into our error; other Kafka errors pass.
+def ask(config: ClientConfig, request: Callable[[AdminClient], Result]) -> Result:
+    """The result of an admin request; asked again while leaders or coordinators are elected.
+
+    ``request`` must wait for its futures itself: a client that is collected cancels them.
 
     Raises:
         BrokerUnreachableError: no connection, no answer in time, or the login failed.
+        KafkaException: the broker answers with an error that asking again does not cure.
     """
-    try:
-        yield
-    except KafkaException as error:
-        cause = error.args[0]
-        if isinstance(cause, KafkaError) and cause.name() in _UNREACHABLE:
-            raise BrokerUnreachableError(_servers(config), _reason(config, cause)) from error
-        raise
-
-
-def results(config: ClientConfig, futures: Sequence[Future[Result]]) -> list[Result]:
-    """Results of admin futures, while the client that answers them is held.
-
-    Raises:
-        BrokerUnreachableError: no answer.
-    """
-    held = admin(config)  # a client that is collected cancels what it was asked
-    with answering(config):
-        found = [future.result() for future in futures]
-    del held
-    return found
+    deadline = time.monotonic() + REQUEST_TIMEOUT_SECONDS
+    while True:
+        try:
+            return request(admin(config))
+        except KafkaException as error:
+            cause = error.args[0]
+            settling = cause.name() in _UNSETTLED
+            if cause.name() in _UNREACHABLE or (settling and time.monotonic() > deadline):
+                raise BrokerUnreachableError(_servers(config), _reason(config, cause)) from error
+            if not settling:
+                raise
+        time.sleep(_ASK_AGAIN_SECONDS)
 
 
 class _LastError:
@@ -262,13 +273,20 @@ def _servers(config: ClientConfig) -> str:
     return config.get("bootstrap.servers", "")
 
 
-def _result_or_missing(future: Future[Any]) -> Any | None:
+def _describe(client: AdminClient, names: Sequence[str]) -> dict[str, Any]:
+    futures = client.describe_topics(
+        confluent_kafka.TopicCollection(names), request_timeout=REQUEST_TIMEOUT_SECONDS
+    )
+    return {name: _unless_missing(future) for name, future in futures.items()}
+
+
+def _unless_missing(future: Future[Any]) -> Any:
     try:
         return future.result()
     except KafkaException as error:
-        if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            return None
-        raise
+        if error.args[0].name() != _UNKNOWN:
+            raise
+        return None
 
 
 def _live(topic: Any) -> LiveTopic:
@@ -276,12 +294,18 @@ def _live(topic: Any) -> LiveTopic:
     return LiveTopic(topic.name, str(topic.topic_id), len(topic.partitions), replication)
 
 
+def _watermarks(
+    client: AdminClient, partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, tuple[int, int]]:
+    earliest = _list_offsets(client, partitions, OffsetSpec.earliest())
+    latest = _list_offsets(client, partitions, OffsetSpec.latest())
+    return {one: (_offset(one, earliest[one]), _offset(one, latest[one])) for one in partitions}
+
+
 def _list_offsets(
-    config: ClientConfig, partitions: Sequence[TopicPartition], spec: OffsetSpec
+    client: AdminClient, partitions: Sequence[TopicPartition], spec: OffsetSpec
 ) -> dict[TopicPartition, Future[Any]]:
-    if not partitions:
-        return {}
-    futures = admin(config).list_offsets(
+    futures = client.list_offsets(
         {confluent_kafka.TopicPartition(one.topic, one.partition): spec for one in partitions},
         isolation_level=IsolationLevel.READ_COMMITTED,
         request_timeout=REQUEST_TIMEOUT_SECONDS,
@@ -290,9 +314,27 @@ def _list_offsets(
 
 
 def _offset(partition: TopicPartition, future: Future[Any]) -> int:
-    try:
-        return int(future.result().offset)
-    except KafkaException as error:
-        if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            raise TopicMissingError(str(partition)) from error
-        raise
+    found = _unless_missing(future)
+    if found is None:
+        raise TopicMissingError(str(partition))
+    return int(found.offset)
+
+
+def _group_offsets(client: AdminClient, group: str) -> list[Any]:
+    futures = client.list_consumer_group_offsets(
+        [ConsumerGroupTopicPartitions(group)], request_timeout=REQUEST_TIMEOUT_SECONDS
+    )
+    return list(futures[group].result().topic_partitions)
+
+
+def _commit_offsets(client: AdminClient, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    wanted = [
+        confluent_kafka.TopicPartition(one.topic, one.partition, offset)
+        for one, offset in offsets.items()
+    ]
+    futures = client.alter_consumer_group_offsets(
+        [ConsumerGroupTopicPartitions(group, wanted)], request_timeout=REQUEST_TIMEOUT_SECONDS
+    )
+    for one in futures[group].result().topic_partitions:
+        if one.error is not None:
+            raise KafkaException(one.error)

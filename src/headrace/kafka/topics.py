@@ -1,0 +1,331 @@
+"""Declared topics against live ones: what to create, what to alter, what can't be done."""
+
+from __future__ import annotations
+
+import enum
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
+
+from headrace.errors import TopicChangeError
+from headrace.kafka.client import (
+    REQUEST_TIMEOUT_SECONDS,
+    ClientConfig,
+    LiveTopic,
+    ask,
+    describe,
+    watermarks,
+)
+from headrace.model import Topic, TopicPartition
+
+DEAD_LETTERS_RETENTION = timedelta(days=30)
+DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
+DEAD_LETTERS_HEADER_BYTES = 64 * 1024
+VISIBLE_WITHIN = timedelta(seconds=30)
+
+# Set by Kafka's own tools while they move partitions.
+_TRANSIENT = frozenset(
+    {"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"}
+)
+
+
+class Action(enum.StrEnum):
+    """What is to be done with a topic."""
+
+    CREATE = "create"
+    ADD_PARTITIONS = "add-partitions"
+    ALTER_CONFIG = "alter-config"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True)
+class TopicState:
+    """A live topic with its settings.
+
+    Attributes:
+        live: id, partitions, replication.
+        config: value in force of every setting, by Kafka's name.
+        overrides: names of those that are set on the topic itself.
+        is_empty: nothing was ever written to it.
+    """
+
+    live: LiveTopic
+    config: Mapping[str, str]
+    overrides: frozenset[str]
+    is_empty: bool = False
+
+
+@dataclass(frozen=True)
+class KnownKey:
+    """The key that a topic was declared with when it was applied."""
+
+    topic_id: str
+    key: str | None
+
+
+@dataclass(frozen=True)
+class TopicChange:
+    """One step from a live topic to the declared one, or (refused) why there is none.
+
+    Attributes:
+        topic: its name.
+        action: what to do.
+        detail: a sentence for people.
+        partitions: of a topic to create, or the new total.
+        replication: of a topic to create.
+        config: settings to give it; ``None`` returns one to the broker's default.
+    """
+
+    topic: str
+    action: Action
+    detail: str
+    partitions: int = 0
+    replication: int = 0
+    config: Mapping[str, str | None] = field(default_factory=dict)
+
+
+def with_dead_letters(declared: Iterable[Topic], read: Iterable[Topic]) -> list[Topic]:
+    """The declared topics and, unless declared too, the dead-letter topics of those read."""
+    topics = {topic.name: topic for topic in declared}
+    for topic in read:
+        topics.setdefault(topic.dead_letters, dead_letter_topic(topic))
+    return list(topics.values())
+
+
+def dead_letter_topic(topic: Topic) -> Topic:
+    """The implicit dead-letter topic: one partition, kept 30 days or as long as the topic's.
+
+    Its records hold the original bytes and headers of headrace's own, so they may be larger.
+    """
+    limit = int(topic.config.get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES))
+    config = {"max.message.bytes": str(limit + DEAD_LETTERS_HEADER_BYTES)}
+    if topic.config.get("retention.ms") == "-1":
+        return _dead(topic, None, config | {"retention.ms": "-1"})
+    own = timedelta(milliseconds=int(topic.config.get("retention.ms", "0")))
+    longest = max(topic.retention or own, DEAD_LETTERS_RETENTION)
+    return _dead(topic, longest, config)
+
+
+def _dead(topic: Topic, retention: timedelta | None, config: Mapping[str, str]) -> Topic:
+    return Topic(
+        topic.dead_letters, replication=topic.replication, retention=retention, config=config
+    )
+
+
+def plan_topics(
+    declared: Sequence[Topic],
+    live: Mapping[str, TopicState],
+    keys: Mapping[str, KnownKey] | None = None,
+) -> list[TopicChange]:
+    """Changes that lead from the live topics to the declared ones; empty when there are none."""
+    changes = []
+    for topic in declared:
+        state = live.get(topic.name)
+        if state is None:
+            changes.append(_creation(topic))
+        else:
+            changes += _drift(topic, state, (keys or {}).get(topic.name))
+    return changes
+
+
+def topic_states(config: ClientConfig, topics: Iterable[str]) -> dict[str, TopicState]:
+    """Those of ``topics`` that exist, with their settings.
+
+    Raises:
+        BrokerUnreachableError: no answer.
+    """
+    found = describe(config, topics)
+    configs = _describe_configs(config, list(found))
+    filled = _filled(config, found.values())
+    return {
+        name: TopicState(live, *configs[name], is_empty=name not in filled)
+        for name, live in found.items()
+    }
+
+
+def apply_changes(config: ClientConfig, changes: Sequence[TopicChange]) -> None:
+    """Do what is to be done, in order; refused changes are left alone.
+
+    Raises:
+        BrokerUnreachableError: no answer; some changes may have been made.
+        TopicChangeError: Kafka refuses one; those before it are made.
+    """
+    for change in changes:
+        if change.action is not Action.REFUSED:
+            _apply(config, change)
+    created = [one.topic for one in changes if one.action is Action.CREATE]
+    _await_visible(config, created)
+
+
+def _creation(topic: Topic) -> TopicChange:
+    settings = ", ".join(f"{name}={value}" for name, value in topic.kafka_config.items())
+    detail = f"{topic.partitions} partition(s), replication {topic.replication}, {settings}"
+    return TopicChange(
+        topic.name,
+        Action.CREATE,
+        detail,
+        topic.partitions,
+        topic.replication,
+        topic.kafka_config,
+    )
+
+
+def _drift(topic: Topic, state: TopicState, known: KnownKey | None) -> list[TopicChange]:
+    changes = [
+        _partition_drift(topic, state.live),
+        _replication_drift(topic, state.live),
+        _key_drift(topic, state, known),
+        _config_drift(topic, state),
+    ]
+    return [change for change in changes if change is not None]
+
+
+def _partition_drift(topic: Topic, live: LiveTopic) -> TopicChange | None:
+    if topic.partitions == live.partitions:
+        return None
+    if topic.partitions < live.partitions:
+        return _refused(
+            topic,
+            f"it has {live.partitions} partitions and Kafka can't take any away; declare "
+            f"partitions={live.partitions}, or move to a topic with a new name",
+        )
+    detail = f"{live.partitions} to {topic.partitions} partitions"
+    if topic.key is not None:
+        detail += f"; most values of {topic.key!r} move to another one"
+    return TopicChange(topic.name, Action.ADD_PARTITIONS, detail, topic.partitions)
+
+
+def _replication_drift(topic: Topic, live: LiveTopic) -> TopicChange | None:
+    if topic.replication == live.replication:
+        return None
+    return _refused(
+        topic,
+        f"it has replication {live.replication}, declared is {topic.replication}; move its "
+        "partitions with kafka-reassign-partitions, then plan again",
+    )
+
+
+def _key_drift(topic: Topic, state: TopicState, known: KnownKey | None) -> TopicChange | None:
+    if known is None or known.topic_id != state.live.topic_id or state.is_empty:
+        return None
+    if known.key == topic.key:
+        return None
+    return _refused(
+        topic,
+        f"its records are keyed by {known.key!r} and declared is {topic.key!r}: old and new "
+        "records of one key would lie in different partitions; move to a topic with a new name",
+    )
+
+
+def _config_drift(topic: Topic, state: TopicState) -> TopicChange | None:
+    wanted = topic.kafka_config
+    changed: dict[str, str | None] = {
+        name: value for name, value in wanted.items() if state.config.get(name) != value
+    }
+    changed |= dict.fromkeys(sorted(state.overrides - set(wanted) - _TRANSIENT))
+    if not changed:
+        return None
+    detail = ", ".join(
+        f"{name} {state.config.get(name)} to {value or 'the default'}"
+        for name, value in changed.items()
+    )
+    return TopicChange(topic.name, Action.ALTER_CONFIG, detail, config=changed)
+
+
+def _refused(topic: Topic, reason: str) -> TopicChange:
+    return TopicChange(topic.name, Action.REFUSED, reason)
+
+
+def _describe_configs(
+    config: ClientConfig, names: Sequence[str]
+) -> dict[str, tuple[dict[str, str], frozenset[str]]]:
+    if not names:
+        return {}
+    resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+    found = ask(config, lambda client: _all_configs(client, resources))
+    return {name: _settings(entries) for name, entries in found.items()}
+
+
+def _all_configs(client: AdminClient, resources: list[ConfigResource]) -> dict[str, Any]:
+    futures = client.describe_configs(resources, request_timeout=REQUEST_TIMEOUT_SECONDS)
+    return {resource.name: future.result() for resource, future in futures.items()}
+
+
+def _settings(entries: Mapping[str, Any]) -> tuple[dict[str, str], frozenset[str]]:
+    values = {name: str(entry.value) for name, entry in entries.items()}
+    own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+    return values, frozenset(name for name, entry in entries.items() if entry.source == own)
+
+
+def _filled(config: ClientConfig, topics: Iterable[LiveTopic]) -> set[str]:
+    partitions = [
+        TopicPartition(topic.name, partition)
+        for topic in topics
+        for partition in range(topic.partitions)
+    ]
+    ends = watermarks(config, partitions)
+    return {one.topic for one, (_, latest) in ends.items() if latest > 0}
+
+
+def _apply(config: ClientConfig, change: TopicChange) -> None:
+    try:
+        ask(config, lambda client: _request(client, change))
+    except KafkaException as error:
+        raise TopicChangeError(change.topic, error.args[0].str()) from error
+
+
+def _request(client: AdminClient, change: TopicChange) -> None:
+    timeout = REQUEST_TIMEOUT_SECONDS
+    futures: Mapping[Any, Future[Any]]
+    if change.action is Action.CREATE:
+        new = NewTopic(
+            change.topic, change.partitions, change.replication, config=dict(change.config)
+        )
+        futures = client.create_topics([new], operation_timeout=timeout, request_timeout=timeout)
+    elif change.action is Action.ADD_PARTITIONS:
+        more = NewPartitions(change.topic, change.partitions)
+        futures = client.create_partitions(
+            [more], operation_timeout=timeout, request_timeout=timeout
+        )
+    else:
+        futures = client.incremental_alter_configs([_alteration(change)], request_timeout=timeout)
+    for future in futures.values():
+        future.result()
+
+
+def _alteration(change: TopicChange) -> ConfigResource:
+    entries = [
+        ConfigEntry(
+            name,
+            value or "",
+            incremental_operation=(
+                AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
+            ),
+        )
+        for name, value in change.config.items()
+    ]
+    return ConfigResource(ResourceType.TOPIC, change.topic, incremental_configs=entries)
+
+
+def _await_visible(config: ClientConfig, topics: Sequence[str]) -> None:
+    """A broker answers for a topic a moment after its controller has created it."""
+    deadline = time.monotonic() + VISIBLE_WITHIN.total_seconds()
+    while missing := sorted(set(topics) - set(describe(config, topics))):
+        if time.monotonic() > deadline:
+            raise TopicChangeError(missing[0], "it was created but does not appear")
+        time.sleep(0.05)
