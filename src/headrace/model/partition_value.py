@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import unicodedata
+import re
 
 LONGEST_PARTITION_VALUE_BYTES = 100
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 RESCUE_PARTITION = "__unsafe__"
 
+_FORBIDDEN = re.compile(r"[/\\\x00-\x1f\x7f-\x9f]")
 _RESERVED = {".", "..", NULL_PARTITION, RESCUE_PARTITION}
 
 
@@ -23,9 +24,9 @@ def unsafe_partition_value(value: str) -> str | None:
         return f"is {size} bytes long; at most {LONGEST_PARTITION_VALUE_BYTES} can name a directory"
     if value in _RESERVED:
         return f"is {value!r}, a reserved directory name"
-    for character in value:
-        if character in "/\\":
-            return f"holds {character!r}, which separates directories"
-        if unicodedata.category(character) == "Cc":
-            return f"holds the control character U+{ord(character):04X}"
-    return None
+    forbidden = _FORBIDDEN.search(value)
+    if forbidden is None:
+        return None
+    if forbidden[0] in "/\\":
+        return f"holds {forbidden[0]!r}, which separates directories"
+    return f"holds the control character U+{ord(forbidden[0]):04X}"

@@ -1,0 +1,172 @@
+"""Why the parser refused a record, in headrace's words."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import msgspec
+
+from headrace.model import FieldType
+from headrace.pipelines.source.decode.columns import LONG_RANGE, MILLIS_RANGE
+
+if TYPE_CHECKING:
+    from headrace.model import EventField, EventSchema
+    from headrace.pipelines.source.decode.decoder import Why
+
+_LONGEST_INTEGER = 400
+_SHOWN_VALUES = 8
+_EXPECTED = {
+    FieldType.STRING: ("a string", (str,)),
+    FieldType.LONG: ("an integer within 64 bits", (int,)),
+    FieldType.DOUBLE: ("a finite number", (int, float)),
+    FieldType.BOOLEAN: ("true or false", (bool,)),
+    FieldType.TIMESTAMP: ("an RFC 3339 time with a zone", (str,)),
+    FieldType.MILLIS: ("an integer, milliseconds since 1970", (int,)),
+}
+
+
+class _Members(list[tuple[str, Any]]):
+    """A JSON object with every member, repeated ones too."""
+
+
+def refusal(value: bytes | None, schema: EventSchema, error: Exception) -> Why:
+    """The reason code and a sentence for a record that the parser refused with ``error``."""
+    if value is None:
+        return "null-value", "the record has no value: a tombstone, which is not an event"
+    if not value.strip(b" \t\r\n"):
+        return "empty", "the value is empty" if not value else "the value is only white space"
+    try:
+        return _in_document(_document(value), schema) or _in_words_of(error)
+    except UnicodeDecodeError as wrong:
+        return "not-utf8", f"byte {value[wrong.start]:#04x} at {wrong.start} is not UTF-8"
+    except RecursionError:
+        return "too-deep", "the value is nested too deep to be read"
+    except json.JSONDecodeError as wrong:
+        return _not_json(wrong)
+
+
+def _document(value: bytes) -> Any:
+    return json.loads(
+        value.decode(),
+        object_pairs_hook=_Members,
+        parse_constant=_not_a_constant,
+        parse_int=_integer,
+    )
+
+
+def _not_a_constant(word: str) -> NoReturn:
+    raise json.JSONDecodeError(f"{word} is not JSON", word, 0)
+
+
+def _integer(digits: str) -> int | float:
+    return int(digits) if len(digits) <= _LONGEST_INTEGER else math.inf
+
+
+def _not_json(wrong: json.JSONDecodeError) -> Why:
+    if wrong.msg == "Extra data":
+        return "trailing-data", f"the value goes on after its first JSON value, at {wrong.pos}"
+    return "not-json", f"the value is not JSON: {wrong.msg}, at {wrong.pos}"
+
+
+def _in_document(document: Any, schema: EventSchema) -> Why | None:
+    if not isinstance(document, _Members):
+        return "not-an-object", f"the value is {_json_type(document)}, expected an object"
+    for why in _in_fields(document, schema):
+        return why
+    if _has_lone_surrogate(document):
+        return "lone-surrogate", "the value holds half of a surrogate pair outside its fields"
+    return None
+
+
+def _in_fields(members: _Members, schema: EventSchema) -> Iterator[Why]:
+    for field in schema.fields:
+        given = [value for name, value in members if name == field.name]
+        if not given and not field.nullable:
+            yield "missing-field", f"field {field.name!r} is missing, expected {_expected(field)}"
+        for value in given:
+            why = _in_field(field, value)
+            if why:
+                yield why
+
+
+def _in_field(field: EventField, value: Any) -> Why | None:
+    if value is None and field.nullable:
+        return None
+    if _is_out_of_range(field, value):
+        return "out-of-range", f"field {field.name!r} is out of range, expected {_expected(field)}"
+    if type(value) not in _EXPECTED[field.type][1]:
+        return (
+            "wrong-type",
+            f"field {field.name!r} is {_json_type(value)}, expected {_expected(field)}",
+        )
+    if isinstance(value, str):
+        return _in_text(field, value)
+    return None
+
+
+def _is_out_of_range(field: EventField, value: Any) -> bool:
+    if field.type not in (FieldType.LONG, FieldType.MILLIS, FieldType.DOUBLE):
+        return False
+    if type(value) is float:
+        return math.isinf(value)
+    if type(value) is not int:
+        return False
+    if field.type is FieldType.DOUBLE:
+        return _overflows(value)
+    low, high = MILLIS_RANGE if field.type is FieldType.MILLIS else LONG_RANGE
+    return not low <= value <= high
+
+
+def _overflows(value: int) -> bool:
+    try:
+        float(value)
+    except OverflowError:
+        return True
+    return False
+
+
+def _in_text(field: EventField, text: str) -> Why | None:
+    if _has_lone_surrogate(text):
+        return "lone-surrogate", f"field {field.name!r} is a string with half of a surrogate pair"
+    if field.values and text not in field.values:
+        return "unknown-value", f"field {field.name!r} is a string, expected {_expected(field)}"
+    return None
+
+
+def _has_lone_surrogate(document: Any) -> bool:
+    try:
+        json.dumps(document, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def _expected(field: EventField) -> str:
+    if not field.values:
+        return _EXPECTED[field.type][0] + (" or null" if field.nullable else "")
+    shown = ", ".join(repr(value) for value in field.values[:_SHOWN_VALUES])
+    return f"one of {shown}" + (" ..." if len(field.values) > _SHOWN_VALUES else "")
+
+
+def _json_type(value: Any) -> str:
+    names = {
+        _Members: "an object",
+        list: "an array",
+        str: "a string",
+        int: "an integer",
+        float: "a number with a fraction or exponent",
+        bool: "a boolean",
+        type(None): "null",
+    }
+    return names[type(value)]
+
+
+def _in_words_of(error: Exception) -> Why:
+    """For what the other parser saw and this one does not."""
+    if isinstance(error, RecursionError):
+        return "too-deep", "the value is nested too deep to be read"
+    code = "wrong-type" if isinstance(error, msgspec.ValidationError) else "not-json"
+    return code, f"the value was refused: {error}"
