@@ -10,6 +10,8 @@ HeadraceError
 ├── RefusedError            starting would lose or repeat data; never retried
 │   ├── TopicRecreatedError
 │   ├── RetentionPassedError
+│   ├── RecordsGoneError
+│   ├── TopicTruncatedError
 │   ├── TopicMissingError
 │   ├── CheckpointInUseError
 │   └── CheckpointLostError
@@ -170,6 +172,41 @@ class RetentionPassedError(RefusedError):
 
 
 @dataclass(eq=False)
+class RecordsGoneError(RefusedError):
+    """Records of a planned batch were deleted by retention before they were read."""
+
+    code = "RECORDS_GONE"
+    partition: str
+    first_offset: int
+
+    @property
+    def way_out(self) -> str:
+        return (
+            "Give the topic a longer retention or more of it a batch; to accept the loss: "
+            "`headrace checkpoint reset PIPELINE --to committed`."
+        )
+
+
+@dataclass(eq=False)
+class TopicTruncatedError(RefusedError):
+    """The topic ends before the checkpoint: records that were read are no longer in it."""
+
+    code = "TOPIC_TRUNCATED"
+    topic: str
+    partition: int
+    checkpoint_offset: int
+    latest_offset: int
+    pipeline: str
+
+    @property
+    def way_out(self) -> str:
+        return (
+            "The broker lost acknowledged records (unclean leader election, lost disk). To go on "
+            f"from the present end: `headrace checkpoint reset {self.pipeline} --to latest`."
+        )
+
+
+@dataclass(eq=False)
 class TopicMissingError(RefusedError):
     """The topic does not exist."""
 
@@ -197,12 +234,12 @@ class CheckpointInUseError(RefusedError):
 
 @dataclass(eq=False)
 class CheckpointLostError(RefusedError):
-    """The table has batches of this pipeline, but its checkpoint is gone."""
+    """The pipeline has run before, but its checkpoint is gone."""
 
     code = "CHECKPOINT_LOST"
     pipeline: str
     checkpoint: str
-    table: str
+    evidence: str
 
     @property
     def way_out(self) -> str:

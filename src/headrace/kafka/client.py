@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import confluent_kafka
-from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, KafkaException
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from headrace.errors import BrokerUnreachableError, TopicMissingError
@@ -29,6 +29,7 @@ Result = TypeVar("Result")
 
 REQUEST_TIMEOUT_SECONDS = 15.0
 MESSAGE_TIMEOUT_MS = 180_000
+LARGEST_MESSAGE_BYTES = 64 * 1024 * 1024  # the topic's own limit is the one that counts
 
 _BULK_READING = {
     "fetch.message.max.bytes": "8388608",
@@ -48,6 +49,7 @@ _UNREACHABLE = frozenset(
         "_TIMED_OUT",
         "_TIMED_OUT_QUEUE",
         "_TRANSPORT",
+        "_WAIT_COORD",
         "BROKER_NOT_AVAILABLE",
         "REQUEST_TIMED_OUT",
     }
@@ -64,7 +66,7 @@ _UNSETTLED = frozenset(
         "NOT_LEADER_OR_FOLLOWER",
     }
 )
-_UNKNOWN = "UNKNOWN_TOPIC_OR_PART"
+_UNKNOWN = frozenset({"UNKNOWN_TOPIC_OR_PART", "_NOENT", "_UNKNOWN_PARTITION"})
 _ASK_AGAIN_SECONDS = 0.05
 
 
@@ -114,6 +116,7 @@ def producer(config: ClientConfig) -> confluent_kafka.Producer:
             "compression.type": "lz4",
             "linger.ms": "20",
             "message.timeout.ms": str(MESSAGE_TIMEOUT_MS),
+            "message.max.bytes": str(LARGEST_MESSAGE_BYTES),
         },
         logger=_LOG,
     )
@@ -191,15 +194,21 @@ def watermarks(
     return ask(config, lambda client: _watermarks(client, asked)) if asked else {}
 
 
-def group_offsets(config: ClientConfig, group: str) -> dict[TopicPartition, int]:
-    """Committed offsets of a consumer group; empty when it has none.
+def group_offsets(
+    config: ClientConfig, group: str, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Committed offsets of a consumer group; partitions without one are left out.
 
     Raises:
         BrokerUnreachableError: no answer.
     """
-    committed = ask(config, lambda client: _group_offsets(client, group))
+    asked = _native(dict.fromkeys(partitions, confluent_kafka.OFFSET_INVALID))
+    found = _ask(
+        config,
+        lambda: _group(config, group).committed(asked, timeout=REQUEST_TIMEOUT_SECONDS),
+    )
     return {
-        TopicPartition(one.topic, one.partition): one.offset for one in committed if one.offset >= 0
+        TopicPartition(one.topic, one.partition): one.offset for one in found if one.offset >= 0
     }
 
 
@@ -211,11 +220,12 @@ def commit_offsets(config: ClientConfig, group: str, offsets: Mapping[TopicParti
         KafkaException: the group has members that subscribe, or a partition does not exist.
     """
     if offsets:
-        ask(config, lambda client: _commit_offsets(client, group, offsets))
+        wanted = _native(offsets)
+        _ask(config, lambda: _commit(_group(config, group), wanted))
 
 
 def ask(config: ClientConfig, request: Callable[[AdminClient], Result]) -> Result:
-    """The result of an admin request; asked again while leaders or coordinators are elected.
+    """The result of an admin request; asked again while leaders are elected.
 
     ``request`` must wait for its futures itself: a client that is collected cancels them.
 
@@ -223,10 +233,14 @@ def ask(config: ClientConfig, request: Callable[[AdminClient], Result]) -> Resul
         BrokerUnreachableError: no connection, no answer in time, or the login failed.
         KafkaException: the broker answers with an error that asking again does not cure.
     """
+    return _ask(config, lambda: request(admin(config)))
+
+
+def _ask(config: ClientConfig, request: Callable[[], Result]) -> Result:
     deadline = time.monotonic() + REQUEST_TIMEOUT_SECONDS
     while True:
         try:
-            return request(admin(config))
+            return request()
         except KafkaException as error:
             cause = error.args[0]
             settling = cause.name() in _UNSETTLED
@@ -263,6 +277,22 @@ def _cluster(pid: int, config: frozenset[tuple[str, str]]) -> _Cluster:  # noqa:
     return _Cluster(client, last_error)
 
 
+# A consumer, not the admin client, whose requests to a group crash the process (SIGSEGV) when
+# the group's coordinator has moved or is only just being made: it has no group of its own.
+@functools.lru_cache(maxsize=32)
+def _group_client(
+    pid: int,  # noqa: ARG001 - see _cluster
+    config: frozenset[tuple[str, str]],
+    group: str,
+) -> confluent_kafka.Consumer:
+    # Without a session, this only limits how long a commit waits for the coordinator.
+    return consumer(dict(config) | {"session.timeout.ms": "6000"}, group)
+
+
+def _group(config: ClientConfig, group: str) -> confluent_kafka.Consumer:
+    return _group_client(os.getpid(), frozenset(config.items()), group)
+
+
 def _reason(config: ClientConfig, cause: KafkaError) -> str:
     cluster = _cluster(os.getpid(), frozenset(config.items()))
     cluster.client.poll(0)
@@ -284,7 +314,7 @@ def _unless_missing(future: Future[Any]) -> Any:
     try:
         return future.result()
     except KafkaException as error:
-        if error.args[0].name() != _UNKNOWN:
+        if error.args[0].name() not in _UNKNOWN:
             raise
         return None
 
@@ -299,7 +329,10 @@ def _watermarks(
 ) -> dict[TopicPartition, tuple[int, int]]:
     earliest = _list_offsets(client, partitions, OffsetSpec.earliest())
     latest = _list_offsets(client, partitions, OffsetSpec.latest())
-    return {one: (_offset(one, earliest[one]), _offset(one, latest[one])) for one in partitions}
+    return {
+        one: (_offset(client, one, earliest[one]), _offset(client, one, latest[one]))
+        for one in partitions
+    }
 
 
 def _list_offsets(
@@ -313,28 +346,27 @@ def _list_offsets(
     return {TopicPartition(one.topic, one.partition): future for one, future in futures.items()}
 
 
-def _offset(partition: TopicPartition, future: Future[Any]) -> int:
+def _offset(client: AdminClient, partition: TopicPartition, future: Future[Any]) -> int:
     found = _unless_missing(future)
-    if found is None:
+    if found is not None:
+        return int(found.offset)
+    # "No leaders found" also means a partition whose only replica is down: that is no loss.
+    topic = _describe(client, [partition.topic])[partition.topic]
+    if topic is None or partition.partition >= len(topic.partitions):
         raise TopicMissingError(str(partition))
-    return int(found.offset)
+    raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
 
 
-def _group_offsets(client: AdminClient, group: str) -> list[Any]:
-    futures = client.list_consumer_group_offsets(
-        [ConsumerGroupTopicPartitions(group)], request_timeout=REQUEST_TIMEOUT_SECONDS
-    )
-    return list(futures[group].result().topic_partitions)
-
-
-def _commit_offsets(client: AdminClient, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-    wanted = [
+def _native(offsets: Mapping[TopicPartition, int]) -> list[confluent_kafka.TopicPartition]:
+    return [
         confluent_kafka.TopicPartition(one.topic, one.partition, offset)
         for one, offset in offsets.items()
     ]
-    futures = client.alter_consumer_group_offsets(
-        [ConsumerGroupTopicPartitions(group, wanted)], request_timeout=REQUEST_TIMEOUT_SECONDS
-    )
-    for one in futures[group].result().topic_partitions:
+
+
+def _commit(
+    client: confluent_kafka.Consumer, offsets: list[confluent_kafka.TopicPartition]
+) -> None:
+    for one in client.commit(offsets=offsets, asynchronous=False):
         if one.error is not None:
             raise KafkaException(one.error)

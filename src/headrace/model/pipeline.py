@@ -17,10 +17,14 @@ Step: TypeAlias = "Callable[..., DataFrame]"
 
 
 class Start(enum.StrEnum):
-    """Where a pipeline without a checkpoint begins."""
+    """Where a pipeline without a checkpoint begins.
+
+    COMMITTED: the consumer group's committed offsets, the earliest where there are none.
+    """
 
     EARLIEST = "earliest"
     LATEST = "latest"
+    COMMITTED = "committed"
 
 
 class Metadata(enum.StrEnum):

@@ -1,0 +1,214 @@
+"""One declared pipeline as a Spark streaming query, not started yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.kafka.client import ClientConfig
+from headrace.kafka.cluster import KafkaCluster
+from headrace.model import (
+    EventSchema,
+    FieldType,
+    Lake,
+    Metadata,
+    Pipeline,
+    Source,
+    Start,
+    UnsafeValues,
+)
+from headrace.pipelines.batch import BatchEnd, BatchResult
+from headrace.pipelines.checkpoint import Checkpoint
+from headrace.pipelines.manifest import arrow_writer, manifest_schema
+from headrace.pipelines.source.datasource import (
+    kafka_source,
+    row_schema,
+    source_name,
+)
+from headrace.pipelines.source.reader import HEARTBEAT
+from headrace.pipelines.source.spec import SourceSpec
+from headrace.pipelines.source.staging import Staging
+from headrace.pipelines.source.state import SharedState
+from headrace.sinks import storage
+from headrace.sinks.files import WriteSpec
+from headrace.sinks.lake import LakeTable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+HEARTBEAT_AFTER_US = 10_000_000
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a pipeline runs: its lake, its cluster, its folders.
+
+    Attributes:
+        lake: root URI of the lake.
+        client: librdkafka settings of the cluster.
+        state: folder on this machine shared with the planner.
+        staging: URI of this run's staging folder.
+    """
+
+    lake: str
+    client: ClientConfig
+    state: Path
+    staging: str
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A pipeline's rows as a manifest of files, and the end of its batches."""
+
+    manifests: DataFrame
+    end: BatchEnd
+
+
+def build(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    place: Place,
+    checkpoint: Checkpoint,
+    start: Start | None,
+    on_batch: Callable[[BatchResult], None],
+) -> Graph:
+    """Puts the pipeline together; nothing runs yet.
+
+    ``start``, when given, overrides where the sources declare that they begin.
+    """
+    specs = [_source_spec(pipeline, one, place, checkpoint, start) for one in pipeline.sources]
+    if pipeline.path[0] == "fused":
+        write = _write_spec(pipeline.sink, place, row_schema(specs[0]), pipeline.event_time)
+        manifests = _load(spark, replace(specs[0], write=write))
+    else:
+        rows = _rows(spark, pipeline, specs)
+        write = _write_spec(pipeline.sink, place, _arrow_schema(rows), pipeline.event_time)
+        manifests = _written(rows, write, specs[0].topic)
+    end = BatchEnd(
+        pipeline,
+        checkpoint=checkpoint,
+        staging=Staging(place.staging),
+        table=LakeTable(write),
+        client=place.client,
+        state=SharedState(place.state),
+        on_batch=on_batch,
+    )
+    return Graph(manifests, end)
+
+
+def _source_spec(
+    pipeline: Pipeline,
+    source: Source,
+    place: Place,
+    checkpoint: Checkpoint,
+    start: Start | None,
+) -> SourceSpec:
+    topic = source.topic
+    return SourceSpec(
+        pipeline=pipeline.name,
+        topic=topic.name,
+        schema=topic.schema,
+        event_time=topic.event_time,
+        earliest_event_us=int(topic.earliest_event_time.timestamp() * 1e6),
+        latest_ahead_us=int(topic.latest_ahead.total_seconds() * 1e6),
+        cluster=KafkaCluster(place.client),
+        consumer_group=pipeline.consumer_group,
+        start=start or source.start,
+        metadata=_metadata(source),
+        min_tasks=source.min_tasks,
+        subpartitions=source.subpartitions,
+        limits=pipeline.limits,
+        partition_columns=_judged_columns(pipeline.sink, topic.schema),
+        state=place.state,
+        staging=place.staging,
+        checkpoint=checkpoint.uri,
+        heartbeat_after_us=HEARTBEAT_AFTER_US if len(pipeline.sources) > 1 else 0,
+    )
+
+
+def _metadata(source: Source) -> tuple[Metadata, ...]:
+    """The columns asked for, and those that lanes are built from."""
+    lanes = (Metadata.PARTITION, Metadata.OFFSET) if source.subpartitions > 1 else ()
+    return tuple(dict.fromkeys((*source.metadata, *lanes)))
+
+
+def _judged_columns(sink: Lake, schema: EventSchema | None) -> tuple[str, ...]:
+    """Fields that name directories: judged while the record's original bytes are at hand."""
+    if schema is None or sink.unsafe_values is UnsafeValues.RESCUE:
+        return ()
+    strings = {field.name for field in schema.fields if field.type is FieldType.STRING}
+    return tuple(name for name in sink.value_columns if name in strings)
+
+
+def _load(spark: SparkSession, spec: SourceSpec) -> DataFrame:
+    spark.dataSource.register(kafka_source(spec))
+    return spark.readStream.format(source_name(spec)).load()
+
+
+def _rows(spark: SparkSession, pipeline: Pipeline, specs: list[SourceSpec]) -> DataFrame:
+    """The sources, each as its step wants it, through the steps."""
+    frames = [
+        _laned(_ticking(_load(spark, spec), spec, pipeline), source)
+        for spec, source in zip(specs, pipeline.sources, strict=True)
+    ]
+    if not pipeline.steps:
+        return _united(frames)
+    rows = pipeline.steps[0](*frames)
+    for step in pipeline.steps[1:]:
+        rows = step(rows)
+    return rows
+
+
+def _united(frames: list[DataFrame]) -> DataFrame:
+    rows = frames[0]
+    for frame in frames[1:]:
+        rows = rows.unionByName(frame, allowMissingColumns=True)
+    return rows
+
+
+def _ticking(rows: DataFrame, spec: SourceSpec, pipeline: Pipeline) -> DataFrame:
+    """Lets an idle input move the watermark: its heartbeats pass the watermark, then go.
+
+    The condition names the event time because Spark pushes a filter that does not below the
+    watermark, where a heartbeat would never be seen.
+    """
+    if not spec.heartbeat_after_us or spec.event_time is None:
+        return rows
+    from pyspark.sql import functions as F  # noqa: N812
+
+    delay = f"{int(pipeline.sink.lateness.total_seconds())} seconds"
+    is_event = ~F.col(HEARTBEAT) | F.col(spec.event_time).isNull()
+    return rows.withWatermark(spec.event_time, delay).where(is_event).drop(HEARTBEAT)
+
+
+def _laned(rows: DataFrame, source: Source) -> DataFrame:
+    """Sub-partitions by key: one task a lane, rows in the order of their offsets."""
+    if source.subpartitions == 1:
+        return rows
+    from pyspark.sql import functions as F  # noqa: N812
+
+    lanes = source.topic.partitions * source.subpartitions
+    lane = F.col(Metadata.PARTITION.value) * source.subpartitions + F.col("_subpartition")
+    return rows.repartitionById(lanes, lane.cast("int")).sortWithinPartitions(
+        Metadata.PARTITION.value, Metadata.OFFSET.value
+    )
+
+
+def _written(rows: DataFrame, write: WriteSpec, origin: str) -> DataFrame:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return rows.mapInArrow(arrow_writer(write, origin), from_arrow_schema(manifest_schema()))
+
+
+def _write_spec(sink: Lake, place: Place, rows: pa.Schema, event_time: str | None) -> WriteSpec:
+    known = event_time if event_time in rows.names else None
+    return WriteSpec(storage.join(place.lake, sink.table), rows, sink, known)
+
+
+def _arrow_schema(rows: DataFrame) -> pa.Schema:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(rows.schema, timezone="UTC")

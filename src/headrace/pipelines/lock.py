@@ -1,0 +1,49 @@
+"""One run a checkpoint: a lock that the operating system frees when its holder dies."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from typing import IO
+
+from headrace.errors import CheckpointInUseError
+
+
+class CheckpointLock:
+    """Held by the driver for as long as it runs a pipeline.
+
+    Two drivers on different machines are not seen by it; there the second one's transactions
+    carry batch ids that the table already has, and add nothing.
+    """
+
+    def __init__(self, folder: Path, pipeline: str) -> None:
+        self._path = folder / f"{pipeline}.lock"
+        self._pipeline = pipeline
+        self._file: IO[str] | None = None
+
+    def acquire(self) -> None:
+        """Takes the lock.
+
+        Raises:
+            CheckpointInUseError: another process holds it.
+        """
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        file = self._path.open("a+")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.seek(0)
+            holder = file.read().strip() or "another process"
+            file.close()
+            raise CheckpointInUseError(self._pipeline, str(self._path), holder) from None
+        file.truncate(0)
+        file.write(f"process {os.getpid()}")
+        file.flush()
+        self._file = file
+
+    def release(self) -> None:
+        """Gives it back; harmless when not held."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None

@@ -1,0 +1,91 @@
+"""What tasks hand to the end of the batch: files written, and rows that have no home."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from headrace.model import DeadLetter, TopicPartition
+from headrace.sinks.files import PartitionedWriter, WriteSpec, WrittenFile
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FILE, DEAD = "file", "dead"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One batch as its tasks left it."""
+
+    files: tuple[WrittenFile, ...]
+    dead: tuple[DeadLetter, ...]
+
+    @classmethod
+    def of(cls, rows: Iterable[Any]) -> Manifest:
+        """From the rows of :func:`manifest_table`, collected by Spark."""
+        found = list(rows)
+        return cls(
+            tuple(WrittenFile.from_json(row[FILE]) for row in found if row[FILE]),
+            tuple(msgspec.json.decode(row[DEAD], type=DeadLetter) for row in found if row[DEAD]),
+        )
+
+
+def manifest_schema() -> pa.Schema:
+    """``file`` and ``dead``: JSON text; each row has one of them."""
+    import pyarrow as pa
+
+    return pa.schema([(FILE, pa.string()), (DEAD, pa.string())])
+
+
+def manifest_table(files: Sequence[WrittenFile], dead: Sequence[DeadLetter] = ()) -> pa.Table:
+    """A task's part of the manifest."""
+    import pyarrow as pa
+
+    rows = [{FILE: file.to_json(), DEAD: None} for file in files]
+    rows += [{FILE: None, DEAD: msgspec.json.encode(letter).decode()} for letter in dead]
+    return pa.Table.from_pylist(rows, manifest_schema())
+
+
+def write_rows(
+    spec: WriteSpec, tables: Iterable[pa.Table | pa.RecordBatch], origin: str
+) -> pa.Table:
+    """Writes a task's rows; whatever goes wrong, its files are removed again.
+
+    A row whose partition value has no home becomes a dead letter of topic ``origin`` that holds
+    the row as JSON: after a Spark step nobody knows which record it came from.
+    """
+    import uuid
+
+    writer = PartitionedWriter(spec, uuid.uuid4().hex)
+    dead: list[DeadLetter] = []
+    try:
+        for table in tables:
+            homeless = writer.write(table)
+            dead += [_derived(table, row.index, row.detail, origin) for row in homeless]
+        return manifest_table(writer.close(), dead)
+    except BaseException:
+        writer.abort()
+        raise
+
+
+def arrow_writer(
+    spec: WriteSpec, origin: str
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The last step of the Spark path, for ``mapInArrow``: rows in, manifest out."""
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from write_rows(spec, batches, origin).to_batches()
+
+    return write
+
+
+def _derived(table: pa.Table | pa.RecordBatch, index: int, detail: str, origin: str) -> DeadLetter:
+    row = table.slice(index, 1).to_pylist()[0]
+    value = json.dumps(row, default=str, ensure_ascii=False).encode()
+    nowhere = TopicPartition(origin, -1)
+    return DeadLetter(nowhere, -1, "unsafe-partition-value", detail, None, value)

@@ -1,0 +1,102 @@
+"""How a pipeline is doing, counted at the end of each batch."""
+
+from __future__ import annotations
+
+import enum
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+
+class PipelineState(enum.StrEnum):
+    """Where a pipeline is in its life. FINISHED, FAILED, REFUSED and STOPPED are final."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    RESTARTING = "restarting"
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    FAILED = "failed"
+    REFUSED = "refused"
+
+
+FINAL_STATES = frozenset(
+    {
+        PipelineState.FINISHED,
+        PipelineState.STOPPED,
+        PipelineState.FAILED,
+        PipelineState.REFUSED,
+    }
+)
+
+
+@dataclass(frozen=True)
+class PipelineProgress:
+    """Counts since the run began, and figures of the last batch.
+
+    Units: rows, records, seconds; names are those of ``headrace.metrics``.
+    """
+
+    pipeline: str
+    state: PipelineState = PipelineState.STARTING
+    reason: str = ""
+    batch_id: int = -1
+    batches: int = 0
+    rows_in: int = 0
+    rows_out: int = 0
+    late_rows: int = 0
+    duplicate_rows: int = 0
+    dead_letters: int = 0
+    files_written: int = 0
+    records_per_second: float = 0.0
+    batch_seconds: float = 0.0
+    backlog_records: int = 0
+    backlog_seconds: float = 0.0
+    idle_partitions: tuple[str, ...] = ()
+    paused_partitions: tuple[str, ...] = ()
+    restarts: int = 0
+    updated_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
+
+    @property
+    def final(self) -> bool:
+        """Whether the pipeline has ended."""
+        return self.state in FINAL_STATES
+
+    def after(self, **changes: Any) -> PipelineProgress:
+        """The same pipeline, later."""
+        return replace(self, updated_ms=time.time_ns() // 1_000_000, **changes)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values by name."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> PipelineProgress:
+        """Reads what :meth:`to_json` wrote."""
+        lists = {"idle_partitions", "paused_partitions"}
+        values = {k: tuple(v) if k in lists else v for k, v in found.items()}
+        return cls(**values | {"state": PipelineState(found["state"])})
+
+
+class StatusFolder:
+    """One JSON file a pipeline under ``.headrace/status``, for ``headrace status``."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def write(self, progress: PipelineProgress) -> None:
+        """Replaces the pipeline's file whole."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        partial = self._folder / f".{progress.pipeline}"
+        partial.write_text(json.dumps(progress.to_json()))
+        partial.replace(self._folder / f"{progress.pipeline}.json")
+
+    def read(self) -> list[PipelineProgress]:
+        """What every pipeline of the project wrote last, by name."""
+        return [
+            PipelineProgress.from_json(json.loads(path.read_text()))
+            for path in sorted(self._folder.glob("[!.]*.json"))
+        ]

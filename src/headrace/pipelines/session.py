@@ -1,0 +1,63 @@
+"""The Spark session that all pipelines of a driver share."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from headrace.settings import SparkSettings
+
+_ALWAYS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.python.worker.reuse": "true",
+    "spark.executorEnv.POLARS_MAX_THREADS": "1",
+    "spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL": "system",
+    "spark.speculation": "false",  # a second attempt would read and write everything twice
+}
+
+_BY_DEFAULT = {
+    "spark.driver.memory": "1g",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.scheduler.mode": "FAIR",
+}
+
+
+def start_session(
+    name: str, spark: SparkSettings, *, master: str, java: Mapping[str, str]
+) -> SparkSession:
+    """A session on ``master``, with Python workers of this very environment.
+
+    ``java`` is put into the environment of the JVM: JAVA_HOME and PATH of the Java to use.
+    """
+    os.environ.update(java)
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["POLARS_MAX_THREADS"] = "1"
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(name).master(master)
+    config = _BY_DEFAULT | _local(master) | dict(spark.config) | _ALWAYS
+    for key, value in config.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _local(master: str) -> dict[str, str]:
+    """On one machine nothing listens beyond loopback, and shuffles are as wide as the cores."""
+    if "127.0.0.1" not in master and "localhost" not in master and not master.startswith("local"):
+        return {}
+    return {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2)),
+    }

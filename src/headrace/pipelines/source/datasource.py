@@ -1,0 +1,133 @@
+"""The Spark data source: planner on the driver, readers in the tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    SupportsTriggerAvailableNow,
+)
+
+from headrace.pipelines.manifest import manifest_schema, write_rows
+from headrace.pipelines.source.decode import decoder_for
+from headrace.pipelines.source.offsets import SourceOffset
+from headrace.pipelines.source.planner import Planner
+from headrace.pipelines.source.reader import (
+    HEARTBEAT,
+    RangeReader,
+    ReadRange,
+    heartbeat,
+    metadata_types,
+)
+from headrace.pipelines.source.staging import Staging
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from headrace.pipelines.source.spec import SourceSpec
+
+
+def source_name(spec: SourceSpec) -> str:
+    """Name under which a spec's source is registered with Spark."""
+    return f"headrace-{spec.pipeline}-{spec.topic}"
+
+
+def kafka_source(spec: SourceSpec) -> type[DataSource]:
+    """The data source class of one spec.
+
+    A class of its own carries the spec, secrets included, past Spark's options, which Spark
+    shows in plans, events and its page.
+    """
+
+    class KafkaSource(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return source_name(spec)
+
+        def schema(self) -> StructType:
+            return spark_schema(spec)
+
+        def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+            return KafkaStreamReader(spec, schema)
+
+    return KafkaSource
+
+
+def spark_schema(spec: SourceSpec) -> StructType:
+    """Columns of the source: the rows, or the manifest of what the task wrote on the fused path."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(row_schema(spec) if spec.write is None else manifest_schema())
+
+
+def row_schema(spec: SourceSpec) -> pa.Schema:
+    """Arrow schema of the source's rows: event fields, metadata, ``_subpartition``."""
+    import pyarrow as pa
+
+    schema = decoder_for(spec.schema, spec.partition_columns).arrow_schema
+    for column in spec.metadata:
+        schema = schema.append(pa.field(column.value, metadata_types()[column]))
+    if spec.subpartitions > 1:
+        schema = schema.append(pa.field("_subpartition", pa.int32()))
+    if spec.heartbeat_after_us:
+        schema = schema.append(pa.field(HEARTBEAT, pa.bool_()))
+    return pa.schema([field.with_nullable(True) for field in schema])
+
+
+class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Spark's view of one topic: offsets from the planner, Arrow batches from the readers."""
+
+    def __init__(self, spec: SourceSpec, schema: StructType) -> None:
+        self._spec = spec
+        self._schema = schema
+        self._planner = Planner(spec)
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Once for a new checkpoint, and again when its first batch is replayed."""
+        return self._planner.initial().to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """The planner knows the limits: records, bytes and wall clock together."""
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002, N802
+        """Before each batch; the start itself when there is nothing to do."""
+        return self._planner.next(SourceOffset.from_json(start)).to_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Once, before the first batch of a run that ends when it has caught up."""
+        self._planner.stop_at_latest()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The tasks of a batch; the same again when it is replayed."""
+        work = self._planner.work(SourceOffset.from_json(start), SourceOffset.from_json(end))
+        return [InputPartition(one) for one in work]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """In a Python worker, once a task attempt."""
+        work: ReadRange = partition.value
+        if work.range is None:
+            beat = heartbeat(self._spec, row_schema(self._spec), work.heartbeat_us)
+            yield from _as_batches([beat], self._schema)
+            return
+        reader = RangeReader(self._spec, work.range, work.planned_ms)
+        if self._spec.write is None:
+            yield from _as_batches(reader.tables(), self._schema)
+        else:
+            written = write_rows(self._spec.write, reader.tables(), self._spec.topic)
+            yield from _as_batches([written], self._schema)
+        Staging(self._spec.staging).put(reader.report())
+
+
+def _as_batches(tables: Any, schema: StructType) -> Iterator[pa.RecordBatch]:
+    """Batches with exactly the schema that Spark checks the first one against."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    target = to_arrow_schema(schema, timezone="UTC")
+    for table in tables:
+        yield from table.cast(target).combine_chunks().to_batches()

@@ -1,0 +1,113 @@
+"""Where a source stands, what a batch may take, and how its ranges are cut. Pure functions.
+
+An offset of the source is one JSON object in Spark's checkpoint::
+
+    {"topic": "impressions", "topic_id": "iI2m…", "partitions": {"0": 120, "1": 98},
+     "planned_ms": 1764000000000, "heartbeat_us": 0}
+
+Each position is the next record to read. ``planned_ms`` is the clock that event times of the
+batch are held against: it is in the checkpoint, so a replayed batch judges as it did before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+from headrace.model import OffsetRange, TopicPartition
+
+
+@dataclass(frozen=True)
+class SourceOffset:
+    """Position in every partition of one topic."""
+
+    topic: str
+    topic_id: str
+    partitions: Mapping[int, int]
+    planned_ms: int
+    heartbeat_us: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """As Spark keeps it in the checkpoint."""
+        return {
+            "topic": self.topic,
+            "topic_id": self.topic_id,
+            "partitions": {str(p): offset for p, offset in sorted(self.partitions.items())},
+            "planned_ms": self.planned_ms,
+            "heartbeat_us": self.heartbeat_us,
+        }
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> SourceOffset:
+        """Reads what :meth:`to_json` wrote."""
+        return cls(
+            found["topic"],
+            found["topic_id"],
+            {int(p): int(offset) for p, offset in found["partitions"].items()},
+            int(found["planned_ms"]),
+            int(found.get("heartbeat_us", 0)),
+        )
+
+    def advanced(self, ends: Mapping[int, int], *, planned_ms: int) -> SourceOffset:
+        """The same source, further on."""
+        return replace(self, partitions=dict(ends), planned_ms=planned_ms)
+
+    def with_heartbeat(self, heartbeat_us: int, *, planned_ms: int) -> SourceOffset:
+        """The same position, saying that nothing comes before ``heartbeat_us``."""
+        return replace(self, heartbeat_us=heartbeat_us, planned_ms=planned_ms)
+
+
+def admitted(
+    start: Mapping[int, int],
+    latest: Mapping[int, int],
+    *,
+    max_records: int,
+    held: Collection[int] = (),
+) -> dict[int, int]:
+    """Ends of the next batch: ``max_records`` shared out in proportion to each backlog.
+
+    Held (paused) partitions stay where they are. A partition with a backlog gets at least one
+    record, so that a large neighbour can't starve it.
+    """
+    backlog = {
+        p: max(0, latest[p] - start[p]) if p in latest and p not in held else 0 for p in start
+    }
+    total = sum(backlog.values())
+    if total <= max_records:
+        return {p: start[p] + backlog[p] for p in start}
+    share = max_records / total
+    return {p: start[p] + (max(1, int(backlog[p] * share)) if backlog[p] else 0) for p in start}
+
+
+def ranges_between(start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
+    """Non-empty ranges from ``start`` to ``end``.
+
+    A partition that is new in ``end`` has no range yet: where ``end`` puts it is where it begins.
+    """
+    return [
+        OffsetRange(TopicPartition(end.topic, p), start.partitions[p], upto)
+        for p, upto in sorted(end.partitions.items())
+        if upto > start.partitions.get(p, upto)
+    ]
+
+
+def split(ranges: Sequence[OffsetRange], min_tasks: int) -> list[OffsetRange]:
+    """Cuts ranges in proportion to their span until there are about ``min_tasks``.
+
+    Deterministic, so that a replayed batch is cut as it was. Order holds inside each piece.
+    """
+    total = sum(range_.span for range_ in ranges)
+    if len(ranges) >= min_tasks or not total:
+        return list(ranges)
+    pieces: list[OffsetRange] = []
+    for range_ in ranges:
+        count = max(1, min(range_.span, round(min_tasks * range_.span / total)))
+        pieces.extend(_cut(range_, count))
+    return pieces
+
+
+def _cut(range_: OffsetRange, count: int) -> list[OffsetRange]:
+    edges = [range_.start + range_.span * i // count for i in range(count + 1)]
+    return [OffsetRange(range_.partition, low, high) for low, high in pairwise(edges)]

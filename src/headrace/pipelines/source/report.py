@@ -1,0 +1,66 @@
+"""What a read range held: counts, and the records that could not be processed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from headrace.model import DeadLetter, OffsetRange
+
+
+@dataclass(frozen=True, slots=True)
+class BadRuns:
+    """Runs of bad records in a row, kept so that neighbouring stretches can be joined.
+
+    ``leading`` and ``trailing`` are the runs at the edges, ``longest`` the longest anywhere.
+    """
+
+    records: int = 0
+    leading: int = 0
+    longest: int = 0
+    trailing: int = 0
+
+    @classmethod
+    def of(cls, bad: Sequence[int], records: int) -> BadRuns:
+        """Runs among ``records`` records whose ascending indices ``bad`` are bad."""
+        longest = run = leading = 0
+        previous = -2
+        for index in bad:
+            run = run + 1 if index == previous + 1 else 1
+            longest = max(longest, run)
+            leading = run if run == index + 1 else leading
+            previous = index
+        trailing = run if bad and bad[-1] == records - 1 else 0
+        return cls(records, leading, longest, trailing)
+
+    def then(self, following: BadRuns) -> BadRuns:
+        """Runs of this stretch and the one right behind it, as one stretch."""
+        return BadRuns(
+            self.records + following.records,
+            self.leading + (following.leading if self.leading == self.records else 0),
+            max(self.longest, following.longest, self.trailing + following.leading),
+            following.trailing + (self.trailing if following.trailing == following.records else 0),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RangeReport:
+    """One range after it was read.
+
+    Attributes:
+        range: the offsets read.
+        records: records in it, good and bad.
+        bytes: of their values.
+        last_timestamp_ms: Kafka's timestamp of the last record; -1 if there was none.
+        max_event_us: newest event time in microseconds; ``None`` without one.
+        bad_runs: runs of bad records.
+        dead: the bad records.
+    """
+
+    range: OffsetRange
+    records: int
+    bytes: int
+    last_timestamp_ms: int
+    max_event_us: int | None
+    bad_runs: BadRuns = field(default_factory=BadRuns)
+    dead: tuple[DeadLetter, ...] = ()

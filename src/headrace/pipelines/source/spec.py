@@ -1,0 +1,57 @@
+"""What the source needs to know, frozen and picklable: it travels to the planner and the tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.kafka.cluster import Cluster
+from headrace.model import BatchLimits, EventSchema, Metadata, Start
+from headrace.sinks.files import WriteSpec
+
+
+@dataclass(frozen=True)
+class SourceSpec:
+    """One topic as one pipeline reads it.
+
+    Attributes:
+        pipeline: name of the pipeline, for messages.
+        topic: Kafka's name of the topic.
+        schema: fields of the event; ``None`` for raw bytes.
+        event_time: field of the event time, if it has one.
+        earliest_event_us: event times before it (microseconds since 1970) are dead letters.
+        latest_ahead_us: so many microseconds after the planning of the batch likewise.
+        cluster: where the topic is.
+        consumer_group: whose committed offsets show the progress.
+        start: where to begin without a checkpoint.
+        metadata: columns of the Kafka record to add.
+        min_tasks: split ranges until a batch has at least this many tasks.
+        subpartitions: lanes by key; 1: no lane column.
+        limits: when a batch closes.
+        partition_columns: fields whose values name directories, judged with the record.
+        state: folder on the driver's machine shared by the driver and the planner.
+        staging: URI of the folder that takes reports and dead letters of read ranges.
+        checkpoint: URI of Spark's checkpoint, which also keeps the first position.
+        heartbeat_after_us: an input idle for so long says how far the others are; 0: never.
+        write: how the read task itself writes files; ``None`` on the Spark path.
+    """
+
+    pipeline: str
+    topic: str
+    schema: EventSchema | None
+    event_time: str | None
+    earliest_event_us: int
+    latest_ahead_us: int
+    cluster: Cluster
+    consumer_group: str
+    start: Start
+    metadata: tuple[Metadata, ...]
+    min_tasks: int
+    subpartitions: int
+    limits: BatchLimits
+    partition_columns: tuple[str, ...]
+    state: Path
+    staging: str
+    checkpoint: str
+    heartbeat_after_us: int = 0
+    write: WriteSpec | None = None

@@ -1,0 +1,55 @@
+"""Reports and dead letters on their way from read tasks to the end of the batch.
+
+A file a range under ``<staging>/<run>/``, named by the range, so a retried task overwrites what
+its first attempt left. The folder is the run's own: what a killed run left is never read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from headrace.model import OffsetRange
+from headrace.pipelines.source.report import RangeReport
+from headrace.sinks import storage
+
+
+class Staging:
+    """One run's folder of reports. Tasks put, the driver takes."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def put(self, report: RangeReport) -> None:
+        """Called once at the end of a read task; atomic."""
+        storage.write_bytes_atomic(self._path(report.range), msgspec.json.encode(report))
+
+    def take(self, ranges: Iterable[OffsetRange]) -> list[RangeReport]:
+        """Reports of the pieces of ``ranges``, in order of topic, partition and offset."""
+        whole = {range_.partition: range_ for range_ in ranges}
+        found = [self._read(name) for name in self._names()]
+        mine = [
+            report
+            for report in found
+            if report.range.partition in whole
+            and whole[report.range.partition].start <= report.range.start
+            and report.range.end <= whole[report.range.partition].end
+        ]
+        return sorted(mine, key=lambda report: (report.range.partition, report.range.start))
+
+    def clear(self) -> None:
+        """After the batch: everything in the folder has been dealt with."""
+        for name in self._names():
+            storage.delete(storage.join(self._folder, name))
+
+    def _names(self) -> list[str]:
+        return [name for name in storage.list_files(self._folder) if name.endswith(".json")]
+
+    def _path(self, range_: OffsetRange) -> str:
+        name = f"{range_.partition.topic}-{range_.partition.partition}-{range_.start}-{range_.end}"
+        return storage.join(self._folder, f"{name}.json")
+
+    def _read(self, name: str) -> RangeReport:
+        content = storage.read_bytes(storage.join(self._folder, name))
+        return msgspec.json.decode(content, type=RangeReport)

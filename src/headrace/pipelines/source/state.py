@@ -1,0 +1,83 @@
+"""What the driver and the planner tell each other: small JSON files in one local folder."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class SourceView:
+    """What the planner saw at its last look: latest offsets, idle and paused partitions."""
+
+    latest: Mapping[int, int] = field(default_factory=dict)
+    idle: tuple[int, ...] = ()
+    paused: tuple[int, ...] = ()
+    unreachable: str = ""
+
+
+@dataclass(frozen=True)
+class Feedback:
+    """What the driver learnt from finished batches, by topic.
+
+    ``mean_bytes`` of a record's value; ``max_event_us`` newest event time, microseconds.
+    """
+
+    mean_bytes: Mapping[str, float] = field(default_factory=dict)
+    max_event_us: Mapping[str, int] = field(default_factory=dict)
+
+
+class SharedState:
+    """A pipeline's folder under ``.headrace/state``. Files are replaced whole."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def paused(self, topic: str) -> frozenset[int]:
+        """Partitions that stay where they are until resumed."""
+        return frozenset(self._read("paused.json").get(topic, ()))
+
+    def pause(self, topic: str, partitions: frozenset[int]) -> None:
+        """Hold exactly these partitions of a topic."""
+        held = self._read("paused.json") | {topic: sorted(partitions)}
+        self._write("paused.json", {name: found for name, found in held.items() if found})
+
+    def feedback(self) -> Feedback:
+        """What the driver wrote last."""
+        return Feedback(**self._read("feedback.json"))
+
+    def write_feedback(self, feedback: Feedback) -> None:
+        """For the planner's next look."""
+        self._write("feedback.json", asdict(feedback))
+
+    def view(self, topic: str) -> SourceView:
+        """What the planner wrote last."""
+        found = self._read(f"view-{topic}.json")
+        latest = {int(p): offset for p, offset in found.get("latest", {}).items()}
+        return SourceView(
+            latest,
+            tuple(found.get("idle", ())),
+            tuple(found.get("paused", ())),
+            found.get("unreachable", ""),
+        )
+
+    def write_view(self, topic: str, view: SourceView) -> None:
+        """For the driver's progress."""
+        self._write(f"view-{topic}.json", asdict(view))
+
+    def _read(self, name: str) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = json.loads((self._folder / name).read_text())
+        except FileNotFoundError:
+            return {}
+        return found
+
+    def _write(self, name: str, content: Mapping[str, Any]) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        partial = self._folder / f".{name}.{os.getpid()}"
+        partial.write_text(json.dumps(content))
+        partial.replace(self._folder / name)

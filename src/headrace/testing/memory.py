@@ -1,0 +1,124 @@
+"""A cluster in memory. The contract suite for sources runs on it and on real Kafka."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from headrace.errors import RecordsGoneError, TopicMissingError
+from headrace.kafka.cluster import LivePositions
+from headrace.model import OffsetRange
+
+CHUNK_RECORDS = 1_000
+
+
+@dataclass(frozen=True)
+class MemoryRecord:
+    """A record with the methods of confluent-kafka's Message."""
+
+    at: int
+    payload: bytes | None
+    name: bytes | None = None
+    timestamp_ms: int = 0
+    header: tuple[tuple[str, bytes | None], ...] = ()
+
+    def value(self) -> bytes | None:
+        """The payload."""
+        return self.payload
+
+    def key(self) -> bytes | None:
+        """The key."""
+        return self.name
+
+    def offset(self) -> int:
+        """Its place in the partition."""
+        return self.at
+
+    def timestamp(self) -> tuple[int, int]:
+        """(1, milliseconds): the time the producer gave it."""
+        return 1, self.timestamp_ms
+
+    def headers(self) -> Sequence[tuple[str, bytes | None]] | None:
+        """Headers, or none."""
+        return list(self.header) or None
+
+
+@dataclass
+class _Topic:
+    topic_id: str
+    partitions: list[dict[int, MemoryRecord]]
+    earliest: list[int]
+    latest: list[int]
+
+
+@dataclass
+class MemoryCluster:
+    """Topics in this process; see :class:`headrace.kafka.cluster.Cluster` for the contract."""
+
+    _topics: dict[str, _Topic] = field(default_factory=dict)
+    _groups: dict[tuple[str, str], dict[int, int]] = field(default_factory=dict)
+
+    def create(self, topic: str, partitions: int = 1) -> None:
+        """A new, empty topic with an id of its own; one of that name is deleted first."""
+        empty = [0] * partitions
+        self._topics[topic] = _Topic(
+            uuid.uuid4().hex, [{} for _ in empty], list(empty), list(empty)
+        )
+
+    def add_partitions(self, topic: str, partitions: int) -> None:
+        """Grow a topic to so many partitions."""
+        found = self._topics[topic]
+        for _ in range(partitions - len(found.partitions)):
+            found.partitions.append({})
+            found.earliest.append(0)
+            found.latest.append(0)
+
+    def append(
+        self, topic: str, partition: int, value: bytes | None, key: bytes | None = None
+    ) -> int:
+        """Append a record; returns its offset."""
+        found = self._topics[topic]
+        at = found.latest[partition]
+        found.partitions[partition][at] = MemoryRecord(at, value, key)
+        found.latest[partition] = at + 1
+        return at
+
+    def skip(self, topic: str, partition: int) -> None:
+        """Use up one offset without a record, as a transaction marker does."""
+        self._topics[topic].latest[partition] += 1
+
+    def delete_before(self, topic: str, partition: int, offset: int) -> None:
+        """What retention does."""
+        found = self._topics[topic]
+        found.earliest[partition] = offset
+        for at in [at for at in found.partitions[partition] if at < offset]:
+            del found.partitions[partition][at]
+
+    def commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """Commit offsets for a consumer group."""
+        self._groups[group, topic] = dict(offsets)
+
+    def live(self, topic: str) -> LivePositions:
+        """See the contract."""
+        if topic not in self._topics:
+            raise TopicMissingError(topic)
+        found = self._topics[topic]
+        return LivePositions(
+            found.topic_id, dict(enumerate(found.earliest)), dict(enumerate(found.latest))
+        )
+
+    def committed(self, group: str, topic: str) -> Mapping[int, int]:
+        """See the contract."""
+        return self._groups.get((group, topic), {})
+
+    def read(self, range_: OffsetRange) -> Iterator[Sequence[MemoryRecord]]:
+        """See the contract."""
+        found = self._topics[range_.partition.topic]
+        p = range_.partition.partition
+        if range_.start < found.earliest[p]:
+            raise RecordsGoneError(str(range_.partition), range_.start)
+        records = [found.partitions[p][at] for at in sorted(found.partitions[p])]
+        inside = [record for record in records if range_.start <= record.at < range_.end]
+        for first in range(0, len(inside), CHUNK_RECORDS):
+            yield inside[first : first + CHUNK_RECORDS]

@@ -1,0 +1,197 @@
+"""What every cluster a source reads from must do: run on memory and on real Kafka.
+
+A test module imports ``SourceContract``, subclasses it and gives the fixture ``lab``: a
+:class:`Lab` that creates topics and appends records on the cluster under test.
+"""
+
+import json
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from headrace.errors import RetentionPassedError, TopicMissingError, TopicRecreatedError
+from headrace.kafka.cluster import Cluster
+from headrace.model import BatchLimits, Metadata, OffsetRange, Start, TopicPartition, event_schema
+from headrace.pipelines.source.offsets import SourceOffset, ranges_between
+from headrace.pipelines.source.planner import Planner
+from headrace.pipelines.source.reader import RangeReader
+from headrace.pipelines.source.spec import SourceSpec
+from headrace.pipelines.source.state import SharedState
+
+
+class Numbered:
+    n: int
+    name: str
+
+
+class Lab(Protocol):
+    cluster: Cluster
+
+    def create(self, topic: str, partitions: int) -> None: ...
+    def add_partitions(self, topic: str, partitions: int) -> None: ...
+    def append(self, topic: str, partition: int, values: list[bytes | None]) -> None: ...
+    def delete_before(self, topic: str, partition: int, offset: int) -> None: ...
+    def recreate(self, topic: str, partitions: int) -> None: ...
+    def commit(self, group: str, topic: str, offsets: dict[int, int]) -> None: ...
+
+
+def event(n: int) -> bytes:
+    return json.dumps({"n": n, "name": f"name {n}"}).encode()
+
+
+def spec(cluster: Cluster, topic: str, folder: Path, **changes: object) -> SourceSpec:
+    settings = {
+        "pipeline": "numbers",
+        "topic": topic,
+        "schema": event_schema(Numbered),
+        "event_time": None,
+        "earliest_event_us": 0,
+        "latest_ahead_us": 0,
+        "cluster": cluster,
+        "consumer_group": f"headrace.{topic}",
+        "start": Start.EARLIEST,
+        "metadata": (Metadata.OFFSET, Metadata.KEY),
+        "min_tasks": 0,
+        "subpartitions": 1,
+        "limits": BatchLimits(max_records=1_000),
+        "partition_columns": (),
+        "state": folder / "state",
+        "staging": str(folder / "staging"),
+        "checkpoint": str(folder / "checkpoint"),
+    }
+    return SourceSpec(**settings | changes)
+
+
+def read(found: SourceSpec, start: SourceOffset, end: SourceOffset) -> list[tuple[int, int, int]]:
+    rows = []
+    for range_ in ranges_between(start, end):
+        for table in RangeReader(found, range_, end.planned_ms).tables():
+            rows += [
+                (range_.partition.partition, row["_offset"], row["n"]) for row in table.to_pylist()
+            ]
+    return rows
+
+
+def drained(planner: Planner, start: SourceOffset) -> SourceOffset:
+    """The end of a batch that takes all there is, without waiting for its wall clock."""
+    planner.stop_at_latest()
+    return planner.next(start)
+
+
+class SourceContract:
+    @pytest.fixture
+    def topic(self, lab, topic_name):
+        lab.create(topic_name, 2)
+        return topic_name
+
+    def test_records_come_in_order_of_offset_once(self, lab, topic, tmp_path):
+        lab.append(topic, 0, [event(n) for n in range(50)])
+        lab.append(topic, 1, [event(n) for n in range(100, 130)])
+        found = spec(lab.cluster, topic, tmp_path)
+        planner = Planner(found)
+        start = planner.initial()
+        rows = read(found, start, drained(planner, start))
+        assert rows == [(0, n, n) for n in range(50)] + [(1, n, n + 100) for n in range(30)]
+
+    def test_a_batch_read_again_gives_the_same(self, lab, topic, tmp_path):
+        lab.append(topic, 0, [event(n) for n in range(20)])
+        found = spec(lab.cluster, topic, tmp_path)
+        planner = Planner(found)
+        start = planner.initial()
+        end = drained(planner, start)
+        lab.append(topic, 0, [event(n) for n in range(20, 40)])
+        assert read(found, start, end) == read(found, start, end)
+        assert Planner(found).work(start, end) == planner.work(start, end)
+
+    def test_nothing_new_is_the_start_itself(self, lab, topic, tmp_path):
+        planner = Planner(spec(lab.cluster, topic, tmp_path))
+        start = planner.initial()
+        assert drained(planner, start) == start
+
+    def test_the_first_position_is_the_same_after_a_crash(self, lab, topic, tmp_path):
+        found = spec(lab.cluster, topic, tmp_path, start=Start.LATEST)
+        lab.append(topic, 0, [event(1)])
+        first = Planner(found).initial()
+        lab.append(topic, 0, [event(2)])
+        assert Planner(found).initial() == first
+        assert first.partitions == {0: 1, 1: 0}
+
+    def test_it_can_begin_at_the_committed_offsets(self, lab, topic, tmp_path):
+        lab.append(topic, 0, [event(n) for n in range(9)])
+        lab.append(topic, 1, [event(n) for n in range(9)])
+        lab.commit(f"headrace.{topic}", topic, {0: 4})
+        found = spec(lab.cluster, topic, tmp_path, start=Start.COMMITTED)
+        assert Planner(found).initial().partitions == {0: 4, 1: 0}
+
+    def test_a_range_ends_by_position_and_reads_nothing_beyond(self, lab, topic, tmp_path):
+        lab.append(topic, 0, [event(n) for n in range(50)])
+        found = spec(lab.cluster, topic, tmp_path)
+        reader = RangeReader(found, OffsetRange(TopicPartition(topic, 0), 10, 20), 0)
+        rows = [row["n"] for table in reader.tables() for row in table.to_pylist()]
+        assert rows == list(range(10, 20))
+        assert reader.report().records == 10
+
+    def test_a_full_batch_does_not_wait_and_the_rest_comes_next(self, lab, topic, tmp_path):
+        lab.append(topic, 0, [event(n) for n in range(100)])
+        found = spec(lab.cluster, topic, tmp_path, limits=BatchLimits(max_records=60))
+        planner = Planner(found)
+        first = planner.next(planner.initial())
+        second = drained(planner, first)
+        assert first.partitions[0] == 60
+        assert second.partitions[0] == 100
+
+    def test_a_paused_partition_stays_and_catches_up_in_order(self, lab, topic, tmp_path):
+        found = spec(lab.cluster, topic, tmp_path)
+        state = SharedState(found.state)
+        state.pause(topic, frozenset({0}))
+        lab.append(topic, 0, [event(n) for n in range(5)])
+        lab.append(topic, 1, [event(n) for n in range(5)])
+        planner = Planner(found)
+        start = planner.initial()
+        held = drained(planner, start)
+        assert held.partitions == {0: 0, 1: 5}
+        state.pause(topic, frozenset())
+        rows = read(found, held, drained(planner, held))
+        assert rows == [(0, n, n) for n in range(5)]
+
+    def test_new_partitions_are_read_from_their_earliest_offset(self, lab, topic, tmp_path):
+        found = spec(lab.cluster, topic, tmp_path)
+        planner = Planner(found)
+        start = planner.initial()
+        lab.add_partitions(topic, 4)
+        lab.append(topic, 3, [event(n) for n in range(7)])
+        placed = Planner(found).next(start)
+        assert placed.partitions == {0: 0, 1: 0, 2: 0, 3: 0}
+        end = drained(planner, placed)
+        assert read(found, placed, end) == [(3, n, n) for n in range(7)]
+
+    def test_a_missing_topic_is_refused(self, lab, tmp_path, topic_name):
+        with pytest.raises(TopicMissingError, match="headrace apply"):
+            Planner(spec(lab.cluster, f"{topic_name}-none", tmp_path)).initial()
+
+    def test_a_recreated_topic_is_refused_even_when_it_holds_more(self, lab, topic, tmp_path):
+        lab.append(topic, 0, [event(1)])
+        planner = Planner(spec(lab.cluster, topic, tmp_path))
+        end = drained(planner, planner.initial())
+        lab.recreate(topic, 2)
+        lab.append(topic, 0, [event(n) for n in range(9)])
+        with pytest.raises(TopicRecreatedError, match="checkpoint reset numbers --to earliest"):
+            planner.next(end)
+
+    def test_retention_past_the_checkpoint_is_refused_with_the_count(self, lab, topic, tmp_path):
+        lab.append(topic, 0, [event(n) for n in range(30)])
+        planner = Planner(spec(lab.cluster, topic, tmp_path))
+        start = planner.initial()
+        lab.delete_before(topic, 0, 12)
+        with pytest.raises(RetentionPassedError, match="12 offsets are gone"):
+            planner.next(start)
+
+    def test_bad_records_are_reported_with_their_bytes(self, lab, topic, tmp_path):
+        lab.append(topic, 0, [event(0), b"not json", None, event(3)])
+        found = spec(lab.cluster, topic, tmp_path)
+        reader = RangeReader(found, OffsetRange(TopicPartition(topic, 0), 0, 4), 0)
+        rows = [row["_offset"] for table in reader.tables() for row in table.to_pylist()]
+        dead = [(letter.offset, letter.value) for letter in reader.report().dead]
+        assert rows == [0, 3]
+        assert dead == [(1, b"not json"), (2, None)]

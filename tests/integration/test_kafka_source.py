@@ -1,0 +1,110 @@
+"""The contract for sources, on a real broker; and what only a broker can show."""
+
+import uuid
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import NewPartitions, NewTopic
+from tests.contracts.source import SourceContract, event, spec
+
+from headrace.kafka.client import admin, commit_offsets, producer
+from headrace.kafka.cluster import KafkaCluster
+from headrace.model import OffsetRange, TopicPartition
+from headrace.pipelines.source.planner import Planner
+from headrace.pipelines.source.reader import RangeReader
+
+
+class KafkaLab:
+    def __init__(self, bootstrap):
+        self.client = {"bootstrap.servers": bootstrap, "partitioner": "murmur2_random"}
+        self.cluster = KafkaCluster(self.client)
+
+    def create(self, topic, partitions, config=None):
+        new = NewTopic(topic, partitions, 1, config=config or {})
+        self._done(admin(self.client).create_topics([new]))
+
+    def add_partitions(self, topic, partitions):
+        self._done(admin(self.client).create_partitions([NewPartitions(topic, partitions)]))
+
+    def append(self, topic, partition, values):
+        sender = producer(self.client)
+        for value in values:
+            sender.produce(topic, value, partition=partition)
+        assert sender.flush(30) == 0
+
+    def delete_before(self, topic, partition, offset):
+        upto = confluent_kafka.TopicPartition(topic, partition, offset)
+        self._done(admin(self.client).delete_records([upto]))
+
+    def recreate(self, topic, partitions):
+        self._done(admin(self.client).delete_topics([topic], operation_timeout=20))
+        self.create(topic, partitions)
+
+    def commit(self, group, topic, offsets):
+        positions = {TopicPartition(topic, p): at for p, at in offsets.items()}
+        commit_offsets(self.client, group, positions)
+
+    @staticmethod
+    def _done(futures):
+        for future in futures.values():
+            future.result()
+
+
+@pytest.fixture
+def lab(broker):
+    return KafkaLab(broker.bootstrap_servers)
+
+
+@pytest.fixture
+def topic_name():
+    return f"numbers-{uuid.uuid4().hex[:8]}"
+
+
+class TestKafka(SourceContract):
+    pass
+
+
+def numbers(found, start, end):
+    reader = RangeReader(found, OffsetRange(TopicPartition(found.topic, 0), start, end), 0)
+    return [row["n"] for table in reader.tables() for row in table.to_pylist()]
+
+
+def test_aborted_records_are_not_read_and_a_marker_at_the_end_ends_the_range(
+    lab, topic_name, tmp_path
+):
+    lab.create(topic_name, 1)
+    sender = confluent_kafka.Producer({**lab.client, "transactional.id": topic_name})
+    sender.init_transactions()
+    for number, ends in ((1, sender.commit_transaction), (2, sender.abort_transaction)):
+        sender.begin_transaction()
+        sender.produce(topic_name, event(number), partition=0)
+        ends()
+    found = spec(lab.cluster, topic_name, tmp_path)
+    planner = Planner(found)
+    start = planner.initial()
+    planner.stop_at_latest()
+    end = planner.next(start)
+    assert end.partitions == {0: 4}
+    assert numbers(found, 0, 4) == [1]
+
+
+def test_an_open_transaction_holds_the_batch_back(lab, topic_name, tmp_path):
+    lab.create(topic_name, 1)
+    lab.append(topic_name, 0, [event(0)])
+    sender = confluent_kafka.Producer({**lab.client, "transactional.id": topic_name})
+    sender.init_transactions()
+    sender.begin_transaction()
+    sender.produce(topic_name, event(1), partition=0)
+    sender.flush(30)
+    planner = Planner(spec(lab.cluster, topic_name, tmp_path))
+    start = planner.initial()
+    planner.stop_at_latest()
+    assert planner.next(start).partitions == {0: 1}
+    sender.abort_transaction()
+
+
+def test_an_unreachable_broker_is_waited_for(tmp_path, lab, topic_name):
+    lab.create(topic_name, 1)
+    start = Planner(spec(lab.cluster, topic_name, tmp_path)).initial()
+    away = KafkaCluster({"bootstrap.servers": "127.0.0.1:9", "socket.timeout.ms": "1000"})
+    assert Planner(spec(away, topic_name, tmp_path)).next(start) == start

@@ -1,0 +1,32 @@
+from headrace.errors import HeadraceError, RefusedError
+from headrace.pipelines.runner import RestartBudget, named_error
+from headrace.settings.model import RestartSettings
+
+
+def test_restarts_wait_twice_as_long_each_time_and_end_with_the_budget():
+    budget = RestartBudget(RestartSettings(budget=3, first_delay_seconds=1.0))
+    assert [budget.next_delay(now) for now in (0, 1, 2, 3)] == [1.0, 2.0, 4.0, None]
+
+
+def test_the_budget_is_for_an_hour():
+    budget = RestartBudget(RestartSettings(budget=1))
+    assert budget.next_delay(0) is not None
+    assert budget.next_delay(10) is None
+    assert budget.next_delay(3700) is not None
+
+
+def test_a_refusal_in_another_process_is_recognised_in_what_spark_passes_on():
+    text = "Traceback ...\nheadrace.errors.TopicRecreatedError: The topic was deleted: topic 't'"
+    error = named_error(text)
+    assert isinstance(error, RefusedError)
+    assert str(error) == "The topic was deleted: topic 't'"
+
+
+def test_other_errors_of_ours_are_not_refusals():
+    error = named_error("x\nheadrace.errors.BrokerUnreachableError: The broker does not answer")
+    assert isinstance(error, HeadraceError)
+    assert not isinstance(error, RefusedError)
+
+
+def test_a_foreign_error_is_not_ours():
+    assert named_error("java.lang.OutOfMemoryError: heap") is None
