@@ -168,8 +168,8 @@ def apply_changes(config: ClientConfig, changes: Sequence[TopicChange]) -> None:
     for change in changes:
         if change.action is not Action.REFUSED:
             _apply(config, change)
-    created = [one.topic for one in changes if one.action is Action.CREATE]
-    _await_visible(config, created)
+    wanted = {one.topic: one.partitions for one in changes if one.partitions}
+    _await_visible(config, wanted)
 
 
 def _creation(topic: Topic) -> TopicChange:
@@ -322,10 +322,18 @@ def _alteration(change: TopicChange) -> ConfigResource:
     return ConfigResource(ResourceType.TOPIC, change.topic, incremental_configs=entries)
 
 
-def _await_visible(config: ClientConfig, topics: Sequence[str]) -> None:
-    """A broker answers for a topic a moment after its controller has created it."""
+def _await_visible(config: ClientConfig, partitions: Mapping[str, int]) -> None:
+    """A broker answers for a partition a moment after its controller has made it."""
     deadline = time.monotonic() + VISIBLE_WITHIN.total_seconds()
-    while missing := sorted(set(topics) - set(describe(config, topics))):
+    while missing := _fewer(describe(config, partitions), partitions):
         if time.monotonic() > deadline:
-            raise TopicChangeError(missing[0], "it was created but does not appear")
+            raise TopicChangeError(missing, "it was changed, but the broker does not show it")
         time.sleep(0.05)
+
+
+def _fewer(live: Mapping[str, LiveTopic], partitions: Mapping[str, int]) -> str:
+    """A topic that has fewer partitions than it should; empty when there is none."""
+    for name, count in partitions.items():
+        if name not in live or live[name].partitions < count:
+            return name
+    return ""

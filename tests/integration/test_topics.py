@@ -1,0 +1,154 @@
+"""Topics on a real broker: created as declared, drift found and mended, offsets committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from headrace.errors import TopicChangeError, TopicMissingError
+from headrace.kafka import client
+from headrace.kafka.topics import (
+    Action,
+    KnownKey,
+    apply_changes,
+    dead_letter_topic,
+    plan_topics,
+    topic_states,
+)
+from headrace.model import Topic, TopicPartition
+from headrace.settings import KafkaSettings
+
+
+class Click:
+    id: str
+    campaign: str
+
+
+@pytest.fixture
+def config(broker) -> dict[str, str]:
+    return client.client_config(KafkaSettings(), broker.bootstrap_servers)
+
+
+@pytest.fixture
+def plan(config) -> Callable[..., list]:
+    def changes(*declared: Topic, keys=None) -> list:
+        return plan_topics(declared, topic_states(config, [one.name for one in declared]), keys)
+
+    return changes
+
+
+def write(config: dict[str, str], topic: str, values: list[bytes]) -> None:
+    producer = client.producer(config)
+    for value in values:
+        producer.produce(topic, value)
+    assert producer.flush(30) == 0
+
+
+def test_a_topic_is_created_with_exactly_what_is_declared(config, plan, topic):
+    declared = Topic(
+        topic(), partitions=3, retention=timedelta(hours=1), config={"segment.bytes": "1048576"}
+    )
+    [creation] = plan(declared)
+    apply_changes(config, [creation])
+    state = topic_states(config, [declared.name])[declared.name]
+    assert (state.live.partitions, state.live.replication) == (3, 1)
+    assert {name: state.config[name] for name in state.overrides} == declared.kafka_config
+    assert plan(declared) == []
+
+
+def test_a_dead_letter_topic_takes_a_record_of_the_largest_size_with_its_headers(config, topic):
+    dead = dead_letter_topic(Topic(topic()))
+    apply_changes(config, plan_topics([dead], {}))
+    producer = client.producer(config)
+    producer.produce(dead.name, b"x" * 1_048_000, headers=[("headrace-detail", b"y" * 2_000)])
+    assert producer.flush(30) == 0
+    partition = TopicPartition(dead.name, 0)
+    assert client.watermarks(config, [partition]) == {partition: (0, 1)}
+
+
+def test_partitions_are_added(config, plan, topic):
+    name = topic()
+    apply_changes(config, plan(Topic(name, partitions=2)))
+    [change] = plan(Topic(name, partitions=4))
+    assert change.action is Action.ADD_PARTITIONS
+    apply_changes(config, [change])
+    assert plan(Topic(name, partitions=4)) == []
+
+
+def test_settings_are_altered_and_what_is_not_declared_returns_to_the_default(config, plan, topic):
+    name = topic()
+    apply_changes(config, plan(Topic(name, config={"segment.bytes": "1048576"})))
+    wanted = Topic(name, retention=timedelta(days=2))
+    [change] = plan(wanted)
+    assert change.config == {"retention.ms": "172800000", "segment.bytes": None}
+    apply_changes(config, [change])
+    assert plan(wanted) == []
+
+
+def test_fewer_partitions_are_refused_with_the_reason(config, plan, topic):
+    name = topic()
+    apply_changes(config, plan(Topic(name, partitions=2)))
+    [change] = plan(Topic(name))
+    assert change.action is Action.REFUSED
+    assert "can't take any away" in change.detail
+    apply_changes(config, [change])
+    assert client.describe(config, [name])[name].partitions == 2
+
+
+def test_a_changed_key_is_refused_once_there_are_records(config, plan, topic):
+    name = topic()
+    before, after = (Topic(name, event=Click, key=key) for key in ("id", "campaign"))
+    apply_changes(config, plan(before))
+    keys = {name: KnownKey(client.topic_ids(config, [name])[name], "id")}
+    assert plan(after, keys=keys) == []
+    write(config, name, [b"{}"])
+    assert plan(before, keys=keys) == []
+    [change] = plan(after, keys=keys)
+    assert change.action is Action.REFUSED
+    assert "keyed by 'id'" in change.detail
+
+
+def test_what_kafka_refuses_is_an_error_with_its_reason(config, plan, topic):
+    with pytest.raises(TopicChangeError, match=r"(?i)replication factor"):
+        apply_changes(config, plan(Topic(topic(), replication=3)))
+    with pytest.raises(TopicChangeError, match=r"(?i)segment\.bites"):
+        apply_changes(config, plan(Topic(topic(), config={"segment.bites": "1"})))
+
+
+def test_a_recreated_topic_has_another_id(config, plan, topic):
+    name = topic()
+    apply_changes(config, plan(Topic(name)))
+    first = client.topic_ids(config, [name])
+    client.admin(config).delete_topics([name])[name].result()
+    while client.topic_ids(config, [name]):
+        pass
+    apply_changes(config, plan(Topic(name)))
+    assert client.topic_ids(config, [name]) != first
+
+
+def test_a_topic_that_does_not_exist_has_no_id_and_no_watermarks(config, topic):
+    name = topic()
+    assert client.topic_ids(config, [name]) == {}
+    with pytest.raises(TopicMissingError):
+        client.watermarks(config, [TopicPartition(name, 0)])
+
+
+def test_offsets_are_committed_without_subscribing_and_any_consumer_sees_them(config, plan, topic):
+    name, group = topic(), topic("group")
+    apply_changes(config, plan(Topic(name, partitions=2)))
+    write(config, name, [b"a", b"b"])
+    offsets = {TopicPartition(name, 0): 1, TopicPartition(name, 1): 0}
+    assert client.group_offsets(config, group, offsets) == {}
+    client.commit_offsets(config, group, offsets)
+    assert client.group_offsets(config, group, offsets) == offsets
+
+
+def test_watermarks_say_the_earliest_and_the_next_offset_of_each_partition(config, plan, topic):
+    name = topic()
+    apply_changes(config, plan(Topic(name, partitions=2)))
+    write(config, name, [b"x"] * 10)
+    marks = client.watermarks(config, [TopicPartition(name, 0), TopicPartition(name, 1)])
+    assert sum(latest for _, latest in marks.values()) == 10
+    assert {earliest for earliest, _ in marks.values()} == {0}
