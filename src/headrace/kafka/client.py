@@ -79,6 +79,11 @@ class LiveTopic:
     partitions: int
     replication: int
 
+    @property
+    def all_partitions(self) -> list[TopicPartition]:
+        """Each of its partitions."""
+        return [TopicPartition(self.name, p) for p in range(self.partitions)]
+
 
 def client_config(kafka: KafkaSettings, bootstrap: str) -> dict[str, str]:
     """Librdkafka's configuration for every client of the cluster at ``bootstrap``.
@@ -195,21 +200,36 @@ def watermarks(
 
 
 def group_offsets(
-    config: ClientConfig, group: str, partitions: Iterable[TopicPartition]
+    config: ClientConfig, group: str, topics: Iterable[str]
 ) -> dict[TopicPartition, int]:
     """Committed offsets of a consumer group; partitions without one are left out.
 
     Raises:
         BrokerUnreachableError: no answer.
     """
-    asked = _native(dict.fromkeys(partitions, confluent_kafka.OFFSET_INVALID))
-    found = _ask(
-        config,
-        lambda: _group(config, group).committed(asked, timeout=REQUEST_TIMEOUT_SECONDS),
-    )
     return {
-        TopicPartition(one.topic, one.partition): one.offset for one in found if one.offset >= 0
+        TopicPartition(one.topic, one.partition): one.offset
+        for one in committed(config, group, topics)
     }
+
+
+def committed(
+    config: ClientConfig, group: str, topics: Iterable[str]
+) -> list[confluent_kafka.TopicPartition]:
+    """The same with the metadata that was committed beside each offset."""
+    partitions = [
+        confluent_kafka.TopicPartition(name, partition)
+        for name, topic in describe(config, topics).items()
+        for partition in range(topic.partitions)
+    ]
+    if not partitions:
+        return []
+    client = _group(config, group)
+    found = _ask(config, lambda: client.committed(partitions, timeout=REQUEST_TIMEOUT_SECONDS))
+    for one in found:
+        if one.error is not None:
+            raise KafkaException(one.error)
+    return [one for one in found if one.offset >= 0]
 
 
 def commit_offsets(config: ClientConfig, group: str, offsets: Mapping[TopicPartition, int]) -> None:
@@ -219,9 +239,18 @@ def commit_offsets(config: ClientConfig, group: str, offsets: Mapping[TopicParti
         BrokerUnreachableError: no answer; nothing is known about the commit then.
         KafkaException: the group has members that subscribe, or a partition does not exist.
     """
+    commit(
+        config,
+        group,
+        [confluent_kafka.TopicPartition(p.topic, p.partition, at) for p, at in offsets.items()],
+    )
+
+
+def commit(config: ClientConfig, group: str, offsets: list[confluent_kafka.TopicPartition]) -> None:
+    """The same, with metadata beside each offset."""
     if offsets:
-        wanted = _native(offsets)
-        _ask(config, lambda: _commit(_group(config, group), wanted))
+        client = _group(config, group)
+        _ask(config, lambda: _commit(client, offsets))
 
 
 def ask(config: ClientConfig, request: Callable[[AdminClient], Result]) -> Result:
@@ -355,13 +384,6 @@ def _offset(client: AdminClient, partition: TopicPartition, future: Future[Any])
     if topic is None or partition.partition >= len(topic.partitions):
         raise TopicMissingError(str(partition))
     raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
-
-
-def _native(offsets: Mapping[TopicPartition, int]) -> list[confluent_kafka.TopicPartition]:
-    return [
-        confluent_kafka.TopicPartition(one.topic, one.partition, offset)
-        for one, offset in offsets.items()
-    ]
 
 
 def _commit(

@@ -19,7 +19,8 @@ from headrace.errors import (
     HeadraceError,
     RefusedError,
 )
-from headrace.kafka.client import client_config, group_offsets
+from headrace.kafka.client import client_config
+from headrace.kafka.cluster import KafkaCluster
 from headrace.model import Pipeline, Start
 from headrace.pipelines.batch import BatchResult
 from headrace.pipelines.checkpoint import CheckpointFolder, CurrentCheckpoint
@@ -195,11 +196,7 @@ class PipelineRun:
         """
         current = folder.current()
         if current is None:
-            group = self.pipeline.consumer_group
-            if group_offsets(self._place.client, group):
-                raise CheckpointLostError(
-                    self.pipeline.name, folder.uri, f"consumer group {group} has offsets"
-                )
+            self._refuse_lost(folder)
             return CurrentCheckpoint(1, "", begun=False)
         checkpoint = folder.checkpoint(current)
         if current.begun and not checkpoint.exists():
@@ -207,6 +204,13 @@ class PipelineRun:
                 self.pipeline.name, checkpoint.uri, f"{folder.uri}/current.json says it was begun"
             )
         return current
+
+    def _refuse_lost(self, folder: CheckpointFolder) -> None:
+        cluster, group = KafkaCluster(self._place.client), self.pipeline.consumer_group
+        for source in self.pipeline.sources:
+            if cluster.committed(group, source.topic.name):
+                evidence = f"consumer group {group} has offsets of {source.topic.name}"
+                raise CheckpointLostError(self.pipeline.name, folder.uri, evidence)
 
     def _batch_ended(self, result: BatchResult) -> None:
         """On Spark's thread, once a batch."""
