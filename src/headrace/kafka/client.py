@@ -200,7 +200,7 @@ def watermarks(
 
 
 def group_offsets(
-    config: ClientConfig, group: str, topics: Iterable[str]
+    config: ClientConfig, group: str, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, int]:
     """Committed offsets of a consumer group; partitions without one are left out.
 
@@ -209,23 +209,19 @@ def group_offsets(
     """
     return {
         TopicPartition(one.topic, one.partition): one.offset
-        for one in committed(config, group, topics)
+        for one in committed(config, group, partitions)
     }
 
 
 def committed(
-    config: ClientConfig, group: str, topics: Iterable[str]
+    config: ClientConfig, group: str, partitions: Iterable[TopicPartition]
 ) -> list[confluent_kafka.TopicPartition]:
     """The same with the metadata that was committed beside each offset."""
-    partitions = [
-        confluent_kafka.TopicPartition(name, partition)
-        for name, topic in describe(config, topics).items()
-        for partition in range(topic.partitions)
-    ]
-    if not partitions:
+    asked = [confluent_kafka.TopicPartition(one.topic, one.partition) for one in partitions]
+    if not asked:
         return []
     client = _group(config, group)
-    found = _ask(config, lambda: client.committed(partitions, timeout=REQUEST_TIMEOUT_SECONDS))
+    found = _ask(config, lambda: client.committed(asked, timeout=REQUEST_TIMEOUT_SECONDS))
     for one in found:
         if one.error is not None:
             raise KafkaException(one.error)
@@ -315,7 +311,7 @@ def _group_client(
     group: str,
 ) -> confluent_kafka.Consumer:
     # Without a session, this only limits how long a commit waits for the coordinator.
-    return consumer(dict(config) | {"session.timeout.ms": "6000"}, group)
+    return consumer(dict(config), group, {"session.timeout.ms": "6000"})
 
 
 def _group(config: ClientConfig, group: str) -> confluent_kafka.Consumer:
