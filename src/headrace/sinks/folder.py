@@ -1,0 +1,59 @@
+"""The folder of a table: its Parquet files, one whole file at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from headrace.sinks.encoding import ParquetEncoding
+from headrace.sinks.partitions import Partition
+from headrace.sinks.storage import NO_OPTIONS, Options, filesystem
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class TableFolder:
+    """Reads, writes and deletes data files below ``root``; paths are relative to it."""
+
+    def __init__(self, root: str, options: Options = NO_OPTIONS) -> None:
+        self.root = root
+        self._files, self._path = filesystem(root, options)
+        self._known_folders: set[str] = set()
+
+    def new_path(self, partition: Partition, task_id: str, codec: str) -> str:
+        """Path of a file that does not exist yet, in the partition's folder, which will."""
+        folder = partition.folder
+        if folder not in self._known_folders:
+            self._files.create_dir(f"{self._path}/{folder}", recursive=True)
+            self._known_folders.add(folder)
+        name = f"part-{task_id}-{uuid4()}.{codec}.parquet"
+        return f"{folder}/{name}" if folder else name
+
+    def write(self, path: str, rows: Iterable[pa.Table], encoding: ParquetEncoding) -> int:
+        """Write each of ``rows`` as a row group of a new file; its size in bytes.
+
+        A file that could not be finished is removed.
+        """
+        try:
+            with self._files.open_output_stream(f"{self._path}/{path}") as stream:
+                encoding.write(rows, stream)
+                return int(stream.tell())
+        except BaseException:
+            self.delete([path])
+            raise
+
+    def read(self, path: str) -> pa.Table:
+        """The columns that are in the file: no partition columns."""
+        from pyarrow import parquet
+
+        with self._files.open_input_file(f"{self._path}/{path}") as stream:
+            return parquet.ParquetFile(stream).read(use_threads=False)
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete files; those that are gone already are no error."""
+        for path in paths:
+            with suppress(FileNotFoundError):
+                self._files.delete_file(f"{self._path}/{path}")

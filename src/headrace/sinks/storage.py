@@ -1,0 +1,146 @@
+"""File systems by URI: a local path or ``file://``, ``hdfs://``, and what pyarrow resolves (S3...).
+
+The only module that knows them. Every function takes a URI (or an absolute local path) and the
+storage options of the project; names in results are relative to the folder that was asked for.
+Unreadable storage raises :class:`OSError`, as pyarrow does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+if TYPE_CHECKING:
+    from pyarrow import fs
+
+Options = Mapping[str, str]
+NO_OPTIONS: Options = {}
+_HDFS_SCHEMES = ("hdfs", "viewfs")
+
+
+def filesystem(uri: str, options: Options = NO_OPTIONS) -> tuple[fs.FileSystem, str]:
+    """The file system of ``uri``, and the path in it.
+
+    ``options`` are the storage's own settings: Hadoop's names for HDFS (its replication and
+    block size come from the server unless they are set here).
+    """
+    from pyarrow import fs
+
+    parts = urlsplit(uri)
+    if parts.scheme in _HDFS_SCHEMES:
+        return fs.PyFileSystem(fs.FSSpecHandler(_hdfs(uri, options))), parts.path or "/"
+    if "://" in uri and parts.scheme != "file":
+        files, path = fs.FileSystem.from_uri(uri)
+        return files, str(path)
+    return fs.LocalFileSystem(), os.path.abspath(_local_path(uri))  # noqa: PTH100
+
+
+def _local_path(uri: str) -> str:
+    from urllib.request import url2pathname
+
+    return url2pathname(urlsplit(uri).path) if uri.startswith("file:") else uri
+
+
+def _hdfs(uri: str, options: Options) -> Any:
+    from hdfs_native.fsspec import HdfsFileSystem, ViewfsFileSystem
+
+    parts = urlsplit(uri)
+    kind = HdfsFileSystem if parts.scheme == "hdfs" else ViewfsFileSystem
+    return kind(host=parts.hostname, port=parts.port, **options)
+
+
+def join(uri: str, *names: str) -> str:
+    """``uri`` with further path segments."""
+    return "/".join((uri.rstrip("/"), *names))
+
+
+def read_bytes(uri: str, options: Options = NO_OPTIONS) -> bytes:
+    """The content of a file; FileNotFoundError when there is none."""
+    files, path = filesystem(uri, options)
+    with files.open_input_file(path) as stream:
+        return bytes(stream.read())
+
+
+def write_bytes_atomic(uri: str, content: bytes, options: Options = NO_OPTIONS) -> None:
+    """Write or replace a file: readers see the old content or the new, never a part.
+
+    Locally it is on the disk when this returns. Object stores replace atomically by themselves;
+    elsewhere a temporary file beside it is renamed over it.
+    """
+    files, path = filesystem(uri, options)
+    if files.type_name == "local":
+        _replace_local(path, content)
+    elif _is_hdfs(uri):
+        _replace_hdfs(_hdfs(uri, options), path, content)
+    else:
+        with files.open_output_stream(path) as stream:
+            stream.write(content)
+
+
+def _is_hdfs(uri: str) -> bool:
+    return urlsplit(uri).scheme in _HDFS_SCHEMES
+
+
+def _temporary(path: str) -> str:
+    folder, _, name = path.rpartition("/")
+    return f"{folder}/.{name}.{uuid4().hex}.tmp"
+
+
+def _replace_local(path: str, content: bytes) -> None:
+    temporary = _temporary(path)
+    os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120
+    with open(temporary, "wb") as stream:  # noqa: PTH123
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.replace(temporary, path)  # noqa: PTH105
+
+
+def _replace_hdfs(hdfs: Any, path: str, content: bytes) -> None:
+    temporary = _temporary(path)
+    with hdfs.open(temporary, "wb") as stream:
+        stream.write(content)
+    hdfs.mv(temporary, path, overwrite=True)
+
+
+def list_files(uri: str, options: Options = NO_OPTIONS) -> list[str]:
+    """Names of every file below the folder ``uri``, relative to it and sorted.
+
+    Empty when the folder does not exist.
+    """
+    from pyarrow import fs
+
+    files, path = filesystem(uri, options)
+    selector = fs.FileSelector(path, recursive=True, allow_not_found=True)
+    skip = len(path.rstrip("/")) + 1
+    found = files.get_file_info(selector)
+    return sorted(one.path[skip:] for one in found if one.type == fs.FileType.File)
+
+
+def exists(uri: str, options: Options = NO_OPTIONS) -> bool:
+    """Whether there is a file or folder at ``uri``."""
+    from pyarrow import fs
+
+    files, path = filesystem(uri, options)
+    return bool(files.get_file_info(path).type != fs.FileType.NotFound)
+
+
+def delete(uri: str, options: Options = NO_OPTIONS) -> None:
+    """Delete a file, or a folder with all in it; nothing happens when there is none."""
+    from pyarrow import fs
+
+    files, path = filesystem(uri, options)
+    kind = files.get_file_info(path).type
+    if kind == fs.FileType.Directory:
+        files.delete_dir(path)
+    elif kind != fs.FileType.NotFound:
+        files.delete_file(path)
+
+
+def ensure_folder(uri: str, options: Options = NO_OPTIONS) -> None:
+    """Create a folder and its parents, unless they exist."""
+    files, path = filesystem(uri, options)
+    files.create_dir(path, recursive=True)
