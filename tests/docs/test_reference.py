@@ -1,0 +1,85 @@
+"""What the code accepts, refuses and measures is what the reference says."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from headrace import errors
+from headrace.pipelines.source.decode.events import JsonDecoder
+from headrace.settings import load_settings
+from headrace.settings.document import Document
+
+_REASON = re.compile(r"^ +([a-z0-9]+(?:-[a-z0-9]+)*)  +\S", re.MULTILINE)
+_ROW = re.compile(r"^\| `(?P<name>[^`]+)`", re.MULTILINE)
+
+
+@pytest.fixture
+def accepted_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Dotted path of every key that headrace.toml may hold."""
+    read: list[Document] = []
+    finish = Document.finish
+    monkeypatch.setattr(Document, "finish", lambda self: (read.append(self), finish(self)))
+    (tmp_path / "headrace.toml").write_text('[project]\nname = "any"\nmodules = ["any"]\n')
+    load_settings(tmp_path, {})
+    (document,) = read
+    return {".".join((*table.path, name)) for table in document.tables for name in table.known}
+
+
+def test_every_setting_is_documented_and_no_other(
+    accepted_keys: set[str], pages: dict[str, str]
+) -> None:
+    page = pages["docs/reference/settings.md"]
+    tables = {
+        key for key in accepted_keys if f"\n## `[{key}]`" in page or f"\n### `[{key}]`" in page
+    }
+    documented = {name for name in _rows(page) if "." in name}
+    assert documented == accepted_keys - tables
+
+
+def test_the_example_of_the_settings_page_is_accepted(
+    pages: dict[str, str], tmp_path: Path
+) -> None:
+    text = pages["docs/reference/settings.md"].partition("```toml\n")[2].partition("```")[0]
+    (tmp_path / "headrace.toml").write_text(text)
+    settings = load_settings(tmp_path, {})
+    assert settings.kafka.embedded.heap_mb == 512
+
+
+def test_every_environment_variable_is_documented(pages: dict[str, str], root: Path) -> None:
+    source = "".join(file.read_text() for file in (root / "src").rglob("*.py"))
+    read = set(re.findall(r'"(HEADRACE_[A-Z_]+)"', source))
+    read |= set(re.findall(r'environ(?:\.get\(|\[)"([A-Z_]+)"\)', source))
+    missing = {name for name in read if f"`{name}`" not in pages["docs/reference/settings.md"]}
+    assert not missing - {"HOME"}
+
+
+def test_every_reason_of_a_dead_letter_is_documented(pages: dict[str, str]) -> None:
+    reasons = set(_REASON.findall(JsonDecoder.__doc__ or ""))
+    documented = set(_rows(_section(pages["docs/guarantees.md"], "What a record is refused for")))
+    assert documented == reasons
+
+
+def test_every_refusal_is_documented(pages: dict[str, str]) -> None:
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
+    codes = {kind.code for kind in kinds if "code" in vars(kind)} - {errors.RefusedError.code}
+    documented = set(_rows(_section(pages["docs/guarantees.md"], "What is refused")))
+    assert documented == codes
+
+
+def test_every_dependency_has_its_reason(pages: dict[str, str], root: Path) -> None:
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    wanted = {re.split(r"[<>=]", one)[0] for one in project["dependencies"]}
+    assert set(_rows(pages["docs/decisions/0006-dependencies.md"])) == wanted
+
+
+def _rows(text: str) -> list[str]:
+    """First cell of each table row that begins with code."""
+    return [found["name"] for found in _ROW.finditer(text)]
+
+
+def _section(page: str, title: str) -> str:
+    return page.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
