@@ -14,7 +14,8 @@ HeadraceError
 │   ├── TopicTruncatedError
 │   ├── TopicMissingError
 │   ├── CheckpointInUseError
-│   └── CheckpointLostError
+│   ├── CheckpointLostError
+│   └── ReplayRefusedError
 ├── DeadLetterLimitError    too many bad records; never retried
 └── SinkError               the sink can't take the batch
 
@@ -247,6 +248,19 @@ class CheckpointLostError(RefusedError):
             "Restore the checkpoint, or go on from the consumer group's committed offsets: "
             f"`headrace checkpoint reset {self.pipeline} --to committed`."
         )
+
+
+@dataclass(eq=False)
+class ReplayRefusedError(RefusedError):
+    """Replayed and waiting dead letters lie so mixed that it can't be remembered which is which."""
+
+    code = "REPLAY_REFUSED"
+    topic: str
+    waiting: int
+
+    @property
+    def way_out(self) -> str:
+        return "Nothing was sent. Replay without a filter, or first those that wait the longest."
 
 
 @dataclass(eq=False)

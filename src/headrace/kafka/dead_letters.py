@@ -1,0 +1,308 @@
+"""Dead letters: written beside their topic, found again, looked at and replayed.
+
+A record of a dead-letter topic has the key and value of the original, byte for byte (null stays
+null), the original headers, and these, as UTF-8 text:
+
+================== =========================================================================
+headrace-reason    stable code, such as ``not-json``
+headrace-detail    a sentence
+headrace-topic     origin: topic, partition, offset and timestamp (milliseconds)
+headrace-partition
+headrace-offset
+headrace-timestamp
+headrace-topic-id  id of the origin topic, new when it is deleted and created again
+headrace-pipeline  the pipeline that could not process it, and its version
+headrace-version
+headrace-replays   how often it was replayed, when it was; also on the replayed record
+================== =========================================================================
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import KafkaError, KafkaException
+
+from headrace.errors import BrokerUnreachableError, SinkError, TopicMissingError
+from headrace.kafka.client import ClientConfig, consumer, describe, producer, topic_ids, watermarks
+from headrace.model import DEAD_LETTERS_SUFFIX, DeadLetter, TopicPartition
+
+Position = tuple[TopicPartition, int]
+Headers = tuple[tuple[str, bytes | None], ...]
+
+REPLAYS = "headrace-replays"
+_PREFIX = "headrace-"
+_SILENCE_SECONDS = 60.0
+_POLL_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLetter:
+    """A dead letter as it lies in its topic.
+
+    Attributes:
+        letter: what was written, origin included.
+        pipeline: name of the pipeline that wrote it.
+        version: that pipeline's version.
+        topic_id: id of the origin topic at that time.
+        replays: how often the record had been replayed before it came here.
+        position: its own partition and offset in the dead-letter topic.
+        written_ms: when it was written, milliseconds since 1970.
+    """
+
+    letter: DeadLetter
+    pipeline: str
+    version: str
+    topic_id: str
+    replays: int
+    position: Position
+    written_ms: int
+
+    @property
+    def origin(self) -> str:
+        """``topic/partition:offset`` of the original record: its name on the command line."""
+        origin = self.letter.partition
+        return f"{origin.topic}/{origin.partition}:{self.letter.offset}"
+
+
+def dead_letters_topic(topic: str) -> str:
+    """Name of the topic that takes the dead letters of ``topic``."""
+    return topic + DEAD_LETTERS_SUFFIX
+
+
+def write_dead_letters(
+    config: ClientConfig, letters: Iterable[DeadLetter], pipeline: str, version: str
+) -> None:
+    """Write ``letters``; returns when each is on all in-sync replicas of its topic.
+
+    A failure means that some may be written and some not: see :func:`find_written`.
+
+    Raises:
+        TopicMissingError: the dead-letter topic does not exist.
+        BrokerUnreachableError: no answer within ``message.timeout.ms``.
+        SinkError: the broker refuses a letter.
+    """
+    wanted = list(letters)
+    origins = {one.partition.topic for one in wanted}
+    ids = topic_ids(config, origins | {dead_letters_topic(one) for one in origins})
+    for origin in origins:
+        if dead_letters_topic(origin) not in ids:
+            raise TopicMissingError(dead_letters_topic(origin))
+    writer = _Writer(pipeline, version, ids)
+    send(config, [writer.record(letter) for letter in wanted])
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A record to write. ``partition`` -1 lets the key decide."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    partition: int = -1
+
+
+def send(config: ClientConfig, records: Iterable[Outgoing]) -> None:
+    """Write ``records`` and wait for all acknowledgements. Raises as :func:`write_dead_letters`."""
+    failures: list[tuple[str, KafkaError]] = []
+
+    def delivered(error: KafkaError | None, message: confluent_kafka.Message) -> None:
+        if error is not None:
+            failures.append((message.topic() or "", error))
+
+    writer = _producer(os.getpid(), frozenset(config.items()))
+    try:
+        for record in records:
+            _produce(writer, record, delivered)
+        writer.flush()
+    except KafkaException as error:
+        failures.append(("", error.args[0]))
+    if failures:
+        _producer.cache_clear()  # its session may be broken for good
+        raise _failure(config, *failures[0])
+
+
+def scan(config: ClientConfig, topic: str) -> Iterator[StoredLetter]:
+    """Dead letters of ``topic`` (the origin's name), up to those there when it is called.
+
+    Order: by partition of the dead-letter topic, as they arrive. Records that headrace did not
+    write are left out. Nothing when there is no dead-letter topic.
+
+    Raises:
+        BrokerUnreachableError: no answer.
+    """
+    for message in _messages(config, dead_letters_topic(topic)):
+        letter = _stored(message)
+        if letter is not None:
+            yield letter
+
+
+def find_written(config: ClientConfig, topic: str, pipeline: str) -> set[Position]:
+    """(partition, offset) of each record of ``topic`` of which ``pipeline`` wrote a dead letter.
+
+    For the first batch after a restart, which may repeat one that was cut short. Letters of a
+    topic of that name that was deleted since do not count: its offsets meant other records.
+
+    Raises:
+        BrokerUnreachableError: no answer.
+    """
+    topic_id = topic_ids(config, [topic]).get(topic, "")
+    return {
+        (one.letter.partition, one.letter.offset)
+        for one in scan(config, topic)
+        if one.pipeline == pipeline and one.topic_id == topic_id
+    }
+
+
+@functools.lru_cache(maxsize=2)
+def _producer(
+    pid: int,  # noqa: ARG001 - librdkafka does not survive a fork
+    config: frozenset[tuple[str, str]],
+) -> confluent_kafka.Producer:
+    return producer(dict(config))
+
+
+def _produce(
+    writer: confluent_kafka.Producer, record: Outgoing, delivered: Callable[..., None]
+) -> None:
+    where = {} if record.partition < 0 else {"partition": record.partition}
+    while True:
+        try:
+            writer.produce(
+                record.topic,
+                record.value,
+                record.key,
+                headers=list(record.headers),
+                on_delivery=delivered,
+                **where,
+            )
+        except BufferError:
+            writer.poll(_POLL_SECONDS)
+        else:
+            writer.poll(0)
+            return
+
+
+def _failure(config: ClientConfig, topic: str, error: KafkaError) -> Exception:
+    if error.name() in {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"}:
+        return TopicMissingError(topic)
+    if error.name() in {"_MSG_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT"}:
+        return BrokerUnreachableError(config["bootstrap.servers"], error.str())
+    return SinkError(topic, error.str())
+
+
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    pipeline: str
+    version: str
+    topic_ids: Mapping[str, str]
+
+    def record(self, letter: DeadLetter) -> Outgoing:
+        origin = letter.partition
+        ours = {
+            "reason": letter.reason,
+            "detail": letter.detail,
+            "topic": origin.topic,
+            "topic-id": self.topic_ids.get(origin.topic, ""),
+            "partition": str(origin.partition),
+            "offset": str(letter.offset),
+            "timestamp": str(letter.timestamp_ms),
+            "pipeline": self.pipeline,
+            "version": self.version,
+        }
+        headers = tuple((_PREFIX + name, value.encode()) for name, value in ours.items())
+        topic = dead_letters_topic(origin.topic)
+        theirs = foreign_headers(letter.headers, keep=REPLAYS)
+        return Outgoing(topic, letter.key, letter.value, headers + theirs)
+
+
+def foreign_headers(headers: Headers, *, keep: str = "") -> Headers:
+    """Headers that are not headrace's own, and the one called ``keep``."""
+    return tuple(
+        (name, value) for name, value in headers if name == keep or not name.startswith(_PREFIX)
+    )
+
+
+def _stored(message: confluent_kafka.Message) -> StoredLetter | None:
+    headers: Headers = tuple(message.headers() or ())
+    ours = {name: (value or b"").decode(errors="replace") for name, value in headers}
+    try:
+        origin = TopicPartition(ours["headrace-topic"], int(ours["headrace-partition"]))
+        letter = DeadLetter(
+            origin,
+            int(ours["headrace-offset"]),
+            ours["headrace-reason"],
+            ours["headrace-detail"],
+            message.key(),
+            message.value(),
+            foreign_headers(headers),
+            int(ours["headrace-timestamp"]),
+        )
+        replays = int(ours.get(REPLAYS, "0"))
+    except (KeyError, ValueError):
+        return None
+    own = TopicPartition(message.topic(), message.partition())
+    position = (own, message.offset())
+    _, written_ms = message.timestamp()
+    return StoredLetter(
+        letter,
+        ours.get("headrace-pipeline", ""),
+        ours.get("headrace-version", ""),
+        ours.get("headrace-topic-id", ""),
+        replays,
+        position,
+        written_ms,
+    )
+
+
+def _messages(config: ClientConfig, topic: str) -> Iterator[confluent_kafka.Message]:
+    """Every record of a topic, up to the ends that it has now."""
+    live = describe(config, [topic]).get(topic)
+    if live is None:
+        return
+    marks = watermarks(config, live.all_partitions)
+    unread = {one.partition: end for one, (start, end) in marks.items() if start < end}
+    starts = [
+        confluent_kafka.TopicPartition(one.topic, one.partition, start)
+        for one, (start, end) in marks.items()
+        if start < end
+    ]
+    reader = consumer(config, "headrace-dead-letters", {"auto.offset.reset": "earliest"})
+    try:
+        reader.assign(starts)
+        yield from _until_ends(reader, unread, config)
+    finally:
+        reader.close()
+
+
+def _until_ends(
+    reader: confluent_kafka.Consumer, unread: dict[int, int], config: ClientConfig
+) -> Iterator[confluent_kafka.Message]:
+    while unread:
+        message = reader.poll(_SILENCE_SECONDS)
+        if message is None:
+            raise BrokerUnreachableError(config["bootstrap.servers"], "silent while reading")
+        partition = int(message.partition())
+        if message.error() is not None:
+            _check(message.error(), config)
+            unread.pop(partition, None)
+        elif message.offset() < unread.get(partition, 0):
+            yield message
+            _note_read(unread, partition, message.offset())
+
+
+def _note_read(unread: dict[int, int], partition: int, offset: int) -> None:
+    if offset + 1 >= unread[partition]:
+        del unread[partition]
+
+
+def _check(error: Any, config: Mapping[str, str]) -> None:
+    """Only the end of a partition is no error: offsets may have gaps, so ends count, not sums."""
+    if error.name() != "_PARTITION_EOF":
+        raise BrokerUnreachableError(config["bootstrap.servers"], error.str())

@@ -1,0 +1,185 @@
+"""Dead letters back to the topic they came from, each once.
+
+What was replayed is remembered by consumer group ``headrace.replay.<topic>`` on the dead-letter
+topic: its committed offset means "all before", the metadata beside it says which ones after. A
+crash between sending and remembering sends those again: at least once, as with every producer.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+import confluent_kafka
+
+from headrace.errors import ReplayRefusedError, TopicMissingError
+from headrace.kafka.client import ClientConfig, commit, committed, describe
+from headrace.kafka.dead_letters import (
+    REPLAYS,
+    Outgoing,
+    Position,
+    StoredLetter,
+    dead_letters_topic,
+    foreign_headers,
+    scan,
+    send,
+)
+from headrace.model import TopicPartition
+
+MAX_REPLAYS = 3
+MOST_METADATA_BYTES = 4096  # the broker's offset.metadata.max.bytes
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which dead letters: those that match every filter given; an empty filter matches all.
+
+    Attributes:
+        reasons: codes.
+        pipelines: names of the pipelines that wrote them.
+        origins: ``topic/partition:offset`` of the original records.
+    """
+
+    reasons: frozenset[str] = frozenset()
+    pipelines: frozenset[str] = frozenset()
+    origins: frozenset[str] = frozenset()
+
+    def __contains__(self, stored: StoredLetter) -> bool:
+        wanted = (
+            (self.reasons, stored.letter.reason),
+            (self.pipelines, stored.pipeline),
+            (self.origins, stored.origin),
+        )
+        return all(not allowed or value in allowed for allowed, value in wanted)
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What a replay did, or with ``dry_run`` would do.
+
+    Attributes:
+        sent: dead letters sent to their topic.
+        already: replayed before, left alone.
+        given_up: came back after :data:`MAX_REPLAYS` replays, left alone.
+    """
+
+    sent: int
+    already: int
+    given_up: int
+
+
+def replay(
+    config: ClientConfig,
+    topic: str,
+    selection: Selection,
+    *,
+    again: bool = False,
+    dry_run: bool = False,
+) -> Replay:
+    """Send the selected dead letters of ``topic`` (the origin's name) back to it.
+
+    Each goes to its own partition with its key, value, headers and a count of its replays.
+
+    Args:
+        config: librdkafka's configuration.
+        topic: the origin topic.
+        selection: which.
+        again: also those replayed before.
+        dry_run: only count.
+
+    Raises:
+        BrokerUnreachableError: no answer.
+        TopicMissingError: the origin topic does not exist.
+        ReplayRefusedError: what was replayed could not be remembered; nothing was sent.
+    """
+    letters = list(scan(config, topic))
+    done = replayed(config, topic, letters)
+    selected = [one for one in letters if one in selection]
+    alive = [one for one in selected if one.replays < MAX_REPLAYS]
+    due = [one for one in alive if again or one.position not in done]
+    if due and not dry_run:
+        memory = _memory(topic, letters, done | {one.position for one in due})
+        send(config, _outgoing(config, topic, due))
+        commit(config, replay_group(topic), memory)
+    return Replay(len(due), len(alive) - len(due), len(selected) - len(alive))
+
+
+def replay_group(topic: str) -> str:
+    """Consumer group that remembers what was replayed into ``topic``."""
+    return f"headrace.replay.{topic}"
+
+
+def replayed(config: ClientConfig, topic: str, letters: Iterable[StoredLetter]) -> set[Position]:
+    """Which of ``letters`` were replayed into ``topic`` before.
+
+    Raises:
+        BrokerUnreachableError: no answer.
+    """
+    name = dead_letters_topic(topic)
+    live = describe(config, [name]).get(name)
+    partitions = live.all_partitions if live is not None else []
+    before: dict[TopicPartition, int] = {}
+    after: set[Position] = set()
+    for one in committed(config, replay_group(topic), partitions):
+        partition = TopicPartition(one.topic, one.partition)
+        before[partition] = one.offset
+        after |= {(partition, offset) for offset in decode(one.offset, one.metadata or "")}
+    positions = {one.position for one in letters}
+    return {one for one in positions if one[1] < before.get(one[0], 0)} | (positions & after)
+
+
+def encode(first: int, offsets: Collection[int]) -> str:
+    """Offsets from ``first`` on, as short text: a compressed bitmap."""
+    bits = bytearray((max(offsets, default=first) - first) // 8 + 1)
+    for offset in offsets:
+        bits[(offset - first) // 8] |= 1 << (offset - first) % 8
+    return base64.b85encode(zlib.compress(bytes(bits), 9)).decode() if offsets else ""
+
+
+def decode(first: int, text: str) -> set[int]:
+    """What :func:`encode` was given."""
+    if not text:
+        return set()
+    bits = zlib.decompress(base64.b85decode(text))
+    return {
+        first + 8 * number + bit
+        for number, byte in enumerate(bits)
+        for bit in range(8)
+        if byte >> bit & 1
+    }
+
+
+def _memory(
+    topic: str, letters: Sequence[StoredLetter], done: set[Position]
+) -> list[confluent_kafka.TopicPartition]:
+    """What to commit so that exactly the letters in ``done`` are remembered as replayed."""
+    memory = []
+    for partition in {one.position[0] for one in letters}:
+        offsets = [one.position[1] for one in letters if one.position[0] == partition]
+        waiting = [offset for offset in offsets if (partition, offset) not in done]
+        first = min(waiting, default=max(offsets) + 1)
+        after = encode(first, [one for one in offsets if one > first and (partition, one) in done])
+        if len(after) > MOST_METADATA_BYTES:
+            raise ReplayRefusedError(topic, len(waiting))
+        memory.append(
+            confluent_kafka.TopicPartition(partition.topic, partition.partition, first, after)
+        )
+    return memory
+
+
+def _outgoing(config: ClientConfig, topic: str, due: Iterable[StoredLetter]) -> list[Outgoing]:
+    live = describe(config, [topic]).get(topic)
+    if live is None:
+        raise TopicMissingError(topic)
+    return [_original(one, live.partitions) for one in due]
+
+
+def _original(stored: StoredLetter, partitions: int) -> Outgoing:
+    letter = stored.letter
+    theirs = foreign_headers(letter.headers)
+    headers = (*theirs, (REPLAYS, str(stored.replays + 1).encode()))
+    known = letter.partition.partition < partitions
+    partition = letter.partition.partition if known else -1
+    return Outgoing(letter.partition.topic, letter.key, letter.value, headers, partition)

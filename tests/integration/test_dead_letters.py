@@ -1,0 +1,170 @@
+"""Dead letters on a real broker: written with the original bytes, found, replayed once."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from confluent_kafka import TopicPartition as Assignment
+
+from headrace.errors import ReplayRefusedError, SinkError, TopicMissingError
+from headrace.kafka import client
+from headrace.kafka.dead_letters import find_written, scan, write_dead_letters
+from headrace.kafka.replay import MAX_REPLAYS, Replay, Selection, replay
+from headrace.kafka.topics import apply_changes, plan_topics, topic_states, with_dead_letters
+from headrace.model import DeadLetter, Topic, TopicPartition
+from headrace.settings import KafkaSettings
+
+
+@pytest.fixture
+def config(broker) -> dict[str, str]:
+    return client.client_config(KafkaSettings(), broker.bootstrap_servers)
+
+
+@pytest.fixture
+def origin(config, topic) -> str:
+    """A topic of two partitions with its dead-letter topic."""
+    declared = Topic(topic(), partitions=2)
+    create(config, declared)
+    return declared.name
+
+
+def create(config, declared: Topic) -> None:
+    topics = with_dead_letters([declared], [declared])
+    apply_changes(config, plan_topics(topics, topic_states(config, [one.name for one in topics])))
+
+
+def letter(topic: str, offset: int, **changes) -> DeadLetter:
+    values = {"reason": "not-json", "detail": "it is no JSON", "key": b"k", "value": b"{"} | changes
+    return DeadLetter(TopicPartition(topic, 1), offset, timestamp_ms=1_700_000_000_000, **values)
+
+
+def records(config, topic: str) -> list:
+    """(partition, key, value, headers) of everything in a topic."""
+    live = client.describe(config, [topic])[topic]
+    marks = client.watermarks(config, live.all_partitions)
+    reader = client.consumer(config)
+    reader.assign([Assignment(topic, one.partition, 0) for one in marks])
+    found, wanted = [], sum(end for _, end in marks.values())
+    while len(found) < wanted:
+        message = reader.poll(10)
+        assert message is not None
+        if message.error() is None:
+            found.append(
+                (message.partition(), message.key(), message.value(), message.headers() or [])
+            )
+    reader.close()
+    return found
+
+
+def test_a_dead_letter_keeps_the_original_bytes_and_says_where_it_came_from(config, origin):
+    value = bytes(range(256))
+    headers = (("trace", b"\xff"), ("trace", None))
+    write_dead_letters(
+        config, [letter(origin, 5, key=None, value=value, headers=headers)], "p", "v2"
+    )
+    [(_, key, found, kept)] = records(config, f"{origin}.dead")
+    assert (key, found) == (None, value)
+    assert kept[-2:] == [("trace", b"\xff"), ("trace", None)]
+    assert dict(kept[:-2]) == {
+        "headrace-reason": b"not-json",
+        "headrace-detail": b"it is no JSON",
+        "headrace-topic": origin.encode(),
+        "headrace-topic-id": client.topic_ids(config, [origin])[origin].encode(),
+        "headrace-partition": b"1",
+        "headrace-offset": b"5",
+        "headrace-timestamp": b"1700000000000",
+        "headrace-pipeline": b"p",
+        "headrace-version": b"v2",
+    }
+
+
+def test_a_null_value_stays_null(config, origin):
+    write_dead_letters(config, [letter(origin, 1, value=None)], "p", "1")
+    [stored] = scan(config, origin)
+    assert stored.letter.value is None
+    assert stored.origin == f"{origin}/1:1"
+
+
+def test_what_was_written_is_found_by_topic_and_pipeline(config, origin):
+    write_dead_letters(config, [letter(origin, 1), letter(origin, 4)], "p", "1")
+    write_dead_letters(config, [letter(origin, 2)], "q", "1")
+    partition = TopicPartition(origin, 1)
+    assert find_written(config, origin, "p") == {(partition, 1), (partition, 4)}
+
+
+def test_letters_of_a_deleted_topic_of_the_same_name_are_not_taken_for_written(config, origin):
+    write_dead_letters(config, [letter(origin, 1)], "p", "1")
+    client.admin(config).delete_topics([origin])[origin].result()
+    while client.topic_ids(config, [origin]):
+        pass
+    create(config, Topic(origin, partitions=2))
+    assert find_written(config, origin, "p") == set()
+    assert len(list(scan(config, origin))) == 1
+
+
+def test_a_missing_dead_letter_topic_is_an_error_that_names_it(config, topic):
+    with pytest.raises(TopicMissingError, match=r"\.dead"):
+        write_dead_letters(config, [letter(topic(), 1)], "p", "1")
+
+
+def test_a_letter_that_the_broker_refuses_is_an_error(config, topic):
+    declared = Topic(topic(), config={"max.message.bytes": "1000"})
+    create(config, declared)
+    with pytest.raises(SinkError, match="too large"):
+        write_dead_letters(
+            config, [letter(declared.name, 1, value=random.randbytes(200_000))], "p", "1"
+        )
+
+
+def test_a_topic_without_dead_letters_has_none(config, topic):
+    assert list(scan(config, topic())) == []
+
+
+def test_a_replay_sends_the_original_once_to_its_own_partition(config, origin):
+    write_dead_letters(config, [letter(origin, 5, headers=(("trace", b"1"),))], "p", "1")
+    assert replay(config, origin, Selection()) == Replay(sent=1, already=0, given_up=0)
+    assert replay(config, origin, Selection()) == Replay(sent=0, already=1, given_up=0)
+    trace = [("trace", b"1"), ("headrace-replays", b"1")]
+    assert records(config, origin) == [(1, b"k", b"{", trace)]
+
+
+def test_a_dry_run_sends_and_remembers_nothing(config, origin):
+    write_dead_letters(config, [letter(origin, 5)], "p", "1")
+    assert replay(config, origin, Selection(), dry_run=True).sent == 1
+    assert records(config, origin) == []
+    assert replay(config, origin, Selection()).sent == 1
+
+
+def test_replays_by_reason_remember_exactly_what_they_sent(config, origin):
+    reasons = ["a", "b", "a", "c", "b"]
+    letters = [letter(origin, number, reason=reason) for number, reason in enumerate(reasons)]
+    write_dead_letters(config, letters, "p", "1")
+    outcomes = [
+        replay(config, origin, Selection(reasons=frozenset({reason}))) for reason in "bacab"
+    ]
+    assert [one.sent for one in outcomes] == [2, 2, 1, 0, 0]
+    assert [one.already for one in outcomes] == [0, 0, 0, 2, 2]
+    write_dead_letters(config, [letter(origin, 9, reason="a")], "p", "1")
+    assert replay(config, origin, Selection()) == Replay(sent=1, already=5, given_up=0)
+
+
+def test_a_replay_can_be_repeated_on_demand(config, origin):
+    write_dead_letters(config, [letter(origin, 5)], "p", "1")
+    replay(config, origin, Selection())
+    assert replay(config, origin, Selection(), again=True).sent == 1
+
+
+def test_a_record_that_always_comes_back_is_given_up(config, origin):
+    headers = (("headrace-replays", str(MAX_REPLAYS).encode()),)
+    write_dead_letters(config, [letter(origin, 5, headers=headers)], "p", "1")
+    assert replay(config, origin, Selection()) == Replay(sent=0, already=0, given_up=1)
+
+
+def test_a_replay_that_could_not_be_remembered_sends_nothing(config, origin):
+    dice = random.Random(1)
+    letters = [letter(origin, n, reason=dice.choice("ab"), value=None) for n in range(40_000)]
+    write_dead_letters(config, letters, "p", "1")
+    with pytest.raises(ReplayRefusedError):
+        replay(config, origin, Selection(reasons=frozenset({"a"})))
+    assert records(config, origin) == []
