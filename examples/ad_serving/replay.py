@@ -14,7 +14,7 @@ import sys
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -119,7 +119,7 @@ class Sender:
 
     def send(self, topic: Topic, event: Event) -> None:
         """Hands an event over; waits while the producer's queue is full."""
-        value = json.dumps(asdict(event), default=datetime.isoformat)
+        value = json.dumps(vars(event), default=datetime.isoformat)
         while True:
             try:
                 self._producer.produce(topic.name, value, event.user, on_delivery=self._delivered)
