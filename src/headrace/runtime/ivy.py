@@ -16,7 +16,7 @@ from headrace.runtime.spark_jars import spark_jar
 
 _SETTINGS = """\
 <ivysettings>
-  <property name="ivy.checksums" value="sha1"/>
+  <property name="ivy.checksums" value="{checksums}"/>
   <settings defaultResolver="public"/>
   <caches defaultCacheDir={cache}/>
   <resolvers>
@@ -34,6 +34,8 @@ _MODULE = """\
 </ivy-module>
 """
 _DEPENDENCY = '    <dependency org={} name={} rev={} conf="default" transitive="{}"/>'
+# Of an unknown host, a refused connection, a download that broke off.
+_TROUBLE = ("Host ", " error ", "Exception", "FAILED")
 Coordinates = tuple[str, str, str]
 """(organisation, name, revision)."""
 
@@ -50,7 +52,10 @@ def start(
     """Starts the download into ``work``; output goes to ``work/ivy.log``."""
     work.mkdir(parents=True, exist_ok=True)
     flag = str(transitive).lower()
-    settings = _SETTINGS.format(cache=quoteattr(str(work / "cache")), poms=flag)
+    # Whoever knows the SHA-256 already checks that instead.
+    checksums = "sha1" if transitive else ""
+    cache = quoteattr(str(work / "cache"))
+    settings = _SETTINGS.format(cache=cache, poms=flag, checksums=checksums)
     lines = (_DEPENDENCY.format(*map(quoteattr, each), flag) for each in wanted)
     (work / "settings.xml").write_text(settings)
     (work / "ivy.xml").write_text(_MODULE.format(dependencies="\n".join(lines)))
@@ -70,12 +75,13 @@ def _command(java: Java, work: Path) -> list[str]:
 
 def why_missing(work: Path, coordinates: Coordinates) -> str:
     """What Ivy's log says about an artifact that did not come."""
-    log = (work / "ivy.log").read_text(errors="replace")
-    told = [line.strip() for line in log.splitlines() if _tells(line, coordinates)]
-    return "; ".join(dict.fromkeys(told)) or f"the download ended early: {log[-300:].strip()}"
-
-
-def _tells(line: str, coordinates: Coordinates) -> bool:
     organisation, name, revision = coordinates
-    ours = f"{organisation}#{name};{revision}" in line or f"/{name}-{revision}.jar" in line
-    return ours and any(word in line for word in ("not found", "ERROR", "FAILED", "Exception"))
+    log = (work / "ivy.log").read_text(errors="replace")
+    ours = (f"/{name}-{revision}.jar", f"{organisation}#{name};{revision}!")
+    lines = (line.strip() for line in log.splitlines() if any(mark in line for mark in ours))
+    told = [line for line in lines if any(word in line for word in _TROUBLE)]
+    if told:
+        return "; ".join(dict.fromkeys(told))
+    if f"module not found: {organisation}#{name};{revision}" in log:
+        return "the repository does not have it"
+    return f"the download ended early: {log[-300:].strip()}"

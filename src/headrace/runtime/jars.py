@@ -1,8 +1,6 @@
 """The jars that headrace starts servers with: pinned by SHA-256, fetched once per user.
 
-``jars.lock.toml`` names every jar of every group. To move to new versions, edit ``ROOTS`` and run
-``python -m headrace.runtime.jars``: it resolves the roots' closures anew and rewrites the lock,
-which is then reviewed like code.
+``jars.lock.toml`` names every jar of every group; :mod:`headrace.runtime.relock` writes it.
 """
 
 from __future__ import annotations
@@ -160,25 +158,3 @@ def _take(jar: Jar, work: Path, cache: Path) -> JarError | None:
     place.parent.mkdir(parents=True, exist_ok=True)
     came.replace(place)
     return None
-
-
-ROOTS: dict[str, tuple[tuple[ivy.Coordinates, ...], bool]] = {
-    "kafka": (
-        (
-            ("org.apache.kafka", "kafka_2.13", "4.3.1"),
-            # The broker's slf4j is 1.7, and its closure has no binding from it to log4j.
-            ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),
-        ),
-        True,
-    ),
-    "hdfs": ((("org.apache.hadoop", "hadoop-client-minicluster", "3.5.0"),), False),
-    "spark-kafka": (
-        (
-            ("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"),
-            ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.1.0-preview1"),
-            ("org.apache.kafka", "kafka-clients", "3.9.2"),
-            ("org.apache.commons", "commons-pool2", "2.13.1"),
-        ),
-        False,
-    ),
-}
