@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import json
 import shutil
-import subprocess
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -23,22 +22,14 @@ from confluent_kafka.admin import AdminClient
 from headrace.errors import ServerStartError
 from headrace.runtime.cache import exclusive
 from headrace.runtime.java import Java
-from headrace.runtime.ports import LOOPBACK, free_ports, is_free, is_open
+from headrace.runtime.jvm import Jvm, run_tools
+from headrace.runtime.ports import LOOPBACK, free_ports, is_open, require_free
 from headrace.runtime.process import ServerProcess, write_json
 from headrace.settings.model import EmbeddedKafka
 
 START_TIMEOUT = timedelta(seconds=120)
 STOP_TIMEOUT = timedelta(seconds=30)
 MOST_BROKERS = 3
-
-_LOG4J = """\
-rootLogger.level = WARN
-rootLogger.appenderRef.out.ref = out
-appender.out.type = Console
-appender.out.name = out
-appender.out.layout.type = PatternLayout
-appender.out.layout.pattern = %d{ISO8601} %p %c: %m%n
-"""
 
 
 @dataclass(frozen=True)
@@ -113,7 +104,7 @@ class EmbeddedCluster:
         self._folder = folder / "kafka"
         self._settings = settings
         self._java = java
-        self._jars = jars
+        self._jars = tuple(jars)
         self._config = dict(config or {})
 
     def start(self) -> str:
@@ -201,58 +192,34 @@ class EmbeddedCluster:
         return ServerStartError("Kafka", reason, str(self._folder))
 
     def _prepare(self, broker: Broker, layout: Layout) -> None:
-        for port in (broker.port, broker.controller_port):
-            if not is_free(port):
-                raise ServerStartError(
-                    f"Kafka broker {broker.node}",
-                    f"port {port} of {LOOPBACK} is taken by another process; stop that process, "
-                    "or set other ports",
-                    str(self._process(broker.node).log),
-                )
-        home = self._process(broker.node).folder
-        home.mkdir(parents=True, exist_ok=True)
-        (home / "log4j2.properties").write_text(_LOG4J)
-        config = broker_config(broker, layout, home / "data") | self._config
+        process = self._process(broker.node)
+        require_free(process.name, (broker.port, broker.controller_port))
+        process.folder.mkdir(parents=True, exist_ok=True)
+        config = broker_config(broker, layout, process.folder / "data") | self._config
         lines = (f"{name}={_escaped(value)}\n" for name, value in config.items())
-        (home / "server.properties").write_text("".join(lines), encoding="ascii")
+        (process.folder / "server.properties").write_text("".join(lines), encoding="ascii")
 
     def _format(self, brokers: Sequence[Broker], layout: Layout) -> None:
         homes = [self._process(broker.node).folder for broker in brokers]
         fresh = [home for home in homes if not (home / "formatted").exists()]
-        tools = [(home, self._start_format(home, layout)) for home in fresh]
-        for home, tool in tools:
-            output, _ = tool.communicate()
-            if tool.returncode != 0:
-                raise ServerStartError(f"Kafka {home.name}", f"formatting: {output}", str(home))
+        for home in fresh:
+            # A format that was cut short may look complete; nothing was ever written to this one.
+            shutil.rmtree(home / "data", ignore_errors=True)
+        run_tools("Kafka", [self._format_command(home, layout) for home in fresh])
+        for home in fresh:
             (home / "formatted").touch()
 
-    def _start_format(self, home: Path, layout: Layout) -> subprocess.Popen[str]:
-        # A format that was cut short may look complete; nothing was ever written to this one.
-        shutil.rmtree(home / "data", ignore_errors=True)
-        options = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-        command = self._command(home, options, "kafka.tools.StorageTool")
-        arguments = ("format", "-t", layout.cluster_id, "-c", str(home / "server.properties"))
-        return subprocess.Popen(
-            [*command, *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+    def _format_command(self, home: Path, layout: Layout) -> list[str]:
+        arguments = ("-t", layout.cluster_id, "-c", str(home / "server.properties"))
+        return self._jvm(home).quick("kafka.tools.StorageTool", "format", *arguments)
 
     def _launch(self, broker: Broker) -> None:
         process = self._process(broker.node)
-        options = (f"-Xmx{self._settings.heap_mb}m", "-Xms64m", "-XX:+UseSerialGC")
-        command = self._command(process.folder, options, "kafka.Kafka")
-        process.start([*command, str(process.folder / "server.properties")])
+        jvm, properties = self._jvm(process.folder), str(process.folder / "server.properties")
+        process.start(jvm.server("kafka.Kafka", properties, heap_mb=self._settings.heap_mb))
 
-    def _command(self, home: Path, options: Sequence[str], main: str) -> list[str]:
-        return [
-            *(str(self._java.executable), *options),
-            f"-XX:ErrorFile={home / 'java-crash.log'}",
-            f"-Dlog4j2.configurationFile={(home / 'log4j2.properties').as_uri()}",
-            *("-cp", ":".join(map(str, self._jars)), main),
-        ]
+    def _jvm(self, home: Path) -> Jvm:
+        return Jvm(self._java, home, self._jars)
 
     def _await(self, broker: Broker, layout: Layout) -> None:
         process = self._process(broker.node)
@@ -275,8 +242,13 @@ def cluster_status(folder: Path) -> ClusterStatus:
 def stop_cluster(folder: Path) -> None:
     """Stops the cluster of a state folder, its data kept; needs neither Java nor jars."""
     layout = _read_layout(folder / "kafka")
-    for broker in reversed(layout.brokers if layout else ()):
-        _process(folder / "kafka", broker.node).stop(STOP_TIMEOUT)
+    nodes = [broker.node for broker in layout.brokers] if layout else []
+    processes = [_process(folder / "kafka", node) for node in nodes]
+    # All at once: one after the other, the last would wait for a quorum that is gone.
+    for process in processes:
+        process.ask_to_end()
+    for process in processes:
+        process.stop(STOP_TIMEOUT)
 
 
 def broker_config(broker: Broker, layout: Layout, data: Path) -> dict[str, str]:

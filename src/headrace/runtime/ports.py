@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import random
 import socket
+from collections.abc import Iterable
+
+from headrace.errors import ServerStartError
 
 LOOPBACK = "127.0.0.1"
 # Below the ephemeral ports of Linux and macOS: while a server is down, an outgoing connection
@@ -33,3 +36,15 @@ def free_ports(count: int) -> list[int]:
     """Different ports nobody listens on, chosen at random so that two projects rarely meet."""
     shuffled = random.sample(_RANGE, len(_RANGE))
     return [port for _, port in zip(range(count), filter(is_free, shuffled), strict=False)]
+
+
+def require_free(server: str, ports: Iterable[int]) -> None:
+    """Refuses to start a server whose port is in use.
+
+    Raises:
+        ServerStartError: names the port and the way out.
+    """
+    for port in ports:
+        if not is_free(port):
+            reason = f"port {port} of {LOOPBACK} is taken; stop that process or set another port"
+            raise ServerStartError(server, reason, "")

@@ -15,6 +15,9 @@ from headrace.errors import ServerStartError
 
 _POLL_SECONDS = 0.05
 _LOG_LINES = 15
+# Places in /proc/<pid>/stat after the state, see proc_pid_stat(5).
+_THREADS = 16
+_START_TIME = 18
 
 
 def write_json(path: Path, value: object) -> None:
@@ -39,17 +42,18 @@ class ProcessIdentity:
 
     @classmethod
     def of(cls, pid: int) -> ProcessIdentity | None:
-        """The identity of a running process; ``None`` when there is none or it is a zombie."""
+        """The identity of a running process; ``None`` when there is none or it has ended."""
         try:
             stat = Path(f"/proc/{pid}/stat").read_text()
         except (FileNotFoundError, ProcessLookupError):
             return None
         # The command's name, in parentheses, may hold spaces and parentheses itself.
         state, *others = stat.rpartition(")")[2].split()
-        if state in "ZXx":
+        # A killed JVM is a zombie at once, but holds its ports until its other threads ended.
+        if state in "ZXx" and int(others[_THREADS]) <= 1:
             return None
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return cls(pid, f"{boot}:{others[18]}")
+        return cls(pid, f"{boot}:{others[_START_TIME]}")
 
     def alive(self) -> bool:
         """This very process still runs (or is stopped by a signal)."""
@@ -122,10 +126,14 @@ class ServerProcess:
         """It runs, or is paused."""
         return self.pid is not None
 
-    def stop(self, timeout: timedelta) -> None:
-        """Asks it to end, and kills it when it has not after ``timeout``; no-op when it is down."""
+    def ask_to_end(self) -> None:
+        """SIGTERM, also to a paused process; does not wait."""
         self._signal(signal.SIGTERM)
         self.resume()
+
+    def stop(self, timeout: timedelta) -> None:
+        """Asks it to end, and kills it when it has not after ``timeout``; no-op when it is down."""
+        self.ask_to_end()
         if not self._wait_gone(timeout):
             self.kill()
 

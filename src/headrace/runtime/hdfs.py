@@ -1,0 +1,213 @@
+"""A real HDFS on this machine: one NameNode, one DataNode, the Hadoop version inside pyspark.
+
+Everything is under ``<folder>/hdfs``: ``hdfs.json`` (the ports, chosen once), ``conf``, and for
+each of the two servers its data and its log. Spark's default of three replicas only makes
+"under-replicated" warnings here: set ``spark.hadoop.dfs.replication`` to 1.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+from xml.sax.saxutils import escape
+
+from headrace.runtime.cache import exclusive
+from headrace.runtime.java import Java
+from headrace.runtime.jvm import Jvm, run_tools
+from headrace.runtime.ports import LOOPBACK, free_ports, require_free
+from headrace.runtime.process import ServerProcess, write_json
+from headrace.runtime.spark_jars import spark_jar
+
+START_TIMEOUT = timedelta(seconds=120)
+STOP_TIMEOUT = timedelta(seconds=30)
+HEAP_MB = 256
+
+_PACKAGE = "org.apache.hadoop.hdfs.server"
+_NAMENODE = f"{_PACKAGE}.namenode.NameNode"
+_DATANODE = f"{_PACKAGE}.datanode.DataNode"
+_LIVE_DATANODES = "/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState"
+# Hadoop's client has commons-logging taken out, so jcl-over-slf4j stands in for it.
+_PYSPARK_JARS = (
+    *("hadoop-client-api", "hadoop-client-runtime", "slf4j-api", "jcl-over-slf4j"),
+    *("log4j-api", "log4j-core", "log4j-1.2-api", "log4j-slf4j2-impl"),
+)
+
+
+@dataclass(frozen=True)
+class HdfsPorts:
+    """Ports that stay the same for a folder's HDFS."""
+
+    namenode: int
+    namenode_http: int
+    datanode: int
+    datanode_ipc: int
+    datanode_http: int
+
+    @property
+    def uri(self) -> str:
+        """``hdfs://host:port`` of the NameNode."""
+        return f"hdfs://{LOOPBACK}:{self.namenode}"
+
+
+@dataclass(frozen=True)
+class HdfsStatus:
+    """The HDFS of a folder: ``uri`` is empty when there never was one, a pid ``None`` when down."""
+
+    uri: str
+    namenode_pid: int | None
+    datanode_pid: int | None
+
+    @property
+    def running(self) -> bool:
+        """Both servers run."""
+        return self.namenode_pid is not None and self.datanode_pid is not None
+
+
+class EmbeddedHdfs:
+    """The HDFS of one folder. Starting it again brings back what is down, with its files.
+
+    Args:
+        folder: the project's state folder; HDFS lives in ``folder/hdfs``.
+        java: runs both servers.
+        jars: group ``hdfs`` of :func:`headrace.runtime.jars.fetch`.
+    """
+
+    def __init__(self, folder: Path, java: Java, jars: Sequence[Path]) -> None:
+        self._folder = folder / "hdfs"
+        self._state = folder
+        pyspark_jars = tuple(spark_jar(name) for name in _PYSPARK_JARS)
+        class_path = (self._folder / "conf", *jars, *pyspark_jars)
+        self._jvm = Jvm(java, self._folder, class_path)
+
+    def start(self) -> str:
+        """Starts what is down and returns the URI once the DataNode has joined.
+
+        Raises:
+            ServerStartError: a port is taken, a server ended or was not ready in time.
+        """
+        with exclusive(self._folder / "start.lock"):
+            ports = self._ports()
+            self._write_config(ports)
+            namenode, datanode = _processes(self._state)
+            if not namenode.alive():
+                require_free(namenode.name, (ports.namenode, ports.namenode_http))
+                self._format()
+                namenode.start(self._jvm.quick(_NAMENODE, heap_mb=HEAP_MB))
+            if not datanode.alive():
+                own = (ports.datanode, ports.datanode_ipc, ports.datanode_http)
+                require_free(datanode.name, own)
+                datanode.start(self._jvm.quick(_DATANODE, heap_mb=HEAP_MB))
+            self._await(namenode, datanode, ports)
+        return ports.uri
+
+    def stop(self) -> None:
+        """Stops both servers, files kept; no-op when they are down."""
+        stop_hdfs(self._state)
+
+    def status(self) -> HdfsStatus:
+        """What runs, and where."""
+        return hdfs_status(self._state)
+
+    def _ports(self) -> HdfsPorts:
+        ports = _read_ports(self._state) or HdfsPorts(*free_ports(5))
+        write_json(self._folder / "hdfs.json", asdict(ports))
+        return ports
+
+    def _write_config(self, ports: HdfsPorts) -> None:
+        conf = self._folder / "conf"
+        for pages in ("hdfs", "datanode", "static"):
+            # Nobody looks at the servers' web pages; unpacking them takes seconds at each start.
+            (conf / "webapps" / pages).mkdir(parents=True, exist_ok=True)
+        core = {"fs.defaultFS": ports.uri, "hadoop.tmp.dir": str(self._folder / "tmp")}
+        (conf / "core-site.xml").write_text(_xml(core))
+        (conf / "hdfs-site.xml").write_text(_xml(hdfs_config(ports, self._folder)))
+
+    def _format(self) -> None:
+        marker = self._folder / "formatted"
+        if marker.exists():
+            return
+        # A format that was cut short may look complete; nothing was ever written to this one.
+        shutil.rmtree(self._folder / "namenode" / "name", ignore_errors=True)
+        run_tools("NameNode", [self._jvm.quick(_NAMENODE, "-format", "-force", "-nonInteractive")])
+        marker.touch()
+
+    def _await(self, namenode: ServerProcess, datanode: ServerProcess, ports: HdfsPorts) -> None:
+        namenode.wait_until(lambda: _live_datanodes(ports) is not None, START_TIMEOUT)
+        datanode.wait_until(lambda: _live_datanodes(ports) == 1, START_TIMEOUT)
+
+
+def hdfs_status(folder: Path) -> HdfsStatus:
+    """The HDFS of a state folder; needs neither Java nor jars."""
+    ports = _read_ports(folder)
+    namenode, datanode = _processes(folder)
+    return HdfsStatus(ports.uri if ports else "", namenode.pid, datanode.pid)
+
+
+def stop_hdfs(folder: Path) -> None:
+    """Stops the HDFS of a state folder, its files kept; needs neither Java nor jars."""
+    processes = _processes(folder)
+    for process in processes:
+        process.ask_to_end()
+    for process in processes:
+        process.stop(STOP_TIMEOUT)
+
+
+def hdfs_config(ports: HdfsPorts, folder: Path) -> dict[str, str]:
+    """``hdfs-site.xml``: loopback only, one replica, out of safe mode at once."""
+    return {
+        "dfs.replication": "1",
+        "dfs.permissions.enabled": "false",
+        "dfs.namenode.name.dir": (folder / "namenode" / "name").as_uri(),
+        "dfs.namenode.http-address": f"{LOOPBACK}:{ports.namenode_http}",
+        # Ready means that every block can be read, as the DataNode reported it.
+        "dfs.namenode.safemode.threshold-pct": "1.0",
+        "dfs.namenode.safemode.extension": "0",
+        "dfs.namenode.datanode.registration.ip-hostname-check": "false",
+        "dfs.datanode.data.dir": (folder / "datanode" / "data").as_uri(),
+        "dfs.datanode.hostname": LOOPBACK,
+        "dfs.datanode.address": f"{LOOPBACK}:{ports.datanode}",
+        "dfs.datanode.ipc.address": f"{LOOPBACK}:{ports.datanode_ipc}",
+        "dfs.datanode.http.address": f"{LOOPBACK}:{ports.datanode_http}",
+    }
+
+
+def _live_datanodes(ports: HdfsPorts) -> int | None:
+    """How many DataNodes have joined; ``None`` while the NameNode does not answer."""
+    url = f"http://{LOOPBACK}:{ports.namenode_http}{_LIVE_DATANODES}"
+    try:
+        with urlopen(url, timeout=5) as answer:
+            beans = json.load(answer)["beans"]
+    except (URLError, OSError, ValueError):
+        return None
+    live = int(beans[0]["NumLiveDataNodes"]) if beans else 0
+    return live if beans and beans[0]["FSState"] == "Operational" else 0
+
+
+def _processes(folder: Path) -> tuple[ServerProcess, ServerProcess]:
+    """NameNode and DataNode."""
+    home = folder / "hdfs"
+    return (
+        ServerProcess("NameNode", home / "namenode"),
+        ServerProcess("DataNode", home / "datanode"),
+    )
+
+
+def _read_ports(folder: Path) -> HdfsPorts | None:
+    try:
+        return HdfsPorts(**json.loads((folder / "hdfs" / "hdfs.json").read_text()))
+    except FileNotFoundError:
+        return None
+
+
+def _xml(config: Mapping[str, str]) -> str:
+    properties = (
+        f"<property><name>{escape(name)}</name><value>{escape(value)}</value></property>"
+        for name, value in config.items()
+    )
+    return f"<configuration>{''.join(properties)}</configuration>\n"
