@@ -1,0 +1,33 @@
+"""The keys that topics were declared with when they were applied, remembered on this machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+from headrace.kafka.topics import KnownKey
+from headrace.model import Topic
+
+_FILE = "topics.json"
+
+
+def read_keys(state: Path) -> dict[str, KnownKey]:
+    """What was remembered, by topic."""
+    try:
+        found = json.loads((state / _FILE).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    return {name: KnownKey(**one) for name, one in found.items()}
+
+
+def remember_keys(state: Path, topics: Iterable[Topic], ids: Mapping[str, str]) -> None:
+    """Remember the keys of those ``topics`` that exist, beside what is known of others."""
+    known = read_keys(state)
+    known |= {one.name: KnownKey(ids[one.name], one.key) for one in topics if one.name in ids}
+    state.mkdir(parents=True, exist_ok=True)
+    partial = state / f".{_FILE}"
+    text = json.dumps({name: asdict(one) for name, one in sorted(known.items())}, indent=1)
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(state / _FILE)

@@ -1,0 +1,100 @@
+"""What ``apply`` would change, and which way the rows of each pipeline take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.control.declared_keys import read_keys, remember_keys
+from headrace.control.project import Project
+from headrace.control.services import broker_config
+from headrace.errors import BrokerUnreachableError
+from headrace.kafka.client import topic_ids
+from headrace.kafka.topics import (
+    Action,
+    TopicChange,
+    apply_changes,
+    plan_topics,
+    topic_states,
+    with_dead_letters,
+)
+from headrace.model import Topic
+
+
+@dataclass(frozen=True)
+class Route:
+    """How one pipeline's rows travel: ``path`` is "fused" or "spark", ``why`` a sentence."""
+
+    pipeline: str
+    topics: tuple[str, ...]
+    table: str
+    path: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Topic changes and routes.
+
+    Attributes:
+        changes: what ``apply`` would do, and what is refused.
+        routes: one a pipeline.
+        broker_down: why the broker gave no answer; every topic is shown as to be created then.
+    """
+
+    changes: tuple[TopicChange, ...]
+    routes: tuple[Route, ...]
+    broker_down: str = ""
+
+    @property
+    def refused(self) -> tuple[TopicChange, ...]:
+        """Changes that can't be made."""
+        return tuple(one for one in self.changes if one.action is Action.REFUSED)
+
+
+def make_plan(project: Project) -> Plan:
+    """The plan, against the live topics; without them when the broker does not answer."""
+    topics = project_topics(project)
+    routes = _routes(project)
+    try:
+        config = broker_config(project.settings)
+        live = topic_states(config, [topic.name for topic in topics])
+    except BrokerUnreachableError as error:
+        return Plan(tuple(plan_topics(topics, {})), routes, broker_down=str(error))
+    keys = read_keys(project.settings.state)
+    return Plan(tuple(plan_topics(topics, live, keys)), routes)
+
+
+def apply_plan(project: Project) -> Plan:
+    """Make the changes that can be made; returns the plan that was carried out.
+
+    Raises:
+        BrokerUnreachableError: no answer.
+        TopicChangeError: Kafka refuses a change; those before it are made.
+    """
+    config = broker_config(project.settings)
+    topics = project_topics(project)
+    names = [topic.name for topic in topics]
+    keys = read_keys(project.settings.state)
+    changes = plan_topics(topics, topic_states(config, names), keys)
+    apply_changes(config, changes)
+    refused = {one.topic for one in changes if one.action is Action.REFUSED}
+    kept = [topic for topic in topics if topic.name not in refused]
+    remember_keys(project.settings.state, kept, topic_ids(config, names))
+    return Plan(tuple(changes), _routes(project))
+
+
+def project_topics(project: Project) -> list[Topic]:
+    """Declared topics, and the dead-letter topics of those that pipelines read."""
+    return with_dead_letters(project.topics.values(), project.sources.values())
+
+
+def _routes(project: Project) -> tuple[Route, ...]:
+    return tuple(
+        Route(
+            pipeline.name,
+            tuple(source.topic.name for source in pipeline.sources),
+            pipeline.sink.table,
+            *pipeline.path,
+        )
+        for pipeline in project.pipelines.values()
+    )

@@ -1,0 +1,147 @@
+"""The project's own servers on this machine: embedded Kafka and, where asked for, HDFS."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headrace.errors import BrokerUnreachableError, ServerStartError
+from headrace.kafka.client import client_config
+from headrace.kafka.embedded import EmbeddedCluster, cluster_status, stop_cluster
+from headrace.runtime.cache import cache_folder
+from headrace.runtime.hdfs import EmbeddedHdfs, hdfs_status, stop_hdfs
+from headrace.runtime.jars import Progress, fetch
+from headrace.runtime.java import Java, find_java
+from headrace.settings import Settings
+
+LAKE_ON_HDFS = "/lake"
+
+
+@dataclass(frozen=True)
+class Server:
+    """One embedded server: ``pid`` is ``None`` when it is down."""
+
+    name: str
+    address: str
+    pid: int | None
+
+    @property
+    def running(self) -> bool:
+        """It runs."""
+        return self.pid is not None
+
+
+@dataclass(frozen=True)
+class Services:
+    """Where Kafka and the lake are, and the servers of the project that carry them.
+
+    Attributes:
+        bootstrap_servers: of Kafka; empty when the embedded one was never started.
+        embedded_kafka: it is the project's own.
+        lake: root URI; empty when the embedded HDFS was never started.
+        servers: the embedded servers that were ever started.
+    """
+
+    bootstrap_servers: str
+    embedded_kafka: bool
+    lake: str
+    servers: tuple[Server, ...]
+
+
+def up(settings: Settings, environ: Mapping[str, str], on_progress: Progress) -> Services:
+    """Start what the project needs of its own, and return once it answers. Creates no topics.
+
+    Args:
+        settings: the project's deployment.
+        environ: where Java and the cache are looked for.
+        on_progress: called while jars are fetched.
+
+    Raises:
+        JavaUnavailableError, JarError, ServerStartError: what failed; what was started stays up.
+    """
+    if not settings.kafka.bootstrap_servers or settings.embedded_hdfs:
+        java = find_java(environ)
+        _start(settings, java, environ, on_progress)
+    return status(settings)
+
+
+def down(settings: Settings) -> Services:
+    """Stop the project's servers, their data kept; harmless when they are down."""
+    stop_cluster(settings.state)
+    stop_hdfs(settings.state)
+    return status(settings)
+
+
+def status(settings: Settings) -> Services:
+    """What runs, and where. Connects to nothing."""
+    kafka, hdfs = cluster_status(settings.state), hdfs_status(settings.state)
+    brokers = [
+        Server(f"kafka broker {one.node}", f"127.0.0.1:{one.port}", one.pid)
+        for one in kafka.brokers
+    ]
+    nodes = [
+        Server("hdfs namenode", hdfs.uri, hdfs.namenode_pid),
+        Server("hdfs datanode", hdfs.uri, hdfs.datanode_pid),
+    ]
+    own = settings.kafka.bootstrap_servers
+    return Services(
+        bootstrap_servers=own or kafka.bootstrap_servers,
+        embedded_kafka=not own,
+        lake=_lake(settings),
+        servers=(*brokers, *(nodes if hdfs.uri else ())),
+    )
+
+
+def bootstrap_servers(settings: Settings) -> str:
+    """Of the user's own cluster, or of the embedded one, whether it is up or down.
+
+    Raises:
+        BrokerUnreachableError: the embedded cluster was never started.
+    """
+    found = settings.kafka.bootstrap_servers or cluster_status(settings.state).bootstrap_servers
+    if not found:
+        raise BrokerUnreachableError("", "the embedded broker was never started")
+    return found
+
+
+def broker_config(settings: Settings) -> dict[str, str]:
+    """Librdkafka's configuration for the project's cluster.
+
+    Raises:
+        BrokerUnreachableError: the embedded cluster is known to be down.
+    """
+    servers = bootstrap_servers(settings)
+    if not settings.kafka.bootstrap_servers and not cluster_status(settings.state).running:
+        raise BrokerUnreachableError(servers, "the embedded broker is down")
+    return client_config(settings.kafka, servers)
+
+
+def lake_uri(settings: Settings) -> str:
+    """Root of the lake.
+
+    Raises:
+        ServerStartError: it is on the embedded HDFS, which was never started.
+    """
+    found = _lake(settings)
+    if not found:
+        raise ServerStartError("HDFS", "it was never started: `headrace up`", "")
+    return found
+
+
+def _start(
+    settings: Settings, java: Java, environ: Mapping[str, str], on_progress: Progress
+) -> None:
+    cache = cache_folder(environ)
+    if not settings.kafka.bootstrap_servers:
+        jars = fetch("kafka", java, cache=cache, on_progress=on_progress)
+        EmbeddedCluster(settings.state, settings.kafka.embedded, java, jars).start()
+    if settings.embedded_hdfs:
+        jars = fetch("hdfs", java, cache=cache, on_progress=on_progress)
+        EmbeddedHdfs(settings.state, java, jars).start()
+
+
+def _lake(settings: Settings) -> str:
+    if not settings.embedded_hdfs:
+        return settings.lake
+    uri = hdfs_status(settings.state).uri
+    return uri + LAKE_ON_HDFS if uri else ""
