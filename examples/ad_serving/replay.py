@@ -83,6 +83,11 @@ def click(shown: flow.Impression) -> flow.Click:
     )
 
 
+def encoded(event: Event) -> bytes:
+    """An event as the value of a record: JSON, with times in RFC 3339."""
+    return json.dumps(vars(event), default=datetime.isoformat).encode()
+
+
 def user(row: Row) -> str:
     """The data set has no user ids: users with the same features are one."""
     features = "".join(row[f"user_feature_{i}"] for i in range(4))
@@ -119,7 +124,7 @@ class Sender:
 
     def send(self, topic: Topic, event: Event) -> None:
         """Hands an event over; waits while the producer's queue is full."""
-        value = json.dumps(vars(event), default=datetime.isoformat)
+        value = encoded(event)
         while True:
             try:
                 self._producer.produce(topic.name, value, event.user, on_delivery=self._delivered)
