@@ -1,0 +1,97 @@
+"""A system under test as a process of its own, with its Spark session warm across runs."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Self
+
+from bench.setup import Setup
+from bench.usage import end_tree
+
+WriteOnce = Callable[[Path], None]
+Open = Callable[[Setup], WriteOnce]
+"""Starts the system; what it returns writes the whole topic into an empty folder, blocking."""
+
+STOP_SECONDS = 20.0
+
+
+class SystemFailedError(RuntimeError):
+    """A system under test did not do its work; the message is its own traceback."""
+
+
+class Driver:
+    """The process of one system, ``pid`` the root of its tree; ``run`` may be called again."""
+
+    def __init__(self, name: str, start: Open, setup: Setup, log: Path) -> None:
+        self.name = name
+        self._log = log
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, start, setup, log))
+        self._process.start()
+        theirs.close()
+        self.pid = self._process.pid or 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing of it is left when this returns."""
+        self._pipe.close()
+        end_tree(self.pid, STOP_SECONDS)
+        self._process.join()
+
+    def await_ready(self) -> None:
+        """Returns once its session has started."""
+        self._answer()
+
+    def run(self, out: Path) -> float:
+        """Writes the topic into ``out``, which must not exist; seconds from start to finish.
+
+        Raises:
+            SystemFailedError: with its own traceback.
+        """
+        self._pipe.send(out)
+        return self._answer()
+
+    def _answer(self) -> float:
+        try:
+            answer: float | str = self._pipe.recv()
+        except EOFError:
+            answer = f"it ended; its log is {self._log}"
+        if isinstance(answer, str):
+            raise SystemFailedError(f"{self.name}: {answer}")
+        return answer
+
+
+def _serve(pipe: Connection, start: Open, setup: Setup, log: Path) -> None:
+    """The child: on its own it ends with its parent, whose end of the pipe closes."""
+    os.setsid()  # Ctrl-C is the parent's to hear
+    _speak_into(log)
+    os.environ.update(setup.java)
+    try:
+        write_once = start(setup)
+        pipe.send(0.0)
+        while True:
+            out: Path = pipe.recv()
+            out.mkdir(parents=True)
+            began = time.monotonic()
+            write_once(out)
+            pipe.send(time.monotonic() - began)
+    except EOFError:
+        return
+    except Exception:  # noqa: BLE001  whatever it was, the parent says it
+        pipe.send(traceback.format_exc())
+
+
+def _speak_into(log: Path) -> None:
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for stream in (1, 2):
+        os.dup2(descriptor, stream)
+    os.close(descriptor)

@@ -1,0 +1,84 @@
+"""The rival: Spark as its own guide has it, tuned as well as we know how.
+
+Kafka connector, ``from_json`` with the same fields, ``to_timestamp``, Parquet by
+``partitionBy``. What each setting is for is in docs/benchmarks.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.setup import MASTER, Setup
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TABLE = "impressions"
+SCHEMA = (
+    "event_id string, event_time bigint, category string, campaign string, item_id bigint, "
+    "position bigint, clicked boolean, propensity double, user_group string, user_segment string"
+)
+SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.shuffle.partitions": "2",
+    # As many files open at once as there are directories: rows need no sort before the write.
+    "spark.sql.maxConcurrentOutputFileWriters": "64",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+
+def open_plain_spark(setup: Setup) -> Callable[[Path], None]:
+    """Starts Spark; the function returned writes the whole topic into a fresh table."""
+    spark = _session(setup)
+
+    def write_once(out: Path) -> None:
+        writer = partitioned(_records(spark, setup)).writeStream.format("parquet")
+        writer = writer.partitionBy("day", "hour", "category").trigger(availableNow=True)
+        writer = writer.option("checkpointLocation", str(out / "checkpoint"))
+        writer.start(str(out / TABLE)).awaitTermination()
+
+    return write_once
+
+
+def _session(setup: Setup) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName("plain-spark").master(MASTER)
+    builder = builder.config("spark.driver.memory", f"{setup.heap_mb}m")
+    builder = builder.config("spark.jars", ",".join(map(str, setup.connector)))
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def _records(spark: SparkSession, setup: Setup) -> DataFrame:
+    return (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", setup.bootstrap)
+        .option("subscribe", setup.topic)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", setup.batch_records)
+        .load()
+    )
+
+
+def partitioned(records: DataFrame) -> DataFrame:
+    """Kafka's records as the event's columns, ``day`` and ``hour``."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    event = F.from_json(F.col("value").cast("string"), SCHEMA)
+    parsed = records.select(event.alias("event")).select("event.*")
+    timed = parsed.withColumn("event_time", F.timestamp_millis("event_time"))
+    return timed.withColumn("day", F.to_date("event_time")).withColumn("hour", F.hour("event_time"))
+
+
+def table_files(out: Path) -> list[Path]:
+    """The Parquet files that the stream wrote."""
+    return list((out / TABLE).rglob("*.parquet"))

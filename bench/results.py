@@ -1,0 +1,77 @@
+"""Results: one row a (benchmark, system, metric), with the median and the range of its rounds."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).with_name("results.json")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure of one system; ``low`` and ``high`` are its worst and best rounds, by value."""
+
+    benchmark: str
+    system: str
+    metric: str
+    unit: str
+    median: float
+    low: float
+    high: float
+
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        """What it is a figure of: a later run replaces it."""
+        return self.benchmark, self.system, self.metric
+
+
+def row(benchmark: str, system: str, metric: str, unit: str, rounds: Sequence[float]) -> Row:
+    """The row of a metric measured once a round."""
+    median, low, high = statistics.median(rounds), min(rounds), max(rounds)
+    return Row(benchmark, system, metric, unit, *(_rounded(one) for one in (median, low, high)))
+
+
+def _rounded(value: float) -> float:
+    """Four significant digits at least: more would be noise."""
+    return float(round(value)) if abs(value) >= 1000 else float(f"{value:.4g}")
+
+
+def merge(
+    document: Mapping[str, Any],
+    benchmark: str,
+    context: Mapping[str, Mapping[str, Any]],
+    rows: Iterable[Row],
+) -> dict[str, Any]:
+    """``document`` with the rows of one benchmark put in, and where they were measured.
+
+    ``context`` is ``machine``, ``versions`` and ``settings``; the settings are kept by benchmark.
+    Rows of other benchmarks, and of systems that were not measured now, stay.
+    """
+    found = {Row(**one).identity: Row(**one) for one in document.get("rows", ())}
+    found |= {one.identity: one for one in rows}
+    return {
+        "machine": dict(context["machine"]),
+        "versions": dict(context["versions"]),
+        "settings": {**document.get("settings", {}), benchmark: dict(context["settings"])},
+        "rows": [asdict(one) for one in found.values()],
+    }
+
+
+def read(path: Path = RESULTS) -> dict[str, Any]:
+    """The document of ``path``; an empty one where there is none."""
+    if not path.exists():
+        return {}
+    document: dict[str, Any] = json.loads(path.read_text())
+    return document
+
+
+def write(document: Mapping[str, Any], path: Path = RESULTS) -> None:
+    """Replaces ``path`` whole."""
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(document, indent=2) + "\n")
+    partial.replace(path)

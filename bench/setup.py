@@ -1,0 +1,32 @@
+"""What all systems of a benchmark are given alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+MASTER = "local[2]"
+
+
+@dataclass(frozen=True)
+class Setup:
+    """One topic on one broker, and the means to read it.
+
+    Attributes:
+        bootstrap: the broker.
+        topic: the topic that every run reads from its start.
+        partitions: of the topic.
+        batch_records: most records of a micro-batch.
+        heap_mb: ``-Xmx`` of each system's driver.
+        java: JAVA_HOME and PATH of the Java to use.
+        connector: jars of Spark's own Kafka connector.
+    """
+
+    bootstrap: str
+    topic: str
+    partitions: int
+    batch_records: int
+    heap_mb: int
+    java: Mapping[str, str]
+    connector: tuple[Path, ...]

@@ -1,0 +1,295 @@
+"""Events from Kafka into a lake partitioned by day, hour and category: headrace and plain Spark.
+
+Every system writes the same topic from its start into an empty folder, once to warm up and then
+once a round, in turn; each run's output is read back and must hold every event once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress
+
+from bench import headrace_writer, plain_spark, report, results
+from bench.cluster import Broker, fill, jars, running_broker
+from bench.driver import Driver, Open
+from bench.events import events
+from bench.machine import machine, versions
+from bench.results import Row, row
+from bench.setup import MASTER, Setup
+from bench.usage import Usage, Watch, processes
+from headrace.runtime.java import Java, find_java
+
+BENCHMARK = "writer"
+RIVAL = "plain-spark"
+TOPIC = "impressions"
+PARTITIONS = 4
+EVENTS = 2_000_000
+QUICK_EVENTS = 200_000
+ROUNDS = 3
+BATCH_RECORDS = 1_000_000
+HEAP_MB = 1024
+WORK = Path(__file__).with_name(".work")
+
+
+@dataclass(frozen=True)
+class System:
+    """One way to write the topic: how to start it, and where its files are then."""
+
+    start: Open
+    files: Callable[[Path], list[Path]]
+
+
+SYSTEMS = {
+    "headrace-fused": System(
+        partial(headrace_writer.open_headrace, with_step=False), headrace_writer.table_files
+    ),
+    "headrace-spark-step": System(
+        partial(headrace_writer.open_headrace, with_step=True), headrace_writer.table_files
+    ),
+    RIVAL: System(plain_spark.open_plain_spark, plain_spark.table_files),
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One measured run."""
+
+    seconds: float
+    usage: Usage
+    broker_cpu_seconds: float
+    files: int
+
+    def figures(self, count: int) -> dict[str, float]:
+        """By metric, for a topic of ``count`` events."""
+        return {
+            "messages_per_second": count / self.seconds,
+            "cpu_us_per_message": self.usage.cpu_seconds * 1e6 / count,
+            "broker_cpu_us_per_message": self.broker_cpu_seconds * 1e6 / count,
+            "peak_memory_mb": self.usage.peak_memory_mb,
+            "peak_worker_memory_mb": self.usage.peak_worker_memory_mb,
+            "files": self.files,
+        }
+
+
+UNITS = {
+    "messages_per_second": "messages/s",
+    "cpu_us_per_message": "us",
+    "broker_cpu_us_per_message": "us",
+    "peak_memory_mb": "MB",
+    "peak_worker_memory_mb": "MB",
+    "files": "files",
+    "times_plain_spark": "x",
+}
+
+
+class OutputWrongError(RuntimeError):
+    """A run did not write every event exactly once."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One topic on one broker, and the warm systems that read it in turn."""
+
+    broker: Broker
+    drivers: Mapping[str, Driver]
+    count: int
+    work: Path
+
+    def measure(self, system: str, label: str) -> Run:
+        """One run of one system, checked, its output removed."""
+        out = self.work / f"{system}-{label}"
+        # Nobody pays for pages that another one's run left to be written.
+        os.sync()
+        driver = self.drivers[system]
+        broker_before = self._broker_cpu_seconds()
+        with Watch(driver.pid) as watch:
+            seconds = driver.run(out)
+        broker_cpu = self._broker_cpu_seconds() - broker_before
+        files = SYSTEMS[system].files(out)
+        check(files, self.count)
+        shutil.rmtree(out)
+        return Run(seconds, watch.usage, broker_cpu, len(files))
+
+    def _broker_cpu_seconds(self) -> float:
+        return processes([self.broker.pid])[self.broker.pid].cpu_seconds
+
+
+def check(files: Sequence[Path], count: int) -> None:
+    """Reads the files back.
+
+    Raises:
+        OutputWrongError: they do not hold ``count`` rows with as many event ids.
+    """
+    import polars as pl
+
+    ids = pl.concat([pl.read_parquet(file, columns=["event_id"]) for file in files])
+    distinct = ids["event_id"].n_unique()
+    if (ids.height, distinct) != (count, count):
+        raise OutputWrongError(
+            f"{count} events gave {ids.height} rows with {distinct} distinct event ids"
+        )
+
+
+def in_turn(systems: Sequence[str], rounds: int) -> Iterator[tuple[int, str]]:
+    """(round, system): every system once a round, each round begun by another one."""
+    for number in range(rounds):
+        first = number % len(systems)
+        for system in (*systems[first:], *systems[:first]):
+            yield number, system
+
+
+def rows(runs: Mapping[str, Sequence[Run]], count: int) -> list[Row]:
+    """A row a system and metric; speed beside the rival's is a ratio within each round."""
+    found = []
+    for system, measured in runs.items():
+        figures = [run.figures(count) for run in measured]
+        by_metric = {name: [one[name] for one in figures] for name in figures[0]}
+        if RIVAL in runs and system != RIVAL:
+            pairs = zip(runs[RIVAL], measured, strict=True)
+            by_metric["times_plain_spark"] = [his.seconds / ours.seconds for his, ours in pairs]
+        found += [row(BENCHMARK, system, name, UNITS[name], by_metric[name]) for name in by_metric]
+    return found
+
+
+@contextmanager
+def opened(count: int, systems: Sequence[str], java: Java, console: Console) -> Iterator[Bench]:
+    """The broker with its topic, and every system started; all gone when the block ends."""
+    with ExitStack() as stack:
+        work = stack.enter_context(_work_folder())
+        console.print("starting the broker")
+        broker = stack.enter_context(running_broker(work, java))
+        _fill(broker, count, console)
+        setup = Setup(
+            bootstrap=broker.bootstrap,
+            topic=TOPIC,
+            partitions=PARTITIONS,
+            batch_records=BATCH_RECORDS,
+            heap_mb=HEAP_MB,
+            java=java.environ(),
+            connector=tuple(jars("spark-kafka", java)),
+        )
+        drivers = {
+            name: stack.enter_context(
+                Driver(name, SYSTEMS[name].start, setup, work / f"{name}.log")
+            )
+            for name in systems
+        }
+        for driver in drivers.values():
+            driver.await_ready()
+        yield Bench(broker, drivers, count, work)
+
+
+@contextmanager
+def _work_folder() -> Iterator[Path]:
+    shutil.rmtree(WORK, ignore_errors=True)
+    WORK.mkdir()
+    try:
+        yield WORK
+    finally:
+        shutil.rmtree(WORK, ignore_errors=True)
+
+
+def _fill(broker: Broker, count: int, console: Console) -> None:
+    with Progress(console=console, transient=True) as progress:
+        task = progress.add_task(f"{count:,} events into topic {TOPIC}", total=count)
+        fill(
+            broker.bootstrap,
+            TOPIC,
+            PARTITIONS,
+            events(count),
+            lambda sent: progress.update(task, completed=sent),
+        )
+
+
+def run(count: int, rounds: int, systems: Sequence[str], console: Console) -> list[Row]:
+    """The whole benchmark."""
+    runs: dict[str, list[Run]] = {system: [] for system in systems}
+    with opened(count, systems, find_java(os.environ), console) as bench:
+        for system in systems:
+            _say(console, f"warm-up: {system}", bench.measure(system, "warm-up"), count)
+        for number, system in in_turn(systems, rounds):
+            measured = bench.measure(system, f"round-{number}")
+            runs[system].append(measured)
+            _say(console, f"round {number + 1} of {rounds}: {system}", measured, count)
+    return rows(runs, count)
+
+
+def _say(console: Console, what: str, measured: Run, count: int) -> None:
+    figures = measured.figures(count)
+    console.print(
+        f"{what}: {measured.seconds:.1f} s, {figures['messages_per_second']:,.0f} messages/s, "
+        f"{figures['cpu_us_per_message']:.2f} CPU us/message"
+    )
+
+
+def settings(count: int, rounds: int) -> dict[str, object]:
+    """What the figures were measured with; each rival's own are in docs/benchmarks.md."""
+    return {
+        "events": count,
+        "rounds": rounds,
+        "partitions": PARTITIONS,
+        "batch_records": BATCH_RECORDS,
+        "spark_master": MASTER,
+        "driver_heap_mb": HEAP_MB,
+        "topic_compression": "lz4",
+        "parquet_compression": "zstd",
+        "plain-spark": plain_spark.SETTINGS,
+    }
+
+
+def _arguments(given: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.writer", description=__doc__)
+    parser.add_argument("--events", type=int, default=EVENTS, help=f"default {EVENTS}")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"default {ROUNDS}")
+    parser.add_argument(
+        "--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS), help="default: all of them"
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help=f"{QUICK_EVENTS} events, one round, nothing kept: does it still run?",
+    )
+    return parser.parse_args(given)
+
+
+def main(given: Sequence[str]) -> int:
+    """Runs, shows a table, keeps the results unless it was a quick run."""
+    chosen = _arguments(given)
+    count, rounds = (QUICK_EVENTS, 1) if chosen.quick else (chosen.events, chosen.rounds)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    console = Console()
+    try:
+        measured = run(count, rounds, list(dict.fromkeys(chosen.systems)), console)
+    except KeyboardInterrupt:
+        console.print("stopped; nothing was kept")
+        return 130
+    console.print(report.table(BENCHMARK, measured))
+    if not chosen.quick:
+        _keep(measured, settings(count, rounds))
+    return 0
+
+
+def _keep(measured: Sequence[Row], chosen: Mapping[str, object]) -> None:
+    context = {
+        "machine": machine(),
+        "versions": versions(find_java(os.environ)),
+        "settings": chosen,
+    }
+    document = results.merge(results.read(), BENCHMARK, context, measured)
+    results.write(document)
+    report.write_page(document)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
