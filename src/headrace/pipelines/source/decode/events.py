@@ -8,9 +8,8 @@ surrogates into text), it says which record is bad, and it is faster than those:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +20,7 @@ from headrace.model.partition_value import unsafe_partition_value
 from headrace.pipelines.source.decode.columns import EventColumns
 from headrace.pipelines.source.decode.decoder import Decoded, EventTimeBounds, Why
 from headrace.pipelines.source.decode.refusal import refusal
+from headrace.pipelines.source.decode.timestamps import iso_text
 
 if TYPE_CHECKING:
     from msgspec import Struct
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 # Few enough structs for the processor cache: parsing 50,000 at once takes half as long again.
 BLOCK_RECORDS = 4_000
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class JsonDecoder:
@@ -46,10 +44,10 @@ class JsonDecoder:
     not-utf8                  bytes that are not UTF-8
     trailing-data             more after the JSON value, such as a second one
     not-json                  malformed or cut off; NaN and Infinity are not JSON
-    too-deep                  nested about a thousand levels or deeper
+    too-deep                  nested beyond what the parser follows, about 950 levels
     not-an-object             a JSON array, string, number, boolean or null
     missing-field             a field that may not be null is absent
-    wrong-type                a field is null or of another JSON type, or is not a RFC 3339 time
+    wrong-type                a field is null, of another JSON type, or not an RFC 3339 time
     out-of-range              beyond 64 bits, beyond a double, or outside the years 1 to 9999
     unknown-value             a text that is none of the field's values
     lone-surrogate            half of a UTF-16 pair (``\ud800``), which is no text
@@ -121,8 +119,8 @@ def _out_of_bounds(rows: pa.RecordBatch, bounds: EventTimeBounds | None) -> dict
         return {}
     outside = pc.or_(pc.less(times, bounds.earliest), pc.greater(times, bounds.latest))
     return {
-        row: ("event-time-out-of-bounds", _bounds_sentence(times[row].as_py(), bounds))
-        for row in _true(outside)
+        row: ("event-time-out-of-bounds", _bounds_sentence(time, bounds))
+        for row, time in _found(times, outside)
     }
 
 
@@ -132,11 +130,7 @@ def _bounds_sentence(time: int, bounds: EventTimeBounds) -> str:
         if time < bounds.earliest
         else ("after the latest", bounds.latest)
     )
-    return f"field {bounds.column!r} is {_iso(time)}, {side} that is accepted, {_iso(limit)}"
-
-
-def _iso(time: int) -> str:
-    return (_EPOCH + timedelta(microseconds=time)).isoformat()
+    return f"field {bounds.column!r} is {iso_text(time)}, {side} accepted, {iso_text(limit)}"
 
 
 def _unsafe(rows: pa.RecordBatch, columns: Sequence[str]) -> dict[int, Why]:
@@ -148,11 +142,8 @@ def _unsafe(rows: pa.RecordBatch, columns: Sequence[str]) -> dict[int, Why]:
         if unsafe:
             found = pc.is_in(column, pa.array(list(unsafe), pa.string()))
             refused |= {
-                row: (
-                    "unsafe-partition-value",
-                    f"field {name!r} {unsafe[column[row].as_py()]}",
-                )
-                for row in _true(found)
+                row: ("unsafe-partition-value", f"field {name!r} {unsafe[value]}")
+                for row, value in _found(column, found)
             }
     return refused
 
@@ -161,8 +152,10 @@ def _distinct(column: pa.Array) -> list[str | None]:
     return list(pc.unique(column).to_pylist())
 
 
-def _true(mask: pa.Array) -> list[int]:
-    return [int(row) for row in np.flatnonzero(pc.fill_null(mask, False).to_numpy(False))]
+def _found(column: pa.Array, mask: pa.Array) -> Iterator[tuple[int, Any]]:
+    """Row and value wherever the mask is true."""
+    rows = pc.indices_nonzero(mask).to_pylist()
+    return zip(rows, column.filter(mask).to_pylist(), strict=True)
 
 
 def _without(rows: pa.RecordBatch, bad_rows: Mapping[int, Why]) -> pa.RecordBatch:

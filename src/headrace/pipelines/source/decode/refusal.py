@@ -74,7 +74,8 @@ def _not_json(wrong: json.JSONDecodeError) -> Why:
 def _in_document(document: Any, schema: EventSchema) -> Why | None:
     if not isinstance(document, _Members):
         return "not-an-object", f"the value is {_json_type(document)}, expected an object"
-    for why in _in_fields(document, schema):
+    why = next(_in_fields(document, schema), None)
+    if why is not None:
         return why
     if _has_lone_surrogate(document):
         return "lone-surrogate", "the value holds half of a surrogate pair outside its fields"
@@ -82,14 +83,15 @@ def _in_document(document: Any, schema: EventSchema) -> Why | None:
 
 
 def _in_fields(members: _Members, schema: EventSchema) -> Iterator[Why]:
+    fields = {field.name: field for field in schema.fields}
+    for name, value in members:
+        why = _in_field(fields[name], value) if name in fields else None
+        if why is not None:
+            yield why
+    given = {name for name, _ in members}
     for field in schema.fields:
-        given = [value for name, value in members if name == field.name]
-        if not given and not field.nullable:
+        if not (field.nullable or field.name in given):
             yield "missing-field", f"field {field.name!r} is missing, expected {_expected(field)}"
-        for value in given:
-            why = _in_field(field, value)
-            if why:
-                yield why
 
 
 def _in_field(field: EventField, value: Any) -> Why | None:

@@ -18,12 +18,16 @@ _MICROSECOND = timedelta(microseconds=1)
 EARLIEST_US = (datetime(1, 1, 1, tzinfo=UTC) - _EPOCH) // _MICROSECOND
 LATEST_US = (datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC) - _EPOCH) // _MICROSECOND
 
-_TYPE = pa.timestamp("us", tz="UTC")
+_MICROS = pa.timestamp("us", tz="UTC")
+_NANOS = pa.timestamp("ns", tz="UTC")
 _RFC3339 = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?"
     r"([Zz]|[+-][0-9]{2}:?[0-9]{2})"
 )
 _SHORTEST = len("2000-01-01T00:00:00Z")
+_BEFORE_SECONDS = len("2000-01-01T00:00")
+_WITH_MICROS = len("2000-01-01T00:00:00.000000")
+_PIECE = 250
 
 
 def timestamps(name: str, texts: list[str | None]) -> tuple[pa.Array, dict[int, Why]]:
@@ -32,50 +36,74 @@ def timestamps(name: str, texts: list[str | None]) -> tuple[pa.Array, dict[int, 
     A space may stand for the T, and the colon of the zone may be left out. Digits beyond
     microseconds are cut off. Leap seconds are refused: no column type can hold them.
     """
-    fast = _all_at_once(pa.array(texts, pa.string()))
-    return (fast, {}) if fast is not None else _one_by_one(name, texts)
+    times = _all_at_once(texts)
+    return (times, {}) if times is not None else _in_pieces(name, texts)
 
 
-def _all_at_once(texts: pa.Array) -> pa.Array | None:
+def iso_text(micros: int) -> str:
+    """Microseconds since 1970 in ISO 8601; beyond the years 1 to 9999, their nearest end."""
+    within = min(max(micros, EARLIEST_US), LATEST_US)
+    return (_EPOCH + timedelta(microseconds=within)).isoformat()
+
+
+def _in_pieces(name: str, texts: list[str | None]) -> tuple[pa.Array, dict[int, Why]]:
+    """A few bad texts slow down only the pieces they are in."""
+    pieces: list[pa.Array] = []
+    refused: dict[int, Why] = {}
+    for start in range(0, len(texts), _PIECE):
+        piece = texts[start : start + _PIECE]
+        times = _all_at_once(piece)
+        if times is None:
+            times, bad = _one_by_one(name, piece)
+            refused |= {start + row: why for row, why in bad.items()}
+        pieces.append(times)
+    return pa.concat_arrays(pieces), refused
+
+
+def _all_at_once(texts: list[str | None]) -> pa.Array | None:
     """What Arrow makes of them; None if any of them is not certainly RFC 3339."""
-    micros = _cast(texts)
-    if micros is None or not _all_shaped(texts.drop_null()):
+    column = pa.array(texts, pa.string())
+    unit = _unit(column.drop_null())
+    if unit is None:
         return None
+    try:
+        times = column.cast(unit).cast(pa.int64())
+    except pa.ArrowInvalid:
+        return None
+    micros = times if unit is _MICROS else _to_micros(times)
     extremes = pc.min_max(micros)
     oldest, newest = extremes["min"].as_py(), extremes["max"].as_py()
     if oldest is not None and (oldest < EARLIEST_US or newest > LATEST_US):
         return None
-    return micros.cast(_TYPE)
+    return micros.cast(_MICROS)
 
 
-def _cast(texts: pa.Array) -> pa.Array | None:
-    """Microseconds since 1970. Arrow refuses more digits than the unit has, so try both."""
-    try:
-        return texts.cast(_TYPE).cast(pa.int64())
-    except pa.ArrowInvalid:
-        pass
-    try:
-        nanos = texts.cast(pa.timestamp("ns", tz="UTC")).cast(pa.int64())
-    except pa.ArrowInvalid:
-        return None
-    # Rounds down, so that times before 1970 are cut off in the same direction.
-    micros = nanos.fill_null(0).to_numpy() // 1000
-    return pa.array(micros, mask=nanos.is_null().to_numpy(False))
+def _unit(texts: pa.Array) -> pa.DataType | None:
+    """The unit Arrow needs for them: it refuses more digits than the unit has, slowly.
 
-
-def _all_shaped(texts: pa.Array) -> bool:
-    """Whether texts have seconds and minutes of the zone, which Arrow does not ask for."""
+    None if one lacks the seconds or the minutes of its zone, which Arrow does not ask for.
+    """
     if not len(texts):
-        return True
+        return _MICROS
     _, offsets, characters = texts.buffers()
-    ends = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
-    starts, ends = ends[:-1], ends[1:]
-    if int((ends - starts).min()) < _SHORTEST:
-        return False
-    bytes_ = np.frombuffer(characters, np.uint8)
-    third_last = bytes_[ends - 3]
-    seconds = bytes_[starts + 16] == ord(":")
-    return bool((seconds & (third_last != ord("+")) & (third_last != ord("-"))).all())
+    bounds = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    starts, ends = bounds[:-1], bounds[1:]
+    lengths = ends - starts
+    if int(lengths.min()) < _SHORTEST:
+        return None
+    text = np.frombuffer(characters, np.uint8)
+    zone = text[ends - 3]
+    if not (text[starts + _BEFORE_SECONDS] == ord(":")).all() or np.isin(zone, (43, 45)).any():
+        return None
+    seventh_digit = text[starts[lengths > _WITH_MICROS] + _WITH_MICROS]
+    longer = (seventh_digit >= ord("0")) & (seventh_digit <= ord("9"))
+    return _NANOS if longer.any() else _MICROS
+
+
+def _to_micros(nanos: pa.Array) -> pa.Array:
+    """Rounded down, so that times before 1970 are cut off in the same direction."""
+    micros = nanos.fill_null(0).to_numpy() // 1000
+    return pa.array(micros, mask=nanos.is_null().to_numpy(zero_copy_only=False))
 
 
 def _one_by_one(name: str, texts: list[str | None]) -> tuple[pa.Array, dict[int, Why]]:
@@ -92,7 +120,7 @@ def _one_by_one(name: str, texts: list[str | None]) -> tuple[pa.Array, dict[int,
             refused[row] = ("out-of-range", f"field {name!r} is outside the years 1 to 9999 in UTC")
             time = None
         micros.append(time)
-    return pa.array(micros, pa.int64()).cast(_TYPE), refused
+    return pa.array(micros, pa.int64()).cast(_MICROS), refused
 
 
 def _microseconds(text: str) -> int | None:

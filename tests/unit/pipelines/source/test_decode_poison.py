@@ -1,0 +1,343 @@
+"""Every kind of bad record: its reason, and that its neighbours do not notice."""
+
+import json
+from datetime import UTC, datetime
+from typing import Literal
+
+import pyarrow as pa
+import pytest
+
+from headrace.model import EpochMillis, event_schema
+from headrace.pipelines.source.decode import EventTimeBounds, decoder_for
+
+
+class Impression:
+    event_id: str
+    event_time: EpochMillis
+    category: str
+    kind: Literal["view", "click"]
+    item_id: int
+    price: float
+    paid: bool
+    sent_at: datetime
+    note: str | None
+    score: float | None
+
+
+GOOD = {
+    "event_id": "a1",
+    "event_time": 1574553617004,
+    "category": "shoes",
+    "kind": "view",
+    "item_id": 7,
+    "price": 1.5,
+    "paid": True,
+    "sent_at": "2019-11-24T00:00:17.004101Z",
+    "note": None,
+    "score": 2,
+}
+BOUNDS = EventTimeBounds("event_time", 946684800_000_000, 1600000000_000_000)
+DECODER = decoder_for(event_schema(Impression), ["category"])
+
+
+def good(number=0, **changes):
+    return json.dumps(GOOD | {"item_id": number} | changes).encode()
+
+
+def raw(field, json_text):
+    """A good record but for one field's JSON text."""
+    return good(**{field: "@@"}).replace(b'"@@"', json_text)
+
+
+def without(field):
+    return json.dumps({name: value for name, value in GOOD.items() if name != field}).encode()
+
+
+POISON = {
+    "tombstone": (None, "null-value"),
+    "empty": (b"", "empty"),
+    "white space": (b" \t\r\n ", "empty"),
+    "text": (b"hello", "not-json"),
+    "byte 0xff": (b"\xff", "not-utf8"),
+    "utf-16": ('{"a":1}'.encode("utf-16"), "not-utf8"),
+    "nul byte": (b"\x00", "not-json"),
+    "bad utf-8 in a field": (raw("category", b'"\xff"'), "not-utf8"),
+    "encoded surrogate": (raw("category", b'"\xed\xa0\x80"'), "not-utf8"),
+    "overlong utf-8": (raw("category", b'"\xc0\x80"'), "not-utf8"),
+    "byte order mark": (b"\xef\xbb\xbf" + good(), "not-json"),
+    "cut off": (good()[:-1], "not-json"),
+    "cut off early": (good()[:5], "not-json"),
+    "trailing comma": (good()[:-1] + b",}", "not-json"),
+    "single quotes": (b"{'event_id':'a'}", "not-json"),
+    "comment": (b"{/**/}", "not-json"),
+    "900 kB of text": (b"x" * 900_000, "not-json"),
+    "900 kB cut off": (good(note="n" * 900_000)[:-1], "not-json"),
+    "raw control character": (raw("category", b'"a\x01b"'), "not-json"),
+    "raw line feed in a text": (raw("category", b'"a\nb"'), "not-json"),
+    "bad escape": (raw("category", rb'"\q"'), "not-json"),
+    "leading zero": (raw("item_id", b"01"), "not-json"),
+    "plus sign": (raw("item_id", b"+1"), "not-json"),
+    "NaN": (raw("price", b"NaN"), "not-json"),
+    "Infinity": (raw("price", b"Infinity"), "not-json"),
+    "minus Infinity": (raw("price", b"-Infinity"), "not-json"),
+    "two documents": (good() + good(), "trailing-data"),
+    "two documents on two lines": (good() + b"\n" + good(), "trailing-data"),
+    "trailing brace": (good() + b"}", "trailing-data"),
+    "trailing nul": (good() + b"\x00", "trailing-data"),
+    "array": (b"[1]", "not-an-object"),
+    "array of events": (b"[" + good() + b"]", "not-an-object"),
+    "number": (b"5", "not-an-object"),
+    "string": (b'"x"', "not-an-object"),
+    "null": (b"null", "not-an-object"),
+    "true": (b"true", "not-an-object"),
+    "empty object": (b"{}", "missing-field"),
+    "missing field": (without("category"), "missing-field"),
+    "field in another case": (good().replace(b'"category"', b'"Category"'), "missing-field"),
+    "null field": (good(category=None), "wrong-type"),
+    "integer for string": (good(category=5), "wrong-type"),
+    "fraction for string": (good(category=1.5), "wrong-type"),
+    "boolean for string": (good(category=True), "wrong-type"),
+    "object for string": (good(category={"a": 1}), "wrong-type"),
+    "array for string": (good(category=["a"]), "wrong-type"),
+    "integer for nullable string": (good(note=5), "wrong-type"),
+    "string for integer": (good(item_id="1"), "wrong-type"),
+    "fraction for integer": (good(item_id=1.5), "wrong-type"),
+    "1.0 for integer": (good(item_id=1.0), "wrong-type"),
+    "1e3 for integer": (raw("item_id", b"1e3"), "wrong-type"),
+    "boolean for integer": (good(item_id=True), "wrong-type"),
+    "string for number": (good(price="1.5"), "wrong-type"),
+    "NaN as string": (good(price="NaN"), "wrong-type"),
+    "boolean for number": (good(price=False), "wrong-type"),
+    "integer for boolean": (good(paid=1), "wrong-type"),
+    "string for boolean": (good(paid="true"), "wrong-type"),
+    "string for milliseconds": (good(event_time="2019-11-24T00:00:17Z"), "wrong-type"),
+    "fraction for milliseconds": (good(event_time=1574553617004.5), "wrong-type"),
+    "integer for RFC 3339": (good(sent_at=1574553617004), "wrong-type"),
+    "time without zone": (good(sent_at="2019-11-24T00:00:17"), "wrong-type"),
+    "date for time": (good(sent_at="2019-11-24"), "wrong-type"),
+    "no such day": (good(sent_at="2019-02-30T00:00:17Z"), "wrong-type"),
+    "text for time": (good(sent_at="yesterday"), "wrong-type"),
+    "surrogate for time": (raw("sent_at", rb'"\ud800"'), "lone-surrogate"),
+    "2^63": (good(item_id=2**63), "out-of-range"),
+    "-2^63-1": (good(item_id=-(2**63) - 1), "out-of-range"),
+    "2^64": (good(item_id=2**64), "out-of-range"),
+    "5,000 digits": (raw("item_id", b"1" * 5000), "out-of-range"),
+    "1e400 for integer": (raw("item_id", b"1e400"), "out-of-range"),
+    "1e400": (raw("price", b"1e400"), "out-of-range"),
+    "-1e400": (raw("price", b"-1e400"), "out-of-range"),
+    "400 digits": (raw("price", b"9" * 400), "out-of-range"),
+    "5,000 digits for number": (raw("score", b"9" * 5000), "out-of-range"),
+    "milliseconds beyond the year 9999": (good(event_time=2**62), "out-of-range"),
+    "high surrogate": (raw("category", rb'"a\ud800b"'), "lone-surrogate"),
+    "low surrogate": (raw("category", rb'"\udc00"'), "lone-surrogate"),
+    "surrogates in the wrong order": (raw("category", rb'"\ude00\ud83d"'), "lone-surrogate"),
+    "surrogate before a letter": (raw("note", rb'"\ud800\u0041"'), "lone-surrogate"),
+    "surrogate in an undeclared field": (
+        good()[:-1] + rb', "more": "\ud800"}',
+        "lone-surrogate",
+    ),
+    "unknown value": (good(kind="hover"), "unknown-value"),
+    "value in another case": (good(kind="View"), "unknown-value"),
+    "number for a value": (good(kind=1), "wrong-type"),
+    "deep": (b'{"more":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "too-deep"),
+    "deep in a field": (raw("category", b"[" * 100_000 + b"]" * 100_000), "too-deep"),
+    "first of a repeated field wrong": (b'{"item_id": "x", ' + good()[1:], "wrong-type"),
+    "last of a repeated field wrong": (good()[:-1] + b', "item_id": "x"}', "wrong-type"),
+    "before the bounds": (good(event_time=946684799_999), "event-time-out-of-bounds"),
+    "after the bounds": (good(event_time=1600000000_001), "event-time-out-of-bounds"),
+    "before 1970": (good(event_time=-1), "event-time-out-of-bounds"),
+    "path for category": (good(category="../../x"), "unsafe-partition-value"),
+    "300 characters for category": (good(category="c" * 300), "unsafe-partition-value"),
+    "nul in category": (good(category="a\x00"), "unsafe-partition-value"),
+}
+
+
+def decode(values):
+    decoded = DECODER.decode(values, BOUNDS)
+    assert decoded.rows.schema == DECODER.arrow_schema
+    return decoded.rows.to_pylist(), [(index, reason) for index, reason, _ in decoded.bad]
+
+
+GOOD_ROWS = decode([good(number) for number in range(6)])[0]
+
+
+def test_a_good_record_becomes_a_row_with_the_types_of_its_schema():
+    assert GOOD_ROWS[3] == GOOD | {
+        "item_id": 3,
+        "event_time": datetime(2019, 11, 24, 0, 0, 17, 4000, UTC),
+        "sent_at": datetime(2019, 11, 24, 0, 0, 17, 4101, UTC),
+        "score": 2.0,
+    }
+    time = pa.timestamp("us", tz="UTC")
+    assert dict(zip(DECODER.arrow_schema.names, DECODER.arrow_schema.types, strict=True)) == {
+        "event_id": pa.string(),
+        "event_time": time,
+        "category": pa.string(),
+        "kind": pa.string(),
+        "item_id": pa.int64(),
+        "price": pa.float64(),
+        "paid": pa.bool_(),
+        "sent_at": time,
+        "note": pa.string(),
+        "score": pa.float64(),
+    }
+
+
+@pytest.mark.parametrize(("value", "reason"), POISON.values(), ids=POISON)
+def test_a_bad_record_is_told_by_its_reason_wherever_it_stands(value, reason):
+    goods = [good(number) for number in range(6)]
+    assert decode([value]) == ([], [(0, reason)])
+    for position in (0, 3, 6):
+        mixed = [*goods[:position], value, *goods[position:]]
+        assert decode(mixed) == (GOOD_ROWS, [(position, reason)])
+
+
+def test_all_bad_records_at_once_leave_the_good_ones_in_order():
+    poison = [value for value, _ in POISON.values()]
+    goods = [good(number) for number in range(len(poison))]
+    rows, bad = decode([value for pair in zip(goods, poison, strict=True) for value in pair])
+    assert [row["item_id"] for row in rows] == list(range(len(poison)))
+    assert bad == [(2 * i + 1, reason) for i, (_, reason) in enumerate(POISON.values())]
+
+
+def test_nothing_but_bad_records_leaves_no_row():
+    rows, bad = decode([value for value, _ in POISON.values()])
+    assert rows == []
+    assert [reason for _, reason in bad] == [reason for _, reason in POISON.values()]
+
+
+def test_an_empty_chunk_is_an_empty_table():
+    assert decode([]) == ([], [])
+
+
+def test_indices_count_on_over_blocks():
+    values = [good(number) for number in range(20_000)]
+    for index in (0, 3_999, 4_000, 12_345, 19_999):
+        values[index] = b"bad"
+    values[8_000] = good(category="..")
+    rows, bad = decode(values)
+    refused = [0, 3_999, 4_000, 8_000, 12_345, 19_999]
+    assert [index for index, _ in bad] == refused
+    assert [row["item_id"] for row in rows] == sorted(set(range(20_000)) - set(refused))
+
+
+FINE = {
+    "escaped pair": (raw("note", rb'"\ud83d\ude00"'), "note", "😀"),
+    "utf-8": (good(note="żółć 😀"), "note", "żółć 😀"),
+    "raw utf-8": (raw("note", '"żółć 😀"'.encode()), "note", "żółć 😀"),
+    "escaped nul": (good(note="a\x00"), "note", "a\x00"),
+    "numeric string": (good(note="-5.0e1"), "note", "-5.0e1"),
+    "boolean string": (good(note="true"), "note", "true"),
+    "brace string": (good(note='{"a": 1}'), "note", '{"a": 1}'),
+    "empty string": (good(note=""), "note", ""),
+    "absent nullable field": (without("note"), "note", None),
+    "empty category": (good(category=""), "category", ""),
+    "undeclared fields": (good(more={"a": [1, {}]}, category="x"), "category", "x"),
+    "undeclared number too large": (
+        good()[:-1] + b', "more": 1e400, "most": ' + b"9" * 5000 + b"}",
+        "category",
+        "shoes",
+    ),
+    "pretty-printed": (json.dumps(GOOD, indent=2).replace("\n", "\r\n").encode(), "item_id", 7),
+    "white space around": (b"\n \t" + good(9) + b" \r\n", "item_id", 9),
+    "2^63-1": (good(2**63 - 1), "item_id", 2**63 - 1),
+    "-2^63": (good(-(2**63)), "item_id", -(2**63)),
+    "minus zero": (raw("item_id", b"-0"), "item_id", 0),
+    "integer for number": (good(price=3), "price", 3.0),
+    "20 digits for number": (good(price=2**66), "price", 2.0**66),
+    "largest double": (raw("price", b"1.7976931348623157e308"), "price", 1.7976931348623157e308),
+    "underflow": (raw("price", b"1e-400"), "price", 0.0),
+    "escaped name": (good(9).replace(b'"item_id"', rb'"\u0069tem_id"'), "item_id", 9),
+    "last of a repeated field": (good(1)[:-1] + b', "item_id": 2}', "item_id", 2),
+    "900 kB": (good(note="n" * 900_000), "note", "n" * 900_000),
+    "deep, but not too deep": (
+        good()[:-1] + b',"x":' + b"[" * 500 + b"]" * 500 + b"}",
+        "paid",
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize(("value", "field", "expected"), FINE.values(), ids=FINE)
+def test_an_unusual_record_that_is_a_valid_event_is_a_row(value, field, expected):
+    rows, bad = decode([good(), value, b"bad"])
+    assert bad == [(2, "not-json")]
+    assert rows[1][field] == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (good(price="1.5"), "field 'price' is a string, expected a finite number"),
+        (good(note=[]), "field 'note' is an array, expected a string or null"),
+        (good(item_id=2.5), "expected an integer within 64 bits"),
+        (good(item_id=None), "field 'item_id' is null"),
+        (without("paid"), "field 'paid' is missing, expected true or false"),
+        (good(kind="hover"), "expected one of 'view', 'click'"),
+        (good(event_time=0), "field 'event_time' is 1970-01-01T00:00:00+00:00, before"),
+        (good(event_time=2**60 // 10**4), "after the latest accepted, 2020-09-13T12:26:40+00:00"),
+        (good(category="../../x"), "field 'category' holds '/', which separates directories"),
+        (good(sent_at="now"), "field 'sent_at' is a string that is not an RFC 3339 time"),
+        (b"[1, 2]", "an array, expected an object"),
+        (b"{} {}", "at 3"),
+        (b"{}\xff", "byte 0xff at 2"),
+    ],
+)
+def test_a_detail_names_the_field_its_json_type_and_what_was_expected(value, words):
+    ((_, _, detail),) = DECODER.decode([value], BOUNDS).bad
+    assert words in detail
+
+
+def test_a_detail_never_shows_a_string_of_the_event():
+    for value in (good(price="secret"), good(kind="secret"), good(sent_at="secret")):
+        ((_, _, detail),) = DECODER.decode([value], BOUNDS).bad
+        assert "secret" not in detail
+
+
+def test_without_bounds_and_partition_columns_any_time_and_text_is_accepted():
+    values = [good(event_time=0, category="../../x"), good(event_time=-62135596800000)]
+    decoded = decoder_for(event_schema(Impression)).decode(values, None)
+    assert decoded.bad == []
+    assert decoded.rows.num_rows == 2
+
+
+def test_bounds_are_included_and_a_null_event_time_is_within_them():
+    class Sparse:
+        at: EpochMillis | None
+
+    decoder = decoder_for(event_schema(Sparse))
+    values = [b'{"at": 10}', b"{}", b'{"at": 20}', b'{"at": 9}', b'{"at": 21}', b'{"at": null}']
+    decoded = decoder.decode(values, EventTimeBounds("at", 10_000, 20_000))
+    assert [index for index, _, _ in decoded.bad] == [3, 4]
+    assert decoded.rows.column("at").cast(pa.int64()).to_pylist() == [10_000, None, 20_000, None]
+
+
+def test_bounds_beyond_the_calendar_do_not_break_the_detail():
+    bounds = EventTimeBounds("event_time", 2**62, 2**62)
+    ((_, reason, detail),) = DECODER.decode([good()], bounds).bad
+    assert reason == "event-time-out-of-bounds"
+    assert "9999" in detail
+
+
+def test_partition_columns_that_are_not_texts_are_left_alone():
+    decoder = decoder_for(event_schema(Impression), ["item_id", "note"])
+    assert decoder.decode([good(), good(category="..")], None).bad == []
+    assert [b[:2] for b in decoder.decode([good(note="..")], None).bad] == [
+        (0, "unsafe-partition-value")
+    ]
+
+
+def test_the_first_reason_in_the_order_of_judging_wins():
+    value = good(event_time=0, category="..", sent_at="never")
+    assert decode([value])[1] == [(0, "wrong-type")]
+    assert decode([good(event_time=0, category="..")])[1] == [(0, "event-time-out-of-bounds")]
+
+
+def test_raw_records_are_kept_as_they_are():
+    decoder = decoder_for(None)
+    values = [b"a", None, b"", b"\xff\x00", b'{"a":1}']
+    decoded = decoder.decode(values, None)
+    assert decoded.bad == []
+    assert decoded.rows.schema == decoder.arrow_schema == pa.schema({"value": pa.binary()})
+    assert decoded.rows.column("value").to_pylist() == values
+    assert decoder.decode([], None).rows.num_rows == 0
