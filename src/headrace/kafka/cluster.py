@@ -10,9 +10,8 @@ from typing import Protocol
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from headrace.errors import BrokerUnreachableError, RecordsGoneError, TopicMissingError
-from headrace.kafka.client import describe, group_offsets, task_consumer, watermarks
+from headrace.kafka.client import LiveTopic, describe, group_offsets, task_consumer, watermarks
 from headrace.model import OffsetRange
-from headrace.model import TopicPartition as Partition
 
 CHUNK_RECORDS = 50_000
 POLL_SECONDS = 0.2
@@ -83,10 +82,8 @@ class KafkaCluster:
 
     def live(self, topic: str) -> LivePositions:
         """See :class:`Cluster`."""
-        found = describe(self.client, [topic]).get(topic)
-        if found is None:
-            raise TopicMissingError(topic)
-        marks = watermarks(self.client, [Partition(topic, p) for p in range(found.partitions)])
+        found = self._described(topic)
+        marks = watermarks(self.client, found.all_partitions)
         return LivePositions(
             found.topic_id,
             {one.partition: earliest for one, (earliest, _) in marks.items()},
@@ -95,8 +92,8 @@ class KafkaCluster:
 
     def committed(self, group: str, topic: str) -> Mapping[int, int]:
         """See :class:`Cluster`."""
-        offsets = group_offsets(self.client, group)
-        return {one.partition: at for one, at in offsets.items() if one.topic == topic}
+        offsets = group_offsets(self.client, group, self._described(topic).all_partitions)
+        return {one.partition: at for one, at in offsets.items()}
 
     def read(self, range_: OffsetRange) -> Iterator[Sequence[Message]]:
         """See :class:`Cluster`."""
@@ -107,6 +104,12 @@ class KafkaCluster:
             yield from _until_end(consumer, range_, self.client["bootstrap.servers"])
         finally:
             consumer.unassign()
+
+    def _described(self, topic: str) -> LiveTopic:
+        found = describe(self.client, [topic]).get(topic)
+        if found is None:
+            raise TopicMissingError(topic)
+        return found
 
 
 def _until_end(

@@ -51,7 +51,8 @@ class Source:
         start: where to begin when there is no checkpoint.
         metadata: columns of the Kafka record to add, see :class:`Metadata`.
         min_tasks: split ranges until a batch has at least this many tasks (0: one a partition);
-            order inside a partition is then kept inside each sub-range only.
+            order inside a partition is then kept inside each sub-range only. Not together with
+            ``subpartitions``, which promise order.
         subpartitions: spread each partition over this many lanes by key (1: none). Records of
             one key keep their order; a null key takes lane ``offset % subpartitions``. Adds the
             column ``_subpartition`` int.

@@ -178,18 +178,24 @@ class DeadLetterWriter:
     def write(self, letters: Sequence[DeadLetter]) -> None:
         """Returns when every letter is in its topic on all in-sync replicas."""
         if letters and self._may_repeat:
-            written = self._written({letter.partition.topic for letter in letters})
-            letters = [one for one in letters if (one.partition, one.offset) not in written]
+            letters = self._not_written(letters)
         dead_letters.write_dead_letters(
             self._client, letters, self._pipeline.name, self._pipeline.version
         )
         self._may_repeat = False
 
-    def _written(self, topics: set[str]) -> set[tuple[TopicPartition, int]]:
-        found: set[tuple[TopicPartition, int]] = set()
-        for topic in topics:
-            found |= dead_letters.find_written(self._client, topic, self._pipeline.name)
-        return found
+    def _not_written(self, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
+        """A letter of a derived row has no position to be known by; it may be written again."""
+        topics = {letter.partition.topic for letter in letters}
+        written = {
+            topic: dead_letters.find_written(self._client, topic, self._pipeline.name)
+            for topic in topics
+        }
+        return [
+            one
+            for one in letters
+            if one.offset < 0 or (one.partition, one.offset) not in written[one.partition.topic]
+        ]
 
 
 def _first_reason(reports: Sequence[RangeReport]) -> str:

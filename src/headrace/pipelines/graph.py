@@ -118,7 +118,7 @@ def _source_spec(
         consumer_group=pipeline.consumer_group,
         start=start or source.start,
         metadata=_metadata(source),
-        min_tasks=source.min_tasks,
+        min_tasks=source.min_tasks if source.subpartitions == 1 else 0,
         subpartitions=source.subpartitions,
         limits=pipeline.limits,
         partition_columns=_judged_columns(pipeline.sink, topic.schema),
@@ -185,16 +185,19 @@ def _ticking(rows: DataFrame, spec: SourceSpec, pipeline: Pipeline) -> DataFrame
 
 
 def _laned(rows: DataFrame, source: Source) -> DataFrame:
-    """Sub-partitions by key: one task a lane, rows in the order of their offsets."""
+    """Sub-partitions by key: one task a lane.
+
+    A lane's rows all come from one read task, which is why such a source is never cut into
+    sub-ranges: Spark keeps the order within what one task sends to another, and cannot sort a
+    stream.
+    """
     if source.subpartitions == 1:
         return rows
     from pyspark.sql import functions as F  # noqa: N812
 
     lanes = source.topic.partitions * source.subpartitions
     lane = F.col(Metadata.PARTITION.value) * source.subpartitions + F.col("_subpartition")
-    return rows.repartitionById(lanes, lane.cast("int")).sortWithinPartitions(
-        Metadata.PARTITION.value, Metadata.OFFSET.value
-    )
+    return rows.repartitionById(lanes, lane.cast("int"))
 
 
 def _written(rows: DataFrame, write: WriteSpec, origin: str) -> DataFrame:

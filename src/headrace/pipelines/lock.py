@@ -23,11 +23,13 @@ class CheckpointLock:
         self._file: IO[str] | None = None
 
     def acquire(self) -> None:
-        """Takes the lock.
+        """Takes the lock; harmless when it is held already.
 
         Raises:
             CheckpointInUseError: another process holds it.
         """
+        if self._file is not None:
+            return
         self._path.parent.mkdir(parents=True, exist_ok=True)
         file = self._path.open("a+")
         try:

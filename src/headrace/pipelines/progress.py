@@ -69,6 +69,10 @@ class PipelineProgress:
         """The same pipeline, later."""
         return replace(self, updated_ms=time.time_ns() // 1_000_000, **changes)
 
+    def same_as(self, other: PipelineProgress) -> bool:
+        """Whether nothing but the time differs."""
+        return replace(self, updated_ms=other.updated_ms) == other
+
     def to_json(self) -> dict[str, Any]:
         """Plain values by name."""
         return asdict(self)

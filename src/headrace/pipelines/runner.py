@@ -87,7 +87,11 @@ def run_pipelines(
         stop: set it from anywhere to stop after the current batches.
     """
     spark = start_session(
-        f"headrace {settings.name}", settings.spark, master=placement.master, java=placement.java
+        f"headrace {settings.name}",
+        settings.spark,
+        master=placement.master,
+        java=placement.java,
+        log=settings.state / "logs" / "spark.log",
     )
     runs = [PipelineRun(spark, settings, one, placement, once=once) for one in pipelines]
     try:
@@ -285,7 +289,7 @@ class PipelineRun:
     def _note(self, **changes: Any) -> None:
         with self._guard:
             before, self.progress = self.progress, self.progress.after(**changes)
-            if self.progress.after(updated_ms=0) != before.after(updated_ms=0):
+            if not self.progress.same_as(before):
                 self._status.write(self.progress)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ _BY_DEFAULT = {
     "spark.driver.memory": "1g",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "ERROR",
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
@@ -34,30 +34,47 @@ _BY_DEFAULT = {
 
 
 def start_session(
-    name: str, spark: SparkSettings, *, master: str, java: Mapping[str, str]
+    name: str, spark: SparkSettings, *, master: str, java: Mapping[str, str], log: Path
 ) -> SparkSession:
     """A session on ``master``, with Python workers of this very environment.
 
     ``java`` is put into the environment of the JVM: JAVA_HOME and PATH of the Java to use.
+    Spark's own log goes to the file ``log``.
     """
+    log.parent.mkdir(parents=True, exist_ok=True)
     os.environ.update(java)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["POLARS_MAX_THREADS"] = "1"
+    if _on_this_machine(master):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(name).master(master)
     config = _BY_DEFAULT | _local(master) | dict(spark.config) | _ALWAYS
+    config["spark.driver.extraJavaOptions"] = " ".join(
+        (config.get("spark.driver.extraJavaOptions", ""), *_logging(log))
+    ).strip()
     for key, value in config.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
 
 
+def _logging(log: Path) -> tuple[str, str]:
+    """Java options that send log lines to a file, so that the terminal is headrace's."""
+    settings = Path(__file__).with_name("log4j2.properties").as_uri()
+    return f"-Dlog4j2.configurationFile={settings}", f"-Dheadrace.log={log}"
+
+
 def _local(master: str) -> dict[str, str]:
     """On one machine nothing listens beyond loopback, and shuffles are as wide as the cores."""
-    if "127.0.0.1" not in master and "localhost" not in master and not master.startswith("local"):
+    if not _on_this_machine(master):
         return {}
     return {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2)),
     }
+
+
+def _on_this_machine(master: str) -> bool:
+    return master.startswith("local") or "//127.0.0.1" in master or "//localhost" in master
