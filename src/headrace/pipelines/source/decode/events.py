@@ -34,7 +34,7 @@ BLOCK_RECORDS = 4_000
 class JsonDecoder:
     r"""One JSON object a record, by an event schema.
 
-    Fields that the schema does not declare are ignored, whatever is in them, as long as the
+    Fields that the schema does not declare are ignored, their text not even decoded, as long as the
     record is JSON. Of a repeated field the last value counts, and every one must be of the
     field's type. Bad records carry one of these reasons, the first that applies:
 
