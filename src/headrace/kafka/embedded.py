@@ -24,7 +24,7 @@ from headrace.runtime.cache import exclusive
 from headrace.runtime.java import Java
 from headrace.runtime.jvm import Jvm, run_tools
 from headrace.runtime.ports import LOOPBACK, free_ports, is_open, require_free
-from headrace.runtime.process import ServerProcess, write_json
+from headrace.runtime.process import ServerProcess, stopped_on_failure, write_json
 from headrace.settings.model import EmbeddedKafka
 
 START_TIMEOUT = timedelta(seconds=120)
@@ -115,25 +115,14 @@ class EmbeddedCluster:
         """
         with exclusive(self._folder / "start.lock"):
             layout = self._layout()
-            down = [broker for broker in layout.brokers if not self._process(broker.node).alive()]
-            for broker in down:
-                self._prepare(broker, layout)
-            self._format(down, layout)
-            for broker in down:
-                self._launch(broker)
-            for broker in layout.brokers:
-                self._await(broker, layout)
+            self._bring_up(layout.brokers, layout)
         return layout.bootstrap_servers
 
     def start_broker(self, node: int) -> None:
         """Starts one broker that is down, and waits until it has rejoined the cluster."""
-        layout = self._layout()
-        broker = layout.brokers[node - 1]
-        if not self._process(node).alive():
-            self._prepare(broker, layout)
-            self._format([broker], layout)
-            self._launch(broker)
-        self._await(broker, layout)
+        with exclusive(self._folder / "start.lock"):
+            layout = self._layout()
+            self._bring_up(layout.brokers[node - 1 : node], layout)
 
     def stop(self) -> None:
         """Stops every broker, data kept; no-op when they are down."""
@@ -154,6 +143,17 @@ class EmbeddedCluster:
     def resume(self, node: int) -> None:
         """The end of :meth:`pause`."""
         self._process(node).resume()
+
+    def _bring_up(self, brokers: Sequence[Broker], layout: Layout) -> None:
+        down = [broker for broker in brokers if not self._process(broker.node).alive()]
+        for broker in down:
+            self._prepare(broker, layout)
+        self._format(down, layout)
+        with stopped_on_failure([self._process(broker.node) for broker in down]):
+            for broker in down:
+                self._launch(broker)
+            for broker in brokers:
+                self._await(broker, layout)
 
     def _process(self, node: int) -> ServerProcess:
         return _process(self._folder, node)
@@ -311,5 +311,4 @@ def _new_cluster_id() -> str:
 
 def _escaped(value: str) -> str:
     """A value as java.util.Properties reads it back."""
-    text = value.replace("\\", "\\\\").encode("ascii", "backslashreplace").decode()
-    return text.replace("\n", "\\n")
+    return json.dumps(value)[1:-1]

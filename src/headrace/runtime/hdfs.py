@@ -21,16 +21,19 @@ from headrace.runtime.cache import exclusive
 from headrace.runtime.java import Java
 from headrace.runtime.jvm import Jvm, run_tools
 from headrace.runtime.ports import LOOPBACK, free_ports, require_free
-from headrace.runtime.process import ServerProcess, write_json
+from headrace.runtime.process import ServerProcess, stopped_on_failure, write_json
 from headrace.runtime.spark_jars import spark_jar
 
 START_TIMEOUT = timedelta(seconds=120)
 STOP_TIMEOUT = timedelta(seconds=30)
 HEAP_MB = 256
 
-_PACKAGE = "org.apache.hadoop.hdfs.server"
-_NAMENODE = f"{_PACKAGE}.namenode.NameNode"
-_DATANODE = f"{_PACKAGE}.datanode.DataNode"
+NAMENODE = "NameNode"
+DATANODE = "DataNode"
+_MAIN_CLASSES = {
+    NAMENODE: "org.apache.hadoop.hdfs.server.namenode.NameNode",
+    DATANODE: "org.apache.hadoop.hdfs.server.datanode.DataNode",
+}
 _LIVE_DATANODES = "/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState"
 # Hadoop's client has commons-logging taken out, so jcl-over-slf4j stands in for it.
 _PYSPARK_JARS = (
@@ -48,6 +51,12 @@ class HdfsPorts:
     datanode: int
     datanode_ipc: int
     datanode_http: int
+
+    def of(self, server: str) -> tuple[int, ...]:
+        """The ports that one of the two servers listens on."""
+        if server == NAMENODE:
+            return self.namenode, self.namenode_http
+        return self.datanode, self.datanode_ipc, self.datanode_http
 
     @property
     def uri(self) -> str:
@@ -94,16 +103,10 @@ class EmbeddedHdfs:
         with exclusive(self._folder / "start.lock"):
             ports = self._ports()
             self._write_config(ports)
-            namenode, datanode = _processes(self._state)
-            if not namenode.alive():
-                require_free(namenode.name, (ports.namenode, ports.namenode_http))
-                self._format()
-                namenode.start(self._jvm.quick(_NAMENODE, heap_mb=HEAP_MB))
-            if not datanode.alive():
-                own = (ports.datanode, ports.datanode_ipc, ports.datanode_http)
-                require_free(datanode.name, own)
-                datanode.start(self._jvm.quick(_DATANODE, heap_mb=HEAP_MB))
-            self._await(namenode, datanode, ports)
+            down = [process for process in _processes(self._state) if not process.alive()]
+            with stopped_on_failure(down):
+                self._launch(down, ports)
+                self._await(ports)
         return ports.uri
 
     def stop(self) -> None:
@@ -128,16 +131,25 @@ class EmbeddedHdfs:
         (conf / "core-site.xml").write_text(_xml(core))
         (conf / "hdfs-site.xml").write_text(_xml(hdfs_config(ports, self._folder)))
 
+    def _launch(self, down: Sequence[ServerProcess], ports: HdfsPorts) -> None:
+        for process in down:
+            require_free(process.name, ports.of(process.name))
+        self._format()
+        for process in down:
+            process.start(self._jvm.quick(_MAIN_CLASSES[process.name], heap_mb=HEAP_MB))
+
     def _format(self) -> None:
         marker = self._folder / "formatted"
         if marker.exists():
             return
         # A format that was cut short may look complete; nothing was ever written to this one.
         shutil.rmtree(self._folder / "namenode" / "name", ignore_errors=True)
-        run_tools("NameNode", [self._jvm.quick(_NAMENODE, "-format", "-force", "-nonInteractive")])
+        arguments = ("-format", "-force", "-nonInteractive")
+        run_tools(NAMENODE, [self._jvm.quick(_MAIN_CLASSES[NAMENODE], *arguments)])
         marker.touch()
 
-    def _await(self, namenode: ServerProcess, datanode: ServerProcess, ports: HdfsPorts) -> None:
+    def _await(self, ports: HdfsPorts) -> None:
+        namenode, datanode = _processes(self._state)
         namenode.wait_until(lambda: _live_datanodes(ports) is not None, START_TIMEOUT)
         datanode.wait_until(lambda: _live_datanodes(ports) == 1, START_TIMEOUT)
 
@@ -193,8 +205,8 @@ def _processes(folder: Path) -> tuple[ServerProcess, ServerProcess]:
     """NameNode and DataNode."""
     home = folder / "hdfs"
     return (
-        ServerProcess("NameNode", home / "namenode"),
-        ServerProcess("DataNode", home / "datanode"),
+        ServerProcess(NAMENODE, home / "namenode"),
+        ServerProcess(DATANODE, home / "datanode"),
     )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from headrace.runtime.java import Java
+from headrace.runtime.process import child_environ
 from headrace.runtime.spark_jars import spark_jar
 
 _SETTINGS = """\
@@ -61,7 +62,11 @@ def start(
     (work / "ivy.xml").write_text(_MODULE.format(dependencies="\n".join(lines)))
     with (work / "ivy.log").open("wb") as log:
         return subprocess.Popen(
-            _command(java, work), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+            _command(java, work),
+            env=child_environ(),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
         )
 
 

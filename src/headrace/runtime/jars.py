@@ -27,6 +27,7 @@ Progress = Callable[[int, int, str], None]
 """Called with (bytes so far, bytes in all, name of the jar that grew)."""
 
 _POLL_SECONDS = 0.2
+_STALL_SECONDS = 180
 
 
 @dataclass(frozen=True)
@@ -90,9 +91,13 @@ def fetch_jars(
 ) -> list[Path]:
     """:func:`fetch` for any list of jars."""
     if _missing(wanted, cache):
-        with exclusive(cache / "jars.lock"):
-            if missing := _missing(wanted, cache):
-                _download(missing, java, cache, on_progress)
+        try:
+            with exclusive(cache / "jars.lock"):
+                # Another process may have fetched them meanwhile.
+                if missing := _missing(wanted, cache):
+                    _download(missing, java, cache, on_progress)
+        except OSError as error:
+            raise JarError(str(wanted[0]), f"the cache can't be written: {error}") from error
     return [jar.path(cache) for jar in wanted]
 
 
@@ -102,6 +107,8 @@ def _missing(wanted: Sequence[Jar], cache: Path) -> list[Jar]:
 
 def _download(missing: Sequence[Jar], java: Java, cache: Path, on_progress: Progress) -> None:
     """Moves what came into place even if another jar did not, so that a retry has less to do."""
+    for abandoned in cache.glob("fetch-*"):
+        shutil.rmtree(abandoned, ignore_errors=True)
     work = Path(tempfile.mkdtemp(prefix="fetch-", dir=cache))
     try:
         _run_ivy(missing, java, work, on_progress)
@@ -124,15 +131,17 @@ def _run_ivy(missing: Sequence[Jar], java: Java, work: Path, on_progress: Progre
 def _watch(
     process: subprocess.Popen[bytes], missing: Sequence[Jar], work: Path, on_progress: Progress
 ) -> None:
+    """Reports progress until Ivy ends, or until nothing has come for long."""
     total = sum(jar.size for jar in missing)
     seen: dict[Jar, int] = {}
-    running = True
-    while running:
+    running, last_growth = True, time.monotonic()
+    while running and time.monotonic() - last_growth < _STALL_SECONDS:
         running = process.poll() is None
         sizes = {jar: _bytes_so_far(jar, work) for jar in missing}
-        for jar, size in sizes.items():
-            if size != seen.get(jar, 0):
-                on_progress(sum(sizes.values()), total, jar.name)
+        grown = [jar for jar in missing if sizes[jar] != seen.get(jar, 0)]
+        for jar in grown:
+            on_progress(sum(sizes.values()), total, jar.name)
+            last_growth = time.monotonic()
         seen = sizes
         if running:
             time.sleep(_POLL_SECONDS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shlex
 import shutil
 import stat
 import subprocess
@@ -25,7 +26,7 @@ _WRAPPER = """\
 #!/bin/sh
 # headrace: the bundled Java has no incubator modules, and Spark always asks for one.
 for a in "$@"; do shift; [ "$a" = "{module}" ] || set -- "$@" "$a"; done
-exec "{java}" "$@"
+exec {java} "$@"
 """
 
 
@@ -136,7 +137,7 @@ def _bundled(cache: Path) -> Path | None:
 
 
 def _write_wrapper(wrapper: Path, java: str) -> Path:
-    text = _WRAPPER.format(module=SPARK_MODULE, java=java)
+    text = _WRAPPER.format(module=SPARK_MODULE, java=shlex.quote(java))
     if not wrapper.is_file() or wrapper.read_text() != text:
         wrapper.parent.mkdir(parents=True, exist_ok=True)
         fresh = wrapper.with_name(f".java.{os.getpid()}")

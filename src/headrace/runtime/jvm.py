@@ -9,6 +9,7 @@ from pathlib import Path
 
 from headrace.errors import ServerStartError
 from headrace.runtime.java import Java
+from headrace.runtime.process import child_environ
 
 _LOG4J = """\
 rootLogger.level = WARN
@@ -68,6 +69,7 @@ def run_tools(server: str, commands: Sequence[Sequence[str]]) -> None:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
+            env=child_environ(),
             text=True,
             errors="replace",
         )

@@ -6,7 +6,8 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -26,6 +27,12 @@ def write_json(path: Path, value: object) -> None:
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     fresh.write_text(json.dumps(value, indent=1))
     fresh.replace(path)
+
+
+def child_environ() -> dict[str, str]:
+    """What a Java process inherits: everything, and a locale in which it can open any file."""
+    # In the C locale, Java 17 takes no file name that isn't ASCII.
+    return {**os.environ, "LC_ALL": "C.UTF-8"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +87,7 @@ class ServerProcess:
         self.log = folder / "server.log"
         self._state = folder / "process.json"
 
-    def start(self, command: Sequence[str], environ: Mapping[str, str] | None = None) -> None:
+    def start(self, command: Sequence[str]) -> None:
         """Starts it in a session of its own, unless it runs already. The last log is kept as .1.
 
         Raises:
@@ -92,13 +99,13 @@ class ServerProcess:
         if self.log.exists():
             self.log.replace(self.log.with_name(self.log.name + ".1"))
         try:
-            pid = self._spawn(command, os.environ if environ is None else environ)
+            pid = self._spawn(command)
         except OSError as error:
             raise ServerStartError(self.name, str(error), str(self.log)) from error
         if identity := ProcessIdentity.of(pid):
             write_json(self._state, asdict(identity))
 
-    def _spawn(self, command: Sequence[str], environ: Mapping[str, str]) -> int:
+    def _spawn(self, command: Sequence[str]) -> int:
         # Not subprocess: its Popen warns when it is dropped while the child lives on.
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         actions = [
@@ -106,7 +113,9 @@ class ServerProcess:
             (os.POSIX_SPAWN_OPEN, 1, str(self.log), flags, 0o644),
             (os.POSIX_SPAWN_DUP2, 1, 2),
         ]
-        return os.posix_spawn(command[0], list(command), environ, file_actions=actions, setsid=True)
+        return os.posix_spawn(
+            command[0], list(command), child_environ(), file_actions=actions, setsid=True
+        )
 
     @property
     def identity(self) -> ProcessIdentity | None:
@@ -187,3 +196,14 @@ class ServerProcess:
         return ServerStartError(
             self.name, f"{what}; its last lines:\n{self.last_lines()}", str(self.log)
         )
+
+
+@contextmanager
+def stopped_on_failure(processes: Iterable[ServerProcess]) -> Iterator[None]:
+    """A start that fails, or is interrupted, leaves nothing running that it started."""
+    try:
+        yield
+    except BaseException:
+        for process in processes:
+            process.kill()
+        raise
