@@ -1,6 +1,5 @@
 """The command line: the only place that prints."""
 
+from headrace.cli.main import main
 
-def main() -> None:
-    """Entry point of the ``headrace`` command."""
-    raise SystemExit("headrace: nothing here yet")
+__all__ = ["main"]

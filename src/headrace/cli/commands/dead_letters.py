@@ -1,0 +1,89 @@
+"""dead-letters list, show, replay: records that could not be processed."""
+
+from __future__ import annotations
+
+import click
+
+from headrace.cli.session import Session, command, epilog
+
+SHOWN = 20
+_RECORD = "TOPIC/PARTITION:OFFSET"
+
+
+@click.group(name="dead-letters", epilog=epilog("Example", "headrace dead-letters list"))
+def dead_letters() -> None:
+    """Look at records that could not be processed, and send them back."""
+
+
+@command("headrace dead-letters list impressions", name="list")
+@click.argument("topic", required=False)
+def list_(session: Session, topic: str | None) -> None:
+    """Count the dead letters of every topic that pipelines read; of TOPIC, show the latest."""
+    from headrace.control.letters import latest_letters, summarize
+    from headrace.control.services import broker_config
+
+    if topic:
+        config = broker_config(session.settings)
+        session.output.letters(latest_letters(config, topic, SHOWN))
+    else:
+        topics = session.project.sources
+        config = broker_config(session.settings)
+        session.output.letter_counts([summarize(config, one) for one in topics])
+
+
+@command("headrace dead-letters show impressions/3:1042")
+@click.argument("record", metavar=_RECORD)
+def show(session: Session, record: str) -> None:
+    """Show what became of one record: why it was refused, and its bytes."""
+    from headrace.control.letters import find_letters
+    from headrace.control.services import broker_config
+
+    _check_records((record,))
+    found = find_letters(broker_config(session.settings), record)
+    if not found:
+        raise click.BadParameter(f"no dead letter of {record}")
+    session.output.letter(found)
+
+
+@command("headrace dead-letters replay impressions --reason wrong-type --dry-run")
+@click.argument("topic")
+@click.option("--reason", "reasons", multiple=True, help="Only those refused for this reason.")
+@click.option("--pipeline", "pipelines", multiple=True, help="Only those of this pipeline.")
+@click.option("--record", "records", multiple=True, metavar=_RECORD, help="Only this record.")
+@click.option("--again", is_flag=True, help="Also those replayed before.")
+@click.option("--dry-run", is_flag=True, help="Only count them.")
+def replay(  # noqa: PLR0913 - one each option
+    session: Session,
+    topic: str,
+    *,
+    reasons: tuple[str, ...],
+    pipelines: tuple[str, ...],
+    records: tuple[str, ...],
+    again: bool,
+    dry_run: bool,
+) -> None:
+    """Send dead letters back to TOPIC, where they came from, each once.
+
+    A second replay sends nothing that the first one sent. --reason, --pipeline and --record can
+    be given more than once. A record that came back three times is left alone.
+    """
+    from headrace.control.services import broker_config
+    from headrace.kafka.replay import Selection
+    from headrace.kafka.replay import replay as send_back
+
+    _check_records(records)
+    chosen = Selection(frozenset(reasons), frozenset(pipelines), frozenset(records))
+    config = broker_config(session.settings)
+    done = send_back(config, topic, chosen, again=again, dry_run=dry_run)
+    session.output.replayed(topic, done, dry_run=dry_run)
+
+
+def _check_records(records: tuple[str, ...]) -> None:
+    from headrace.control.letters import wrong_origins
+
+    for wrong in wrong_origins(records):
+        raise click.BadParameter(f"{wrong!r} is not {_RECORD}")
+
+
+for one in (list_, show, replay):
+    dead_letters.add_command(one)

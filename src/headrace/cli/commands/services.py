@@ -1,0 +1,38 @@
+"""up, down, status: the project's servers on this machine."""
+
+from __future__ import annotations
+
+from headrace.cli.session import Session, command
+from headrace.settings import environment
+
+
+@command("headrace up && headrace apply")
+def up(session: Session) -> None:
+    """Start the project's own Kafka (and HDFS, with lake = "embedded-hdfs").
+
+    Returns once they answer, and prints where. Creates no topics. What runs already is left
+    alone, and so are clusters of your own.
+    """
+    from headrace.control.services import up as start
+
+    with session.output.fetching() as on_progress:
+        found = start(session.settings, environment(), on_progress)
+    session.output.services(found)
+
+
+@command("headrace down")
+def down(session: Session) -> None:
+    """Stop what `up` started. The data stays. Harmless when it is down already."""
+    from headrace.control.services import down as stop
+
+    session.output.services(stop(session.settings))
+
+
+@command("headrace status --json")
+def status(session: Session) -> None:
+    """Show the project's servers, and how each pipeline is doing or how it ended."""
+    from headrace.control.services import status as look
+    from headrace.pipelines.progress import StatusFolder
+
+    pipelines = StatusFolder(session.settings.state / "status").read()
+    session.output.status(look(session.settings), pipelines)

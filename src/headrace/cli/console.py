@@ -1,0 +1,221 @@
+"""Output for people: tables and colours on stdout, errors on stderr."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, DownloadColumn, TextColumn
+from rich.progress import Progress as ProgressBar
+from rich.table import Table
+
+from headrace.cli.progress_view import reporting, summary
+from headrace.errors import HeadraceError, ProjectError
+from headrace.kafka.topics import Action
+
+if TYPE_CHECKING:
+    from headrace.control.letters import TopicLetters
+    from headrace.control.plan import Plan
+    from headrace.control.project import Project
+    from headrace.control.services import Services
+    from headrace.kafka.dead_letters import StoredLetter
+    from headrace.kafka.replay import Replay
+    from headrace.pipelines.progress import PipelineProgress
+    from headrace.pipelines.runner import Observe
+    from headrace.runtime.jars import Progress
+
+FILE_WIDTH = 160
+MOST_BYTES_SHOWN = 4_000
+_SIGNS = {
+    Action.CREATE: "[green]+",
+    Action.ADD_PARTITIONS: "[yellow]~",
+    Action.ALTER_CONFIG: "[yellow]~",
+    Action.REFUSED: "[red]!",
+}
+
+
+class ConsoleOutput:
+    """See :class:`headrace.cli.output.Output`."""
+
+    def __init__(self) -> None:
+        self._out = _console(stderr=False)
+        self._err = _console(stderr=True)
+
+    def failed(self, error: HeadraceError) -> None:
+        if isinstance(error, ProjectError):
+            for problem in error.problems:
+                where = f"[bold]{escape(problem.file)}:{problem.line}[/]"
+                self._err.print(f"{where}: {escape(problem.message)}", soft_wrap=True)
+                if problem.way_out:
+                    self._err.print(f"  [dim]{escape(problem.way_out)}", soft_wrap=True)
+            self._err.print(f"[red]{len(error.problems)} problem(s).")
+        else:
+            self._err.print(f"[red]{escape(str(error))}", soft_wrap=True)
+
+    def crashed(self, error: BaseException, log: Path) -> None:
+        kind = type(error).__name__
+        self._err.print(f"[red]Unexpected {kind}: {escape(str(error))}", soft_wrap=True)
+        self._err.print(f"[dim]Details: {escape(str(log))}; or run again with --debug.")
+
+    def version(self, versions: Mapping[str, str]) -> None:
+        for name, version in versions.items():
+            self._out.print(f"{name} {version}", highlight=False)
+
+    def created(self, folder: Path, files: Sequence[str]) -> None:
+        self._out.print(f"Created in [bold]{escape(str(folder))}[/]: {', '.join(files)}")
+        self._out.print("\nNext:")
+        for command in ("up", "apply", "run"):
+            self._out.print(f"  headrace {command}")
+        self._out.print("[dim]README.md says how to send events.")
+
+    def checked(self, project: Project) -> None:
+        topics, pipelines = len(project.topics), len(project.pipelines)
+        self._out.print(f"[green]Valid:[/] {topics} topic(s), {pipelines} pipeline(s).")
+
+    def planned(self, plan: Plan) -> None:
+        if plan.broker_down:
+            self._out.print(f"[yellow]{escape(plan.broker_down)}", soft_wrap=True)
+            self._out.print("[yellow]Every topic is shown as declared.\n")
+        self._changes(plan)
+        self._routes(plan)
+
+    def applied(self, plan: Plan) -> None:
+        self._changes(plan)
+        done = len(plan.changes) - len(plan.refused)
+        self._out.print(f"{done} change(s) made, {len(plan.refused)} refused.")
+
+    def fetching(self) -> AbstractContextManager[Progress]:
+        return _download(self._err)
+
+    def services(self, services: Services) -> None:
+        kafka = services.bootstrap_servers or "not started yet (`headrace up`)"
+        self._out.print(f"Kafka  {escape(kafka)}", highlight=False, soft_wrap=True)
+        lake = services.lake or "not started yet (`headrace up`)"
+        self._out.print(f"Lake   {escape(lake)}", highlight=False, soft_wrap=True)
+        for one in services.servers:
+            state = f"[green]up[/], process {one.pid}" if one.running else "[red]down"
+            self._out.print(f"  {one.name} {escape(one.address)}: {state}", highlight=False)
+
+    def status(self, services: Services, pipelines: Sequence[PipelineProgress]) -> None:
+        self.services(services)
+        if pipelines:
+            self._out.print(summary(pipelines))
+        else:
+            self._out.print("No pipeline has run yet (`headrace run`).")
+
+    def running(self) -> AbstractContextManager[Observe]:
+        return reporting(self._out)
+
+    def ended(self, outcomes: Mapping[str, PipelineProgress]) -> None:
+        self._out.print(summary(list(outcomes.values())))
+
+    def compacted(self, table: str, before: int, after: int) -> None:
+        self._out.print(f"Table {escape(table)}: {before} files before, {after} after.")
+
+    def checkpoint(self, pipeline: str, facts: Mapping[str, object]) -> None:
+        self._out.print(f"[bold]{escape(pipeline)}")
+        for name, value in facts.items():
+            self._out.print(f"  {name}: {escape(str(value))}", highlight=False, soft_wrap=True)
+
+    def paused(self, pipeline: str, partitions: Sequence[str]) -> None:
+        held = ", ".join(partitions) or "none"
+        self._out.print(f"{escape(pipeline)}, paused partitions: {escape(held)}", highlight=False)
+
+    def letter_counts(self, topics: Sequence[TopicLetters]) -> None:
+        table = _table("topic", "dead letters", "waiting", "reasons", "latest")
+        for one in topics:
+            reasons = ", ".join(f"{name} {count}" for name, count in one.reasons.items())
+            latest = _time(one.latest_ms)
+            table.add_row(one.topic, str(one.count), str(one.waiting), reasons, latest)
+        self._out.print(table)
+
+    def letters(self, letters: Sequence[StoredLetter]) -> None:
+        table = _table("record", "reason", "pipeline", "written", "detail")
+        for one in letters:
+            written, reason = _time(one.written_ms), one.letter.reason
+            detail = escape(one.letter.detail)
+            table.add_row(one.origin, reason, one.pipeline, written, detail)
+        self._out.print(table)
+
+    def letter(self, stored: Sequence[StoredLetter]) -> None:
+        for one in stored:
+            self._letter(one)
+
+    def replayed(self, topic: str, replay: Replay, *, dry_run: bool) -> None:
+        verb = "would be sent" if dry_run else "sent"
+        self._out.print(
+            f"{replay.sent} {verb} to {escape(topic)}, {replay.already} replayed before, "
+            f"{replay.given_up} given up."
+        )
+
+    def _changes(self, plan: Plan) -> None:
+        if not plan.changes:
+            self._out.print("[green]Topics: as declared.")
+        for one in plan.changes:
+            sign = _SIGNS[one.action]
+            text = f"{sign} {one.action}[/] [bold]{escape(one.topic)}[/]: {escape(one.detail)}"
+            self._out.print(text, highlight=False, soft_wrap=True)
+
+    def _routes(self, plan: Plan) -> None:
+        for one in plan.routes:
+            way = f"{', '.join(one.topics)} -> {one.table}"
+            text = f"  [bold]{escape(one.pipeline)}[/] ({escape(way)}): {one.path}, {one.why}"
+            self._out.print(text, highlight=False, soft_wrap=True)
+
+    def _letter(self, stored: StoredLetter) -> None:
+        letter = stored.letter
+        facts = {
+            "record": f"{stored.origin}, {_time(letter.timestamp_ms)}",
+            "reason": f"{letter.reason}: {letter.detail}",
+            "pipeline": f"{stored.pipeline}, version {stored.version}",
+            "written": f"{_time(stored.written_ms)}, after {stored.replays} replay(s)",
+            "key": _text(letter.key),
+            "value": _text(letter.value),
+        }
+        facts |= {f"header {name}": _text(value) for name, value in letter.headers}
+        for name, fact in facts.items():
+            self._out.print(f"[bold]{name}[/]: {escape(fact)}", highlight=False, soft_wrap=True)
+
+
+def _console(*, stderr: bool) -> Console:
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(stderr=stderr, width=None if stream.isatty() else FILE_WIDTH)
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for name in columns:
+        table.add_column(name, overflow="fold")
+    return table
+
+
+def _time(milliseconds: int) -> str:
+    if milliseconds < 0:
+        return ""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _text(content: bytes | None) -> str:
+    if content is None:
+        return "null"
+    shown = content[:MOST_BYTES_SHOWN]
+    rest = f" ... ({len(content)} bytes)" if len(content) > MOST_BYTES_SHOWN else ""
+    return shown.decode("utf-8", errors="backslashreplace") + rest
+
+
+@contextmanager
+def _download(console: Console) -> Iterator[Progress]:
+    columns = (TextColumn("Fetching {task.description}"), BarColumn(), DownloadColumn())
+    with ProgressBar(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("jars", visible=False)
+
+        def on_progress(done: int, total: int, name: str) -> None:
+            bar.update(task, completed=done, total=total, description=name, visible=True)
+
+        yield on_progress

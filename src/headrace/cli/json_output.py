@@ -1,0 +1,163 @@
+"""Output for programs: one JSON document a command; while pipelines run, one a line."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headrace.errors import HeadraceError, ProjectError
+
+if TYPE_CHECKING:
+    from headrace.control.letters import TopicLetters
+    from headrace.control.plan import Plan
+    from headrace.control.project import Project
+    from headrace.control.services import Services
+    from headrace.kafka.dead_letters import StoredLetter
+    from headrace.kafka.replay import Replay
+    from headrace.pipelines.progress import PipelineProgress
+    from headrace.pipelines.runner import Observe
+    from headrace.runtime.jars import Progress
+
+REPORT_SECONDS = 1.0
+
+
+class JsonOutput:
+    """See :class:`headrace.cli.output.Output`. Everything goes to stdout, errors too."""
+
+    def failed(self, error: HeadraceError) -> None:
+        kind = getattr(error, "code", type(error).__name__)
+        _print({"error": kind, "message": str(error), "problems": _problems(error)})
+
+    def crashed(self, error: BaseException, log: Path) -> None:
+        _print({"error": type(error).__name__, "message": str(error), "log": str(log)})
+
+    def version(self, versions: Mapping[str, str]) -> None:
+        _print(dict(versions))
+
+    def created(self, folder: Path, files: Sequence[str]) -> None:
+        _print({"folder": str(folder), "files": list(files)})
+
+    def checked(self, project: Project) -> None:
+        _print(
+            {
+                "project": project.settings.name,
+                "topics": list(project.topics),
+                "pipelines": list(project.pipelines),
+                "problems": [],
+            }
+        )
+
+    def planned(self, plan: Plan) -> None:
+        _print(asdict(plan))
+
+    def applied(self, plan: Plan) -> None:
+        _print(asdict(plan))
+
+    @contextmanager
+    def fetching(self) -> Iterator[Progress]:
+        yield lambda *_: None
+
+    def services(self, services: Services) -> None:
+        _print(_services(services))
+
+    def status(self, services: Services, pipelines: Sequence[PipelineProgress]) -> None:
+        _print(_services(services) | {"pipelines": [one.to_json() for one in pipelines]})
+
+    def running(self) -> AbstractContextManager[Observe]:
+        return _reporting()
+
+    def ended(self, outcomes: Mapping[str, PipelineProgress]) -> None:
+        _print({"event": "ended", "pipelines": [one.to_json() for one in outcomes.values()]})
+
+    def compacted(self, table: str, before: int, after: int) -> None:
+        _print({"table": table, "files_before": before, "files_after": after})
+
+    def checkpoint(self, pipeline: str, facts: Mapping[str, object]) -> None:
+        _print({"pipeline": pipeline} | dict(facts))
+
+    def paused(self, pipeline: str, partitions: Sequence[str]) -> None:
+        _print({"pipeline": pipeline, "paused_partitions": list(partitions)})
+
+    def letter_counts(self, topics: Sequence[TopicLetters]) -> None:
+        _print({"topics": [asdict(one) for one in topics]})
+
+    def letters(self, letters: Sequence[StoredLetter]) -> None:
+        _print({"dead_letters": [_letter(one) for one in letters]})
+
+    def letter(self, stored: Sequence[StoredLetter]) -> None:
+        _print({"dead_letters": [_letter(one) | _content(one) for one in stored]})
+
+    def replayed(self, topic: str, replay: Replay, *, dry_run: bool) -> None:
+        _print({"topic": topic, "dry_run": dry_run} | asdict(replay))
+
+
+@contextmanager
+def _reporting() -> Iterator[Observe]:
+    last = 0.0
+
+    def observe(progress: Mapping[str, PipelineProgress]) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= REPORT_SECONDS:
+            last = now
+            found = [one.to_json() for one in progress.values()]
+            _print({"event": "progress", "pipelines": found}, indent=None)
+
+    yield observe
+
+
+def _print(document: object, *, indent: int | None = None) -> None:
+    click.echo(json.dumps(document, indent=indent, ensure_ascii=False, default=str))
+
+
+def _problems(error: HeadraceError) -> list[dict[str, Any]]:
+    return [asdict(one) for one in error.problems] if isinstance(error, ProjectError) else []
+
+
+def _services(services: Services) -> dict[str, Any]:
+    return {
+        "kafka": {
+            "bootstrap_servers": services.bootstrap_servers,
+            "embedded": services.embedded_kafka,
+        },
+        "lake": services.lake,
+        "servers": [asdict(one) | {"running": one.running} for one in services.servers],
+    }
+
+
+def _letter(stored: StoredLetter) -> dict[str, Any]:
+    letter = stored.letter
+    return {
+        "record": stored.origin,
+        "reason": letter.reason,
+        "detail": letter.detail,
+        "pipeline": stored.pipeline,
+        "version": stored.version,
+        "replays": stored.replays,
+        "timestamp_ms": letter.timestamp_ms,
+        "written_ms": stored.written_ms,
+    }
+
+
+def _content(stored: StoredLetter) -> dict[str, Any]:
+    letter = stored.letter
+    headers = [{"name": name, **_bytes("value", value)} for name, value in letter.headers]
+    return _bytes("key", letter.key) | _bytes("value", letter.value) | {"headers": headers}
+
+
+def _bytes(name: str, content: bytes | None) -> dict[str, str | None]:
+    """As text where it is text, else in base64 under another name."""
+    if content is None:
+        return {name: None}
+    try:
+        return {name: content.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(content).decode()}

@@ -1,0 +1,47 @@
+"""The ``headrace`` command."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import version as installed
+
+import click
+
+from headrace import __version__
+from headrace.cli.commands import project, services
+from headrace.cli.commands.dead_letters import dead_letters
+from headrace.cli.session import EXIT_CODES, Session, command, epilog
+
+_PARTS = ("pyspark", "confluent-kafka", "deltalake", "polars", "pyarrow")
+_EXAMPLE = "headrace init ads && cd ads\nheadrace up && headrace apply && headrace run"
+_CODES = "\n".join(f"{code:>3}  {text}" for code, text in EXIT_CODES.items())
+
+
+@click.group(
+    epilog=f"{epilog('Example', _EXAMPLE)}\n\n{epilog('Exit codes', _CODES)}",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.version_option(__version__, prog_name="headrace")
+def main() -> None:
+    """Real-time event pipelines in Python, on Kafka and PySpark."""
+
+
+@command("headrace version --json")
+def version(session: Session) -> None:
+    """Show the versions of headrace and of what it stands on."""
+    versions = {"headrace": __version__, "python": platform.python_version()}
+    session.output.version(versions | {name: installed(name) for name in _PARTS})
+
+
+for one in (
+    project.init,
+    project.check,
+    project.plan,
+    project.apply,
+    services.up,
+    services.down,
+    services.status,
+    dead_letters,
+    version,
+):
+    main.add_command(one)

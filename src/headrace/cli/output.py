@@ -1,0 +1,81 @@
+"""What commands say, apart from how it looks: one interface, console and JSON behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from headrace.control.letters import TopicLetters
+    from headrace.control.plan import Plan
+    from headrace.control.project import Project
+    from headrace.control.services import Services
+    from headrace.errors import HeadraceError
+    from headrace.kafka.dead_letters import StoredLetter
+    from headrace.kafka.replay import Replay
+    from headrace.pipelines.progress import PipelineProgress
+    from headrace.pipelines.runner import Observe
+    from headrace.runtime.jars import Progress
+
+
+class Output(Protocol):
+    """Commands call each method at most once, with values; they never format."""
+
+    def failed(self, error: HeadraceError) -> None:
+        """A known error, with its way out."""
+
+    def crashed(self, error: BaseException, log: Path) -> None:
+        """An unexpected error; the traceback is in ``log``."""
+
+    def version(self, versions: Mapping[str, str]) -> None:
+        """Versions by name."""
+
+    def created(self, folder: Path, files: Sequence[str]) -> None:
+        """A new project."""
+
+    def checked(self, project: Project) -> None:
+        """A valid project."""
+
+    def planned(self, plan: Plan) -> None:
+        """What would be done."""
+
+    def applied(self, plan: Plan) -> None:
+        """What was done."""
+
+    def fetching(self) -> AbstractContextManager[Progress]:
+        """Progress of a download, if there is one."""
+
+    def services(self, services: Services) -> None:
+        """The project's servers."""
+
+    def status(self, services: Services, pipelines: Sequence[PipelineProgress]) -> None:
+        """The project's servers and pipelines."""
+
+    def running(self) -> AbstractContextManager[Observe]:
+        """Progress of pipelines while they run."""
+
+    def ended(self, outcomes: Mapping[str, PipelineProgress]) -> None:
+        """How pipelines ended."""
+
+    def compacted(self, table: str, before: int, after: int) -> None:
+        """Data files of a table before and after."""
+
+    def checkpoint(self, pipeline: str, facts: Mapping[str, object]) -> None:
+        """Where a pipeline stands."""
+
+    def paused(self, pipeline: str, partitions: Sequence[str]) -> None:
+        """Partitions of a pipeline that are held."""
+
+    def letter_counts(self, topics: Sequence[TopicLetters]) -> None:
+        """Dead letters, counted."""
+
+    def letters(self, letters: Sequence[StoredLetter]) -> None:
+        """Dead letters, each in a line."""
+
+    def letter(self, stored: Sequence[StoredLetter]) -> None:
+        """Dead letters of one record, in full."""
+
+    def replayed(self, topic: str, replay: Replay, *, dry_run: bool) -> None:
+        """Dead letters sent back."""

@@ -1,0 +1,167 @@
+"""What every command shares: options, the project it works in, exit codes, and failures."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
+
+import click
+
+from headrace.cli.console import ConsoleOutput
+from headrace.cli.json_output import JsonOutput
+from headrace.cli.output import Output
+from headrace.errors import HeadraceError, Problem, ProjectError
+from headrace.settings import PROJECT_FILE, Settings, environment, find_project, load_settings
+
+if TYPE_CHECKING:
+    from headrace.control.project import Project
+    from headrace.model import Pipeline
+
+Arguments = ParamSpec("Arguments")
+
+OK, FAILED, INVALID, REFUSED, DEAD_LETTER_LIMIT, CHANGES = range(6)
+INTERRUPTED = 130
+EXIT_CODES = {
+    OK: "done",
+    FAILED: "something failed",
+    INVALID: "the project or the command line is not valid",
+    REFUSED: "refused: it would lose or repeat data, or Kafka does not allow it",
+    DEAD_LETTER_LIMIT: "a pipeline reached its dead-letter limit",
+    CHANGES: "there are changes (`plan --exit-code` only)",
+    INTERRUPTED: "interrupted",
+}
+
+
+_COMMON_OPTIONS = (
+    click.option("--json", "as_json", is_flag=True, help="Answer in JSON."),
+    click.option(
+        "--project",
+        "folder",
+        type=click.Path(file_okay=False, path_type=Path),
+        help=f"The project's folder; by default the nearest one upwards with a {PROJECT_FILE}.",
+    ),
+    click.option("--debug", is_flag=True, help="Show the traceback of an unexpected failure."),
+)
+
+
+@dataclass
+class Session:
+    """One command's run. Settings and project are loaded when first asked for.
+
+    Attributes:
+        output: where results go.
+        folder: where the project was said to be; None: the nearest one upwards.
+        debug: show tracebacks.
+        exit_code: what the command ends with when nothing fails.
+    """
+
+    output: Output
+    folder: Path | None = None
+    debug: bool = False
+    exit_code: int = field(default=OK, init=False)
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The project's deployment. Raises ProjectError."""
+        folder = self.folder or find_project(Path.cwd())
+        if folder is None:
+            where = str(Path.cwd() / PROJECT_FILE)
+            way_out = "`headrace init DIR` makes a project; --project DIR names one elsewhere"
+            raise ProjectError(
+                [Problem(where, 1, "no project here or in any folder above", way_out)]
+            )
+        return load_settings(folder, environment())
+
+    @cached_property
+    def project(self) -> Project:
+        """Its declarations. Raises ProjectError."""
+        from headrace.control.project import load_project
+
+        return load_project(self.settings)
+
+    def pipeline(self, name: str) -> Pipeline:
+        """A declared pipeline; a usage error when there is none of that name."""
+        return self.pipelines((name,))[0]
+
+    def pipelines(self, names: tuple[str, ...]) -> list[Pipeline]:
+        """Declared pipelines by name; all of them when none is named."""
+        declared = self.project.pipelines
+        for name in names:
+            if name not in declared:
+                known = ", ".join(declared) or "none"
+                raise click.BadParameter(f"no pipeline {name!r}; declared: {known}")
+        return [declared[name] for name in dict.fromkeys(names or tuple(declared))]
+
+    @property
+    def log(self) -> Path:
+        """File for tracebacks and for what libraries log."""
+        known = "settings" in self.__dict__  # asking could fail again, while failing
+        return (self.settings.state if known else Path(tempfile.gettempdir())) / "headrace.log"
+
+
+def command(
+    example: str, *, name: str | None = None
+) -> Callable[[Callable[Concatenate[Session, Arguments], None]], click.Command]:
+    """Make ``function(session, ...)`` a command with common options, an example, exit codes."""
+
+    def decorate(function: Callable[Concatenate[Session, Arguments], None]) -> click.Command:
+        @functools.wraps(function)
+        def body(*, as_json: bool, folder: Path | None, debug: bool, **values: Any) -> None:
+            session = Session(JsonOutput() if as_json else ConsoleOutput(), folder, debug)
+            bound: Callable[..., None] = functools.partial(function, session)
+            sys.exit(_run(session, functools.partial(bound, **values)))
+
+        for option in reversed(_COMMON_OPTIONS):
+            option(body)
+        return click.command(name, epilog=epilog("Example", example))(body)
+
+    return decorate
+
+
+def epilog(title: str, text: str) -> str:
+    """The end of a help page, lines kept as they are."""
+    lines = "\n".join(f"  {line}" for line in text.splitlines())
+    return f"\b\n{title}:\n{lines}"
+
+
+def _run(session: Session, action: Callable[[], None]) -> int:
+    try:
+        action()
+    except HeadraceError as error:
+        session.output.failed(error)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except click.ClickException:
+        raise
+    except Exception as error:
+        if session.debug:
+            raise
+        _write_traceback(session.log, error)
+        session.output.crashed(error, session.log)
+        return FAILED
+    return session.exit_code
+
+
+def _write_traceback(log: Path, error: Exception) -> None:
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("a", encoding="utf-8") as file:
+        file.writelines(traceback.format_exception(error))
+
+
+def log_to_file(session: Session) -> None:
+    """Send what headrace logs to the project's log file, for commands that run long."""
+    session.log.parent.mkdir(parents=True, exist_ok=True)
+    handler = logging.FileHandler(session.log, encoding="utf-8", delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logger = logging.getLogger("headrace")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)

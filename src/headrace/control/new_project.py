@@ -1,0 +1,45 @@
+"""A new project: a small one that works, copied from the template beside this module."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from headrace.errors import Problem, ProjectError
+
+TEMPLATE = Path(__file__).with_name("template")
+_PLACEHOLDER = "{{name}}"
+_NAMES = {"gitignore": ".gitignore"}  # as itself it would hide files of the template
+
+
+def write_project(folder: Path) -> list[str]:
+    """Write the template into ``folder``, which may exist; returns the files' names.
+
+    Raises:
+        ProjectError: it would overwrite files; nothing was written.
+    """
+    contents = _contents(_project_name(folder))
+    existing = [name for name in contents if (folder / name).exists()]
+    if existing:
+        way_out = "choose another folder; nothing was written"
+        raise ProjectError(
+            [Problem(str(folder / name), 1, "it exists already", way_out) for name in existing]
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in contents.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return list(contents)
+
+
+def _contents(name: str) -> dict[str, str]:
+    return {
+        _NAMES.get(file.name, file.name): file.read_text(encoding="utf-8").replace(
+            _PLACEHOLDER, name
+        )
+        for file in sorted(TEMPLATE.iterdir())
+        if file.is_file()
+    }
+
+
+def _project_name(folder: Path) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", folder.resolve().name).strip("-._") or "project"
