@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from headrace.errors import BrokerUnreachableError, DeadLetterLimitError
@@ -102,6 +103,7 @@ class BatchEnd:
         )
 
     def _end(self, manifest: Manifest, reports: Sequence[RangeReport], batch_id: int) -> int:
+        """Dead letters first: the transaction is what says that the batch is done."""
         dead = [letter for report in reports for letter in report.dead] + list(manifest.dead)
         try:
             self._check_limit(reports, len(dead))
@@ -111,12 +113,16 @@ class BatchEnd:
             raise
         late_before = self._late_before_us()
         files = self._table.merge_late(manifest.files, late_before)
-        self._table.commit(files, app_id=self._app_id, batch_id=batch_id)
+        if self._table.commit(files, app_id=self._app_id, batch_id=batch_id):
+            self._table.compact_if_due()
+        else:
+            self._table.discard(files)
         self._give_feedback(reports)
-        return sum(file.rows for file in manifest.files if self._table.is_late(file, late_before))
+        return sum(file.rows for file in files if self._table.is_late(file, late_before))
 
-    @property
+    @cached_property
     def _app_id(self) -> str:
+        """New when the checkpoint is, since batch ids begin anew with it."""
         return f"{self._pipeline.consumer_group}.{self._checkpoint.query_id()}"
 
     def _committed(self, batch_id: int) -> bool:

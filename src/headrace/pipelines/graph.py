@@ -32,8 +32,8 @@ from headrace.pipelines.source.spec import SourceSpec
 from headrace.pipelines.source.staging import Staging
 from headrace.pipelines.source.state import SharedState
 from headrace.sinks import storage
-from headrace.sinks.files import WriteSpec
 from headrace.sinks.lake import LakeTable
+from headrace.sinks.manifest import WriteSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headrace.model import DeadLetter, TopicPartition
-from headrace.sinks.files import PartitionedWriter, WriteSpec, WrittenFile
+from headrace.sinks.files import PartitionedWriter
+from headrace.sinks.manifest import WriteSpec, WrittenFile
 
 if TYPE_CHECKING:
     import pyarrow as pa

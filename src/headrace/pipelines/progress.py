@@ -81,7 +81,7 @@ class PipelineProgress:
     def from_json(cls, found: Mapping[str, Any]) -> PipelineProgress:
         """Reads what :meth:`to_json` wrote."""
         lists = {"idle_partitions", "paused_partitions"}
-        values = {k: tuple(v) if k in lists else v for k, v in found.items()}
+        values: dict[str, Any] = {k: tuple(v) if k in lists else v for k, v in found.items()}
         return cls(**values | {"state": PipelineState(found["state"])})
 
 

@@ -7,7 +7,7 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -138,6 +138,7 @@ class PipelineRun:
         self._graph: Graph | None = None
         self._query: StreamingQuery | None = None
         self._last_timestamp_ms = -1
+        self._duplicates: dict[int, int] = {}
         self._positions: Mapping[Any, int] = {}
         self._guard = threading.Lock()
         self.progress = PipelineProgress(pipeline.name)
@@ -151,6 +152,8 @@ class PipelineRun:
         elif not self._query.isActive:
             self._ended(self._query.exception())
         else:
+            latest = self._query.lastProgress
+            self._count_duplicates([latest] if latest else ())
             self._look()
 
     def stop(self) -> None:
@@ -253,11 +256,16 @@ class PipelineRun:
             idle_partitions=tuple(f"{t}[{p}]" for t, view in views.items() for p in view.idle),
             paused_partitions=tuple(f"{t}[{p}]" for t, view in views.items() for p in view.paused),
             reason="; ".join(view.unreachable for view in views.values() if view.unreachable),
-            duplicate_rows=_duplicates(self._query) or self.progress.duplicate_rows,
+            duplicate_rows=sum(self._duplicates.values()),
         )
 
+    def _count_duplicates(self, reports: Iterable[Any]) -> None:
+        for report in reports:
+            self._duplicates[report["batchId"]] = _duplicates(report)
+
     def _ended(self, exception: Exception | None) -> None:
-        self._query = None
+        query, self._query = self._query, None
+        self._count_duplicates(query.recentProgress if query is not None else ())
         if exception is None:
             self._look()
             self._lock.release()
@@ -321,7 +329,8 @@ def named_error(text: str) -> Exception | None:
     name, message = found[-1]
     kind = getattr(errors, name, HeadraceError)
     base = RefusedError if issubclass(kind, RefusedError) else HeadraceError
-    return type(name, (base,), {"__str__": lambda _: message.strip()})()
+    remote: Exception = type(name, (base,), {"__str__": lambda _: message.strip()})()
+    return remote
 
 
 def _await_idle(query: StreamingQuery) -> None:
@@ -330,11 +339,8 @@ def _await_idle(query: StreamingQuery) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def _duplicates(query: StreamingQuery | None) -> int:
-    """Rows that Spark's de-duplication dropped in the last batch."""
-    progress = query.lastProgress if query is not None else None
-    if not progress:
-        return 0
+def _duplicates(progress: Mapping[str, Any]) -> int:
+    """Rows that Spark's de-duplication dropped in one batch."""
     return sum(
         int(operator["customMetrics"].get("numDroppedDuplicateRows", 0))
         for operator in progress["stateOperators"]

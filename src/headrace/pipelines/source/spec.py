@@ -7,7 +7,7 @@ from pathlib import Path
 
 from headrace.kafka.cluster import Cluster
 from headrace.model import BatchLimits, EventSchema, Metadata, Start
-from headrace.sinks.files import WriteSpec
+from headrace.sinks.manifest import WriteSpec
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,414 @@
+"""Pipelines end to end, on a real broker and a real Spark, on both paths."""
+
+import json
+import threading
+from collections import defaultdict
+from datetime import timedelta
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import NewPartitions
+from tests.integration.flow import NOW_MS, Flow, click
+
+from headrace import (
+    BatchLimits,
+    DeadLetterLimit,
+    Lake,
+    Metadata,
+    Pipeline,
+    Source,
+    Topic,
+    UnsafeValues,
+)
+from headrace.kafka.client import admin
+from headrace.model import Start
+from headrace.pipelines.checkpoint import CheckpointFolder
+from headrace.pipelines.lock import CheckpointLock
+from headrace.pipelines.progress import PipelineState
+from headrace.pipelines.source.state import SharedState
+
+PATHS = ("fused", "stepped")
+
+
+@pytest.fixture
+def flow(broker, java, tmp_path):
+    return Flow(broker, java, tmp_path)
+
+
+def built(flow, path, **changes):
+    return getattr(flow, "pipeline" if path == "fused" else path)(path, **changes)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_every_event_lands_once_in_its_partition_and_the_group_shows_it(flow, path):
+    flow.send([click(n) for n in range(3000)])
+    outcome = flow.run(built(flow, path))[path]
+    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    assert (outcome.rows_in, outcome.rows_out, outcome.dead_letters) == (3000, 3000, 0)
+    assert flow.ids(path) == {f"e{n}": 1 for n in range(3000)}
+    row = next(row for row in flow.rows(path) if row["n"] == 7)
+    assert row["category"] == "c1"
+    assert row["price"] == 1.75
+    assert row["hour"] == row["event_time"].hour
+    assert row["day"] == row["event_time"].date()
+    assert flow.committed(path) == flow.latest()
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_replayed_batch_changes_nothing(flow, path):
+    flow.send([click(n) for n in range(500)] + [b"not json"])
+    flow.run(built(flow, path))
+    flow.forget_newest_commit(path)
+    before = flow.ids(path)
+    outcome = flow.run(built(flow, path))[path]
+    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    assert flow.ids(path) == before
+    assert len(flow.dead()) == 1
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_second_run_takes_only_what_is_new(flow, path):
+    flow.send([click(n) for n in range(100)])
+    flow.run(built(flow, path))
+    flow.send([click(n) for n in range(100, 250)])
+    outcome = flow.run(built(flow, path))[path]
+    assert outcome.rows_in == 150
+    assert flow.ids(path) == {f"e{n}": 1 for n in range(250)}
+
+
+POISON = {
+    "not json": b"not json",
+    "cut short": click(1)[:-5],
+    "wrong type": click(1, n="seven"),
+    "wrong type for text": click(1, event_id=7),
+    "float for integer": click(1, n=1.5),
+    "overflow": click(1, n=2**63),
+    "not a number": click(1).replace(b'"price": 0.25', b'"price": NaN'),
+    "infinite": click(1).replace(b'"price": 0.25', b'"price": 1e999'),
+    "empty": b"",
+    "blank": b"  ",
+    "null value": None,
+    "null document": b"null",
+    "two documents": click(1) + click(2),
+    "two lines": click(1) + b"\n" + click(2),
+    "array": b"[" + click(1) + b"]",
+    "lone surrogate": click(1).replace(b'"e1"', b'"\\ud800"'),
+    "not utf-8": click(1).replace(b'"e1"', b'"\xff\xfe"'),
+    "byte order mark": b"\xef\xbb\xbf" + click(1),
+    "900 kB of garbage": b"x" * 900_000,
+    "900 kB in a wrong type": json.dumps({"event_id": ["y" * 900_000]}).encode(),
+    "missing field": b'{"event_id": "e1"}',
+    "before 2000": click(1, event_time=0),
+    "negative time": click(1, event_time=-(10**12)),
+    "two days ahead": click(1, event_time=NOW_MS + 2 * 86_400_000),
+    "year 50000": click(1, event_time=1_515_000_000_000_000),
+    "time in microseconds of text": click(1, event_time="2024-01-01"),
+    "path traversal": click(1, category="../../x"),
+    "300 characters": click(1, category="k" * 300),
+    "control character": click(1, category="a\u0001b"),
+}
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_each_poison_record_is_a_dead_letter_once_and_its_neighbours_land(flow, path):
+    values = []
+    for index, poison in enumerate(POISON.values()):
+        values += [click(1000 + 2 * index), poison, click(1001 + 2 * index)]
+    flow.send(values, partition=0)
+    flow.send([click(n) for n in range(200)], partition=1)
+    outcome = flow.run(built(flow, path))[path]
+    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    good = {f"e{1000 + n}": 1 for n in range(2 * len(POISON))} | {f"e{n}": 1 for n in range(200)}
+    assert flow.ids(path) == good
+    dead = {letter.offset: letter for letter in (stored.letter for stored in flow.dead())}
+    assert sorted(dead) == [3 * index + 1 for index in range(len(POISON))]
+    assert len(flow.dead()) == len(POISON)
+    for index, (name, poison) in enumerate(POISON.items()):
+        assert dead[3 * index + 1].value == poison, name
+        assert dead[3 * index + 1].detail, name
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_too_many_bad_records_stop_the_pipeline_before_anything_is_written(flow, path):
+    flow.send([b"bad"] * 50 + [click(n) for n in range(50)])
+    limit = DeadLetterLimit(max_ratio=0.1, min_records=20)
+    outcome = flow.run(built(flow, path, dead_letter_limit=limit))[path]
+    assert outcome.state is PipelineState.FAILED
+    assert "50 of 100 records" in outcome.reason
+    assert "not-json" in outcome.reason
+    assert flow.dead() == []
+    assert sum(flow.committed(path).values()) == 0
+    outcome = flow.run(built(flow, path))[path]
+    assert outcome.state is PipelineState.FINISHED
+    assert (len(flow.ids(path)), len(flow.dead())) == (50, 50)
+
+
+def test_bad_records_in_a_row_are_counted_across_batches(flow):
+    flow.send([b"bad"] * 30, partition=0)
+    limit = DeadLetterLimit(max_consecutive=25)
+    pipeline = flow.pipeline(dead_letter_limit=limit, limits=BatchLimits(max_records=20))
+    outcome = flow.run(pipeline)["fused"]
+    assert outcome.state is PipelineState.FAILED
+    assert "in a row" in outcome.reason
+
+
+def test_unsafe_partition_values_are_rescued_where_the_sink_says_so(flow):
+    flow.send([click(1, category="../../x"), click(2, category=""), click(3)])
+    sink = Lake("fused", partition_by=("category",), unsafe_values=UnsafeValues.RESCUE)
+    outcome = flow.run(flow.pipeline(sink=sink))["fused"]
+    assert outcome.dead_letters == 0
+    rows = {row["n"]: (row["category"], row["_rescued"]) for row in flow.rows()}
+    assert rows[1][0] == "__unsafe__"
+    assert json.loads(rows[1][1]) == {"category": "../../x"}
+    assert rows[2] == (None, None)
+    assert rows[3] == ("c0", None)
+
+
+def test_a_derived_partition_value_without_a_home_is_a_dead_letter_too(flow):
+    from pyspark.sql import functions as F  # noqa: N812
+
+    def slashed(rows):
+        odd = F.when(F.col("n") == 1, F.lit("a/b")).otherwise(F.lit("ok"))
+        return rows.withColumn("kind", odd)
+
+    flow.send([click(n) for n in range(4)])
+    pipeline = flow.pipeline("derived", steps=[slashed], sink=Lake("derived", ("kind",)))
+    assert flow.run(pipeline)["derived"].rows_out == 3
+    (letter,) = [stored.letter for stored in flow.dead()]
+    assert json.loads(letter.value)["event_id"] == "e1"
+    assert letter.reason == "unsafe-partition-value"
+
+
+def test_sub_ranges_read_one_partition_in_several_tasks(flow):
+    flow.send([click(n) for n in range(1000)], partition=0)
+    source = Source(flow.topic, min_tasks=4)
+    outcome = flow.run(flow.pipeline(source=source, sink=Lake("fused")))["fused"]
+    assert outcome.files_written == 4
+    assert flow.ids() == {f"e{n}": 1 for n in range(1000)}
+
+
+def test_sub_partitions_keep_the_order_of_each_key(flow):
+    from pyspark.sql import functions as F  # noqa: N812
+
+    def numbered(rows):
+        return rows.withColumn("task", F.spark_partition_id()).withColumn(
+            "place", F.monotonically_increasing_id()
+        )
+
+    keys = [f"k{n % 17}".encode() for n in range(2000)]
+    flow.send([click(n, category=f"k{n % 17}") for n in range(2000)], keys=keys)
+    source = Source(flow.topic, subpartitions=4, metadata=(Metadata.KEY,))
+    flow.run(flow.pipeline("lanes", source=source, steps=[numbered], sink=Lake("lanes")))
+    lanes, places = defaultdict(set), defaultdict(list)
+    for row in flow.rows("lanes"):
+        lanes[row["_key"]].add(row["task"])
+        places[row["_key"]].append((row["n"], row["place"]))
+    assert sum(map(len, places.values())) == 2000
+    assert all(len(tasks) == 1 for tasks in lanes.values())
+    assert len({task for tasks in lanes.values() for task in tasks}) > flow.topic.partitions
+    for found in places.values():
+        assert [place for _, place in sorted(found)] == sorted(place for _, place in found)
+
+
+def test_every_column_of_the_record_is_at_hand(flow):
+    sender = confluent_kafka.Producer(flow.client)
+    sender.produce(
+        flow.name, click(5), key=b"k", headers=[("a", b"1"), ("a", None)], timestamp=NOW_MS
+    )
+    sender.flush(20)
+    source = Source(flow.topic, metadata=tuple(Metadata))
+    flow.run(flow.pipeline(source=source, sink=Lake("fused")))
+    (row,) = flow.rows()
+    assert row["_topic"] == flow.name
+    assert row["_key"] == b"k"
+    assert row["_offset"] == 0
+    assert int(row["_timestamp"].timestamp() * 1000) == NOW_MS
+    assert [dict(header) for header in row["_headers"]] == [
+        {"key": "a", "value": b"1"},
+        {"key": "a", "value": None},
+    ]
+
+
+def test_raw_topics_land_as_bytes_and_keep_tombstones(flow):
+    raw = Topic(f"{flow.name}-raw")
+    flow.create(raw.name, 1)
+    flow.send([b"\xff\x00", None, b""], topic=raw.name)
+    flow.run(Pipeline("raw", raw, Lake("raw")))
+    assert [row["value"] for row in flow.rows("raw")] == [b"\xff\x00", None, b""]
+
+
+def test_a_paused_partition_stays_while_the_others_go_on_and_catches_up_in_order(flow):
+    state = SharedState(flow.folder / ".headrace" / "state" / "fused")
+    state.pause(flow.name, frozenset({0}))
+    flow.send([click(n) for n in range(50)], partition=0)
+    flow.send([click(n) for n in range(100, 150)], partition=1)
+    source = Source(flow.topic, metadata=(Metadata.PARTITION, Metadata.OFFSET))
+    pipeline = flow.pipeline(source=source, sink=Lake("fused"))
+    outcome = flow.run(pipeline)["fused"]
+    assert {row["_partition"] for row in flow.rows()} == {1}
+    assert outcome.paused_partitions == (f"{flow.name}[0]",)
+    assert outcome.backlog_records == 50
+    state.pause(flow.name, frozenset())
+    flow.run(pipeline)
+    held = [(row["_offset"], row["n"]) for row in flow.rows() if row["_partition"] == 0]
+    assert held == [(n, n) for n in range(50)]
+
+
+def test_a_recreated_topic_is_refused_and_a_reset_reads_it_from_its_start(flow):
+    flow.send([click(n) for n in range(20)])
+    flow.run(flow.pipeline())
+    for future in admin(flow.client).delete_topics([flow.name], operation_timeout=20).values():
+        future.result()
+    flow.create(flow.name, 2)
+    flow.send([click(n) for n in range(100, 160)])
+    outcome = flow.run(flow.pipeline())["fused"]
+    assert outcome.state is PipelineState.REFUSED
+    assert "headrace checkpoint reset fused --to earliest" in outcome.reason
+    CheckpointFolder(flow.lake, "fused").reset(Start.EARLIEST)
+    assert flow.run(flow.pipeline())["fused"].state is PipelineState.FINISHED
+    assert len(flow.ids()) == 80
+
+
+def test_retention_past_the_checkpoint_is_refused_and_a_reset_accepts_the_loss(flow):
+    flow.send([click(n) for n in range(20)], partition=0)
+    flow.run(flow.pipeline())
+    flow.send([click(n) for n in range(20, 60)], partition=0)
+    upto = confluent_kafka.TopicPartition(flow.name, 0, 50)
+    for future in admin(flow.client).delete_records([upto]).values():
+        future.result()
+    outcome = flow.run(flow.pipeline())["fused"]
+    assert outcome.state is PipelineState.REFUSED
+    assert "30 offsets are gone" in outcome.reason
+    assert "headrace checkpoint reset fused --to committed" in outcome.reason
+    CheckpointFolder(flow.lake, "fused").reset(Start.COMMITTED)
+    assert flow.run(flow.pipeline())["fused"].state is PipelineState.FINISHED
+    assert flow.ids() == {f"e{n}": 1 for n in (*range(20), *range(50, 60))}
+
+
+def test_two_runs_on_one_checkpoint_are_refused_while_others_go_on(flow):
+    flow.send([click(n) for n in range(10)])
+    held = CheckpointLock(flow.folder / "lake" / "_headrace" / "locks", "fused")
+    held.acquire()
+    outcomes = flow.run(flow.pipeline(), flow.stepped())
+    held.release()
+    assert outcomes["fused"].state is PipelineState.REFUSED
+    assert "Stop that run first" in outcomes["fused"].reason
+    assert outcomes["stepped"].state is PipelineState.FINISHED
+
+
+def test_a_lost_checkpoint_is_refused_and_the_committed_offsets_go_on(flow):
+    flow.send([click(n) for n in range(30)])
+    flow.run(flow.pipeline())
+    from headrace.sinks import storage
+
+    storage.delete(f"{flow.lake}/_headrace/checkpoints/fused")
+    flow.send([click(n) for n in range(30, 40)])
+    outcome = flow.run(flow.pipeline())["fused"]
+    assert outcome.state is PipelineState.REFUSED
+    assert "headrace checkpoint reset fused --to committed" in outcome.reason
+    CheckpointFolder(flow.lake, "fused").reset(Start.COMMITTED)
+    flow.run(flow.pipeline())
+    assert flow.ids() == {f"e{n}": 1 for n in range(40)}
+
+
+def test_partitions_added_while_running_are_read_from_their_earliest_offset(flow):
+    stop = threading.Event()
+    grown = threading.Event()
+
+    def grow(progress):
+        one = progress["fused"]
+        if one.rows_out >= 100 and not grown.is_set():
+            grown.set()
+            more = [NewPartitions(flow.name, 8)]
+            for future in admin(flow.client).create_partitions(more).values():
+                future.result()
+            for p in range(2, 8):
+                flow.send([click(1000 * p + n) for n in range(20)], partition=p)
+        if one.rows_out >= 220 or one.final:
+            stop.set()
+
+    flow.send([click(n) for n in range(100)])
+    pipeline = flow.pipeline(limits=BatchLimits(max_wait=timedelta(milliseconds=200)))
+    outcome = flow.run(pipeline, once=False, observe=grow, stop=stop)["fused"]
+    assert outcome.state is PipelineState.STOPPED, outcome.reason
+    expected = {f"e{n}": 1 for n in range(100)}
+    expected |= {f"e{1000 * p + n}": 1 for p in range(2, 8) for n in range(20)}
+    assert flow.ids() == expected
+
+
+def test_a_failing_pipeline_is_restarted_within_its_budget_and_the_others_go_on(flow):
+    def broken(rows):
+        from pyspark.sql import functions as F  # noqa: N812
+
+        return rows.withColumn("x", F.raise_error(F.lit("boom")).cast("string"))
+
+    flow.send([click(n) for n in range(10)])
+    outcomes = flow.run(flow.pipeline("broken", steps=[broken]), flow.pipeline())
+    assert outcomes["fused"].state is PipelineState.FINISHED
+    assert outcomes["broken"].state is PipelineState.FAILED
+    assert outcomes["broken"].restarts == 2
+    assert "boom" in outcomes["broken"].reason
+
+
+def test_late_rows_are_counted_and_add_one_file_a_partition(flow):
+    day = 86_400_000
+    flow.send([click(n, category="c") for n in range(40)])
+    sink = Lake("fused", partition_by=("day", "category"), lateness=timedelta(hours=1))
+    source = Source(flow.topic, min_tasks=4)
+    pipeline = flow.pipeline(source=source, sink=sink)
+    flow.run(pipeline)
+    late = [click(100 + n, event_time=NOW_MS - 5 * day, category="c") for n in range(40)]
+    flow.send(late, partition=0)
+    outcome = flow.run(pipeline)["fused"]
+    assert outcome.late_rows == 40
+    folder = flow.folder / "lake" / "fused"
+    days = [path for path in folder.glob("day=*/category=c") if any(path.glob("*.parquet"))]
+    assert [len(list(path.glob("*.parquet"))) for path in sorted(days)][0] == 1
+    assert len(flow.ids()) == 80
+
+
+def test_stateful_steps_keep_their_state_across_runs_and_count_duplicates(flow):
+    def unique(rows):
+        return rows.withWatermark("event_time", "1 hour").dropDuplicatesWithinWatermark(
+            ["event_id"]
+        )
+
+    pipeline = flow.pipeline("unique", steps=[unique], sink=Lake("unique"))
+    flow.send([click(n) for n in range(100)])
+    flow.run(pipeline)
+    flow.send([click(n) for n in range(50, 150)])
+    outcome = flow.run(pipeline)["unique"]
+    assert flow.ids("unique") == {f"e{n}": 1 for n in range(150)}
+    assert outcome.duplicate_rows == 50
+
+
+def test_an_idle_input_does_not_freeze_the_time_of_the_others(flow, monkeypatch):
+    from pyspark.sql import functions as F  # noqa: N812
+
+    monkeypatch.setattr("headrace.pipelines.graph.HEARTBEAT_AFTER_US", 1_000_000)
+    silent = Topic(
+        f"{flow.name}-silent", event=flow.topic.event, event_time="event_time", partitions=1
+    )
+    flow.create(silent.name, 1)
+    stop = threading.Event()
+
+    def counted(clicks, others):
+        both = clicks.unionByName(others)
+        windows = both.groupBy(F.window("event_time", "1 minute")).count()
+        return windows.select(F.col("window.start").alias("minute"), "count")
+
+    def enough(progress):
+        if progress["counts"].rows_out or progress["counts"].final:
+            stop.set()
+
+    flow.send([click(n, event_time=NOW_MS - 86_400_000 + 60_000 * n) for n in range(200)])
+    pipeline = Pipeline(
+        "counts",
+        [flow.topic, silent],
+        Lake("counts", event_time="minute", lateness=timedelta(minutes=1)),
+        steps=[counted],
+        limits=BatchLimits(max_wait=timedelta(milliseconds=200)),
+    )
+    outcome = flow.run(pipeline, once=False, observe=enough, stop=stop)["counts"]
+    assert outcome.rows_out > 100, outcome.reason
+    assert any("silent" in partition for partition in outcome.idle_partitions)
