@@ -20,6 +20,7 @@ from headrace.errors import HeadraceError, ProjectError
 from headrace.kafka.topics import Action
 
 if TYPE_CHECKING:
+    from headrace.control.checkpoints import Standing
     from headrace.control.letters import TopicLetters
     from headrace.control.plan import Plan
     from headrace.control.project import Project
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from headrace.pipelines.progress import PipelineProgress
     from headrace.pipelines.runner import Observe
     from headrace.runtime.jars import Progress
+    from headrace.sinks.compaction import CompactionResult
 
 FILE_WIDTH = 160
 MOST_BYTES_SHOWN = 4_000
@@ -115,13 +117,24 @@ class ConsoleOutput:
     def ended(self, outcomes: Mapping[str, PipelineProgress]) -> None:
         self._out.print(summary(list(outcomes.values())))
 
-    def compacted(self, table: str, before: int, after: int) -> None:
-        self._out.print(f"Table {escape(table)}: {before} files before, {after} after.")
+    def stopping(self) -> None:
+        self._err.print("Stopping after the current batches; again to stop at once.")
 
-    def checkpoint(self, pipeline: str, facts: Mapping[str, object]) -> None:
-        self._out.print(f"[bold]{escape(pipeline)}")
-        for name, value in facts.items():
-            self._out.print(f"  {name}: {escape(str(value))}", highlight=False, soft_wrap=True)
+    def compacted(self, table: str, result: CompactionResult) -> None:
+        self._out.print(
+            f"Table {escape(table)}: {result.merged} small files merged into {result.written}, "
+            f"{result.vacuumed} dead ones removed."
+        )
+
+    def checkpoint(self, pipeline: str, standing: Standing) -> None:
+        where = standing.checkpoint or "none yet"
+        begins = f", begins at {standing.start}" if standing.start and not standing.begun else ""
+        self._out.print(f"[bold]{escape(pipeline)}[/]: checkpoint {escape(where)}{begins}")
+        table = _table("partition", "committed", "earliest", "latest")
+        for one in standing.positions:
+            committed = "none" if one.committed is None else str(one.committed)
+            table.add_row(one.partition, committed, str(one.earliest), str(one.latest))
+        self._out.print(table)
 
     def paused(self, pipeline: str, partitions: Sequence[str]) -> None:
         held = ", ".join(partitions) or "none"

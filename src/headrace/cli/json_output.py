@@ -16,6 +16,7 @@ import click
 from headrace.errors import HeadraceError, ProjectError
 
 if TYPE_CHECKING:
+    from headrace.control.checkpoints import Standing
     from headrace.control.letters import TopicLetters
     from headrace.control.plan import Plan
     from headrace.control.project import Project
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from headrace.pipelines.progress import PipelineProgress
     from headrace.pipelines.runner import Observe
     from headrace.runtime.jars import Progress
+    from headrace.sinks.compaction import CompactionResult
 
 REPORT_SECONDS = 1.0
 
@@ -77,11 +79,14 @@ class JsonOutput:
     def ended(self, outcomes: Mapping[str, PipelineProgress]) -> None:
         _print({"event": "ended", "pipelines": [one.to_json() for one in outcomes.values()]})
 
-    def compacted(self, table: str, before: int, after: int) -> None:
-        _print({"table": table, "files_before": before, "files_after": after})
+    def stopping(self) -> None:
+        _print({"event": "stopping"})
 
-    def checkpoint(self, pipeline: str, facts: Mapping[str, object]) -> None:
-        _print({"pipeline": pipeline} | dict(facts))
+    def compacted(self, table: str, result: CompactionResult) -> None:
+        _print({"table": table} | asdict(result))
+
+    def checkpoint(self, pipeline: str, standing: Standing) -> None:
+        _print({"pipeline": pipeline} | asdict(standing))
 
     def paused(self, pipeline: str, partitions: Sequence[str]) -> None:
         _print({"pipeline": pipeline, "paused_partitions": list(partitions)})

@@ -8,7 +8,7 @@ from importlib.metadata import version as installed
 import click
 
 from headrace import __version__
-from headrace.cli.commands import project, services
+from headrace.cli.commands import pipelines, project, services
 from headrace.cli.commands.dead_letters import dead_letters
 from headrace.cli.session import EXIT_CODES, Session, command, epilog
 
@@ -41,6 +41,11 @@ for one in (
     services.up,
     services.down,
     services.status,
+    pipelines.run,
+    pipelines.pause,
+    pipelines.resume,
+    pipelines.compact,
+    pipelines.checkpoint,
     dead_letters,
     version,
 ):

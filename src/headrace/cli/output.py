@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from headrace.control.checkpoints import Standing
     from headrace.control.letters import TopicLetters
     from headrace.control.plan import Plan
     from headrace.control.project import Project
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from headrace.pipelines.progress import PipelineProgress
     from headrace.pipelines.runner import Observe
     from headrace.runtime.jars import Progress
+    from headrace.sinks.compaction import CompactionResult
 
 
 class Output(Protocol):
@@ -59,10 +61,13 @@ class Output(Protocol):
     def ended(self, outcomes: Mapping[str, PipelineProgress]) -> None:
         """How pipelines ended."""
 
-    def compacted(self, table: str, before: int, after: int) -> None:
-        """Data files of a table before and after."""
+    def stopping(self) -> None:
+        """Asked to stop; called while :meth:`running`, on another thread."""
 
-    def checkpoint(self, pipeline: str, facts: Mapping[str, object]) -> None:
+    def compacted(self, table: str, result: CompactionResult) -> None:
+        """Files of a table that were merged and removed."""
+
+    def checkpoint(self, pipeline: str, standing: Standing) -> None:
         """Where a pipeline stands."""
 
     def paused(self, pipeline: str, partitions: Sequence[str]) -> None:

@@ -93,39 +93,37 @@ def status(settings: Settings) -> Services:
 
 
 def bootstrap_servers(settings: Settings) -> str:
-    """Of the user's own cluster, or of the embedded one, whether it is up or down.
+    """Of the user's own cluster, or of the embedded one.
 
     Raises:
-        BrokerUnreachableError: the embedded cluster was never started.
+        BrokerUnreachableError: the embedded one is down.
     """
-    found = settings.kafka.bootstrap_servers or cluster_status(settings.state).bootstrap_servers
-    if not found:
-        raise BrokerUnreachableError("", "the embedded broker was never started")
-    return found
+    if settings.kafka.bootstrap_servers:
+        return settings.kafka.bootstrap_servers
+    cluster = cluster_status(settings.state)
+    if not cluster.running:
+        raise BrokerUnreachableError(cluster.bootstrap_servers, "the embedded broker is down")
+    return cluster.bootstrap_servers
 
 
 def broker_config(settings: Settings) -> dict[str, str]:
     """Librdkafka's configuration for the project's cluster.
 
     Raises:
-        BrokerUnreachableError: the embedded cluster is known to be down.
+        BrokerUnreachableError: the embedded one is down.
     """
-    servers = bootstrap_servers(settings)
-    if not settings.kafka.bootstrap_servers and not cluster_status(settings.state).running:
-        raise BrokerUnreachableError(servers, "the embedded broker is down")
-    return client_config(settings.kafka, servers)
+    return client_config(settings.kafka, bootstrap_servers(settings))
 
 
 def lake_uri(settings: Settings) -> str:
     """Root of the lake.
 
     Raises:
-        ServerStartError: it is on the embedded HDFS, which was never started.
+        ServerStartError: it is on the embedded HDFS, which is down.
     """
-    found = _lake(settings)
-    if not found:
-        raise ServerStartError("HDFS", "it was never started: `headrace up`", "")
-    return found
+    if settings.embedded_hdfs and not hdfs_status(settings.state).running:
+        raise ServerStartError("HDFS", "the embedded one is down: `headrace up`", "")
+    return _lake(settings)
 
 
 def _start(

@@ -8,6 +8,15 @@ from pathlib import Path
 from typing import IO
 
 from headrace.errors import CheckpointInUseError
+from headrace.sinks import storage
+
+
+def lock_folder(state: Path, lake: str) -> Path:
+    """Beside the checkpoints where they are local, so two projects on one lake see each other."""
+    files, path = storage.filesystem(lake)
+    if files.type_name == "local":
+        return Path(path) / "_headrace" / "locks"
+    return state / "locks"
 
 
 class CheckpointLock:

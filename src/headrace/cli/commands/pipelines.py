@@ -1,0 +1,212 @@
+"""run, pause, resume, compact, checkpoint: pipelines at work."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headrace.cli.session import (
+    DEAD_LETTER_LIMIT,
+    FAILED,
+    OK,
+    REFUSED,
+    Session,
+    command,
+    epilog,
+    log_to_file,
+)
+from headrace.errors import DeadLetterLimitError
+from headrace.model import Start, TopicPartition
+from headrace.settings import environment
+
+if TYPE_CHECKING:
+    from headrace.model import Pipeline
+    from headrace.pipelines.progress import PipelineProgress
+    from headrace.pipelines.runner import Placement
+
+_PARTITION = "TOPIC/PARTITION"
+
+
+@command("headrace run --once\nheadrace run impressions-to-lake --master spark://host:7077")
+@click.argument("pipelines", nargs=-1, metavar="[PIPELINE]...")
+@click.option("--once", is_flag=True, help="End when caught up with what the topics hold now.")
+@click.option("--master", help="Spark's master, instead of spark.master in headrace.toml.")
+def run(session: Session, pipelines: tuple[str, ...], *, once: bool, master: str | None) -> None:
+    """Run pipelines side by side, all of them when none is named, and show their progress.
+
+    Ctrl-C (or SIGTERM) stops after the current batches; a second one at once, which is safe too.
+    Exit code 0 also when it was stopped; 1, 3 or 4 when a pipeline failed, was refused, or
+    reached its dead-letter limit.
+    """
+    from headrace.pipelines.runner import run_pipelines
+
+    chosen = session.pipelines(pipelines)
+    placement = _placement(session, master)
+    log_to_file(session)
+    with _stop_on_signal(session.output.stopping) as stop, session.output.running() as observe:
+        outcomes = _beside_main_thread(
+            run_pipelines,
+            session.settings,
+            chosen,
+            placement=placement,
+            once=once,
+            observe=observe,
+            stop=stop,
+        )
+    session.output.ended(outcomes)
+    session.exit_code = exit_code(outcomes)
+
+
+@command("headrace pause impressions-to-lake impressions/3")
+@click.argument("pipeline")
+@click.argument("partitions", nargs=-1, required=True, metavar=f"{_PARTITION}...")
+def pause(session: Session, pipeline: str, partitions: tuple[str, ...]) -> None:
+    """Hold partitions where they are while the others go on, until `resume`."""
+    from headrace.control.checkpoints import hold, paused
+
+    found = session.pipeline(pipeline)
+    held = paused(session.settings, found) | _partitions(found, partitions)
+    hold(session.settings, found, held)
+    session.output.paused(pipeline, _named(held))
+
+
+@command("headrace resume impressions-to-lake")
+@click.argument("pipeline")
+@click.argument("partitions", nargs=-1, metavar=f"[{_PARTITION}]...")
+def resume(session: Session, pipeline: str, partitions: tuple[str, ...]) -> None:
+    """Let paused partitions catch up, in order; all of them when none is named."""
+    from headrace.control.checkpoints import hold, paused
+
+    found = session.pipeline(pipeline)
+    held = paused(session.settings, found)
+    held -= _partitions(found, partitions) if partitions else held
+    hold(session.settings, found, held)
+    session.output.paused(pipeline, _named(held))
+
+
+@command("headrace compact impressions")
+@click.argument("table")
+def compact(session: Session, table: str) -> None:
+    """Merge small files of TABLE, and remove files that no version of the last week holds.
+
+    Works beside a running pipeline.
+    """
+    from headrace.control.services import lake_uri
+    from headrace.sinks.compaction import Compaction
+
+    declared = {one.sink.table: one.sink for one in session.project.pipelines.values()}
+    if table not in declared:
+        raise click.BadParameter(f"no table {table!r}; declared: {', '.join(declared) or 'none'}")
+    uri = f"{lake_uri(session.settings)}/{table}"
+    compaction = Compaction(uri, codec=declared[table].compression)
+    session.output.compacted(table, compaction.run() + compaction.vacuum())
+
+
+@click.group(epilog=epilog("Example", "headrace checkpoint show impressions-to-lake"))
+def checkpoint() -> None:
+    """Look at where a pipeline stands, or let it begin elsewhere."""
+
+
+@command("headrace checkpoint show impressions-to-lake")
+@click.argument("pipeline")
+def show(session: Session, pipeline: str) -> None:
+    """Show a pipeline's checkpoint, its committed offsets, and what the topics hold."""
+    from headrace.control.checkpoints import standing
+
+    found = session.pipeline(pipeline)
+    session.output.checkpoint(pipeline, standing(session.settings, found))
+
+
+@command("headrace checkpoint reset impressions-to-lake --to committed")
+@click.argument("pipeline")
+@click.option("--to", type=click.Choice(list(Start)), required=True, help="Where it begins.")
+def reset(session: Session, pipeline: str, *, to: str) -> None:
+    """Begin a new checkpoint with the next run. Nothing is deleted, neither rows nor offsets.
+
+    Records after the place it is reset to land again; records before it are left out. Refused
+    (exit code 3) while the pipeline runs.
+    """
+    from headrace.control.checkpoints import reset as begin_anew
+
+    found = session.pipeline(pipeline)
+    session.output.checkpoint(pipeline, begin_anew(session.settings, found, Start(to)))
+
+
+for one in (show, reset):
+    checkpoint.add_command(one)
+
+
+def exit_code(outcomes: Mapping[str, PipelineProgress]) -> int:
+    """What a run ends with: 0, or the failures' own code where they agree, else 1."""
+    codes = {code for one in outcomes.values() if (code := _code(one)) != OK}
+    return codes.pop() if len(codes) == 1 else FAILED if codes else OK
+
+
+def _code(outcome: PipelineProgress) -> int:
+    if outcome.state == "refused":
+        return REFUSED
+    if outcome.state != "failed":
+        return OK
+    limit = str(DeadLetterLimitError.__doc__).partition(":")[0]
+    return DEAD_LETTER_LIMIT if outcome.reason.startswith(limit) else FAILED
+
+
+def _placement(session: Session, master: str | None) -> Placement:
+    from headrace.control.services import bootstrap_servers, lake_uri
+    from headrace.pipelines.runner import Placement
+    from headrace.runtime.java import find_java
+
+    settings = session.settings
+    return Placement(
+        bootstrap=bootstrap_servers(settings),
+        lake=lake_uri(settings),
+        master=master or settings.spark.master,
+        java=find_java(environment()).environ(),
+    )
+
+
+@contextmanager
+def _stop_on_signal(on_stop: Callable[[], None]) -> Iterator[threading.Event]:
+    stop = threading.Event()
+
+    def handle(number: int, _frame: object) -> None:
+        if stop.is_set():
+            os._exit(128 + number)  # as safe as a crash: the next run goes on from the checkpoint
+        stop.set()
+        on_stop()
+
+    before = {one: signal.signal(one, handle) for one in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _beside_main_thread(action: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """Spark started on the main thread takes SIGINT for itself and cancels the batch."""
+    with ThreadPoolExecutor(1, thread_name_prefix="run") as thread:
+        return thread.submit(action, *arguments, **options).result()
+
+
+def _partitions(pipeline: Pipeline, texts: tuple[str, ...]) -> set[TopicPartition]:
+    from headrace.control.checkpoints import parse_partition
+
+    topics = {source.topic.name for source in pipeline.sources}
+    found = {text: parse_partition(text) for text in texts}
+    for text, one in found.items():
+        if one is None or one.topic not in topics:
+            known = ", ".join(sorted(topics))
+            raise click.BadParameter(f"{text!r} is not {_PARTITION} of {known}")
+    return {one for one in found.values() if one is not None}
+
+
+def _named(partitions: set[TopicPartition]) -> list[str]:
+    return [f"{one.topic}/{one.partition}" for one in sorted(partitions)]

@@ -1,0 +1,123 @@
+"""Where pipelines stand: their checkpoints and paused partitions, looked at and set."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from headrace.control.services import broker_config, lake_uri
+from headrace.kafka.client import describe, group_offsets, watermarks
+from headrace.model import Pipeline, Start, TopicPartition
+from headrace.pipelines.checkpoint import CheckpointFolder, CurrentCheckpoint
+from headrace.pipelines.lock import CheckpointLock, lock_folder
+from headrace.pipelines.source.state import SharedState
+from headrace.settings import Settings
+
+_PARTITION = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)/(?P<number>\d+)")
+
+
+@dataclass(frozen=True)
+class Position:
+    """One partition: committed offset (None: none yet), and what the topic holds."""
+
+    partition: str
+    committed: int | None
+    earliest: int
+    latest: int
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a pipeline stands.
+
+    Attributes:
+        checkpoint: URI of the checkpoint that counts; empty before the first run.
+        number: how many there have been, this one included.
+        start: where it began or will begin; empty: where the source's ``start`` says.
+        begun: a run has begun it.
+        positions: one a partition.
+    """
+
+    checkpoint: str
+    number: int
+    start: str
+    begun: bool
+    positions: tuple[Position, ...]
+
+
+def standing(settings: Settings, pipeline: Pipeline) -> Standing:
+    """Where ``pipeline`` stands.
+
+    Raises:
+        BrokerUnreachableError: no answer.
+    """
+    folder = CheckpointFolder(lake_uri(settings), pipeline.name)
+    current = folder.current()
+    uri = folder.checkpoint(current).uri if current else ""
+    found = current or CurrentCheckpoint(0, "", begun=False)
+    positions = tuple(_positions(settings, pipeline))
+    return Standing(uri, found.number, found.start, found.begun, positions)
+
+
+def reset(settings: Settings, pipeline: Pipeline, start: Start) -> Standing:
+    """Begin a new checkpoint at ``start`` with the next run; deletes nothing.
+
+    Raises:
+        CheckpointInUseError: the pipeline runs.
+        BrokerUnreachableError: no answer.
+    """
+    before = standing(settings, pipeline)  # a start that can't be reached is no reason to reset
+    with _held(settings, pipeline):
+        folder = CheckpointFolder(lake_uri(settings), pipeline.name)
+        current = folder.reset(start)
+    uri = folder.checkpoint(current).uri
+    return Standing(uri, current.number, current.start, current.begun, before.positions)
+
+
+def parse_partition(text: str) -> TopicPartition | None:
+    """``topic/number``; None when it is not of that form."""
+    found = _PARTITION.fullmatch(text)
+    return TopicPartition(found["topic"], int(found["number"])) if found else None
+
+
+def paused(settings: Settings, pipeline: Pipeline) -> set[TopicPartition]:
+    """Partitions of ``pipeline`` that are held where they are."""
+    state = _state(settings, pipeline)
+    return {
+        TopicPartition(source.topic.name, number)
+        for source in pipeline.sources
+        for number in state.paused(source.topic.name)
+    }
+
+
+def hold(settings: Settings, pipeline: Pipeline, partitions: Iterable[TopicPartition]) -> None:
+    """Pause exactly these partitions, from the next batch on, also while the pipeline runs."""
+    state, wanted = _state(settings, pipeline), list(partitions)
+    for source in pipeline.sources:
+        name = source.topic.name
+        state.pause(name, frozenset(one.partition for one in wanted if one.topic == name))
+
+
+def _state(settings: Settings, pipeline: Pipeline) -> SharedState:
+    return SharedState(settings.state / "state" / pipeline.name)
+
+
+@contextmanager
+def _held(settings: Settings, pipeline: Pipeline) -> Iterator[None]:
+    lock = CheckpointLock(lock_folder(settings.state, lake_uri(settings)), pipeline.name)
+    lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _positions(settings: Settings, pipeline: Pipeline) -> Iterator[Position]:
+    config = broker_config(settings)
+    topics = describe(config, [source.topic.name for source in pipeline.sources])
+    partitions = [one for topic in topics.values() for one in topic.all_partitions]
+    committed = group_offsets(config, pipeline.consumer_group, partitions)
+    for one, (earliest, latest) in watermarks(config, partitions).items():
+        yield Position(f"{one.topic}/{one.partition}", committed.get(one), earliest, latest)
