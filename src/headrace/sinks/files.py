@@ -8,7 +8,9 @@ here touches the Delta log, so files are invisible until the driver commits thei
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 from headrace.errors import SinkError
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["PartitionedWriter", "UnsafeRow", "WriteSpec", "WrittenFile"]
 
 MAX_BUFFERED_BYTES = 128 * 1024 * 1024
+_REMOTE_WRITES = 16  # at once: closing a file on HDFS is half a second of waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,12 @@ class _Buffer:
 
     pieces: list[pa.Table] = field(default_factory=list)
     times: EventTimes = field(default_factory=EventTimes)
+    size: int = 0
+
+    def rows(self) -> pa.Table:
+        import pyarrow as pa
+
+        return pa.concat_tables(self.pieces)
 
 
 class PartitionedWriter:
@@ -123,6 +132,7 @@ class PartitionedWriter:
         buffer = self._buffers.setdefault(self._partition(group.time_key, values), _Buffer())
         buffer.pieces.append(rows)
         buffer.times |= group.times
+        buffer.size += group.size
         self._buffered_bytes += group.size
 
     def _partition(self, time_key: int | None, values: Mapping[str, object]) -> Partition:
@@ -141,27 +151,36 @@ class PartitionedWriter:
         ]
 
     def _flush(self) -> None:
-        while self._buffers:
-            partition, buffer = self._buffers.popitem()
-            self._written.append(self._write_file(partition, buffer))
-        self._buffered_bytes = 0
+        buffers, self._buffers, self._buffered_bytes = self._buffers, {}, 0
+        if not buffers:
+            return
+        encoding = self._encoding or self._chosen_encoding(buffers)
+        if self._folder.is_local:
+            for partition, buffer in buffers.items():
+                self._write_file(partition, buffer, encoding)
+        else:
+            with ThreadPoolExecutor(_REMOTE_WRITES) as pool:
+                list(pool.map(self._write_file, buffers, buffers.values(), repeat(encoding)))
 
-    def _write_file(self, partition: Partition, buffer: _Buffer) -> WrittenFile:
-        import pyarrow as pa
+    def _chosen_encoding(self, buffers: Mapping[Partition, _Buffer]) -> ParquetEncoding:
+        sample = max(buffers.values(), key=lambda buffer: buffer.size).rows()
+        self._encoding = ParquetEncoding(sample, self._spec.lake.compression, self._spec.event_time)
+        return self._encoding
 
-        rows = pa.concat_tables(buffer.pieces)
-        codec, event_time = self._spec.lake.compression, self._spec.event_time
-        if self._encoding is None:
-            self._encoding = ParquetEncoding(rows, codec, event_time)
-        path = self._folder.new_path(partition, self._task_id, codec)
-        return WrittenFile(
-            path=path,
-            size=self._folder.write(path, [rows], self._encoding),
-            rows=rows.num_rows,
-            partition_values=dict(partition.values),
-            stats=delta_stats(rows.num_rows, event_time, buffer.times),
-            min_event_time_us=buffer.times.lowest_us,
-            max_event_time_us=buffer.times.highest_us,
+    def _write_file(self, partition: Partition, buffer: _Buffer, encoding: ParquetEncoding) -> None:
+        rows, times, event_time = buffer.rows(), buffer.times, self._spec.event_time
+        path = self._folder.new_path(partition, self._task_id, self._spec.lake.compression)
+        size = self._folder.write(path, [rows], encoding)
+        self._written.append(
+            WrittenFile(
+                path=path,
+                size=size,
+                rows=rows.num_rows,
+                partition_values=dict(partition.values),
+                stats=delta_stats(rows.num_rows, {event_time: times} if event_time else {}),
+                min_event_time_us=times.lowest_us,
+                max_event_time_us=times.highest_us,
+            )
         )
 
 

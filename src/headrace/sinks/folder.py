@@ -21,12 +21,13 @@ class TableFolder:
     def __init__(self, root: str, options: Options = NO_OPTIONS) -> None:
         self.root = root
         self._files, self._path = filesystem(root, options)
+        self.is_local = self._files.type_name == "local"
         self._known_folders: set[str] = set()
 
     def new_path(self, partition: Partition, task_id: str, codec: str) -> str:
-        """Path of a file that does not exist yet, in the partition's folder, which will."""
+        """Path of a file that does not exist yet; only local folders have to be made."""
         folder = partition.folder
-        if folder not in self._known_folders:
+        if self.is_local and folder not in self._known_folders:
             self._files.create_dir(f"{self._path}/{folder}", recursive=True)
             self._known_folders.add(folder)
         name = f"part-{task_id}-{uuid4()}.{codec}.parquet"

@@ -108,12 +108,18 @@ class WrittenFile:
         return cls(**json.loads(text))
 
 
-def delta_stats(rows: int, event_time: str | None, times: EventTimes) -> str:
-    """Delta's statistics of a file: its rows, and the range and nulls of the event time."""
-    stats: dict[str, object] = {"numRecords": rows}
-    if event_time is not None:
-        stats["nullCount"] = {event_time: times.nulls}
-        if times.lowest_us is not None and times.highest_us is not None:
-            stats["minValues"] = {event_time: timestamp_text(times.lowest_us)}
-            stats["maxValues"] = {event_time: timestamp_text(times.highest_us)}
-    return json.dumps(stats)
+def delta_stats(rows: int, times: Mapping[str, EventTimes]) -> str:
+    """Delta's statistics of a file: its rows, and the range and nulls of timestamp columns."""
+    known = {
+        name: (timestamp_text(one.lowest_us), timestamp_text(one.highest_us))
+        for name, one in times.items()
+        if one.lowest_us is not None and one.highest_us is not None
+    }
+    return json.dumps(
+        {
+            "numRecords": rows,
+            "minValues": {name: lowest for name, (lowest, _) in known.items()},
+            "maxValues": {name: highest for name, (_, highest) in known.items()},
+            "nullCount": {name: one.nulls for name, one in times.items()},
+        }
+    )

@@ -1,0 +1,185 @@
+"""Fewer, larger files: rewriting small ones beside a running writer, and removing dead ones."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.transaction import RemoveAction
+
+from headrace.errors import SinkError
+from headrace.sinks.delta_log import DeltaLog, live_files, live_paths
+from headrace.sinks.folder import TableFolder
+from headrace.sinks.manifest import WrittenFile
+from headrace.sinks.merging import FileMerger
+from headrace.sinks.partitions import Partition, partition_text
+from headrace.sinks.storage import NO_OPTIONS, Options, list_files
+
+TARGET_BYTES = 128 * 1024 * 1024
+SMALL_BYTES = TARGET_BYTES // 2
+RETENTION = timedelta(days=7)
+
+
+@dataclass(frozen=True)
+class CompactionResult:
+    """What a compaction did: small files merged into how many, and dead files deleted."""
+
+    merged: int = 0
+    written: int = 0
+    vacuumed: int = 0
+
+    def __add__(self, other: CompactionResult) -> CompactionResult:
+        """Both together."""
+        return CompactionResult(
+            self.merged + other.merged,
+            self.written + other.written,
+            self.vacuumed + other.vacuumed,
+        )
+
+
+@dataclass(frozen=True)
+class _Small:
+    """A file worth merging."""
+
+    path: str
+    size: int
+    partition: Partition
+
+    def removal(self) -> RemoveAction:
+        return RemoveAction(
+            self.path, False, int(time.time() * 1000), self.size, dict(self.partition.values)
+        )
+
+
+class Compaction:
+    """Compacts the table at ``uri``; other writers may commit meanwhile.
+
+    Each merged file is one transaction without a data change: readers of changes see nothing,
+    and a crash leaves at most one orphan. Application transactions stay as they are.
+    """
+
+    def __init__(self, uri: str, options: Options = NO_OPTIONS, codec: str = "zstd") -> None:
+        self._options = options
+        self._log = DeltaLog(uri, options)
+        self._folder = TableFolder(uri, options)
+        self._codec = codec
+
+    def small_files(self) -> dict[Partition, int]:
+        """How many small files each partition has."""
+        table = self._log.snapshot()
+        small = _small_files(table) if table else {}
+        return {partition: len(files) for partition, files in small.items()}
+
+    def run(self, min_files: int = 2) -> CompactionResult:
+        """Merge the small files of every partition that has at least ``min_files`` of them.
+
+        Raises:
+            SinkError: there is no table, or it uses features that headrace does not write.
+        """
+        table = self._log.existing()
+        _check_protocol(self._log.uri, table)
+        merger = self._merger(table)
+        result = CompactionResult()
+        for partition, files in _small_files(table).items():
+            if len(files) >= min_files:
+                for group in _bins(files):
+                    result += self._merge(merger, partition, group)
+        return result
+
+    def vacuum(self, older_than: timedelta = RETENTION) -> CompactionResult:
+        """Delete files that no version since ``older_than`` holds, orphans of crashes included.
+
+        ``older_than`` must exceed the longest batch: files that a batch has written but not
+        committed look like orphans.
+        """
+        present = set(list_files(self._log.uri, self._options))
+        gone = self._log.existing().vacuum(
+            retention_hours=math.ceil(older_than.total_seconds() / 3600),
+            dry_run=False,
+            enforce_retention_duration=False,
+            full=True,
+        )
+        return CompactionResult(vacuumed=len(present.intersection(gone)))
+
+    def _merger(self, table: DeltaTable) -> FileMerger:
+        partition_columns = table.metadata().partition_columns
+        columns = pa.schema(
+            [field for field in pa.schema(table.schema()) if field.name not in partition_columns]
+        )
+        times = [field.name for field in columns if pa.types.is_timestamp(field.type)]
+        return FileMerger(self._folder, self._codec, event_times=times, columns=columns)
+
+    def _merge(
+        self, merger: FileMerger, partition: Partition, files: Sequence[_Small]
+    ) -> CompactionResult:
+        merged = merger.merge(partition, [file.path for file in files])
+        try:
+            swapped = self._log.retrying(lambda: self._swap(merged, files))
+        except BaseException:
+            self._discard(merged)
+            raise
+        if not swapped:
+            self._discard(merged)
+            return CompactionResult()
+        return CompactionResult(merged=len(files), written=1)
+
+    def _swap(self, merged: WrittenFile, files: Sequence[_Small]) -> bool:
+        """False when another compaction was here first."""
+        table = self._log.existing()
+        live = live_paths(table)
+        if merged.path in live:
+            return True
+        if not live.issuperset(file.path for file in files):
+            return False
+        self._log.replace(table, [merged], [file.removal() for file in files])
+        return True
+
+    def _discard(self, merged: WrittenFile) -> None:
+        if merged.path not in live_paths(self._log.existing()):
+            self._folder.delete([merged.path])
+
+
+def _check_protocol(uri: str, table: DeltaTable) -> None:
+    version = table.protocol().min_reader_version
+    if version > 1:
+        raise SinkError(
+            uri,
+            f"another engine raised it to reader version {version}; compact it there (OPTIMIZE)",
+        )
+
+
+def _small_files(table: DeltaTable) -> dict[Partition, list[_Small]]:
+    found: dict[Partition, list[_Small]] = defaultdict(list)
+    columns = table.metadata().partition_columns
+    for add in _adds(table):
+        if add["size_bytes"] < SMALL_BYTES:
+            values = add.get("partition") or {}
+            partition = Partition(tuple((name, partition_text(values[name])) for name in columns))
+            found[partition].append(_Small(add["path"], add["size_bytes"], partition))
+    return found
+
+
+def _adds(table: DeltaTable) -> Iterator[Mapping[str, Any]]:
+    adds = live_files(table)
+    wanted = [name for name in ("path", "size_bytes", "partition") if name in adds.column_names]
+    newest_last = adds.sort_by("modification_time").select(wanted)
+    yield from newest_last.to_pylist()
+
+
+def _bins(files: Iterable[_Small]) -> Iterator[list[_Small]]:
+    """``files`` in order, in groups of two or more that make about one target size."""
+    group: list[_Small] = []
+    for file in files:
+        group.append(file)
+        if sum(one.size for one in group) >= TARGET_BYTES:
+            yield group
+            group = []
+    if len(group) > 1:
+        yield group

@@ -1,0 +1,176 @@
+"""The Delta log of one table: what is in it, and commits that other writers can't break."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import unquote
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
+
+from headrace.errors import SinkError
+from headrace.sinks.manifest import WrittenFile
+from headrace.sinks.storage import NO_OPTIONS, Options
+
+TABLE_PROPERTIES = {
+    "delta.checkpointInterval": "50",
+    "delta.logRetentionDuration": "interval 1 days",
+}
+_ATTEMPTS = 20
+_FIRST_DELAY_SECONDS = 0.01
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one batch of one application adds, and JSON values for the table's history."""
+
+    app_id: str
+    batch_id: int
+    files: tuple[WrittenFile, ...]
+    metadata: Mapping[str, object]
+
+    @property
+    def properties(self) -> CommitProperties:
+        """Of its transaction."""
+        return CommitProperties(
+            app_transactions=[Transaction(self.app_id, self.batch_id)],
+            custom_metadata={"headrace": dict(self.metadata)} if self.metadata else None,
+        )
+
+    def committed_in(self, table: DeltaTable) -> bool:
+        """Whether ``table`` holds this or a later batch."""
+        latest = table.transaction_version(self.app_id)
+        return latest is not None and latest >= self.batch_id
+
+
+class DeltaLog:
+    """One table; the snapshot is kept, and refreshed before each commit."""
+
+    def __init__(self, uri: str, options: Options = NO_OPTIONS) -> None:
+        self.uri = uri
+        self._options = dict(options)
+        self._table: DeltaTable | None = None
+
+    def snapshot(self) -> DeltaTable | None:
+        """The table as it is now; None when it does not exist.
+
+        Raises:
+            SinkError: the log can't be read.
+        """
+        try:
+            if self._table is None:
+                self._table = DeltaTable(self.uri, storage_options=self._options)
+            else:
+                self._table.update_incremental()
+        except TableNotFoundError:
+            self._table = None
+        except (DeltaError, OSError) as error:
+            raise SinkError(self.uri, f"its Delta log can't be read: {error}") from error
+        return self._table
+
+    def existing(self) -> DeltaTable:
+        """The table as it is now; SinkError when it does not exist."""
+        table = self.snapshot()
+        if table is None:
+            raise SinkError(self.uri, "there is no Delta table")
+        return table
+
+    def retrying(self, attempt: Callable[[], _Result]) -> _Result:
+        """The result of ``attempt``, which is repeated while other writers come in between.
+
+        Raises:
+            SinkError: they came in between too often, or the commit failed for another reason.
+        """
+        for number in range(_ATTEMPTS):
+            try:
+                return attempt()
+            except CommitFailedError as error:
+                conflict = error
+                time.sleep(_FIRST_DELAY_SECONDS * min(number + 1, 10))
+            except (DeltaError, OSError) as error:
+                raise SinkError(self.uri, f"the commit failed: {error}") from error
+        raise SinkError(self.uri, f"{_ATTEMPTS} commits collided with others: {conflict}")
+
+    def create(self, schema: pa.Schema, partition_by: Sequence[str], batch: Batch) -> None:
+        """Create the table with ``batch``, in one transaction."""
+        try:
+            create_table_with_add_actions(
+                self.uri,
+                Schema.from_arrow(schema),
+                [_add_action(file) for file in batch.files],
+                mode="error",
+                partition_by=list(partition_by),
+                configuration=TABLE_PROPERTIES,
+                storage_options=self._options,
+                commit_properties=batch.properties,
+            )
+        except DeltaError as error:
+            raise self._lost_race(error) from error
+
+    def _lost_race(self, error: DeltaError) -> DeltaError:
+        exists = DeltaTable.is_deltatable(self.uri, self._options)
+        return CommitFailedError("another writer created the table") if exists else error
+
+    def append(self, table: DeltaTable, batch: Batch) -> None:
+        """Add the files of ``batch`` in one transaction."""
+        self._commit(table, [_add_action(file) for file in batch.files], batch.properties)
+
+    def replace(
+        self, table: DeltaTable, added: Iterable[WrittenFile], removed: Iterable[RemoveAction]
+    ) -> None:
+        """Swap files for others with the same rows, if nothing changed since ``table`` was read.
+
+        delta-rs does not notice when two transactions remove the same file, so this one must
+        not be rebased: CommitFailedError when there is a later version.
+        """
+        adds = [_add_action(file, data_change=False) for file in added]
+        self._commit(table, [*adds, *removed], CommitProperties(max_commit_retries=0))
+
+    def _commit(self, table: DeltaTable, actions: list[Any], properties: CommitProperties) -> None:
+        table.create_write_transaction(
+            actions,
+            "append",
+            table.schema(),
+            table.metadata().partition_columns,
+            commit_properties=properties,
+        )
+
+    def add_columns(self, table: DeltaTable, columns: Sequence[Field]) -> None:
+        """Add nullable columns, in a transaction of their own."""
+        table.alter.add_columns(list(columns))
+
+
+def _add_action(file: WrittenFile, *, data_change: bool = True) -> AddAction:
+    """``file`` as delta-rs takes it; it escapes the path for the log by itself."""
+    return AddAction(
+        path=file.path,
+        size=file.size,
+        partition_values=file.partition_values,
+        modification_time=int(time.time() * 1000),
+        data_change=data_change,
+        stats=file.stats,
+    )
+
+
+def live_files(table: DeltaTable) -> pa.Table:
+    """The files that hold the table's rows.
+
+    Columns ``path`` (as the file system knows it), ``size_bytes``, ``modification_time`` and,
+    when the table has partitions, ``partition``, a struct.
+    """
+    adds = pa.table(table.get_add_actions())
+    paths = [unquote(path) for path in adds["path"].to_pylist()]
+    return adds.set_column(
+        adds.schema.get_field_index("path"), "path", pa.array(paths, pa.string())
+    )
+
+
+def live_paths(table: DeltaTable) -> set[str]:
+    """Paths of the files that hold the table's rows."""
+    return set(live_files(table)["path"].to_pylist())

@@ -1,0 +1,128 @@
+"""Merging small data files of one partition into one file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from headrace.sinks.encoding import ParquetEncoding
+from headrace.sinks.folder import TableFolder
+from headrace.sinks.manifest import EventTimes, WrittenFile, delta_stats
+from headrace.sinks.partitions import Partition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_ROW_GROUP_BYTES = 64 * 1024 * 1024
+
+
+class FileMerger:
+    """Writes files that hold the rows of others, in constant memory.
+
+    Args:
+        folder: of the table.
+        codec: Parquet's name of the compression.
+        columns: of the table but its partition columns: what a file lacks is null. None: every
+            merged file has the columns of the first.
+        event_times: timestamp columns to keep statistics of.
+    """
+
+    def __init__(
+        self,
+        folder: TableFolder,
+        codec: str,
+        *,
+        event_times: Sequence[str],
+        columns: pa.Schema | None = None,
+    ) -> None:
+        self._folder = folder
+        self._codec = codec
+        self._event_times = tuple(event_times)
+        self._columns = columns
+
+    def merge(self, partition: Partition, paths: Sequence[str]) -> WrittenFile:
+        """One new file with the rows of ``paths``, in their order; deletes nothing."""
+        path = self._folder.new_path(partition, "merged", self._codec)
+        summary = _Summary(self._event_times)
+        groups = summary.of(_row_groups(self._read(paths)))
+        first = next(groups)
+        event_time = self._event_times[0] if len(self._event_times) == 1 else None
+        encoding = ParquetEncoding(first, self._codec, event_time, dense=True)
+        size = self._folder.write(path, _chain(first, groups), encoding)
+        return summary.file(path, size, partition)
+
+    def _read(self, paths: Sequence[str]) -> Iterator[pa.Table]:
+        columns = self._columns
+        for path in paths:
+            rows = self._folder.read(path)
+            columns = columns or rows.schema
+            yield _conformed(rows, columns)
+
+
+class _Summary:
+    """Counts what passes by: rows, and the range of each timestamp column."""
+
+    def __init__(self, event_times: Sequence[str]) -> None:
+        self._rows = 0
+        self._times = dict.fromkeys(event_times, EventTimes())
+
+    def of(self, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+        for table in tables:
+            self._rows += table.num_rows
+            for name, times in self._times.items():
+                self._times[name] = times | _times(table[name])
+            yield table
+
+    def file(self, path: str, size: int, partition: Partition) -> WrittenFile:
+        ranges = list(self._times.values())
+        only = ranges[0] if len(ranges) == 1 else EventTimes()
+        return WrittenFile(
+            path=path,
+            size=size,
+            rows=self._rows,
+            partition_values=dict(partition.values),
+            stats=delta_stats(self._rows, self._times),
+            min_event_time_us=only.lowest_us,
+            max_event_time_us=only.highest_us,
+        )
+
+
+def _times(column: pa.ChunkedArray) -> EventTimes:
+    import pyarrow as pa
+    from pyarrow import compute
+
+    micros = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
+    ends = compute.min_max(micros).as_py()
+    return EventTimes(ends["min"], ends["max"], column.null_count)
+
+
+def _conformed(rows: pa.Table, columns: pa.Schema) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.Table.from_arrays(
+        [
+            rows[field.name].cast(field.type)
+            if field.name in rows.column_names
+            else pa.nulls(rows.num_rows, field.type)
+            for field in columns
+        ],
+        schema=columns,
+    )
+
+
+def _row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    import pyarrow as pa
+
+    gathered: list[pa.Table] = []
+    for table in tables:
+        gathered.append(table)
+        if sum(one.nbytes for one in gathered) >= _ROW_GROUP_BYTES:
+            yield pa.concat_tables(gathered)
+            gathered = []
+    if gathered:
+        yield pa.concat_tables(gathered)
+
+
+def _chain(first: pa.Table, rest: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    yield first
+    yield from rest
