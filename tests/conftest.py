@@ -16,6 +16,7 @@ import pytest
 
 from headrace.kafka.embedded import EmbeddedCluster
 from headrace.runtime.cache import cache_folder
+from headrace.runtime.hdfs import EmbeddedHdfs
 from headrace.runtime.jars import fetch
 from headrace.runtime.java import Java, find_java
 from headrace.settings.model import EmbeddedKafka
@@ -32,6 +33,15 @@ class RunningCluster:
 
     cluster: EmbeddedCluster
     bootstrap_servers: str
+    folder: Path
+
+
+@dataclass(frozen=True)
+class RunningHdfs:
+    """A NameNode and a DataNode that answer; ``uri`` is ``hdfs://host:port``."""
+
+    server: EmbeddedHdfs
+    uri: str
     folder: Path
 
 
@@ -94,6 +104,14 @@ def start_cluster(java: Java, jars: Jars, server_folder: Path) -> Iterator[Start
 def broker(start_cluster: StartCluster) -> RunningCluster:
     """One broker shared by the session: ``.bootstrap_servers``. Use topics of your own."""
     return start_cluster()
+
+
+@pytest.fixture(scope="session")
+def hdfs(java: Java, jars: Jars, server_folder: Path) -> Iterator[RunningHdfs]:
+    """HDFS shared by the session: ``.uri``. Use folders of your own."""
+    server = EmbeddedHdfs(server_folder, java, jars("hdfs"))
+    yield RunningHdfs(server, server.start(), server_folder)
+    server.stop()
 
 
 @pytest.fixture

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from confluent_kafka import Consumer, Producer
+import socket
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+
+from headrace.errors import ServerStartError
 
 
 def create(bootstrap_servers: str, topic: str, **settings) -> None:
@@ -43,3 +48,77 @@ def test_what_is_produced_is_consumed(broker, topic):
     create(broker.bootstrap_servers, name)
     produce(broker.bootstrap_servers, name, [b"a", b"b", b"c"])
     assert consume(broker.bootstrap_servers, name, 3) == [b"a", b"b", b"c"]
+
+
+def test_no_topic_comes_into_being_unasked(broker, topic):
+    name = topic()
+    producer = Producer(
+        {"bootstrap.servers": broker.bootstrap_servers, "topic.metadata.propagation.max.ms": 0}
+    )
+    failures: list[KafkaError] = []
+    producer.produce(name, b"lost", on_delivery=lambda error, _: failures.append(error))
+    producer.flush(60)
+    assert [failure.code() for failure in failures] == [KafkaError.UNKNOWN_TOPIC_OR_PART]
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    assert name not in admin.list_topics(timeout=30).topics
+
+
+def test_starting_twice_is_one_cluster(broker):
+    before = broker.cluster.status()
+    assert broker.cluster.start() == broker.bootstrap_servers
+    assert broker.cluster.status() == before
+    assert before.running
+
+
+def test_a_stopped_cluster_comes_back_at_the_same_address_with_its_records(start_cluster, topic):
+    name, first = topic(), start_cluster()
+    create(first.bootstrap_servers, name)
+    produce(first.bootstrap_servers, name, [b"kept"])
+    first.cluster.stop()
+    assert not first.cluster.status().running
+    again = start_cluster(folder=first.folder)
+    assert again.bootstrap_servers == first.bootstrap_servers
+    assert consume(again.bootstrap_servers, name, 1) == [b"kept"]
+    again.cluster.kill(1)
+    again.cluster.start()
+    assert consume(again.bootstrap_servers, name, 1) == [b"kept"]
+    again.cluster.stop()
+
+
+def test_three_brokers_lose_nothing_when_one_is_killed_and_another_paused(start_cluster, topic):
+    name, three = topic(), start_cluster(brokers=3)
+    create(three.bootstrap_servers, name, num_partitions=3, replication_factor=3)
+    produce(three.bootstrap_servers, name, [b"1", b"2", b"3"])
+    three.cluster.kill(1)
+    assert [broker.pid is None for broker in three.cluster.status().brokers] == [True, False, False]
+    produce(three.bootstrap_servers, name, [b"4", b"5", b"6"])
+    three.cluster.start_broker(1)
+    three.cluster.pause(2)
+    produce(three.bootstrap_servers, name, [b"7", b"8", b"9"])
+    three.cluster.resume(2)
+    values = consume(three.bootstrap_servers, name, 9)
+    assert sorted(values) == [str(number).encode() for number in range(1, 10)]
+    three.cluster.stop()
+    assert not any(broker.pid for broker in three.cluster.status().brokers)
+
+
+def test_a_configured_port_that_is_taken_is_named(start_cluster, tmp_path):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(ServerStartError, match=f"port {port} of 127.0.0.1 is taken"):
+            start_cluster(ports=(port,), folder=tmp_path)
+
+
+def test_a_broker_that_cannot_start_says_why_in_its_own_words(start_cluster, tmp_path):
+    with pytest.raises(ServerStartError, match=r"num\.io\.threads") as caught:
+        start_cluster(config={"num.io.threads": "0"}, folder=tmp_path)
+    assert caught.value.server.startswith("Kafka")
+
+
+def test_a_folder_with_spaces_and_accents_works(start_cluster, tmp_path, monkeypatch):
+    monkeypatch.setenv("LC_ALL", "C")
+    running = start_cluster(folder=tmp_path / "d\u00e9mo (\u6d4b\u8bd5) 100%")
+    assert running.cluster.status().running
+    running.cluster.stop()

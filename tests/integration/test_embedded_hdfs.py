@@ -1,0 +1,32 @@
+"""The embedded HDFS, with a real client."""
+
+from __future__ import annotations
+
+from hdfs_native import Client
+
+CONTENT = b"impression" * 100_000
+
+
+def test_what_is_written_is_read(hdfs):
+    client = Client(hdfs.uri)
+    with client.create("/written/here.txt") as file:
+        file.write(CONTENT)
+    with Client(hdfs.uri).read("/written/here.txt") as file:
+        assert file.read() == CONTENT
+
+
+def test_starting_twice_is_one_hdfs(hdfs):
+    before = hdfs.server.status()
+    assert hdfs.server.start() == hdfs.uri == before.uri
+    assert hdfs.server.status() == before
+    assert before.running
+
+
+def test_files_survive_a_stop_and_a_start_at_the_same_address(hdfs):
+    with Client(hdfs.uri).create("/kept.txt") as file:
+        file.write(CONTENT)
+    hdfs.server.stop()
+    assert not hdfs.server.status().running
+    assert hdfs.server.start() == hdfs.uri
+    with Client(hdfs.uri).read("/kept.txt") as file:
+        assert file.read() == CONTENT
