@@ -114,7 +114,7 @@ def _import(name: str, settings: Settings) -> ModuleType | Problem:
 def _toml_problem(settings: Settings, message: str, way_out: str) -> Problem:
     file = settings.root / PROJECT_FILE
     lines = key_lines(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    return Problem(str(file), lines.get(("project", "modules"), 1), message, way_out)
+    return Problem(str(file), lines.get("project.modules", 1), message, way_out)
 
 
 def _failed_import(name: str, error: BaseException, settings: Settings) -> Problem:

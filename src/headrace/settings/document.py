@@ -33,7 +33,7 @@ class Document:
 
     file: Path
     values: Mapping[str, Any]
-    lines: Mapping[KeyPath, int]
+    lines: Mapping[str, int]
     environ: Mapping[str, str]
     problems: list[Problem] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
@@ -62,9 +62,9 @@ class Document:
 
     def line(self, path: KeyPath) -> int:
         """Line of a key; of the table around it when it has none of its own."""
-        while path and path not in self.lines:
+        while path and ".".join(path) not in self.lines:
             path = path[:-1]
-        return self.lines.get(path, 1)
+        return self.lines.get(".".join(path), 1)
 
     def root(self) -> Table:
         """The whole document as a table."""
@@ -276,16 +276,16 @@ class Table:
             self.report(name, f"{self._label(name)} must be text, a number, true or false")
 
 
-def key_lines(text: str) -> dict[KeyPath, int]:
-    """Line (from 1) of each table header and key, by dotted path; the first one wins."""
-    lines: dict[KeyPath, int] = {}
+def key_lines(text: str) -> dict[str, int]:
+    """Line (from 1) of each table header and key, by dotted name; the first one wins."""
+    lines: dict[str, int] = {}
     table: KeyPath = ()
     for number, line in enumerate(text.splitlines(), start=1):
         if header := _HEADER.match(line):
             table = _parts(header["path"])
-            lines.setdefault(table, number)
+            lines.setdefault(".".join(table), number)
         elif key := _KEY.match(line):
-            lines.setdefault((*table, *_parts(key["path"])), number)
+            lines.setdefault(".".join((*table, *_parts(key["path"]))), number)
     return lines
 
 

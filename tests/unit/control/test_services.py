@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import pytest
+
+from headrace.control import services
+from headrace.errors import BrokerUnreachableError, ServerStartError
+from headrace.settings import KafkaSettings, Settings
+
+
+def settings(tmp_path, lake="/lake", **changes) -> Settings:
+    return Settings(tmp_path, "ads", ("flow",), lake, **changes)
+
+
+def test_a_cluster_of_ones_own_is_taken_as_it_is_and_never_started(tmp_path):
+    own = settings(tmp_path, kafka=KafkaSettings("b:1"))
+    found = services.up(own, {}, lambda *_: None)
+    assert (found.bootstrap_servers, found.embedded_kafka, found.servers) == ("b:1", False, ())
+    assert services.bootstrap_servers(own) == "b:1"
+
+
+def test_what_was_never_started_has_no_address(tmp_path):
+    assert services.status(settings(tmp_path)).bootstrap_servers == ""
+    with pytest.raises(BrokerUnreachableError, match="headrace up"):
+        services.bootstrap_servers(settings(tmp_path))
+
+
+def test_a_lake_on_an_hdfs_that_is_down_is_an_error(tmp_path):
+    with pytest.raises(ServerStartError, match="headrace up"):
+        services.lake_uri(settings(tmp_path, "embedded-hdfs", embedded_hdfs=True))
+    assert services.lake_uri(settings(tmp_path)) == "/lake"
+
+
+def test_stopping_what_never_ran_is_harmless(tmp_path):
+    assert services.down(settings(tmp_path)).servers == ()

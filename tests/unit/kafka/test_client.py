@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import pytest
+
+from headrace.errors import BrokerUnreachableError
+from headrace.kafka import client
+from headrace.settings import KafkaSettings, Secret
+
+NOWHERE = "127.0.0.1:1"
+
+
+def test_a_key_goes_where_java_clients_send_it():
+    assert client.client_config(KafkaSettings(), "b:1") == {
+        "bootstrap.servers": "b:1",
+        "partitioner": "murmur2_random",
+    }
+
+
+def test_security_and_secrets_are_for_the_users_own_cluster_only():
+    security = {"security.protocol": "SASL_SSL"}
+    secrets = {"sasl.password": Secret("x")}
+    own = KafkaSettings("b:1", security, secrets)
+    embedded = KafkaSettings("", security, secrets)
+    assert client.client_config(own, "b:1")["sasl.password"] == "x"
+    assert "sasl.password" not in client.client_config(embedded, "b:1")
+
+
+def test_a_broker_that_does_not_answer_is_named_with_the_reason(monkeypatch):
+    monkeypatch.setattr(client, "REQUEST_TIMEOUT_SECONDS", 1.0)
+    config = client.client_config(KafkaSettings(), NOWHERE)
+    with pytest.raises(BrokerUnreachableError, match=NOWHERE) as raised:
+        client.topic_ids(config, ["clicks"])
+    assert "Connection refused" in str(raised.value)
+
+
+def test_nothing_asked_needs_no_broker():
+    config = client.client_config(KafkaSettings(), NOWHERE)
+    assert client.describe(config, []) == {}
+    assert client.watermarks(config, []) == {}
+    assert client.group_offsets(config, "g", []) == {}
+    client.commit_offsets(config, "g", {})

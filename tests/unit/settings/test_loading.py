@@ -1,0 +1,235 @@
+"""headrace.toml: values, the environment, secrets, and every problem at its line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import ProjectError
+from headrace.settings import Settings, find_project, load_settings
+
+HEAD = '[project]\nname = "ads"\nmodules = ["flow"]\n'
+
+
+@pytest.fixture
+def load(tmp_path: Path):
+    def settings(text: str, *, head: str = HEAD, **environ: str) -> Settings:
+        (tmp_path / "headrace.toml").write_text(head + text, encoding="utf-8")
+        return load_settings(tmp_path, environ)
+
+    return settings
+
+
+@pytest.fixture
+def problems(load):
+    """(line below HEAD, text) of every problem."""
+
+    def find(text: str, *, head: str = HEAD, **environ: str) -> list[tuple[int, str]]:
+        with pytest.raises(ProjectError) as raised:
+            load(text, head=head, **environ)
+        lines = head.count("\n")
+        return [(one.line - lines, str(one)) for one in raised.value.problems]
+
+    return find
+
+
+def test_name_and_modules_suffice(load, tmp_path):
+    settings = load("")
+    assert settings == Settings(
+        root=tmp_path, name="ads", modules=("flow",), lake=str(tmp_path / ".headrace/lake")
+    )
+
+
+def test_every_section_is_read(load, tmp_path):
+    (tmp_path / "ca.pem").touch()
+    (tmp_path / "password").write_text("from-file\n")
+    settings = load(
+        """
+        [kafka]
+        bootstrap_servers = "b1:9092, b2:9092"
+        security_protocol = "SASL_SSL"
+        ssl_ca_file = "ca.pem"
+        ssl_key_password = { file = "password" }
+        sasl_mechanism = "SCRAM-SHA-512"
+        sasl_username = "ads"
+        sasl_password = { env = "PASSWORD" }
+        [kafka.embedded]
+        brokers = 3
+        ports = [9001, 9002, 9003]
+        heap_mb = 256
+        [spark]
+        master = "spark://host:7077"
+        [spark.config]
+        spark.executor.cores = 2
+        "spark.ui.enabled" = false
+        [restart]
+        budget = 0
+        first_delay_seconds = 0.5
+        longest_delay_seconds = 10
+        """,
+        PASSWORD="secret",
+    )
+    assert settings.kafka.bootstrap_servers == "b1:9092,b2:9092"
+    assert settings.kafka.security == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "ads",
+        "ssl.ca.location": str(tmp_path / "ca.pem"),
+    }
+    secrets = settings.kafka.secrets
+    assert {name: one.reveal() for name, one in secrets.items()} == {
+        "sasl.password": "secret",
+        "ssl.key.password": "from-file",
+    }
+    assert settings.kafka.embedded.ports == (9001, 9002, 9003)
+    assert settings.spark.config == {"spark.executor.cores": "2", "spark.ui.enabled": "false"}
+    assert (settings.restart.budget, settings.restart.longest_delay_seconds) == (0, 10.0)
+
+
+def test_a_secret_prints_as_stars(load):
+    text = """
+    [kafka]
+    bootstrap_servers = "b:1"
+    security_protocol = "SASL_SSL"
+    sasl_mechanism = "PLAIN"
+    sasl_username = "u"
+    sasl_password = { env = "PASSWORD" }
+    """
+    assert "hunter2" not in repr(load(text, PASSWORD="hunter2"))
+
+
+@pytest.mark.parametrize(
+    ("lake", "found"),
+    [
+        ("hdfs://namenode:9000/lake/", "hdfs://namenode:9000/lake"),
+        ("embedded-hdfs", "embedded-hdfs"),
+        ("/data/lake", "/data/lake"),
+    ],
+)
+def test_a_lake_is_a_folder_or_hdfs(load, lake, found):
+    settings = load(f'lake = "{lake}"\n')
+    assert settings.lake == found
+    assert settings.embedded_hdfs == (lake == "embedded-hdfs")
+
+
+def test_placeholders_take_their_value_from_the_environment(load):
+    text = '[kafka]\nbootstrap_servers = "${HOST}:${PORT:-9092}"\n'
+    assert load(text, HOST="b").kafka.bootstrap_servers == "b:9092"
+    assert load(text, HOST="b", PORT="1").kafka.bootstrap_servers == "b:1"
+    assert load(text, HOST="b", PORT="").kafka.bootstrap_servers == "b:9092"
+
+
+def test_a_number_may_come_from_the_environment(load, problems):
+    text = '[kafka.embedded]\nheap_mb = "${HEAP:-512}"\n'
+    assert load(text).kafka.embedded.heap_mb == 512
+    [(line, message)] = problems(text, HEAP="much")
+    assert line == 2
+    assert "must be a whole number, not 'much'" in message
+
+
+def test_a_missing_variable_is_a_problem_by_its_name(problems):
+    [(line, message)] = problems('[kafka]\n\nbootstrap_servers = "${BROKERS}"\n')
+    assert line == 3
+    assert "environment variable BROKERS is not set" in message
+
+
+def test_all_problems_come_at_once_in_the_order_of_lines(problems):
+    found = problems(
+        '[kafka.embedded]\nbrokers = 0\nheap = 5\n[spark]\nmaster = "mesos://x"\n'
+        '[kafka]\nbootstrap_servers = "${A}${B}"\n'
+    )
+    assert [line for line, _ in found] == [2, 3, 5, 7, 7]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        ("[kafak]\n", 1, "unknown key kafak (did you mean 'kafka'?)"),
+        ('[kafka]\nbootstrap_server = "b:1"\n', 2, "did you mean 'bootstrap_servers'?"),
+        ('[spark]\nlake = "x"\n', 2, "it belongs under [project]"),
+        ("[spark.config]\nmaster = 1\n", 2, "Spark's names begin `spark.`"),
+        ("[spark.config]\nspark.x = [1]\n", 2, "must be text, a number, true or false"),
+        ('lake = "s3://bucket"\n', 1, "project.lake is 's3://bucket'"),
+        ("lake = 7\n", 1, "project.lake must be text, not 7"),
+        ("kafka = 1\n[project.x]\n", 2, "unknown key project.x"),
+        ('[kafka]\nbootstrap_servers = "b"\n', 2, "'b' is not host:port"),
+        ("[kafka.embedded]\nbrokers = 4\n", 2, "at least 1 and at most 3"),
+        ("[kafka.embedded]\nbrokers = true\n", 2, "must be a whole number, not True"),
+        ("[kafka.embedded]\nports = [1, 1]\nbrokers = 2\n", 2, "1 different port(s)"),
+        ("[kafka.embedded]\nports = [70000]\n", 2, "70000 is not a port"),
+        ('[kafka.embedded]\nports = "9092"\n', 2, "must be a list"),
+        ("[restart]\nbudget = -1\n", 2, "at least 0"),
+        ("[restart]\nfirst_delay_seconds = 0\n", 2, "must be above 0"),
+        ("[restart]\nfirst_delay_seconds = 90\n", 1, "longest_delay_seconds is shorter"),
+        ('[kafka]\nssl_ca_file = "none.pem"\n', 2, "there is no file none.pem"),
+        ('[kafka]\nsecurity_protocol = "SSL"\n', 2, "the embedded broker speaks PLAINTEXT"),
+        ('[kafka]\nsasl_username = "u"\n', 1, "have no effect"),
+    ],
+)
+def test_what_is_wrong_is_a_problem_at_its_line(problems, text, line, message):
+    found = problems(text)
+    assert (line, True) in [(at, message in said) for at, said in found], found
+
+
+@pytest.mark.parametrize(
+    ("secret", "message"),
+    [
+        ('"hunter2"', "can't stand in this file"),
+        ('"${PASSWORD}"', "can't stand in this file"),
+        ('{ env = "PASSWORD" }', "environment variable PASSWORD is not set"),
+        ('{ file = "none" }', "can't be read"),
+        ('{ env = "A", file = "b" }', "can't stand in this file"),
+        ("{ env = 1 }", "must be text"),
+    ],
+)
+def test_a_secret_is_given_by_reference_only_and_must_be_there(problems, secret, message):
+    found = problems(
+        '[kafka]\nbootstrap_servers = "b:1"\nsecurity_protocol = "SASL_SSL"\n'
+        f'sasl_mechanism = "PLAIN"\nsasl_username = "u"\nsasl_password = {secret}\n'
+    )
+    [(line, said)] = found
+    assert line == 6
+    assert message in said
+    assert "hunter2" not in said
+
+
+def test_sasl_says_what_it_lacks(problems):
+    found = problems('[kafka]\nbootstrap_servers = "b:1"\nsecurity_protocol = "SASL_SSL"\n')
+    assert [message.partition("needs ")[2] for _, message in found] == [
+        "kafka.sasl_mechanism",
+        "kafka.sasl_username",
+        "kafka.sasl_password",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("head", "message"),
+    [
+        ("", "project.name is missing"),
+        ('[project]\nname = "a b"\nmodules = ["flow"]\n', "may hold letters"),
+        ('[project]\nname = "a"\n', "names no module"),
+        ('[project]\nname = "a"\nmodules = ["flow.py/"]\n', "not a module's name"),
+        ("project = 3\n", "project must be a table"),
+    ],
+)
+def test_a_project_has_a_name_and_modules(problems, head, message):
+    assert any(message in said for _, said in problems("", head=head))
+
+
+def test_what_is_not_toml_is_a_problem_at_its_line(problems):
+    [(line, message)] = problems("[kafka\n")
+    assert (line, "not TOML" in message) == (1, True)
+
+
+def test_a_missing_file_is_a_problem(tmp_path):
+    with pytest.raises(ProjectError, match="there is no such file"):
+        load_settings(tmp_path, {})
+
+
+def test_the_nearest_project_upwards_is_found(tmp_path):
+    (tmp_path / "headrace.toml").touch()
+    inner = tmp_path / "a" / "b"
+    inner.mkdir(parents=True)
+    assert find_project(inner) == tmp_path
+    assert find_project(tmp_path.parent) is None
