@@ -1,0 +1,240 @@
+"""Commands that need no broker, through click's own runner."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from headrace import __version__
+from headrace.cli import main
+from headrace.cli.session import EXIT_CODES
+from headrace.kafka.client import LiveTopic
+from headrace.kafka.topics import TopicState
+from headrace.pipelines.progress import PipelineProgress, PipelineState, StatusFolder
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+def answer(*arguments: str, code: int = 0) -> dict:
+    result = run(*arguments, "--json")
+    assert result.exit_code == code, result.output
+    return json.loads(result.stdout)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A new project."""
+    target = tmp_path / "ads"
+    assert run("init", str(target)).exit_code == 0
+    return target
+
+
+@pytest.fixture
+def at(folder: Path) -> tuple[str, str]:
+    return ("--project", str(folder))
+
+
+def commands(
+    group: click.Group, path: tuple[str, ...] = ()
+) -> list[tuple[tuple[str, ...], click.Command]]:
+    found = []
+    for name, one in group.commands.items():
+        found.append(((*path, name), one))
+        if isinstance(one, click.Group):
+            found += commands(one, (*path, name))
+    return found
+
+
+@pytest.mark.parametrize("path", [path for path, _ in commands(main)], ids=" ".join)
+def test_every_command_says_what_it_does_and_shows_an_example(path):
+    result = run(*path, "--help")
+    assert result.exit_code == 0
+    assert f"Example:\n    headrace {' '.join(path)}" in result.stdout
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path, one in commands(main) if not isinstance(one, click.Group)],
+    ids=" ".join,
+)
+def test_every_command_answers_in_json_and_takes_a_project(path):
+    options = run(*path, "--help").stdout
+    assert "--json" in options
+    assert "--project" in options
+
+
+def test_the_exit_codes_are_documented():
+    page = run("--help").stdout
+    for code, meaning in EXIT_CODES.items():
+        assert f"{code}  {meaning}"[:60] in page
+
+
+def test_version_names_what_headrace_stands_on():
+    found = answer("version")
+    assert found["headrace"] == __version__
+    assert {"python", "pyspark", "confluent-kafka"} <= set(found)
+
+
+def test_a_new_project_is_valid_and_says_what_comes_next(tmp_path):
+    result = run("init", str(tmp_path / "ads"))
+    assert "headrace up" in result.stdout
+    assert answer("check", "--project", str(tmp_path / "ads")) == {
+        "project": "ads",
+        "topics": ["page-views"],
+        "pipelines": ["page-views-to-lake"],
+        "problems": [],
+    }
+
+
+def test_a_project_is_never_overwritten(folder):
+    found = answer("init", str(folder), code=2)
+    assert {one["file"] for one in found["problems"]} == {str(one) for one in folder.iterdir()}
+
+
+def test_check_shows_every_problem_with_file_and_line(folder, at):
+    text = (folder / "flow.py").read_text()
+    (folder / "flow.py").write_text(text.replace('key="visitor"', 'key="visiter"'))
+    result = run("check", *at)
+    assert result.exit_code == 2
+    line = text[: text.index("page_views = Topic(")].count("\n") + 1
+    assert f"{folder / 'flow.py'}:{line}: topic 'page-views': key 'visiter'" in result.stderr
+    [problem] = answer("check", *at, code=2)["problems"]
+    assert (problem["file"], problem["line"]) == (str(folder / "flow.py"), line)
+
+
+def test_the_nearest_project_upwards_is_taken(folder, monkeypatch):
+    inner = folder / "deep" / "down"
+    inner.mkdir(parents=True)
+    monkeypatch.chdir(inner)
+    assert answer("check")["project"] == "ads"
+
+
+def test_without_a_project_the_way_to_one_is_shown(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = run("check")
+    assert result.exit_code == 2
+    assert "headrace init DIR" in result.stderr
+
+
+def test_a_plan_without_a_broker_shows_everything_as_declared(at):
+    result = run("plan", *at)
+    assert result.exit_code == 0
+    assert "The broker does not answer" in result.stdout
+    assert "create page-views: 4 partition(s)" in result.stdout
+    assert "create page-views.dead" in result.stdout
+    assert "fused, nothing runs between source and sink" in result.stdout
+
+
+def test_a_plan_can_tell_by_its_exit_code_that_there_are_changes(at):
+    assert len(answer("plan", "--exit-code", *at, code=5)["changes"]) == 2
+
+
+def test_a_refused_change_is_exit_code_three(at, monkeypatch):
+    config = {"cleanup.policy": "delete", "retention.ms": "604800000"}
+    state = TopicState(LiveTopic("page-views", "id", 8, 1), config, frozenset(config))
+    monkeypatch.setattr("headrace.control.plan.broker_config", lambda _: {})
+    monkeypatch.setattr("headrace.control.plan.topic_states", lambda *_: {"page-views": state})
+    found = answer("plan", *at, code=3)
+    assert [one["action"] for one in found["changes"]] == ["refused", "create"]
+
+
+def test_apply_without_a_broker_fails_with_the_way_out(at):
+    result = run("apply", *at)
+    assert result.exit_code == 1
+    assert "headrace up" in result.stderr
+    assert answer("apply", *at, code=1)["error"] == "BrokerUnreachableError"
+
+
+def test_status_shows_how_each_pipeline_ended(folder, at):
+    progress = PipelineProgress(
+        "page-views-to-lake", PipelineState.FAILED, reason="the disk is full", rows_in=1234
+    )
+    StatusFolder(folder / ".headrace" / "status").write(progress)
+    [found] = answer("status", *at)["pipelines"]
+    assert (found["pipeline"], found["rows_in"]) == ("page-views-to-lake", 1234)
+    result = run("status", *at)
+    assert "1,234" in result.stdout
+    assert "the disk is full" in result.stdout
+
+
+def test_down_is_harmless_when_nothing_runs(at):
+    assert answer("down", *at)["servers"] == []
+    assert answer("down", *at)["servers"] == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run", "no-such"),
+        ("checkpoint", "show", "no-such"),
+        ("checkpoint", "reset", "page-views-to-lake", "--to", "yesterday"),
+        ("checkpoint", "reset", "page-views-to-lake"),
+        ("pause", "page-views-to-lake", "page-views"),
+        ("pause", "page-views-to-lake", "clicks/1"),
+        ("compact", "no-such"),
+        ("dead-letters", "show", "page-views"),
+        ("dead-letters", "replay", "page-views", "--record", "1"),
+        ("no-such",),
+    ],
+    ids=" ".join,
+)
+def test_a_wrong_argument_is_exit_code_two(at, arguments):
+    options = at if len(arguments) > 1 else ()
+    result = run(*arguments, *options)
+    assert result.exit_code == 2, result.output
+    assert "Usage: " in result.stderr
+
+
+def test_a_wrong_pipeline_names_the_declared_ones(at):
+    assert "declared: page-views-to-lake" in run("run", "no-such", *at).stderr
+
+
+def test_partitions_are_paused_and_resumed_one_by_one_or_all(at):
+    name = "page-views-to-lake"
+    assert answer("pause", name, "page-views/3", "page-views/1", *at) == {
+        "pipeline": name,
+        "paused_partitions": ["page-views/1", "page-views/3"],
+    }
+    assert answer("resume", name, "page-views/3", *at)["paused_partitions"] == ["page-views/1"]
+    assert answer("pause", name, "page-views/0", *at)["paused_partitions"] == [
+        "page-views/0",
+        "page-views/1",
+    ]
+    assert answer("resume", name, *at)["paused_partitions"] == []
+
+
+def test_an_unexpected_failure_is_one_line_and_a_log(folder, at, monkeypatch):
+    def fail(_: object) -> None:
+        raise ZeroDivisionError("by accident")
+
+    monkeypatch.setattr("headrace.control.plan.make_plan", fail)
+    result = run("plan", *at)
+    log = folder / ".headrace" / "headrace.log"
+    assert result.exit_code == 1
+    assert "Unexpected ZeroDivisionError: by accident" in result.stderr
+    assert str(log) in result.stderr
+    assert "Traceback" not in result.output
+    assert "Traceback" in log.read_text()
+    assert answer("plan", *at, code=1)["log"] == str(log)
+
+
+def test_debug_shows_the_traceback(at, monkeypatch):
+    def fail(_: object) -> None:
+        raise ZeroDivisionError("by accident")
+
+    monkeypatch.setattr("headrace.control.plan.make_plan", fail)
+    assert isinstance(run("plan", "--debug", *at).exception, ZeroDivisionError)
+
+
+def test_ctrl_c_is_exit_code_130(at, monkeypatch):
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("headrace.control.plan.make_plan", interrupt)
+    assert run("plan", *at).exit_code == 130

@@ -1,0 +1,117 @@
+"""What `run` makes of outcomes, signals and progress, without Spark."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import threading
+
+import pytest
+from rich.console import Console
+
+from headrace.cli.commands.pipelines import _beside_main_thread, _stop_on_signal, exit_code
+from headrace.cli.json_output import JsonOutput
+from headrace.cli.progress_view import line, notes, reporting, summary
+from headrace.errors import DeadLetterLimitError
+from headrace.metrics import METRICS
+from headrace.pipelines.progress import PipelineProgress, PipelineState
+
+FAILED, REFUSED = PipelineState.FAILED, PipelineState.REFUSED
+
+
+def outcome(state: PipelineState, reason: str = "", name: str = "p") -> PipelineProgress:
+    return PipelineProgress(name, state, reason)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "code"),
+    [
+        ([outcome(PipelineState.FINISHED), outcome(PipelineState.STOPPED)], 0),
+        ([outcome(PipelineState.FINISHED), outcome(FAILED, "disk full")], 1),
+        ([outcome(REFUSED, "topic recreated")], 3),
+        ([outcome(FAILED, str(DeadLetterLimitError("p", "9 of 10")))], 4),
+        ([outcome(REFUSED), outcome(FAILED)], 1),
+    ],
+)
+def test_a_run_ends_with_the_code_of_what_failed(outcomes, code):
+    assert exit_code({str(number): one for number, one in enumerate(outcomes)}) == code
+
+
+def test_the_first_signal_asks_to_stop_and_says_so():
+    told = threading.Event()
+    with _stop_on_signal(told.set) as stop:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop.wait(10)
+    assert told.is_set()
+
+
+def test_the_handlers_of_before_come_back():
+    before = signal.getsignal(signal.SIGINT)
+    with _stop_on_signal(lambda: None):
+        assert signal.getsignal(signal.SIGINT) is not before
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_what_runs_beside_the_main_thread_gives_its_result_and_its_errors():
+    assert _beside_main_thread(lambda: threading.current_thread().name) != "MainThread"
+    with pytest.raises(ZeroDivisionError):
+        _beside_main_thread(lambda: 1 / 0)
+
+
+def test_a_pipeline_is_a_line_with_every_figure():
+    progress = PipelineProgress(
+        "p", PipelineState.RUNNING, rows_in=1500, dead_letters=2, restarts=1, reason="slow disk"
+    )
+    text = line(progress)
+    assert text.startswith("p running: rows in 1,500")
+    assert "dead 2" in text
+    assert text.endswith("slow disk; restarted 1 time(s)")
+
+
+def test_a_pipeline_in_good_health_needs_no_notes():
+    assert notes(PipelineProgress("p")) == []
+
+
+def test_elsewhere_than_on_a_terminal_a_line_tells_each_change_of_state():
+    out = io.StringIO()
+    with reporting(Console(file=out, width=200)) as observe:
+        for state in ("starting", "running", "running", "finished"):
+            observe({"p": PipelineProgress("p", PipelineState(state))})
+    assert [one.split()[1] for one in out.getvalue().splitlines()] == [
+        "starting:",
+        "running:",
+        "finished:",
+    ]
+
+
+def test_on_a_terminal_the_live_table_leaves_nothing_behind():
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=200)
+    with reporting(console) as observe:
+        observe({"p": PipelineProgress("p", PipelineState.RUNNING, rows_in=77)})
+        assert "77" in out.getvalue()
+
+
+def test_a_summary_says_why_a_pipeline_failed():
+    out = io.StringIO()
+    Console(file=out, width=200).print(summary([outcome(FAILED, "[disk] full")]))
+    assert "p: [disk] full" in out.getvalue()
+
+
+def test_programs_get_a_line_of_json_a_report(capsys):
+    output = JsonOutput()
+    with output.running() as observe:
+        observe({"p": PipelineProgress("p", rows_in=5)})
+        observe({"p": PipelineProgress("p", rows_in=6)})
+    output.ended({"p": outcome(PipelineState.FINISHED)})
+    first, last = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (first["event"], first["pipelines"][0]["rows_in"]) == ("progress", 5)
+    assert (last["event"], last["pipelines"][0]["state"]) == ("ended", "finished")
+
+
+def test_every_metric_is_a_figure_of_the_progress():
+    progress = PipelineProgress("p").to_json()
+    words = {"pipeline", "state", "reason", "updated_ms", "idle_partitions", "paused_partitions"}
+    assert {one.name for one in METRICS} == set(progress) - words
