@@ -93,13 +93,14 @@ def demo() -> int:
     step("Clean start")
     stop_broker()
     shutil.rmtree(STATE, ignore_errors=True)
-    step("Start a Kafka broker", "up")
+    step("Start a Kafka broker", "headrace up")
     headrace("up")
-    step("Create the declared topics", "apply")
+    step("Create the declared topics", "headrace apply")
     headrace("apply")
-    step("Replay a week of impressions", "python replay.py")
-    sent = replayed(bootstrap_servers())
-    step("Run the pipelines until they have caught up", "run --once")
+    bootstrap = bootstrap_servers()
+    step("Replay a week of impressions and clicks", f"python replay.py {bootstrap}")
+    sent = replayed(bootstrap)
+    step("Run the pipelines until they have caught up", "headrace run --once")
     headrace("run", "--once")
     step("Read the lake back")
     return verdict(sent)
@@ -107,25 +108,35 @@ def demo() -> int:
 
 def step(title: str, command: str = "") -> None:
     """Says what comes next, and the command that does it."""
-    shown = f"  [dim]headrace {command}" if command and "python" not in command else ""
-    console.print(f"\n[bold cyan]{title}[/]{shown}")
+    console.print(f"\n[bold cyan]{title}[/]  [dim]{command}", highlight=False)
 
 
 def headrace(*arguments: str) -> None:
     """A headrace command in the project's folder, as a user gives it.
 
+    It is a process group of its own, so that Ctrl-C reaches it once, through us.
+
     Raises:
         CalledProcessError: it failed.
     """
-    process = subprocess.Popen([str(HEADRACE), *arguments], cwd=PROJECT)
+    process = subprocess.Popen([str(HEADRACE), *arguments], cwd=PROJECT, process_group=0)
     try:
         code = process.wait()
-    except KeyboardInterrupt:
-        process.terminate()
-        process.wait(CHILD_GRACE_SECONDS)
-        raise
+    finally:
+        end(process)
     if code:
         raise subprocess.CalledProcessError(code, process.args)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Lets a command stop in order; a second Ctrl-C, or a minute, and it is killed."""
+    if process.poll() is not None:
+        return
+    process.terminate()
+    try:
+        process.wait(CHILD_GRACE_SECONDS)
+    finally:
+        process.kill()
 
 
 def answer(*arguments: str) -> Any:

@@ -1,0 +1,49 @@
+"""The quickstart works: its commands, one after the other, as they stand there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+BIN = Path(sys.executable).parent
+
+
+@pytest.fixture
+def environ() -> dict[str, str]:
+    """An environment whose commands are those of headrace's own."""
+    return os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, environ: dict[str, str]) -> Iterator[Path]:
+    """An empty folder; a project left in it is stopped at the end."""
+    yield tmp_path
+    for project in tmp_path.glob("*/headrace.toml"):
+        command = [str(BIN / "headrace"), "down", "--project", str(project.parent)]
+        subprocess.run(command, env=environ, check=False)
+
+
+def test_its_commands_bring_a_thousand_rows_to_the_lake_and_stop_what_they_started(
+    blocks: Callable[[str], list], folder: Path, environ: dict[str, str]
+) -> None:
+    script = "".join(block.text for block in blocks("sh") if block.page == "docs/quickstart.md")
+    run = subprocess.run(
+        ["bash", "-e"],
+        input=script,
+        cwd=folder,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    rows = pl.read_delta(str(folder / "ads" / ".headrace" / "lake" / "page_views"))
+    assert rows.height == rows["event_id"].n_unique() == 1000
+    assert "page-views/0:" in run.stdout  # the bad record, by its place
+    assert run.stdout.rstrip().endswith(": down")
