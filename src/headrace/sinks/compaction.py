@@ -25,6 +25,7 @@ from headrace.sinks.storage import NO_OPTIONS, Options, list_files
 TARGET_BYTES = 128 * 1024 * 1024
 SMALL_BYTES = TARGET_BYTES // 2
 RETENTION = timedelta(days=7)
+_TRANSACTION_BYTES = 8 * TARGET_BYTES
 
 
 @dataclass(frozen=True)
@@ -58,11 +59,14 @@ class _Small:
         )
 
 
+_Group = list[_Small]
+
+
 class Compaction:
     """Compacts the table at ``uri``; other writers may commit meanwhile.
 
-    Each merged file is one transaction without a data change: readers of changes see nothing,
-    and a crash leaves at most one orphan. Application transactions stay as they are.
+    About a gigabyte is one transaction without a data change: readers of changes see nothing,
+    and a crash leaves orphans only. Application transactions stay as they are.
     """
 
     def __init__(self, uri: str, options: Options = NO_OPTIONS, codec: str = "zstd") -> None:
@@ -86,12 +90,12 @@ class Compaction:
         table = self._log.existing()
         _check_protocol(self._log.uri, table)
         merger = self._merger(table)
-        result = CompactionResult()
-        for partition, files in _small_files(table).items():
-            if len(files) >= min_files:
-                for group in _bins(files):
-                    result += self._merge(merger, partition, group)
-        return result
+        crowded = [one for one in _small_files(table).values() if len(one) >= min_files]
+        groups = [group for files in crowded for group in _bins(files)]
+        return sum(
+            (self._merge(merger, several) for several in _transactions(groups)),
+            CompactionResult(),
+        )
 
     def vacuum(self, older_than: timedelta = RETENTION) -> CompactionResult:
         """Delete files that no version since ``older_than`` holds, orphans of crashes included.
@@ -116,34 +120,26 @@ class Compaction:
         times = [field.name for field in columns if pa.types.is_timestamp(field.type)]
         return FileMerger(self._folder, self._codec, event_times=times, columns=columns)
 
-    def _merge(
-        self, merger: FileMerger, partition: Partition, files: Sequence[_Small]
-    ) -> CompactionResult:
-        merged = merger.merge(partition, [file.path for file in files])
-        try:
-            swapped = self._log.retrying(lambda: self._swap(merged, files))
-        except BaseException:
-            self._discard(merged)
-            raise
-        if not swapped:
-            self._discard(merged)
-            return CompactionResult()
-        return CompactionResult(merged=len(files), written=1)
+    def _merge(self, merger: FileMerger, groups: Sequence[_Group]) -> CompactionResult:
+        merges = merger.merge_all(
+            [(group[0].partition, [file.path for file in group]) for group in groups]
+        )
+        swaps = list(zip(merges, groups, strict=True))
+        swapped = self._log.retrying(lambda: self._swap(swaps))
+        self._folder.delete(file.path for file in merges if file.path not in swapped)
+        merged = sum(len(group) for file, group in swaps if file.path in swapped)
+        return CompactionResult(merged=merged, written=len(swapped))
 
-    def _swap(self, merged: WrittenFile, files: Sequence[_Small]) -> bool:
-        """False when another compaction was here first."""
+    def _swap(self, swaps: Sequence[tuple[WrittenFile, _Group]]) -> set[str]:
+        """Paths of the merged files in the table: not those of groups another one has merged."""
         table = self._log.existing()
         live = live_paths(table)
-        if merged.path in live:
-            return True
-        if not live.issuperset(file.path for file in files):
-            return False
-        self._log.replace(table, [merged], [file.removal() for file in files])
-        return True
-
-    def _discard(self, merged: WrittenFile) -> None:
-        if merged.path not in live_paths(self._log.existing()):
-            self._folder.delete([merged.path])
+        done = {file.path for file, _ in swaps if file.path in live}
+        whole = [one for one in swaps if live.issuperset(file.path for file in one[1])]
+        if not done and whole:
+            removed = [file.removal() for _, group in whole for file in group]
+            self._log.replace(table, [file for file, _ in whole], removed)
+        return done or {file.path for file, _ in whole}
 
 
 def _check_protocol(uri: str, table: DeltaTable) -> None:
@@ -173,9 +169,21 @@ def _adds(table: DeltaTable) -> Iterator[Mapping[str, Any]]:
     yield from newest_last.to_pylist()
 
 
-def _bins(files: Iterable[_Small]) -> Iterator[list[_Small]]:
+def _transactions(groups: Iterable[_Group]) -> Iterator[list[_Group]]:
+    """``groups`` in order, about one gigabyte to a transaction."""
+    several: list[_Group] = []
+    for group in groups:
+        several.append(group)
+        if sum(file.size for one in several for file in one) >= _TRANSACTION_BYTES:
+            yield several
+            several = []
+    if several:
+        yield several
+
+
+def _bins(files: Iterable[_Small]) -> Iterator[_Group]:
     """``files`` in order, in groups of two or more that make about one target size."""
-    group: list[_Small] = []
+    group: _Group = []
     for file in files:
         group.append(file)
         if sum(one.size for one in group) >= TARGET_BYTES:

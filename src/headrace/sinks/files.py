@@ -8,9 +8,7 @@ here touches the Delta log, so files are invisible until the driver commits thei
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import repeat
 from typing import TYPE_CHECKING
 
 from headrace.errors import SinkError
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["PartitionedWriter", "UnsafeRow", "WriteSpec", "WrittenFile"]
 
 MAX_BUFFERED_BYTES = 128 * 1024 * 1024
-_REMOTE_WRITES = 16  # at once: closing a file on HDFS is half a second of waiting
+_REMOTE_WRITES = 16  # at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +153,9 @@ class PartitionedWriter:
         if not buffers:
             return
         encoding = self._encoding or self._chosen_encoding(buffers)
-        if self._folder.is_local:
-            for partition, buffer in buffers.items():
-                self._write_file(partition, buffer, encoding)
-        else:
-            with ThreadPoolExecutor(_REMOTE_WRITES) as pool:
-                list(pool.map(self._write_file, buffers, buffers.values(), repeat(encoding)))
+        self._folder.each(
+            lambda item: self._write_file(*item, encoding), buffers.items(), at_once=_REMOTE_WRITES
+        )
 
     def _chosen_encoding(self, buffers: Mapping[Partition, _Buffer]) -> ParquetEncoding:
         sample = max(buffers.values(), key=lambda buffer: buffer.size).rows()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
 
 from headrace.sinks.encoding import ParquetEncoding
@@ -15,19 +16,35 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+
 class TableFolder:
     """Reads, writes and deletes data files below ``root``; paths are relative to it."""
 
     def __init__(self, root: str, options: Options = NO_OPTIONS) -> None:
         self.root = root
         self._files, self._path = filesystem(root, options)
-        self.is_local = self._files.type_name == "local"
+        self._is_local = self._files.type_name == "local"
         self._known_folders: set[str] = set()
+
+    def each(
+        self, do: Callable[[_Item], _Result], items: Iterable[_Item], *, at_once: int
+    ) -> list[_Result]:
+        """``do`` for each of ``items``, in their order.
+
+        Remote files are written ``at_once``, as closing one on HDFS is half a second of waiting.
+        """
+        if self._is_local:
+            return [do(item) for item in items]
+        with ThreadPoolExecutor(at_once) as pool:
+            return list(pool.map(do, items))
 
     def new_path(self, partition: Partition, task_id: str, codec: str) -> str:
         """Path of a file that does not exist yet; only local folders have to be made."""
         folder = partition.folder
-        if self.is_local and folder not in self._known_folders:
+        if self._is_local and folder not in self._known_folders:
             self._files.create_dir(f"{self._path}/{folder}", recursive=True)
             self._known_folders.add(folder)
         name = f"part-{task_id}-{uuid4()}.{codec}.parquet"

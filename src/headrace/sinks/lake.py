@@ -141,14 +141,14 @@ class LakeTable:
         several = {partition: group for partition, group in late.items() if len(group) > 1}
         replaced = {file.path for group in several.values() for file in group}
         kept = [file for file in files if file.path not in replaced]
-        return kept + [self._merged(partition, group) for partition, group in several.items()]
+        return kept + self._merged(several)
 
-    def _merged(self, partition: Partition, files: Sequence[WrittenFile]) -> WrittenFile:
+    def _merged(self, groups: Mapping[Partition, Sequence[WrittenFile]]) -> list[WrittenFile]:
         event_times = [self._spec.event_time] if self._spec.event_time else []
         merger = FileMerger(self._folder, self._spec.lake.compression, event_times=event_times)
-        paths = [file.path for file in files]
-        merged = merger.merge(partition, paths)
-        self._folder.delete(paths)
+        paths = {key: [file.path for file in files] for key, files in groups.items()}
+        merged = merger.merge_all(paths.items())
+        self._folder.delete(path for group in paths.values() for path in group)
         return merged
 
     def compact(self, min_files: int = 2, retention: timedelta = RETENTION) -> CompactionResult:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _ROW_GROUP_BYTES = 64 * 1024 * 1024
+_REMOTE_MERGES = 4  # at once: each holds a row group
 
 
 class FileMerger:
@@ -50,6 +51,10 @@ class FileMerger:
         encoding = ParquetEncoding(first, self._codec, event_time, dense=True)
         size = self._folder.write(path, _chain(first, groups), encoding)
         return summary.file(path, size, partition)
+
+    def merge_all(self, groups: Iterable[tuple[Partition, Sequence[str]]]) -> list[WrittenFile]:
+        """:meth:`merge` for each of ``groups``, in their order; a failure leaves orphans."""
+        return self._folder.each(lambda group: self.merge(*group), groups, at_once=_REMOTE_MERGES)
 
     def _read(self, paths: Sequence[str]) -> Iterator[pa.Table]:
         columns = self._columns

@@ -20,7 +20,8 @@ RESCUED_COLUMN = "_rescued"
 HOUR_US = 3_600_000_000
 DAY_US = 24 * HOUR_US
 _MAX_FOLDER_BYTES = 255  # one path component, on ext4 and HDFS alike
-_HIVE_ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(32)}
+# Hive's set, and the semicolon, at which the HDFS client's paths end as URLs do.
+_ESCAPED = frozenset("\"#%'*/:;=?\\{[]^\x7f") | {chr(code) for code in range(32)}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -113,4 +114,4 @@ def _folder(column: str, text: str | None) -> str:
 
 
 def _escaped(text: str) -> str:
-    return "".join(f"%{ord(char):02X}" if char in _HIVE_ESCAPED else char for char in text)
+    return "".join(f"%{ord(char):02X}" if char in _ESCAPED else char for char in text)

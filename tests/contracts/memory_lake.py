@@ -1,0 +1,119 @@
+"""A lake in memory: the smallest thing that keeps the contract of sinks."""
+
+import json
+import threading
+from collections import defaultdict
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from headrace.model.partition_value import unsafe_partition_value
+
+HOUR = timedelta(hours=1)
+
+
+@dataclass(eq=False)
+class MemoryFile:
+    content: list[dict]
+    partition_values: dict
+
+    @property
+    def rows(self):
+        return len(self.content)
+
+    @property
+    def end_us(self):
+        newest = max(row["at"] for row in self.content)
+        over = newest.replace(minute=0, second=0, microsecond=0) + HOUR
+        return int(over.timestamp()) * 1_000_000
+
+
+@dataclass
+class MemoryLake:
+    """Storage (every file) and log (the live ones) are two lists."""
+
+    storage: list[MemoryFile] = field(default_factory=list)
+    live: list[MemoryFile] = field(default_factory=list)
+    batches: dict[str, int] = field(default_factory=dict)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def open(self):
+        return MemoryTable(self)
+
+    def write(self, rows):
+        found = defaultdict(list)
+        for row in rows:
+            stored = partitioned(row)
+            found[stored["day"], stored["hour"], stored["campaign"]].append(stored)
+        files = [
+            MemoryFile(content, dict(zip(("day", "hour", "campaign"), values, strict=True)))
+            for values, content in found.items()
+        ]
+        with self.lock:
+            self.storage += files
+        return files
+
+    def rows(self):
+        return [row for file in self.live for row in file.content]
+
+    def stored(self):
+        return len(self.storage)
+
+    def delete(self, files):
+        self.storage = [file for file in self.storage if file not in files]
+
+
+@dataclass
+class MemoryTable:
+    lake: MemoryLake
+
+    def committed_batch(self, app_id):
+        return self.lake.batches.get(app_id)
+
+    def commit(self, files, *, app_id, batch_id):
+        with self.lake.lock:
+            if self.lake.batches.get(app_id, -1) >= batch_id:
+                return False
+            if files:
+                self.lake.live += files
+                self.lake.batches[app_id] = batch_id
+            return True
+
+    def discard(self, files):
+        self.lake.delete([file for file in files if file not in self.lake.live])
+
+    def merge_late(self, files, late_before_us):
+        late = [file for file in files if file.end_us <= late_before_us]
+        return [file for file in files if file not in late] + self._merged(late, 2)
+
+    def compact(self, min_files, retention):
+        with self.lake.lock:
+            self.lake.live = self._merged(self.lake.live, min_files)
+            if not retention:
+                self.lake.storage = list(self.lake.live)
+
+    def _merged(self, files, min_files):
+        groups = defaultdict(list)
+        for file in files:
+            groups[tuple(file.partition_values.values())].append(file)
+        return [one for group in groups.values() for one in self._one(group, min_files)]
+
+    def _one(self, group, min_files):
+        if len(group) < min_files:
+            return group
+        content = [row for file in group for row in file.content]
+        merged = MemoryFile(content, group[0].partition_values)
+        self.lake.delete(group)
+        self.lake.storage.append(merged)
+        return [merged]
+
+
+def partitioned(row):
+    at, campaign = row["at"], row["campaign"] or None
+    unsafe = campaign is not None and unsafe_partition_value(campaign)
+    return {
+        **row,
+        "campaign": "__unsafe__" if unsafe else campaign,
+        "day": at.date(),
+        "hour": at.hour,
+        "_rescued": json.dumps({"campaign": campaign}) if unsafe else None,
+    }
