@@ -13,13 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from headrace.kafka.embedded import EmbeddedCluster
+from headrace.pipelines.session import start_session
 from headrace.runtime.cache import cache_folder
 from headrace.runtime.hdfs import EmbeddedHdfs
 from headrace.runtime.jars import fetch
 from headrace.runtime.java import Java, find_java
-from headrace.settings.model import EmbeddedKafka
+from headrace.settings.model import EmbeddedKafka, SparkSettings
 
 
 def pytest_configure() -> None:
@@ -112,6 +114,20 @@ def hdfs(java: Java, jars: Jars, server_folder: Path) -> Iterator[RunningHdfs]:
     server = EmbeddedHdfs(server_folder, java, jars("hdfs"))
     yield RunningHdfs(server, server.start(), server_folder)
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def spark(java: Java, server_folder: Path) -> Iterator[SparkSession]:
+    """The session's one Spark, as the product itself would start it."""
+    session = start_session(
+        "headrace tests",
+        SparkSettings(),
+        master="local[2]",
+        java=java.environ(),
+        log=server_folder / "spark.log",
+    )
+    yield session
+    session.stop()
 
 
 @pytest.fixture

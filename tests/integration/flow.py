@@ -9,14 +9,14 @@ from pathlib import Path
 
 import confluent_kafka
 from confluent_kafka.admin import NewTopic
-from headrace.sinks.lake import read_table
 
 from headrace import EpochMillis, Lake, Pipeline, Topic
 from headrace.kafka.client import admin, group_offsets, producer
 from headrace.kafka.dead_letters import scan
 from headrace.model import TopicPartition
-from headrace.pipelines.runner import Placement, run_pipelines
-from headrace.settings.model import RestartSettings, Settings, SparkSettings
+from headrace.pipelines.runner import Driver, Placement
+from headrace.settings.model import RestartSettings, Settings
+from headrace.sinks.lake import read_table
 
 NOW_MS = int(time.time() * 1000)
 
@@ -41,8 +41,8 @@ def click(n: int, /, **changes) -> bytes:
 
 
 class Flow:
-    def __init__(self, broker, java, folder: Path, partitions=2, **topic):
-        self.broker, self.java, self.folder = broker, java, folder
+    def __init__(self, broker, spark, folder: Path, partitions=2, **topic):
+        self.broker, self.spark, self.folder = broker, spark, folder
         self.client = {
             "bootstrap.servers": broker.bootstrap_servers,
             "partitioner": "murmur2_random",
@@ -90,17 +90,14 @@ class Flow:
             "name": "flow",
             "modules": (),
             "lake": self.lake,
-            "spark": SparkSettings(),
             "restart": RestartSettings(budget=2, first_delay_seconds=0.2),
         }
         return Settings(**values | changes)
 
-    def run(self, *pipelines, once=True, observe=None, stop=None, master="local[2]", **changes):
-        placement = Placement(self.broker.bootstrap_servers, self.lake, master, self.java.environ())
-        return run_pipelines(
-            self.settings(**changes),
+    def run(self, *pipelines, once=True, observe=None, stop=None):
+        placement = Placement(self.broker.bootstrap_servers, self.lake, "local[2]", {})
+        return Driver(self.spark, self.settings(), placement).run(
             pipelines,
-            placement=placement,
             once=once,
             observe=observe or (lambda _: None),
             stop=stop or threading.Event(),

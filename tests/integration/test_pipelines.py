@@ -31,8 +31,8 @@ PATHS = ("fused", "stepped")
 
 
 @pytest.fixture
-def flow(broker, java, tmp_path):
-    return Flow(broker, java, tmp_path)
+def flow(broker, spark, tmp_path):
+    return Flow(broker, spark, tmp_path)
 
 
 def built(flow, path, **changes):

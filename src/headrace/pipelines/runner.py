@@ -25,7 +25,7 @@ from headrace.model import Pipeline, Start
 from headrace.pipelines.batch import BatchResult
 from headrace.pipelines.checkpoint import CheckpointFolder, CurrentCheckpoint
 from headrace.pipelines.graph import Graph, Place, build
-from headrace.pipelines.lock import CheckpointLock
+from headrace.pipelines.lock import CheckpointLock, lock_folder
 from headrace.pipelines.progress import PipelineProgress, PipelineState, StatusFolder
 from headrace.pipelines.session import start_session
 from headrace.pipelines.source.state import SharedState
@@ -73,19 +73,7 @@ def run_pipelines(
     observe: Observe,
     stop: threading.Event,
 ) -> Mapping[str, PipelineProgress]:
-    """Runs pipelines until they end, or until ``stop`` is set; returns how each one ended.
-
-    A pipeline that fails is restarted with back-off within its budget; the others go on. One
-    that is refused, or reaches its dead-letter limit, stays as it is, with the reason.
-
-    Args:
-        settings: the project's deployment.
-        pipelines: which to run.
-        placement: where it runs.
-        once: end when caught up with what the topics hold at the start.
-        observe: called about five times a second with the progress of each, on this thread.
-        stop: set it from anywhere to stop after the current batches.
-    """
+    """Runs pipelines in a Spark session of their own, see :meth:`Driver.run`."""
     spark = start_session(
         f"headrace {settings.name}",
         settings.spark,
@@ -93,19 +81,56 @@ def run_pipelines(
         java=placement.java,
         log=settings.state / "logs" / "spark.log",
     )
-    runs = [PipelineRun(spark, settings, one, placement, once=once) for one in pipelines]
     try:
-        while not stop.is_set() and not all(run.progress.final for run in runs):
-            for run in runs:
-                run.tend()
-            observe({run.pipeline.name: run.progress for run in runs})
-            stop.wait(POLL_SECONDS)
+        return Driver(spark, settings, placement).run(
+            pipelines, once=once, observe=observe, stop=stop
+        )
     finally:
-        for run in runs:
-            run.stop()
-        observe({run.pipeline.name: run.progress for run in runs})
         spark.stop()
-    return {run.pipeline.name: run.progress for run in runs}
+
+
+class Driver:
+    """Pipelines side by side in one Spark session."""
+
+    def __init__(self, spark: SparkSession, settings: Settings, placement: Placement) -> None:
+        self._spark = spark
+        self._settings = settings
+        self._placement = placement
+
+    def run(
+        self,
+        pipelines: Sequence[Pipeline],
+        *,
+        once: bool,
+        observe: Observe,
+        stop: threading.Event,
+    ) -> Mapping[str, PipelineProgress]:
+        """Runs pipelines until they end, or until ``stop`` is set; returns how each one ended.
+
+        A pipeline that fails is restarted with back-off within its budget; the others go on. One
+        that is refused, or reaches its dead-letter limit, stays as it is, with the reason.
+
+        Args:
+            pipelines: which to run.
+            once: end when caught up with what the topics hold at the start.
+            observe: called about five times a second with the progress of each, on this thread.
+            stop: set it from anywhere to stop after the current batches.
+        """
+        runs = [
+            PipelineRun(self._spark, self._settings, one, self._placement, once=once)
+            for one in pipelines
+        ]
+        try:
+            while not stop.is_set() and not all(run.progress.final for run in runs):
+                for run in runs:
+                    run.tend()
+                observe({run.pipeline.name: run.progress for run in runs})
+                stop.wait(POLL_SECONDS)
+        finally:
+            for run in runs:
+                run.stop()
+            observe({run.pipeline.name: run.progress for run in runs})
+        return {run.pipeline.name: run.progress for run in runs}
 
 
 class PipelineRun:
@@ -131,7 +156,7 @@ class PipelineRun:
             state=settings.state / "state" / pipeline.name,
             staging=f"{placement.lake}/_headrace/staging/{pipeline.name}/{run}",
         )
-        self._lock = CheckpointLock(_lock_folder(settings, placement.lake), pipeline.name)
+        self._lock = CheckpointLock(lock_folder(settings.state, placement.lake), pipeline.name)
         self._status = StatusFolder(settings.state / "status")
         self._restarts = RestartBudget(settings.restart)
         self._start_at = 0.0
@@ -345,14 +370,6 @@ def _duplicates(progress: Mapping[str, Any]) -> int:
         int(operator["customMetrics"].get("numDroppedDuplicateRows", 0))
         for operator in progress["stateOperators"]
     )
-
-
-def _lock_folder(settings: Settings, lake: str) -> Path:
-    """Beside the checkpoints where they are local, so two projects on one lake see each other."""
-    files, path = storage.filesystem(lake)
-    if files.type_name == "local":
-        return Path(path) / "_headrace" / "locks"
-    return settings.state / "locks"
 
 
 def _spark_uri(uri: str) -> str:
