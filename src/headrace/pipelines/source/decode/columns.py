@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -92,9 +93,13 @@ def _array(field: EventField, values: list[Any]) -> tuple[pa.Array, dict[int, Wh
     if field.type is FieldType.TIMESTAMP:
         return timestamps(field.name, values)
     if field.type is FieldType.MILLIS:
-        return _from_millis(values), {}
+        return pc.multiply(_integers(field, values), 1000).cast(_TIME), {}
+    if field.type is FieldType.LONG:
+        return _integers(field, values), {}
     return pa.array(values, _ARROW_TYPES[field.type]), {}
 
 
-def _from_millis(values: list[int | None]) -> pa.Array:
-    return pc.multiply(pa.array(values, pa.int64()), 1000).cast(_TIME)
+def _integers(field: EventField, values: list[int | None]) -> pa.Array:
+    if field.nullable:
+        return pa.array(values, pa.int64())
+    return pa.array(np.fromiter(values, np.int64, len(values)))
