@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from headrace.pipelines.runner import Placement
 
 _PARTITION = "TOPIC/PARTITION"
+_STARTS = [one.value for one in Start]
 
 
 @command("headrace run --once\nheadrace run impressions-to-lake --master spark://host:7077")
@@ -126,7 +127,7 @@ def show(session: Session, pipeline: str) -> None:
 
 @command("headrace checkpoint reset impressions-to-lake --to committed")
 @click.argument("pipeline")
-@click.option("--to", type=click.Choice(list(Start)), required=True, help="Where it begins.")
+@click.option("--to", type=click.Choice(_STARTS), required=True, help="Where it begins.")
 def reset(session: Session, pipeline: str, *, to: str) -> None:
     """Begin a new checkpoint with the next run. Nothing is deleted, neither rows nor offsets.
 

@@ -1,0 +1,158 @@
+"""The installed command as processes: a new project from init to down, as a user does it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.control.services import broker_config
+from headrace.kafka.client import producer
+from headrace.settings import load_settings
+from headrace.sinks.lake import read_table
+
+HEADRACE = Path(sys.executable).with_name("headrace")
+PIPELINE = "page-views-to-lake"
+
+
+class Commands:
+    """headrace commands in one project's folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(self, *arguments: str, code: int = 0) -> dict:
+        """What a command answers in JSON: its last line."""
+        done = subprocess.run(
+            [HEADRACE, *arguments, "--json"],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
+
+    def edit(self, old: str, new: str) -> None:
+        """Change flow.py."""
+        file = self.folder / "flow.py"
+        text = file.read_text()
+        assert old in text
+        file.write_text(text.replace(old, new))
+
+    def produce(self, count: int) -> None:
+        """Run the project's own script."""
+        command = [sys.executable, "produce.py", str(count)]
+        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=True)
+        assert done.stdout == f"{count} page views sent to page-views\n"
+
+    def send_junk(self) -> None:
+        """One record that is no event."""
+        settings = load_settings(self.folder, {})
+        sender = producer(broker_config(settings))
+        sender.produce("page-views", b"no json", partition=1)
+        assert sender.flush(30) == 0
+
+    def rows(self) -> int:
+        """Rows in the project's table."""
+        return read_table(str(self.folder / ".headrace" / "lake" / "page_views")).num_rows
+
+
+@pytest.fixture(scope="module")
+def headrace(tmp_path_factory, jars) -> Iterator[Commands]:
+    """A new project whose broker is up."""
+    jars("kafka")
+    folder = tmp_path_factory.mktemp("cli") / "views"
+    subprocess.run([HEADRACE, "init", folder], check=True, capture_output=True)
+    commands = Commands(folder)
+    try:
+        commands("up")
+        yield commands
+    finally:
+        commands("down")
+
+
+def test_up_and_down_can_be_given_twice_and_the_address_stays(headrace):
+    first = headrace("up")
+    assert headrace("up") == first
+    assert [one["running"] for one in first["servers"]] == [True]
+    down = headrace("down")
+    assert headrace("down") == down
+    assert [one["running"] for one in down["servers"]] == [False]
+    assert headrace("plan", "--exit-code", code=5)["broker_down"]
+    assert headrace("apply", code=1)["error"] == "BrokerUnreachableError"
+    again = headrace("up")
+    assert again["kafka"] == first["kafka"]
+
+
+def test_from_declared_topics_to_rows_in_the_lake(headrace):
+    headrace("apply")
+    assert headrace("plan", "--exit-code")["changes"] == []
+    headrace.produce(100)
+    headrace.send_junk()
+    outcome = headrace("run", "--once")["pipelines"][0]
+    assert (outcome["state"], outcome["rows_out"]) == ("finished", 100)
+    assert headrace.rows() == 100
+    assert headrace("status")["pipelines"][0]["rows_out"] == 100
+    standing = headrace("checkpoint", "show", PIPELINE)
+    assert sum(one["committed"] for one in standing["positions"]) == 101
+
+    _what_was_no_event_is_shown_and_replayed_once(headrace)
+    _a_run_that_is_told_to_stop_goes_on_where_the_last_one_ended(headrace)
+    _drift_is_planned_applied_or_refused(headrace)
+
+
+def _what_was_no_event_is_shown_and_replayed_once(headrace) -> None:
+    [counts] = headrace("dead-letters", "list")["topics"]
+    assert (counts["count"], counts["waiting"], counts["reasons"]) == (1, 1, {"not-json": 1})
+    [listed] = headrace("dead-letters", "list", "page-views")["dead_letters"]
+    [shown] = headrace("dead-letters", "show", listed["record"])["dead_letters"]
+    assert (shown["value"], shown["pipeline"]) == ("no json", PIPELINE)
+    assert headrace("dead-letters", "replay", "page-views", "--dry-run")["sent"] == 1
+    assert headrace("dead-letters", "replay", "page-views")["sent"] == 1
+    assert headrace("dead-letters", "replay", "page-views")["sent"] == 0
+
+
+def _a_run_that_is_told_to_stop_goes_on_where_the_last_one_ended(headrace) -> None:
+    headrace.produce(50)
+    command = [HEADRACE, "run", "--json"]
+    with subprocess.Popen(command, cwd=headrace.folder, stdout=subprocess.PIPE, text=True) as run:
+        try:
+            while _report(run)["rows_out"] < 50:
+                pass
+            refused = headrace("checkpoint", "reset", PIPELINE, "--to", "earliest", code=3)
+            assert refused["error"] == "CHECKPOINT_IN_USE"
+            run.send_signal(signal.SIGINT)
+            last = json.loads(run.stdout.read().splitlines()[-1])["pipelines"][0]
+        except BaseException:
+            run.kill()
+            raise
+    assert run.returncode == 0
+    assert (last["state"], last["rows_out"], last["dead_letters"]) == ("stopped", 50, 1)
+    assert headrace.rows() == 150
+    [counts] = headrace("dead-letters", "list")["topics"]
+    assert (counts["count"], counts["waiting"]) == (2, 1)
+
+
+def _report(run: subprocess.Popen) -> dict:
+    """The pipeline in the next line that a run prints."""
+    return json.loads(run.stdout.readline())["pipelines"][0]
+
+
+def _drift_is_planned_applied_or_refused(headrace) -> None:
+    headrace.edit("partitions=4", "partitions=6")
+    headrace.edit("days=7", "days=8")
+    planned = headrace("plan", "--exit-code", code=5)["changes"]
+    assert [one["action"] for one in planned] == ["add-partitions", "alter-config"]
+    headrace("apply")
+    assert headrace("plan")["changes"] == []
+    headrace.edit('key="visitor"', 'key="country"')
+    headrace.edit("partitions=6", "partitions=2")
+    refused = headrace("apply", code=3)["changes"]
+    assert [one["action"] for one in refused] == ["refused", "refused"]
+    assert headrace("check")["problems"] == []
