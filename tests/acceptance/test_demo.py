@@ -1,0 +1,85 @@
+"""`make demo`: the week lands, the numbers agree, and nothing stays behind, interrupted or not."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+import pytest
+from deltalake import DeltaTable
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "ad_serving"
+CLICKS = {"all": 80, "men": 115, "women": 92}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A copy of the example, so that a demo that somebody looks at is left alone."""
+    return shutil.copytree(
+        EXAMPLE, tmp_path / "ad_serving", ignore=shutil.ignore_patterns(".headrace", "__pycache__")
+    )
+
+
+@pytest.fixture
+def demo(project: Path) -> Iterator[subprocess.Popen[str]]:
+    """The demo, begun in another folder."""
+    command = [sys.executable, str(project / "demo.py")]
+    process = subprocess.Popen(
+        command, cwd="/", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    yield process
+    process.terminate()
+    process.wait()
+
+
+def test_it_ends_with_0_when_the_lake_holds_what_the_raw_file_holds(
+    demo: subprocess.Popen[str], project: Path
+) -> None:
+    told, _ = demo.communicate()
+    assert demo.returncode == 0, told
+    lake = project / ".headrace" / "lake"
+    assert _rows(lake / "impressions").height == 60_000
+    assert DeltaTable(lake / "impressions").metadata().partition_columns == ["day", "campaign"]
+    clicks = _rows(lake / "clicks")["campaign"].value_counts().rows()
+    assert dict(clicks) == CLICKS
+    assert _left_running(project) == []
+
+
+@pytest.mark.parametrize(
+    "signal_", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "a polite kill"]
+)
+def test_interrupted_it_stops_what_it_started(
+    demo: subprocess.Popen[str], project: Path, signal_: signal.Signals
+) -> None:
+    assert demo.stdout is not None
+    told = next(line for line in demo.stdout if "running" in line)  # Spark is up
+    demo.send_signal(signal_)
+    rest, _ = demo.communicate()
+    assert demo.returncode == 130, told + rest
+    assert _left_running(project) == []
+
+
+def _rows(table: Path) -> pl.DataFrame:
+    return pl.read_delta(str(table))
+
+
+def _left_running(project: Path) -> list[str]:
+    """Servers that still run, and processes that work in the project's folder."""
+    command = [str(Path(sys.executable).with_name("headrace")), "status", "--json"]
+    told = subprocess.run(command, cwd=project, stdout=subprocess.PIPE, check=True).stdout
+    servers = [one["name"] for one in json.loads(told)["servers"] if one["running"]]
+    processes = (one for one in Path("/proc").glob("[0-9]*") if _works_in(one, project))
+    return servers + [one.name for one in processes]
+
+
+def _works_in(process: Path, folder: Path) -> bool:
+    try:
+        return (process / "cwd").readlink().is_relative_to(folder)
+    except OSError:  # gone, or somebody else's
+        return False
