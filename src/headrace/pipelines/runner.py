@@ -192,11 +192,15 @@ class PipelineRun:
             self._note(state=PipelineState.STOPPED)
 
     def _start_when_due(self) -> None:
+        from pyspark.errors import AnalysisException
+
         if time.monotonic() < self._start_at:
             return
         try:
             self._lock.acquire()
             self._graph, self._query = self._started()
+        except AnalysisException as error:  # Spark can't plan the steps: no restart mends that
+            self._end_failed(PipelineState.FAILED, str(error).split(";\n", 1)[0])
         except Exception as error:  # noqa: BLE001  whatever it was, the pipelines beside it go on
             self._failed(error)
         else:

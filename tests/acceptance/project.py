@@ -1,0 +1,156 @@
+"""A project as a user has one, and the installed command run on it as a process."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+from headrace.kafka.client import group_offsets, producer
+from headrace.kafka.dead_letters import scan
+from headrace.model import TopicPartition
+from headrace.sinks.lake import read_table
+
+HEADRACE = Path(sys.executable).with_name("headrace")
+PARTITIONS = 4
+
+FLOW = """
+from datetime import timedelta
+from headrace import BatchLimits, EpochMillis, Lake, Metadata, Pipeline, Source, Topic
+
+
+class Event:
+    event_id: str
+    event_time: EpochMillis
+    category: str
+    n: int
+
+
+events = Topic("events", event=Event, key="event_id", event_time="event_time", partitions=4)
+source = Source(events, metadata=(Metadata.PARTITION, Metadata.OFFSET))
+limits = BatchLimits(max_records={batch}, max_wait=timedelta(milliseconds=200))
+
+
+def doubled(rows):
+    from pyspark.sql import functions as F
+
+    return rows.withColumn("double", F.col("n") * 2)
+
+
+fused = Pipeline("fused", source, Lake("fused", ("day", "hour", "category")), limits=limits)
+stepped = Pipeline(
+    "stepped", source, Lake("stepped", ("day", "hour", "category")), steps=[doubled], limits=limits
+)
+"""
+
+SETTINGS = """
+[project]
+name = "drill"
+modules = ["flow"]
+lake = "{lake}"
+
+[kafka]
+bootstrap_servers = "{bootstrap}"
+
+[restart]
+budget = 100
+first_delay_seconds = 0.5
+longest_delay_seconds = 2.0
+"""
+
+
+class Project:
+    def __init__(self, folder: Path, bootstrap: str, *, lake=".headrace/lake", batch=10_000):
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.lake = lake if "://" in lake else str(folder / lake)
+        (folder / "headrace.toml").write_text(SETTINGS.format(lake=lake, bootstrap=bootstrap))
+        (folder / "flow.py").write_text(FLOW.replace("{batch}", str(batch)))
+        self.client = {"bootstrap.servers": bootstrap, "partitioner": "murmur2_random"}
+
+    def start(self, *arguments: str) -> subprocess.Popen:
+        """A headrace process in a session of its own; its output goes to a file."""
+        with (self.folder / "output.txt").open("ab") as output:
+            return subprocess.Popen(
+                [HEADRACE, *arguments, "--project", self.folder],
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    def call(self, *arguments: str, timeout: float = 600) -> str:
+        process = self.start(*arguments)
+        try:
+            code = process.wait(timeout)
+        finally:
+            kill_session(process)
+        assert code == 0, self.output()
+        return self.output()
+
+    def output(self) -> str:
+        return (self.folder / "output.txt").read_text()[-6000:]
+
+    def send(self, first: int, count: int, *, bad: bytes | None = None) -> None:
+        now = int(time.time() * 1000) - 1_000_000
+        sender = producer(self.client)
+        for n in range(first, first + count):
+            event = {"event_id": f"e{n}", "event_time": now + n, "category": f"c{n % 8}", "n": n}
+            value = bad if bad and n % 1000 == 0 else json.dumps(event).encode()
+            while True:
+                try:
+                    sender.produce("events", value, key=f"e{n}")
+                    break
+                except BufferError:
+                    sender.poll(0.1)
+        assert sender.flush(170) == 0
+
+    def statuses(self) -> dict[str, dict]:
+        found = {}
+        for path in (self.folder / ".headrace" / "status").glob("[!.]*.json"):
+            with contextlib.suppress(json.JSONDecodeError, FileNotFoundError):
+                found[path.stem] = json.loads(path.read_text())
+        return found
+
+    def ids(self, table: str) -> Counter:
+        return Counter(read_table(f"{self.lake}/{table}", ["event_id"])["event_id"].to_pylist())
+
+    def offsets(self, table: str) -> dict[int, set[int]]:
+        """Offsets in the lake by partition; none before the first commit."""
+        if not (Path(self.lake) / table / "_delta_log").exists():
+            return defaultdict(set)
+        rows = read_table(f"{self.lake}/{table}", ["_partition", "_offset"])
+        found = defaultdict(set)
+        for p, at in zip(rows["_partition"].to_pylist(), rows["_offset"].to_pylist(), strict=True):
+            found[p].add(at)
+        return found
+
+    def dead_offsets(self, pipeline: str) -> list[tuple[int, int]]:
+        letters = [one for one in scan(self.client, "events") if one.pipeline == pipeline]
+        return [(one.letter.partition.partition, one.letter.offset) for one in letters]
+
+    def committed(self, pipeline: str) -> dict[int, int]:
+        asked = [TopicPartition("events", p) for p in range(PARTITIONS)]
+        found = group_offsets(self.client, f"headrace.{pipeline}", asked)
+        return {one.partition: at for one, at in found.items()}
+
+
+def kill_session(process: subprocess.Popen) -> None:
+    """SIGKILL to the process and all that it started: driver, JVM, planners, Python workers."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, ValueError):
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            if int(fields[3]) == process.pid:
+                os.kill(int(entry.name), signal.SIGKILL)
+    process.wait(30)
+
+
+def wait_for(condition: Callable[[], bool], what: str, seconds: float = 240) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds:.0f} s for {what}"
+        time.sleep(0.1)

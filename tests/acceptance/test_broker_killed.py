@@ -1,0 +1,52 @@
+"""The broker dies under a running pipeline, and stays away for a minute."""
+
+import threading
+import time
+
+import pytest
+from tests.acceptance.project import Project, kill_session, wait_for
+
+EVENTS = 60_000
+
+
+@pytest.mark.timeout(900)
+def test_a_killed_broker_and_one_away_for_a_minute_lose_and_repeat_nothing(start_cluster, tmp_path):
+    running = start_cluster()
+    project = Project(tmp_path / "drill", running.bootstrap_servers, batch=2_000)
+    project.call("apply")
+    process = project.start("run")
+    sender = threading.Thread(target=send_slowly, args=(project,))
+    try:
+        sender.start()
+        wait_for(lambda: landed(project) > 5_000, "the first rows")
+        running.cluster.kill(1)
+        running.cluster.start_broker(1)
+        seen = landed(project)
+        wait_for(lambda: landed(project) > seen, "rows after the restart")
+        running.cluster.kill(1)
+        time.sleep(60)
+        assert process.poll() is None, project.output()
+        running.cluster.start_broker(1)
+        sender.join(300)
+        assert not sender.is_alive()
+        wait_for(lambda: landed(project) >= EVENTS, "the rest", 300)
+        assert process.poll() is None, project.output()
+        process.terminate()
+        assert process.wait(120) == 0, project.output()
+    finally:
+        kill_session(process)
+    expected = {f"e{n}": 1 for n in range(EVENTS)}
+    assert project.ids("fused") == expected
+    assert project.ids("stepped") == expected
+
+
+def send_slowly(project):
+    for first in range(0, EVENTS, 2_000):
+        project.send(first, 2_000)
+        time.sleep(0.5)
+
+
+def landed(project):
+    """Rows in the table that has fewest."""
+    found = [sum(map(len, project.offsets(table).values())) for table in ("fused", "stepped")]
+    return min(found)

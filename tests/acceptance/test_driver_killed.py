@@ -1,0 +1,57 @@
+"""The driver is killed at random moments; the lake must hold every event exactly once."""
+
+import random
+import time
+
+import pytest
+from tests.acceptance.project import Project, kill_session, wait_for
+
+EVENTS = 200_000
+KILLS = 10
+TABLES = ("fused", "stepped")
+
+
+@pytest.mark.timeout(1500)
+def test_ten_kills_of_the_driver_lose_and_repeat_nothing(start_cluster, tmp_path):
+    """Both paths at once. After each kill, committed offsets must not have passed what is there."""
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")  # noqa: T201  pytest shows it when the test fails
+    moments = random.Random(seed)
+    project = Project(tmp_path / "drill", start_cluster().bootstrap_servers, batch=5_000)
+    project.call("apply")
+    project.send(0, EVENTS, bad=b"not json")
+    for _ in range(KILLS):
+        before = {name: one["updated_ms"] for name, one in project.statuses().items()}
+        process = project.start("run", "--once")
+        try:
+            wait_for(lambda seen=before: moved(project, seen), "a batch of the restarted run")
+            time.sleep(moments.uniform(0.0, 2.5))
+        finally:
+            kill_session(process)
+        nothing_is_committed_that_is_nowhere(project)
+    project.call("run", "--once")
+    good = {f"e{n}": 1 for n in range(EVENTS) if n % 1000}
+    for table in TABLES:
+        assert project.ids(table) == good
+        dead = project.dead_offsets(table)
+        assert len(dead) == len(set(dead)) == EVENTS // 1000
+    nothing_is_committed_that_is_nowhere(project)
+
+
+def moved(project, before):
+    """A batch of this run has ended, or all have."""
+    return any(
+        one["updated_ms"] != before.get(name) and (one["batches"] or one["state"] == "finished")
+        for name, one in project.statuses().items()
+    )
+
+
+def nothing_is_committed_that_is_nowhere(project):
+    for table in TABLES:
+        committed = project.committed(table)
+        landed = project.offsets(table)
+        for p, at in project.dead_offsets(table):
+            landed[p].add(at)
+        for p, upto in committed.items():
+            missing = set(range(upto)) - landed[p]
+            assert not missing, f"{table}[{p}]: committed {upto}, nowhere: {sorted(missing)[:5]}"
