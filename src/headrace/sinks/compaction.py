@@ -18,7 +18,7 @@ from headrace.errors import SinkError
 from headrace.sinks.delta_log import DeltaLog, live_files, live_paths
 from headrace.sinks.folder import TableFolder
 from headrace.sinks.manifest import WrittenFile
-from headrace.sinks.merging import FileMerger
+from headrace.sinks.merging import FileMerger, in_groups
 from headrace.sinks.partitions import Partition, partition_text
 from headrace.sinks.storage import NO_OPTIONS, Options, list_files
 
@@ -91,11 +91,9 @@ class Compaction:
         _check_protocol(self._log.uri, table)
         merger = self._merger(table)
         crowded = [one for one in _small_files(table).values() if len(one) >= min_files]
-        groups = [group for files in crowded for group in _bins(files)]
-        return sum(
-            (self._merge(merger, several) for several in _transactions(groups)),
-            CompactionResult(),
-        )
+        groups = [group for files in crowded for group in _mergeable(files)]
+        transactions = in_groups(groups, _bytes, _TRANSACTION_BYTES)
+        return sum((self._merge(merger, several) for several in transactions), CompactionResult())
 
     def vacuum(self, older_than: timedelta = RETENTION) -> CompactionResult:
         """Delete files that no version since ``older_than`` holds, orphans of crashes included.
@@ -169,25 +167,10 @@ def _adds(table: DeltaTable) -> Iterator[Mapping[str, Any]]:
     yield from newest_last.to_pylist()
 
 
-def _transactions(groups: Iterable[_Group]) -> Iterator[list[_Group]]:
-    """``groups`` in order, about one gigabyte to a transaction."""
-    several: list[_Group] = []
-    for group in groups:
-        several.append(group)
-        if sum(file.size for one in several for file in one) >= _TRANSACTION_BYTES:
-            yield several
-            several = []
-    if several:
-        yield several
+def _mergeable(files: Iterable[_Small]) -> list[_Group]:
+    groups = in_groups(files, lambda file: file.size, TARGET_BYTES)
+    return [group for group in groups if len(group) > 1]
 
 
-def _bins(files: Iterable[_Small]) -> Iterator[_Group]:
-    """``files`` in order, in groups of two or more that make about one target size."""
-    group: _Group = []
-    for file in files:
-        group.append(file)
-        if sum(one.size for one in group) >= TARGET_BYTES:
-            yield group
-            group = []
-    if len(group) > 1:
-        yield group
+def _bytes(group: _Group) -> int:
+    return sum(file.size for file in group)

@@ -110,16 +110,18 @@ class WrittenFile:
 
 def delta_stats(rows: int, times: Mapping[str, EventTimes]) -> str:
     """Delta's statistics of a file: its rows, and the range and nulls of timestamp columns."""
-    known = {
-        name: (timestamp_text(one.lowest_us), timestamp_text(one.highest_us))
-        for name, one in times.items()
-        if one.lowest_us is not None and one.highest_us is not None
-    }
+    lowest = {name: one.lowest_us for name, one in times.items()}
+    highest = {name: one.highest_us for name, one in times.items()}
     return json.dumps(
         {
             "numRecords": rows,
-            "minValues": {name: lowest for name, (lowest, _) in known.items()},
-            "maxValues": {name: highest for name, (_, highest) in known.items()},
+            "minValues": _texts(lowest),
+            "maxValues": _texts(highest),
             "nullCount": {name: one.nulls for name, one in times.items()},
         }
     )
+
+
+def _texts(times_us: Mapping[str, int | None]) -> dict[str, str]:
+    texts = {name: timestamp_text(us) for name, us in times_us.items() if us is not None}
+    return {name: text for name, text in texts.items() if text is not None}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, TypeVar
 
 from headrace.sinks.encoding import ParquetEncoding
 from headrace.sinks.folder import TableFolder
@@ -13,6 +14,7 @@ from headrace.sinks.partitions import Partition
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_Item = TypeVar("_Item")
 _ROW_GROUP_BYTES = 64 * 1024 * 1024
 _REMOTE_MERGES = 4  # at once: each holds a row group
 
@@ -49,7 +51,7 @@ class FileMerger:
         first = next(groups)
         event_time = self._event_times[0] if len(self._event_times) == 1 else None
         encoding = ParquetEncoding(first, self._codec, event_time, dense=True)
-        size = self._folder.write(path, _chain(first, groups), encoding)
+        size = self._folder.write(path, chain([first], groups), encoding)
         return summary.file(path, size, partition)
 
     def merge_all(self, groups: Iterable[tuple[Partition, Sequence[str]]]) -> list[WrittenFile]:
@@ -118,16 +120,21 @@ def _conformed(rows: pa.Table, columns: pa.Schema) -> pa.Table:
 def _row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     import pyarrow as pa
 
-    gathered: list[pa.Table] = []
-    for table in tables:
-        gathered.append(table)
-        if sum(one.nbytes for one in gathered) >= _ROW_GROUP_BYTES:
-            yield pa.concat_tables(gathered)
-            gathered = []
-    if gathered:
-        yield pa.concat_tables(gathered)
+    for group in in_groups(tables, lambda table: table.nbytes, _ROW_GROUP_BYTES):
+        yield pa.concat_tables(group)
 
 
-def _chain(first: pa.Table, rest: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    yield first
-    yield from rest
+def in_groups(
+    items: Iterable[_Item], size_of: Callable[[_Item], int], target: int
+) -> Iterator[list[_Item]]:
+    """``items`` in their order, in lists that just reach the ``target`` size; the last may not."""
+    group: list[_Item] = []
+    size = 0
+    for item in items:
+        group.append(item)
+        size += size_of(item)
+        if size >= target:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group

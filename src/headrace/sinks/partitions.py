@@ -57,10 +57,10 @@ class TimeKey:
         return self.units == (TimeUnit.HOUR,)
 
     def texts(self, key: int | None) -> dict[str, str | None]:
-        """Delta's text of each time column for ``key``."""
-        if key is None:
+        """Delta's text of each time column for ``key``; null when no calendar holds it."""
+        time = None if key is None else _utc(key * self.grain_us)
+        if time is None:
             return dict.fromkeys(self.units)
-        time = _EPOCH + timedelta(microseconds=key * self.grain_us)
         texts: dict[str, str | None] = {"day": time.date().isoformat(), "hour": str(time.hour)}
         return {unit: texts[unit] for unit in self.units}
 
@@ -80,10 +80,17 @@ def partition_text(value: object) -> str | None:
     return value.isoformat() if isinstance(value, date) else str(value)
 
 
-def timestamp_text(time_us: int) -> str:
-    """Delta's text of a time, for statistics."""
-    time = _EPOCH + timedelta(microseconds=time_us)
-    return time.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+def timestamp_text(time_us: int) -> str | None:
+    """Delta's text of a time, for statistics; None outside the years 1 to 9999."""
+    time = _utc(time_us)
+    return time and time.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+
+
+def _utc(time_us: int) -> datetime | None:
+    try:
+        return _EPOCH + timedelta(microseconds=time_us)
+    except OverflowError:
+        return None
 
 
 def unsafe_values(values: Mapping[str, object]) -> dict[str, str]:

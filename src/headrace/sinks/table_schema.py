@@ -30,7 +30,7 @@ def table_schema(spec: WriteSpec) -> pa.Schema:
 
 
 def _check_partition_columns(spec: WriteSpec) -> None:
-    taken = [unit for unit in spec.lake.time_units if unit in spec.schema.names]
+    taken = [str(unit) for unit in spec.lake.time_units if unit in spec.schema.names]
     if taken:
         raise SinkError(
             spec.root,

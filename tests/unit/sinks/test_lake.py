@@ -1,0 +1,273 @@
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
+
+from headrace.errors import SinkError
+from headrace.model import Lake, UnsafeValues
+from headrace.sinks import compaction
+from headrace.sinks.compaction import Compaction, CompactionResult
+from headrace.sinks.delta_log import DeltaLog
+from headrace.sinks.files import PartitionedWriter
+from headrace.sinks.lake import LakeTable, read_table
+from headrace.sinks.manifest import WriteSpec
+
+AT = datetime(2019, 11, 24, 7, tzinfo=UTC)
+TIME = pa.timestamp("us", "UTC")
+
+
+@pytest.fixture
+def root(tmp_path):
+    return str(tmp_path / "impressions")
+
+
+def spec(root, columns, *partition_by, **declared):
+    fields = pa.schema({"at": TIME, **columns})
+    return WriteSpec(root, fields, Lake("impressions", partition_by, **declared), "at")
+
+
+def written(spec, *rows):
+    writer = PartitionedWriter(spec, "t")
+    writer.write(pa.Table.from_pylist([{"at": AT, **row} for row in rows], spec.schema))
+    return writer.close()
+
+
+def add(spec, batch_id, *rows):
+    return LakeTable(spec).commit(written(spec, *rows), app_id="a", batch_id=batch_id)
+
+
+def test_a_new_column_is_added_and_older_rows_read_as_null(root):
+    add(spec(root, {"id": pa.int64()}), 0, {"id": 1})
+    add(spec(root, {"id": pa.int64(), "country": pa.string()}), 1, {"id": 2, "country": "PL"})
+    found = read_table(root, ["id", "country"]).sort_by("id").to_pylist()
+    assert found == [{"id": 1, "country": None}, {"id": 2, "country": "PL"}]
+
+
+def test_a_column_that_is_no_longer_written_reads_as_null(root):
+    add(spec(root, {"id": pa.int64(), "country": pa.string()}), 0, {"id": 1, "country": "PL"})
+    add(spec(root, {"id": pa.int64()}), 1, {"id": 2})
+    assert read_table(root).sort_by("id")["country"].to_pylist() == ["PL", None]
+
+
+def test_compaction_merges_files_of_before_and_after_a_new_column(root):
+    add(spec(root, {"id": pa.int64()}), 0, {"id": 1})
+    later = spec(root, {"id": pa.int64(), "country": pa.string()})
+    add(later, 1, {"id": 2, "country": "PL"})
+    before = read_table(root).sort_by("id")
+    assert LakeTable(later).compact() == CompactionResult(merged=2, written=1)
+    assert read_table(root).sort_by("id") == before
+
+
+def test_two_pipelines_that_add_the_same_column_both_succeed(root):
+    add(spec(root, {"id": pa.int64()}), 0, {"id": 1})
+    later = spec(root, {"id": pa.int64(), "country": pa.string()})
+    tables = [LakeTable(later), LakeTable(later)]
+    for app_id, table in zip("bc", tables, strict=True):
+        table.committed_batch(app_id)
+    for app_id, table in zip("bc", tables, strict=True):
+        assert table.commit(written(later, {"id": 2}), app_id=app_id, batch_id=0)
+    assert read_table(root).num_rows == 3
+
+
+def test_a_changed_type_is_refused_with_the_way_out(root):
+    add(spec(root, {"id": pa.int64()}), 0, {"id": 1})
+    with pytest.raises(SinkError, match=r"'id' is long in the table, but string .*another `table`"):
+        add(spec(root, {"id": pa.string()}), 1, {"id": "x"})
+
+
+def test_another_partitioning_is_refused_with_the_way_out(root):
+    add(spec(root, {"id": pa.int64()}, "day"), 0, {"id": 1})
+    with pytest.raises(SinkError, match=r"\['day'\], the declaration by \['hour'\].*another"):
+        add(spec(root, {"id": pa.int64()}, "hour"), 1, {"id": 1})
+
+
+@pytest.mark.parametrize(
+    ("columns", "partition_by", "reason"),
+    [
+        ({"day": pa.string()}, "day", "the rows have a column 'day': rename it"),
+        ({"id": pa.int64()}, "campaign", "'campaign' is not in the rows"),
+        ({"price": pa.float64()}, "price", "can't partition by 'price', a double"),
+    ],
+)
+def test_declarations_that_do_not_fit_the_rows_are_refused(root, columns, partition_by, reason):
+    with pytest.raises(SinkError, match=reason):
+        LakeTable(spec(root, columns, partition_by))
+
+
+def test_time_partitions_need_an_event_time(root):
+    with pytest.raises(SinkError, match="declare `event_time`"):
+        LakeTable(WriteSpec(root, pa.schema({"id": pa.int64()}), Lake("t", ("day",))))
+
+
+def test_partition_columns_of_every_type_round_trip(root):
+    columns = {"site": pa.int64(), "clicked": pa.bool_(), "c": pa.string()}
+    rows = [
+        {"site": -5, "clicked": True, "c": "x"},
+        {"site": 0, "clicked": False, "c": None},
+        {"site": None, "clicked": None, "c": "true"},
+    ]
+    add(spec(root, columns, "day", "site", "clicked", "c"), 0, *rows)
+    found = read_table(root, list(columns)).to_pylist()
+    assert sorted(found, key=str) == sorted(rows, key=str)
+
+
+def test_tables_without_partitions_are_committed_and_compacted(root):
+    plain = spec(root, {"id": pa.int64()})
+    for batch in range(3):
+        add(plain, batch, {"id": batch})
+    assert LakeTable(plain).compact() == CompactionResult(merged=3, written=1)
+    assert sorted(read_table(root)["id"].to_pylist()) == [0, 1, 2]
+
+
+def test_metadata_is_in_the_history(root):
+    table = LakeTable(spec(root, {"id": pa.int64()}))
+    files = written(spec(root, {"id": pa.int64()}), {"id": 1})
+    table.commit(files, app_id="a", batch_id=0, metadata={"rows": 1})
+    assert DeltaTable(root).history()[0]["headrace"] == {"rows": 1}
+
+
+def test_the_log_is_checkpointed_every_50_versions(root):
+    plain = spec(root, {"id": pa.int64()}, "day")
+    table = LakeTable(plain)
+    for batch in range(51):
+        table.commit(written(plain, {"id": batch}), app_id="a", batch_id=batch)
+    assert list(Path(root, "_delta_log").glob("*.checkpoint.parquet"))
+    assert read_table(root).num_rows == 51
+
+
+def test_readers_prune_files_by_event_time(root):
+    plain = spec(root, {"id": pa.int64()})
+    add(plain, 0, {"id": 1}, {"id": 2, "at": AT + timedelta(microseconds=1)})
+    found = pa.table(DeltaTable(root).get_add_actions(flatten=True)).to_pylist()[0]
+    assert (found["min.at"], found["max.at"]) == (AT, AT + timedelta(microseconds=1))
+    assert (found["num_records"], found["null_count.at"]) == (2, 0)
+
+
+def test_polars_reads_the_table(root):
+    rescuing = spec(root, {"c": pa.string()}, "day", "c", unsafe_values=UnsafeValues.RESCUE)
+    add(rescuing, 0, {"c": "a b"}, {"c": "a/b"})
+    found = pl.read_delta(root).sort("c")
+    assert found["c"].to_list() == ["__unsafe__", "a b"]
+    assert found["_rescued"].to_list() == ['{"c": "a/b"}', None]
+
+
+def test_a_commit_whose_answer_was_lost_counts_as_done(root, monkeypatch):
+    plain = spec(root, {"id": pa.int64()})
+    add(plain, 0, {"id": 1})
+    commit = DeltaLog.append
+
+    def answer_lost(*args):
+        monkeypatch.setattr(DeltaLog, "append", commit)
+        commit(*args)
+        raise CommitFailedError("connection reset")
+
+    monkeypatch.setattr(DeltaLog, "append", answer_lost)
+    assert add(plain, 1, {"id": 2})
+    assert sorted(read_table(root)["id"].to_pylist()) == [1, 2]
+
+
+def test_reading_a_table_that_is_not_there_is_an_error(root):
+    with pytest.raises(SinkError, match="there is no Delta table"):
+        read_table(root)
+
+
+def test_a_log_that_is_damaged_is_an_error(root):
+    add(spec(root, {"id": pa.int64()}), 0, {"id": 1})
+    Path(root, "_delta_log", "00000000000000000000.json").write_text("{")
+    with pytest.raises(SinkError, match="log can't be read"):
+        read_table(root)
+
+
+def test_a_partition_is_compacted_when_enough_small_files_have_gathered(root):
+    plain = spec(root, {"id": pa.int64()}, "day", compact_files=3)
+    table = LakeTable(plain)
+    done = []
+    for batch in range(7):
+        table.commit(written(plain, {"id": batch}), app_id="a", batch_id=batch)
+        done.append(table.compact_if_due().merged)
+    assert done == [0, 0, 3, 0, 3, 0, 3]
+    assert sorted(read_table(root)["id"].to_pylist()) == list(range(7))
+
+
+def test_files_from_before_a_restart_are_counted(root):
+    plain = spec(root, {"id": pa.int64()}, "day", compact_files=3)
+    for batch in range(3):
+        add(plain, batch, {"id": batch})
+    assert LakeTable(plain).compact_if_due().merged == 3
+
+
+def test_compaction_can_be_switched_off(root):
+    plain = spec(root, {"id": pa.int64()}, compact_files=0)
+    for batch in range(3):
+        add(plain, batch, {"id": batch})
+    assert LakeTable(plain).compact_if_due() == CompactionResult()
+
+
+def test_large_files_are_left_alone(root, monkeypatch):
+    plain = spec(root, {"id": pa.int64()})
+    for batch in range(3):
+        add(plain, batch, {"id": batch})
+    monkeypatch.setattr(compaction, "SMALL_BYTES", 1)
+    assert Compaction(root).run() == CompactionResult()
+
+
+def test_merged_files_stay_near_their_target(root, monkeypatch):
+    plain = spec(root, {"id": pa.int64()})
+    for batch in range(6):
+        add(plain, batch, {"id": batch})
+    sizes = pa.table(DeltaTable(root).get_add_actions())["size_bytes"].to_pylist()
+    monkeypatch.setattr(compaction, "TARGET_BYTES", 2 * min(sizes))
+    assert Compaction(root).run() == CompactionResult(merged=6, written=3)
+
+
+def test_of_two_compactions_at_once_one_gives_way(root, monkeypatch):
+    plain = spec(root, {"id": pa.int64()})
+    for batch in range(3):
+        add(plain, batch, {"id": batch})
+    slow = Compaction(root)
+    swap = slow._swap
+
+    def after_the_other(swaps):
+        if Compaction(root).run().merged:
+            return swap(swaps)
+        raise AssertionError("the other one had nothing to do")
+
+    monkeypatch.setattr(slow, "_swap", after_the_other)
+    assert slow.run() == CompactionResult()
+    assert sorted(read_table(root)["id"].to_pylist()) == [0, 1, 2]
+
+
+def test_compaction_changes_no_data_for_readers_of_changes(root):
+    plain = spec(root, {"id": pa.int64()})
+    for batch in range(2):
+        add(plain, batch, {"id": batch})
+    Compaction(root).run()
+    log = Path(root, "_delta_log", "00000000000000000002.json").read_text().splitlines()
+    actions = [json.loads(line) for line in log]
+    changes = [
+        one[kind]["dataChange"] for one in actions for kind in ("add", "remove") if kind in one
+    ]
+    assert changes == [False, False, False]
+
+
+def test_replaced_files_stay_for_the_retention(root):
+    plain = spec(root, {"id": pa.int64()})
+    for batch in range(2):
+        add(plain, batch, {"id": batch})
+    table = LakeTable(plain)
+    assert table.compact(retention=timedelta(days=7)).vacuumed == 0
+    assert table.compact(retention=timedelta(0)).vacuumed == 2
+    assert table.compact(retention=timedelta(0)).vacuumed == 0
+
+
+def test_tables_of_a_newer_protocol_are_not_compacted(root):
+    write_deltalake(
+        root, pa.table({"id": [1]}), configuration={"delta.enableDeletionVectors": "true"}
+    )
+    with pytest.raises(SinkError, match="compact it there"):
+        Compaction(root).run()
