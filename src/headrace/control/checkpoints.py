@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from headrace.control.services import broker_config, lake_uri
+from headrace.control.services import broker_config, lake_uri, status
 from headrace.kafka.client import describe, group_offsets, watermarks
 from headrace.model import Pipeline, Start, TopicPartition
 from headrace.pipelines.checkpoint import CheckpointFolder, CurrentCheckpoint
 from headrace.pipelines.lock import CheckpointLock, lock_folder
+from headrace.pipelines.progress import PipelineProgress, PipelineState, StatusFolder
 from headrace.pipelines.source.state import SharedState
 from headrace.settings import Settings
 
@@ -74,6 +75,22 @@ def reset(settings: Settings, pipeline: Pipeline, start: Start) -> Standing:
         current = folder.reset(start)
     uri = folder.checkpoint(current).uri
     return Standing(uri, current.number, current.start, current.begun, before.positions)
+
+
+def progress(settings: Settings) -> list[PipelineProgress]:
+    """What every pipeline wrote last, by name; one whose driver was killed is shown as stopped."""
+    found = StatusFolder(settings.state / "status").read()
+    return [one if one.final or _lives(settings, one.pipeline) else _killed(one) for one in found]
+
+
+def _lives(settings: Settings, pipeline: str) -> bool:
+    folder = lock_folder(settings.state, status(settings).lake)
+    return CheckpointLock(folder, pipeline).holder_lives()
+
+
+def _killed(one: PipelineProgress) -> PipelineProgress:
+    reason = "its driver is gone; the next run goes on from the checkpoint"
+    return replace(one, state=PipelineState.STOPPED, reason=reason)
 
 
 def parse_partition(text: str) -> TopicPartition | None:

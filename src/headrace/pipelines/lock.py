@@ -10,13 +10,15 @@ from typing import IO
 from headrace.errors import CheckpointInUseError
 from headrace.sinks import storage
 
+_HOLDER = "process "
+
 
 def lock_folder(state: Path, lake: str) -> Path:
     """Beside the checkpoints where they are local, so two projects on one lake see each other."""
-    files, path = storage.filesystem(lake)
-    if files.type_name == "local":
-        return Path(path) / "_headrace" / "locks"
-    return state / "locks"
+    if "://" in lake and not lake.startswith("file:"):
+        return state / "locks"
+    _, path = storage.filesystem(lake)
+    return Path(path) / "_headrace" / "locks"
 
 
 class CheckpointLock:
@@ -49,7 +51,7 @@ class CheckpointLock:
             file.close()
             raise CheckpointInUseError(self._pipeline, str(self._path), holder) from None
         file.truncate(0)
-        file.write(f"process {os.getpid()}")
+        file.write(f"{_HOLDER}{os.getpid()}")
         file.flush()
         self._file = file
 
@@ -58,3 +60,13 @@ class CheckpointLock:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+    def holder_lives(self) -> bool:
+        """Whether the process that took it last still runs. Takes nothing: it disturbs nobody."""
+        try:
+            os.kill(int(self._path.read_text().removeprefix(_HOLDER)), 0)
+        except PermissionError:
+            return True
+        except (OSError, ValueError):
+            return False
+        return True

@@ -31,8 +31,7 @@ def down(session: Session) -> None:
 @command("headrace status --json")
 def status(session: Session) -> None:
     """Show the project's servers, and how each pipeline is doing or how it ended."""
+    from headrace.control.checkpoints import progress
     from headrace.control.services import status as look
-    from headrace.pipelines.progress import StatusFolder
 
-    pipelines = StatusFolder(session.settings.state / "status").read()
-    session.output.status(look(session.settings), pipelines)
+    session.output.status(look(session.settings), progress(session.settings))
