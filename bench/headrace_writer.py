@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headrace.pipelines.runner import PipelineRun
 
 TABLE = "impressions"
-LOOK_SECONDS = 0.02
+LOOK_SECONDS = 0.05
 
 
 def marked(impressions: DataFrame) -> DataFrame:
@@ -36,7 +36,8 @@ def open_headrace(setup: Setup, *, with_step: bool) -> Callable[[Path], None]:
     from headrace.pipelines.session import start_session
 
     spark_settings = SparkSettings(MASTER, {"spark.driver.memory": f"{setup.heap_mb}m"})
-    spark = start_session("bench", spark_settings, master=MASTER, java=setup.java)
+    log = setup.logs / f"headrace-{'spark' if with_step else 'fused'}-jvm.log"
+    spark = start_session("bench", spark_settings, master=MASTER, java=setup.java, log=log)
 
     def write_once(out: Path) -> None:
         settings = Settings(

@@ -21,6 +21,7 @@ class Setup:
         heap_mb: ``-Xmx`` of each system's driver.
         java: JAVA_HOME and PATH of the Java to use.
         connector: jars of Spark's own Kafka connector.
+        logs: folder of what the systems say.
     """
 
     bootstrap: str
@@ -30,3 +31,4 @@ class Setup:
     heap_mb: int
     java: Mapping[str, str]
     connector: tuple[Path, ...]
+    logs: Path

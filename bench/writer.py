@@ -22,7 +22,7 @@ from rich.progress import Progress
 
 from bench import headrace_writer, plain_spark, report, results
 from bench.cluster import Broker, fill, jars, running_broker
-from bench.driver import Driver, Open
+from bench.driver import Driver, Open, SystemFailedError
 from bench.events import events
 from bench.machine import machine, versions
 from bench.results import Row, row
@@ -69,6 +69,7 @@ class Run:
     usage: Usage
     broker_cpu_seconds: float
     files: int
+    file_bytes: int
 
     def figures(self, count: int) -> dict[str, float]:
         """By metric, for a topic of ``count`` events."""
@@ -79,6 +80,7 @@ class Run:
             "peak_memory_mb": self.usage.peak_memory_mb,
             "peak_worker_memory_mb": self.usage.peak_worker_memory_mb,
             "files": self.files,
+            "table_mb": self.file_bytes / 1e6,
         }
 
 
@@ -89,6 +91,7 @@ UNITS = {
     "peak_memory_mb": "MB",
     "peak_worker_memory_mb": "MB",
     "files": "files",
+    "table_mb": "MB",
     "times_plain_spark": "x",
 }
 
@@ -118,8 +121,9 @@ class Bench:
         broker_cpu = self._broker_cpu_seconds() - broker_before
         files = SYSTEMS[system].files(out)
         check(files, self.count)
+        file_bytes = sum(file.stat().st_size for file in files)
         shutil.rmtree(out)
-        return Run(seconds, watch.usage, broker_cpu, len(files))
+        return Run(seconds, watch.usage, broker_cpu, len(files), file_bytes)
 
     def _broker_cpu_seconds(self) -> float:
         return processes([self.broker.pid])[self.broker.pid].cpu_seconds
@@ -178,6 +182,7 @@ def opened(count: int, systems: Sequence[str], java: Java, console: Console) -> 
             heap_mb=HEAP_MB,
             java=java.environ(),
             connector=tuple(jars("spark-kafka", java)),
+            logs=work,
         )
         drivers = {
             name: stack.enter_context(
@@ -274,6 +279,9 @@ def main(given: Sequence[str]) -> int:
     except KeyboardInterrupt:
         console.print("stopped; nothing was kept")
         return 130
+    except (SystemFailedError, OutputWrongError) as error:
+        console.print(f"failed: {error}", style="red", markup=False, highlight=False)
+        return 1
     console.print(report.table(BENCHMARK, measured))
     if not chosen.quick:
         _keep(measured, settings(count, rounds))
