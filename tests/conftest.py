@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import os
-import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -49,6 +50,7 @@ class RunningHdfs:
 
 Jars = Callable[[str], list[Path]]
 StartCluster = Callable[..., RunningCluster]
+StopAtEnd = Callable[[Path], None]
 
 
 @pytest.fixture(scope="session")
@@ -68,20 +70,30 @@ def jars(java: Java) -> Jars:
 
 
 @pytest.fixture(scope="session")
-def server_folder() -> Iterator[Path]:
-    """Where this session's servers keep their data."""
-    folder = Path(tempfile.mkdtemp(prefix="headrace-tests-"))
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
+def server_folder() -> Path:
+    """Where this session's servers keep their data; the guard removes it."""
+    return Path(tempfile.mkdtemp(prefix="headrace-tests-"))
 
 
 @pytest.fixture(scope="session")
-def start_cluster(java: Java, jars: Jars, server_folder: Path) -> Iterator[StartCluster]:
+def stop_at_end(server_folder: Path) -> Iterator[StopAtEnd]:
+    """``stop_at_end(state_folder)``: its servers won't outlive the session, even a killed one."""
+    command = [sys.executable, Path(__file__).with_name("server_guard.py"), server_folder]
+    guard = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, start_new_session=True)
+    with guard:
+        pipe = guard.stdin
+        assert pipe is not None
+        yield lambda folder: print(folder, file=pipe, flush=True)
+
+
+@pytest.fixture(scope="session")
+def start_cluster(
+    java: Java, jars: Jars, server_folder: Path, stop_at_end: StopAtEnd
+) -> StartCluster:
     """``start_cluster(brokers=1, config={...}, ports=())``: a cluster of one's own.
 
     Give ``folder`` to start one again on the same data. Whatever still runs is stopped at the end.
     """
-    started: list[EmbeddedCluster] = []
     numbers = itertools.count(1)
 
     def start(
@@ -94,12 +106,10 @@ def start_cluster(java: Java, jars: Jars, server_folder: Path) -> Iterator[Start
         folder = folder or server_folder / f"cluster-{next(numbers)}"
         settings = EmbeddedKafka(brokers=brokers, ports=ports, heap_mb=512)
         cluster = EmbeddedCluster(folder, settings, java, jars("kafka"), config=config)
-        started.append(cluster)
+        stop_at_end(folder)
         return RunningCluster(cluster, cluster.start(), folder)
 
-    yield start
-    for cluster in started:
-        cluster.stop()
+    return start
 
 
 @pytest.fixture(scope="session")
@@ -109,11 +119,11 @@ def broker(start_cluster: StartCluster) -> RunningCluster:
 
 
 @pytest.fixture(scope="session")
-def hdfs(java: Java, jars: Jars, server_folder: Path) -> Iterator[RunningHdfs]:
+def hdfs(java: Java, jars: Jars, server_folder: Path, stop_at_end: StopAtEnd) -> RunningHdfs:
     """HDFS shared by the session: ``.uri``. Use folders of your own."""
     server = EmbeddedHdfs(server_folder, java, jars("hdfs"))
-    yield RunningHdfs(server, server.start(), server_folder)
-    server.stop()
+    stop_at_end(server_folder)
+    return RunningHdfs(server, server.start(), server_folder)
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,31 @@
+"""Stops the servers of a test session when the session is gone, whatever ended it.
+
+Run by ``conftest.py`` as a process of its own. Reads state folders, one a line, until the session
+closes the pipe (its death does that too); then stops what runs in them and removes the folder that
+is its argument.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+
+def main() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    folders = [Path(line.rstrip("\n")) for line in sys.stdin]
+
+    from headrace.kafka.embedded import stop_cluster
+    from headrace.runtime.hdfs import stop_hdfs
+
+    for folder in folders:
+        stop_cluster(folder)
+        stop_hdfs(folder)
+    shutil.rmtree(sys.argv[1], ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
