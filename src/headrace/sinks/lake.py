@@ -173,9 +173,15 @@ class LakeTable:
 def read_table(
     uri: str, columns: Sequence[str] | None = None, options: Options = NO_OPTIONS
 ) -> pa.Table:
-    """The rows of a Delta table, in no order; SinkError when there is none."""
+    """The rows of a Delta table, in no order; SinkError when there is none.
+
+    delta-rs reads them: a pyarrow dataset would call its Python file system from threads that
+    can outlive the interpreter, which then aborts.
+    """
     table = DeltaLog(uri, options).existing()
-    return table.to_pyarrow_table(columns=list(columns) if columns is not None else None)
+    types = pa.schema(table.schema())
+    rows = pa.table(table.scan(columns=list(columns) if columns is not None else None))
+    return rows.cast(pa.schema([types.field(name) for name in rows.column_names]))
 
 
 def _is_in(table: DeltaTable, files: Sequence[WrittenFile]) -> bool:

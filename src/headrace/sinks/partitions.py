@@ -83,7 +83,9 @@ def partition_text(value: object) -> str | None:
 def timestamp_text(time_us: int) -> str | None:
     """Delta's text of a time, for statistics; None outside the years 1 to 9999."""
     time = _utc(time_us)
-    return time and time.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+    if time is None:
+        return None
+    return time.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 def _utc(time_us: int) -> datetime | None:

@@ -1,5 +1,7 @@
 import json
 import pickle
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 
 import polars as pl
@@ -221,3 +223,11 @@ def test_the_event_time_has_statistics_for_other_readers(tmp_path):
     group = parquet.ParquetFile(tmp_path / file.path).metadata.row_group(0)
     assert [group.column(index).is_stats_set for index in range(3)] == [False, True, False]
     assert pl.read_parquet(tmp_path / file.path)["campaign"].n_unique() == 50
+
+
+def test_importing_the_writer_loads_no_arrow_before_spark_forks_its_workers():
+    code = (
+        "import sys, headrace.sinks.files; print({'pyarrow', 'polars', 'pyspark'} & {*sys.modules})"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert found.stdout.strip() == b"set()"
