@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 import sys
 import tempfile
 import traceback
@@ -103,8 +104,9 @@ class Session:
     @property
     def log(self) -> Path:
         """File for tracebacks and for what libraries log."""
-        known = "settings" in self.__dict__  # asking could fail again, while failing
-        return (self.settings.state if known else Path(tempfile.gettempdir())) / "headrace.log"
+        if "settings" in self.__dict__:  # asking could fail again, while failing
+            return self.settings.state / "headrace.log"
+        return Path(tempfile.gettempdir()) / f"headrace-{os.getuid()}.log"
 
 
 def command(

@@ -70,8 +70,7 @@ def _field_line(node: ast.ClassDef, field: str) -> int:
 
 
 def _make_importable(root: Path) -> None:
-    if str(root) not in sys.path:
-        sys.path.insert(0, str(root))
+    sys.path[:] = [str(root), *(entry for entry in sys.path if entry != str(root))]
     importlib.invalidate_caches()
     for name in [name for name, module in sys.modules.items() if _is_shadow(name, module, root)]:
         del sys.modules[name]

@@ -275,6 +275,17 @@ def test_what_a_module_prints_does_not_reach_stdout(write, capsys):
     assert (captured.out, captured.err) == ("", "hello\n")
 
 
+def test_projects_with_modules_of_the_same_name_are_told_apart(tmp_path, write):
+    found = []
+    for name in ("a", "b", "a"):
+        root = tmp_path / name
+        root.mkdir(exist_ok=True)
+        (root / "headrace.toml").write_text('[project]\nname = "x"\nmodules = ["flow"]\n')
+        (root / "flow.py").write_text(f"import headrace\nt = headrace.Topic({name!r})\n")
+        found += load_project(load_settings(root, {})).topics
+    assert found == ["a", "b", "a"]
+
+
 def test_steps_hide_the_columns_so_only_the_sinks_own_words_are_checked(write):
     project = write("""\
         def enrich(rows): return rows
