@@ -47,7 +47,8 @@ NO_METADATA: Mapping[str, object] = {}
 class LakeTable:
     """The driver's half: commits the files that tasks wrote. Not thread-safe.
 
-    Every method raises SinkError when the table or its storage can't be used.
+    Every method raises SinkError when the log can't be read or written, and OSError when data
+    files can't.
 
     Args:
         spec: the one its tasks have.
