@@ -37,7 +37,7 @@ def open_headrace(setup: Setup, *, with_step: bool) -> Callable[[Path], None]:
 
     spark_settings = SparkSettings(MASTER, {"spark.driver.memory": f"{setup.heap_mb}m"})
     log = setup.logs / f"headrace-{'spark' if with_step else 'fused'}-jvm.log"
-    spark = start_session("bench", spark_settings, master=MASTER, java=setup.java, log=log)
+    spark = start_session("bench", spark_settings, master=MASTER, java=setup.java, state=log.parent)
 
     def write_once(out: Path) -> None:
         settings = Settings(

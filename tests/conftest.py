@@ -134,7 +134,7 @@ def spark(java: Java, server_folder: Path) -> Iterator[SparkSession]:
         SparkSettings(),
         master="local[2]",
         java=java.environ(),
-        log=server_folder / "spark.log",
+        state=server_folder,
     )
     yield session
     session.stop()

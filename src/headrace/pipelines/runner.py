@@ -79,7 +79,7 @@ def run_pipelines(
         settings.spark,
         master=placement.master,
         java=placement.java,
-        log=settings.state / "logs" / "spark.log",
+        state=settings.state,
     )
     try:
         return Driver(spark, settings, placement).run(
@@ -200,7 +200,7 @@ class PipelineRun:
             self._lock.acquire()
             self._graph, self._query = self._started()
         except AnalysisException as error:  # Spark can't plan the steps: no restart mends that
-            self._end_failed(PipelineState.FAILED, str(error).split(";\n", 1)[0])
+            self._end_failed(PipelineState.FAILED, _headline(error))
         except Exception as error:  # noqa: BLE001  whatever it was, the pipelines beside it go on
             self._failed(error)
         else:
@@ -304,7 +304,7 @@ class PipelineRun:
         self._failed(failure or named_error(str(exception)) or exception)
 
     def _failed(self, error: Exception) -> None:
-        reason = str(error)
+        reason = _headline(error)
         if isinstance(error, RefusedError | DeadLetterLimitError):
             refused = isinstance(error, RefusedError)
             self._end_failed(PipelineState.REFUSED if refused else PipelineState.FAILED, reason)
@@ -360,6 +360,14 @@ def named_error(text: str) -> Exception | None:
     base = RefusedError if issubclass(kind, RefusedError) else HeadraceError
     remote: Exception = type(name, (base,), {"__str__": lambda _: message.strip()})()
     return remote
+
+
+def _headline(error: Exception) -> str:
+    """The sentence that says what went wrong; Spark's errors go on with plans and traces."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    headline = lines[0] if lines else type(error).__name__
+    raised = [line for line in lines if re.match(r"[\w.]+(Error|Exception): ", line)]
+    return f"{headline} ({raised[-1]})" if raised and raised[-1] not in headline else headline
 
 
 def _await_idle(query: StreamingQuery) -> None:
