@@ -70,6 +70,12 @@ def test_starting_twice_is_one_cluster(broker):
     assert before.running
 
 
+def test_the_ports_of_a_running_cluster_are_not_changed_under_it(broker, start_cluster):
+    with pytest.raises(ServerStartError, match="stop it before you change its ports"):
+        start_cluster(ports=(29_999,), folder=broker.folder)
+    assert broker.cluster.status().bootstrap_servers == broker.bootstrap_servers
+
+
 def test_a_stopped_cluster_comes_back_at_the_same_address_with_its_records(start_cluster, topic):
     name, first = topic(), start_cluster()
     create(first.bootstrap_servers, name)
@@ -89,6 +95,9 @@ def test_three_brokers_lose_nothing_when_one_is_killed_and_another_paused(start_
     name, three = topic(), start_cluster(brokers=3)
     create(three.bootstrap_servers, name, num_partitions=3, replication_factor=3)
     produce(three.bootstrap_servers, name, [b"1", b"2", b"3"])
+    single = topic("one-copy")
+    create(three.bootstrap_servers, single, replication_factor=1)
+    produce(three.bootstrap_servers, single, [b"fewer copies than the broker wants in sync"])
     three.cluster.kill(1)
     assert [broker.pid is None for broker in three.cluster.status().brokers] == [True, False, False]
     produce(three.bootstrap_servers, name, [b"4", b"5", b"6"])

@@ -7,10 +7,7 @@ them, and any later command finds, stops or repairs them from that folder.
 
 from __future__ import annotations
 
-import base64
-import json
 import shutil
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
@@ -20,43 +17,24 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from headrace.errors import ServerStartError
+from headrace.kafka.layout import (
+    LAYOUT_FILE,
+    Broker,
+    Layout,
+    broker_config,
+    properties,
+    read_layout,
+    settled_layout,
+)
 from headrace.runtime.cache import exclusive
 from headrace.runtime.java import Java
 from headrace.runtime.jvm import Jvm, run_tools
-from headrace.runtime.ports import LOOPBACK, free_ports, is_open, require_free
+from headrace.runtime.ports import LOOPBACK, is_open, require_free
 from headrace.runtime.process import ServerProcess, stopped_on_failure, write_json
 from headrace.settings.model import EmbeddedKafka
 
 START_TIMEOUT = timedelta(seconds=120)
 STOP_TIMEOUT = timedelta(seconds=30)
-MOST_BROKERS = 3
-
-
-@dataclass(frozen=True)
-class Broker:
-    """Where one broker listens."""
-
-    node: int
-    port: int
-    controller_port: int
-
-
-@dataclass(frozen=True)
-class Layout:
-    """What stays the same for a folder's cluster as long as the folder lives."""
-
-    cluster_id: str
-    brokers: tuple[Broker, ...]
-
-    @property
-    def bootstrap_servers(self) -> str:
-        """Addresses for clients."""
-        return ",".join(f"{LOOPBACK}:{broker.port}" for broker in self.brokers)
-
-    @property
-    def voters(self) -> str:
-        """The controllers, as KRaft wants them."""
-        return ",".join(f"{b.node}@{LOOPBACK}:{b.controller_port}" for b in self.brokers)
 
 
 @dataclass(frozen=True)
@@ -159,45 +137,19 @@ class EmbeddedCluster:
         return _process(self._folder, node)
 
     def _layout(self) -> Layout:
-        known, wanted = _read_layout(self._folder), self._settings.brokers
-        if known is None:
-            known = Layout(_new_cluster_id(), self._new_brokers(wanted))
-        elif len(known.brokers) != wanted:
-            raise self._refusal(
-                f"this cluster was made with {len(known.brokers)} broker(s), and the number can't "
-                f"become {wanted}; set brokers = {len(known.brokers)}, or remove {self._folder} "
-                "with all its records"
-            )
-        layout = self._with_configured_ports(known)
-        write_json(self._folder / "cluster.json", asdict(layout))
+        layout, running = settled_layout(self._folder, self._settings), self.status()
+        if running.running and running.bootstrap_servers != layout.bootstrap_servers:
+            reason = f"it runs at {running.bootstrap_servers}; stop it before you change its ports"
+            raise ServerStartError("Kafka", reason, str(self._folder))
+        write_json(self._folder / LAYOUT_FILE, asdict(layout))
         return layout
-
-    def _new_brokers(self, count: int) -> tuple[Broker, ...]:
-        if not 1 <= count <= MOST_BROKERS:
-            raise self._refusal(f"it can have 1 to {MOST_BROKERS} brokers, not {count}")
-        ports = iter(free_ports(2 * count))
-        return tuple(Broker(node, next(ports), next(ports)) for node in range(1, count + 1))
-
-    def _with_configured_ports(self, layout: Layout) -> Layout:
-        ports = self._settings.ports
-        if not ports:
-            return layout
-        if len(ports) != len(layout.brokers):
-            raise self._refusal(f"{len(ports)} port(s) are set for {len(layout.brokers)} broker(s)")
-        pairs = zip(layout.brokers, ports, strict=True)
-        brokers = tuple(Broker(old.node, port, old.controller_port) for old, port in pairs)
-        return Layout(layout.cluster_id, brokers)
-
-    def _refusal(self, reason: str) -> ServerStartError:
-        return ServerStartError("Kafka", reason, str(self._folder))
 
     def _prepare(self, broker: Broker, layout: Layout) -> None:
         process = self._process(broker.node)
         require_free(process.name, (broker.port, broker.controller_port))
         process.folder.mkdir(parents=True, exist_ok=True)
         config = broker_config(broker, layout, process.folder / "data") | self._config
-        lines = (f"{name}={_escaped(value)}\n" for name, value in config.items())
-        (process.folder / "server.properties").write_text("".join(lines), encoding="ascii")
+        (process.folder / "server.properties").write_text(properties(config), encoding="ascii")
 
     def _format(self, brokers: Sequence[Broker], layout: Layout) -> None:
         homes = [self._process(broker.node).folder for broker in brokers]
@@ -229,7 +181,7 @@ class EmbeddedCluster:
 
 def cluster_status(folder: Path) -> ClusterStatus:
     """The cluster of a state folder; needs neither Java nor jars."""
-    layout = _read_layout(folder / "kafka")
+    layout = read_layout(folder / "kafka")
     if layout is None:
         return ClusterStatus("", ())
     brokers = (
@@ -241,7 +193,7 @@ def cluster_status(folder: Path) -> ClusterStatus:
 
 def stop_cluster(folder: Path) -> None:
     """Stops the cluster of a state folder, its data kept; needs neither Java nor jars."""
-    layout = _read_layout(folder / "kafka")
+    layout = read_layout(folder / "kafka")
     nodes = [broker.node for broker in layout.brokers] if layout else []
     processes = [_process(folder / "kafka", node) for node in nodes]
     # All at once: one after the other, the last would wait for a quorum that is gone.
@@ -249,38 +201,6 @@ def stop_cluster(folder: Path) -> None:
         process.ask_to_end()
     for process in processes:
         process.stop(STOP_TIMEOUT)
-
-
-def broker_config(broker: Broker, layout: Layout, data: Path) -> dict[str, str]:
-    """``server.properties`` of a broker: loopback only, nothing created unasked."""
-    copies = min(MOST_BROKERS, len(layout.brokers))
-    in_sync = 2 if copies == MOST_BROKERS else 1
-    return {
-        "process.roles": "broker,controller",
-        "node.id": str(broker.node),
-        "controller.quorum.voters": layout.voters,
-        "controller.listener.names": "CONTROLLER",
-        "listeners": (
-            f"PLAINTEXT://{LOOPBACK}:{broker.port},CONTROLLER://{LOOPBACK}:{broker.controller_port}"
-        ),
-        "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{broker.port}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "log.dirs": str(data),
-        "auto.create.topics.enable": "false",
-        "group.initial.rebalance.delay.ms": "0",
-        # A killed broker may register again only after its old session ended.
-        "broker.heartbeat.interval.ms": "1000",
-        "broker.session.timeout.ms": "4000",
-        "min.insync.replicas": str(in_sync),
-        "offsets.topic.replication.factor": str(copies),
-        "offsets.topic.num.partitions": "16",
-        "transaction.state.log.replication.factor": str(copies),
-        "transaction.state.log.min.isr": str(in_sync),
-        "transaction.state.log.num.partitions": "16",
-        "share.coordinator.state.topic.replication.factor": str(copies),
-        "share.coordinator.state.topic.min.isr": str(in_sync),
-        "share.coordinator.state.topic.num.partitions": "16",
-    }
 
 
 def _has_joined(broker: Broker, layout: Layout) -> bool:
@@ -295,20 +215,3 @@ def _has_joined(broker: Broker, layout: Layout) -> bool:
 
 def _process(folder: Path, node: int) -> ServerProcess:
     return ServerProcess(f"Kafka broker {node}", folder / f"node-{node}")
-
-
-def _read_layout(folder: Path) -> Layout | None:
-    try:
-        stored = json.loads((folder / "cluster.json").read_text())
-    except FileNotFoundError:
-        return None
-    return Layout(stored["cluster_id"], tuple(Broker(**each) for each in stored["brokers"]))
-
-
-def _new_cluster_id() -> str:
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-
-
-def _escaped(value: str) -> str:
-    """A value as java.util.Properties reads it back."""
-    return json.dumps(value)[1:-1]

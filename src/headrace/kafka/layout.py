@@ -1,0 +1,127 @@
+"""What stays the same for an embedded cluster: its id, its ports, and how its brokers are set."""
+
+from __future__ import annotations
+
+import base64
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from headrace.errors import ServerStartError
+from headrace.runtime.ports import LOOPBACK, free_ports
+from headrace.settings.model import EmbeddedKafka
+
+LAYOUT_FILE = "cluster.json"
+MOST_BROKERS = 3
+
+
+@dataclass(frozen=True)
+class Broker:
+    """Where one broker listens."""
+
+    node: int
+    port: int
+    controller_port: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What stays the same for a folder's cluster as long as the folder lives."""
+
+    cluster_id: str
+    brokers: tuple[Broker, ...]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Addresses for clients."""
+        return ",".join(f"{LOOPBACK}:{broker.port}" for broker in self.brokers)
+
+    @property
+    def voters(self) -> str:
+        """The controllers, as KRaft wants them."""
+        return ",".join(f"{b.node}@{LOOPBACK}:{b.controller_port}" for b in self.brokers)
+
+    def with_ports(self, ports: Sequence[int]) -> Layout:
+        """The same cluster with other ports for its clients, one a broker."""
+        pairs = zip(self.brokers, ports, strict=True)
+        return replace(self, brokers=tuple(replace(old, port=port) for old, port in pairs))
+
+
+def read_layout(folder: Path) -> Layout | None:
+    """The layout that ``cluster.json`` holds; ``None`` when there is none."""
+    try:
+        stored = json.loads((folder / LAYOUT_FILE).read_text())
+    except FileNotFoundError:
+        return None
+    return Layout(stored["cluster_id"], tuple(Broker(**each) for each in stored["brokers"]))
+
+
+def settled_layout(folder: Path, settings: EmbeddedKafka) -> Layout:
+    """The folder's layout, made when there is none, with the ports that are configured.
+
+    Raises:
+        ServerStartError: the settings can't be had, or not with what is in the folder.
+    """
+    brokers, ports = settings.brokers, settings.ports
+    if not 1 <= brokers <= MOST_BROKERS:
+        raise _refusal(folder, f"it can have 1 to {MOST_BROKERS} brokers, not {brokers}")
+    if ports and len(ports) != brokers:
+        raise _refusal(folder, f"{len(ports)} port(s) are set for {brokers} broker(s)")
+    known = read_layout(folder) or _new_layout(brokers)
+    if (made_with := len(known.brokers)) != brokers:
+        reason = (
+            f"this cluster was made with {made_with} broker(s), and the number can't become "
+            f"{brokers}; set brokers = {made_with}, or remove {folder} with all its records"
+        )
+        raise _refusal(folder, reason)
+    return known.with_ports(ports) if ports else known
+
+
+def _new_layout(brokers: int) -> Layout:
+    ports = iter(free_ports(2 * brokers))
+    cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    nodes = range(1, brokers + 1)
+    return Layout(cluster_id, tuple(Broker(node, next(ports), next(ports)) for node in nodes))
+
+
+def _refusal(folder: Path, reason: str) -> ServerStartError:
+    return ServerStartError("Kafka", reason, str(folder))
+
+
+def broker_config(broker: Broker, layout: Layout, data: Path) -> dict[str, str]:
+    """``server.properties`` of a broker: loopback only, nothing created unasked."""
+    copies = min(MOST_BROKERS, len(layout.brokers))
+    in_sync = 2 if copies == MOST_BROKERS else 1
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(broker.node),
+        "controller.quorum.voters": layout.voters,
+        "controller.listener.names": "CONTROLLER",
+        "listeners": (
+            f"PLAINTEXT://{LOOPBACK}:{broker.port},CONTROLLER://{LOOPBACK}:{broker.controller_port}"
+        ),
+        "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{broker.port}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "log.dirs": str(data),
+        "auto.create.topics.enable": "false",
+        "group.initial.rebalance.delay.ms": "0",
+        # A killed broker may register again only after its old session ended.
+        "broker.heartbeat.interval.ms": "1000",
+        "broker.session.timeout.ms": "4000",
+        "min.insync.replicas": str(in_sync),
+        "offsets.topic.replication.factor": str(copies),
+        "offsets.topic.num.partitions": "16",
+        "transaction.state.log.replication.factor": str(copies),
+        "transaction.state.log.min.isr": str(in_sync),
+        "transaction.state.log.num.partitions": "16",
+        "share.coordinator.state.topic.replication.factor": str(copies),
+        "share.coordinator.state.topic.min.isr": str(in_sync),
+        "share.coordinator.state.topic.num.partitions": "16",
+    }
+
+
+def properties(config: Mapping[str, str]) -> str:
+    """Text of a properties file, in ASCII, as java.util.Properties reads it back."""
+    return "".join(f"{name}={json.dumps(value)[1:-1]}\n" for name, value in config.items())
