@@ -112,13 +112,19 @@ class BatchEnd:
             self._table.discard(manifest.files)
             raise
         late_before = self._late_before_us()
-        files = self._table.merge_late(manifest.files, late_before)
-        if self._table.commit(files, app_id=self._app_id, batch_id=batch_id):
-            self._table.compact_if_due()
-        else:
-            self._table.discard(files)
+        if self._committed(batch_id) or not self._commit(manifest, late_before, batch_id):
+            self._table.discard(manifest.files)
         self._give_feedback(reports)
-        return sum(file.rows for file in files if self._table.is_late(file, late_before))
+        return sum(f.rows for f in manifest.files if self._table.is_late(f, late_before))
+
+    def _commit(self, manifest: Manifest, late_before_us: int, batch_id: int) -> bool:
+        """One transaction; False when another run was faster."""
+        files = self._table.merge_late(manifest.files, late_before_us)
+        if not self._table.commit(files, app_id=self._app_id, batch_id=batch_id):
+            self._table.discard(files)
+            return False
+        self._table.compact_if_due()
+        return True
 
     @cached_property
     def _app_id(self) -> str:
