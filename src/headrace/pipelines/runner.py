@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-    from headrace.settings import RestartSettings, Settings
+    from headrace.settings import RestartSettings, Settings, SparkSettings
 
 Observe = Callable[[Mapping[str, PipelineProgress]], None]
 
@@ -76,7 +76,7 @@ def run_pipelines(
     """Runs pipelines in a Spark session of their own, see :meth:`Driver.run`."""
     spark = start_session(
         f"headrace {settings.name}",
-        settings.spark,
+        _spark_settings(settings),
         master=placement.master,
         java=placement.java,
         state=settings.state,
@@ -200,7 +200,7 @@ class PipelineRun:
             self._lock.acquire()
             self._graph, self._query = self._started()
         except AnalysisException as error:  # Spark can't plan the steps: no restart mends that
-            self._end_failed(PipelineState.FAILED, _headline(error))
+            self._end_failed(PipelineState.FAILED, headline(error))
         except Exception as error:  # noqa: BLE001  whatever it was, the pipelines beside it go on
             self._failed(error)
         else:
@@ -304,7 +304,7 @@ class PipelineRun:
         self._failed(failure or named_error(str(exception)) or exception)
 
     def _failed(self, error: Exception) -> None:
-        reason = _headline(error)
+        reason = headline(error)
         if isinstance(error, RefusedError | DeadLetterLimitError):
             refused = isinstance(error, RefusedError)
             self._end_failed(PipelineState.REFUSED if refused else PipelineState.FAILED, reason)
@@ -362,7 +362,15 @@ def named_error(text: str) -> Exception | None:
     return remote
 
 
-def _headline(error: Exception) -> str:
+def _spark_settings(settings: Settings) -> SparkSettings:
+    """The embedded HDFS has one DataNode, so Spark's checkpoints can have one copy."""
+    if not settings.embedded_hdfs:
+        return settings.spark
+    one_copy = {"spark.hadoop.dfs.replication": "1"}
+    return replace(settings.spark, config=one_copy | dict(settings.spark.config))
+
+
+def headline(error: BaseException) -> str:
     """The sentence that says what went wrong; Spark's errors go on with plans and traces."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     headline = lines[0] if lines else type(error).__name__

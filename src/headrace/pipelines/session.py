@@ -44,7 +44,7 @@ def start_session(
     log = state / "logs" / "spark.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     os.environ.update(java)
-    os.environ["SPARK_HOME"] = str(_spark_home(state / "spark-home"))
+    os.environ["SPARK_HOME"] = str(spark_home(state / "spark-home"))
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["POLARS_MAX_THREADS"] = "1"
     if _on_this_machine(master):
@@ -61,7 +61,7 @@ def start_session(
     return builder.getOrCreate()
 
 
-def _spark_home(folder: Path) -> Path:
+def spark_home(folder: Path) -> Path:
     """Spark without its zip of pyspark, so that Python workers take the installed one.
 
     Every worker process would compile the zip's modules anew: 1.1 CPU seconds a start instead of

@@ -1,5 +1,5 @@
 from headrace.errors import HeadraceError, RefusedError
-from headrace.pipelines.runner import RestartBudget, named_error
+from headrace.pipelines.runner import RestartBudget, headline, named_error
 from headrace.settings.model import RestartSettings
 
 
@@ -30,3 +30,13 @@ def test_other_errors_of_ours_are_not_refusals():
 
 def test_a_foreign_error_is_not_ours():
     assert named_error("java.lang.OutOfMemoryError: heap") is None
+
+
+def test_the_reason_of_a_failure_is_one_sentence_and_the_error_behind_it():
+    text = "Query terminated with exception: job aborted\n=== Streaming Query ===\nValueError: boom"
+    found = headline(RuntimeError(text))
+    assert found == "Query terminated with exception: job aborted (ValueError: boom)"
+
+
+def test_a_silent_error_is_named_by_its_type():
+    assert headline(KeyboardInterrupt()) == "KeyboardInterrupt"
