@@ -346,6 +346,17 @@ def test_partitions_added_while_running_are_read_from_their_earliest_offset(flow
     assert flow.ids() == expected
 
 
+def test_a_step_may_use_a_python_function(flow):
+    def named(rows):
+        from pyspark.sql import functions as F  # noqa: N812
+
+        return rows.withColumn("name", F.udf(lambda n: f"number {n}")("n"))
+
+    flow.send([click(n) for n in range(20)])
+    flow.run(flow.pipeline("named", steps=[named], sink=Lake("named")))
+    assert {row["name"] for row in flow.rows("named")} == {f"number {n}" for n in range(20)}
+
+
 def test_a_failing_pipeline_is_restarted_within_its_budget_and_the_others_go_on(flow):
     def broken(rows):
         from pyspark.sql import functions as F  # noqa: N812
@@ -408,7 +419,8 @@ def test_an_idle_input_does_not_freeze_the_time_of_the_others(flow, monkeypatch)
         return windows.select(F.col("window.start").alias("minute"), "count")
 
     def enough(progress):
-        if progress["counts"].rows_out or progress["counts"].final:
+        one = progress["counts"]
+        if (one.rows_out and one.idle_partitions) or one.final:
             stop.set()
 
     flow.send([click(n, event_time=NOW_MS - 86_400_000 + 60_000 * n) for n in range(200)])

@@ -30,6 +30,8 @@ _BY_DEFAULT = {
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.scheduler.mode": "FAIR",
+    # With Arrow, a plain Python UDF over columnar input waits for ever (SPARK-58241).
+    "spark.sql.execution.pythonUDF.arrow.enabled": "false",
 }
 
 
