@@ -1,4 +1,4 @@
-"""A small project on the shared broker: topics, events, runs in this process, the lake read back."""
+"""A small project on the shared broker: topics, events, runs in this process, its lake."""
 
 import json
 import threading

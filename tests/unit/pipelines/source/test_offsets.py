@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -58,7 +60,7 @@ def test_pieces_cover_the_ranges_without_gap_or_overlap(spans, tasks):
         mine = [piece for piece in pieces if piece.partition == range_.partition]
         assert mine[0].start == range_.start
         assert mine[-1].end == range_.end
-        assert all(a.end == b.start for a, b in zip(mine, mine[1:], strict=False))
+        assert all(a.end == b.start for a, b in pairwise(mine))
         assert all(piece.span > 0 for piece in mine)
 
 
