@@ -17,7 +17,6 @@ _ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.python.worker.reuse": "true",
     "spark.executorEnv.POLARS_MAX_THREADS": "1",
-    "spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL": "system",
     "spark.speculation": "false",  # a second attempt would read and write everything twice
 }
 
