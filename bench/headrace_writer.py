@@ -15,7 +15,7 @@ from headrace.settings.model import KafkaSettings, Settings, SparkSettings
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from headrace.pipelines.runner import PipelineRun
+    from headrace.pipelines.run import PipelineRun
 
 TABLE = "impressions"
 LOOK_SECONDS = 0.05
@@ -32,12 +32,12 @@ def marked(impressions: DataFrame) -> DataFrame:
 
 def open_headrace(setup: Setup, *, with_step: bool) -> Callable[[Path], None]:
     """Starts Spark; the function returned writes the whole topic into a fresh lake."""
-    from headrace.pipelines.runner import PipelineRun, Placement
+    from headrace.pipelines.run import PipelineRun, Placement
     from headrace.pipelines.session import start_session
 
     spark_settings = SparkSettings(MASTER, {"spark.driver.memory": f"{setup.heap_mb}m"})
-    log = setup.logs / f"headrace-{'spark' if with_step else 'fused'}-jvm.log"
-    spark = start_session("bench", spark_settings, master=MASTER, java=setup.java, state=log.parent)
+    state = setup.logs / ("spark-step" if with_step else "fused")
+    spark = start_session("bench", spark_settings, master=MASTER, java=setup.java, state=state)
 
     def write_once(out: Path) -> None:
         settings = Settings(

@@ -14,7 +14,8 @@ from headrace import EpochMillis, Lake, Pipeline, Topic
 from headrace.kafka.client import admin, group_offsets, producer
 from headrace.kafka.dead_letters import scan
 from headrace.model import TopicPartition
-from headrace.pipelines.runner import Driver, Placement
+from headrace.pipelines.run import Placement
+from headrace.pipelines.runner import Driver
 from headrace.settings.model import RestartSettings, Settings
 from headrace.sinks.lake import read_table
 

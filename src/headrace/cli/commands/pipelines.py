@@ -29,7 +29,7 @@ from headrace.settings import environment
 if TYPE_CHECKING:
     from headrace.model import Pipeline
     from headrace.pipelines.progress import PipelineProgress
-    from headrace.pipelines.runner import Placement
+    from headrace.pipelines.run import Placement
 
 _PARTITION = "TOPIC/PARTITION"
 _STARTS = [one.value for one in Start]
@@ -161,7 +161,7 @@ def _code(outcome: PipelineProgress) -> int:
 
 def _placement(session: Session, master: str | None) -> Placement:
     from headrace.control.services import bootstrap_servers, lake_uri
-    from headrace.pipelines.runner import Placement
+    from headrace.pipelines.run import Placement
     from headrace.runtime.java import find_java
 
     settings = session.settings

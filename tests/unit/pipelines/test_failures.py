@@ -1,5 +1,5 @@
 from headrace.errors import HeadraceError, RefusedError
-from headrace.pipelines.runner import RestartBudget, headline, named_error
+from headrace.pipelines.failures import RestartBudget, headline, named_error
 from headrace.settings.model import RestartSettings
 
 

@@ -1,0 +1,54 @@
+"""What a failure means: its reason in one sentence, whether and when to start again."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from headrace import errors
+from headrace.errors import HeadraceError, RefusedError
+
+if TYPE_CHECKING:
+    from headrace.settings import RestartSettings
+
+BUDGET_WINDOW_SECONDS = 3600.0
+
+
+class RestartBudget:
+    """How often a failed pipeline may start again within an hour, and after how long."""
+
+    def __init__(self, settings: RestartSettings) -> None:
+        self._settings = settings
+        self._spent: list[float] = []
+
+    def next_delay(self, now: float) -> float | None:
+        """Seconds to wait before the next start; ``None`` when the budget is spent."""
+        self._spent = [at for at in self._spent if now - at < BUDGET_WINDOW_SECONDS]
+        if len(self._spent) >= self._settings.budget:
+            return None
+        delay = self._settings.first_delay_seconds * 2.0 ** len(self._spent)
+        self._spent.append(now)
+        return min(delay, self._settings.longest_delay_seconds)
+
+
+def named_error(text: str) -> Exception | None:
+    """Our own error inside a traceback that came through Spark as text; ``None`` without one.
+
+    Spark runs planner and tasks in other processes and passes on what they print.
+    """
+    found = re.findall(r"headrace\.errors\.(\w+Error): (.+)", text)
+    if not found:
+        return None
+    name, message = found[-1]
+    kind = getattr(errors, name, HeadraceError)
+    base = RefusedError if issubclass(kind, RefusedError) else HeadraceError
+    remote: Exception = type(name, (base,), {"__str__": lambda _: message.strip()})()
+    return remote
+
+
+def headline(error: BaseException) -> str:
+    """The sentence that says what went wrong; Spark's errors go on with plans and traces."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    headline = lines[0] if lines else type(error).__name__
+    raised = [line for line in lines if re.match(r"[\w.]+(Error|Exception): ", line)]
+    return f"{headline} ({raised[-1]})" if raised and raised[-1] not in headline else headline
