@@ -25,8 +25,6 @@ SETTINGS = {
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.hadoop.parquet.compression.codec.zstd.level": "1",
     "spark.sql.shuffle.partitions": "2",
-    # As many files open at once as there are directories: rows need no sort before the write.
-    "spark.sql.maxConcurrentOutputFileWriters": "64",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
