@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import time
 import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -14,9 +13,11 @@ from typing import Self
 from bench.setup import Setup
 from bench.usage import end_tree
 
-WriteOnce = Callable[[Path], None]
+OnFirstBatch = Callable[[int], None]
+WriteOnce = Callable[[Path, OnFirstBatch], None]
 Open = Callable[[Setup], WriteOnce]
-"""Starts the system; what it returns writes the whole topic into an empty folder, blocking."""
+"""Starts the system; what it returns writes the whole topic into an empty folder, blocking, and
+says how many messages the first batch had as soon as that one has ended."""
 
 STOP_SECONDS = 20.0
 
@@ -51,8 +52,10 @@ class Driver:
         """Returns once its session has started."""
         self._answer()
 
-    def run(self, out: Path) -> float:
-        """Writes the topic into ``out``, which must not exist; seconds from start to finish.
+    def begin(self, out: Path) -> int:
+        """Starts to write the topic into ``out``, which must not exist.
+
+        Returns when the first batch has ended: the messages it had.
 
         Raises:
             SystemFailedError: with its own traceback.
@@ -60,9 +63,13 @@ class Driver:
         self._pipe.send(out)
         return self._answer()
 
-    def _answer(self) -> float:
+    def finish(self) -> None:
+        """Returns when the rest is written. Raises as :meth:`begin`."""
+        self._answer()
+
+    def _answer(self) -> int:
         try:
-            answer: float | str = self._pipe.recv()
+            answer: int | str = self._pipe.recv()
         except EOFError:
             answer = f"it ended; its log is {self._log}"
         if isinstance(answer, str):
@@ -77,13 +84,12 @@ def _serve(pipe: Connection, start: Open, setup: Setup, log: Path) -> None:
     os.environ.update(setup.java)
     try:
         write_once = start(setup)
-        pipe.send(0.0)
+        pipe.send(0)
         while True:
             out: Path = pipe.recv()
             out.mkdir(parents=True)
-            began = time.monotonic()
-            write_once(out)
-            pipe.send(time.monotonic() - began)
+            write_once(out, pipe.send)
+            pipe.send(0)
     except EOFError:
         return
     except Exception:  # noqa: BLE001  whatever it was, the parent says it

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bench.driver import OnFirstBatch, WriteOnce
 from bench.events import impressions_topic
-from bench.setup import MASTER, Setup
+from bench.setup import LOOK_SECONDS, MASTER, Setup
 from headrace import BatchLimits, Lake, Pipeline
 from headrace.settings.model import KafkaSettings, Settings, SparkSettings
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from headrace.pipelines.run import PipelineRun
 
 TABLE = "impressions"
-LOOK_SECONDS = 0.05
 
 
 def marked(impressions: DataFrame) -> DataFrame:
@@ -30,7 +30,7 @@ def marked(impressions: DataFrame) -> DataFrame:
     return impressions.where(is_shown).select("*", first)
 
 
-def open_headrace(setup: Setup, *, with_step: bool) -> Callable[[Path], None]:
+def open_headrace(setup: Setup, *, with_step: bool) -> WriteOnce:
     """Starts Spark; the function returned writes the whole topic into a fresh lake."""
     from headrace.pipelines.run import PipelineRun, Placement
     from headrace.pipelines.session import start_session
@@ -39,13 +39,14 @@ def open_headrace(setup: Setup, *, with_step: bool) -> Callable[[Path], None]:
     state = setup.logs / ("spark-step" if with_step else "fused")
     spark = start_session("bench", spark_settings, master=MASTER, java=setup.java, state=state)
 
-    def write_once(out: Path) -> None:
+    def write_once(out: Path, on_first_batch: OnFirstBatch) -> None:
         settings = Settings(
             root=out, name="bench", modules=(), lake=str(out), kafka=KafkaSettings(setup.bootstrap)
         )
         placement = Placement(setup.bootstrap, str(out), MASTER, setup.java)
         pipeline = _pipeline(setup, out.name, with_step=with_step)
-        _finish(PipelineRun(spark, settings, pipeline, placement, once=True))
+        run = PipelineRun(spark, settings, pipeline, placement, once=True)
+        _finish(run, on_first_batch)
 
     return write_once
 
@@ -61,12 +62,16 @@ def _pipeline(setup: Setup, name: str, *, with_step: bool) -> Pipeline:
     )
 
 
-def _finish(run: PipelineRun) -> None:
+def _finish(run: PipelineRun, on_first_batch: OnFirstBatch) -> None:
     from headrace.pipelines.progress import PipelineState
 
+    begun = False
     try:
         while not run.progress.final:
             run.tend()
+            if run.progress.batches and not begun:
+                begun = True
+                on_first_batch(run.progress.rows_in)
             time.sleep(LOOK_SECONDS)
     finally:
         run.stop()

@@ -6,11 +6,12 @@ Kafka connector, ``from_json`` with the same fields, ``to_timestamp``, Parquet b
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.setup import MASTER, Setup
+from bench.driver import OnFirstBatch, WriteOnce
+from bench.setup import LOOK_SECONDS, MASTER, Setup
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,15 +34,19 @@ SETTINGS = {
 }
 
 
-def open_plain_spark(setup: Setup) -> Callable[[Path], None]:
+def open_plain_spark(setup: Setup) -> WriteOnce:
     """Starts Spark; the function returned writes the whole topic into a fresh table."""
     spark = _session(setup)
 
-    def write_once(out: Path) -> None:
+    def write_once(out: Path, on_first_batch: OnFirstBatch) -> None:
         writer = partitioned(_records(spark, setup)).writeStream.format("parquet")
         writer = writer.partitionBy("day", "hour", "category").trigger(availableNow=True)
         writer = writer.option("checkpointLocation", str(out / "checkpoint"))
-        writer.start(str(out / TABLE)).awaitTermination()
+        query = writer.start(str(out / TABLE))
+        while query.lastProgress is None and query.isActive:
+            time.sleep(LOOK_SECONDS)
+        on_first_batch(query.recentProgress[0]["numInputRows"])
+        query.awaitTermination()
 
     return write_once
 

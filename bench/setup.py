@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MASTER = "local[2]"
+LOOK_SECONDS = 0.02
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from bench.writer import OutputWrongError, Run, check, in_turn, rows
 
 
 def run(seconds, cpu_seconds=8.0):
-    return Run(seconds, Usage(cpu_seconds, 900.0, 300.0), 1.0, 32, 50_000_000)
+    return Run(2_000_000, 3.0, seconds, Usage(cpu_seconds, 900.0, 300.0), 1.0, 32, 50_000_000)
 
 
 def test_every_system_runs_once_a_round_and_each_round_begins_with_another():
@@ -25,7 +25,7 @@ def test_cpu_is_counted_by_message_and_the_ratio_within_each_round():
         "headrace-fused": [run(5.0), run(4.0)],
         "plain-spark": [run(10.0), run(12.0)],
     }
-    found = {(one.system, one.metric): one for one in rows(measured, 2_000_000)}
+    found = {(one.system, one.metric): one for one in rows(measured)}
     assert found["headrace-fused", "cpu_us_per_message"].median == 4.0
     assert found["headrace-fused", "messages_per_second"].high == 500_000
     ratio = found["headrace-fused", "times_plain_spark"]
