@@ -7,6 +7,7 @@ Unreadable storage raises :class:`OSError`, as pyarrow does.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -45,11 +46,27 @@ def _local_path(uri: str) -> str:
 
 
 def _hdfs(uri: str, options: Options) -> Any:
+    parts = urlsplit(uri)
+    place = (parts.scheme, parts.hostname, parts.port)
+    return _hdfs_client(os.getpid(), place, tuple(sorted(options.items())))
+
+
+@functools.cache
+def _hdfs_client(
+    pid: int,  # noqa: ARG001  a client is of the process that made it
+    place: tuple[str, str | None, int | None],
+    options: tuple[tuple[str, str], ...],
+) -> Any:
+    """Kept here, not in fsspec's cache.
+
+    That one is dropped in every forked child, which then waits for ever for the client's
+    threads: they are not in the child.
+    """
     from hdfs_native.fsspec import HdfsFileSystem, ViewfsFileSystem
 
-    parts = urlsplit(uri)
-    kind = HdfsFileSystem if parts.scheme == "hdfs" else ViewfsFileSystem
-    return kind(host=parts.hostname, port=parts.port, **options)
+    scheme, host, port = place
+    kind = HdfsFileSystem if scheme == "hdfs" else ViewfsFileSystem
+    return kind(host=host, port=port, skip_instance_cache=True, **dict(options))
 
 
 def join(uri: str, *names: str) -> str:
