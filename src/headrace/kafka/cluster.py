@@ -13,7 +13,7 @@ from headrace.errors import BrokerUnreachableError, RecordsGoneError, TopicMissi
 from headrace.kafka.client import LiveTopic, describe, group_offsets, task_consumer, watermarks
 from headrace.model import OffsetRange
 
-CHUNK_RECORDS = 50_000
+CHUNK_RECORDS = 10_000  # few enough that a chunk's messages stay in the processor's caches
 POLL_SECONDS = 0.2
 SILENCE_LIMIT_SECONDS = 300.0
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FILE, DEAD = "file", "dead"
+ROWS_AT_ONCE = 50_000
 
 
 @dataclass(frozen=True)
@@ -65,13 +66,27 @@ def write_rows(
     writer = PartitionedWriter(spec, uuid.uuid4().hex)
     dead: list[DeadLetter] = []
     try:
-        for table in tables:
+        for table in _regrouped(tables):
             homeless = writer.write(table)
             dead += [_derived(table, row.index, row.detail, origin) for row in homeless]
         return manifest_table(writer.close(), dead)
     except BaseException:
         writer.abort()
         raise
+
+
+def _regrouped(tables: Iterable[pa.Table | pa.RecordBatch]) -> Iterator[pa.Table]:
+    """The same rows in larger tables: sharing them out to partitions costs by the table."""
+    import pyarrow as pa
+
+    held: list[pa.Table] = []
+    for table in tables:
+        held.append(table if isinstance(table, pa.Table) else pa.Table.from_batches([table]))
+        if sum(one.num_rows for one in held) >= ROWS_AT_ONCE:
+            yield pa.concat_tables(held)
+            held = []
+    if held:
+        yield pa.concat_tables(held)
 
 
 def arrow_writer(

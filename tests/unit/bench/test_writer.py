@@ -9,7 +9,9 @@ from bench.writer import OutputWrongError, Run, check, in_turn, rows
 
 
 def run(seconds, cpu_seconds=8.0):
-    return Run(2_000_000, 3.0, seconds, Usage(cpu_seconds, 900.0, 300.0), 1.0, 32, 50_000_000)
+    return Run(
+        2_000_000, 2_000_000, 3.0, seconds, Usage(cpu_seconds, 900.0, 300.0), 1.0, 32, 50_000_000
+    )
 
 
 def test_every_system_runs_once_a_round_and_each_round_begins_with_another():
