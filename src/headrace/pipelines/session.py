@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from headrace.settings import SparkSettings
 
+SERIAL_COLLECTOR_CORES = 2
+
 _ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.python.worker.reuse": "true",
@@ -54,9 +56,8 @@ def start_session(
 
     builder = SparkSession.builder.appName(name).master(master)
     config = _BY_DEFAULT | _local(master) | dict(spark.config) | _ALWAYS
-    config["spark.driver.extraJavaOptions"] = " ".join(
-        (config.get("spark.driver.extraJavaOptions", ""), *_logging(log))
-    ).strip()
+    given = config.get("spark.driver.extraJavaOptions", "")
+    config["spark.driver.extraJavaOptions"] = java_options(given, log, cores=os.cpu_count() or 1)
     for key, value in config.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
@@ -80,10 +81,16 @@ def spark_home(folder: Path) -> Path:
     return folder
 
 
-def _logging(log: Path) -> tuple[str, str]:
-    """Java options that send log lines to a file, so that the terminal is headrace's."""
+def java_options(given: str, log: Path, *, cores: int) -> str:
+    """The driver's Java options: the user's own first, then where the log goes.
+
+    On one or two cores the collector is the serial one, unless the user chose: the default one
+    marks on threads of its own, which takes a core from the work.
+    """
     settings = Path(__file__).with_name("log4j2.properties").as_uri()
-    return f"-Dlog4j2.configurationFile={settings}", f"-Dheadrace.log={log}"
+    logging = f"-Dlog4j2.configurationFile={settings} -Dheadrace.log={log}"
+    few = cores <= SERIAL_COLLECTOR_CORES and "-XX:+Use" not in given
+    return " ".join(filter(None, (given, "-XX:+UseSerialGC" if few else "", logging)))
 
 
 def _local(master: str) -> dict[str, str]:

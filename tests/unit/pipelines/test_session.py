@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pyspark
 
-from headrace.pipelines.session import spark_home
+from headrace.pipelines.session import java_options, spark_home
 
 
 def test_workers_find_no_zip_that_they_would_compile_anew(tmp_path):
@@ -17,3 +17,14 @@ def test_a_link_to_another_spark_is_replaced(tmp_path):
     stale.mkdir()
     (stale / "jars").symlink_to(tmp_path)
     assert (spark_home(stale) / "jars").resolve() == Path(pyspark.__file__).parent / "jars"
+
+
+def test_two_cores_are_left_to_the_work(tmp_path):
+    assert "-XX:+UseSerialGC" in java_options("", tmp_path / "log", cores=2)
+    assert "-XX:+UseSerialGC" not in java_options("", tmp_path / "log", cores=8)
+
+
+def test_the_users_own_collector_is_kept(tmp_path):
+    options = java_options("-XX:+UseG1GC", tmp_path / "log", cores=2)
+    assert options.startswith("-XX:+UseG1GC ")
+    assert "Serial" not in options
