@@ -71,8 +71,9 @@ def test_cpu_of_children_that_came_and_went_is_counted():
 
 
 def test_only_processes_below_the_root_are_workers():
-    with Watch(os.getpid()) as watch:
-        pass
+    with subprocess.Popen(spinning(0.3)) as alone, Watch(alone.pid) as watch:
+        alone.wait()
+    assert watch.usage.peak_memory_mb > 0
     assert watch.usage.peak_worker_memory_mb == 0.0
 
 
