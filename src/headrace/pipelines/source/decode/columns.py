@@ -1,24 +1,22 @@
-"""An event schema as a struct that msgspec fills, and structs as Arrow columns."""
+"""Structs of events as Arrow columns."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.events.parser import event_parser, slots
 from headrace.model import FieldType
-from headrace.pipelines.source.decode.timestamps import EARLIEST_US, LATEST_US, timestamps
+from headrace.pipelines.source.decode.timestamps import timestamps
 
 if TYPE_CHECKING:
+    from headrace.events import Why
     from headrace.model import EventField, EventSchema
-    from headrace.pipelines.source.decode.decoder import Why
-
-LONG_RANGE = (-(2**63), 2**63 - 1)
-MILLIS_RANGE = (EARLIEST_US // 1000, LATEST_US // 1000)
 
 _TIME = pa.timestamp("us", tz="UTC")
 _ARROW_TYPES = {
@@ -28,14 +26,6 @@ _ARROW_TYPES = {
     FieldType.BOOLEAN: pa.bool_(),
     FieldType.TIMESTAMP: _TIME,
     FieldType.MILLIS: _TIME,
-}
-_JSON_TYPES: dict[FieldType, Any] = {
-    FieldType.STRING: str,
-    FieldType.LONG: Annotated[int, msgspec.Meta(ge=LONG_RANGE[0], le=LONG_RANGE[1])],
-    FieldType.DOUBLE: float,
-    FieldType.BOOLEAN: bool,
-    FieldType.TIMESTAMP: str,
-    FieldType.MILLIS: Annotated[int, msgspec.Meta(ge=MILLIS_RANGE[0], le=MILLIS_RANGE[1])],
 }
 
 
@@ -48,15 +38,12 @@ class EventColumns:
     """
 
     def __init__(self, schema: EventSchema) -> None:
-        slots = {f"f{number}": field for number, field in enumerate(schema.fields)}
         self._fields = schema.fields
-        self._readers = [_reader(slot) for slot in slots]
+        self._readers = [_reader(slot) for slot in slots(schema)]
         self.arrow_schema = pa.schema(
             [pa.field(field.name, _ARROW_TYPES[field.type]) for field in schema.fields]
         )
-        self.parse: Callable[[Any], msgspec.Struct] = msgspec.json.Decoder(
-            _struct(schema.name, slots)
-        ).decode
+        self.parse = event_parser(schema)
 
     def of(self, events: Sequence[msgspec.Struct]) -> tuple[pa.RecordBatch, dict[int, Why]]:
         """Columns of the events, and by row why one can't stay (null in its column)."""
@@ -67,21 +54,6 @@ class EventColumns:
             arrays.append(array)
             refused = unreadable | refused
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema), refused
-
-
-def _struct(name: str, slots: dict[str, EventField]) -> type[msgspec.Struct]:
-    return msgspec.defstruct(
-        name,
-        [_slot(slot, field) for slot, field in slots.items()],
-        rename={slot: field.name for slot, field in slots.items()},
-        kw_only=True,
-        gc=False,
-    )
-
-
-def _slot(slot: str, field: EventField) -> Any:
-    json_type = Literal[field.values] if field.values else _JSON_TYPES[field.type]
-    return (slot, json_type | None, None) if field.nullable else (slot, json_type)
 
 
 def _reader(slot: str) -> Callable[[Sequence[msgspec.Struct]], list[Any]]:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.model import EventSchema
-
-Why: TypeAlias = tuple[str, str]
-"""Why a record is bad: reason code, and a sentence about it."""
 
 
 @dataclass(frozen=True, slots=True)

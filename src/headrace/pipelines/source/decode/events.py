@@ -15,12 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.events import Why, iso_text, refusal
 from headrace.model import FieldType
 from headrace.model.partition_value import unsafe_partition_value
 from headrace.pipelines.source.decode.columns import EventColumns
-from headrace.pipelines.source.decode.decoder import Decoded, EventTimeBounds, Why
-from headrace.pipelines.source.decode.refusal import refusal
-from headrace.pipelines.source.decode.timestamps import iso_text
+from headrace.pipelines.source.decode.decoder import Decoded, EventTimeBounds
 
 if TYPE_CHECKING:
     from msgspec import Struct

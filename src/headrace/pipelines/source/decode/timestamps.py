@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import re
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-if TYPE_CHECKING:
-    from headrace.pipelines.source.decode.decoder import Why
+from headrace.events import EARLIEST_US, LATEST_US, microseconds
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
-EARLIEST_US = (datetime(1, 1, 1, tzinfo=UTC) - _EPOCH) // _MICROSECOND
-LATEST_US = (datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC) - _EPOCH) // _MICROSECOND
+if TYPE_CHECKING:
+    from headrace.events import Why
 
 _MICROS = pa.timestamp("us", tz="UTC")
 _NANOS = pa.timestamp("ns", tz="UTC")
-_RFC3339 = re.compile(
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?"
-    r"([Zz]|[+-]([01][0-9]|2[0-3]):?[0-5][0-9])"
-)
 _SHORTEST = len("2000-01-01T00:00:00Z")
 _BEFORE_SECONDS = len("2000-01-01T00:00")
 _WITH_MICROS = len("2000-01-01T00:00:00.000000")
@@ -38,12 +29,6 @@ def timestamps(name: str, texts: list[str | None]) -> tuple[pa.Array, dict[int, 
     """
     times = _all_at_once(texts)
     return (times, {}) if times is not None else _in_pieces(name, texts)
-
-
-def iso_text(micros: int) -> str:
-    """Microseconds since 1970 in ISO 8601; beyond the years 1 to 9999, their nearest end."""
-    within = min(max(micros, EARLIEST_US), LATEST_US)
-    return (_EPOCH + timedelta(microseconds=within)).isoformat()
 
 
 def _in_pieces(name: str, texts: list[str | None]) -> tuple[pa.Array, dict[int, Why]]:
@@ -110,7 +95,7 @@ def _one_by_one(name: str, texts: list[str | None]) -> tuple[pa.Array, dict[int,
     micros: list[int | None] = []
     refused: dict[int, Why] = {}
     for row, text in enumerate(texts):
-        time = None if text is None else _microseconds(text)
+        time = None if text is None else microseconds(text)
         if text is not None and time is None:
             refused[row] = (
                 "wrong-type",
@@ -121,12 +106,3 @@ def _one_by_one(name: str, texts: list[str | None]) -> tuple[pa.Array, dict[int,
             time = None
         micros.append(time)
     return pa.array(micros, pa.int64()).cast(_MICROS), refused
-
-
-def _microseconds(text: str) -> int | None:
-    if not _RFC3339.fullmatch(text):
-        return None
-    try:
-        return (datetime.fromisoformat(text.upper()) - _EPOCH) // _MICROSECOND
-    except ValueError:
-        return None

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import msgspec
 
+from headrace.events.parser import LONG_RANGE, MILLIS_RANGE
 from headrace.model import FieldType
-from headrace.pipelines.source.decode.columns import LONG_RANGE, MILLIS_RANGE
 
 if TYPE_CHECKING:
     from headrace.model import EventField, EventSchema
-    from headrace.pipelines.source.decode.decoder import Why
+
+Why: TypeAlias = tuple[str, str]
+"""Why a record is bad: reason code, and a sentence about it."""
 
 _LONGEST_INTEGER = 400
 _SHOWN_VALUES = 8

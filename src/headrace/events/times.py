@@ -1,0 +1,35 @@
+"""Single times: RFC 3339 texts and microseconds since 1970."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+EARLIEST_US = (datetime(1, 1, 1, tzinfo=UTC) - _EPOCH) // _MICROSECOND
+LATEST_US = (datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC) - _EPOCH) // _MICROSECOND
+
+_RFC3339 = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?"
+    r"([Zz]|[+-]([01][0-9]|2[0-3]):?[0-5][0-9])"
+)
+
+
+def microseconds(text: str) -> int | None:
+    """Microseconds since 1970 of an RFC 3339 time; ``None`` if it is none, or a leap second.
+
+    A space may stand for the T, and the colon of the zone may be left out.
+    """
+    if not _RFC3339.fullmatch(text):
+        return None
+    try:
+        return (datetime.fromisoformat(text.upper()) - _EPOCH) // _MICROSECOND
+    except ValueError:
+        return None
+
+
+def iso_text(micros: int) -> str:
+    """Microseconds since 1970 in ISO 8601; beyond the years 1 to 9999, their nearest end."""
+    within = min(max(micros, EARLIEST_US), LATEST_US)
+    return (_EPOCH + timedelta(microseconds=within)).isoformat()

@@ -1,0 +1,1 @@
+"""HTTP in, Kafka out: nothing acknowledged that can be lost."""
