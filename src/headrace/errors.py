@@ -17,6 +17,7 @@ HeadraceError
 │   ├── CheckpointLostError
 │   └── ReplayRefusedError
 ├── DeadLetterLimitError    too many bad records; never retried
+├── TokenUnknownError       no such access token
 └── SinkError               the sink can't take the batch
 
 The class docstring is the first line of the message; facts are fields. ``way_out`` says what to do.
@@ -286,3 +287,15 @@ class SinkError(_FactsError):
 
     sink: str
     reason: str
+
+
+@dataclass(eq=False)
+class TokenUnknownError(_FactsError):
+    """No access token that can be used."""
+
+    public_id: str
+    reason: str
+
+    @property
+    def way_out(self) -> str:
+        return "`headrace tokens list` shows the ids."

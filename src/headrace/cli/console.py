@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from headrace.control.plan import Plan
     from headrace.control.project import Project
     from headrace.control.services import Services
+    from headrace.ingest.config import IngestConfig
+    from headrace.ingest.tokens import Token
     from headrace.kafka.dead_letters import StoredLetter
     from headrace.kafka.replay import Replay
     from headrace.pipelines.progress import PipelineProgress
@@ -166,6 +168,26 @@ class ConsoleOutput:
             f"{replay.sent} {verb} to {escape(topic)}, {replay.already} replayed before, "
             f"{replay.given_up} given up."
         )
+
+    def serving(self, config: IngestConfig) -> None:
+        settings = config.settings
+        where = f"http://{settings.host}:{settings.port}"
+        self._out.print(f"Serving {where} with {settings.workers} worker(s):", highlight=False)
+        for name in config.topics:
+            self._out.print(f"  POST {where}/v1/topics/{escape(name)}/events", highlight=False)
+
+    def token(self, token: Token, text: str) -> None:
+        self.tokens([token])
+        self._out.print("\nIt is shown this once:")
+        self._out.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def tokens(self, tokens: Sequence[Token]) -> None:
+        table = _table("id", "name", "project", "account", "topics", "created", "state")
+        for one in tokens:
+            created = one.created.strftime("%Y-%m-%d %H:%M UTC")
+            cells = (one.public_id, one.name, one.project, one.account, ", ".join(one.topics))
+            table.add_row(*map(escape, cells), created, one.state(datetime.now(UTC)))
+        self._out.print(table)
 
     def _changes(self, plan: Plan) -> None:
         if not plan.changes:

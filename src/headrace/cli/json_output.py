@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from headrace.control.plan import Plan
     from headrace.control.project import Project
     from headrace.control.services import Services
+    from headrace.ingest.config import IngestConfig
+    from headrace.ingest.tokens import Token
     from headrace.kafka.dead_letters import StoredLetter
     from headrace.kafka.replay import Replay
     from headrace.pipelines.progress import PipelineProgress
@@ -103,6 +106,20 @@ class JsonOutput:
     def replayed(self, topic: str, replay: Replay, *, dry_run: bool) -> None:
         _print({"topic": topic, "dry_run": dry_run} | asdict(replay))
 
+    def serving(self, config: IngestConfig) -> None:
+        settings = config.settings
+        address = f"http://{settings.host}:{settings.port}"
+        _print(
+            {"address": address, "workers": settings.workers, "topics": list(config.topics)},
+            indent=None,
+        )
+
+    def token(self, token: Token, text: str) -> None:
+        _print(_token(token) | {"token": text})
+
+    def tokens(self, tokens: Sequence[Token]) -> None:
+        _print({"tokens": [_token(one) for one in tokens]})
+
 
 @contextmanager
 def _reporting() -> Iterator[Observe]:
@@ -136,6 +153,12 @@ def _services(services: Services) -> dict[str, Any]:
         "lake": services.lake,
         "servers": [asdict(one) | {"running": one.running} for one in services.servers],
     }
+
+
+def _token(token: Token) -> dict[str, Any]:
+    facts = asdict(token) | {"state": token.state(datetime.now(UTC))}
+    del facts["secret_sha256"]
+    return facts
 
 
 def _letter(stored: StoredLetter) -> dict[str, Any]:

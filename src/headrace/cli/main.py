@@ -10,6 +10,7 @@ import click
 from headrace import __version__
 from headrace.cli.commands import pipelines, project, services
 from headrace.cli.commands.dead_letters import dead_letters
+from headrace.cli.commands.ingest import ingest, tokens
 from headrace.cli.session import EXIT_CODES, Session, command, epilog
 
 _PARTS = ("pyspark", "confluent-kafka", "deltalake", "polars", "pyarrow")
@@ -41,6 +42,8 @@ for one in (
     services.up,
     services.down,
     services.status,
+    ingest,
+    tokens,
     pipelines.run,
     pipelines.pause,
     pipelines.resume,

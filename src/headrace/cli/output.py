@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from headrace.control.project import Project
     from headrace.control.services import Services
     from headrace.errors import HeadraceError
+    from headrace.ingest.config import IngestConfig
+    from headrace.ingest.tokens import Token
     from headrace.kafka.dead_letters import StoredLetter
     from headrace.kafka.replay import Replay
     from headrace.pipelines.progress import PipelineProgress
@@ -84,3 +86,12 @@ class Output(Protocol):
 
     def replayed(self, topic: str, replay: Replay, *, dry_run: bool) -> None:
         """Dead letters sent back."""
+
+    def serving(self, config: IngestConfig) -> None:
+        """The HTTP service is about to start."""
+
+    def token(self, token: Token, text: str) -> None:
+        """A token with its secret, this once."""
+
+    def tokens(self, tokens: Sequence[Token]) -> None:
+        """Tokens without their secrets."""

@@ -15,6 +15,7 @@ RESCUED = "_rescued"
 SUBPARTITION = "_subpartition"
 RESERVED_COLUMNS = frozenset({*Metadata, RESCUED, SUBPARTITION})
 TIME_TYPES = frozenset({FieldType.TIMESTAMP, FieldType.MILLIS})
+ID_TYPES = frozenset({FieldType.STRING})
 KEY_TYPES = frozenset({FieldType.STRING, FieldType.LONG})
 
 _LONGEST_NAME = 249
@@ -123,7 +124,7 @@ def _event_faults(topic: Topic) -> Iterator[Fault]:
 
 
 def _raw_faults(topic: Topic) -> Iterator[Fault]:
-    for attribute in ("key", "event_time"):
+    for attribute in ("key", "event_id", "event_time"):
         if getattr(topic, attribute) is not None:
             yield Fault(
                 f"topic {topic.name!r}: {attribute} names a field, but raw bytes have none",
@@ -133,6 +134,9 @@ def _raw_faults(topic: Topic) -> Iterator[Fault]:
 
 def _schema_faults(topic: Topic, schema: EventSchema) -> Iterator[Fault]:
     yield from _role_faults(topic, schema, "key", KEY_TYPES, "str or int")
+    yield from _role_faults(topic, schema, "event_id", ID_TYPES, "str")
+    if topic.derive_event_id and topic.event_id is None:
+        yield Fault(f"topic {topic.name!r}: derive_event_id without event_id", "name its field")
     yield from _role_faults(topic, schema, "event_time", TIME_TYPES, "datetime or EpochMillis")
     if topic.event_time in schema.names and schema.field(topic.event_time).nullable:
         yield Fault(

@@ -172,5 +172,7 @@ def _in_words_of(error: Exception) -> Why:
     """For what the other parser saw and this one does not."""
     if isinstance(error, RecursionError):
         return "too-deep", "the value is nested too deep to be read"
+    if "out of range" in str(error):
+        return "out-of-range", "a number outside the fields is out of range"
     code = "wrong-type" if isinstance(error, msgspec.ValidationError) else "not-json"
     return code, f"the value was refused: {error}"

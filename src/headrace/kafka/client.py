@@ -107,7 +107,9 @@ def admin(config: ClientConfig) -> AdminClient:
     return _cluster(os.getpid(), frozenset(config.items())).client
 
 
-def producer(config: ClientConfig) -> confluent_kafka.Producer:
+def producer(
+    config: Mapping[str, Any], tuning: ClientConfig | None = None
+) -> confluent_kafka.Producer:
     """A producer that neither loses, reorders nor repeats while its session lasts.
 
     ``message.timeout.ms`` outlasts an outage of minutes: with a short one, an idempotent
@@ -122,7 +124,8 @@ def producer(config: ClientConfig) -> confluent_kafka.Producer:
             "linger.ms": "20",
             "message.timeout.ms": str(MESSAGE_TIMEOUT_MS),
             "message.max.bytes": str(LARGEST_MESSAGE_BYTES),
-        },
+        }
+        | dict(tuning or {}),
         logger=_LOG,
     )
 

@@ -20,6 +20,9 @@ class Topic:
         name: Kafka's name of the topic.
         event: class whose annotations are the JSON fields; ``None`` means raw bytes.
         key: event field whose text is the record key; ``None`` means no promised order.
+        event_id: event field (``str``) that is the same when the same event is sent again.
+        derive_event_id: ingest gives an event without one an id made of its bytes and its
+            account, instead of refusing it.
         event_time: event field (``datetime`` or ``EpochMillis``) that says when it happened.
         partitions: how many; can grow later, never shrink.
         replication: copies of each partition; must not exceed the number of brokers.
@@ -33,6 +36,8 @@ class Topic:
     name: str
     event: type | None = None
     key: str | None = None
+    event_id: str | None = None
+    derive_event_id: bool = False
     event_time: str | None = None
     partitions: int = 1
     replication: int = 1

@@ -11,7 +11,9 @@ from headrace.settings.document import Document, Table
 from headrace.settings.model import (
     STATE_FOLDER,
     EmbeddedKafka,
+    IngestSettings,
     KafkaSettings,
+    Rate,
     RestartSettings,
     Secret,
     Settings,
@@ -53,6 +55,7 @@ def load_settings(folder: Path, environ: Mapping[str, str]) -> Settings:
     top = document.root()
     project = top.table("project")
     lake = _lake(project, root)
+    ingest = _ingest(top.table("ingest"))
     settings = Settings(
         root=root,
         name=_name(project),
@@ -62,6 +65,7 @@ def load_settings(folder: Path, environ: Mapping[str, str]) -> Settings:
         spark=_spark(top.table("spark")),
         restart=_restart(top.table("restart")),
         embedded_hdfs=lake == EMBEDDED_HDFS,
+        ingest=ingest if "ingest" in top else None,
     )
     document.finish()
     return settings
@@ -227,3 +231,41 @@ def _restart(restart: Table) -> RestartSettings:
             "restart.longest_delay_seconds is shorter than restart.first_delay_seconds",
         )
     return settings
+
+
+def _ingest(ingest: Table) -> IngestSettings:
+    default, limits = IngestSettings(), ingest.table("limits")
+    settings = IngestSettings(
+        host=ingest.text("host", default.host),
+        port=ingest.integer("port", default.port, most=65_535),
+        workers=ingest.integer("workers", default.workers),
+        deadline_seconds=ingest.positive("deadline_seconds", default.deadline_seconds),
+        max_body_bytes=ingest.integer("max_body_bytes", default.max_body_bytes),
+        max_decoded_bytes=ingest.integer("max_decoded_bytes", default.max_decoded_bytes),
+        max_ratio=ingest.integer("max_ratio", default.max_ratio),
+        max_events=ingest.integer("max_events", default.max_events),
+        max_header_bytes=ingest.integer("max_header_bytes", default.max_header_bytes),
+        max_depth=ingest.integer("max_depth", default.max_depth),
+        max_keys=ingest.integer("max_keys", default.max_keys),
+        max_string_bytes=ingest.integer("max_string_bytes", default.max_string_bytes),
+        header_seconds=ingest.positive("header_seconds", default.header_seconds),
+        body_seconds=ingest.positive("body_seconds", default.body_seconds),
+        max_connections=ingest.integer("max_connections", default.max_connections),
+        drain_seconds=ingest.positive("drain_seconds", default.drain_seconds),
+        token_rate=_rate(limits, "token"),
+        account_rate=_rate(limits, "account"),
+        burst_seconds=limits.positive("burst_seconds", default.burst_seconds),
+    )
+    if settings.max_decoded_bytes < settings.max_body_bytes:
+        ingest.report(
+            "max_decoded_bytes", "ingest.max_decoded_bytes is below ingest.max_body_bytes"
+        )
+    return settings
+
+
+def _rate(limits: Table, whose: str) -> Rate:
+    events, size = f"{whose}_events_per_second", f"{whose}_bytes_per_second"
+    return Rate(
+        events_per_second=limits.positive(events, 1.0) if events in limits else None,
+        bytes_per_second=limits.positive(size, 1.0) if size in limits else None,
+    )

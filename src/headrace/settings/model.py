@@ -78,6 +78,61 @@ class RestartSettings:
 
 
 @dataclass(frozen=True)
+class Rate:
+    """Events and bytes a second; ``None`` for no limit."""
+
+    events_per_second: float | None = None
+    bytes_per_second: float | None = None
+
+
+@dataclass(frozen=True)
+class IngestSettings:
+    """The HTTP service. Sizes are bytes; what passes a limit is refused, never cut.
+
+    Attributes:
+        host: address it listens on.
+        port: port it listens on.
+        workers: processes.
+        deadline_seconds: from the last byte of a request to its answer: 503 after it.
+        max_body_bytes: of a request as it is sent.
+        max_decoded_bytes: of a request after gzip or zstd.
+        max_ratio: decoded bytes a sent byte may become, beyond the first 64 KiB.
+        max_events: in a request.
+        max_header_bytes: of a request's headers.
+        max_depth: nesting of objects and arrays in an event.
+        max_keys: in an event, over all its objects.
+        max_string_bytes: of a text in an event.
+        header_seconds: within which a connection must have sent its next request's headers.
+        body_seconds: within which a request's body must be there.
+        max_connections: open at a time, over all workers.
+        drain_seconds: requests in flight may take so long at the end.
+        token_rate: of every token without a rate of its own.
+        account_rate: of all tokens of an account together.
+        burst_seconds: of a rate, that may come at once.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    workers: int = 1
+    deadline_seconds: float = 5.0
+    max_body_bytes: int = 1_000_000
+    max_decoded_bytes: int = 10_000_000
+    max_ratio: int = 100
+    max_events: int = 1000
+    max_header_bytes: int = 16_384
+    max_depth: int = 64
+    max_keys: int = 1000
+    max_string_bytes: int = 65_536
+    header_seconds: float = 10.0
+    body_seconds: float = 30.0
+    max_connections: int = 4096
+    drain_seconds: float = 30.0
+    token_rate: Rate = Rate()
+    account_rate: Rate = Rate()
+    burst_seconds: float = 1.0
+
+
+@dataclass(frozen=True)
 class Settings:
     """A project's deployment.
 
@@ -88,6 +143,7 @@ class Settings:
         lake: root URI of the lake: an absolute local path, ``hdfs://...``; the word
             ``embedded-hdfs`` is resolved to the embedded NameNode's URI when it is up.
         embedded_hdfs: ``headrace up`` starts a NameNode and a DataNode.
+        ingest: the HTTP service, which ``headrace up`` starts; ``None``: the project has none.
     """
 
     root: Path
@@ -98,6 +154,7 @@ class Settings:
     spark: SparkSettings = field(default_factory=SparkSettings)
     restart: RestartSettings = field(default_factory=RestartSettings)
     embedded_hdfs: bool = False
+    ingest: IngestSettings | None = None
 
     @property
     def state(self) -> Path:

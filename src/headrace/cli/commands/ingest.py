@@ -1,0 +1,118 @@
+"""ingest: the HTTP service. tokens: who may use it."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+import click
+
+from headrace.cli.session import Session, command, epilog, log_to_file
+from headrace.settings import Rate
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+class Duration(click.ParamType):  # type: ignore[type-arg]
+    """Such as 90d, 12h, 30m."""
+
+    name = "duration"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> timedelta:
+        """A number and a unit, above zero."""
+        found = re.fullmatch(r"([1-9][0-9]{0,5})([smhdw])", str(value))
+        if found is None:
+            self.fail(f"{value!r} is no duration; write 90d, 12h, 30m or 45s", param, ctx)
+        return timedelta(**{_UNITS[found[2]]: int(found[1])})
+
+
+@command("headrace ingest --workers 2")
+@click.option("--workers", type=click.IntRange(min=1), help="Processes, in place of the file's.")
+@click.option("--port", type=click.IntRange(1, 65_535), help="Port, in place of the file's.")
+def ingest(session: Session, *, workers: int | None, port: int | None) -> None:
+    """Serve the project's topics over HTTP until Ctrl-C or SIGTERM.
+
+    What is answered with 202 is on all in-sync replicas. Ends with the requests that are open.
+    """
+    from headrace.control.ingest import ingest_config, serve
+
+    config = ingest_config(session.project, workers=workers, port=port)
+    log_to_file(session)
+    session.output.serving(config)
+    serve(config)
+
+
+@click.group(
+    epilog=epilog("Example", "headrace tokens create web --project-id shop --account acme")
+)
+def tokens() -> None:
+    """Make, list, rotate and revoke access tokens of the HTTP service."""
+
+
+@command("headrace tokens create web --project-id shop --account acme --expires 90d", name="create")
+@click.argument("name")
+@click.option("--project-id", "project", required=True, help="Project its events belong to.")
+@click.option("--account", required=True, help="Account; the key of its events.")
+@click.option("--topic", "topics", multiple=True, help="Only this topic; can be repeated.")
+@click.option("--expires", type=Duration(), help="Lifetime, such as 90d.")
+@click.option("--events-per-second", type=click.FloatRange(min=0, min_open=True))
+@click.option("--bytes-per-second", type=click.FloatRange(min=0, min_open=True))
+def create(  # noqa: PLR0913 - one each option
+    session: Session,
+    name: str,
+    *,
+    project: str,
+    account: str,
+    topics: tuple[str, ...],
+    expires: timedelta | None,
+    events_per_second: float | None,
+    bytes_per_second: float | None,
+) -> None:
+    """Make a token. Its text is shown now and never again."""
+    from headrace.control.ingest import WantedToken, create_token
+
+    limited = events_per_second is not None or bytes_per_second is not None
+    rate = Rate(events_per_second, bytes_per_second) if limited else None
+    _check_topics(session, topics)
+    wanted = WantedToken(name, project, account, topics, expires, rate)
+    session.output.token(*create_token(session.settings, wanted))
+
+
+@command("headrace tokens list --json", name="list")
+def list_(session: Session) -> None:
+    """Show every token, without its secret."""
+    from headrace.control.ingest import list_tokens
+
+    session.output.tokens(list_tokens(session.settings))
+
+
+@command("headrace tokens rotate 3x8Jq0aLmN2b")
+@click.argument("public_id")
+def rotate(session: Session, public_id: str) -> None:
+    """Give a token another secret. The last one ends within seconds."""
+    from headrace.control.ingest import rotate_token
+
+    session.output.token(*rotate_token(session.settings, public_id))
+
+
+@command("headrace tokens revoke 3x8Jq0aLmN2b")
+@click.argument("public_id")
+def revoke(session: Session, public_id: str) -> None:
+    """End a token within seconds, for good. Harmless when it has ended."""
+    from headrace.control.ingest import revoke_token
+
+    session.output.tokens([revoke_token(session.settings, public_id)])
+
+
+def _check_topics(session: Session, topics: tuple[str, ...]) -> None:
+    declared = session.project.topics
+    for topic in topics:
+        if topic not in declared:
+            known = ", ".join(declared)
+            raise click.BadParameter(f"no topic {topic!r}; declared: {known}")
+
+
+for one in (create, list_, rotate, revoke):
+    tokens.add_command(one)

@@ -1,0 +1,222 @@
+"""The ASGI application: what happens to a request, from its first byte to its answer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
+from typing import Any
+
+from headrace.ingest.body import BodyLimits, ClientGoneError, Receive, read_body
+from headrace.ingest.config import IngestConfig
+from headrace.ingest.counters import Counters
+from headrace.ingest.delivery import Delivery, QueueFullError, UnknownOutcomeError
+from headrace.ingest.documents import split_events
+from headrace.ingest.gate import Gate
+from headrace.ingest.openapi import openapi
+from headrace.ingest.problem import Problem, RefusedRequestError, refused
+from headrace.ingest.request import (
+    Answer,
+    Scope,
+    Send,
+    headers_of,
+    json_answer,
+    problem_answer,
+    text_answer,
+)
+from headrace.ingest.service_metrics import (
+    BYTES,
+    EVENTS,
+    REFUSALS,
+    REQUESTS,
+    count_latency,
+    known_code,
+    metric_lines,
+)
+from headrace.ingest.structure import StructureLimits
+from headrace.ingest.tokens import Token
+from headrace.ingest.validation import Accepted, EventCheck
+
+_LOG = logging.getLogger("headrace.ingest")
+_BEFORE, _AFTER = "/v1/topics/", "/events"
+RETRY_AFTER = (b"retry-after", b"1")
+
+Headers = Mapping[bytes, str]
+Route = Callable[[Headers], Awaitable[Answer]]
+
+
+class Application:
+    """Routes, and the path of a request for events.
+
+    A 202 means that the in-sync replicas have the accepted events; a 4xx that nothing of what it
+    refuses will ever appear; a 5xx that the outcome is unknown: the client sends the same events
+    again, with the same ids.
+    """
+
+    def __init__(
+        self, config: IngestConfig, gate: Gate, delivery: Delivery, counters: Counters
+    ) -> None:
+        settings = config.settings
+        structure = StructureLimits(
+            settings.max_depth, settings.max_keys, settings.max_string_bytes
+        )
+        self._settings = settings
+        self._gate, self._delivery, self._counters = gate, delivery, counters
+        self._checks = {
+            name: EventCheck(topic, structure, time.time) for name, topic in config.topics.items()
+        }
+        self._body = BodyLimits(
+            settings.max_body_bytes,
+            settings.max_decoded_bytes,
+            settings.max_ratio,
+            settings.body_seconds,
+        )
+        self._openapi = openapi(config)
+        self._pages: dict[str, Route] = {
+            "/metrics": self._metrics,
+            "/openapi.json": self._description,
+        }
+        self._probes: dict[str, Route] = {"/healthz": self._health, "/readyz": self._readiness}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request (ASGI)."""
+        try:
+            answer = await self._answer(scope, receive)
+        except RefusedRequestError as error:
+            answer = problem_answer(error)
+        except ClientGoneError:
+            return
+        except Exception:  # noqa: BLE001 - a client must hear that the outcome is unknown
+            _LOG.exception("a request failed")
+            answer = problem_answer(_failed())
+        self._counters.add((REQUESTS, str(answer.status)))
+        await answer.send(send)
+
+    async def _answer(self, scope: Scope, receive: Receive) -> Answer:
+        headers = headers_of(scope, self._settings.max_header_bytes)
+        method, path = scope["method"], scope["path"]
+        if path in self._probes:
+            return await self._page(self._probes[path], method, headers)
+        token = self._gate.token(headers.get(b"authorization", ""))
+        if path.startswith(_BEFORE) and path.endswith(_AFTER):
+            topic = path[len(_BEFORE) : -len(_AFTER)]
+            return await self._events(topic, token, method, headers, receive)
+        if path in self._pages:
+            return await self._page(self._pages[path], method, headers)
+        raise refused(HTTPStatus.NOT_FOUND, "no-such-path", "see /openapi.json for what there is")
+
+    async def _page(self, page: Route, method: str, headers: Headers) -> Answer:
+        _allow(method, "GET", "HEAD")
+        answer = await page(headers)
+        return answer if method == "GET" else Answer(answer.status, b"", answer.headers)
+
+    async def _events(
+        self, topic: str, token: Token, method: str, headers: Headers, receive: Receive
+    ) -> Answer:
+        check = self._checks.get(topic)
+        self._gate.may_write(token, topic)
+        if check is None:
+            raise refused(HTTPStatus.NOT_FOUND, "no-such-topic", _no_topic(topic, self._checks))
+        _allow(method, "POST")
+        body = await read_body(
+            receive,
+            headers.get(b"content-length", ""),
+            headers.get(b"content-encoding", ""),
+            self._body,
+        )
+        began = time.monotonic()
+        content_type = headers.get(b"content-type", "")
+        events, as_batch = split_events(body, content_type, self._settings.max_events)
+        await self._admit(token, topic, events)
+        accepted, problems = check.batch(events, token.account)
+        self._count_refused(topic, problems)
+        if not accepted:
+            raise _none_accepted(problems, as_batch=as_batch)
+        await self._deliver(topic, token, accepted)
+        count_latency(self._counters, time.monotonic() - began)
+        document = {
+            "accepted": len(accepted),
+            "refused": [problem.document() for problem in problems],
+        }
+        return json_answer(HTTPStatus.ACCEPTED, document)
+
+    async def _admit(self, token: Token, topic: str, events: list[bytes]) -> None:
+        try:
+            await self._gate.admit(token, len(events), sum(map(len, events)))
+        except RefusedRequestError:
+            self._counters.add((EVENTS, topic, "limited"), len(events))
+            raise
+
+    async def _deliver(self, topic: str, token: Token, accepted: list[Accepted]) -> None:
+        headers = [("account", token.account.encode()), ("project", token.project.encode())]
+        try:
+            await self._delivery.send(topic, accepted, headers, self._settings.deadline_seconds)
+        except (QueueFullError, UnknownOutcomeError) as error:
+            self._counters.add((EVENTS, topic, "unknown"), len(accepted))
+            raise _not_confirmed(error) from error
+        self._counters.add((EVENTS, topic, "accepted"), len(accepted))
+        self._counters.add((BYTES, topic), sum(len(event.value) for event in accepted))
+
+    def _count_refused(self, topic: str, problems: list[Problem]) -> None:
+        if problems:
+            self._counters.add((EVENTS, topic, "refused"), len(problems))
+        for problem in problems:
+            self._counters.add((REFUSALS, topic, known_code(problem.code)))
+
+    async def _health(self, _: Headers) -> Answer:
+        return json_answer(HTTPStatus.OK, {"status": "alive"})
+
+    async def _readiness(self, _: Headers) -> Answer:
+        waits_for = []
+        if not self._gate.ready:
+            waits_for.append("the access tokens have not been read yet")
+        if not await asyncio.to_thread(self._delivery.reachable):
+            waits_for.append("Kafka does not answer")
+        if waits_for:
+            detail = "; ".join(waits_for)
+            raise refused(HTTPStatus.SERVICE_UNAVAILABLE, "not-ready", detail, RETRY_AFTER)
+        return json_answer(HTTPStatus.OK, {"status": "ready"})
+
+    async def _metrics(self, _: Headers) -> Answer:
+        return text_answer(metric_lines(self._counters.totals()))
+
+    async def _description(self, _: Headers) -> Answer:
+        return json_answer(HTTPStatus.OK, self._openapi)
+
+
+def _allow(method: str, *methods: str) -> None:
+    if method not in methods:
+        raise refused(
+            HTTPStatus.METHOD_NOT_ALLOWED,
+            "method-not-allowed",
+            f"the method is {method}, expected {' or '.join(methods)}",
+            (b"allow", ", ".join(methods).encode()),
+        )
+
+
+def _no_topic(name: str, served: Mapping[str, Any]) -> str:
+    return f"no topic {name[:80]!r} is served here, expected one of {', '.join(served)}"
+
+
+def _none_accepted(problems: list[Problem], *, as_batch: bool) -> RefusedRequestError:
+    if not as_batch:
+        only = problems[0]
+        return RefusedRequestError(Problem(only.status, only.code, only.detail))
+    detail = f"none of the {len(problems)} events was accepted; see `refused`"
+    whole = Problem(HTTPStatus.BAD_REQUEST, "no-event-accepted", detail)
+    return RefusedRequestError(whole, refused=problems)
+
+
+def _not_confirmed(error: Exception) -> RefusedRequestError:
+    if isinstance(error, QueueFullError):
+        detail = "too many events wait for Kafka; nothing of this request was taken"
+        return refused(HTTPStatus.SERVICE_UNAVAILABLE, "overloaded", detail, RETRY_AFTER)
+    detail = f"{error}; it is unknown whether the events are there: send them again, same ids"
+    return refused(HTTPStatus.SERVICE_UNAVAILABLE, "unknown-outcome", detail, RETRY_AFTER)
+
+
+def _failed() -> RefusedRequestError:
+    detail = "the service failed; it is unknown whether the events are there: send them again"
+    return refused(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", detail)

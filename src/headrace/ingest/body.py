@@ -1,0 +1,177 @@
+"""A request's body: bounded as it streams in, and as it is decoded."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+import zstandard
+
+from headrace.ingest.problem import RefusedRequestError, refused
+
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+
+_STEP_BYTES = 65_536
+_LARGEST_ZSTD_WINDOW = 8 * 1024 * 1024
+# A block of zstd takes 4 bytes at least and becomes 128 KiB at most, and there is no other bound.
+_ZSTD_STEP_BYTES = 256
+_OFF_LOOP_BYTES = 32_768
+
+
+class ClientGoneError(Exception):
+    """The client closed the connection before its body was there."""
+
+
+@dataclass(frozen=True, slots=True)
+class BodyLimits:
+    """Bytes as sent, bytes decoded, decoded bytes for a sent one, seconds for the whole body."""
+
+    sent_bytes: int
+    decoded_bytes: int
+    ratio: int
+    seconds: float
+
+
+async def read_body(receive: Receive, length: str, encoding: str, limits: BodyLimits) -> bytes:
+    """The decoded body.
+
+    Args:
+        receive: ASGI's.
+        length: the Content-Length header; empty without one.
+        encoding: the Content-Encoding header; empty, ``identity``, ``gzip`` or ``zstd``.
+        limits: what is allowed. The ratio counts beyond the first 64 KiB decoded.
+
+    Raises:
+        RefusedRequestError: 408, 413, 415 or 400; memory held is bounded by the limits.
+        ClientGoneError: there is nobody to answer.
+    """
+    decode = _decoder(encoding)
+    if length.isdigit() and int(length) > limits.sent_bytes:
+        raise _too_large(limits)
+    try:
+        async with asyncio.timeout(limits.seconds):
+            sent = await _receive_all(receive, limits)
+    except TimeoutError:
+        raise _too_slow(limits) from None
+    if decode is None:
+        return sent
+    if len(sent) < _OFF_LOOP_BYTES:
+        return _bounded(decode, sent, limits)
+    return await asyncio.to_thread(_bounded, decode, sent, limits)
+
+
+async def _receive_all(receive: Receive, limits: BodyLimits) -> bytes:
+    message = await receive()
+    if message["type"] == "http.request" and not message.get("more_body"):
+        whole: bytes = message.get("body", b"")
+        _check_size(whole, limits)
+        return whole
+    body = bytearray()
+    while message["type"] != "http.disconnect":
+        body += message.get("body", b"")
+        _check_size(body, limits)
+        if not message.get("more_body"):
+            return bytes(body)
+        message = await receive()
+    raise ClientGoneError
+
+
+def _check_size(body: bytes | bytearray, limits: BodyLimits) -> None:
+    if len(body) > limits.sent_bytes:
+        raise _too_large(limits)
+
+
+def _too_large(limits: BodyLimits) -> RefusedRequestError:
+    return refused(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        "body-too-large",
+        f"the body is larger than {limits.sent_bytes} bytes; send fewer events in a request",
+    )
+
+
+def _too_slow(limits: BodyLimits) -> RefusedRequestError:
+    return refused(
+        HTTPStatus.REQUEST_TIMEOUT,
+        "body-too-slow",
+        f"the body was not there after {limits.seconds:g} s",
+        (b"connection", b"close"),
+    )
+
+
+Decode = Callable[[bytes], Iterator[bytes]]
+
+
+def _decoder(encoding: str) -> Decode | None:
+    known: dict[str, Decode | None] = {
+        "": None,
+        "identity": None,
+        "gzip": _gunzip,
+        "x-gzip": _gunzip,
+        "zstd": _unzstd,
+    }
+    try:
+        return known[encoding.strip().lower()]
+    except KeyError:
+        raise refused(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+            "unknown-encoding",
+            f"Content-Encoding is {encoding!r}, expected one of identity, gzip, zstd",
+            (b"accept-encoding", b"identity, gzip, zstd"),
+        ) from None
+
+
+def _bounded(decode: Decode, sent: bytes, limits: BodyLimits) -> bytes:
+    most = min(limits.decoded_bytes, max(_STEP_BYTES, limits.ratio * len(sent)))
+    body = bytearray()
+    try:
+        for piece in decode(sent):
+            body += piece
+            if len(body) > most:
+                raise _bomb(limits)
+    except (zlib.error, zstandard.ZstdError, EOFError) as error:
+        raise refused(
+            HTTPStatus.BAD_REQUEST,
+            "undecodable-body",
+            f"the body is not what Content-Encoding says: {error}",
+        ) from error
+    return bytes(body)
+
+
+def _bomb(limits: BodyLimits) -> RefusedRequestError:
+    return refused(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        "decoded-body-too-large",
+        f"the decoded body is larger than {limits.decoded_bytes} bytes, "
+        f"or than {limits.ratio} times what was sent",
+    )
+
+
+def _gunzip(sent: bytes) -> Iterator[bytes]:
+    left = sent
+    while left:
+        member = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+        while not member.eof:
+            piece = member.decompress(left, _STEP_BYTES)
+            if not piece and not member.eof and not member.unconsumed_tail:
+                raise EOFError("it is cut off")
+            left = member.unconsumed_tail
+            yield piece
+        left = member.unused_data
+
+
+def _unzstd(sent: bytes) -> Iterator[bytes]:
+    decompressor = zstandard.ZstdDecompressor(max_window_size=_LARGEST_ZSTD_WINDOW)
+    left = sent
+    while left:
+        frame = decompressor.decompressobj()
+        for start in range(0, len(left), _ZSTD_STEP_BYTES):
+            yield frame.decompress(left[start : start + _ZSTD_STEP_BYTES])
+            if frame.eof:
+                left = frame.unused_data + left[start + _ZSTD_STEP_BYTES :]
+                break
+        else:
+            raise EOFError("it is cut off")

@@ -1,0 +1,27 @@
+"""What an ingest worker is told: it is pickled on its way to the worker's process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.model import Topic
+from headrace.settings import IngestSettings
+
+
+@dataclass(frozen=True)
+class IngestConfig:
+    """The service of one project.
+
+    Attributes:
+        settings: address, limits, deadlines.
+        topics: those it serves, by name; each has an event class.
+        client: librdkafka's configuration of the cluster.
+        state: folder shared by the workers of this host.
+    """
+
+    settings: IngestSettings
+    topics: Mapping[str, Topic]
+    client: Mapping[str, str]
+    state: Path

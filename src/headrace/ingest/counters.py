@@ -1,0 +1,64 @@
+"""Counts of all workers of a host, in files that outlive each of them."""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+_WORD_BYTES = 8
+_MOST_WORKERS = 1024
+
+Labels = tuple[str, ...]
+"""Name of the metric, then the values of its labels."""
+
+
+class Counters:
+    """Counts that only grow. Each worker adds in a file of its own, and reads those of all.
+
+    The file of a worker that ended is taken over by the next one, so no count goes back.
+    """
+
+    def __init__(self, folder: Path, names: Iterable[Labels]) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._places = {name: place for place, name in enumerate(names)}
+        self._folder = folder
+        self._file = self._own_file()
+        os.ftruncate(self._file, len(self._places) * _WORD_BYTES)
+        self._map = mmap.mmap(self._file, len(self._places) * _WORD_BYTES)
+        self._counts = memoryview(self._map).cast("q")
+
+    def add(self, name: Labels, count: int = 1) -> None:
+        """Adds to a count that was named at the beginning; KeyError for another."""
+        self._counts[self._places[name]] += count
+
+    def totals(self) -> Mapping[Labels, int]:
+        """Every count, over all workers."""
+        files = [memoryview(one.read_bytes()).cast("q") for one in self._files()]
+        return {
+            name: sum(counts[place] for counts in files if place < len(counts))
+            for name, place in self._places.items()
+        }
+
+    def close(self) -> None:
+        """Lets another worker take the file over."""
+        self._counts.release()
+        self._map.close()
+        os.close(self._file)
+
+    def _files(self) -> Iterator[Path]:
+        return iter(sorted(self._folder.glob("*.counts")))
+
+    def _own_file(self) -> int:
+        for number in range(_MOST_WORKERS):
+            path = self._folder / f"{number}.counts"
+            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(file)
+            else:
+                return file
+        raise OSError(f"more than {_MOST_WORKERS} workers count in {self._folder}")

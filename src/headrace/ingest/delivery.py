@@ -1,0 +1,146 @@
+"""From a worker to Kafka: accepted means that the in-sync replicas have it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import KafkaError
+
+from headrace.ingest.validation import Accepted
+from headrace.kafka.client import ClientConfig, producer
+
+_LOG = logging.getLogger("headrace.ingest")
+_POLL_SECONDS = 0.1
+_REACH_SECONDS = 1.0
+_TUNING = {
+    # Requests wait for their events: a batch is what came in while the last one was on its way.
+    "linger.ms": "2",
+    "queue.buffering.max.messages": "200000",
+    "queue.buffering.max.kbytes": "131072",
+}
+
+Headers = list[tuple[str, bytes]]
+
+
+class QueueFullError(Exception):
+    """More events wait for Kafka than are held in memory. Nothing of this request was taken."""
+
+
+class UnknownOutcomeError(Exception):
+    """Kafka did not confirm the events in time, or refused some; they may be there or not."""
+
+
+class _Outstanding:
+    """The events of one request until the last is confirmed. Counted down on the poll thread."""
+
+    __slots__ = ("_left", "_loop", "done", "failure")
+
+    def __init__(self, events: int) -> None:
+        self._left = events
+        self._loop = asyncio.get_running_loop()
+        self.done: asyncio.Future[None] = self._loop.create_future()
+        self.failure: KafkaError | None = None
+
+    def reported(self, error: KafkaError | None, _: Any) -> None:
+        """A delivery report: on the poll thread only."""
+        if error is not None:
+            self.failure = error
+        self._left -= 1
+        if not self._left:
+            self._loop.call_soon_threadsafe(self._settle)
+
+    def _settle(self) -> None:
+        if not self.done.done():
+            self.done.set_result(None)
+
+
+class Delivery:
+    """One worker's producer and the thread that polls it.
+
+    Order: events of one key arrive in the order in which ``send`` was called. A crash, a time-out
+    and a failure leave events unknown: the client sends them again with the same id.
+    """
+
+    def __init__(self, config: ClientConfig) -> None:
+        self._config = dict(config)
+        self._producer = self._new()
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._poll, name="delivery", daemon=True)
+        self._thread.start()
+
+    async def send(
+        self, topic: str, events: Sequence[Accepted], headers: Headers, seconds: float
+    ) -> None:
+        """Returns once all in-sync replicas have every event.
+
+        Raises:
+            QueueFullError: nothing was sent.
+            UnknownOutcomeError: after ``seconds``, or when Kafka said no to an event.
+        """
+        outstanding = self._enqueue(topic, events, headers)
+        try:
+            await asyncio.wait_for(outstanding.done, seconds)
+        except TimeoutError:
+            raise UnknownOutcomeError(f"Kafka did not confirm within {seconds:g} s") from None
+        if outstanding.failure is not None:
+            raise UnknownOutcomeError(f"Kafka answered {outstanding.failure.str()}")
+
+    @property
+    def waiting(self) -> int:
+        """Events on their way to Kafka."""
+        return len(self._producer)
+
+    def reachable(self) -> bool:
+        """Kafka answers. Blocks for a second at most."""
+        try:
+            self._producer.list_topics(timeout=_REACH_SECONDS)
+        except confluent_kafka.KafkaException:
+            return False
+        return True
+
+    def close(self, seconds: float) -> int:
+        """Wait for what is on its way; how many events were still out after ``seconds``."""
+        left = int(self._producer.flush(seconds))
+        self._ending.set()
+        self._thread.join()
+        return left
+
+    def _enqueue(self, topic: str, events: Sequence[Accepted], headers: Headers) -> _Outstanding:
+        sender = self._producer
+        if len(sender) + len(events) > int(_TUNING["queue.buffering.max.messages"]):
+            raise QueueFullError
+        outstanding = _Outstanding(len(events))
+        produce, report = sender.produce, outstanding.reported
+        sent = 0
+        try:
+            for event in events:
+                produce(topic, event.value, event.key, headers=headers, on_delivery=report)
+                sent += 1
+        except BufferError as error:
+            if not sent:
+                raise QueueFullError from error
+            raise UnknownOutcomeError("the queue to Kafka is full") from error
+        except confluent_kafka.KafkaException as error:
+            raise UnknownOutcomeError(f"Kafka answered {error}") from error
+        return outstanding
+
+    def _poll(self) -> None:
+        while not self._ending.is_set():
+            try:
+                self._producer.poll(_POLL_SECONDS)
+            except confluent_kafka.KafkaException:
+                _LOG.exception("polling the producer failed")
+
+    def _new(self) -> confluent_kafka.Producer:
+        return producer(self._config | {"error_cb": self._on_error}, _TUNING)
+
+    def _on_error(self, error: KafkaError) -> None:
+        """On the poll thread. A fatal error ends a producer; what it held stays unknown."""
+        _LOG.warning("kafka: %s", error.str())
+        if error.fatal():
+            self._producer = self._new()

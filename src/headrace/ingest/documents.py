@@ -1,0 +1,120 @@
+"""A body's events: one JSON object, an array of them, or one on each line."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator
+from http import HTTPStatus
+
+import msgspec
+
+from headrace.ingest.problem import RefusedRequestError, refused
+
+JSON_TYPES = ("application/json", "")
+LINES_TYPES = ("application/x-ndjson", "application/ndjson", "application/jsonl")
+
+_BOM = b"\xef\xbb\xbf"
+_SPACE = b" \t\r\n"
+_SPACES = re.compile(r"[ \t\r\n]*")
+_CHARSETS = ("", "charset=utf-8", 'charset="utf-8"')
+_elements: Callable[[bytes], list[msgspec.Raw]] = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_json = json.JSONDecoder(parse_int=lambda _: 0, parse_constant=lambda _: math.nan)
+
+
+def split_events(body: bytes, content_type: str, most: int) -> tuple[list[bytes], bool]:
+    """The JSON text of each event, and whether they came as a batch. They are parsed later.
+
+    Args:
+        body: the decoded body.
+        content_type: the Content-Type header; none means JSON.
+        most: events in a request.
+
+    Raises:
+        RefusedRequestError: 400, 413 or 415: nothing of the body can be told apart.
+    """
+    lines = _is_lines(content_type)
+    if body.startswith(_BOM):
+        raise _unreadable("byte-order-mark", "the body begins with a byte order mark; leave it out")
+    stripped = body.strip(_SPACE)
+    if not stripped:
+        raise _unreadable("empty", "the body is empty, expected an event")
+    if lines:
+        events = [line for line in stripped.split(b"\n") if line.strip(_SPACE)]
+    elif stripped.startswith(b"["):
+        events = _array(stripped, most)
+    else:
+        return [stripped], False
+    if len(events) > most:
+        raise _too_many(most)
+    return events, True
+
+
+def _is_lines(content_type: str) -> bool:
+    media_type, _, parameter = content_type.lower().partition(";")
+    if parameter.strip() in _CHARSETS:
+        if media_type.strip() in JSON_TYPES:
+            return False
+        if media_type.strip() in LINES_TYPES:
+            return True
+    raise refused(
+        HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+        "unknown-content-type",
+        f"Content-Type is {content_type!r}, expected application/json or application/x-ndjson, "
+        "in UTF-8",
+    )
+
+
+def _array(body: bytes, most: int) -> list[bytes]:
+    try:
+        events = [bytes(element) for element in _elements(body)]
+    except (ValueError, RecursionError):
+        # It reads more strictly than it must to find the ends: one bad event spoils the rest.
+        events = list(_one_by_one(body, most))
+    if not events:
+        raise _unreadable("empty", "the body is an array without events")
+    return events
+
+
+def _one_by_one(body: bytes, most: int) -> Iterator[bytes]:
+    """The elements of an array, by a reader that takes NaN and halves of surrogate pairs."""
+    text = body.decode("utf-8", "surrogateescape")
+    place = _after_spaces(text, 1)
+    for _ in range(most + 1):
+        start = place
+        try:
+            _, place = _json.raw_decode(text, place)
+        except (ValueError, RecursionError) as error:
+            raise _no_array(error, start) from error
+        yield text[start:place].encode("utf-8", "surrogateescape")
+        place = _after_spaces(text, place)
+        separator = text[place : place + 1]
+        place = _after_spaces(text, place + 1)
+        if separator == "]" and place == len(text):
+            return
+        if separator != ",":
+            raise _unreadable("not-json", f"the array is malformed after character {place - 1}")
+
+
+def _after_spaces(text: str, place: int) -> int:
+    found = _SPACES.match(text, place)
+    return found.end() if found else place
+
+
+def _no_array(error: Exception, start: int) -> RefusedRequestError:
+    if isinstance(error, RecursionError):
+        return _unreadable("too-deep", f"the event at character {start} is nested too deep")
+    return _unreadable("not-json", f"the array is malformed at character {start}: {error}")
+
+
+def _too_many(most: int) -> RefusedRequestError:
+    return refused(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        "too-many-events",
+        f"the request holds more than {most} events; send fewer in a request",
+    )
+
+
+def _unreadable(code: str, detail: str) -> RefusedRequestError:
+    return refused(HTTPStatus.BAD_REQUEST, code, detail)

@@ -1,0 +1,100 @@
+"""Who is asking, and how much of it: what happens before a body is looked at."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import Protocol
+
+from headrace.ingest.limits import Charge
+from headrace.ingest.problem import refused
+from headrace.ingest.tokens import Token, authenticate
+from headrace.settings import IngestSettings, Rate
+
+_SCHEME = "bearer "
+_CHALLENGE = (b"www-authenticate", b'Bearer realm="headrace"')
+
+
+class Tokens(Protocol):
+    """Where tokens are looked up."""
+
+    @property
+    def ready(self) -> bool:
+        """All of them are known."""
+        ...
+
+    def get(self, public_id: str) -> Token | None:
+        """A token by its public id."""
+        ...
+
+
+class Limiter(Protocol):
+    """Where charges are taken from; see :class:`~headrace.ingest.limits.LocalLimiter`."""
+
+    async def take(self, charges: list[Charge]) -> float:
+        """0.0 when taken, else seconds to wait."""
+        ...
+
+
+class Gate:
+    """Tokens and rate limits. All refusals are problems with their HTTP status."""
+
+    def __init__(self, tokens: Tokens, limiter: Limiter, settings: IngestSettings) -> None:
+        self._tokens, self._limiter = tokens, limiter
+        self._token_rate, self._account_rate = settings.token_rate, settings.account_rate
+        self._burst = settings.burst_seconds
+
+    @property
+    def ready(self) -> bool:
+        """Every token is known."""
+        return self._tokens.ready
+
+    def token(self, authorization: str) -> Token:
+        """The token in an Authorization header. Raises a 401, the same for every reason."""
+        if authorization[: len(_SCHEME)].lower() == _SCHEME:
+            text = authorization[len(_SCHEME) :].strip()
+            found = authenticate(text, self._tokens.get, datetime.now(UTC))
+            if isinstance(found, Token):
+                return found
+        raise refused(
+            HTTPStatus.UNAUTHORIZED,
+            "no-valid-token",
+            "send a valid access token: `Authorization: Bearer hr_...`",
+            _CHALLENGE,
+        )
+
+    def may_write(self, token: Token, topic: str) -> None:
+        """Raises a 403."""
+        if not token.may_write(topic):
+            detail = f"this token may not write to {topic[:80]!r}"
+            raise refused(HTTPStatus.FORBIDDEN, "not-allowed", detail)
+
+    async def admit(self, token: Token, events: int, size: int) -> None:
+        """Takes them from the limits of the token and of its account. Raises a 429."""
+        charges = [
+            *self._charges(
+                f"token/{token.public_id}", token.rate or self._token_rate, events, size
+            ),
+            *self._charges(f"account/{token.account}", self._account_rate, events, size),
+        ]
+        wait = await self._limiter.take(charges)
+        if wait > 0:
+            seconds = math.ceil(wait)
+            raise refused(
+                HTTPStatus.TOO_MANY_REQUESTS,
+                "rate-limited",
+                f"over the limit of the token or its account; try again in {seconds} s",
+                (b"retry-after", str(seconds).encode()),
+            )
+
+    def _charges(self, owner: str, rate: Rate, events: int, size: int) -> list[Charge]:
+        limits = (
+            ("events", events, rate.events_per_second),
+            ("bytes", size, rate.bytes_per_second),
+        )
+        return [
+            Charge(f"{owner}/{unit}", amount, per_second, self._burst)
+            for unit, amount, per_second in limits
+            if per_second is not None
+        ]

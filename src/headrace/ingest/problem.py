@@ -1,0 +1,59 @@
+"""What a request or an event is refused with: RFC 9457 problem documents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any
+
+PROBLEM_JSON = b"application/problem+json"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One refusal.
+
+    Attributes:
+        status: HTTP status of a request that is refused for this alone.
+        code: stable word for programs; listed in docs/reference/ingest.md.
+        detail: a sentence that names the field, what it holds and what was expected.
+        index: number of the event in its request, from 0; ``None`` for the whole request.
+    """
+
+    status: HTTPStatus
+    code: str
+    detail: str
+    index: int | None = None
+
+    def document(self) -> dict[str, Any]:
+        """The problem as RFC 9457 has it, ``code`` and ``index`` being extension members."""
+        members: dict[str, Any] = {
+            "type": f"urn:headrace:problem:{self.code}",
+            "title": self.code.replace("-", " "),
+            "status": self.status.value,
+            "detail": self.detail,
+            "code": self.code,
+        }
+        return members if self.index is None else members | {"index": self.index}
+
+
+@dataclass(eq=False)
+class RefusedRequestError(Exception):
+    """The request as a whole is refused.
+
+    Attributes:
+        problem: why.
+        headers: to answer with, such as Retry-After.
+        refused: problems of single events, when that is why.
+    """
+
+    problem: Problem
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    refused: list[Problem] = field(default_factory=list)
+
+
+def refused(
+    status: HTTPStatus, code: str, detail: str, *headers: tuple[bytes, bytes]
+) -> RefusedRequestError:
+    """A refusal to raise."""
+    return RefusedRequestError(Problem(status, code, detail), headers)

@@ -1,0 +1,90 @@
+"""One HTTP request's headers, and answers, in ASGI's terms."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+
+from headrace.ingest.problem import PROBLEM_JSON, RefusedRequestError, refused
+
+Scope = Mapping[str, Any]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+Header = tuple[bytes, bytes]
+
+_ONLY_ONCE = frozenset({b"authorization", b"content-encoding", b"content-length", b"content-type"})
+_JSON: Header = (b"content-type", b"application/json")
+_encode = msgspec.json.encode
+
+
+def headers_of(scope: Scope, most_bytes: int) -> dict[bytes, str]:
+    """The headers by lower-case name.
+
+    Raises:
+        RefusedRequestError: 431 beyond ``most_bytes``, 400 when one that counts is repeated.
+    """
+    found: dict[bytes, str] = {}
+    size = 0
+    for name, value in scope["headers"]:
+        size += len(name) + len(value) + 4
+        if name in found and name in _ONLY_ONCE:
+            raise refused(
+                HTTPStatus.BAD_REQUEST,
+                "repeated-header",
+                f"header {name.decode('latin-1')} is there more than once",
+            )
+        found[name] = value.decode("latin-1")
+    if size > most_bytes:
+        raise refused(
+            HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+            "headers-too-large",
+            f"the headers are {size} bytes, expected at most {most_bytes}",
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a request gets."""
+
+    status: int
+    body: bytes
+    headers: tuple[Header, ...] = (_JSON,)
+
+    async def send(self, send: Send) -> None:
+        """Give it to the server."""
+        length = (b"content-length", str(len(self.body)).encode())
+        await send(
+            {
+                "type": "http.response.start",
+                "status": self.status,
+                "headers": [*self.headers, length],
+            }
+        )
+        await send({"type": "http.response.body", "body": self.body})
+
+
+def json_answer(status: int, document: Any, *headers: Header) -> Answer:
+    """An answer in JSON."""
+    return Answer(status, _encode(document), (_JSON, *headers))
+
+
+def problem_answer(error: RefusedRequestError) -> Answer:
+    """A problem document; with the problems of single events under ``refused``."""
+    document = error.problem.document()
+    if error.refused:
+        document["refused"] = [one.document() for one in error.refused]
+    return Answer(
+        error.problem.status,
+        _encode(document),
+        ((b"content-type", PROBLEM_JSON), *error.headers),
+    )
+
+
+def text_answer(lines: Iterable[str]) -> Answer:
+    """Plain text in Prometheus' exposition format."""
+    text = "".join(line + "\n" for line in lines)
+    return Answer(HTTPStatus.OK, text.encode(), ((b"content-type", b"text/plain; version=0.0.4"),))

@@ -1,0 +1,95 @@
+"""What the service counts, and its text for Prometheus."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from headrace.ingest.counters import Counters, Labels
+
+STATUSES = (200, 202, 400, 401, 403, 404, 405, 408, 413, 415, 429, 431, 500, 503)
+OUTCOMES = ("accepted", "refused", "limited", "unknown")
+OTHER = "other"
+CODES = (
+    "null-value", "empty", "not-utf8", "trailing-data", "not-json", "too-deep", "not-an-object",
+    "missing-field", "wrong-type", "out-of-range", "unknown-value", "lone-surrogate",
+    "event-time-out-of-bounds", "repeated-key", "too-many-keys", "text-too-long", "nul-character",
+    "bad-event-id", "repeated-event-id", "bad-key", "event-too-large", OTHER,
+)  # fmt: skip
+SECONDS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+
+REQUESTS = "headrace_ingest_requests_total"
+EVENTS = "headrace_ingest_events_total"
+REFUSALS = "headrace_ingest_refusals_total"
+BYTES = "headrace_ingest_bytes_total"
+LATENCY = "headrace_ingest_accept_seconds"
+_MICROSECONDS = "sum_microseconds"
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceMetric:
+    """A metric of the service: Prometheus' name and type, its labels, what it counts."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    meaning: str
+
+
+SERVICE_METRICS = (
+    ServiceMetric(REQUESTS, "counter", ("status",), "requests answered"),
+    ServiceMetric(EVENTS, "counter", ("topic", "outcome"), "events by what became of them"),
+    ServiceMetric(REFUSALS, "counter", ("topic", "code"), "events refused, by reason"),
+    ServiceMetric(BYTES, "counter", ("topic",), "bytes of accepted events"),
+    ServiceMetric(LATENCY, "histogram", (), "from a request's last byte to its 202"),
+)
+
+
+def count_names(topics: Iterable[str]) -> Iterator[Labels]:
+    """Every count there can be."""
+    for status in STATUSES:
+        yield REQUESTS, str(status)
+    for topic in topics:
+        yield BYTES, topic
+        yield from ((EVENTS, topic, outcome) for outcome in OUTCOMES)
+        yield from ((REFUSALS, topic, code) for code in CODES)
+    yield from ((LATENCY, str(limit)) for limit in (*SECONDS, "+Inf"))
+    yield LATENCY, _MICROSECONDS
+
+
+def count_latency(counters: Counters, seconds: float) -> None:
+    """Into its bucket; ``metric_lines`` adds them up as Prometheus has it."""
+    place = bisect_left(SECONDS, seconds)
+    limit = str(SECONDS[place]) if place < len(SECONDS) else "+Inf"
+    counters.add((LATENCY, limit))
+    counters.add((LATENCY, _MICROSECONDS), int(seconds * 1_000_000))
+
+
+def known_code(code: str) -> str:
+    """``code``, or ``other``: labels are bounded."""
+    return code if code in CODES else OTHER
+
+
+def metric_lines(totals: Mapping[Labels, int]) -> Iterator[str]:
+    """Prometheus' text format."""
+    for metric in SERVICE_METRICS:
+        yield f"# HELP {metric.name} {metric.meaning}"
+        yield f"# TYPE {metric.name} {metric.kind}"
+        if metric.kind == "histogram":
+            yield from _histogram(totals)
+            continue
+        for labels, count in totals.items():
+            if labels[0] == metric.name:
+                pairs = zip(metric.labels, labels[1:], strict=True)
+                inner = ",".join(f'{name}="{value}"' for name, value in pairs)
+                yield f"{metric.name}{{{inner}}} {count}"
+
+
+def _histogram(totals: Mapping[Labels, int]) -> Iterator[str]:
+    count = 0
+    for limit in (*SECONDS, "+Inf"):
+        count += totals[LATENCY, str(limit)]
+        yield f'{LATENCY}_bucket{{le="{limit}"}} {count}'
+    yield f"{LATENCY}_sum {totals[LATENCY, _MICROSECONDS] / 1_000_000}"
+    yield f"{LATENCY}_count {count}"

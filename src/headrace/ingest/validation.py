@@ -1,0 +1,197 @@
+"""Events of one topic: strictly what it declares, or a reason."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+from headrace.events import Why, event_parser, iso_text, microseconds, refusal
+from headrace.ingest.problem import Problem
+from headrace.ingest.structure import StructureCheck, StructureLimits
+from headrace.model import FieldType, Topic
+
+BROKER_MESSAGE_BYTES = 1_048_588  # Kafka's default of max.message.bytes
+LONGEST_ID = 256
+LONGEST_KEY_BYTES = 1024
+_ENVELOPE_BYTES = 1024  # key, headers, and what Kafka adds to a batch of one record
+_ID = re.compile(rf"[\x21-\x7e]{{1,{LONGEST_ID}}}")
+_TOO_LARGE = "event-too-large"
+
+Clock = Callable[[], float]
+"""Seconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """An event that may be sent.
+
+    Attributes:
+        value: its JSON text: as it came, plus its id where that was derived.
+        key: record key.
+        event_id: empty where the topic declares none.
+    """
+
+    value: bytes
+    key: bytes
+    event_id: str
+
+
+class EventCheck:
+    r"""Checks the events of one topic. The reasons are those of the pipelines' decoder, and more.
+
+    ======================== ===================================================================
+    repeated-key             a key stands twice in an object (parsers would take the last)
+    too-many-keys            in all its objects together
+    text-too-long            a string
+    nul-character            ``\u0000`` in a text, which databases refuse
+    event-time-out-of-bounds outside what the topic declares
+    bad-event-id             missing, empty, too long, or not printable ASCII
+    repeated-event-id        an id that another event of the same request has
+    bad-key                  the key field is null, empty or too long
+    event-too-large          beyond the topic's ``max.message.bytes``
+    ======================== ===================================================================
+    """
+
+    def __init__(self, topic: Topic, limits: StructureLimits, clock: Clock) -> None:
+        if topic.schema is None:
+            raise ValueError(f"topic {topic.name!r} carries raw bytes")
+        self._topic, self._schema = topic, topic.schema
+        self._structure = StructureCheck(limits)
+        self._parse = event_parser(topic.schema)
+        self._bounds = _TimeBounds(topic, clock) if topic.event_time else None
+        largest = int(topic.config.get("max.message.bytes", BROKER_MESSAGE_BYTES))
+        self._most_bytes = largest - _ENVELOPE_BYTES
+
+    def batch(self, events: list[bytes], account: str) -> tuple[list[Accepted], list[Problem]]:
+        """The good events in their order, and a problem for each of the others."""
+        accepted: list[Accepted] = []
+        refused: list[Problem] = []
+        seen: set[str] = set()
+        for index, text in enumerate(events):
+            verdict = self._verdict(text, account)
+            if isinstance(verdict, Accepted) and verdict.event_id in seen:
+                verdict = _repeated(verdict.event_id)
+            if isinstance(verdict, Accepted):
+                accepted.append(verdict)
+                if verdict.event_id:
+                    seen.add(verdict.event_id)
+            else:
+                refused.append(_problem(verdict, index))
+        return accepted, refused
+
+    def _verdict(self, text: bytes, account: str) -> Accepted | Why:
+        if len(text) > self._most_bytes:
+            return _too_large(len(text), self._most_bytes)
+        try:
+            document, why = self._structure(text)
+            if why is not None:
+                return why
+            if self._topic.derive_event_id:
+                text = self._with_id(text, document, account)
+            self._parse(text)
+        except (ValueError, TypeError, RecursionError) as error:
+            return refusal(text, self._schema, error)
+        return self._declared(text, document, account)
+
+    def _declared(self, text: bytes, document: dict[str, Any], account: str) -> Accepted | Why:
+        event_id = document.get(self._topic.event_id, "") if self._topic.event_id else ""
+        if self._topic.event_id and not (event_id and _ID.fullmatch(event_id)):
+            return _bad_id(self._topic.event_id, event_id)
+        if self._bounds is not None and (why := self._bounds.fault(document)) is not None:
+            return why
+        if self._topic.key is None:
+            return Accepted(text, account.encode(), event_id)
+        key = document.get(self._topic.key)
+        encoded = b"" if key is None else str(key).encode()
+        if not 0 < len(encoded) <= LONGEST_KEY_BYTES:
+            return _bad_key(self._topic.key, encoded)
+        return Accepted(text, encoded, event_id)
+
+    def _with_id(self, text: bytes, document: Any, account: str) -> bytes:
+        """The same bytes of the same account always get the same id."""
+        name = self._topic.event_id
+        if name is None or not isinstance(document, dict) or document.get(name) is not None:
+            return text
+        if name in document:
+            return text
+        event_id = derived_id(self._topic.name, account, text)
+        member = json.dumps(name) + ":" + json.dumps(event_id)
+        rest = text[1:] if document else b"}"
+        document[name] = event_id
+        comma = "," if len(document) > 1 else ""
+        return b"{" + member.encode() + comma.encode() + rest
+
+
+def derived_id(topic: str, account: str, text: bytes) -> str:
+    """A UUID (version 8) of the topic, the account and the event's bytes, by BLAKE2b."""
+    digest = hashlib.blake2b(digest_size=16, person=b"headrace-eventid")
+    for part in (topic.encode(), account.encode(), text):
+        digest.update(len(part).to_bytes(8, "big") + part)
+    number = int.from_bytes(digest.digest(), "big")
+    return str(uuid.UUID(int=number & ~(0xF << 76) & ~(0x3 << 62) | 8 << 76 | 2 << 62))
+
+
+class _TimeBounds:
+    def __init__(self, topic: Topic, clock: Clock) -> None:
+        schema, name = topic.schema, topic.event_time
+        if schema is None or name is None:
+            raise ValueError(f"topic {topic.name!r} has no event time")
+        self._field, self._clock = name, clock
+        self._in_millis = schema.field(name).type is FieldType.MILLIS
+        self._earliest = int(topic.earliest_event_time.timestamp() * 1_000_000)
+        self._ahead = int(topic.latest_ahead.total_seconds() * 1_000_000)
+
+    def fault(self, document: dict[str, Any]) -> Why | None:
+        value = document[self._field]
+        time = value * 1000 if self._in_millis else microseconds(value)
+        if time is None:
+            return (
+                "wrong-type",
+                f"field {self._field!r} is a string that is not an RFC 3339 time with a zone",
+            )
+        latest = int(self._clock() * 1_000_000) + self._ahead
+        if self._earliest <= time <= latest:
+            return None
+        side, limit = (
+            ("before the earliest", self._earliest)
+            if time < self._earliest
+            else ("after the latest", latest)
+        )
+        return (
+            "event-time-out-of-bounds",
+            f"field {self._field!r} is {iso_text(time)}, {side} accepted, {iso_text(limit)}",
+        )
+
+
+def _problem(why: Why, index: int) -> Problem:
+    code, detail = why
+    too_large = code == _TOO_LARGE
+    status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE if too_large else HTTPStatus.BAD_REQUEST
+    return Problem(status, code, detail, index)
+
+
+def _too_large(size: int, most: int) -> Why:
+    return _TOO_LARGE, f"the event is {size} bytes, expected at most {most}"
+
+
+def _repeated(event_id: str) -> Why:
+    return "repeated-event-id", f"an event before it in this request has the id {event_id!r} too"
+
+
+def _bad_id(name: str, value: object) -> Why:
+    what = "is missing or empty" if not value else f"is {str(value)[:40]!r}"
+    return (
+        "bad-event-id",
+        f"field {name!r} {what}, expected 1 to {LONGEST_ID} printable ASCII characters",
+    )
+
+
+def _bad_key(name: str, encoded: bytes) -> Why:
+    what = "is null or empty" if not encoded else f"is {len(encoded)} bytes long"
+    return "bad-key", f"field {name!r} {what}, expected 1 to {LONGEST_KEY_BYTES} bytes as the key"

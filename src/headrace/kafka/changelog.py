@@ -1,0 +1,153 @@
+"""A compacted topic as a table: the newest value of each key, followed for ever."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+
+import confluent_kafka
+from confluent_kafka import KafkaError, KafkaException
+
+from headrace.errors import HeadraceError
+from headrace.kafka.client import ClientConfig, ask, consumer, describe, producer
+from headrace.kafka.topics import apply_changes, plan_topics
+from headrace.model import Topic, TopicPartition
+
+OnRecord = Callable[[bytes, bytes | None], None]
+"""Called with key and value, ``None`` for a deleted key; in the order of each partition."""
+
+_LOG = logging.getLogger("headrace.kafka")
+_MOST_REPLICAS = 3
+_POLL_SECONDS = 0.2
+_AGAIN_SECONDS = 1.0
+_SEND_SECONDS = 30.0
+
+
+def ensure_changelog(config: ClientConfig, name: str) -> None:
+    """Make the topic unless it exists: one partition, compacted, on three brokers if there are.
+
+    Raises:
+        BrokerUnreachableError: no answer.
+    """
+    brokers = ask(config, lambda client: len(client.list_topics(timeout=15).brokers))
+    topic = Topic(
+        name,
+        compaction=True,
+        replication=min(_MOST_REPLICAS, brokers),
+        # Compaction spares the open segment: with the default of a week it would do nothing.
+        config={"segment.ms": str(int(timedelta(hours=1).total_seconds() * 1000))},
+    )
+    if name not in describe(config, [name]):
+        apply_changes(config, plan_topics([topic], {}))
+
+
+def write_changelog(config: ClientConfig, name: str, changes: Mapping[bytes, bytes | None]) -> None:
+    """Write new values, ``None`` to delete a key; returns once all in-sync replicas have them.
+
+    Raises:
+        KafkaException: a value was not written, or it is not known whether it was.
+    """
+    failures: list[KafkaError] = []
+    sender = producer(config)
+    for key, value in changes.items():
+        sender.produce(
+            name, value, key, on_delivery=lambda error, _: failures.append(error) if error else None
+        )
+    if sender.flush(_SEND_SECONDS) > 0:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001 - its public name
+    if failures:
+        raise KafkaException(failures[0])
+
+
+def read_changelog(config: ClientConfig, name: str) -> dict[bytes, bytes]:
+    """The newest value of each key that is not deleted; empty when there is no such topic.
+
+    Raises:
+        BrokerUnreachableError: no answer.
+    """
+    if name not in describe(config, [name]):
+        return {}
+    table: dict[bytes, bytes | None] = {}
+    follower = ChangelogFollower(config, name, table.__setitem__)
+    follower.wait_ready(_SEND_SECONDS)
+    follower.close()
+    return {key: value for key, value in table.items() if value is not None}
+
+
+class ChangelogFollower:
+    """Reads a changelog from its earliest offset, then what is added, on a thread of its own.
+
+    It waits for a topic that does not exist yet, and outlives the broker's absence: what was read
+    stays valid meanwhile.
+    """
+
+    def __init__(self, config: ClientConfig, name: str, on_record: OnRecord) -> None:
+        self._config, self._name, self._on_record = config, name, on_record
+        self._ready = threading.Event()
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"follow {name}", daemon=True)
+        self._thread.start()
+
+    @property
+    def ready(self) -> bool:
+        """The end was reached once."""
+        return self._ready.is_set()
+
+    def wait_ready(self, seconds: float) -> None:
+        """Until the end was reached once.
+
+        Raises:
+            KafkaException: not within ``seconds``.
+        """
+        if not self._ready.wait(seconds):
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001
+
+    def close(self) -> None:
+        """Ends the thread."""
+        self._ending.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ending.is_set():
+            try:
+                self._follow(self._partitions())
+            except (HeadraceError, KafkaException):
+                _LOG.exception("following %s failed; trying again", self._name)
+                self._ending.wait(_AGAIN_SECONDS)
+
+    def _partitions(self) -> list[TopicPartition]:
+        while not self._ending.is_set():
+            live = describe(self._config, [self._name]).get(self._name)
+            if live is not None:
+                return live.all_partitions
+            self._ending.wait(_AGAIN_SECONDS)
+        return []
+
+    def _follow(self, partitions: list[TopicPartition]) -> None:
+        reader = consumer(self._config, "headrace-changelog")
+        earliest = confluent_kafka.OFFSET_BEGINNING
+        reader.assign(
+            [confluent_kafka.TopicPartition(p.topic, p.partition, earliest) for p in partitions]
+        )
+        unread = {one.partition for one in partitions}
+        try:
+            while not self._ending.is_set():
+                message = reader.poll(_POLL_SECONDS)
+                if message is not None:
+                    self._take(message, unread)
+        finally:
+            reader.close()
+
+    def _take(self, message: confluent_kafka.Message, unread: set[int]) -> None:
+        error = message.error()
+        if error is None:
+            if message.key() is not None:
+                self._on_record(message.key(), message.value())
+        elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+            unread.discard(message.partition())
+            if not unread:
+                self._ready.set()
+        elif not error.retriable() and error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001
+            raise KafkaException(error)

@@ -1,0 +1,156 @@
+"""Bodies: bounded as they come in and as they are decoded."""
+
+import asyncio
+import gzip
+import subprocess
+import sys
+
+import pytest
+import zstandard
+
+from headrace.ingest.body import BodyLimits, ClientGoneError, read_body
+from headrace.ingest.problem import RefusedRequestError
+
+both = pytest.mark.parametrize(
+    ("encoding", "encode"), [("gzip", gzip.compress), ("zstd", zstandard.compress)]
+)
+LIMITS = BodyLimits(sent_bytes=100_000, decoded_bytes=1_000_000, ratio=100, seconds=30)
+
+
+def messages(*pieces):
+    """ASGI's receive, of a body in these pieces; it stays silent after a missing last one."""
+    waiting = list(pieces)
+
+    async def receive():
+        if not waiting:
+            await asyncio.Event().wait()
+        piece = waiting.pop(0)
+        if piece is None:
+            return {"type": "http.disconnect"}
+        return {"type": "http.request", "body": piece, "more_body": bool(waiting)}
+
+    return receive
+
+
+def read(*pieces, length="", encoding="", limits=LIMITS):
+    return asyncio.run(read_body(messages(*pieces), length, encoding, limits))
+
+
+def refusal(*pieces, **how):
+    with pytest.raises(RefusedRequestError) as caught:
+        read(*pieces, **how)
+    problem = caught.value.problem
+    return problem.status.value, problem.code
+
+
+def test_a_body_is_its_pieces_in_order():
+    assert read(b"ab", b"", b"cd") == b"abcd"
+
+
+@pytest.mark.parametrize(("over", "fits"), [(-1, True), (0, True), (1, False)])
+def test_a_body_may_be_as_large_as_the_limit_and_no_larger(over, fits):
+    body = b"x" * (LIMITS.sent_bytes + over)
+    if fits:
+        assert read(body[:500], body[500:]) == body
+    else:
+        assert refusal(body[:500], body[500:]) == (413, "body-too-large")
+        assert refusal(body) == (413, "body-too-large")
+
+
+def test_a_length_beyond_the_limit_is_refused_before_a_byte_is_read():
+    assert refusal(length=str(LIMITS.sent_bytes + 1)) == (413, "body-too-large")
+
+
+def test_a_body_that_does_not_come_is_given_up():
+    async def silent():
+        await asyncio.Event().wait()
+
+    limits = BodyLimits(10, 10, 1, seconds=0.01)
+    with pytest.raises(RefusedRequestError) as caught:
+        asyncio.run(read_body(silent, "", "", limits))
+    assert caught.value.problem.code == "body-too-slow"
+    assert (b"connection", b"close") in caught.value.headers
+
+
+def test_a_client_that_left_gets_no_answer():
+    with pytest.raises(ClientGoneError):
+        read(b"ab", None)
+
+
+@pytest.mark.parametrize("encoding", ["", "identity", "Identity", " gzip ", "x-gzip", "zstd"])
+def test_every_encoding_gives_the_same_body(encoding):
+    body = b'{"n": 1}' * 1000
+    encode = {"gzip": gzip.compress, "zstd": zstandard.compress}.get(
+        encoding.strip().removeprefix("x-"), bytes
+    )
+    assert read(encode(body), encoding=encoding) == body
+
+
+@pytest.mark.parametrize(
+    ("encoding", "encode"), [("gzip", gzip.compress), ("zstd", zstandard.compress)]
+)
+def test_members_and_frames_in_a_row_are_one_body(encoding, encode):
+    assert read(encode(b"ab" * 500) + encode(b"cd"), encoding=encoding) == b"ab" * 500 + b"cd"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "encode"), [("gzip", gzip.compress), ("zstd", zstandard.compress)]
+)
+def test_a_stream_cut_off_anywhere_is_refused(encoding, encode):
+    whole = encode(bytes(range(256)) * 20)
+    for end in range(1, len(whole), 7):
+        assert refusal(whole[:end], encoding=encoding) == (400, "undecodable-body")
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "zstd"])
+def test_bytes_after_the_stream_are_refused(encoding):
+    encode = {"gzip": gzip.compress, "zstd": zstandard.compress}[encoding]
+    assert refusal(encode(b"{}") + b"more", encoding=encoding) == (400, "undecodable-body")
+    assert refusal(b"no such thing", encoding=encoding) == (400, "undecodable-body")
+
+
+@pytest.mark.parametrize("encoding", ["deflate", "br", "gzip, gzip", "gzip, identity", "x"])
+def test_other_and_nested_encodings_are_refused(encoding):
+    assert refusal(b"{}", encoding=encoding) == (415, "unknown-encoding")
+
+
+@pytest.mark.parametrize(
+    ("encoding", "encode"), [("gzip", gzip.compress), ("zstd", zstandard.compress)]
+)
+def test_a_ratio_beyond_the_limit_is_refused(encoding, encode):
+    assert read(encode(b" " * 60_000), encoding=encoding) == b" " * 60_000
+    assert refusal(encode(b" " * 900_000), encoding=encoding) == (413, "decoded-body-too-large")
+
+
+BOMB = """
+import asyncio, gzip, resource, sys, zlib, zstandard
+from headrace.ingest.body import BodyLimits, read_body
+from headrace.ingest.problem import RefusedRequestError
+
+encoding = sys.argv[1]
+if encoding == "gzip":
+    packer = zlib.compressobj(9, wbits=31)
+    bomb = b"".join(packer.compress(bytes(1 << 20)) for _ in range(1000)) + packer.flush()
+else:
+    packer = zstandard.ZstdCompressor(level=3).compressobj()
+    bomb = b"".join(packer.compress(bytes(1 << 20)) for _ in range(1000)) + packer.flush()
+
+async def receive():
+    return {"type": "http.request", "body": bomb}
+
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    asyncio.run(read_body(receive, "", encoding, BodyLimits(2_000_000, 10_000_000, 100, 30)))
+except RefusedRequestError as error:
+    print(error.problem.code)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "zstd"])
+def test_a_bomb_of_a_gigabyte_adds_less_than_64_megabytes(encoding):
+    command = [sys.executable, "-c", BOMB, encoding]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    code, kilobytes = done.stdout.split()
+    assert code == "decoded-body-too-large"
+    assert int(kilobytes) * 1024 < 64_000_000

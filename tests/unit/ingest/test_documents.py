@@ -1,0 +1,111 @@
+"""Bodies to events."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.ingest.documents import split_events
+from headrace.ingest.problem import RefusedRequestError
+
+NDJSON = "application/x-ndjson"
+
+
+def split(body, content_type="application/json", most=1000):
+    return split_events(body, content_type, most)
+
+
+def refusal(body, content_type="application/json", most=1000):
+    with pytest.raises(RefusedRequestError) as caught:
+        split(body, content_type, most)
+    return caught.value.problem.status.value, caught.value.problem.code
+
+
+def test_an_object_is_one_event_and_no_batch():
+    assert split(b' {"a": 1} \n') == ([b'{"a": 1}'], False)
+
+
+def test_an_array_is_a_batch_of_its_elements():
+    assert split(b'[{"a": 1}, {"a": [2]}]') == ([b'{"a": 1}', b'{"a": [2]}'], True)
+
+
+def test_lines_are_a_batch_and_blank_ones_are_nothing():
+    assert split(b'{"a": 1}\r\n\n  \n{"a": 2}\n', NDJSON) == ([b'{"a": 1}\r', b'{"a": 2}'], True)
+
+
+@pytest.mark.parametrize(
+    "bad", ["NaN", '"\\ud800"', "1e999", "9" * 5000, "-Infinity", '{"a":1,"a":2}']
+)
+def test_a_bad_element_leaves_the_others_in_place(bad):
+    body = f'[ {{"a": 1}} , {{"b": {bad}}},\n{{"c": 3}} ]'.encode()
+    assert split(body) == ([b'{"a": 1}', f'{{"b": {bad}}}'.encode(), b'{"c": 3}'], True)
+
+
+def test_bytes_that_are_not_utf8_stay_in_their_element():
+    assert split(b'[{"a": "\xff"}, {"b": NaN}]') == ([b'{"a": "\xff"}', b'{"b": NaN}'], True)
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b"", "empty"),
+        (b" \r\n\t", "empty"),
+        (b"[]", "empty"),
+        (b"[ ]", "empty"),
+        (b"\xef\xbb\xbf{}", "byte-order-mark"),
+        (b"[1,]", "not-json"),
+        (b"[1", "not-json"),
+        (b"[1] [2]", "not-json"),
+        (b"[NaN 1]", "not-json"),
+        (b"[" * 1_000_000, "too-deep"),
+    ],
+)
+def test_a_body_without_events_is_refused(body, code):
+    assert refusal(body) == (400, code)
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    ["text/plain", "application/xml", "application/json; charset=latin-1", "multipart/form-data"],
+)
+def test_other_content_types_are_refused(content_type):
+    assert refusal(b"{}", content_type) == (415, "unknown-content-type")
+
+
+@pytest.mark.parametrize(
+    "content_type", ["", "application/json", "Application/JSON; charset=UTF-8", NDJSON]
+)
+def test_known_content_types_are_taken(content_type):
+    assert split(b"{}", content_type)[0] == [b"{}"]
+
+
+@pytest.mark.parametrize("body", [b"[1,1,1]", b"[NaN,1,1]", b"1\n1\n1"])
+def test_a_batch_may_be_as_large_as_the_limit_and_no_larger(body):
+    content_type = NDJSON if b"\n" in body else "application/json"
+    assert len(split(body, content_type, most=3)[0]) == 3
+    assert refusal(body, content_type, most=2) == (413, "too-many-events")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+)
+
+
+@given(st.lists(JSON, min_size=1, max_size=5), st.booleans())
+def test_the_elements_of_any_array_are_found(values, ascii_only):
+    texts = [json.dumps(value, ensure_ascii=ascii_only) for value in values]
+    body = ("[" + " ,\n".join(texts) + "]").encode("utf-8", "surrogatepass")
+    found, _ = split(body)
+    assert found == [text.encode("utf-8", "surrogatepass") for text in texts]
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_give_events_or_a_refusal(body):
+    for content_type in ("application/json", NDJSON):
+        try:
+            events, _ = split(body, content_type)
+        except RefusedRequestError:
+            continue
+        assert events
