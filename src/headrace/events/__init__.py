@@ -2,7 +2,7 @@
 
 from headrace.events.parser import LONG_RANGE, MILLIS_RANGE, event_parser, event_struct
 from headrace.events.refusal import Why, refusal
-from headrace.events.times import EARLIEST_US, LATEST_US, iso_text, microseconds
+from headrace.events.times import EARLIEST_US, LATEST_US, iso_text, microseconds, parse_time
 
 __all__ = [
     "EARLIEST_US",
@@ -14,5 +14,6 @@ __all__ = [
     "event_struct",
     "iso_text",
     "microseconds",
+    "parse_time",
     "refusal",
 ]

@@ -16,17 +16,23 @@ _RFC3339 = re.compile(
 )
 
 
-def microseconds(text: str) -> int | None:
-    """Microseconds since 1970 of an RFC 3339 time; ``None`` if it is none, or a leap second.
+def parse_time(text: str) -> datetime | None:
+    """An RFC 3339 time; ``None`` if it is none, or a leap second.
 
     A space may stand for the T, and the colon of the zone may be left out.
     """
     if not _RFC3339.fullmatch(text):
         return None
     try:
-        return (datetime.fromisoformat(text.upper()) - _EPOCH) // _MICROSECOND
+        return datetime.fromisoformat(text.upper())
     except ValueError:
         return None
+
+
+def microseconds(text: str) -> int | None:
+    """Microseconds since 1970 of what :func:`parse_time` takes."""
+    time = parse_time(text)
+    return None if time is None else (time - _EPOCH) // _MICROSECOND
 
 
 def iso_text(micros: int) -> str:

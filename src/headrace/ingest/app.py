@@ -157,7 +157,7 @@ class Application:
             self._counters.add((EVENTS, topic, "unknown"), len(accepted))
             raise _not_confirmed(error) from error
         self._counters.add((EVENTS, topic, "accepted"), len(accepted))
-        self._counters.add((BYTES, topic), sum(len(event.value) for event in accepted))
+        self._counters.add((BYTES, topic), sum([len(event.value) for event in accepted]))
 
     def _count_refused(self, topic: str, problems: list[Problem]) -> None:
         if problems:

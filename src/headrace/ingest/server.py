@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import multiprocessing
 import shutil
 import time
 from typing import Any
@@ -26,6 +27,8 @@ def serve(config: IngestConfig) -> None:
 
     Blocks, and must be called in the main thread: it handles signals.
     """
+    # Kafka clients have threads, and a fork would copy the locks that those hold.
+    multiprocessing.set_start_method("spawn", force=True)
     shutil.rmtree(config.state / COUNTS_FOLDER, ignore_errors=True)
     while not _served(config):
         # Workers that keep ending make Granian give up; we do not.

@@ -12,9 +12,8 @@ import msgspec
 from headrace.events import LONG_RANGE, Why
 
 _parse: Callable[[bytes], Any] = msgspec.json.Decoder().decode
+_encode = msgspec.json.encode
 _LEAST, _MOST = LONG_RANGE
-# A colon after white space: the count of keys below would miss its key.
-_SPACED_COLONS = (b" :", b"\t:", b"\n:", b"\r:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +28,8 @@ class StructureLimits:
 class StructureCheck:
     """Looks at a whole event, declared fields or not.
 
-    The text of most events proves by its counts of brackets and quoted keys that nothing can be
-    wrong; only the others are walked through.
+    Most events are the very text that an encoder makes of their document, or have as many keys as
+    that, so nothing was repeated; only the others are parsed again, slowly.
     """
 
     def __init__(self, limits: StructureLimits) -> None:
@@ -48,15 +47,12 @@ class StructureCheck:
         return document, self._fault(text)
 
     def _is_plain(self, text: bytes, document: dict[str, Any]) -> bool:
-        limits = self._limits
-        keys = text.count(b'":')
+        keys = _keys(document, self._limits.depth)
         return (
-            len(text) <= limits.string_bytes
-            and keys <= limits.keys
-            and text.count(b"{") + text.count(b"[") <= limits.depth
-            and keys == _keys(document)
-            and b"\\u0000" not in text
-            and not any(colon in text for colon in _SPACED_COLONS)
+            0 <= keys <= self._limits.keys
+            and len(text) <= self._limits.string_bytes
+            and (b"\\" not in text or b"\\u0000" not in text)
+            and (_encode(document) == text or _has_as_many_keys(text, keys))
         )
 
     def _fault(self, text: bytes) -> Why | None:
@@ -64,20 +60,30 @@ class StructureCheck:
         return _Walk(self._limits).fault(pairs)
 
 
-def _keys(document: Any) -> int:
-    """Keys of all objects; -1 when an integer is beyond 64 bits."""
+def _has_as_many_keys(text: bytes, keys: int) -> bool:
+    """A text that repeats a key has more of them than its document."""
+    # A colon after white space would not be counted.
+    spaced = b" :" in text or b"\n:" in text or b"\t:" in text or b"\r:" in text
+    return not spaced and text.count(b'":') == keys
+
+
+def _keys(document: Any, most_containers: int) -> int:
+    """Keys of all objects; -1 with more containers than that, or an integer beyond 64 bits."""
     keys, open_values = 0, [document]
-    while open_values:
-        value = open_values.pop()
+    for value in open_values:
         if type(value) is dict:
             keys += len(value)
-            value = value.values()
-        for one in value:
+            members = value.values()
+        else:
+            members = value
+        for one in members:
             kind = type(one)
             if kind is dict or kind is list:
                 open_values.append(one)
             elif kind is int and not _LEAST <= one <= _MOST:
                 return -1
+        if len(open_values) > most_containers:
+            return -1
     return keys
 
 

@@ -7,28 +7,28 @@ import json
 import re
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 
-from headrace.events import Why, event_parser, iso_text, microseconds, refusal
+from headrace.events import Why, event_parser, parse_time, refusal
 from headrace.ingest.problem import Problem
 from headrace.ingest.structure import StructureCheck, StructureLimits
-from headrace.model import FieldType, Topic
+from headrace.model import EventField, FieldType, Topic
 
 BROKER_MESSAGE_BYTES = 1_048_588  # Kafka's default of max.message.bytes
 LONGEST_ID = 256
 LONGEST_KEY_BYTES = 1024
 _ENVELOPE_BYTES = 1024  # key, headers, and what Kafka adds to a batch of one record
 _ID = re.compile(rf"[\x21-\x7e]{{1,{LONGEST_ID}}}")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TOO_LARGE = "event-too-large"
 
 Clock = Callable[[], float]
 """Seconds since 1970."""
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(NamedTuple):
     """An event that may be sent.
 
     Attributes:
@@ -64,7 +64,11 @@ class EventCheck:
         self._topic, self._schema = topic, topic.schema
         self._structure = StructureCheck(limits)
         self._parse = event_parser(topic.schema)
-        self._bounds = _TimeBounds(topic, clock) if topic.event_time else None
+        self._bounds = (
+            _TimeBounds(topic, topic.schema.field(topic.event_time), clock)
+            if topic.event_time
+            else None
+        )
         largest = int(topic.config.get("max.message.bytes", BROKER_MESSAGE_BYTES))
         self._most_bytes = largest - _ENVELOPE_BYTES
 
@@ -73,6 +77,8 @@ class EventCheck:
         accepted: list[Accepted] = []
         refused: list[Problem] = []
         seen: set[str] = set()
+        if self._bounds is not None:
+            self._bounds.renew()
         for index, text in enumerate(events):
             verdict = self._verdict(text, account)
             if isinstance(verdict, Accepted) and verdict.event_id in seen:
@@ -138,35 +144,38 @@ def derived_id(topic: str, account: str, text: bytes) -> str:
 
 
 class _TimeBounds:
-    def __init__(self, topic: Topic, clock: Clock) -> None:
-        schema, name = topic.schema, topic.event_time
-        if schema is None or name is None:
-            raise ValueError(f"topic {topic.name!r} has no event time")
-        self._field, self._clock = name, clock
-        self._in_millis = schema.field(name).type is FieldType.MILLIS
-        self._earliest = int(topic.earliest_event_time.timestamp() * 1_000_000)
-        self._ahead = int(topic.latest_ahead.total_seconds() * 1_000_000)
+    def __init__(self, topic: Topic, field: EventField, clock: Clock) -> None:
+        self._field, self._clock = field.name, clock
+        self._read = _from_millis if field.type is FieldType.MILLIS else parse_time
+        self._earliest, self._ahead = topic.earliest_event_time, topic.latest_ahead
+        self._latest = self._earliest
+
+    def renew(self) -> None:
+        """Look at the clock: once for all events of a request."""
+        self._latest = datetime.fromtimestamp(self._clock(), UTC) + self._ahead
 
     def fault(self, document: dict[str, Any]) -> Why | None:
-        value = document[self._field]
-        time = value * 1000 if self._in_millis else microseconds(value)
+        time = self._read(document[self._field])
         if time is None:
             return (
                 "wrong-type",
                 f"field {self._field!r} is a string that is not an RFC 3339 time with a zone",
             )
-        latest = int(self._clock() * 1_000_000) + self._ahead
-        if self._earliest <= time <= latest:
+        if self._earliest <= time <= self._latest:
             return None
         side, limit = (
             ("before the earliest", self._earliest)
             if time < self._earliest
-            else ("after the latest", latest)
+            else ("after the latest", self._latest)
         )
         return (
             "event-time-out-of-bounds",
-            f"field {self._field!r} is {iso_text(time)}, {side} accepted, {iso_text(limit)}",
+            f"field {self._field!r} is {time.isoformat()}, {side} accepted, {limit.isoformat()}",
         )
+
+
+def _from_millis(millis: int) -> datetime:
+    return _EPOCH + timedelta(milliseconds=millis)
 
 
 def _problem(why: Why, index: int) -> Problem:

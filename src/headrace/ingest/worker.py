@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -25,6 +26,7 @@ LIMITS_FILE = "limits"
 
 _LOG = logging.getLogger("headrace.ingest")
 _PARENT_SECONDS = 1.0
+_COLLECT_AFTER = 100_000
 
 
 class Worker:
@@ -56,6 +58,9 @@ class Worker:
         gate = Gate(registry, limiter, config.settings)
         self._application = Application(config, gate, delivery, counters)
         threading.Thread(target=self._end_with_parent, name="parent", daemon=True).start()
+        # Events are gone with their request; the collector only looks for cycles.
+        gc.freeze()
+        gc.set_threshold(_COLLECT_AFTER)
         await send({"type": "lifespan.startup.complete"})
         await receive()
         left = await asyncio.to_thread(delivery.close, config.settings.drain_seconds)
