@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -72,11 +71,6 @@ def serve(config: IngestConfig) -> None:
     require_free("ingest", [config.settings.port])
     registry.ensure_registry(config.client)
     run(config)
-
-
-def ingest_command(settings: Settings) -> list[str]:
-    """The command that serves this project in a process of its own."""
-    return [sys.executable, "-m", "headrace.cli", "ingest", "--project", str(settings.root)]
 
 
 def create_token(settings: Settings, wanted: WantedToken) -> tuple[Token, str]:

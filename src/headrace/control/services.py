@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 
 from headrace.errors import BrokerUnreachableError, ServerStartError
 from headrace.kafka.client import client_config
@@ -12,9 +15,14 @@ from headrace.runtime.cache import cache_folder
 from headrace.runtime.hdfs import EmbeddedHdfs, hdfs_status, stop_hdfs
 from headrace.runtime.jars import Progress, fetch
 from headrace.runtime.java import Java, find_java
-from headrace.settings import Settings
+from headrace.runtime.ports import is_open, require_free
+from headrace.runtime.process import ServerProcess, stopped_on_failure
+from headrace.settings import IngestSettings, Settings
 
 LAKE_ON_HDFS = "/lake"
+
+_START = timedelta(seconds=60)
+_DRAIN = timedelta(seconds=60)
 
 
 @dataclass(frozen=True)
@@ -62,11 +70,14 @@ def up(settings: Settings, environ: Mapping[str, str], on_progress: Progress) ->
     if not settings.kafka.bootstrap_servers or settings.embedded_hdfs:
         java = find_java(environ)
         _start(settings, java, environ, on_progress)
+    if settings.ingest is not None:
+        _start_ingest(settings, settings.ingest)
     return status(settings)
 
 
 def down(settings: Settings) -> Services:
     """Stop the project's servers, their data kept; harmless when they are down."""
+    ingest_process(settings).stop(_DRAIN)
     stop_cluster(settings.state)
     stop_hdfs(settings.state)
     return status(settings)
@@ -84,11 +95,12 @@ def status(settings: Settings) -> Services:
         Server("hdfs datanode", hdfs.uri, hdfs.datanode_pid),
     ]
     own = settings.kafka.bootstrap_servers
+    ingest = [_ingest_server(settings, settings.ingest)] if settings.ingest else []
     return Services(
         bootstrap_servers=own or kafka.bootstrap_servers,
         embedded_kafka=not own,
         lake=_lake(settings),
-        servers=(*brokers, *(nodes if hdfs.uri else ())),
+        servers=(*brokers, *(nodes if hdfs.uri else ()), *ingest),
     )
 
 
@@ -136,6 +148,27 @@ def _start(
     if settings.embedded_hdfs:
         jars = fetch("hdfs", java, cache=cache, on_progress=on_progress)
         EmbeddedHdfs(settings.state, java, jars).start()
+
+
+def ingest_process(settings: Settings) -> ServerProcess:
+    """The HTTP service that ``up`` starts."""
+    return ServerProcess("ingest", settings.state / "ingest")
+
+
+def _start_ingest(settings: Settings, ingest: IngestSettings) -> None:
+    process = ingest_process(settings)
+    if process.alive():
+        return
+    require_free("ingest", [ingest.port])
+    command = [sys.executable, "-m", "headrace.cli", "ingest", "--project", str(settings.root)]
+    with stopped_on_failure([process]):
+        process.start(command)
+        process.wait_until(functools.partial(is_open, ingest.port), _START)
+
+
+def _ingest_server(settings: Settings, ingest: IngestSettings) -> Server:
+    address = f"http://{ingest.host}:{ingest.port}"
+    return Server("ingest", address, ingest_process(settings).pid)
 
 
 def _lake(settings: Settings) -> str:

@@ -14,7 +14,7 @@ from headrace.ingest.config import IngestConfig
 from headrace.ingest.counters import Counters
 from headrace.ingest.delivery import Delivery, QueueFullError, UnknownOutcomeError
 from headrace.ingest.documents import split_events
-from headrace.ingest.gate import Gate
+from headrace.ingest.gate import RETRY_AFTER, Gate
 from headrace.ingest.openapi import openapi
 from headrace.ingest.problem import Problem, RefusedRequestError, refused
 from headrace.ingest.request import (
@@ -41,7 +41,6 @@ from headrace.ingest.validation import Accepted, EventCheck
 
 _LOG = logging.getLogger("headrace.ingest")
 _BEFORE, _AFTER = "/v1/topics/", "/events"
-RETRY_AFTER = (b"retry-after", b"1")
 
 Headers = Mapping[bytes, str]
 Route = Callable[[Headers], Awaitable[Answer]]

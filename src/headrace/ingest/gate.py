@@ -13,6 +13,7 @@ from headrace.ingest.tokens import Token, authenticate
 from headrace.settings import IngestSettings, Rate
 
 _SCHEME = "bearer "
+RETRY_AFTER = (b"retry-after", b"1")
 _CHALLENGE = (b"www-authenticate", b'Bearer realm="headrace"')
 
 
@@ -51,7 +52,13 @@ class Gate:
         return self._tokens.ready
 
     def token(self, authorization: str) -> Token:
-        """The token in an Authorization header. Raises a 401, the same for every reason."""
+        """The token in an Authorization header.
+
+        Raises a 401, the same for every reason; a 503 while tokens are being read.
+        """
+        if not self.ready:
+            detail = "the access tokens have not been read yet"
+            raise refused(HTTPStatus.SERVICE_UNAVAILABLE, "not-ready", detail, RETRY_AFTER)
         if authorization[: len(_SCHEME)].lower() == _SCHEME:
             text = authorization[len(_SCHEME) :].strip()
             found = authenticate(text, self._tokens.get, datetime.now(UTC))

@@ -150,6 +150,11 @@ class Table:
             return default
         return value
 
+    def positive_or_none(self, name: str) -> float | None:
+        """A number above zero; ``None`` when absent."""
+        value = self.positive(name, 1.0)
+        return value if name in self else None
+
     def texts(self, name: str) -> tuple[str, ...]:
         """A list of strings; empty when absent."""
         return self._list(name, str)

@@ -264,8 +264,7 @@ def _ingest(ingest: Table) -> IngestSettings:
 
 
 def _rate(limits: Table, whose: str) -> Rate:
-    events, size = f"{whose}_events_per_second", f"{whose}_bytes_per_second"
     return Rate(
-        events_per_second=limits.positive(events, 1.0) if events in limits else None,
-        bytes_per_second=limits.positive(size, 1.0) if size in limits else None,
+        events_per_second=limits.positive_or_none(f"{whose}_events_per_second"),
+        bytes_per_second=limits.positive_or_none(f"{whose}_bytes_per_second"),
     )

@@ -8,7 +8,7 @@ from headrace.settings import environment
 
 @command("headrace up && headrace apply")
 def up(session: Session) -> None:
-    """Start the project's own Kafka (and HDFS, with lake = "embedded-hdfs").
+    """Start the project's own Kafka (HDFS with lake = "embedded-hdfs", ingest with [ingest]).
 
     Returns once they answer, and prints where. Creates no topics. What runs already is left
     alone, and so are clusters of your own.

@@ -1,0 +1,159 @@
+"""A project's HTTP service as a process, and what is in its topics."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import confluent_kafka
+import httpx
+
+from headrace.control import ingest
+from headrace.kafka.client import consumer, describe
+from headrace.runtime.ports import free_ports
+from headrace.settings import Settings, load_settings
+
+HEADRACE = Path(sys.executable).with_name("headrace")
+
+FLOW = """
+from datetime import datetime, timedelta
+from headrace import Topic
+
+
+class Occurrence:
+    event_id: str
+    at: datetime
+    message: str
+    n: int | None
+
+
+occurrences = Topic("occurrences{suffix}", event=Occurrence, event_id="event_id", event_time="at",
+                    partitions=4, latest_ahead=timedelta(minutes=5))
+derived = Topic("derived{suffix}", event=Occurrence, event_id="event_id", derive_event_id=True)
+small = Topic("small{suffix}", event=Occurrence, config={{"max.message.bytes": "4096"}})
+raw = Topic("raw{suffix}")
+"""
+
+SETTINGS = """
+[project]
+name = "service"
+modules = ["flow"]
+
+[kafka]
+bootstrap_servers = "{bootstrap}"
+
+[ingest]
+port = {port}
+workers = 2
+{settings}
+"""
+
+
+class Service:
+    """``occurrences``, ``derived`` and ``small`` are served; ``raw`` is not."""
+
+    def __init__(self, folder: Path, bootstrap: str, suffix: str, settings: str = "") -> None:
+        self.folder, self.suffix = folder, suffix
+        (self.port,) = free_ports(1)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "flow.py").write_text(FLOW.format(suffix=suffix))
+        (folder / "headrace.toml").write_text(
+            SETTINGS.format(bootstrap=bootstrap, port=self.port, settings=settings)
+        )
+        self.settings: Settings = load_settings(folder, {})
+        self.client = {"bootstrap.servers": bootstrap, "partitioner": "murmur2_random"}
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.output = folder / "output.txt"
+
+    def command(self, *arguments: str) -> dict:
+        """What a headrace command answers."""
+        command = [HEADRACE, *arguments, "--json", "--project", self.folder]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return json.loads(done.stdout)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[subprocess.Popen]:
+        """The service, ready; ended at the end, by SIGTERM and with exit code 0."""
+        with self.output.open("ab") as output:
+            process = subprocess.Popen(
+                [HEADRACE, "ingest", "--project", self.folder], stdout=output, stderr=output
+            )
+        try:
+            self.wait_ready(process)
+            yield process
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 0, self.output.read_text()
+        finally:
+            process.kill()
+            process.wait()
+
+    def wait_ready(self, process: subprocess.Popen, seconds: float = 60) -> None:
+        deadline = time.monotonic() + seconds
+        while not self.is_ready():
+            assert process.poll() is None, self.output.read_text()
+            assert time.monotonic() < deadline, self.output.read_text()
+            time.sleep(0.1)
+
+    def is_ready(self) -> bool:
+        try:
+            return httpx.get(f"{self.url}/readyz", timeout=5).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def token(self, **wanted) -> str:
+        """The text of a new token of account ``acme``, known to every worker."""
+        facts = {"name": "test", "project": "shop", "account": "acme"} | wanted
+        _, text = ingest.create_token(self.settings, ingest.WantedToken(**facts))
+        self.wait_known(text)
+        return text
+
+    def wait_known(self, text: str, *, known: bool = True) -> None:
+        """Until both workers agree; a new connection goes to either."""
+        deadline, agreed = time.monotonic() + 30, 0
+        while agreed < 20:
+            found = httpx.get(f"{self.url}/metrics", headers=bearer(text))
+            agreed = agreed + 1 if (found.status_code == 200) == known else 0
+            assert time.monotonic() < deadline
+
+    def post(self, topic: str, token: str, body: bytes | str, **headers: str) -> httpx.Response:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return httpx.post(
+            f"{self.url}/v1/topics/{topic}{self.suffix}/events",
+            content=body,
+            headers={"content-type": "application/json"} | bearer(token) | named,
+            timeout=30,
+        )
+
+    def records(self, topic: str) -> list[confluent_kafka.Message]:
+        """Every record of a topic, in the order of each partition."""
+        name = topic + self.suffix
+        partitions = describe(self.client, [name])[name].all_partitions
+        reader = consumer(self.client, "test")
+        beginning = confluent_kafka.OFFSET_BEGINNING
+        reader.assign(
+            [confluent_kafka.TopicPartition(p.topic, p.partition, beginning) for p in partitions]
+        )
+        found, ends = [], 0
+        while ends < len(partitions):
+            for message in reader.consume(10_000, timeout=1):
+                if message.error() is None:
+                    found.append(message)
+                else:
+                    ends += 1
+        reader.close()
+        return found
+
+    def ids(self, topic: str) -> list[str]:
+        """Event ids of a topic."""
+        return [json.loads(message.value())["event_id"] for message in self.records(topic)]
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {token}"}

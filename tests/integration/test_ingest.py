@@ -1,0 +1,312 @@
+"""The HTTP service on a real broker, as the processes that users run."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import httpx
+import pytest
+import zstandard
+from tests.integration.service import Service, bearer
+
+from headrace.control import ingest
+from headrace.settings import Rate
+
+SETTINGS = """
+max_body_bytes = 500000
+max_events = 100
+header_seconds = 2
+body_seconds = 2
+"""
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory, broker) -> Iterator[Service]:
+    """A service with two workers."""
+    folder, suffix = tmp_path_factory.mktemp("service"), f"-{uuid.uuid4().hex[:6]}"
+    found = Service(folder, broker.bootstrap_servers, suffix, SETTINGS)
+    found.command("apply")
+    with found.running():
+        yield found
+
+
+@pytest.fixture(scope="module")
+def token(service) -> str:
+    return service.token()
+
+
+def event(**changes) -> dict:
+    now = datetime.now(UTC).isoformat()
+    return {"event_id": uuid.uuid4().hex, "at": now, "message": "hello"} | changes
+
+
+def text(**changes) -> bytes:
+    return json.dumps(event(**changes)).encode()
+
+
+def test_an_accepted_event_is_in_the_topic_as_it_came(service, token):
+    sent = text(extra={"any": "thing"})
+    answer = service.post("occurrences", token, sent)
+    assert (answer.status_code, answer.json()) == (202, {"accepted": 1, "refused": []})
+    (record,) = [one for one in service.records("occurrences") if one.value() == sent]
+    assert record.key() == b"acme"
+    assert dict(record.headers()) == {"account": b"acme", "project": b"shop"}
+
+
+@pytest.mark.parametrize(
+    ("encoding", "encode"),
+    [("identity", bytes), ("gzip", gzip.compress), ("zstd", zstandard.compress)],
+)
+@pytest.mark.parametrize("lines", [False, True])
+def test_batches_come_in_every_form(service, token, encoding, encode, lines):
+    events = [event() for _ in range(100)]
+    body = "\n".join(map(json.dumps, events)) if lines else json.dumps(events)
+    kind = "application/x-ndjson" if lines else "application/json"
+    answer = service.post(
+        "occurrences", token, encode(body.encode()), content_encoding=encoding, content_type=kind
+    )
+    assert (answer.status_code, answer.json()["accepted"]) == (202, 100)
+    order = [one["event_id"] for one in events]
+    mine = set(order)
+    assert [found for found in service.ids("occurrences") if found in mine] == order
+
+
+def test_a_bad_event_costs_only_itself(service, token):
+    events = [event() for _ in range(100)]
+    events[41]["n"] = "41"
+    answer = service.post("occurrences", token, json.dumps(events))
+    assert answer.status_code == 202
+    assert answer.json()["accepted"] == 99
+    (problem,) = answer.json()["refused"]
+    assert (problem["index"], problem["code"]) == (41, "wrong-type")
+    assert "'n' is a string, expected an integer" in problem["detail"]
+    there = set(service.ids("occurrences"))
+    assert [one["event_id"] in there for one in events] == [n != 41 for n in range(100)]
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status", "code"),
+    [
+        (b"", {}, 400, "empty"),
+        (b"null", {}, 400, "not-an-object"),
+        (b"[]", {}, 400, "empty"),
+        (b"{}{}", {}, 400, "trailing-data"),
+        (b"\xef\xbb\xbf{}", {}, 400, "byte-order-mark"),
+        (b"[" * 400_000, {}, 400, "too-deep"),
+        (b'{"a":NaN}', {}, 400, "not-json"),
+        (b"[1,2]", {}, 400, "no-event-accepted"),
+        (b"{}", {"content_type": "text/plain"}, 415, "unknown-content-type"),
+        (b"{}", {"content_encoding": "br"}, 415, "unknown-encoding"),
+        (b"{}", {"content_encoding": "gzip"}, 400, "undecodable-body"),
+        (b" " * 500_001, {}, 413, "body-too-large"),
+        (
+            gzip.compress(b" " * 9_000_000),
+            {"content_encoding": "gzip"},
+            413,
+            "decoded-body-too-large",
+        ),
+        (b"[" + b"1," * 100 + b"1]", {}, 413, "too-many-events"),
+        (b"{}", {"x_long": "a" * 20_000}, 431, "headers-too-large"),
+    ],
+)
+def test_a_bad_request_is_a_problem_with_a_name(service, token, body, headers, status, code):
+    answer = service.post("occurrences", token, body, **headers)
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_what_is_too_large_for_its_topic_is_refused_and_counted(service, token):
+    answer = service.post("small", token, text(message="x" * 4000))
+    assert (answer.status_code, answer.json()["code"]) == (413, "event-too-large")
+    metrics = httpx.get(f"{service.url}/metrics", headers=bearer(token)).text
+    line = f'refusals_total{{topic="small{service.suffix}",code="event-too-large"}} 1'
+    assert f"headrace_ingest_{line}\n" in metrics
+    assert service.post("small", token, text(message="x" * 2500)).status_code == 202
+
+
+def test_a_derived_id_is_the_same_when_the_event_comes_again(service, token):
+    sent = json.dumps({"at": "2026-05-01T00:00:00Z", "message": "no id"})
+    assert [service.post("derived", token, sent).status_code for _ in "ab"] == [202, 202]
+    first, second = service.ids("derived")
+    assert first == second
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/openapi.json", "/v1/topics/x/events", "/", "/docs"])
+@pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
+def test_nothing_but_the_probes_answers_without_a_token(service, path, method):
+    for value in ("", "Bearer", "Bearer hr_x_y", "Basic eDp5"):
+        answer = httpx.request(method, service.url + path, headers={"authorization": value})
+        assert (answer.status_code, answer.json()["code"]) == (401, "no-valid-token")
+        assert answer.headers["www-authenticate"].startswith("Bearer")
+
+
+def test_what_there_is_not_is_said(service, token):
+    assert service.post("nothing", token, text()).json()["code"] == "no-such-topic"
+    assert service.post("raw", token, text()).json()["code"] == "no-such-topic"
+    there = httpx.get(service.url + "/other", headers=bearer(token))
+    assert (there.status_code, there.json()["code"]) == (404, "no-such-path")
+    events = f"{service.url}/v1/topics/occurrences{service.suffix}/events"
+    answer = httpx.get(events, headers=bearer(token))
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+
+
+def test_a_token_is_good_for_its_topics_and_until_it_ends(service):
+    text_of = service.token(topics=[f"occurrences{service.suffix}"])
+    assert service.post("occurrences", text_of, text()).status_code == 202
+    assert service.post("derived", text_of, text()).json()["code"] == "not-allowed"
+    public_id = text_of.split("_")[1]
+    _, fresh = ingest.rotate_token(service.settings, public_id)
+    service.wait_known(text_of, known=False)
+    service.wait_known(fresh)
+    service.command("tokens", "revoke", public_id)
+    service.wait_known(fresh, known=False)
+    assert service.post("occurrences", fresh, text()).status_code == 401
+    expired = ingest.WantedToken("old", "shop", "acme", lifetime=timedelta(microseconds=1))
+    _, old = ingest.create_token(service.settings, expired)
+    listed = service.command("tokens", "list")["tokens"]
+    assert {one["state"] for one in listed} == {"active", "revoked", "expired"}
+    assert service.post("occurrences", old, text()).status_code == 401
+    kept = json.dumps(listed) + service.output.read_text()
+    assert fresh.split("_", 2)[2] not in kept
+
+
+def test_a_limit_is_shared_by_the_workers(service):
+    limited = service.token(rate=Rate(events_per_second=50))
+    began = time.monotonic()
+    admitted, refused = 0, []
+    while time.monotonic() < began + 6:
+        answer = service.post("derived", limited, json.dumps([event() for _ in range(5)]))
+        if answer.status_code == 202:
+            admitted += 5
+        else:
+            refused.append(answer)
+    elapsed = time.monotonic() - began
+    assert refused
+    assert {(one.status_code, one.json()["code"]) for one in refused} == {(429, "rate-limited")}
+    assert all(int(one.headers["retry-after"]) >= 1 for one in refused)
+    assert 50 * (elapsed - 2) <= admitted <= 50 * (elapsed + 1) + 5
+
+
+def _talk(port: int, *parts: bytes | float) -> bytes:
+    """What comes back until the other side closes; numbers are pauses."""
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+        for part in parts:
+            if isinstance(part, bytes):
+                connection.sendall(part)
+            else:
+                time.sleep(part)
+        answer = b""
+        while piece := connection.recv(65_536):
+            answer += piece
+        return answer
+
+
+def test_slow_clients_are_closed_and_others_do_not_notice(service, token):
+    head = (
+        f"POST /v1/topics/occurrences{service.suffix}/events HTTP/1.1\r\nhost: x\r\n"
+        f"authorization: Bearer {token}\r\n"
+    ).encode()
+    talks = {
+        "silent": (),
+        "slow header": (b"POST /v1",),
+        "slow body": (head + b"content-length: 10\r\n\r\n{",),
+        "slow chunks": (head + b"transfer-encoding: chunked\r\n\r\n1\r\n{\r\n",),
+    }
+    answers: dict[str, bytes] = {}
+    threads = [
+        threading.Thread(
+            target=lambda n=name, p=parts: answers.update({n: _talk(service.port, *p)})
+        )
+        for name, parts in talks.items()
+        for _ in range(20)
+    ]
+    for one in threads:
+        one.start()
+    assert service.post("occurrences", token, text()).status_code == 202
+    for one in threads:
+        one.join()
+    assert answers["silent"] == answers["slow header"] == b""
+    assert answers["slow body"].startswith(b"HTTP/1.1 408")
+    assert answers["slow chunks"].startswith(b"HTTP/1.1 408")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        b"content-length: 2\r\ncontent-length: 3\r\n",
+        b"x: a\rb\r\ncontent-length: 2\r\n",
+        b"content-length: two\r\n",
+        b"transfer-encoding: gzip\r\n",
+    ],
+)
+def test_a_request_that_can_be_read_in_two_ways_is_refused(service, token, fields):
+    head = b"POST /v1/topics/x/events HTTP/1.1\r\nhost: x\r\nauthorization: Bearer "
+    answer = _talk(service.port, head + token.encode() + b"\r\n" + fields + b"\r\n{}")
+    assert answer.startswith(b"HTTP/1.1 400")
+
+
+def test_a_length_beside_chunks_ends_the_connection(service, token):
+    head = b"POST /v1/topics/x/events HTTP/1.1\r\nhost: x\r\nauthorization: Bearer "
+    both = b"content-length: 4\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n"
+    answer = _talk(service.port, head + token.encode() + b"\r\n" + both + b"GET / HTTP/1.1\r\n\r\n")
+    assert answer.count(b"HTTP/1.1") == 1
+
+
+def test_a_worker_that_is_killed_is_replaced_and_what_it_accepted_is_there(service, token):
+    accepted = []
+    for _ in range(3):
+        (main,) = _pids("-f", f"headrace ingest --project {service.folder}")
+        workers = _pids("-P", str(main), "-f", "spawn_main")
+        assert len(workers) == 2
+        accepted += _sent_until_killed(service, token, workers[0])
+        service.wait_known(token)
+    there = set(service.ids("occurrences"))
+    assert set(accepted) <= there
+
+
+def _pids(*pattern: str) -> list[int]:
+    done = subprocess.run(["pgrep", *pattern], capture_output=True, text=True, check=True)
+    return [int(pid) for pid in done.stdout.split()]
+
+
+def _sent_until_killed(service: Service, token: str, worker: int) -> list[str]:
+    accepted: list[str] = []
+    killed_at = 30
+    for number in range(2 * killed_at):
+        if number == killed_at:
+            os.kill(worker, signal.SIGKILL)
+        one = event()
+        while True:
+            try:
+                answer = service.post("occurrences", token, json.dumps(one))
+            except httpx.TransportError:
+                continue
+            if answer.status_code == 202:
+                accepted.append(one["event_id"])
+                break
+            assert answer.status_code == 503
+    return accepted
+
+
+def test_up_starts_the_service_and_down_ends_it(tmp_path, broker):
+    project = Service(tmp_path, broker.bootstrap_servers, f"-{uuid.uuid4().hex[:6]}")
+    project.command("apply")
+    try:
+        (server,) = project.command("up")["servers"]
+        assert (server["name"], server["address"]) == ("ingest", project.url)
+        assert project.command("up")["servers"] == [server]
+        assert project.post("occurrences", project.token(), text()).status_code == 202
+    finally:
+        (server,) = project.command("down")["servers"]
+    assert server["running"] is False
+    assert project.is_ready() is False
