@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace import errors
+from headrace.ingest.service_metrics import CODES, OTHER
 from headrace.pipelines.source.decode.events import JsonDecoder
 from headrace.settings import load_settings
 from headrace.settings.document import Document
@@ -68,6 +69,20 @@ def test_every_refusal_is_documented(pages: dict[str, str]) -> None:
     codes = {kind.code for kind in kinds if "code" in vars(kind)} - {errors.RefusedError.code}
     documented = set(_rows(_section(pages["docs/guarantees.md"], "What is refused")))
     assert documented == codes
+
+
+def test_every_problem_of_an_event_is_counted_and_documented(pages: dict[str, str]) -> None:
+    section = pages["docs/reference/ingest.md"].partition("\n### Of an event\n")[2]
+    documented = set(_rows(section.partition("\n### ")[0]))
+    assert documented == set(CODES) - {OTHER}
+
+
+def test_every_problem_of_a_request_is_documented(pages: dict[str, str], root: Path) -> None:
+    page = pages["docs/reference/ingest.md"]
+    source = "".join(one.read_text() for one in (root / "src/headrace/ingest").rglob("*.py"))
+    used = set(re.findall(r'HTTPStatus\.[A-Z_]+,\s+"([a-z-]+)"', source))
+    assert len(used) > 10
+    assert {code for code in used if f"`{code}`" not in page} == set()
 
 
 def test_every_dependency_has_its_reason(pages: dict[str, str], root: Path) -> None:

@@ -16,6 +16,7 @@ _SLOT = struct.Struct("=16sd")
 _SLOTS = 1 << 16
 _PROBES = 32
 _WAIT_WHEN_FULL_SECONDS = 1.0
+_ROUNDING_SECONDS = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +84,11 @@ class LocalLimiter:
             needed = charge.amount / charge.per_second
             wait = max(wait, full_at + min(needed - charge.burst_seconds, 0.0) - now)
             taken[place] = name, full_at + needed
-        if wait == 0.0:
-            for place, slot in taken.items():
-                _SLOT.pack_into(self._map, place, *slot)
-        return wait
+        if wait > _ROUNDING_SECONDS:
+            return wait
+        for place, slot in taken.items():
+            _SLOT.pack_into(self._map, place, *slot)
+        return 0.0
 
     def _slot(self, name: bytes, now: float, taken: Container[int]) -> int | None:
         """Where the bucket is, or a place for a new one."""

@@ -12,7 +12,7 @@ STATUSES = (200, 202, 400, 401, 403, 404, 405, 408, 413, 415, 429, 431, 500, 503
 OUTCOMES = ("accepted", "refused", "limited", "unknown")
 OTHER = "other"
 CODES = (
-    "null-value", "empty", "not-utf8", "trailing-data", "not-json", "too-deep", "not-an-object",
+    "empty", "not-utf8", "trailing-data", "not-json", "too-deep", "not-an-object",
     "missing-field", "wrong-type", "out-of-range", "unknown-value", "lone-surrogate",
     "event-time-out-of-bounds", "repeated-key", "too-many-keys", "text-too-long", "nul-character",
     "bad-event-id", "repeated-event-id", "bad-key", "event-too-large", OTHER,

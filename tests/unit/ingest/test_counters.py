@@ -1,0 +1,56 @@
+"""Counts over workers."""
+
+from headrace.ingest.counters import Counters
+from headrace.ingest.service_metrics import (
+    EVENTS,
+    LATENCY,
+    SECONDS,
+    count_latency,
+    count_names,
+    metric_lines,
+)
+
+NAMES = [("a",), ("b", "x")]
+
+
+def test_counts_of_all_workers_are_added(tmp_path):
+    first, second = Counters(tmp_path, NAMES), Counters(tmp_path, NAMES)
+    first.add(("a",), 2)
+    second.add(("a",))
+    second.add(("b", "x"), 5)
+    assert first.totals() == second.totals() == {("a",): 3, ("b", "x"): 5}
+    first.close()
+    second.close()
+
+
+def test_the_counts_of_a_worker_that_ended_go_on(tmp_path):
+    first = Counters(tmp_path, NAMES)
+    first.add(("a",), 2)
+    first.close()
+    second = Counters(tmp_path, NAMES)
+    second.add(("a",))
+    assert second.totals()["a",] == 3
+    assert len(list(tmp_path.iterdir())) == 1
+    second.close()
+
+
+def test_a_histogram_is_cumulative(tmp_path):
+    counters = Counters(tmp_path, count_names(["t"]))
+    for seconds in (0.001, 0.003, 7.0):
+        count_latency(counters, seconds)
+    lines = [line for line in metric_lines(counters.totals()) if line.startswith(LATENCY)]
+    assert lines[:2] == [f'{LATENCY}_bucket{{le="0.002"}} 1', f'{LATENCY}_bucket{{le="0.005"}} 2']
+    assert lines[len(SECONDS) :] == [
+        f'{LATENCY}_bucket{{le="+Inf"}} 3',
+        f"{LATENCY}_sum 7.004",
+        f"{LATENCY}_count 3",
+    ]
+    counters.close()
+
+
+def test_labels_are_named(tmp_path):
+    counters = Counters(tmp_path, count_names(["t"]))
+    counters.add((EVENTS, "t", "accepted"), 3)
+    lines = list(metric_lines(counters.totals()))
+    assert f'{EVENTS}{{topic="t",outcome="accepted"}} 3' in lines
+    counters.close()

@@ -1,0 +1,79 @@
+"""Tokens: recognised by their text, which nothing keeps."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from headrace.ingest.tokens import Refusal, Token, authenticate, issue, new_public_id
+from headrace.settings import Rate
+
+NOW = datetime(2026, 5, 1, tzinfo=UTC)
+WANTED = Token(
+    public_id="abcdefgh-123",
+    name="web",
+    project="shop",
+    account="acme",
+    topics=("clicks",),
+    secret_sha256="",
+    created=NOW,
+    expires=NOW + timedelta(days=1),
+    rate=Rate(events_per_second=5),
+)
+
+
+def test_a_token_is_recognised_by_its_text():
+    token, text = issue(WANTED)
+    assert authenticate(text, {token.public_id: token}.get, NOW) == token
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"revoked": NOW}, Refusal.REVOKED),
+        ({"expires": NOW}, Refusal.EXPIRED),
+        ({"secret_sha256": "0" * 64}, Refusal.UNKNOWN),
+        ({"secret_sha256": ""}, Refusal.UNKNOWN),
+    ],
+)
+def test_a_token_that_ended_is_refused(change, why):
+    token, text = issue(WANTED)
+    changed = replace(token, **change)
+    assert authenticate(text, {changed.public_id: changed}.get, NOW) is why
+
+
+def test_an_unknown_token_is_refused():
+    _, text = issue(WANTED)
+    assert authenticate(text, {}.get, NOW) is Refusal.UNKNOWN
+
+
+@pytest.mark.parametrize("text", ["", "hr_", "hr__", "x" * 48, "hr_abc_def", "\u00e9" * 48])
+def test_what_has_not_the_form_of_a_token_is_refused(text):
+    assert authenticate(text, {}.get, NOW) is Refusal.MALFORMED
+
+
+def test_another_secret_ends_the_last_one():
+    first, old = issue(WANTED)
+    second, new = issue(first)
+    assert authenticate(old, {second.public_id: second}.get, NOW) is Refusal.UNKNOWN
+    assert authenticate(new, {second.public_id: second}.get, NOW) == second
+
+
+def test_neither_the_token_nor_its_value_holds_the_secret():
+    token, text = issue(WANTED)
+    secret = text.split("_", 2)[2]
+    assert secret not in repr(token)
+    assert secret.encode() not in token.encoded()
+    assert Token.decoded(token.encoded()) == token
+
+
+def test_public_ids_and_secrets_are_random():
+    assert len({new_public_id() for _ in range(1000)}) == 1000
+    assert len({issue(WANTED)[1] for _ in range(1000)}) == 1000
+    assert all("_" not in new_public_id() for _ in range(1000))
+
+
+def test_a_token_is_for_its_topics():
+    assert WANTED.may_write("clicks")
+    assert not WANTED.may_write("other")
+    assert replace(WANTED, topics=("*",)).may_write("other")
