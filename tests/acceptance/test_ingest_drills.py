@@ -1,0 +1,277 @@
+"""What ingest promises, while what it stands on is killed, frozen and gone.
+
+A 202 is an obligation, a 4xx a ban, anything else unknown: the client sends again, same ids.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import httpx
+import pytest
+from bench.usage import Process, processes
+from tests.integration.service import Service, bearer
+
+from headrace.settings import Rate
+
+BATCH = 10
+KILLS = 20
+
+
+@dataclass
+class Client:
+    """Sends batches one after the other, each until it is answered with 202; one bad event in each.
+
+    Attributes:
+        accepted: ids that were, in the order of their answers.
+        attempted: ids that may be in the topic.
+        refused: ids that must not.
+        unknown: answers other than 202, and connections that broke.
+    """
+
+    service: Service
+    token: str
+    name: str
+    again: bool = True
+    accepted: list[str] = field(default_factory=list)
+    attempted: set[str] = field(default_factory=set)
+    refused: set[str] = field(default_factory=set)
+    unknown: int = 0
+
+    def run(self, ended: threading.Event) -> None:
+        with httpx.Client(headers=bearer(self.token), timeout=30) as client:
+            for number in range(1_000_000):
+                if ended.is_set():
+                    return
+                self._send(client, number)
+
+    def _send(self, client: httpx.Client, number: int) -> None:
+        ids = [f"{self.name}-{number}-{place}" for place in range(BATCH)]
+        now = datetime.now(UTC).isoformat()
+        events = [{"event_id": one, "at": now, "message": "m", "n": 1} for one in ids]
+        events[3]["n"] = "bad"
+        self.refused.add(ids.pop(3))
+        self.attempted.update(ids)
+        while True:
+            if self._is_accepted(client, events):
+                self.accepted += ids
+                return
+            self.unknown += 1
+            if not self.again:
+                return
+
+    def _is_accepted(self, client: httpx.Client, events: list[dict]) -> bool:
+        url = f"{self.service.url}/v1/topics/occurrences{self.service.suffix}/events"
+        try:
+            answer = client.post(url, json=events)
+        except httpx.TransportError:
+            time.sleep(0.05)
+            return False
+        if answer.status_code == 503:
+            return False
+        assert answer.status_code == 202, answer.text
+        assert (answer.json()["accepted"], len(answer.json()["refused"])) == (BATCH - 1, 1)
+        return True
+
+
+def drill(clients: list[Client], faults: Callable[[], None]) -> None:
+    """The clients send while the faults happen."""
+    ended = threading.Event()
+    threads = [threading.Thread(target=one.run, args=(ended,)) for one in clients]
+    for one in threads:
+        one.start()
+    try:
+        faults()
+    finally:
+        ended.set()
+        for one in threads:
+            one.join()
+
+
+def first_occurrences(ids: list[str], name: str) -> list[str]:
+    return list(dict.fromkeys(one for one in ids if one.rsplit("-", 2)[0] == name))
+
+
+def check(service: Service, clients: list[Client]) -> list[str]:
+    """Nothing accepted is lost, nothing invented, nothing refused is there, order is kept."""
+    there = service.ids("occurrences")
+    found = set(there)
+    for one in clients:
+        assert set(one.accepted) <= found
+        assert not one.refused & found
+        kept = set(one.accepted)
+        order = [event for event in first_occurrences(there, one.name) if event in kept]
+        assert order == one.accepted
+    attempted = set().union(*(one.attempted for one in clients))
+    assert found <= attempted
+    return there
+
+
+def _workers(main: subprocess.Popen) -> list[Process]:
+    children = [one for one in processes().values() if one.parent == main.pid]
+    return [one for one in children if b"spawn_main" in _command_line(one.pid)]
+
+
+def _command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
+
+
+def _memory_mb(main: subprocess.Popen) -> float:
+    return sum(one.rss_mb for one in _workers(main))
+
+
+def _until(condition: Callable[[], bool], seconds: float = 90) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def _service(folder, bootstrap: str, settings: str = "") -> Service:
+    found = Service(folder, bootstrap, f"-{uuid.uuid4().hex[:6]}", settings)
+    found.command("apply")
+    return found
+
+
+def test_a_worker_killed_twenty_times_loses_nothing_that_was_accepted(tmp_path, broker):
+    service = _service(tmp_path, broker.bootstrap_servers)
+    with service.running() as main:
+        token = service.token()
+        clients = [Client(service, token, f"c{number}") for number in range(4)]
+
+        def kill() -> None:
+            for number in range(KILLS):
+                sent = sum(len(one.accepted) for one in clients)
+                _until(lambda: len(_workers(main)) == 2)
+                os.kill(_workers(main)[number % 2].pid, signal.SIGKILL)
+                _until(lambda: sum(len(one.accepted) for one in clients) > sent + 200)  # noqa: B023
+
+        drill(clients, kill)
+        assert sum(one.unknown for one in clients) > 0
+    check(service, clients)
+
+
+@pytest.fixture(scope="module")
+def three(start_cluster) -> Iterator:
+    found = start_cluster(brokers=3)
+    yield found
+    found.cluster.stop()
+
+
+REPLICATED = ("partitions=4,", 'partitions=4, replication=3, config={"min.insync.replicas": "2"},')
+
+
+@pytest.fixture(scope="module")
+def replicated(three, tmp_path_factory) -> Service:
+    """A service whose topic has three copies, two of which must be in sync."""
+    folder = tmp_path_factory.mktemp("replicated")
+    service = Service(folder, three.bootstrap_servers, f"-{uuid.uuid4().hex[:6]}")
+    flow = folder / "flow.py"
+    flow.write_text(flow.read_text().replace(*REPLICATED))
+    assert "replication=3" in flow.read_text()
+    service.command("apply")
+    return service
+
+
+def test_two_of_three_brokers_frozen_twice_repeat_and_reorder_nothing(three, replicated):
+    with replicated.running():
+        client = Client(replicated, replicated.token(), "frozen", again=False)
+
+        def freeze() -> None:
+            for _ in range(2):
+                before = client.unknown
+                for node in (1, 2):
+                    three.cluster.pause(node)
+                time.sleep(14)
+                for node in (1, 2):
+                    three.cluster.resume(node)
+                _until(replicated.is_ready)
+                sent = len(client.accepted)
+                _until(lambda: len(client.accepted) > sent + 200)  # noqa: B023 - called at once
+                assert client.unknown > before
+
+        drill([client], freeze)
+    there = first_occurrences(all_ids := replicated.ids("occurrences"), "frozen")
+    assert len(all_ids) == len(there)
+    assert set(there) == client.attempted
+    assert there == sorted(there, key=lambda one: tuple(map(int, one.split("-")[1:])))
+
+
+def test_an_outage_of_a_minute_is_answered_with_503_in_bounded_memory(three, replicated):
+    with replicated.running() as main:
+        token = replicated.token()
+        clients = [Client(replicated, token, f"{uuid.uuid4().hex}") for _ in range(4)]
+        memory: list[float] = []
+
+        def outage() -> None:
+            _until(lambda: all(len(one.accepted) > 100 for one in clients))
+            memory.append(_memory_mb(main))
+            for node in (1, 2, 3):
+                three.cluster.kill(node)
+            time.sleep(60)
+            assert not replicated.is_ready()
+            assert httpx.get(f"{replicated.url}/healthz").status_code == 200
+            memory.append(_memory_mb(main))
+            before = [len(one.accepted) for one in clients]
+            three.cluster.start()
+            _until(
+                lambda: all(
+                    len(one.accepted) > sent + 100
+                    for one, sent in zip(clients, before, strict=True)
+                )
+            )
+
+        drill(clients, outage)
+    assert all(one.unknown > 0 for one in clients)
+    assert memory[1] - memory[0] < 256
+    found = set(replicated.ids("occurrences"))
+    for one in clients:
+        assert set(one.accepted) <= found
+        assert not one.refused & found
+
+
+def test_eight_workers_admit_what_the_limit_says_over_a_minute(tmp_path, broker):
+    service = _service(tmp_path, broker.bootstrap_servers)
+    text = (tmp_path / "headrace.toml").read_text().replace("workers = 2", "workers = 8")
+    (tmp_path / "headrace.toml").write_text(text)
+    with service.running() as main:
+        assert len(_workers(main)) == 8
+        token = service.token(rate=Rate(events_per_second=100))
+        began = time.monotonic()
+        admitted = [0] * 8
+        senders = [
+            threading.Thread(target=_send_until, args=(service, token, began + 60, admitted, place))
+            for place in range(8)
+        ]
+        for one in senders:
+            one.start()
+        for one in senders:
+            one.join()
+        elapsed = time.monotonic() - began
+    assert 95 <= sum(admitted) / elapsed <= 105
+
+
+def _send_until(service: Service, token: str, end: float, admitted: list[int], place: int) -> None:
+    url = f"{service.url}/v1/topics/derived{service.suffix}/events"
+    with httpx.Client(headers=bearer(token), timeout=30) as client:
+        while time.monotonic() < end:
+            now = datetime.now(UTC).isoformat()
+            answer = client.post(url, json={"at": now, "message": uuid.uuid4().hex})
+            if answer.status_code == 202:
+                admitted[place] += 1
+            else:
+                assert json.loads(answer.text)["code"] == "rate-limited"
+                time.sleep(0.02)
