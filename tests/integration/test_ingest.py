@@ -8,11 +8,13 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import httpx
 import pytest
@@ -132,6 +134,13 @@ def test_what_is_too_large_for_its_topic_is_refused_and_counted(service, token):
     line = f'refusals_total{{topic="small{service.suffix}",code="event-too-large"}} 1'
     assert f"headrace_ingest_{line}\n" in metrics
     assert service.post("small", token, text(message="x" * 2500)).status_code == 202
+
+
+def test_many_events_fit_into_a_topic_whose_batches_must_be_small(service, token):
+    events = [event(message=uuid.uuid4().hex * 20) for _ in range(50)]
+    answer = service.post("small", token, json.dumps(events))
+    assert (answer.status_code, answer.json()["accepted"]) == (202, 50)
+    assert {one["event_id"] for one in events} <= set(service.ids("small"))
 
 
 def test_a_derived_id_is_the_same_when_the_event_comes_again(service, token):
@@ -296,6 +305,18 @@ def _sent_until_killed(service: Service, token: str, worker: int) -> list[str]:
                 break
             assert answer.status_code == 503
     return accepted
+
+
+def test_schemathesis_finds_no_failure_and_no_violation_of_the_description(service, token):
+    tool = Path(sys.executable).with_name("schemathesis")
+    command = [tool, "run", f"{service.url}/openapi.json", "-H", f"Authorization: Bearer {token}"]
+    # A schema can't say that event times follow the clock and that ids differ within a batch.
+    command += ["--exclude-checks", "positive_data_acceptance", "--max-examples", "60"]
+    command += ["--seed", "1", "--generation-database", "none", "--no-color"]
+    before = len(service.records("derived"))
+    done = subprocess.run(command, cwd=service.folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert len(service.records("derived")) > before
 
 
 def test_up_starts_the_service_and_down_ends_it(tmp_path, broker):

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import confluent_kafka
 from confluent_kafka import KafkaError
 
-from headrace.ingest.validation import Accepted
+from headrace.ingest.validation import Accepted, largest_message
 from headrace.kafka.client import ClientConfig, producer
+from headrace.model import Topic
 
 _LOG = logging.getLogger("headrace.ingest")
 _POLL_SECONDS = 0.1
@@ -60,18 +62,17 @@ class _Outstanding:
 
 
 class Delivery:
-    """One worker's producer and the thread that polls it.
+    """One worker's way to Kafka: producers, each with a thread that polls it.
 
     Order: events of one key arrive in the order in which ``send`` was called. A crash, a time-out
     and a failure leave events unknown: the client sends them again with the same id.
     """
 
-    def __init__(self, config: ClientConfig) -> None:
-        self._config = dict(config)
-        self._producer = self._new()
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._poll, name="delivery", daemon=True)
-        self._thread.start()
+    def __init__(self, config: ClientConfig, topics: Iterable[Topic]) -> None:
+        sizes = {topic.name: largest_message(topic) for topic in topics}
+        # What a topic takes is the size of a batch, and a producer has one size for all its topics.
+        lanes = {size: _Lane(config, size) for size in sizes.values()}
+        self._lanes = {name: lanes[size] for name, size in sizes.items()}
 
     async def send(
         self, topic: str, events: Sequence[Accepted], headers: Headers, seconds: float
@@ -82,7 +83,7 @@ class Delivery:
             QueueFullError: nothing was sent.
             UnknownOutcomeError: after ``seconds``, or when Kafka said no to an event.
         """
-        outstanding = self._enqueue(topic, events, headers)
+        outstanding = self._lanes[topic].enqueue(topic, events, headers)
         try:
             await asyncio.wait_for(outstanding.done, seconds)
         except TimeoutError:
@@ -90,27 +91,31 @@ class Delivery:
         if outstanding.failure is not None:
             raise UnknownOutcomeError(f"Kafka answered {outstanding.failure.str()}")
 
-    @property
-    def waiting(self) -> int:
-        """Events on their way to Kafka."""
-        return len(self._producer)
-
     def reachable(self) -> bool:
         """Kafka answers. Blocks for a second at most."""
-        try:
-            self._producer.list_topics(timeout=_REACH_SECONDS)
-        except confluent_kafka.KafkaException:
-            return False
-        return True
+        return next(iter(self._lanes.values())).reachable()
 
     def close(self, seconds: float) -> int:
         """Wait for what is on its way; how many events were still out after ``seconds``."""
-        left = int(self._producer.flush(seconds))
-        self._ending.set()
-        self._thread.join()
-        return left
+        deadline = time.monotonic() + seconds
+        return sum(
+            lane.close(max(0.0, deadline - time.monotonic())) for lane in {*self._lanes.values()}
+        )
 
-    def _enqueue(self, topic: str, events: Sequence[Accepted], headers: Headers) -> _Outstanding:
+
+class _Lane:
+    """A producer for topics that take batches of one size."""
+
+    def __init__(self, config: ClientConfig, size: int) -> None:
+        self._config = dict(config)
+        self._tuning = _TUNING | {"message.max.bytes": str(size), "batch.size": str(size)}
+        self._producer = self._new()
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._poll, name="delivery", daemon=True)
+        self._thread.start()
+
+    def enqueue(self, topic: str, events: Sequence[Accepted], headers: Headers) -> _Outstanding:
+        """Hands the events to the producer, all or (with QueueFullError) none."""
         sender = self._producer
         if len(sender) + len(events) > int(_TUNING["queue.buffering.max.messages"]):
             raise QueueFullError
@@ -129,6 +134,21 @@ class Delivery:
             raise UnknownOutcomeError(f"Kafka answered {error}") from error
         return outstanding
 
+    def reachable(self) -> bool:
+        """Kafka answers."""
+        try:
+            self._producer.list_topics(timeout=_REACH_SECONDS)
+        except confluent_kafka.KafkaException:
+            return False
+        return True
+
+    def close(self, seconds: float) -> int:
+        """Events that were still out after ``seconds``."""
+        left = int(self._producer.flush(seconds))
+        self._ending.set()
+        self._thread.join()
+        return left
+
     def _poll(self) -> None:
         while not self._ending.is_set():
             try:
@@ -137,7 +157,7 @@ class Delivery:
                 _LOG.exception("polling the producer failed")
 
     def _new(self) -> confluent_kafka.Producer:
-        return producer(self._config | {"error_cb": self._on_error}, _TUNING)
+        return producer(self._config | {"error_cb": self._on_error}, self._tuning)
 
     def _on_error(self, error: KafkaError) -> None:
         """On the poll thread. A fatal error ends a producer; what it held stays unknown."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.ingest.config import IngestConfig
+from headrace.ingest.validation import LONGEST_ID, LONGEST_KEY_BYTES
 from headrace.model import EventField, EventSchema, FieldType, Topic
 
 JsonObject = dict[str, Any]
@@ -112,12 +113,20 @@ def event_json_schema(topic: Topic) -> JsonObject:
     return {
         "type": "object",
         "required": [f.name for f in schema.fields if not f.nullable and f.name not in optional],
-        "properties": {field.name: _field(field) for field in schema.fields},
+        "properties": {field.name: _field(field, topic) for field in schema.fields},
     }
 
 
-def _field(field: EventField) -> JsonObject:
+def _field(field: EventField, topic: Topic) -> JsonObject:
     found = dict(_JSON_SCHEMA[field.type])
+    if field.name == topic.event_id:
+        found["pattern"] = f"^[!-~]{{1,{LONGEST_ID}}}$"
+    if field.name == topic.key and field.type is FieldType.STRING:
+        found |= {"minLength": 1, "description": f"at most {LONGEST_KEY_BYTES} bytes of UTF-8"}
+    if field.name == topic.event_time:
+        ahead = topic.latest_ahead.total_seconds()
+        earliest = topic.earliest_event_time.isoformat()
+        found["description"] = f"from {earliest} to {ahead:g} s after the service's clock"
     if field.values:
         found["enum"] = [*field.values, None] if field.nullable else [*field.values]
     if field.nullable:

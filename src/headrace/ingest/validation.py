@@ -11,7 +11,15 @@ from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
-from headrace.events import Why, event_parser, parse_time, refusal
+from headrace.events import (
+    EARLIEST_US,
+    LATEST_US,
+    Why,
+    event_parser,
+    microseconds,
+    parse_time,
+    refusal,
+)
 from headrace.ingest.problem import Problem
 from headrace.ingest.structure import StructureCheck, StructureLimits
 from headrace.model import EventField, FieldType, Topic
@@ -69,8 +77,12 @@ class EventCheck:
             if topic.event_time
             else None
         )
-        largest = int(topic.config.get("max.message.bytes", BROKER_MESSAGE_BYTES))
-        self._most_bytes = largest - _ENVELOPE_BYTES
+        self._times = [
+            field.name
+            for field in topic.schema.fields
+            if field.type is FieldType.TIMESTAMP and field.name != topic.event_time
+        ]
+        self._most_bytes = largest_message(topic) - _ENVELOPE_BYTES
 
     def batch(self, events: list[bytes], account: str) -> tuple[list[Accepted], list[Problem]]:
         """The good events in their order, and a problem for each of the others."""
@@ -111,6 +123,9 @@ class EventCheck:
             return _bad_id(self._topic.event_id, event_id)
         if self._bounds is not None and (why := self._bounds.fault(document)) is not None:
             return why
+        for name in self._times:
+            if (why := _time_fault(name, document.get(name))) is not None:
+                return why
         if self._topic.key is None:
             return Accepted(text, account.encode(), event_id)
         key = document.get(self._topic.key)
@@ -132,6 +147,11 @@ class EventCheck:
         document[name] = event_id
         comma = "," if len(document) > 1 else ""
         return b"{" + member.encode() + comma.encode() + rest
+
+
+def largest_message(topic: Topic) -> int:
+    """Bytes of a batch of records that the topic takes."""
+    return int(topic.config.get("max.message.bytes", BROKER_MESSAGE_BYTES))
 
 
 def derived_id(topic: str, account: str, text: bytes) -> str:
@@ -157,10 +177,7 @@ class _TimeBounds:
     def fault(self, document: dict[str, Any]) -> Why | None:
         time = self._read(document[self._field])
         if time is None:
-            return (
-                "wrong-type",
-                f"field {self._field!r} is a string that is not an RFC 3339 time with a zone",
-            )
+            return _no_time(self._field)
         if self._earliest <= time <= self._latest:
             return None
         side, limit = (
@@ -172,6 +189,21 @@ class _TimeBounds:
             "event-time-out-of-bounds",
             f"field {self._field!r} is {time.isoformat()}, {side} accepted, {limit.isoformat()}",
         )
+
+
+def _time_fault(name: str, text: str | None) -> Why | None:
+    if text is None:
+        return None
+    time = microseconds(text)
+    if time is None:
+        return _no_time(name)
+    if not EARLIEST_US <= time <= LATEST_US:
+        return "out-of-range", f"field {name!r} is outside the years 1 to 9999 in UTC"
+    return None
+
+
+def _no_time(name: str) -> Why:
+    return "wrong-type", f"field {name!r} is a string that is not an RFC 3339 time with a zone"
 
 
 def _from_millis(millis: int) -> datetime:

@@ -54,7 +54,7 @@ class Worker:
         counters = Counters(config.state / COUNTS_FOLDER, count_names(config.topics))
         registry = TokenRegistry(config.client)
         limiter = LocalLimiter(config.state / LIMITS_FILE)
-        delivery = Delivery(config.client)
+        delivery = Delivery(config.client, config.topics.values())
         gate = Gate(registry, limiter, config.settings)
         self._application = Application(config, gate, delivery, counters)
         threading.Thread(target=self._end_with_parent, name="parent", daemon=True).start()

@@ -157,6 +157,18 @@ def test_the_second_of_one_id_in_a_request_is_refused():
     assert (len(accepted), refused[0].index, refused[0].code) == (1, 1, "repeated-event-id")
 
 
+@pytest.mark.parametrize(
+    ("at", "code"),
+    [
+        ("", "wrong-type"),
+        ("2026-05-01", "wrong-type"),
+        ("0001-01-01T00:00:00+05:00", "out-of-range"),
+    ],
+)
+def test_every_time_is_a_time_though_it_is_not_the_event_time(at, code):
+    assert only(text(at=at), Topic("untimed", event=Occurrence)) == code
+
+
 class Anonymous:
     event_id: str
     at: datetime
