@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from rich.progress import Progress as ProgressBar
 from rich.table import Table
 
 from headrace.cli.progress_view import reporting, summary
+from headrace.control.sizing import KIB, TIB
 from headrace.errors import HeadraceError, ProjectError
 from headrace.kafka.topics import Action
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from headrace.control.plan import Plan
     from headrace.control.project import Project
     from headrace.control.services import Services
+    from headrace.control.sizing import CatchUp, Load, Size
     from headrace.ingest.config import IngestConfig
     from headrace.ingest.tokens import Token
     from headrace.kafka.dead_letters import StoredLetter
@@ -189,6 +191,15 @@ class ConsoleOutput:
             table.add_row(*map(escape, cells), created, one.state(datetime.now(UTC)))
         self._out.print(table)
 
+    def sized(self, load: Load, size: Size, catch_up: CatchUp | None) -> None:
+        table = _table("what", "how much", "unit")
+        table.columns[1].justify = "right"
+        for what, amount, unit in _size_rows(load, size, catch_up):
+            table.add_row(what, amount, unit)
+        self._out.print(table)
+        for warning in size.warnings:
+            self._out.print(f"[yellow]{escape(warning)}", soft_wrap=True)
+
     def _changes(self, plan: Plan) -> None:
         if not plan.changes:
             self._out.print("[green]Topics: as declared.")
@@ -216,6 +227,37 @@ class ConsoleOutput:
         facts |= {f"header {name}": _text(value) for name, value in letter.headers}
         for name, fact in facts.items():
             self._out.print(f"[bold]{name}[/]: {escape(fact)}", highlight=False, soft_wrap=True)
+
+
+def _size_rows(load: Load, size: Size, catch_up: CatchUp | None) -> Iterator[tuple[str, str, str]]:
+    days = load.retention.total_seconds() / 86_400
+    yield "sent by producers", f"{float(size.bytes_per_second / KIB):,.0f}", "KiB/s"
+    yield f"kept for {days:g} days, one copy", f"{float(size.retained_bytes / TIB):,.2f}", "TiB"
+    copies = f"{load.replication} copies"
+    yield f"kept, {copies}", f"{float(size.replicated_bytes / TIB):,.2f}", "TiB"
+    brokers = f"on each of {load.brokers} brokers"
+    yield brokers, f"{float(size.bytes_per_broker / TIB):,.2f}", "TiB"
+    if size.partitions is not None:
+        yield f"for {float(load.events_per_second):,g} events/s", str(size.partitions), "partitions"
+    if size.planned_partitions != size.partitions:
+        planned = f"for the planned {float(load.highest_rate):,g} events/s"
+        yield planned, str(size.planned_partitions), "partitions"
+    if catch_up is not None:
+        yield from _catch_up_rows(catch_up)
+
+
+def _catch_up_rows(catch_up: CatchUp) -> Iterator[tuple[str, str, str]]:
+    if catch_up.rate_needed is None or catch_up.needs is not None:
+        needs = "never" if catch_up.needs is None else _hours(catch_up.needs)
+        yield f"to catch up with {_hours(catch_up.lag)}", needs, "h:min"
+    if catch_up.rate_needed is not None and catch_up.within is not None:
+        what = f"to catch up with {_hours(catch_up.lag)} within {_hours(catch_up.within)}"
+        yield what, f"{float(catch_up.rate_needed):,.0f}", "events/s"
+
+
+def _hours(duration: timedelta) -> str:
+    minutes = round(duration.total_seconds() / 60)
+    return f"{minutes // 60}:{minutes % 60:02}"
 
 
 def _console(*, stderr: bool) -> Console:

@@ -8,7 +8,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from headrace.control.plan import Plan
     from headrace.control.project import Project
     from headrace.control.services import Services
+    from headrace.control.sizing import CatchUp, Load, Size
     from headrace.ingest.config import IngestConfig
     from headrace.ingest.tokens import Token
     from headrace.kafka.dead_letters import StoredLetter
@@ -120,6 +122,9 @@ class JsonOutput:
     def tokens(self, tokens: Sequence[Token]) -> None:
         _print({"tokens": [_token(one) for one in tokens]})
 
+    def sized(self, load: Load, size: Size, catch_up: CatchUp | None) -> None:
+        _print(_plain(asdict(load) | asdict(size) | {"catch_up": catch_up and asdict(catch_up)}))
+
 
 @contextmanager
 def _reporting() -> Iterator[Observe]:
@@ -153,6 +158,18 @@ def _services(services: Services) -> dict[str, Any]:
         "lake": services.lake,
         "servers": [asdict(one) | {"running": one.running} for one in services.servers],
     }
+
+
+def _plain(value: Any) -> Any:
+    """Fractions as numbers, durations in seconds under a name that says so."""
+    if isinstance(value, Fraction):
+        return value.numerator if value.denominator == 1 else float(value)
+    if isinstance(value, dict):
+        return {
+            f"{name}_seconds" if isinstance(one, timedelta) else name: _plain(one)
+            for name, one in value.items()
+        }
+    return value.total_seconds() if isinstance(value, timedelta) else value
 
 
 def _token(token: Token) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from headrace import __version__
 from headrace.cli.commands import pipelines, project, services
 from headrace.cli.commands.dead_letters import dead_letters
 from headrace.cli.commands.ingest import ingest, tokens
+from headrace.cli.commands.size import size
 from headrace.cli.session import EXIT_CODES, Session, command, epilog
 
 _PARTS = ("pyspark", "confluent-kafka", "deltalake", "polars", "pyarrow")
@@ -44,6 +45,7 @@ for one in (
     services.status,
     ingest,
     tokens,
+    size,
     pipelines.run,
     pipelines.pause,
     pipelines.resume,

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from headrace.control.plan import Plan
     from headrace.control.project import Project
     from headrace.control.services import Services
+    from headrace.control.sizing import CatchUp, Load, Size
     from headrace.errors import HeadraceError
     from headrace.ingest.config import IngestConfig
     from headrace.ingest.tokens import Token
@@ -95,3 +96,6 @@ class Output(Protocol):
 
     def tokens(self, tokens: Sequence[Token]) -> None:
         """Tokens without their secrets."""
+
+    def sized(self, load: Load, size: Size, catch_up: CatchUp | None) -> None:
+        """How large a topic must be."""

@@ -2,30 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from datetime import timedelta
 
 import click
 
+from headrace.cli.parameters import Duration
 from headrace.cli.session import Session, command, epilog, log_to_file
 from headrace.settings import Rate
-
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-
-
-class Duration(click.ParamType):  # type: ignore[type-arg]
-    """Such as 90d, 12h, 30m."""
-
-    name = "duration"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> timedelta:
-        """A number and a unit, above zero."""
-        found = re.fullmatch(r"([1-9][0-9]{0,5})([smhdw])", str(value))
-        if found is None:
-            self.fail(f"{value!r} is no duration; write 90d, 12h, 30m or 45s", param, ctx)
-        return timedelta(**{_UNITS[found[2]]: int(found[1])})
 
 
 @command("headrace ingest --workers 2")

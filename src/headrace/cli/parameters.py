@@ -1,0 +1,46 @@
+"""Types of options."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from fractions import Fraction
+
+import click
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+class Duration(click.ParamType):  # type: ignore[type-arg]
+    """Such as 90d, 12h, 30m."""
+
+    name = "duration"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> timedelta:
+        """A number and a unit, above zero."""
+        if isinstance(value, timedelta):
+            return value
+        found = re.fullmatch(r"([1-9][0-9]{0,5})([smhdw])", str(value))
+        if found is None:
+            self.fail(f"{value!r} is no duration; write 90d, 12h, 30m or 45s", param, ctx)
+        return timedelta(**{_UNITS[found[2]]: int(found[1])})
+
+
+class Amount(click.ParamType):  # type: ignore[type-arg]
+    """A number above zero, exact: 2650, 57.74K, 1.5M."""
+
+    name = "number"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Fraction:
+        """K and M are thousands and millions."""
+        if isinstance(value, Fraction):
+            return value
+        found = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)([KM]?)", str(value))
+        amount = Fraction(found[1]) * {"": 1, "K": 10**3, "M": 10**6}[found[2]] if found else 0
+        if not amount:
+            self.fail(f"{value!r} is no number above 0; write 20000, 57.74K or 1M", param, ctx)
+        return Fraction(amount)

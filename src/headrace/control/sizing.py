@@ -1,0 +1,156 @@
+"""How large a topic and its cluster must be: exact arithmetic, every unit named.
+
+The questions are those of Rollbar's "Sizing the Kafka Cluster" and "Choosing Number of Partitions";
+the time to catch up is that of RTB House's benchmark of Kafka Workers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from fractions import Fraction
+
+KIB = 1024
+TIB = 1024**4
+# "The Definitive Guide" and Kafka's own advice for a cluster, both with replicas counted.
+MOST_PARTITIONS_PER_BROKER = 4_000
+MOST_PARTITIONS = 200_000
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a topic has to take.
+
+    Attributes:
+        events_per_second: that come in.
+        event_bytes: mean size of a record, before compression.
+        retention: how long records are kept.
+        replication: copies of each record.
+        brokers: that share the copies equally.
+        compression: bytes in for a byte on disk; 1 for none.
+        planned_events_per_second: what is to be expected later; ``None``: no more than now.
+        consumed_per_second: events that one consumer processes in a second, measured.
+    """
+
+    events_per_second: Fraction
+    event_bytes: Fraction
+    retention: timedelta
+    replication: int = 3
+    brokers: int = 3
+    compression: Fraction = Fraction(1)
+    planned_events_per_second: Fraction | None = None
+    consumed_per_second: Fraction | None = None
+
+    @property
+    def highest_rate(self) -> Fraction:
+        """Events a second, now or as planned."""
+        return max(self.events_per_second, self.planned_events_per_second or Fraction(0))
+
+
+@dataclass(frozen=True)
+class Size:
+    """What that needs.
+
+    Attributes:
+        bytes_per_second: that producers send.
+        retained_bytes: of one copy on disk.
+        replicated_bytes: of all copies.
+        bytes_per_broker: of the copies on each broker.
+        partitions: so that a consumer each keeps up, now; ``None`` without a consumer's rate.
+        planned_partitions: the same for the planned rate; partitions never become fewer.
+        warnings: what does not add up.
+    """
+
+    bytes_per_second: Fraction
+    retained_bytes: Fraction
+    replicated_bytes: Fraction
+    bytes_per_broker: Fraction
+    partitions: int | None
+    planned_partitions: int | None
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class CatchUp:
+    """How a lag is made up for.
+
+    Attributes:
+        lag: as the time in which it arrived.
+        needs: time until nothing is left of it; ``None``: never, or no throughput was given.
+        within: the time it may take; ``None`` when none was given.
+        rate_needed: events a second to be done in that time.
+    """
+
+    lag: timedelta
+    needs: timedelta | None
+    within: timedelta | None
+    rate_needed: Fraction | None
+
+
+def size(load: Load) -> Size:
+    """The size of a topic, by the arithmetic of Rollbar's article, without its rounding."""
+    bytes_per_second = load.events_per_second * load.event_bytes
+    retained = bytes_per_second * _seconds(load.retention) / load.compression
+    replicated = retained * load.replication
+    partitions = _consumers(load, load.events_per_second)
+    planned = _consumers(load, load.highest_rate)
+    return Size(
+        bytes_per_second=bytes_per_second,
+        retained_bytes=retained,
+        replicated_bytes=replicated,
+        bytes_per_broker=replicated / load.brokers,
+        partitions=partitions,
+        planned_partitions=planned,
+        warnings=tuple(_warnings(load, planned)),
+    )
+
+
+def catch_up(lag: timedelta, arriving: Fraction, processed: Fraction) -> timedelta | None:
+    """Time until nothing is left of a lag: ``lag * r / (R - r)``, for r arriving and R processed.
+
+    ``None`` when R does not exceed r: never.
+    """
+    if processed <= arriving:
+        return None
+    seconds = _seconds(lag) * arriving / (processed - arriving)
+    return timedelta(seconds=float(seconds))
+
+
+def rate_to_catch_up(lag: timedelta, arriving: Fraction, within: timedelta) -> Fraction:
+    """Events a second that must be processed to be done in time: ``r * (lag / T + 1)``."""
+    return arriving * (_seconds(lag) / _seconds(within) + 1)
+
+
+def _consumers(load: Load, rate: Fraction) -> int | None:
+    if load.consumed_per_second is None:
+        return None
+    return max(1, math.ceil(rate / load.consumed_per_second))
+
+
+def _warnings(load: Load, partitions: int | None) -> Iterator[str]:
+    if load.replication > load.brokers:
+        yield (
+            f"replication {load.replication} needs {load.replication} brokers, not {load.brokers}: "
+            "Kafka would not create the topic"
+        )
+    elif load.replication == load.brokers and load.brokers > 1:
+        yield (
+            f"with {load.brokers} brokers for {load.replication} copies, a lost broker's copies "
+            "have nowhere to go: one broker more"
+        )
+    if load.replication == 1:
+        yield "with one copy, the loss of a disk is the loss of its events"
+    replicas = (partitions or 0) * load.replication
+    if replicas > MOST_PARTITIONS_PER_BROKER * load.brokers:
+        yield (
+            f"{replicas} replicas on {load.brokers} brokers: more than "
+            f"{MOST_PARTITIONS_PER_BROKER} a broker; a faster consumer, or more brokers"
+        )
+    if replicas > MOST_PARTITIONS:
+        yield f"{replicas} replicas: more than {MOST_PARTITIONS} in a cluster"
+
+
+def _seconds(duration: timedelta) -> Fraction:
+    return Fraction(duration // timedelta(microseconds=1), 1_000_000)

@@ -1,0 +1,129 @@
+"""The figures of Rollbar and RTB House, exactly."""
+
+import json
+from datetime import timedelta
+from fractions import Fraction
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.cli import main
+from headrace.control.sizing import KIB, TIB, Load, catch_up, rate_to_catch_up, size
+
+DAY = timedelta(days=1)
+ROLLBAR = {
+    "events_per_second": Fraction(10_000),
+    "event_bytes": Fraction(2500),
+    "retention": timedelta(days=7),
+    "replication": 3,
+    "brokers": 4,
+}
+
+
+def two_places(number):
+    return round(float(number), 2)
+
+
+def test_rollbars_topic():
+    found = size(Load(**ROLLBAR))
+    assert round(found.bytes_per_second / KIB) == 24_414
+    assert found.retained_bytes == 10_000 * 2500 * 7 * 86_400
+    assert two_places(found.retained_bytes / TIB) == 13.75
+    assert two_places(found.replicated_bytes / TIB) == 41.25
+    assert two_places(found.bytes_per_broker / TIB) == 10.31
+    assert (found.partitions, found.warnings) == (None, ())
+
+
+def test_rollbars_partitions():
+    found = size(
+        Load(
+            **ROLLBAR,
+            planned_events_per_second=Fraction(20_000),
+            consumed_per_second=Fraction(2650),
+        )
+    )
+    assert (found.partitions, found.planned_partitions) == (4, 8)
+
+
+@pytest.mark.parametrize(
+    ("processed", "needed"),
+    [("57.74", "12:43"), ("176.35", "3:04"), ("344.17", "1:28"), ("643.34", "0:46")],
+)
+def test_rtb_houses_times_to_catch_up_with_a_day(processed, needed):
+    time = catch_up(DAY, Fraction(20_000), Fraction(processed) * 1000)
+    hours, minutes = map(int, needed.split(":"))
+    assert timedelta(0) <= time - timedelta(hours=hours, minutes=minutes) < timedelta(minutes=1)
+
+
+def test_rtb_houses_rate_for_a_day_in_an_hour():
+    assert rate_to_catch_up(DAY, Fraction(20_000), timedelta(hours=1)) == 500_000
+
+
+def test_who_is_not_faster_than_what_arrives_never_catches_up():
+    assert catch_up(DAY, Fraction(20), Fraction(20)) is None
+
+
+@given(st.integers(1, 10**6), st.integers(1, 10**6), st.integers(1, 10**5))
+def test_the_rate_for_a_time_needs_that_time(arriving, lag_seconds, within_seconds):
+    lag, within = timedelta(seconds=lag_seconds), timedelta(seconds=within_seconds)
+    rate = rate_to_catch_up(lag, Fraction(arriving), within)
+    assert abs(catch_up(lag, Fraction(arriving), rate) - within) <= timedelta(microseconds=1)
+
+
+def test_compression_is_for_the_disk_alone():
+    plain, packed = size(Load(**ROLLBAR)), size(Load(**ROLLBAR, compression=Fraction(4)))
+    assert packed.bytes_per_second == plain.bytes_per_second
+    assert packed.bytes_per_broker * 4 == plain.bytes_per_broker
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"brokers": 2}, "needs 3 brokers"),
+        ({"brokers": 3}, "one broker more"),
+        ({"replication": 1}, "one copy"),
+        ({"consumed_per_second": Fraction(1)}, "more than 4000 a broker"),
+    ],
+)
+def test_what_does_not_add_up_is_said(change, words):
+    assert any(words in one for one in size(Load(**(ROLLBAR | change))).warnings)
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, ["size", *arguments])
+
+
+def test_the_command_answers_the_figures():
+    answer = run(
+        *("--rate", "10000", "--event-bytes", "2500", "--planned-rate", "20K"),
+        *("--consumer-rate", "2650", "--lag", "1d", "--throughput", "57.74K", "--within", "1h"),
+    )
+    assert answer.exit_code == 0
+    for figure in ("24,414", "13.75", "41.25", "10.31", "4", "8"):
+        assert figure in answer.output.split()
+
+
+def test_the_command_answers_json_with_units_in_its_names():
+    answer = run("--rate", "20K", "--event-bytes", "500", "--lag", "1d", "--within", "1h", "--json")
+    document = json.loads(answer.output)
+    assert document["catch_up"]["rate_needed"] == 500_000
+    assert document["retention_seconds"] == 7 * 86_400
+    assert document["bytes_per_second"] == 10_000_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--rate", "0"], "no number above 0"),
+        (["--rate", "ten"], "write 20000"),
+        (["--rate", "1", "--event-bytes", "1", "--retention", "week"], "write 90d"),
+        (["--rate", "1", "--event-bytes", "1", "--lag", "1d"], "--within 1h"),
+        (["--rate", "1", "--event-bytes", "1", "--within", "1d"], "need --lag"),
+    ],
+)
+def test_what_can_not_be_read_is_named_with_the_way_out(arguments, words):
+    answer = run(*arguments)
+    assert answer.exit_code == 2
+    assert words in answer.output
