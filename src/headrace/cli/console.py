@@ -82,6 +82,10 @@ class ConsoleOutput:
 
     def checked(self, project: Project) -> None:
         topics, pipelines = len(project.topics), len(project.pipelines)
+        for one in project.warnings:
+            where = f"[bold]{escape(one.file)}:{one.line}[/]"
+            self._out.print(f"{where}: [yellow]{escape(one.message)}", soft_wrap=True)
+            self._out.print(f"  [dim]{escape(one.way_out)}", soft_wrap=True)
         self._out.print(f"[green]Valid:[/] {topics} topic(s), {pipelines} pipeline(s).")
 
     def planned(self, plan: Plan) -> None:

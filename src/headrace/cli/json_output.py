@@ -59,6 +59,7 @@ class JsonOutput:
                 "topics": list(project.topics),
                 "pipelines": list(project.pipelines),
                 "problems": [],
+                "warnings": [asdict(one) for one in project.warnings],
             }
         )
 

@@ -7,6 +7,11 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from headrace.control.declarations import Declaration, field_location, find_declarations
+from headrace.control.durability import (
+    pipeline_warnings,
+    topic_contradictions,
+    topic_warnings,
+)
 from headrace.control.pipeline_rules import is_typed, pipeline_faults
 from headrace.control.topic_rules import Fault, topic_faults
 from headrace.errors import Problem, ProjectError
@@ -24,11 +29,13 @@ class Project:
         settings: the deployment.
         topics: every declared topic.
         pipelines: every declared pipeline.
+        warnings: what is valid and does not do what is expected of it.
     """
 
     settings: Settings
     topics: Mapping[str, Topic]
     pipelines: Mapping[str, Pipeline]
+    warnings: tuple[Problem, ...] = ()
 
     @property
     def sources(self) -> dict[str, Topic]:
@@ -52,7 +59,8 @@ def load_project(settings: Settings) -> Project:
         problems.append(_nothing_declared(settings))
     if problems:
         raise ProjectError(sorted(set(problems), key=lambda one: (one.file, one.line)))
-    return Project(settings, _by_name(found, Topic), _by_name(found, Pipeline))
+    warnings = tuple(_warnings(found))
+    return Project(settings, _by_name(found, Topic), _by_name(found, Pipeline), warnings)
 
 
 def _by_name(found: Iterable[Declaration], kind: type[Named]) -> dict[str, Named]:
@@ -70,7 +78,7 @@ def _problems(found: list[Declaration], settings: Settings) -> list[Problem]:
     problems = []
     for one in found:
         faults = (
-            topic_faults(one.value, settings)
+            _topic_faults(one.value, settings)
             if isinstance(one.value, Topic)
             else pipeline_faults(one.value)
         )
@@ -78,6 +86,21 @@ def _problems(found: list[Declaration], settings: Settings) -> list[Problem]:
     for one, fault in _faults_between(found):
         problems.append(_problem(one, fault))
     return problems
+
+
+def _topic_faults(topic: Topic, settings: Settings) -> list[Fault]:
+    # Values are compared with each other only where each is what it must be.
+    return list(topic_faults(topic, settings)) or list(topic_contradictions(topic))
+
+
+def _warnings(found: list[Declaration]) -> Iterator[Problem]:
+    for one in found:
+        faults = (
+            topic_warnings(one.value)
+            if isinstance(one.value, Topic)
+            else pipeline_warnings(one.value)
+        )
+        yield from (_problem(one, fault) for fault in faults)
 
 
 def _problem(one: Declaration, fault: Fault) -> Problem:

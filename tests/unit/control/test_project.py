@@ -32,9 +32,9 @@ clicks = Topic("clicks", event=Click, key="id", event_time="at")
 def write(tmp_path: Path):
     """Write a project of one module and load it."""
 
-    def load(body: str, *, head: str = HEAD, modules: str = '["flow"]') -> Project:
+    def load(body: str, *, head: str = HEAD, modules: str = '["flow"]', more: str = "") -> Project:
         (tmp_path / "headrace.toml").write_text(
-            f'[project]\nname = "ads"\nmodules = {modules}\n', encoding="utf-8"
+            f'[project]\nname = "ads"\nmodules = {modules}\n{more}', encoding="utf-8"
         )
         (tmp_path / "flow.py").write_text(head + dedent(body), encoding="utf-8")
         return load_project(load_settings(tmp_path, {}))
@@ -306,3 +306,61 @@ def test_declaring_imports_no_spark(tmp_path):
         assert not any(name.startswith(("pyspark", "py4j")) for name in sys.modules)
         """)
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+THREE_BROKERS = "[kafka.embedded]\nbrokers = 3\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ('replication=3, config={"min.insync.replicas": "4"}', "no write would ever be confirmed"),
+        ('config={"max.message.bytes": "99999999"}', "above the 67108864"),
+    ],
+)
+def test_settings_that_can_not_work_together_are_a_problem(problems, arguments, message):
+    [(line, text)] = problems(f't = Topic("t", event=Click, {arguments})', more=THREE_BROKERS)
+    assert line == 1
+    assert message in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("replication=3", "confirmed by one broker alone"),
+        ('replication=2, config={"min.insync.replicas": "2"}', "while any broker is down"),
+        ("retention=timedelta(hours=2)", "segment.ms is 7 days"),
+        ('config={"retention.ms": "7200000"}', "segment.ms is 7 days"),
+        ('key="id", compaction=True', "is compacted, but its open segment is not"),
+    ],
+)
+def test_settings_that_work_until_something_breaks_are_a_warning(write, arguments, message):
+    project = write(f't = Topic("t", event=Click, {arguments})', more=THREE_BROKERS)
+    (warning,) = project.warnings
+    assert warning.line == HEAD.count("\n") + 1
+    assert message in warning.message
+    assert warning.way_out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "",
+        'replication=3, config={"min.insync.replicas": "2"}',
+        'retention=timedelta(hours=2), config={"segment.ms": "7200000"}',
+        "retention=timedelta(days=7)",
+        'key="id", compaction=True, config={"segment.ms": "3600000"}',
+    ],
+)
+def test_settings_that_add_up_are_no_warning(write, arguments):
+    assert write(f't = Topic("t", event=Click, {arguments})', more=THREE_BROKERS).warnings == ()
+
+
+def test_topics_read_together_with_different_partition_counts_are_a_warning(write):
+    project = write("""\
+        other = Topic("other", event=Click, key="id", event_time="at", partitions=3)
+        def join(left, right): return left
+        p = Pipeline("p", source=[clicks, other], steps=[join], sink=Lake("p"))
+        """)
+    (warning,) = project.warnings
+    assert "clicks 1, other 3" in warning.message
