@@ -18,6 +18,8 @@ HeadraceError
 │   └── ReplayRefusedError
 ├── DeadLetterLimitError    too many bad records; never retried
 ├── TokenUnknownError       no such access token
+├── SpoolError              the spool could not take the records, or could not be read
+│   └── SpoolFullError      its disk budget is used up; nothing was written
 └── SinkError               the sink can't take the batch
 
 The class docstring is the first line of the message; facts are fields. ``way_out`` says what to do.
@@ -299,3 +301,20 @@ class TokenUnknownError(_FactsError):
     @property
     def way_out(self) -> str:
         return "`headrace tokens list` shows the ids."
+
+
+@dataclass(eq=False)
+class SpoolError(_FactsError):
+    """The spool's disk failed."""
+
+    folder: str
+    reason: str
+
+
+@dataclass(eq=False)
+class SpoolFullError(SpoolError):
+    """The spool's disk budget is used up."""
+
+    @property
+    def way_out(self) -> str:
+        return "It empties itself once Kafka is back; give it a larger budget for longer outages."

@@ -1,0 +1,71 @@
+"""Reading a segment from its begin to its end, in batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from headrace.ingest.spool.frames import Damage, Frame, scan
+from headrace.ingest.spool.record import SpoolRecord, decode
+from headrace.ingest.spool.segment import HEADER_BYTES, Segment, created_ms, read
+from headrace.ingest.spool.store import Readable
+
+WINDOW_BYTES = 1 << 20
+
+
+@dataclass
+class Batch:
+    """Records to send together. ``end``: counter behind the last."""
+
+    records: list[SpoolRecord] = field(default_factory=list)
+    end: int = 0
+
+    def add(self, counter: int, record: SpoolRecord) -> None:
+        """At the end."""
+        self.records.append(record)
+        self.end = counter + 1
+
+
+class SegmentReader:
+    """Goes through one segment once; ``damages`` are the stretches that hold no record.
+
+    Raises:
+        UnknownVersionError: another version of headrace wrote it.
+    """
+
+    def __init__(self, path: Path, segment: Segment) -> None:
+        self.path, self.segment = path, segment
+        self.damages: list[Damage] = []
+        self._at = HEADER_BYTES
+        begin = read(path, 0, HEADER_BYTES)
+        if len(begin) == HEADER_BYTES and created_ms(begin) is None:
+            self.damages.append(Damage(0, HEADER_BYTES))
+
+    def batch(self, readable: Readable, position: int, most_records: int) -> Batch:
+        """The next records from counter ``position``; none: all that is readable was read."""
+        batch, window = Batch(), WINDOW_BYTES
+        end = min(readable.end, self.path.stat().st_size)
+        wanted = range(position, readable.limit)
+        while not batch.records and self._at < end:
+            before = self._at
+            content = read(self.path, before, min(window, end - before))
+            for item in scan(content, self.segment.marker):
+                cut = item.end == len(content) and before + item.end < end
+                if len(batch.records) == most_records or (cut and isinstance(item, Damage)):
+                    break
+                self._take(item, before, wanted, batch)
+            window *= 2  # only counts where nothing was found: a frame is longer than the window
+        return batch
+
+    def _take(self, item: Frame | Damage, base: int, wanted: range, batch: Batch) -> None:
+        stretch = Damage(base + item.start, base + item.end)
+        if isinstance(item, Damage):
+            self.damages.append(stretch)
+        elif item.counter in wanted:
+            try:
+                batch.add(item.counter, decode(item.payload))
+            except msgspec.MsgspecError:
+                self.damages.append(stretch)
+        self._at = stretch.end

@@ -1,0 +1,159 @@
+"""The spool's folder: one lock, the shared state, the segments."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.errors import SpoolError
+from headrace.ingest.spool.files import fsync_folder, make_folder
+from headrace.ingest.spool.frames import Frame, scan
+from headrace.ingest.spool.position import FIRST_COUNTER, Position
+from headrace.ingest.spool.segment import HEADER_BYTES, Segment, segments
+from headrace.ingest.spool.state import SharedState
+
+
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """What may be read of a segment: up to offset ``end``, records below counter ``limit``.
+
+    A record at ``limit`` or above it was not acknowledged: its append failed or never ended.
+    """
+
+    segment: Segment
+    end: int
+    limit: int
+    growing: bool
+
+
+class Store:
+    """What appenders and the loader share. Every method but ``exclusive`` needs the lock.
+
+    Raises:
+        SpoolError: the folder can't be made, locked or read.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.quarantine = folder / "quarantine"
+        self._threads = threading.RLock()
+        self._depth = 0
+        with self.failing():
+            make_folder(folder)
+            make_folder(self.quarantine)
+            self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+            with self._flocked():
+                self.position = Position(folder / "position")
+                self.state = SharedState(folder / "state")
+                self._recover()
+
+    @contextlib.contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Nobody else on the host appends, removes or looks. A thread may enter it again."""
+        with self._threads, self.failing(), self._flocked():
+            if not self.state.settled:
+                self._recover()
+            yield
+
+    @contextlib.contextmanager
+    def failing(self) -> Iterator[None]:
+        """An error of the operating system becomes a SpoolError."""
+        try:
+            yield
+        except OSError as error:
+            raise SpoolError(str(self.folder), str(error)) from error
+
+    def path(self, segment: Segment) -> Path:
+        """Of its file."""
+        return self.folder / segment.name
+
+    def oldest(self) -> Readable | None:
+        """The segment to replay first."""
+        found = segments(self.folder)
+        if not found:
+            return None
+        segment = found[0]
+        limit = found[1].first if len(found) > 1 else self.state.written
+        if segment == self.current():
+            return Readable(segment, self.state.end, limit, growing=True)
+        return Readable(segment, self.path(segment).stat().st_size, limit, growing=False)
+
+    def current(self) -> Segment | None:
+        """The segment that is appended to."""
+        state = self.state
+        return Segment(state.number, state.first, state.marker) if state.number else None
+
+    def next_segment(self) -> Segment:
+        """The one to create."""
+        found = segments(self.folder)
+        return Segment.new(found[-1].number + 1 if found else 1, self.state.written)
+
+    def seal(self) -> None:
+        """Nothing is appended to the current segment any more."""
+        self.state.number = 0
+
+    def remove(self, segment: Segment) -> None:
+        """Removes a segment. All of it is replayed, durably: should it come back, it is skipped."""
+        if segment == self.current():
+            self.seal()
+        self.path(segment).unlink(missing_ok=True)
+        self.count_bytes()
+
+    def count_bytes(self) -> None:
+        """Finds ``disk_bytes`` anew."""
+        kept = [self.path(segment) for segment in segments(self.folder)]
+        self.state.disk_bytes = sum(
+            path.stat().st_size for path in (*kept, *self.quarantine.iterdir())
+        )
+
+    def close(self) -> None:
+        """Lets go of the folder. Nothing is lost by not calling it."""
+        self.state.close()
+        os.close(self._lock)
+
+    @contextlib.contextmanager
+    def _flocked(self) -> Iterator[None]:
+        if not self._depth:
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+            if not self._depth:
+                fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+    def _recover(self) -> None:
+        """Finds the state anew, from the files alone; changes none of them.
+
+        What an unfinished append left is not cut: the next append begins a segment whose first
+        counter is where the acknowledged records end, and so says where they end.
+        """
+        found, state = segments(self.folder), self.state
+        position, _ = self.position.read()
+        written = max(FIRST_COUNTER, position, state.believed_written)
+        if found:
+            written = max(written, self._end_counter(found[-1]))
+        state.settled = 0
+        self.seal()
+        state.advance(written)
+        state.loaded = position or (found[0].first if found else written)
+        self.count_bytes()
+        state.settled = 1
+
+    def _end_counter(self, segment: Segment) -> int:
+        """Counter behind the last append that is there to its last byte."""
+        with self.path(segment).open("rb") as file:
+            os.fsync(file.fileno())  # what was written by a killed process may not be durable
+            content = file.read()
+        fsync_folder(self.folder)
+        end = segment.first
+        for item in scan(content, segment.marker, HEADER_BYTES):
+            if isinstance(item, Frame) and item.end + item.bytes_left <= len(content):
+                end = item.counter + item.records_left + 1
+        return end
