@@ -23,7 +23,7 @@ HEADRACE = Path(sys.executable).with_name("headrace")
 
 FLOW = """
 from datetime import datetime, timedelta
-from headrace import Topic
+from headrace import ByField, Topic
 
 
 class Occurrence:
@@ -37,6 +37,8 @@ occurrences = Topic("occurrences{suffix}", event=Occurrence, event_id="event_id"
                     partitions=4, latest_ahead=timedelta(minutes=5))
 derived = Topic("derived{suffix}", event=Occurrence, event_id="event_id", derive_event_id=True)
 small = Topic("small{suffix}", event=Occurrence, config={{"max.message.bytes": "4096"}})
+keyed = Topic("keyed{suffix}", event=Occurrence, key="message", partitions=7)
+placed = Topic("placed{suffix}", event=Occurrence, partitions=7, partitioning=ByField("message"))
 raw = Topic("raw{suffix}")
 """
 
@@ -56,7 +58,7 @@ workers = 2
 
 
 class Service:
-    """``occurrences``, ``derived`` and ``small`` are served; ``raw`` is not."""
+    """Every topic of FLOW is served but ``raw``."""
 
     def __init__(self, folder: Path, bootstrap: str, suffix: str, settings: str = "") -> None:
         self.folder, self.suffix = folder, suffix

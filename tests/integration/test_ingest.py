@@ -143,6 +143,18 @@ def test_many_events_fit_into_a_topic_whose_batches_must_be_small(service, token
     assert {one["event_id"] for one in events} <= set(service.ids("small"))
 
 
+def test_a_field_places_an_event_where_the_client_would_place_it_as_a_key(service, token):
+    body = json.dumps([event(message=f"user {number}") for number in range(100)])
+    for topic in ("keyed", "placed"):
+        assert service.post(topic, token, body).json()["accepted"] == 100
+    keyed, placed = (
+        {json.loads(one.value())["message"]: one.partition() for one in service.records(topic)}
+        for topic in ("keyed", "placed")
+    )
+    assert keyed == placed
+    assert len(set(keyed.values())) == 7
+
+
 def test_a_derived_id_is_the_same_when_the_event_comes_again(service, token):
     sent = json.dumps({"at": "2026-05-01T00:00:00Z", "message": "no id"})
     assert [service.post("derived", token, sent).status_code for _ in "ab"] == [202, 202]

@@ -8,7 +8,19 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import UnionType
 
-from headrace.model import EventSchema, FieldType, Metadata, Topic, UnsupportedFieldError
+from headrace.model import (
+    ByAccount,
+    ByField,
+    ByHash,
+    ByKey,
+    ByShard,
+    EventSchema,
+    FieldType,
+    Metadata,
+    Partitioning,
+    Topic,
+    UnsupportedFieldError,
+)
 from headrace.settings import Settings
 
 RESCUED = "_rescued"
@@ -130,6 +142,8 @@ def _raw_faults(topic: Topic) -> Iterator[Fault]:
                 f"topic {topic.name!r}: {attribute} names a field, but raw bytes have none",
                 "declare an event class",
             )
+    if topic.partitioning != ByKey():
+        yield Fault(f"topic {topic.name!r}: raw bytes have no fields to partition by")
 
 
 def _schema_faults(topic: Topic, schema: EventSchema) -> Iterator[Fault]:
@@ -146,7 +160,39 @@ def _schema_faults(topic: Topic, schema: EventSchema) -> Iterator[Fault]:
         )
     if topic.compaction and topic.key is None:
         yield Fault(f"topic {topic.name!r}: compaction without a key", "name a field as key")
+    yield from _partitioning_faults(topic, schema)
     yield from _column_faults(schema)
+
+
+def _partitioning_faults(topic: Topic, schema: EventSchema) -> Iterator[Fault]:
+    strategy, where = topic.partitioning, f"topic {topic.name!r}: partitioning"
+    for name in _partitioning_fields(strategy):
+        if name not in schema.names:
+            fields = ", ".join(schema.names)
+            yield Fault(f"{where} by {name!r}, not a field of {schema.name}", f"fields: {fields}")
+    if isinstance(strategy, ByHash | ByAccount):
+        if topic.event_time is None:
+            yield Fault(f"{where} by windows without an event time", "name it: event_time=...")
+        if strategy.window <= timedelta(0):
+            yield Fault(f"{where} by a window of {strategy.window}", "it must be above 0")
+    for place in _partitioning_places(strategy):
+        if type(place) is not int or not 0 <= place < topic.partitions:
+            yield Fault(f"{where} names partition {place!r} of {topic.partitions}")
+
+
+def _partitioning_fields(strategy: Partitioning) -> tuple[str, ...]:
+    if isinstance(strategy, ByField | ByShard):
+        return (strategy.field,)
+    return strategy.fields if isinstance(strategy, ByHash) else ()
+
+
+def _partitioning_places(strategy: Partitioning) -> list[int]:
+    """Partitions it names, from 0."""
+    if isinstance(strategy, ByShard):
+        return [*strategy.shards.values(), strategy.otherwise]
+    if isinstance(strategy, ByAccount):
+        return [one.partitions - 1 for spreads in strategy.spreads.values() for one in spreads]
+    return []
 
 
 def _role_faults(

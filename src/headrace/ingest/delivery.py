@@ -124,7 +124,14 @@ class _Lane:
         sent = 0
         try:
             for event in events:
-                produce(topic, event.value, event.key, headers=headers, on_delivery=report)
+                produce(
+                    topic,
+                    event.value,
+                    event.key,
+                    event.partition,
+                    headers=headers,
+                    on_delivery=report,
+                )
                 sent += 1
         except BufferError as error:
             if not sent:

@@ -22,7 +22,7 @@ from headrace.events import (
 )
 from headrace.ingest.problem import Problem
 from headrace.ingest.structure import StructureCheck, StructureLimits
-from headrace.model import EventField, FieldType, Topic
+from headrace.model import ByKey, EventField, FieldType, Topic, partition_of
 
 BROKER_MESSAGE_BYTES = 1_048_588  # Kafka's default of max.message.bytes
 LONGEST_ID = 256
@@ -43,11 +43,13 @@ class Accepted(NamedTuple):
         value: its JSON text: as it came, plus its id where that was derived.
         key: record key.
         event_id: empty where the topic declares none.
+        partition: where it goes; -1 where the producer places it by its key.
     """
 
     value: bytes
     key: bytes
     event_id: str
+    partition: int
 
 
 class EventCheck:
@@ -82,6 +84,8 @@ class EventCheck:
             for field in topic.schema.fields
             if field.type is FieldType.TIMESTAMP and field.name != topic.event_time
         ]
+        by_key = isinstance(topic.partitioning, ByKey)
+        self._place = None if by_key else partition_of(topic.partitioning, topic.partitions)
         self._most_bytes = largest_message(topic) - _ENVELOPE_BYTES
 
     def batch(self, events: list[bytes], account: str) -> tuple[list[Accepted], list[Problem]]:
@@ -126,13 +130,20 @@ class EventCheck:
         for name in self._times:
             if (why := _time_fault(name, document.get(name))) is not None:
                 return why
+        partition = self._partition(document, account)
         if self._topic.key is None:
-            return Accepted(text, account.encode(), event_id)
+            return Accepted(text, account.encode(), event_id, partition)
         key = document.get(self._topic.key)
         encoded = b"" if key is None else str(key).encode()
         if not 0 < len(encoded) <= LONGEST_KEY_BYTES:
             return _bad_key(self._topic.key, encoded)
-        return Accepted(text, encoded, event_id)
+        return Accepted(text, encoded, event_id, partition)
+
+    def _partition(self, document: dict[str, Any], account: str) -> int:
+        if self._place is None:
+            return -1
+        time = _EPOCH if self._bounds is None else self._bounds.time(document)
+        return self._place(document, account, time)
 
     def _with_id(self, text: bytes, document: Any, account: str) -> bytes:
         """The same bytes of the same account always get the same id."""
@@ -173,6 +184,10 @@ class _TimeBounds:
     def renew(self) -> None:
         """Look at the clock: once for all events of a request."""
         self._latest = datetime.fromtimestamp(self._clock(), UTC) + self._ahead
+
+    def time(self, document: dict[str, Any]) -> datetime:
+        """Event time of a document without fault."""
+        return self._read(document[self._field]) or _EPOCH
 
     def fault(self, document: dict[str, Any]) -> Why | None:
         time = self._read(document[self._field])

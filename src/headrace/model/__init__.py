@@ -8,6 +8,18 @@ from headrace.model.event import (
     UnsupportedFieldError,
     event_schema,
 )
+from headrace.model.partitioning import (
+    ByAccount,
+    ByField,
+    ByHash,
+    ByKey,
+    ByShard,
+    Partition,
+    Partitioning,
+    Random,
+    Spread,
+    partition_of,
+)
 from headrace.model.pipeline import (
     BatchLimits,
     DeadLetterLimit,
@@ -26,6 +38,11 @@ from headrace.model.topic import DEAD_LETTERS_SUFFIX, Topic
 __all__ = [
     "DEAD_LETTERS_SUFFIX",
     "BatchLimits",
+    "ByAccount",
+    "ByField",
+    "ByHash",
+    "ByKey",
+    "ByShard",
     "DeadLetter",
     "DeadLetterLimit",
     "EpochMillis",
@@ -35,8 +52,12 @@ __all__ = [
     "Lake",
     "Metadata",
     "OffsetRange",
+    "Partition",
+    "Partitioning",
     "Pipeline",
+    "Random",
     "Source",
+    "Spread",
     "Start",
     "Step",
     "TimeUnit",
@@ -45,4 +66,5 @@ __all__ = [
     "UnsafeValues",
     "UnsupportedFieldError",
     "event_schema",
+    "partition_of",
 ]

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
 from headrace.model.event import EventSchema, event_schema
+from headrace.model.partitioning import ByKey, Partitioning
 
 DEAD_LETTERS_SUFFIX = ".dead"
 
@@ -31,6 +32,7 @@ class Topic:
         earliest_event_time: events before it are dead letters.
         latest_ahead: events further than this ahead of the clock are dead letters.
         config: further topic settings by Kafka's own names, as strings.
+        partitioning: which partition ingest sends an event to; by its key where nothing is said.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Topic:
     earliest_event_time: datetime = datetime(2000, 1, 1, tzinfo=UTC)
     latest_ahead: timedelta = timedelta(days=1)
     config: Mapping[str, str] = field(default_factory=dict)
+    partitioning: Partitioning = field(default_factory=ByKey)
 
     @cached_property
     def schema(self) -> EventSchema | None:

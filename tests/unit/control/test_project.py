@@ -364,3 +364,26 @@ def test_topics_read_together_with_different_partition_counts_are_a_warning(writ
         """)
     (warning,) = project.warnings
     assert "clicks 1, other 3" in warning.message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ('partitioning=ByField("nothing")', "by 'nothing', not a field of Click"),
+        ('partitioning=ByHash(("id",), timedelta(hours=1))', "windows without an event time"),
+        (
+            'event_time="at", partitioning=ByAccount(timedelta(0))',
+            "by a window of 0:00:00",
+        ),
+        ('partitioning=ByShard("id", {"a": 1})', "names partition 1 of 1"),
+        (
+            """event_time="at", partitions=2, partitioning=ByAccount(
+            timedelta(hours=1), {"a": (Spread(datetime(2026, 1, 1), 3),)})""",
+            "names partition 2 of 2",
+        ),
+    ],
+)
+def test_a_partitioning_that_can_not_be_is_a_problem(problems, arguments, message):
+    [(line, text)] = problems(f't = Topic("t", event=Click, {arguments})')
+    assert line == 1
+    assert message in text

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headrace.ingest.structure import StructureCheck, StructureLimits
 from headrace.ingest.validation import LONGEST_ID, EventCheck, derived_id
-from headrace.model import EpochMillis, Topic
+from headrace.model import ByHash, ByShard, EpochMillis, Topic, partition_of
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 LIMITS = StructureLimits(depth=64, keys=1000, string_bytes=65_536)
@@ -201,6 +201,18 @@ def test_an_id_that_is_there_is_kept_where_ids_are_derived():
 def test_a_declared_key_takes_the_place_of_the_account(message, key):
     topic = Topic("keyed", event=Occurrence, key="message")
     assert only(text(message=message), topic).key == key
+
+
+def test_a_strategy_of_the_topic_places_the_event():
+    hour = timedelta(hours=1)
+    by_key = Topic("t", event=Occurrence, partitions=8)
+    assert only(text(), by_key).partition == -1
+    sharded = Topic("t", event=Occurrence, partitions=8, partitioning=ByShard("message", {"m": 5}))
+    assert only(text(message="m"), sharded).partition == 5
+    windowed = ByHash(("message",), hour)
+    topic = Topic("t", event=Occurrence, event_time="at", partitions=8, partitioning=windowed)
+    expected = partition_of(windowed, 8)({"message": "hello"}, "", NOW - hour)
+    assert only(text(), topic).partition == expected
 
 
 def test_a_key_that_is_no_key_is_refused():

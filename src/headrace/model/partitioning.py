@@ -1,0 +1,150 @@
+"""Partition strategies: which partition of its topic an event belongs to.
+
+They are those of New Relic's article on its Kafka pipeline. Each but ``Random`` is a pure function
+of the event: whoever sends an event again sends it to the same partition.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeAlias
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SEED = 0x9747B28C
+_MULTIPLIER = 0x5BD1E995
+_32_BITS = 0xFFFFFFFF
+
+
+@dataclass(frozen=True)
+class ByKey:
+    """By the record's key: all events of a key keep their order. Kafka's own way, the default."""
+
+
+@dataclass(frozen=True)
+class Random:
+    """Anywhere: even load, no order. A record keeps its key."""
+
+
+@dataclass(frozen=True)
+class ByField:
+    """By another field than the key: events of one value keep their order."""
+
+    field: str
+
+
+@dataclass(frozen=True)
+class ByHash:
+    """By fields and the window of event time: one value's windows lie in different partitions.
+
+    So a value that has most of the events makes no partition hot for longer than a window. Events
+    of one value and one window keep their order.
+    """
+
+    fields: tuple[str, ...]
+    window: timedelta
+
+
+@dataclass(frozen=True)
+class ByShard:
+    """By a map of values to partitions, such as those of a database's shards."""
+
+    field: str
+    shards: Mapping[str, int]
+    otherwise: int = 0
+
+
+@dataclass(frozen=True)
+class Spread:
+    """From ``since`` on, over so many partitions."""
+
+    since: datetime
+    partitions: int
+
+
+@dataclass(frozen=True)
+class ByAccount:
+    """By account; one that is too large for a partition is spread over several, by windows.
+
+    All events of an account and a window lie in one partition, in their order. A new ``Spread``
+    counts for the windows that begin at or after its ``since``, so growing and shrinking never
+    divides a window.
+
+    Attributes:
+        window: of event time.
+        spreads: for large accounts, in the order of their ``since``; all others have one partition.
+    """
+
+    window: timedelta
+    spreads: Mapping[str, tuple[Spread, ...]] = field(default_factory=dict)
+
+
+Partitioning: TypeAlias = ByKey | Random | ByField | ByHash | ByShard | ByAccount
+
+Partition: TypeAlias = Callable[[Mapping[str, Any], str, datetime], int]
+"""Of the event's fields, account and event time: the partition; -1 for the client's choice."""
+
+
+def partition_of(strategy: Partitioning, partitions: int) -> Partition:
+    """The strategy for a topic with so many partitions."""
+    match strategy:
+        case ByKey():
+            return lambda _fields, _account, _time: -1
+        case Random():
+            return lambda _fields, _account, _time: random.randrange(partitions)  # noqa: S311
+        case ByField(name):
+            return lambda fields, _account, _time: _placed(_text(fields, name), partitions)
+        case ByHash(names, window):
+            return lambda fields, _account, time: _placed(
+                "|".join([*(_text(fields, name) for name in names), str(_begin(time, window))]),
+                partitions,
+            )
+        case ByShard(name, shards, otherwise):
+            return lambda fields, _account, _time: shards.get(_text(fields, name), otherwise)
+        case ByAccount():
+            return lambda _fields, account, time: _spread(strategy, account, time, partitions)
+
+
+def murmur2(data: bytes) -> int:
+    """Kafka's hash of a key, as a signed 32-bit integer (``Utils.murmur2`` of its Java client)."""
+    value = (_SEED ^ len(data)) & _32_BITS
+    whole = len(data) & ~3
+    for at in range(0, whole, 4):
+        word = int.from_bytes(data[at : at + 4], "little") * _MULTIPLIER & _32_BITS
+        word = (word ^ (word >> 24)) * _MULTIPLIER & _32_BITS
+        value = (value * _MULTIPLIER & _32_BITS) ^ word
+    if whole < len(data):
+        value ^= int.from_bytes(data[whole:], "little")
+        value = value * _MULTIPLIER & _32_BITS
+    value = (value ^ (value >> 13)) * _MULTIPLIER & _32_BITS
+    value ^= value >> 15
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+def _placed(text: str, partitions: int) -> int:
+    return _positive(text) % partitions
+
+
+def _positive(text: str) -> int:
+    return murmur2(text.encode()) & 0x7FFFFFFF
+
+
+def _text(fields: Mapping[str, Any], name: str) -> str:
+    value = fields.get(name)
+    return "" if value is None else str(value)
+
+
+def _begin(time: datetime, window: timedelta) -> int:
+    return (time - _EPOCH) // window
+
+
+def _spread(strategy: ByAccount, account: str, time: datetime, partitions: int) -> int:
+    number = _begin(time, strategy.window)
+    begin = _EPOCH + number * strategy.window
+    width = 1
+    for one in strategy.spreads.get(account, ()):
+        if one.since <= begin:
+            width = one.partitions
+    return (_positive(account) + _positive(str(number)) % width) % partitions
