@@ -35,6 +35,8 @@ class Occurrence:
 
 occurrences = Topic("occurrences{suffix}", event=Occurrence, event_id="event_id", event_time="at",
                     partitions=4, latest_ahead=timedelta(minutes=5))
+kept = Topic("kept{suffix}", event=Occurrence, event_id="event_id", event_time="at",
+             partitions=4, spool=True)
 derived = Topic("derived{suffix}", event=Occurrence, event_id="event_id", derive_event_id=True)
 small = Topic("small{suffix}", event=Occurrence, config={{"max.message.bytes": "4096"}})
 keyed = Topic("keyed{suffix}", event=Occurrence, key="message", partitions=7)

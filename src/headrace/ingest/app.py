@@ -9,10 +9,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
+from headrace.ingest.acceptance import Acceptance
 from headrace.ingest.body import BodyLimits, ClientGoneError, Receive, read_body
 from headrace.ingest.config import IngestConfig
 from headrace.ingest.counters import Counters
-from headrace.ingest.delivery import Delivery, QueueFullError, UnknownOutcomeError
+from headrace.ingest.delivery import QueueFullError, UnknownOutcomeError
 from headrace.ingest.documents import split_events
 from headrace.ingest.gate import RETRY_AFTER, Gate
 from headrace.ingest.openapi import openapi
@@ -40,6 +41,7 @@ from headrace.ingest.tokens import Token
 from headrace.ingest.validation import Accepted, EventCheck
 
 _LOG = logging.getLogger("headrace.ingest")
+_SPOOLED = ((b"headrace-spooled", b"true"),)
 _BEFORE, _AFTER = "/v1/topics/", "/events"
 
 Headers = Mapping[bytes, str]
@@ -55,14 +57,14 @@ class Application:
     """
 
     def __init__(
-        self, config: IngestConfig, gate: Gate, delivery: Delivery, counters: Counters
+        self, config: IngestConfig, gate: Gate, acceptance: Acceptance, counters: Counters
     ) -> None:
         settings = config.settings
         structure = StructureLimits(
             settings.max_depth, settings.max_keys, settings.max_string_bytes
         )
         self._settings = settings
-        self._gate, self._delivery, self._counters = gate, delivery, counters
+        self._gate, self._acceptance, self._counters = gate, acceptance, counters
         self._checks = {
             name: EventCheck(topic, structure, time.time) for name, topic in config.topics.items()
         }
@@ -133,13 +135,13 @@ class Application:
         self._count_refused(topic, problems)
         if not accepted:
             raise _none_accepted(problems, as_batch=as_batch)
-        await self._deliver(topic, token, accepted)
+        spooled = await self._accept(topic, token, accepted)
         count_latency(self._counters, time.monotonic() - began)
         document = {
             "accepted": len(accepted),
             "refused": [problem.document() for problem in problems],
         }
-        return json_answer(HTTPStatus.ACCEPTED, document)
+        return json_answer(HTTPStatus.ACCEPTED, document, *(_SPOOLED if spooled else ()))
 
     async def _admit(self, token: Token, topic: str, events: list[bytes]) -> None:
         try:
@@ -148,15 +150,17 @@ class Application:
             self._counters.add((EVENTS, topic, "limited"), len(events))
             raise
 
-    async def _deliver(self, topic: str, token: Token, accepted: list[Accepted]) -> None:
+    async def _accept(self, topic: str, token: Token, events: list[Accepted]) -> bool:
         headers = [("account", token.account.encode()), ("project", token.project.encode())]
+        seconds = self._settings.deadline_seconds
         try:
-            await self._delivery.send(topic, accepted, headers, self._settings.deadline_seconds)
+            spooled = await self._acceptance.accept(topic, events, headers, seconds)
         except (QueueFullError, UnknownOutcomeError) as error:
-            self._counters.add((EVENTS, topic, "unknown"), len(accepted))
+            self._counters.add((EVENTS, topic, "unknown"), len(events))
             raise _not_confirmed(error) from error
-        self._counters.add((EVENTS, topic, "accepted"), len(accepted))
-        self._counters.add((BYTES, topic), sum([len(event.value) for event in accepted]))
+        self._counters.add((EVENTS, topic, "spooled" if spooled else "accepted"), len(events))
+        self._counters.add((BYTES, topic), sum([len(event.value) for event in events]))
+        return spooled
 
     def _count_refused(self, topic: str, problems: list[Problem]) -> None:
         if problems:
@@ -171,7 +175,7 @@ class Application:
         waits_for = []
         if not self._gate.ready:
             waits_for.append("the access tokens have not been read yet")
-        if not await asyncio.to_thread(self._delivery.reachable):
+        if not await asyncio.to_thread(self._acceptance.ready):
             waits_for.append("Kafka does not answer")
         if waits_for:
             detail = "; ".join(waits_for)

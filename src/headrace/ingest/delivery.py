@@ -6,12 +6,13 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import confluent_kafka
 from confluent_kafka import KafkaError
 
+from headrace.ingest.spool import SpoolRecord
 from headrace.ingest.validation import Accepted, largest_message
 from headrace.kafka.client import ClientConfig, producer
 from headrace.model import Topic
@@ -19,6 +20,7 @@ from headrace.model import Topic
 _LOG = logging.getLogger("headrace.ingest")
 _POLL_SECONDS = 0.1
 _REACH_SECONDS = 1.0
+_SPOOLED_SECONDS = 30.0
 _TUNING = {
     # Requests wait for their events: a batch is what came in while the last one was on its way.
     "linger.ms": "2",
@@ -27,6 +29,7 @@ _TUNING = {
 }
 
 Headers = list[tuple[str, bytes]]
+Report = Callable[[KafkaError | None, Any], None]
 
 
 class QueueFullError(Exception):
@@ -61,6 +64,27 @@ class _Outstanding:
             self.done.set_result(None)
 
 
+class _Settled:
+    """Counts records until the last is confirmed. Counted down on poll threads."""
+
+    def __init__(self, records: int) -> None:
+        self._left = records
+        self._lock = threading.Condition()
+        self.failure: KafkaError | None = None
+
+    def reported(self, error: KafkaError | None, _: Any) -> None:
+        """A delivery report."""
+        with self._lock:
+            self.failure = error or self.failure
+            self._left -= 1
+            self._lock.notify()
+
+    def wait(self, seconds: float) -> bool:
+        """All were confirmed or failed in time."""
+        with self._lock:
+            return self._lock.wait_for(lambda: self._left == 0, seconds)
+
+
 class Delivery:
     """One worker's way to Kafka: producers, each with a thread that polls it.
 
@@ -90,6 +114,21 @@ class Delivery:
             raise UnknownOutcomeError(f"Kafka did not confirm within {seconds:g} s") from None
         if outstanding.failure is not None:
             raise UnknownOutcomeError(f"Kafka answered {outstanding.failure.str()}")
+
+    def send_spooled(self, records: Sequence[SpoolRecord]) -> None:
+        """The same for records of the spool. Blocks; for the spool's loader.
+
+        Raises:
+            UnknownOutcomeError: Kafka did not take all of them; they must be sent again.
+        """
+        if not self.reachable():
+            raise UnknownOutcomeError("Kafka does not answer")
+        settled = _Settled(len(records))
+        for record in records:
+            lane = self._lanes.get(record.topic) or next(iter(self._lanes.values()))
+            lane.produce(record, settled.reported)
+        if not settled.wait(_SPOOLED_SECONDS) or settled.failure is not None:
+            raise UnknownOutcomeError(f"Kafka did not confirm spooled events: {settled.failure}")
 
     def reachable(self) -> bool:
         """Kafka answers. Blocks for a second at most."""
@@ -140,6 +179,26 @@ class _Lane:
         except confluent_kafka.KafkaException as error:
             raise UnknownOutcomeError(f"Kafka answered {error}") from error
         return outstanding
+
+    def produce(self, record: SpoolRecord, report: Report) -> None:
+        """Hands one record over; waits while the queue is full."""
+        while True:
+            try:
+                self._producer.produce(
+                    record.topic,
+                    record.value,
+                    record.key,
+                    -1 if record.partition is None else record.partition,
+                    headers=list(record.headers),
+                    timestamp=record.timestamp_ms,
+                    on_delivery=report,
+                )
+            except BufferError:
+                time.sleep(_POLL_SECONDS)
+            except confluent_kafka.KafkaException as error:
+                raise UnknownOutcomeError(f"Kafka answered {error}") from error
+            else:
+                return
 
     def reachable(self) -> bool:
         """Kafka answers."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from headrace.ingest.counters import Counters, Labels
 
 STATUSES = (200, 202, 400, 401, 403, 404, 405, 408, 413, 415, 429, 431, 500, 503)
-OUTCOMES = ("accepted", "refused", "limited", "unknown")
+OUTCOMES = ("accepted", "spooled", "refused", "limited", "unknown")
 OTHER = "other"
 CODES = (
     "empty", "not-utf8", "trailing-data", "not-json", "too-deep", "not-an-object",

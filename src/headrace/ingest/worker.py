@@ -9,7 +9,10 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
+from datetime import timedelta
 
+from headrace.ingest.acceptance import Acceptance
 from headrace.ingest.app import Application
 from headrace.ingest.body import Receive
 from headrace.ingest.config import IngestConfig
@@ -20,9 +23,12 @@ from headrace.ingest.limits import LocalLimiter
 from headrace.ingest.registry import TokenRegistry
 from headrace.ingest.request import Scope, Send
 from headrace.ingest.service_metrics import count_names
+from headrace.ingest.spool import Loader, Spool, SpoolLimits
+from headrace.settings import IngestSettings
 
 COUNTS_FOLDER = "counts"
 LIMITS_FILE = "limits"
+SPOOL_FOLDER = "spool"
 
 _LOG = logging.getLogger("headrace.ingest")
 _PARENT_SECONDS = 1.0
@@ -56,13 +62,18 @@ class Worker:
         limiter = LocalLimiter(config.state / LIMITS_FILE)
         delivery = Delivery(config.client, config.topics.values())
         gate = Gate(registry, limiter, config.settings)
-        self._application = Application(config, gate, delivery, counters)
+        spooled = [name for name, topic in config.topics.items() if topic.spool]
+        spool = Spool(config.state / SPOOL_FOLDER, _limits(config.settings)) if spooled else None
+        acceptance = Acceptance(delivery, spool, spooled)
+        self._application = Application(config, gate, acceptance, counters)
+        stop_loading = _load(spool, delivery)
         threading.Thread(target=self._end_with_parent, name="parent", daemon=True).start()
         # Events are gone with their request; the collector only looks for cycles.
         gc.freeze()
         gc.set_threshold(_COLLECT_AFTER)
         await send({"type": "lifespan.startup.complete"})
         await receive()
+        await asyncio.to_thread(stop_loading)
         left = await asyncio.to_thread(delivery.close, config.settings.drain_seconds)
         if left:
             _LOG.warning("%d events were not confirmed; their clients were told so", left)
@@ -76,3 +87,24 @@ class Worker:
         while os.getppid() == self._parent:
             time.sleep(_PARENT_SECONDS)
         os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _limits(settings: IngestSettings) -> SpoolLimits:
+    age = timedelta(seconds=settings.spool_segment_seconds)
+    return SpoolLimits(settings.spool_segment_bytes, age, settings.spool_budget_bytes)
+
+
+def _load(spool: Spool | None, delivery: Delivery) -> Callable[[], None]:
+    """Replays the spool on a thread; gives what ends it. One worker of the host is at work."""
+    if spool is None:
+        return lambda: None
+    loader, ending = Loader(spool, delivery.send_spooled), threading.Event()
+    thread = threading.Thread(target=loader.run, args=(ending,), name="spool", daemon=True)
+    thread.start()
+
+    def end() -> None:
+        ending.set()
+        thread.join()
+        loader.close()
+
+    return end

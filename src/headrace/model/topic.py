@@ -32,6 +32,7 @@ class Topic:
         earliest_event_time: events before it are dead letters.
         latest_ahead: events further than this ahead of the clock are dead letters.
         config: further topic settings by Kafka's own names, as strings.
+        spool: while Kafka is away, ingest keeps events on its own disk and answers 202.
         partitioning: which partition ingest sends an event to; by its key where nothing is said.
     """
 
@@ -48,6 +49,7 @@ class Topic:
     earliest_event_time: datetime = datetime(2000, 1, 1, tzinfo=UTC)
     latest_ahead: timedelta = timedelta(days=1)
     config: Mapping[str, str] = field(default_factory=dict)
+    spool: bool = False
     partitioning: Partitioning = field(default_factory=ByKey)
 
     @cached_property

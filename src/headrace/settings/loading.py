@@ -234,7 +234,7 @@ def _restart(restart: Table) -> RestartSettings:
 
 
 def _ingest(ingest: Table) -> IngestSettings:
-    default, limits = IngestSettings(), ingest.table("limits")
+    default, limits, spool = IngestSettings(), ingest.table("limits"), ingest.table("spool")
     settings = IngestSettings(
         host=ingest.text("host", default.host),
         port=ingest.integer("port", default.port, most=65_535),
@@ -255,6 +255,9 @@ def _ingest(ingest: Table) -> IngestSettings:
         token_rate=_rate(limits, "token"),
         account_rate=_rate(limits, "account"),
         burst_seconds=limits.positive("burst_seconds", default.burst_seconds),
+        spool_segment_bytes=spool.integer("segment_bytes", default.spool_segment_bytes),
+        spool_segment_seconds=spool.positive("segment_seconds", default.spool_segment_seconds),
+        spool_budget_bytes=spool.integer("budget_bytes", default.spool_budget_bytes),
     )
     if settings.max_decoded_bytes < settings.max_body_bytes:
         ingest.report(

@@ -109,6 +109,9 @@ class IngestSettings:
         token_rate: of every token without a rate of its own.
         account_rate: of all tokens of an account together.
         burst_seconds: of a rate, that may come at once.
+        spool_segment_bytes: a file of the spool grows to this.
+        spool_segment_seconds: a file of the spool is written to for so long.
+        spool_budget_bytes: disk that the spool may take; beyond it, 503.
     """
 
     host: str = "127.0.0.1"
@@ -130,6 +133,9 @@ class IngestSettings:
     token_rate: Rate = Rate()
     account_rate: Rate = Rate()
     burst_seconds: float = 1.0
+    spool_segment_bytes: int = 16 * 1024 * 1024
+    spool_segment_seconds: float = 60.0
+    spool_budget_bytes: int = 1024 * 1024 * 1024
 
 
 @dataclass(frozen=True)
