@@ -17,6 +17,7 @@ HeadraceError
 │   ├── CheckpointLostError
 │   └── ReplayRefusedError
 ├── DeadLetterLimitError    too many bad records; never retried
+├── SampleError             no events to measure with
 ├── TokenUnknownError       no such access token
 ├── SpoolError              the spool could not take the records, or could not be read
 │   └── SpoolFullError      its disk budget is used up; nothing was written
@@ -289,6 +290,19 @@ class SinkError(_FactsError):
 
     sink: str
     reason: str
+
+
+@dataclass(eq=False)
+class SampleError(_FactsError):
+    """There are no events to measure with."""
+
+    exit_code = 2
+    sample: str
+    reason: str
+
+    @property
+    def way_out(self) -> str:
+        return "--sample FILE.ndjson gives events, one JSON document a line."
 
 
 @dataclass(eq=False)

@@ -23,6 +23,7 @@ from headrace.kafka.topics import Action
 if TYPE_CHECKING:
     from headrace.control.checkpoints import Standing
     from headrace.control.letters import TopicLetters
+    from headrace.control.measuring import Consumed, Measurement, OnRun, Produced
     from headrace.control.plan import Plan
     from headrace.control.project import Project
     from headrace.control.services import Services
@@ -195,7 +196,17 @@ class ConsoleOutput:
             table.add_row(*map(escape, cells), created, one.state(datetime.now(UTC)))
         self._out.print(table)
 
-    def sized(self, load: Load, size: Size, catch_up: CatchUp | None) -> None:
+    def measuring(self) -> OnRun:
+        def on_run(done: int, runs: int, name: str) -> None:
+            self._err.print(f"[dim]{done + 1}/{runs} {escape(name)}", soft_wrap=True)
+
+        return on_run
+
+    def sized(
+        self, load: Load, size: Size, catch_up: CatchUp | None, measured: Measurement | None
+    ) -> None:
+        if measured is not None:
+            self._measured(measured)
         table = _table("what", "how much", "unit")
         table.columns[1].justify = "right"
         for what, amount, unit in _size_rows(load, size, catch_up):
@@ -203,6 +214,24 @@ class ConsoleOutput:
         self._out.print(table)
         for warning in size.warnings:
             self._out.print(f"[yellow]{escape(warning)}", soft_wrap=True)
+
+    def _measured(self, measured: Measurement) -> None:
+        self._out.print(
+            f"Measured with {measured.sample_events} events of {escape(measured.sample)}, "
+            f"{float(measured.event_bytes):,.0f} bytes on average; "
+            f"1 partition, replication {measured.replication}.\n",
+            highlight=False,
+            soft_wrap=True,
+        )
+        table = _table("one producer, one consumer", "events/s", "KiB/s")
+        for column in table.columns[1:]:
+            column.justify = "right"
+        for sent in measured.produced:
+            table.add_row(f"producer: {sent.sending}", *_rates(sent))
+        for read in measured.consumed:
+            table.add_row(f"consumer: {read.batch} records a batch", *_rates(read))
+        self._out.print(table)
+        self._out.print()
 
     def _changes(self, plan: Plan) -> None:
         if not plan.changes:
@@ -257,6 +286,10 @@ def _catch_up_rows(catch_up: CatchUp) -> Iterator[tuple[str, str, str]]:
     if catch_up.rate_needed is not None and catch_up.within is not None:
         what = f"to catch up with {_hours(catch_up.lag)} within {_hours(catch_up.within)}"
         yield what, f"{float(catch_up.rate_needed):,.0f}", "events/s"
+
+
+def _rates(run: Produced | Consumed) -> tuple[str, str]:
+    return f"{run.events_per_second:,}", f"{run.bytes_per_second / KIB:,.0f}"
 
 
 def _hours(duration: timedelta) -> str:

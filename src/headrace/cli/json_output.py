@@ -20,6 +20,7 @@ from headrace.errors import HeadraceError, ProjectError
 if TYPE_CHECKING:
     from headrace.control.checkpoints import Standing
     from headrace.control.letters import TopicLetters
+    from headrace.control.measuring import Measurement, OnRun
     from headrace.control.plan import Plan
     from headrace.control.project import Project
     from headrace.control.services import Services
@@ -123,8 +124,17 @@ class JsonOutput:
     def tokens(self, tokens: Sequence[Token]) -> None:
         _print({"tokens": [_token(one) for one in tokens]})
 
-    def sized(self, load: Load, size: Size, catch_up: CatchUp | None) -> None:
-        _print(_plain(asdict(load) | asdict(size) | {"catch_up": catch_up and asdict(catch_up)}))
+    def measuring(self) -> OnRun:
+        return lambda *_: None
+
+    def sized(
+        self, load: Load, size: Size, catch_up: CatchUp | None, measured: Measurement | None
+    ) -> None:
+        more = {
+            "catch_up": catch_up and asdict(catch_up),
+            "measured": measured and asdict(measured),
+        }
+        _print(_plain(asdict(load) | asdict(size) | more))
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from headrace.control.checkpoints import Standing
     from headrace.control.letters import TopicLetters
+    from headrace.control.measuring import Measurement, OnRun
     from headrace.control.plan import Plan
     from headrace.control.project import Project
     from headrace.control.services import Services
@@ -97,5 +98,10 @@ class Output(Protocol):
     def tokens(self, tokens: Sequence[Token]) -> None:
         """Tokens without their secrets."""
 
-    def sized(self, load: Load, size: Size, catch_up: CatchUp | None) -> None:
-        """How large a topic must be."""
+    def measuring(self) -> OnRun:
+        """Progress of measurements."""
+
+    def sized(
+        self, load: Load, size: Size, catch_up: CatchUp | None, measured: Measurement | None
+    ) -> None:
+        """How large a topic must be, and what was measured for it."""

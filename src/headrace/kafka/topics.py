@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -172,6 +172,20 @@ def apply_changes(config: ClientConfig, changes: Sequence[TopicChange]) -> None:
     _await_visible(config, wanted)
 
 
+def delete_topic(config: ClientConfig, topic: str) -> None:
+    """Delete ``topic`` with all its records; harmless when there is none.
+
+    Raises:
+        BrokerUnreachableError: no answer.
+        TopicChangeError: Kafka refuses.
+    """
+    try:
+        ask(config, lambda client: _delete(client, topic))
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise TopicChangeError(topic, error.args[0].str()) from error
+
+
 def _creation(topic: Topic) -> TopicChange:
     settings = ", ".join(f"{name}={value}" for name, value in topic.kafka_config.items())
     detail = f"{topic.partitions} partition(s), replication {topic.replication}, {settings}"
@@ -306,6 +320,13 @@ def _request(client: AdminClient, change: TopicChange) -> None:
         futures = client.incremental_alter_configs([_alteration(change)], request_timeout=timeout)
     for future in futures.values():
         future.result()
+
+
+def _delete(client: AdminClient, topic: str) -> None:
+    timeout = REQUEST_TIMEOUT_SECONDS
+    client.delete_topics([topic], operation_timeout=timeout, request_timeout=timeout)[
+        topic
+    ].result()
 
 
 def _alteration(change: TopicChange) -> ConfigResource:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
+from datetime import timedelta
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,8 @@ from headrace.cli.json_output import JsonOutput
 from headrace.cli.output import Output
 from headrace.control.checkpoints import Position, Standing
 from headrace.control.letters import TopicLetters
+from headrace.control.measuring import Consumed, Measurement, Produced, Sending
+from headrace.control.sizing import Load, size
 from headrace.errors import TopicRecreatedError
 from headrace.kafka.dead_letters import StoredLetter
 from headrace.kafka.replay import Replay
@@ -39,8 +43,22 @@ LETTER = StoredLetter(
 )
 STANDING = Standing("/lake/_headrace/c/1", 1, "", True, (Position("clicks/0", None, 0, 9),))
 COUNTS = TopicLetters("clicks", 3, 2, {"not-json": 3}, {"p": 3}, 1_700_000_060_000)
+LOAD = Load(Fraction(10), Fraction(100), timedelta(days=1))
+MEASURED = Measurement(
+    "topic [clicks]",
+    2,
+    Fraction(5, 2),
+    1,
+    (Produced(Sending("1", 0, 16_384, "none"), 123_456, 2048),),
+    (Consumed(2000, 2650, 1024),),
+)
 
 SHOWN = [
+    (
+        lambda output: output.sized(LOAD, size(LOAD), None, MEASURED),
+        "of topic [clicks], 2 bytes on average; 1 partition, replication 1",
+        {"event_bytes": 100, "catch_up": None},
+    ),
     (
         lambda output: output.failed(TopicRecreatedError("clicks", "a", "b", "p")),
         "checkpoint reset p --to earliest",

@@ -121,6 +121,11 @@ def test_the_command_answers_json_with_units_in_its_names():
         (["--rate", "1", "--event-bytes", "1", "--retention", "week"], "write 90d"),
         (["--rate", "1", "--event-bytes", "1", "--lag", "1d"], "--within 1h"),
         (["--rate", "1", "--event-bytes", "1", "--within", "1d"], "need --lag"),
+        (["--rate", "1"], "--event-bytes is missing"),
+        (["--rate", "1", "--event-bytes", "1", "--topic", "t"], "are for --measure"),
+        (["--rate", "1", "--measure", "--topic", "t", "--sample", __file__], "keep one"),
+        (["--rate", "1", "--measure", "--seconds", "0"], "--seconds"),
+        (["--rate", "1", "--measure", "--sample", "none.ndjson"], "'none.ndjson' does not exist"),
     ],
 )
 def test_what_can_not_be_read_is_named_with_the_way_out(arguments, words):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -12,16 +13,19 @@ from headrace.cli.parameters import Amount, Duration
 from headrace.cli.session import Session, command
 
 if TYPE_CHECKING:
+    from headrace.control.measuring import Measurement, Sample
     from headrace.control.sizing import CatchUp
+    from headrace.kafka.client import ClientConfig
 
 _EXAMPLE = """headrace size --rate 10000 --event-bytes 2500 --retention 7d --brokers 4
 headrace size --rate 10000 --event-bytes 2500 --planned-rate 20000 --consumer-rate 2650
-headrace size --rate 20K --event-bytes 500 --lag 1d --within 1h --throughput 57.74K"""
+headrace size --rate 20K --event-bytes 500 --lag 1d --within 1h --throughput 57.74K
+headrace size --rate 10000 --measure --topic clicks"""
 
 
 @command(_EXAMPLE)
 @click.option("--rate", type=Amount(), required=True, help="Events a second.")
-@click.option("--event-bytes", type=Amount(), required=True, help="Mean size of an event.")
+@click.option("--event-bytes", type=Amount(), help="Mean size of an event.")
 @click.option("--retention", type=Duration(), default="7d", show_default=True, help="Kept so long.")
 @click.option("--replication", type=click.IntRange(min=1), default=3, show_default=True)
 @click.option("--brokers", type=click.IntRange(min=1), default=4, show_default=True)
@@ -31,11 +35,29 @@ headrace size --rate 20K --event-bytes 500 --lag 1d --within 1h --throughput 57.
 @click.option("--lag", type=Duration(), help="To catch up with, as time of arrivals.")
 @click.option("--throughput", type=Amount(), help="Events a second of all consumers together.")
 @click.option("--within", type=Duration(), help="Time in which to catch up.")
+@click.option(
+    "--measure",
+    is_flag=True,
+    help="Measure event size and rates on the project's own cluster.",
+)
+@click.option("--topic", help="Measure with this declared topic's newest events.")
+@click.option(
+    "--sample",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Measure with the events of this file, one JSON document a line.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0.1, max=60),
+    default=3.0,
+    show_default=True,
+    help="Time of each of the measurements.",
+)
 def size(  # noqa: PLR0913 - one each option
     session: Session,
     *,
     rate: Fraction,
-    event_bytes: Fraction,
+    event_bytes: Fraction | None,
     retention: timedelta,
     replication: int,
     brokers: int,
@@ -45,21 +67,29 @@ def size(  # noqa: PLR0913 - one each option
     lag: timedelta | None,
     throughput: Fraction | None,
     within: timedelta | None,
+    measure: bool,
+    topic: str | None,
+    sample: Path | None,
+    seconds: float,
 ) -> None:
     """Compute disk, partitions and the time to catch up with a lag.
 
-    Needs no project. Units are binary: 1 TiB is 1024 GiB.
+    Needs no project. Units are binary: 1 TiB is 1024 GiB. With --measure it does need one: it
+    sends and reads a sample of events on a topic of its own, which it deletes again, and
+    takes the size and the consumer's rate from there unless they are given.
     """
     from headrace.control.sizing import Load
     from headrace.control.sizing import size as compute
 
-    if lag is None and (throughput is not None or within is not None):
-        raise click.UsageError("--throughput and --within need --lag, such as --lag 1d")
-    if lag is not None and throughput is None and within is None:
-        raise click.UsageError("--lag needs --throughput or --within, such as --within 1h")
+    _check_lag(lag, throughput, within)
+    _check_measure(measure, event_bytes, topic, sample)
+    measured = _measured(session, topic, sample, seconds) if measure else None
+    if measured is not None:
+        event_bytes = event_bytes or measured.event_bytes
+        consumer_rate = consumer_rate or measured.consumer_rate
     load = Load(
         rate,
-        event_bytes,
+        event_bytes or Fraction(0),
         retention,
         replication=replication,
         brokers=brokers,
@@ -67,7 +97,60 @@ def size(  # noqa: PLR0913 - one each option
         planned_events_per_second=planned_rate,
         consumed_per_second=consumer_rate,
     )
-    session.output.sized(load, compute(load), _catch_up(rate, lag, throughput, within))
+    session.output.sized(load, compute(load), _catch_up(rate, lag, throughput, within), measured)
+
+
+def _check_lag(
+    lag: timedelta | None, throughput: Fraction | None, within: timedelta | None
+) -> None:
+    if lag is None and (throughput is not None or within is not None):
+        raise click.UsageError("--throughput and --within need --lag, such as --lag 1d")
+    if lag is not None and throughput is None and within is None:
+        raise click.UsageError("--lag needs --throughput or --within, such as --within 1h")
+
+
+def _check_measure(
+    measure: bool, event_bytes: Fraction | None, topic: str | None, sample: Path | None
+) -> None:
+    if not measure and event_bytes is None:
+        raise click.UsageError("--event-bytes is missing; give it, or --measure to find it out")
+    if not measure and (topic is not None or sample is not None):
+        raise click.UsageError("--topic and --sample are for --measure, which is missing")
+    if topic is not None and sample is not None:
+        raise click.UsageError("--topic and --sample both give events; keep one")
+
+
+def _measured(
+    session: Session, topic: str | None, sample: Path | None, seconds: float
+) -> Measurement:
+    from headrace.control.measuring import measure
+    from headrace.control.services import broker_config
+    from headrace.kafka.measuring import Bounds
+
+    name = None if sample else _declared(session, topic)
+    config = broker_config(session.settings)
+    events = _sample(config, name, sample)
+    return measure(config, events, Bounds(seconds), session.output.measuring())
+
+
+def _sample(config: ClientConfig, topic: str | None, path: Path | None) -> Sample:
+    from headrace.control.measuring import sample_of_file, sample_of_topic
+
+    return sample_of_file(path) if path else sample_of_topic(config, topic or "")
+
+
+def _declared(session: Session, topic: str | None) -> str:
+    declared = [one.name for one in session.project.topics.values() if one.event is not None]
+    if topic is None and len(declared) == 1:
+        return declared[0]
+    known = ", ".join(declared) or "none"
+    if topic is None:
+        raise click.UsageError(f"--measure needs --topic or --sample; declared topics: {known}")
+    if topic not in declared:
+        raise click.BadParameter(
+            f"no topic {topic!r} with events; declared: {known}", param_hint="--topic"
+        )
+    return topic
 
 
 def _catch_up(

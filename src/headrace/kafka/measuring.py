@@ -1,0 +1,249 @@
+"""How fast this cluster takes and gives records, by one producer and one consumer."""
+
+from __future__ import annotations
+
+import itertools
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+import confluent_kafka
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException
+
+from headrace.errors import BrokerUnreachableError, TopicMissingError
+from headrace.kafka.client import (
+    LARGEST_MESSAGE_BYTES,
+    MESSAGE_TIMEOUT_MS,
+    ClientConfig,
+    ask,
+    consumer,
+    describe,
+    producer,
+    watermarks,
+)
+from headrace.kafka.topics import apply_changes, delete_topic, plan_topics
+from headrace.model import Topic
+
+TEMPORARY_PREFIX = "headrace-measure-"
+_MOST_REPLICAS = 3
+_POLL_SECONDS = 0.2
+_READ_WITHIN_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Where a run ends, whichever comes first; what was begun is waited for."""
+
+    seconds: float
+    most_bytes: int = 128 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Run:
+    """What was done: events that were confirmed, or read, in so many seconds."""
+
+    events: int
+    bytes: int
+    seconds: float
+
+    @property
+    def events_per_second(self) -> int:
+        """Rounded down."""
+        return int(self.events / self.seconds)
+
+    @property
+    def bytes_per_second(self) -> int:
+        """Of values, before compression; rounded down."""
+        return int(self.bytes / self.seconds)
+
+
+@contextmanager
+def temporary_topic(config: ClientConfig) -> Iterator[Topic]:
+    """A topic with one partition on as many as three brokers, deleted in the end.
+
+    Raises:
+        BrokerUnreachableError: no answer.
+        TopicChangeError: Kafka refuses the topic.
+    """
+    brokers = ask(config, lambda client: len(client.list_topics(timeout=15).brokers))
+    name = f"{TEMPORARY_PREFIX}{uuid.uuid4().hex[:8]}"
+    config_of_topic = {"max.message.bytes": str(LARGEST_MESSAGE_BYTES)}
+    topic = Topic(name, replication=min(_MOST_REPLICAS, brokers), config=config_of_topic)
+    try:
+        apply_changes(config, plan_topics([topic], {}))
+        yield topic
+    finally:
+        delete_topic(config, name)
+
+
+def produce_values(
+    config: ClientConfig,
+    topic: str,
+    values: Sequence[bytes],
+    tuning: Mapping[str, str],
+    bounds: Bounds,
+) -> Run:
+    """Send ``values``, over and over, until a bound; the time ends with the last confirmation.
+
+    Raises:
+        KafkaException: Kafka refused a record.
+        BrokerUnreachableError: it did not confirm.
+    """
+    failures: list[KafkaError] = []
+    sender = producer(dict(config) | {"delivery.report.only.error": True}, tuning)
+    try:
+        _send(sender, topic, values[:1], Bounds(bounds.seconds, 1), failures)
+        _confirm(config, sender)  # the connection is not what is measured
+        begin = time.perf_counter()
+        sent, size = _send(sender, topic, values, bounds, failures)
+        _confirm(config, sender)
+        seconds = time.perf_counter() - begin
+    finally:
+        sender.purge()
+    if failures:
+        raise KafkaException(failures[0])
+    return Run(sent, size, seconds)
+
+
+def consume_values(
+    config: ClientConfig,
+    topic: str,
+    batch: int,
+    process: Callable[[bytes], object],
+    bounds: Bounds,
+) -> Run:
+    """Read partition 0 from its start in batches, over and over, and process each value.
+
+    Raises:
+        KafkaException: Kafka refuses the read.
+        BrokerUnreachableError: nothing came.
+    """
+    reader = consumer(config, "headrace-measure")
+    try:
+        reader.assign([confluent_kafka.TopicPartition(topic, 0, OFFSET_BEGINNING)])
+        first = _first(config, reader)
+        return _consume(config, reader, first, batch, process, bounds)
+    finally:
+        reader.close()
+
+
+def newest_values(config: ClientConfig, topic: str, count: int) -> list[bytes]:
+    """About ``count`` of the newest values of ``topic``, equally many of each partition.
+
+    Raises:
+        TopicMissingError: there is no such topic.
+        BrokerUnreachableError: no answer.
+    """
+    live = describe(config, [topic]).get(topic)
+    if live is None:
+        raise TopicMissingError(topic)
+    each = -(-count // live.partitions)
+    ends = watermarks(config, live.all_partitions)
+    starts = [
+        confluent_kafka.TopicPartition(topic, one.partition, max(earliest, latest - each))
+        for one, (earliest, latest) in ends.items()
+        if latest > earliest
+    ]
+    return list(_read_to_end(config, starts)) if starts else []
+
+
+def _send(
+    sender: confluent_kafka.Producer,
+    topic: str,
+    values: Sequence[bytes],
+    bounds: Bounds,
+    failures: list[KafkaError],
+) -> tuple[int, int]:
+    def report(error: KafkaError | None, _: object) -> None:
+        if error is not None:
+            failures.append(error)
+
+    deadline = time.perf_counter() + bounds.seconds
+    sent = size = 0
+    for value in itertools.cycle(values):
+        if size >= bounds.most_bytes or failures or time.perf_counter() > deadline:
+            break
+        with suppress(BufferError):  # full: serve reports until there is room
+            sender.produce(topic, value, on_delivery=report)
+            sent, size = sent + 1, size + len(value)
+            continue
+        sender.poll(_POLL_SECONDS)
+    return sent, size
+
+
+def _confirm(config: ClientConfig, sender: confluent_kafka.Producer) -> None:
+    """In steps, so that Ctrl-C is heard."""
+    deadline = time.monotonic() + MESSAGE_TIMEOUT_MS / 1000
+    while sender.flush(_POLL_SECONDS):
+        if time.monotonic() > deadline:
+            raise _silent(config, "it does not confirm what was sent")
+
+
+def _first(config: ClientConfig, reader: confluent_kafka.Consumer) -> confluent_kafka.Message:
+    """The connection is not what is measured: the time begins with the first record."""
+    deadline = time.monotonic() + _READ_WITHIN_SECONDS
+    while time.monotonic() < deadline:
+        message = reader.poll(_POLL_SECONDS)
+        if message is not None and _is_record(message):
+            return message
+    raise _silent(config, "nothing can be read")
+
+
+def _consume(
+    config: ClientConfig,
+    reader: confluent_kafka.Consumer,
+    first: confluent_kafka.Message,
+    batch: int,
+    process: Callable[[bytes], object],
+    bounds: Bounds,
+) -> Run:
+    begin = latest = time.perf_counter()
+    events = size = 0
+    while not events or (size < bounds.most_bytes and time.perf_counter() - begin < bounds.seconds):
+        for message in reader.consume(batch, _POLL_SECONDS):
+            if not _is_record(message):
+                reader.seek(confluent_kafka.TopicPartition(first.topic(), 0, 0))
+                continue
+            value = message.value() or b""
+            process(value)
+            events, size, latest = events + 1, size + len(value), time.perf_counter()
+        if time.perf_counter() - latest > _READ_WITHIN_SECONDS:
+            raise _silent(config, "nothing can be read")
+    return Run(events, size, time.perf_counter() - begin)
+
+
+def _read_to_end(
+    config: ClientConfig, starts: list[confluent_kafka.TopicPartition]
+) -> Iterator[bytes]:
+    reader = consumer(config, "headrace-measure")
+    left = len(starts)
+    deadline = time.monotonic() + _READ_WITHIN_SECONDS
+    try:
+        reader.assign(starts)
+        while left and time.monotonic() < deadline:
+            message = reader.poll(_POLL_SECONDS)
+            if message is None:
+                continue
+            if not _is_record(message):
+                left -= 1
+            elif message.value() is not None:
+                yield message.value()
+    finally:
+        reader.close()
+    if left:
+        raise _silent(config, f"{left} partition(s) could not be read to their end")
+
+
+def _is_record(message: confluent_kafka.Message) -> bool:
+    error = message.error()
+    if error is None:
+        return True
+    if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+        raise KafkaException(error)
+    return False
+
+
+def _silent(config: ClientConfig, reason: str) -> BrokerUnreachableError:
+    return BrokerUnreachableError(config.get("bootstrap.servers", ""), reason)
