@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -19,7 +20,7 @@ from pathlib import Path
 import httpx
 import pytest
 import zstandard
-from tests.integration.service import Service, bearer
+from tests.integration.service import HEADRACE, Service, bearer
 
 from headrace.control import ingest
 from headrace.settings import Rate
@@ -317,6 +318,30 @@ def _sent_until_killed(service: Service, token: str, worker: int) -> list[str]:
                 break
             assert answer.status_code == 503
     return accepted
+
+
+def _snippets(name: str) -> list[str]:
+    page = Path(__file__).parents[2].joinpath("docs/reference/ingest.md").read_text()
+    return re.findall(rf"```{name}\n(.*?)```", page, re.DOTALL)
+
+
+def test_the_snippets_of_the_reference_send_events(tmp_path, broker):
+    project = Service(tmp_path, broker.bootstrap_servers, "")
+    (tmp_path / "flow.py").unlink()
+    text_of = (tmp_path / "headrace.toml").read_text()
+    (tmp_path / "headrace.toml").unlink()
+    subprocess.run([HEADRACE, "init", tmp_path], check=True, capture_output=True)
+    (tmp_path / "headrace.toml").write_text(text_of)
+    project.command("apply")
+    with project.running():
+        environ = {**os.environ, "TOKEN": project.token()}
+        (curl,) = [one for one in _snippets("sh") if one.startswith("curl")]
+        (python,) = [one for one in _snippets("python") if "urllib" in one]
+        for command in (["sh", "-c", curl], [sys.executable, "-c", python]):
+            here = [one.replace(":8080", f":{project.port}") for one in command]
+            done = subprocess.run(here, env=environ, capture_output=True, text=True, check=True)
+            assert done.stdout.strip() in ('{"accepted":1,"refused":[]}', "100")
+    assert len(project.records("page-views")) == 101
 
 
 def test_schemathesis_finds_no_failure_and_no_violation_of_the_description(service, token):
