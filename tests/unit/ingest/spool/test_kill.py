@@ -23,14 +23,15 @@ def kill_at(number, how):
     def replaced(name, real):
         def call(*arguments, **named):
             left[0] -= 1
-            if left[0]:
-                return real(*arguments, **named)
-            if how == "after":
-                real(*arguments, **named)
-            if how == "half" and name == "pwrite":
-                file, content, start = arguments
-                real(file, bytes(content)[: len(content) // 2], start)
-            os.kill(os.getpid(), signal.SIGKILL)
+            if not left[0] and how != "after":
+                if how == "half" and name == "pwrite":
+                    file, content, start = arguments
+                    real(file, bytes(content)[: len(content) // 2], start)
+                os.kill(os.getpid(), signal.SIGKILL)
+            answer = real(*arguments, **named)
+            if not left[0]:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return answer
 
         return call
 

@@ -30,10 +30,15 @@ def test_batches_hold_a_thousand_records_at_most(open_spool, record, texts):
     spool = open_spool(segment_bytes=200_000)
     for start in range(0, 3000, 500):
         spool.append([record(start + n) for n in range(500)])
-    batches = []
-    report = Loader(spool, lambda records: batches.append(texts(records))).run_once()
-    assert max(map(len, batches)) == 1000
-    assert sum(batches, []) == [str(n) for n in range(3000)]
+    sizes, sent = [], []
+
+    def send(records):
+        sizes.append(len(records))
+        sent.extend(records)
+
+    report = Loader(spool, send).run_once()
+    assert max(sizes) == 1000
+    assert texts(sent) == [str(n) for n in range(3000)]
     assert report.records == 3000
 
 
