@@ -93,6 +93,9 @@ class ConsoleOutput:
         if plan.broker_down:
             self._out.print(f"[yellow]{escape(plan.broker_down)}", soft_wrap=True)
             self._out.print("[yellow]Every topic is shown as declared.\n")
+        for one in plan.warnings:
+            self._out.print(f"[yellow]{escape(one.message)}", soft_wrap=True)
+            self._out.print(f"  [dim]{escape(one.way_out)}", soft_wrap=True)
         self._changes(plan)
         self._routes(plan)
 

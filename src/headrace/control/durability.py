@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import timedelta
 
 from headrace.control.topic_rules import Fault
+from headrace.kafka.brokers import Brokers
 from headrace.kafka.client import LARGEST_MESSAGE_BYTES
-from headrace.model import Pipeline, Topic
+from headrace.model import ByField, ByKey, Partitioning, Pipeline, Topic
 
 DEFAULT_SEGMENT = timedelta(days=7)
 _FAR_ABOVE = 4
@@ -16,12 +18,14 @@ _MIN_ISR = "min.insync.replicas"
 
 
 def topic_contradictions(topic: Topic) -> Iterator[Fault]:
-    """What can never work: an error."""
+    """What can not be as it is declared: an error."""
     in_sync = _number(topic, _MIN_ISR)
     if in_sync is not None and in_sync > topic.replication:
         yield Fault(
+            # Measured on Kafka 4.3.1: it confirms the write, as if the number were the copies'.
             f"topic {topic.name!r}: {_MIN_ISR} {in_sync} with replication {topic.replication}: "
-            "no write would ever be confirmed",
+            "more copies in sync than there are; older brokers confirm no write, newer ones "
+            f"take it for {topic.replication}",
             f"{_MIN_ISR} of {max(1, topic.replication - 1)}, or more copies",
         )
     largest = _number(topic, "max.message.bytes")
@@ -41,6 +45,27 @@ def topic_warnings(topic: Topic) -> Iterator[Fault]:
 
 def pipeline_warnings(pipeline: Pipeline) -> Iterator[Fault]:
     """Topics that are read together are expected to keep equal keys in equal partitions."""
+    yield from _partition_counts(pipeline)
+    yield from _strategies(pipeline)
+
+
+def _strategies(pipeline: Pipeline) -> Iterator[Fault]:
+    topics = [source.topic for source in pipeline.sources]
+    first, *others = [_strategy(topic) for topic in topics]
+    if any(one != first for one in others):
+        words = ", ".join(f"{one.name} {type(one.partitioning).__name__}" for one in topics)
+        yield Fault(
+            f"pipeline {pipeline.name!r} reads topics that are partitioned differently: {words}",
+            "with one partitioning, equal values lie in partitions of equal number",
+        )
+
+
+def _strategy(topic: Topic) -> Partitioning | None:
+    # Key and field are hashed alike, whatever the field's name is.
+    return None if isinstance(topic.partitioning, ByKey | ByField) else topic.partitioning
+
+
+def _partition_counts(pipeline: Pipeline) -> Iterator[Fault]:
     topics = {source.topic.name: source.topic for source in pipeline.sources}
     keyed = {name: topic.partitions for name, topic in topics.items() if topic.key is not None}
     if len(set(keyed.values())) > 1:
@@ -51,12 +76,76 @@ def pipeline_warnings(pipeline: Pipeline) -> Iterator[Fault]:
         )
 
 
-def _copies(topic: Topic) -> Iterator[Fault]:
-    in_sync = _number(topic, _MIN_ISR) or 1
-    if topic.replication >= _SAFE_COPIES and in_sync == 1:
+def live_warnings(topic: Topic, brokers: Brokers) -> Iterator[Fault]:
+    """The same with what the brokers say where the topic says nothing; and what only they decide.
+
+    ``replica.fetch.max.bytes`` is no bound: a larger batch is replicated all the same (KIP-74).
+    """
+    yield from topic_warnings(_in_force(topic, brokers.config))
+    yield from _broker_count(topic, brokers.count)
+    yield from _elections(topic, brokers.config)
+    yield from _sizes(topic, brokers.config)
+
+
+def cluster_warnings(brokers: Brokers) -> Iterator[Fault]:
+    """What is wrong with the brokers for every topic."""
+    if brokers.config.get("auto.create.topics.enable") == "true":
         yield Fault(
-            f"topic {topic.name!r}: replication {topic.replication}, but {_MIN_ISR} is 1: a write "
-            "is confirmed by one broker alone when the others are behind",
+            "brokers: auto.create.topics.enable is true: who misspells a topic makes one, with "
+            f"{brokers.config.get('num.partitions', '1')} partition(s)",
+            "auto.create.topics.enable=false on the brokers",
+        )
+
+
+def _in_force(topic: Topic, brokers: Mapping[str, str]) -> Topic:
+    found = {_MIN_ISR: brokers[_MIN_ISR]} if _MIN_ISR in brokers else {}
+    segment = brokers.get("log.roll.ms") or _hours_in_ms(brokers.get("log.roll.hours", ""))
+    if segment and timedelta(milliseconds=int(segment)) != DEFAULT_SEGMENT:
+        found["segment.ms"] = segment
+    return replace(topic, config=found | dict(topic.config))
+
+
+def _hours_in_ms(hours: str) -> str:
+    return str(int(hours) * 3_600_000) if hours.isdecimal() else ""
+
+
+def _broker_count(topic: Topic, count: int) -> Iterator[Fault]:
+    if topic.replication > count:
+        yield Fault(
+            f"topic {topic.name!r}: replication {topic.replication}, but {count} broker(s) answer",
+            f"replication={count}, or more brokers: Kafka would not create the topic",
+        )
+
+
+def _elections(topic: Topic, brokers: Mapping[str, str]) -> Iterator[Fault]:
+    name = "unclean.leader.election.enable"
+    if topic.replication > 1 and topic.config.get(name, brokers.get(name)) == "true":
+        yield Fault(
+            f"topic {topic.name!r}: {name} is true: a copy that is behind may lead, and what it "
+            "does not have is lost, confirmed or not",
+            f'config={{"{name}": "false"}}',
+        )
+
+
+def _sizes(topic: Topic, brokers: Mapping[str, str]) -> Iterator[Fault]:
+    request = brokers.get("socket.request.max.bytes", "")
+    largest = _number(topic, "max.message.bytes")
+    if request.isdecimal() and largest is not None and largest > int(request):
+        yield Fault(
+            f"topic {topic.name!r}: max.message.bytes {largest} is above the brokers' "
+            f"socket.request.max.bytes {request}: they close the connection on it",
+            f"max.message.bytes below {request}, or a larger socket.request.max.bytes",
+        )
+
+
+def _copies(topic: Topic) -> Iterator[Fault]:
+    declared = _number(topic, _MIN_ISR)
+    in_sync = min(declared or 1, topic.replication)
+    if topic.replication >= _SAFE_COPIES and in_sync == 1:
+        what = "is 1" if declared else "is not declared, and 1 by default"
+        yield Fault(
+            f"topic {topic.name!r}: replication {topic.replication}, but {_MIN_ISR} {what}: a "
+            "write is confirmed by one broker alone when the others are behind",
             f'config={{"{_MIN_ISR}": "{topic.replication - 1}"}}',
         )
     elif topic.replication > 1 and in_sync == topic.replication:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.control.declared_keys import read_keys, remember_keys
+from headrace.control.durability import cluster_warnings, live_warnings
 from headrace.control.project import Project
 from headrace.control.services import broker_config
+from headrace.control.topic_rules import Fault
 from headrace.errors import BrokerUnreachableError
+from headrace.kafka.brokers import Brokers, describe_brokers
 from headrace.kafka.client import topic_ids
 from headrace.kafka.topics import (
     Action,
@@ -38,12 +41,14 @@ class Plan:
     Attributes:
         changes: what ``apply`` would do, and what is refused.
         routes: one a pipeline.
+        warnings: what is allowed and does not do what is expected of it, on these brokers.
         broker_down: why the broker gave no answer; every topic is shown as to be created then.
     """
 
     changes: tuple[TopicChange, ...]
     routes: tuple[Route, ...]
     broker_down: str = ""
+    warnings: tuple[Fault, ...] = ()
 
     @property
     def refused(self) -> tuple[TopicChange, ...]:
@@ -58,10 +63,11 @@ def make_plan(project: Project) -> Plan:
     try:
         config = broker_config(project.settings)
         live = topic_states(config, [topic.name for topic in topics])
+        warnings = _warnings(project, describe_brokers(config))
     except BrokerUnreachableError as error:
         return Plan(tuple(plan_topics(topics, {})), routes, broker_down=str(error))
     keys = read_keys(project.settings.state)
-    return Plan(tuple(plan_topics(topics, live, keys)), routes)
+    return Plan(tuple(plan_topics(topics, live, keys)), routes, warnings=warnings)
 
 
 def apply_plan(project: Project) -> Plan:
@@ -86,6 +92,11 @@ def apply_plan(project: Project) -> Plan:
 def project_topics(project: Project) -> list[Topic]:
     """Declared topics, and the dead-letter topics of those that pipelines read."""
     return with_dead_letters(project.topics.values(), project.sources.values())
+
+
+def _warnings(project: Project, brokers: Brokers) -> tuple[Fault, ...]:
+    found = [fault for topic in project.topics.values() for fault in live_warnings(topic, brokers)]
+    return (*cluster_warnings(brokers), *found)
 
 
 def _routes(project: Project) -> tuple[Route, ...]:
