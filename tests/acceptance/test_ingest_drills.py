@@ -60,17 +60,17 @@ class Client:
             for number in range(1_000_000):
                 if ended.is_set():
                     return
-                self._send(client, number)
+                self._send(client, number, ended)
                 time.sleep(self.pause)
 
-    def _send(self, client: httpx.Client, number: int) -> None:
+    def _send(self, client: httpx.Client, number: int, ended: threading.Event) -> None:
         ids = [f"{self.name}-{number}-{place}" for place in range(BATCH)]
         now = datetime.now(UTC).isoformat()
         events = [{"event_id": one, "at": now, "message": "m", "n": 1} for one in ids]
         events[3]["n"] = "bad"
         self.refused.add(ids.pop(3))
         self.attempted.update(ids)
-        while True:
+        while not ended.is_set():
             if self._is_accepted(client, events):
                 self.accepted += ids
                 return
@@ -155,7 +155,7 @@ def _service(folder, bootstrap: str, settings: str = "") -> Service:
     return found
 
 
-def test_a_worker_killed_twenty_times_loses_nothing_that_was_accepted(tmp_path, broker):
+def test_workers_killed_twenty_times_and_then_drained_lose_nothing(tmp_path, broker):
     service = _service(tmp_path, broker.bootstrap_servers)
     with service.running() as main:
         token = service.token()
@@ -168,8 +168,14 @@ def test_a_worker_killed_twenty_times_loses_nothing_that_was_accepted(tmp_path, 
                 os.kill(_workers(main)[number % 2].pid, signal.SIGKILL)
                 _until(lambda: sum(len(one.accepted) for one in clients) > sent + 200)  # noqa: B023
 
-        drill(clients, kill)
+        def kill_and_end() -> None:
+            kill()
+            main.send_signal(signal.SIGTERM)
+            assert main.wait(60) == 0
+
+        drill(clients, kill_and_end)
         assert sum(one.unknown for one in clients) > 0
+    assert "were not confirmed" not in service.output.read_text()
     check(service, clients)
 
 

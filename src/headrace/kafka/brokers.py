@@ -1,0 +1,51 @@
+"""What the brokers say about themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from headrace.kafka.client import REQUEST_TIMEOUT_SECONDS, ClientConfig, ask
+
+_DENIED = frozenset(
+    {KafkaError.CLUSTER_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED}
+)
+
+
+@dataclass(frozen=True)
+class Brokers:
+    """A cluster's brokers.
+
+    Attributes:
+        count: how many are there now.
+        config: settings in force on the one with the lowest id, by Kafka's names; empty when
+            this client may not see them.
+    """
+
+    count: int
+    config: Mapping[str, str]
+
+
+def describe_brokers(config: ClientConfig) -> Brokers:
+    """The brokers that answer now.
+
+    Raises:
+        BrokerUnreachableError: no answer.
+    """
+    ids = ask(config, lambda client: list(client.list_topics(timeout=15).brokers))
+    try:
+        return Brokers(len(ids), ask(config, lambda client: _settings(client, min(ids))))
+    except KafkaException as error:
+        if error.args[0].code() not in _DENIED:
+            raise
+        return Brokers(len(ids), {})
+
+
+def _settings(client: AdminClient, broker: int) -> dict[str, str]:
+    resource = ConfigResource(ResourceType.BROKER, str(broker))
+    futures = client.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_SECONDS)
+    entries = futures[resource].result()
+    return {name: one.value for name, one in entries.items() if one.value is not None}
