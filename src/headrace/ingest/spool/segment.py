@@ -1,6 +1,6 @@
 """Segments: the files of the spool.
 
-``NUMBER-COUNTER-MARKER.segment``: consecutive number, counter of the first record, marker of the
+``COUNTER-NUMBER-MARKER.segment``: counter of the first record, consecutive number, marker of the
 frames. The name says all that reading needs, so a damaged header costs nothing. The header is the
 magic, the version, when it was created (milliseconds since 1970), and the CRC-32C of these.
 """
@@ -20,37 +20,41 @@ _VERSION = 1
 _FIELDS = struct.Struct("<8sIq")
 _CHECKSUM = struct.Struct("<I")
 HEADER_BYTES = _FIELDS.size + _CHECKSUM.size
-_NAME = re.compile(r"(\d{12})-(\d{18})-([0-9a-f]{16})\.segment")
+_NAME = re.compile(r"(\d{18})-(\d{12})-([0-9a-f]{16})\.segment")
 
 
 class UnknownVersionError(Exception):
     """Another version of headrace wrote the segment."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Segment:
-    """One file: its number among them, the counter of its first record, the marker of frames."""
+    """One file: the counter of its first record, its number among them, the marker of frames.
 
-    number: int
+    The order is that of creation. Numbers alone don't give it, for they begin anew when the spool
+    was empty; counters alone don't, for after an append that failed they are the same.
+    """
+
     first: int
+    number: int
     marker: int
 
     @classmethod
-    def new(cls, number: int, first: int) -> Segment:
+    def new(cls, first: int, number: int) -> Segment:
         """With a marker that nobody can guess."""
-        return cls(number, first, secrets.randbits(64))
+        return cls(first, number, secrets.randbits(64))
 
     @property
     def name(self) -> str:
         """Of the file."""
-        return f"{self.number:012}-{self.first:018}-{self.marker:016x}.segment"
+        return f"{self.first:018}-{self.number:012}-{self.marker:016x}.segment"
 
 
 def segments(folder: Path) -> list[Segment]:
     """Those in ``folder``, in order of creation."""
     names = [_NAME.fullmatch(path.name) for path in folder.iterdir()]
     found = [Segment(int(m[1]), int(m[2]), int(m[3], 16)) for m in names if m]
-    return sorted(found, key=lambda segment: segment.number)
+    return sorted(found)
 
 
 def header(created_ms: int) -> bytes:

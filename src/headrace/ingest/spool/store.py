@@ -86,12 +86,13 @@ class Store:
     def current(self) -> Segment | None:
         """The segment that is appended to."""
         state = self.state
-        return Segment(state.number, state.first, state.marker) if state.number else None
+        return Segment(state.first, state.number, state.marker) if state.number else None
 
     def next_segment(self) -> Segment:
         """The one to create."""
         found = segments(self.folder)
-        return Segment.new(found[-1].number + 1 if found else 1, self.state.written)
+        number = 1 + max((segment.number for segment in found), default=0)
+        return Segment.new(self.state.written, number)
 
     def seal(self) -> None:
         """Nothing is appended to the current segment any more."""

@@ -4,7 +4,9 @@ The disk keeps what was synced; of the rest, each name and each write survives o
 """
 
 import errno
+import itertools
 import os
+import secrets
 import shutil
 import stat
 import tempfile
@@ -34,11 +36,15 @@ class Disk:
         self.real = {name: getattr(os, name) for name in CALLS}
         self.kill_in = self.fail_in = 0
         self.states = [b""]
+        self.ids, self.drawn = {}, itertools.count(1)
         self.synced_names, self.synced_content = {}, {}
         for name in CALLS:
             setattr(os, name, self._standing_before(name))
 
+        self.randbits, secrets.randbits = secrets.randbits, lambda _: next(self.drawn)
+
     def close(self):
+        secrets.randbits = self.randbits
         for name, call in self.real.items():
             setattr(os, name, call)
 
@@ -48,25 +54,28 @@ class Disk:
     def forget(self, draw):
         """A power failure: afterwards the files are what the disk kept."""
         now = self._names()
-        contents = {ino: self._read(path) for path, ino in now.items()}
+        contents = {file_id: self._read(path) for path, file_id in now.items()}
         kept = {}
         for path in sorted({*now, *self.synced_names}):
             names = [names.get(path) for names in (self.synced_names, now)]
-            ino = names[0] if names[0] == names[1] else draw(st.sampled_from(names))
-            if ino is not None:
-                kept[path] = self._kept(path, ino, contents, draw)
+            file_id = names[0] if names[0] == names[1] else draw(st.sampled_from(names))
+            if file_id is not None:
+                kept[path] = self._kept(path, file_id, contents, draw)
         shutil.rmtree(self.folder)
         (self.folder / "quarantine").mkdir(parents=True)
         for path, content in kept.items():
             Path(path).write_bytes(content)
+        self.ids = {path: next(self.drawn) for path in sorted(kept)}
         self.synced_names = self._names()
-        self.synced_content = {ino: self._read(path) for path, ino in self.synced_names.items()}
+        self.synced_content = {
+            file_id: self._read(path) for path, file_id in self.synced_names.items()
+        }
 
-    def _kept(self, path, ino, contents, draw):
+    def _kept(self, path, file_id, contents, draw):
         if Path(path).name == "state":
             return draw(st.sampled_from(self.states))
-        synced = self.synced_content.get(ino, b"")
-        now = contents.get(ino, synced)
+        synced = self.synced_content.get(file_id, b"")
+        now = contents.get(file_id, synced)
         if synced == now:
             return now
         cut = draw(st.integers(0, len(now)))
@@ -77,7 +86,12 @@ class Disk:
 
         def call(*arguments, **named):
             self._strike(name, arguments)
+            new = name == "open" and not Path(arguments[0]).exists()
             answer = real(*arguments, **named)
+            if new:
+                self.ids[str(arguments[0])] = next(self.drawn)
+            if name == "rename":
+                self.ids[str(arguments[1])] = self.ids[str(arguments[0])]
             if name in ("fsync", "fdatasync"):
                 self._synced(arguments[0])
             return answer
@@ -108,15 +122,15 @@ class Disk:
             others = {p: i for p, i in self.synced_names.items() if Path(p).parent != folder}
             now = {p: i for p, i in self._names().items() if Path(p).parent == folder}
             self.synced_names = others | now
-        for path, ino in self._names().items():
-            if ino == status.st_ino:
-                self.synced_content[ino] = self._read(path)
+        for path, file_id in self._names().items():
+            if Path(path).stat().st_ino == status.st_ino:
+                self.synced_content[file_id] = self._read(path)
             if Path(path).name == "state":
                 self.states = [*self.states[-5:], self._read(path)]
 
     def _names(self):
         found = (path for path in self.folder.rglob("*") if path.is_file())
-        return {str(path): path.stat().st_ino for path in found}
+        return {str(path): self.ids[str(path)] for path in sorted(found)}
 
     def _read(self, path):
         return Path(path).read_bytes()
