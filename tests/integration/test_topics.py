@@ -9,11 +9,13 @@ import pytest
 
 from headrace.errors import TopicChangeError, TopicMissingError
 from headrace.kafka import client
+from headrace.kafka.brokers import describe_brokers
 from headrace.kafka.topics import (
     Action,
     KnownKey,
     apply_changes,
     dead_letter_topic,
+    delete_topic,
     plan_topics,
     topic_states,
 )
@@ -152,3 +154,25 @@ def test_watermarks_say_the_earliest_and_the_next_offset_of_each_partition(confi
     marks = client.watermarks(config, [TopicPartition(name, 0), TopicPartition(name, 1)])
     assert sum(latest for _, latest in marks.values()) == 10
     assert {earliest for earliest, _ in marks.values()} == {0}
+
+
+def test_brokers_say_how_many_they_are_and_how_they_are_set(config):
+    brokers = describe_brokers(config)
+    assert brokers.count == 1
+    assert brokers.config["min.insync.replicas"] == "1"
+    assert "socket.request.max.bytes" in brokers.config
+
+
+def test_a_deleted_topic_is_gone_and_may_be_deleted_again(config, topic):
+    name = topic()
+    apply_changes(config, plan_topics([Topic(name)], {}))
+    delete_topic(config, name)
+    assert client.describe(config, [name]) == {}
+    delete_topic(config, name)
+
+
+def test_a_write_is_confirmed_where_more_copies_must_be_in_sync_than_there_are(config, topic):
+    """What `headrace check` says of such a topic is what Kafka does."""
+    declared = Topic(topic(), config={"min.insync.replicas": "2"})
+    apply_changes(config, plan_topics([declared], {}))
+    write(config, declared.name, [b"x"])

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from headrace import __version__
 from headrace.cli import main
 from headrace.cli.session import EXIT_CODES
+from headrace.kafka.brokers import Brokers
 from headrace.kafka.client import LiveTopic
 from headrace.kafka.topics import TopicState
 from headrace.pipelines.progress import PipelineProgress, PipelineState, StatusFolder
@@ -141,7 +142,10 @@ def test_a_refused_change_is_exit_code_three(at, monkeypatch):
     state = TopicState(LiveTopic("page-views", "id", 8, 1), config, frozenset(config))
     monkeypatch.setattr("headrace.control.plan.broker_config", lambda _: {})
     monkeypatch.setattr("headrace.control.plan.topic_states", lambda *_: {"page-views": state})
+    brokers = Brokers(1, {"auto.create.topics.enable": "true"})
+    monkeypatch.setattr("headrace.control.plan.describe_brokers", lambda _: brokers)
     found = answer("plan", *at, code=3)
+    assert "auto.create.topics.enable" in found["warnings"][0]["message"]
     assert [one["action"] for one in found["changes"]] == ["refused", "create"]
 
 

@@ -314,7 +314,7 @@ THREE_BROKERS = "[kafka.embedded]\nbrokers = 3\n"
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ('replication=3, config={"min.insync.replicas": "4"}', "no write would ever be confirmed"),
+        ('replication=3, config={"min.insync.replicas": "4"}', "more copies in sync than there"),
         ('config={"max.message.bytes": "99999999"}', "above the 67108864"),
     ],
 )

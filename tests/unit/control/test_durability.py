@@ -1,0 +1,89 @@
+"""Declared topics against what the brokers say."""
+
+from datetime import timedelta
+
+import pytest
+
+from headrace.control.durability import cluster_warnings, live_warnings, pipeline_warnings
+from headrace.kafka.brokers import Brokers
+from headrace.model import ByField, ByKey, Lake, Pipeline, Random, Topic
+
+# As Kafka 4.3.1 answers.
+DEFAULTS = {
+    "auto.create.topics.enable": "false",
+    "log.roll.hours": "168",
+    "min.insync.replicas": "1",
+    "socket.request.max.bytes": "104857600",
+    "unclean.leader.election.enable": "false",
+}
+
+
+def warnings(topic, *, brokers=3, **changed):
+    config = DEFAULTS | {name.replace("_", "."): value for name, value in changed.items()}
+    return [fault.message for fault in live_warnings(topic, Brokers(brokers, config))]
+
+
+def test_a_plain_topic_on_plain_brokers_is_no_warning():
+    assert warnings(Topic("t"), brokers=1) == []
+
+
+@pytest.mark.parametrize(
+    ("topic", "changed", "words"),
+    [
+        (Topic("t", replication=3), {}, "is 1: a write is confirmed by one broker alone"),
+        (Topic("t", replication=2), {"min_insync_replicas": "2"}, "while any broker is down"),
+        (Topic("t", replication=2), {"brokers": 1}, "replication 2, but 1 broker(s) answer"),
+        (Topic("t", replication=2), {"unclean_leader_election_enable": "true"}, "may lead"),
+        (
+            Topic("t", config={"max.message.bytes": "2000"}),
+            {"socket_request_max_bytes": "1000"},
+            "max.message.bytes 2000 is above the brokers' socket.request.max.bytes 1000",
+        ),
+        (
+            Topic("t", retention=timedelta(days=2)),
+            {"log_roll_hours": "336"},
+            "segment.ms is 14 days, 0:00:00, retention 2 days",
+        ),
+    ],
+)
+def test_what_the_brokers_make_of_a_topic_is_a_warning(topic, changed, words):
+    [message] = warnings(topic, **changed)
+    assert words in message
+
+
+@pytest.mark.parametrize(
+    ("topic", "changed"),
+    [
+        (Topic("t", replication=3), {"min_insync_replicas": "2"}),
+        (Topic("t"), {"min_insync_replicas": "2"}),
+        (Topic("t", retention=timedelta(hours=2)), {"log_roll_ms": "3600000"}),
+        (
+            Topic("t", replication=2, config={"unclean.leader.election.enable": "false"}),
+            {"unclean_leader_election_enable": "true"},
+        ),
+    ],
+)
+def test_what_the_brokers_or_the_topic_make_good_is_no_warning(topic, changed):
+    assert warnings(topic, **changed) == []
+
+
+def test_brokers_that_say_nothing_are_judged_by_their_number():
+    assert list(live_warnings(Topic("t"), Brokers(1, {}))) == []
+
+
+def test_topics_that_make_themselves_are_a_warning():
+    [fault] = cluster_warnings(
+        Brokers(1, {"auto.create.topics.enable": "true", "num.partitions": "4"})
+    )
+    assert "4 partition(s)" in fault.message
+    assert fault.way_out
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "count"),
+    [(ByKey(), ByKey(), 0), (ByKey(), ByField("user"), 0), (ByKey(), Random(), 1)],
+)
+def test_topics_read_together_are_partitioned_alike(left, right, count):
+    sources = [Topic("a", partitioning=left), Topic("b", partitioning=right)]
+    pipeline = Pipeline("p", source=sources, sink=Lake("p"))
+    assert len(list(pipeline_warnings(pipeline))) == count
