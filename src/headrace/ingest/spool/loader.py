@@ -57,7 +57,7 @@ class Loader:
     def __init__(self, spool: Spool, send: Send) -> None:
         self._spool, self._store, self._send = spool, spool.store, send
         self._lock = -1
-        self._missing = 0
+        self._position = self._missing = 0
         self._reader: SegmentReader | None = None
         self._batch = Batch()
         self._report = LoadReport()
@@ -118,7 +118,8 @@ class Loader:
         """Goes on where the last loader was, which may have been killed before it could say so."""
         with self._store.exclusive():
             position, self._missing = self._store.position.read()
-            self._store.state.loaded = max(position, self._store.state.loaded)
+            self._position = max(position, self._store.state.loaded)
+            self._store.state.loaded = self._position
 
     def _drain(self) -> None:
         """The last records, while nobody can append: afterwards the spool is empty.
@@ -143,8 +144,7 @@ class Loader:
             reader = self._reading(readable)
             if reader is None:
                 continue
-            position = self._store.state.loaded
-            self._batch = reader.batch(readable, position, _MOST_RECORDS)
+            self._batch = reader.batch(readable, self._position, _MOST_RECORDS)
             if self._batch.records or readable.growing:
                 break
             self._finish(reader)
@@ -173,21 +173,20 @@ class Loader:
             self._failure = failure
             return False
         self._advance(self._batch.end, len(records))
-        self._batch = Batch()
         return True
 
     def _advance(self, end: int, records: int) -> None:
-        missing = end - self._store.state.loaded - records
-        if not missing and not records:
-            return
+        missing = end - self._position - records
         if missing:
             _LOG.error("%d records are missing below counter %d of the spool", missing, end)
-        self._missing += missing
-        self._store.position.write(end, self._missing)
+        if end > self._position:
+            self._store.position.write(end, self._missing + missing)
+            self._position, self._missing = end, self._missing + missing
+            self._batch = Batch()
+            self._report.records += records
+            self._report.missing += missing
         with self._store.exclusive():
             self._store.state.loaded = end
-        self._report.records += records
-        self._report.missing += missing
 
     def _finish(self, reader: SegmentReader) -> None:
         """All of a segment is in Kafka."""
