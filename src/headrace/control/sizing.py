@@ -14,7 +14,7 @@ from fractions import Fraction
 
 KIB = 1024
 TIB = 1024**4
-# "The Definitive Guide" and Kafka's own advice for a cluster, both with replicas counted.
+# A rule of thumb from the time of Kafka 1.1 and ZooKeeper, replicas counted; no bound of Kafka's.
 MOST_PARTITIONS_PER_BROKER = 4_000
 MOST_PARTITIONS = 200_000
 
@@ -110,12 +110,14 @@ def size(load: Load) -> Size:
 def catch_up(lag: timedelta, arriving: Fraction, processed: Fraction) -> timedelta | None:
     """Time until nothing is left of a lag: ``lag * r / (R - r)``, for r arriving and R processed.
 
-    ``None`` when R does not exceed r: never.
+    ``None`` when R does not exceed r, or by so little that it takes millions of years: never.
     """
     if processed <= arriving:
         return None
     seconds = _seconds(lag) * arriving / (processed - arriving)
-    return timedelta(seconds=float(seconds))
+    if seconds > timedelta.max // timedelta(seconds=1):
+        return None
+    return timedelta(microseconds=round(seconds * 1_000_000))
 
 
 def rate_to_catch_up(lag: timedelta, arriving: Fraction, within: timedelta) -> Fraction:

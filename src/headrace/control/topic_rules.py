@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import UnionType
@@ -166,6 +166,9 @@ def _schema_faults(topic: Topic, schema: EventSchema) -> Iterator[Fault]:
 
 def _partitioning_faults(topic: Topic, schema: EventSchema) -> Iterator[Fault]:
     strategy, where = topic.partitioning, f"topic {topic.name!r}: partitioning"
+    if wrong := _partitioning_types(strategy):
+        yield Fault(f"{where}: {wrong[0]}", wrong[1])
+        return
     for name in _partitioning_fields(strategy):
         if name not in schema.names:
             fields = ", ".join(schema.names)
@@ -178,6 +181,31 @@ def _partitioning_faults(topic: Topic, schema: EventSchema) -> Iterator[Fault]:
     for place in _partitioning_places(strategy):
         if type(place) is not int or not 0 <= place < topic.partitions:
             yield Fault(f"{where} names partition {place!r} of {topic.partitions}")
+
+
+def _partitioning_types(strategy: object) -> tuple[str, str] | None:
+    """What makes it unreadable, and the way out; the rest is looked at only where it is None."""
+    if not isinstance(strategy, Partitioning):
+        return f"{strategy!r} is no strategy", "ByKey(), Random(), ByField, ByHash, ..."
+    if isinstance(strategy, ByHash | ByAccount) and not is_a(strategy.window, timedelta):
+        return f"window is {strategy.window!r}", "window=timedelta(minutes=1)"
+    if isinstance(strategy, ByHash) and not (is_a(strategy.fields, tuple) and strategy.fields):
+        return f"fields is {strategy.fields!r}", 'fields=("query",)'
+    if isinstance(strategy, ByShard) and not is_a(strategy.shards, Mapping):
+        return f"shards is {strategy.shards!r}", 'shards={"a": 0, "b": 1}'
+    return _spread_types(strategy) if isinstance(strategy, ByAccount) else None
+
+
+def _spread_types(strategy: ByAccount) -> tuple[str, str] | None:
+    for account, spreads in strategy.spreads.items():
+        for one in spreads:
+            if not is_a(one.since, datetime) or one.since.tzinfo is None:
+                found = f"since of {account!r} is {one.since!r}, without a time zone"
+                return found, "datetime(..., tzinfo=UTC)"
+        times = [one.since for one in spreads]
+        if times != sorted(times):
+            return f"spreads of {account!r} are not in the order of their since", "sort them"
+    return None
 
 
 def _partitioning_fields(strategy: Partitioning) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from headrace.errors import ProjectError
 from headrace.settings import load_settings
 
 HEAD = """\
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from headrace import *
 from headrace.model import *
 
@@ -378,9 +378,24 @@ def test_topics_read_together_with_different_partition_counts_are_a_warning(writ
         ('partitioning=ByShard("id", {"a": 1})', "names partition 1 of 1"),
         (
             """event_time="at", partitions=2, partitioning=ByAccount(
-            timedelta(hours=1), {"a": (Spread(datetime(2026, 1, 1), 3),)})""",
+            timedelta(hours=1), {"a": (Spread(datetime(2026, 1, 1, tzinfo=UTC), 3),)})""",
             "names partition 2 of 2",
         ),
+        (
+            """event_time="at", partitioning=ByAccount(
+            timedelta(hours=1), {"a": (Spread(datetime(2026, 1, 1), 1),)})""",
+            "without a time zone",
+        ),
+        (
+            """event_time="at", partitioning=ByAccount(timedelta(hours=1), {"a": (
+            Spread(datetime(2026, 2, 1, tzinfo=UTC), 1),
+            Spread(datetime(2026, 1, 1, tzinfo=UTC), 1))})""",
+            "not in the order of their since",
+        ),
+        ('partitioning="by-key"', "'by-key' is no strategy"),
+        ('event_time="at", partitioning=ByHash(("id",), 60)', "window is 60"),
+        ('event_time="at", partitioning=ByHash((), timedelta(hours=1))', "fields is ()"),
+        ('partitioning=ByShard("id", [0])', "shards is [0]"),
     ],
 )
 def test_a_partitioning_that_can_not_be_is_a_problem(problems, arguments, message):

@@ -63,6 +63,7 @@ def test_rtb_houses_rate_for_a_day_in_an_hour():
 
 def test_who_is_not_faster_than_what_arrives_never_catches_up():
     assert catch_up(DAY, Fraction(20), Fraction(20)) is None
+    assert catch_up(DAY, Fraction(20_000), 20_000 + Fraction(1, 10**9)) is None
 
 
 @given(st.integers(1, 10**6), st.integers(1, 10**6), st.integers(1, 10**5))
