@@ -37,7 +37,7 @@ bench-writer: env
 # Resolves pyproject.toml anew; the lock is reviewed like code.
 lock: env
 	cd $(ROOT) && $(BIN)/python -m pip install --quiet uv && $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
-	  --generate-hashes --no-emit-index-url --no-header --group dev pyproject.toml --output-file requirements.lock
+	  --generate-hashes --no-emit-index-url --no-header --group dev --all-extras pyproject.toml --output-file requirements.lock
 
 clean:
 	rm -rf $(VENV) $(ROOT)examples/*/.headrace $(ROOT)bench/.work
