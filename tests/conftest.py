@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.integration.postgres_server import PostgresServer
 
 from headrace.kafka.embedded import EmbeddedCluster
 from headrace.pipelines.session import start_session
@@ -124,6 +125,16 @@ def hdfs(java: Java, jars: Jars, server_folder: Path, stop_at_end: StopAtEnd) ->
     server = EmbeddedHdfs(server_folder, java, jars("hdfs"))
     stop_at_end(server_folder)
     return RunningHdfs(server, server.start(), server_folder)
+
+
+@pytest.fixture(scope="session")
+def postgres(stop_at_end: StopAtEnd) -> Iterator[PostgresServer]:
+    """A PostgreSQL shared by the session: ``.create_database(name)``. Use databases of your own."""
+    server = PostgresServer()
+    stop_at_end(server.folder)
+    server.start()
+    yield server
+    server.remove()
 
 
 @pytest.fixture(scope="session")

