@@ -4,13 +4,13 @@ VENV := $(ROOT).venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
 
-.PHONY: help env lint test demo bench bench-writer lock clean
+.PHONY: help env lint test demo bench bench-writer bench-ingest lock clean
 
 help:
 	@echo "make demo    real Kafka, a week of real ad impressions, Spark, a lake, and the proof"
 	@echo "make test    every test, on real servers that it starts and stops"
 	@echo "make lint    ruff, mypy, import-linter"
-	@echo "make bench   speed against plain Spark, in one interleaved run"
+	@echo "make bench   speed against plain Spark, and against services on Node, FastAPI and Go"
 
 env: $(VENV)/.installed
 
@@ -29,10 +29,13 @@ test: env
 demo: env
 	cd $(ROOT) && $(BIN)/python examples/ad_serving/demo.py
 
-bench: bench-writer
+bench: bench-writer bench-ingest
 
 bench-writer: env
 	cd $(ROOT) && $(BIN)/python -m bench.writer
+
+bench-ingest: env
+	cd $(ROOT) && $(BIN)/python -m bench.ingest
 
 # Resolves pyproject.toml anew; the lock is reviewed like code.
 lock: env
@@ -40,4 +43,4 @@ lock: env
 	  --generate-hashes --no-emit-index-url --no-header --group dev --all-extras pyproject.toml --output-file requirements.lock
 
 clean:
-	rm -rf $(VENV) $(ROOT)examples/*/.headrace $(ROOT)bench/.work
+	rm -rf $(VENV) $(ROOT)examples/*/.headrace $(ROOT)bench/.work $(ROOT)bench/.built

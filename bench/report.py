@@ -50,9 +50,10 @@ def markdown(rows: Iterable[Row], document: Mapping[str, Any], benchmark: str) -
 
 def _context(document: Mapping[str, Any], benchmark: str) -> str:
     machine, settings = document["machine"], document["settings"][benchmark]
-    versions = ", ".join(f"{name} {version}" for name, version in document["versions"].items())
+    installed = {**document["versions"], **settings.get("rivals", {})}
+    versions = ", ".join(f"{name} {version}" for name, version in installed.items())
     return (
-        f"{settings['events']:,} events, {settings['rounds']} round(s), on {machine['cores']} "
+        f"{settings['work']}, {settings['rounds']} round(s), on {machine['cores']} "
         f"cores ({machine['processor']}), {machine['memory_gib']} GiB, Linux "
         f"{machine['kernel']}; {versions}."
     )

@@ -275,7 +275,7 @@ def _say(console: Console, what: str, measured: Run) -> None:
 def settings(count: int, rounds: int) -> dict[str, object]:
     """What the figures were measured with; each rival's own are in docs/benchmarks.md."""
     return {
-        "events": count,
+        "work": f"{count:,} events",
         "rounds": rounds,
         "partitions": PARTITIONS,
         "batch_records": BATCH_RECORDS,

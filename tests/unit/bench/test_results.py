@@ -8,7 +8,7 @@ from bench.results import merge, read, row, write
 CONTEXT = {
     "machine": {"processor": "P", "cores": 2, "memory_gib": 24, "kernel": "6"},
     "versions": {"pyspark": "4.2.0"},
-    "settings": {"events": 2_000_000, "rounds": 3},
+    "settings": {"work": "2,000,000 events", "rounds": 3},
 }
 
 

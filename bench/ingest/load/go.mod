@@ -1,0 +1,3 @@
+module headrace/bench/load
+
+go 1.25
