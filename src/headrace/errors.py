@@ -15,8 +15,12 @@ HeadraceError
 │   ├── TopicMissingError
 │   ├── CheckpointInUseError
 │   ├── CheckpointLostError
-│   └── ReplayRefusedError
+│   ├── ReplayRefusedError
+│   ├── LoaderRunningError
+│   └── CounterReusedError
 ├── DeadLetterLimitError    too many bad records; never retried
+├── OfflineFilesError       files that can't be read, or that no progress can be kept of
+├── ExtraMissingError       an optional dependency is not installed
 ├── SampleError             no events to measure with
 ├── TokenUnknownError       no such access token
 ├── SpoolError              the spool could not take the records, or could not be read
@@ -268,6 +272,34 @@ class ReplayRefusedError(RefusedError):
 
 
 @dataclass(eq=False)
+class LoaderRunningError(RefusedError):
+    """Another loader of this source is running."""
+
+    code = "LOADER_RUNNING"
+    source: str
+
+    @property
+    def way_out(self) -> str:
+        return "Wait for it, or stop it. Files of another host need a --source of their own."
+
+
+@dataclass(eq=False)
+class CounterReusedError(RefusedError):
+    """Two different lines have one counter."""
+
+    code = "COUNTER_REUSED"
+    source: str
+    counter: int
+
+    @property
+    def way_out(self) -> str:
+        return (
+            "Files of two hosts, or of a host whose counter began anew? Load each with a "
+            "--source of its own, or its lines would be skipped as if they were done."
+        )
+
+
+@dataclass(eq=False)
 class DeadLetterLimitError(_FactsError):
     """Too many bad records: the pipeline stops before it empties the topic into dead letters."""
 
@@ -290,6 +322,25 @@ class SinkError(_FactsError):
 
     sink: str
     reason: str
+
+
+@dataclass(eq=False)
+class OfflineFilesError(_FactsError):
+    """Offline files can't be loaded."""
+
+    source: str
+    reason: str
+
+
+@dataclass(eq=False)
+class ExtraMissingError(_FactsError):
+    """An optional part is not installed."""
+
+    extra: str
+
+    @property
+    def way_out(self) -> str:
+        return f"pip install 'headrace[{self.extra}]'"
 
 
 @dataclass(eq=False)

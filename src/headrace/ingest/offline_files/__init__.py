@@ -1,0 +1,38 @@
+"""Offline files, the spool of the article's legacy service: read in order, loaded exactly once.
+
+A line is ``{"table", "row": {..., "body"}, "counter"}``, the body base64 of zlib of JSON.
+
+Contract, for both destinations (:mod:`into_topics`, :mod:`into_tables`):
+
+- Files are read in the order of their creation, lines in theirs, in batches. A batch is one
+  transaction of the destination: what its lines became, its dead letters, and the progress.
+- A line is known by (source, counter). One that is done is skipped and counted, wherever it
+  stands: files may be copied, renamed, compressed, or read again after any crash. A line without
+  a counter is known by its bytes.
+- Nothing in a file stops the load: what can't be loaded is a dead letter with a reason.
+- The end of the newest file may be half written: it is left for the next run.
+"""
+
+from headrace.ingest.offline_files.destination import Destination, UnsettledError
+from headrace.ingest.offline_files.entry import BodyLimits, Entry, Refused, read_line
+from headrace.ingest.offline_files.files import FileOrder, Line, OfflineFile, find_files, read_file
+from headrace.ingest.offline_files.loading import Figures, Load, load
+from headrace.ingest.offline_files.progress import Progress
+
+__all__ = [
+    "BodyLimits",
+    "Destination",
+    "Entry",
+    "Figures",
+    "FileOrder",
+    "Line",
+    "Load",
+    "OfflineFile",
+    "Progress",
+    "Refused",
+    "UnsettledError",
+    "find_files",
+    "load",
+    "read_file",
+    "read_line",
+]

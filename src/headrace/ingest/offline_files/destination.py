@@ -1,0 +1,59 @@
+"""Where lines go: one interface, topics and tables behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from headrace.ingest.offline_files.entry import Entry, Refused
+from headrace.ingest.offline_files.progress import Progress
+
+
+class UnsettledError(Exception):
+    """It is not known whether the batch was written; opening the destination again tells.
+
+    Attributes:
+        reason: what happened, for people.
+        refused: what ``write`` would have returned.
+    """
+
+    def __init__(self, reason: str, refused: Sequence[Refused] = ()) -> None:
+        self.reason, self.refused = reason, refused
+        super().__init__(reason)
+
+
+class Destination(Protocol):
+    """Called by one loader, on one thread: ``open``, ``write`` many times, ``close``.
+
+    After :class:`UnsettledError`, ``open`` is called again. A crash anywhere leaves whole batches
+    and nothing of others.
+
+    Attributes:
+        name: for messages.
+    """
+
+    name: str
+
+    def open(self) -> Progress:
+        """Connects, ends what an earlier loader of the source left open, and keeps others out.
+
+        Returns what is done, with every batch that was ever written.
+
+        Raises:
+            UnsettledError: it may work later.
+            HeadraceError: it will not.
+        """
+
+    def write(self, batch: Sequence[Entry | Refused], progress: Progress) -> list[Refused]:
+        """Writes the batch, its dead letters and ``progress``, which counts it: all or nothing.
+
+        Returns every refused line: those of the batch, and those that the destination refuses.
+
+        Raises:
+            UnsettledError: all of it may be written, or nothing.
+            LoaderRunningError: another loader of the source has taken over.
+            HeadraceError: nothing of it was written, and trying again is no use.
+        """
+
+    def close(self) -> None:
+        """Lets go of what ``open`` took; what was not written is given up."""

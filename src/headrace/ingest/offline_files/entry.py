@@ -1,0 +1,219 @@
+"""What a line holds: an entry for a table, or the reason why it is refused."""
+
+from __future__ import annotations
+
+import binascii
+import hashlib
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from headrace.events import Why
+from headrace.ingest.offline_files.files import LONGEST_LINE_BYTES, End, Line
+from headrace.ingest.structure import StructureCheck, StructureLimits
+
+BODY = "body"
+_HIGHEST_COUNTER = 2**63 - 1
+_LINE_LIMITS = StructureLimits(depth=64, keys=1000, string_bytes=LONGEST_LINE_BYTES)
+_structure = StructureCheck(_LINE_LIMITS)
+
+
+@dataclass(frozen=True, slots=True)
+class BodyLimits:
+    """Bytes that a body may have once it is decompressed."""
+
+    decoded_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A line that can be read.
+
+    Attributes:
+        line: where it stands.
+        counter: its number at its source.
+        table: where it is to go.
+        row: JSON text of each column, as it came; the body decoded.
+        account: the project's id as text, empty without one.
+    """
+
+    line: Line
+    counter: int
+    table: str
+    row: dict[str, bytes]
+    account: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A line that can't be loaded: a reason code and a sentence.
+
+    Attributes:
+        line: where it stands.
+        counter: ``None`` when it has none that can be read.
+        table: empty when it has none that can be read.
+        reason: see :func:`read_line` and the destination.
+        detail: what is wrong with it.
+    """
+
+    line: Line
+    counter: int | None
+    table: str
+    reason: str
+    detail: str
+
+
+def digest(line: Line) -> str:
+    """Tells lines apart by their bytes, 16 hexadecimal digits."""
+    # What is left of a damaged file may be nothing at all, so it is told apart by its name too.
+    content = line.content + line.file.encode() if line.end is End.DAMAGE else line.content
+    return hashlib.blake2b(content, digest_size=8).hexdigest()
+
+
+class _Counted(msgspec.Struct):
+    counter: int | None = None
+
+
+class _Rows(msgspec.Struct):
+    row: dict[str, msgspec.Raw]
+
+
+_counted = msgspec.json.Decoder(_Counted).decode
+_rows = msgspec.json.Decoder(_Rows).decode
+_any = msgspec.json.Decoder().decode
+
+
+def read_counter(line: Line) -> int | None:
+    """The counter alone, for lines that are skipped by it; ``None`` when it can't be read."""
+    try:
+        counter = _counted(line.content).counter
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return counter if counter is not None and 0 <= counter <= _HIGHEST_COUNTER else None
+
+
+def read_line(line: Line, limits: BodyLimits) -> Entry | Refused:
+    """The entry of a line.
+
+    =============== ==============================================================================
+    torn-line       the file ends within the line, and a newer file exists
+    damaged-file    the compressed file is damaged from here on; the rest of it can't be read
+    line-too-long   longer than 16 MiB; the letter holds the beginning
+    not-json        no JSON, or more than one document
+    not-an-object   another JSON value than an object
+    repeated-key    a key stands twice in an object
+    too-many-keys   more than 1,000 in the line
+    too-deep        nested deeper than 64 levels
+    out-of-range    an integer beyond 64 bits
+    nul-character   a NUL character in a text, which databases refuse
+    no-counter      ``counter`` is missing, or no integer from 0 to 2^63-1
+    no-table        ``table`` is missing, or no text
+    no-row          ``row`` is missing, or no object
+    bad-base64      the body is no text, or not strict base64
+    bad-zlib        the body can't be decompressed, or its checksum is wrong
+    body-too-large  the body is beyond the limit once it is decompressed
+    body-not-json   the decompressed body is not JSON
+    =============== ==============================================================================
+    """
+    why = _in_file(line)
+    counter = read_counter(line)
+    if why is not None:
+        return Refused(line, counter, "", *why)
+    try:
+        document, why = _structure(line.content)
+    except (ValueError, RecursionError) as error:
+        return Refused(line, counter, "", "not-json", f"the line is not JSON: {error}")
+    if not isinstance(document, dict):
+        return Refused(line, None, "", "not-an-object", "the line is JSON, and not an object")
+    table = document.get("table")
+    name = table if isinstance(table, str) else ""
+    why = why or _in_envelope(document, counter)
+    if why is not None or counter is None:
+        return Refused(line, counter, name, *(why or _NO_COUNTER))
+    return _entry(line, counter, document, limits)
+
+
+_NO_COUNTER: Why = ("no-counter", "`counter` is missing, or no integer from 0 to 2^63-1")
+
+
+def _in_file(line: Line) -> Why | None:
+    if line.end is End.DAMAGE:
+        return "damaged-file", "the compressed file is damaged here; the rest of it can't be read"
+    if line.end is End.TOO_LONG:
+        return "line-too-long", f"the line is longer than {LONGEST_LINE_BYTES} bytes"
+    if line.end is End.FILE and not is_whole(line):
+        return "torn-line", "the file ends within this line, and a newer file exists"
+    return None
+
+
+def is_whole(line: Line) -> bool:
+    """It is a JSON document: no beginning of an object is one."""
+    try:
+        _any(line.content)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
+
+
+def _in_envelope(document: dict[str, Any], counter: int | None) -> Why | None:
+    if counter is None:
+        return _NO_COUNTER
+    if not document.get("table") or not isinstance(document["table"], str):
+        return "no-table", "`table` is missing, or no text"
+    if not isinstance(document.get("row"), dict):
+        return "no-row", "`row` is missing, or no object"
+    return None
+
+
+def _entry(
+    line: Line, counter: int, document: dict[str, Any], limits: BodyLimits
+) -> Entry | Refused:
+    row = {name: bytes(value) for name, value in _rows(line.content).row.items()}
+    body = document["row"].get(BODY)
+    if body is not None:
+        found = decode_body(body, limits)
+        if isinstance(found, tuple):
+            return Refused(line, counter, document["table"], *found)
+        row[BODY] = found
+    project = document["row"].get("project_id")
+    account = str(project) if type(project) in {int, str} else ""
+    return Entry(line, counter, document["table"], row, account)
+
+
+def decode_body(body: object, limits: BodyLimits) -> bytes | Why:
+    """The JSON text in a body; memory is bounded by the limit."""
+    if not isinstance(body, str):
+        return "bad-base64", "the body is no text"
+    if len(body) % 4:  # which the strict mode lets pass when it is one padding too many
+        return "bad-base64", f"the body is {len(body)} characters long, no multiple of 4"
+    try:
+        zipped = binascii.a2b_base64(body, strict_mode=True)
+    except (binascii.Error, ValueError) as error:
+        return "bad-base64", f"the body is not base64: {error}"
+    inflated = _inflate(zipped, limits)
+    return inflated if isinstance(inflated, tuple) else _json(inflated)
+
+
+def _inflate(zipped: bytes, limits: BodyLimits) -> bytes | Why:
+    stream = zlib.decompressobj()
+    try:
+        text = stream.decompress(zipped, limits.decoded_bytes + 1)
+    except zlib.error as error:
+        return "bad-zlib", f"the body can't be decompressed: {error}"
+    if len(text) > limits.decoded_bytes:
+        most = limits.decoded_bytes
+        return "body-too-large", f"the body is larger than {most} bytes once it is decompressed"
+    if not stream.eof or stream.unused_data:
+        what = "goes on after its end" if stream.eof else "is cut off"
+        return "bad-zlib", f"the compressed body {what}"
+    return text
+
+
+def _json(text: bytes) -> bytes | Why:
+    try:
+        _any(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return "body-not-json", f"the decompressed body is not JSON: {error}"
+    return text

@@ -1,0 +1,190 @@
+"""Offline files of a folder, in the order of their creation, and their lines."""
+
+from __future__ import annotations
+
+import enum
+import fnmatch
+import os
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from io import BufferedReader
+from pathlib import Path
+
+from headrace.errors import OfflineFilesError
+
+LONGEST_LINE_BYTES = 16 * 1024 * 1024
+_STEP_BYTES = 65_536
+_BLANKS = b" \t\r\n"
+_GZIP = b"\x1f\x8b"
+_DIGITS = re.compile(r"(\d+)")
+
+
+class FileOrder(enum.StrEnum):
+    """What tells which file was created first.
+
+    ``NAME``: numbers in names, compared as numbers (``offline.9`` before ``offline.10``), and the
+    text between them as text. ``MODIFIED``: the time of the last write, then the name.
+    """
+
+    NAME = "name"
+    MODIFIED = "modified"
+
+
+@dataclass(frozen=True, slots=True)
+class OfflineFile:
+    """One file. The ``newest`` of a folder may still be written to."""
+
+    path: Path
+    newest: bool
+
+
+class End(enum.Enum):
+    """How a line ends: as it should, with the file, in damage, or beyond what is read of it."""
+
+    NEWLINE = "newline"
+    FILE = "file"
+    DAMAGE = "damage"
+    TOO_LONG = "too-long"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a file, without its newline; ``number`` counts from 1."""
+
+    file: str
+    number: int
+    content: bytes
+    end: End = End.NEWLINE
+
+
+def find_files(folder: Path, order: FileOrder, pattern: str = "*") -> list[OfflineFile]:
+    """Files of ``folder`` whose name fits ``pattern``, oldest first; not hidden ones.
+
+    Raises:
+        OfflineFilesError: the folder can't be read, or there is no such file in it.
+    """
+    try:
+        with os.scandir(folder) as entries:
+            names = [one.name for one in entries if one.is_file() and not one.name.startswith(".")]
+        found = [folder / name for name in names if fnmatch.fnmatchcase(name, pattern)]
+        found.sort(key=_ORDERS[order])
+    except OSError as error:
+        raise _unreadable(folder, error) from error
+    if not found:
+        raise OfflineFilesError(str(folder), f"no file {pattern!r} is in it")
+    return [OfflineFile(path, path is found[-1]) for path in found]
+
+
+def read_file(file: OfflineFile) -> Iterator[Line]:
+    """Its lines that are not blank; the file is plain text or gzip, whatever its name.
+
+    A line that ends otherwise than with a newline is the last one.
+
+    Raises:
+        OfflineFilesError: the file can't be read.
+    """
+    try:
+        with file.path.open("rb") as opened:
+            zipped = opened.peek(len(_GZIP)).startswith(_GZIP)
+            pieces = _gunzipped(opened) if zipped else iter(lambda: opened.read(_STEP_BYTES), b"")
+            yield from _Splitter(file.path.name).lines(pieces)
+    except OSError as error:
+        raise _unreadable(file.path, error) from error
+
+
+def natural(name: str) -> tuple[tuple[int, str], ...]:
+    """Sorts names as people count: numbers by their value."""
+    parts = _DIGITS.split(name)
+    return tuple((int(one), "") if one.isdecimal() else (-1, one) for one in parts if one)
+
+
+class _DamagedError(Exception):
+    """A compressed file goes on with something else."""
+
+
+class _Splitter:
+    def __init__(self, name: str) -> None:
+        self._name, self._number, self._rest, self._skipping = name, 0, bytearray(), False
+
+    def lines(self, pieces: Iterator[bytes]) -> Iterator[Line]:
+        end = End.FILE
+        try:
+            for piece in pieces:
+                yield from self._take(piece)
+        except _DamagedError:
+            end = End.DAMAGE
+        content = bytes(self._rest).strip(_BLANKS)
+        if end is End.DAMAGE or content:
+            yield Line(self._name, self._number + 1, content, end)
+
+    def _take(self, piece: bytes) -> Iterator[Line]:
+        start = 0
+        while (newline := piece.find(b"\n", start)) >= 0:
+            yield from self._ended(piece[start:newline])
+            start = newline + 1
+        if not self._skipping:
+            self._rest += piece[start:]
+            yield from self._cut()
+
+    def _ended(self, last: bytes) -> Iterator[Line]:
+        content = (bytes(self._rest) + last).strip(_BLANKS)
+        self._rest.clear()
+        if self._skipping:
+            self._skipping = False
+            return
+        self._number += 1
+        if content:
+            end = End.TOO_LONG if len(content) > LONGEST_LINE_BYTES else End.NEWLINE
+            yield Line(self._name, self._number, content[:LONGEST_LINE_BYTES], end)
+
+    def _cut(self) -> Iterator[Line]:
+        """Only the beginning of a line without end is held; the rest is passed over."""
+        if len(self._rest) > LONGEST_LINE_BYTES:
+            self._number += 1
+            content = bytes(self._rest[:LONGEST_LINE_BYTES])
+            self._rest.clear()
+            self._skipping = True
+            yield Line(self._name, self._number, content, End.TOO_LONG)
+
+
+def _gunzipped(opened: BufferedReader) -> Iterator[bytes]:
+    """Every member of the file; one that is cut off ends like a file that is written to."""
+    left = opened.read(_STEP_BYTES)
+    while left:
+        member = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+        while not member.eof:
+            piece = _decompress(member, left)
+            yield piece
+            left = member.unconsumed_tail
+            if not left and len(piece) < _STEP_BYTES and not member.eof:
+                left = opened.read(_STEP_BYTES)
+                if not left:
+                    return
+        left = (member.unused_data or opened.read(_STEP_BYTES)).lstrip(b"\0")  # tapes pad with it
+
+
+def _decompress(member: zlib._Decompress, left: bytes) -> bytes:
+    try:
+        return member.decompress(left, _STEP_BYTES)
+    except zlib.error as error:
+        raise _DamagedError from error
+
+
+def _unreadable(path: Path, error: OSError) -> OfflineFilesError:
+    return OfflineFilesError(str(path), error.strerror or str(error))
+
+
+def _named(path: Path) -> tuple[object, ...]:
+    return natural(path.name), path.name
+
+
+def _modified(path: Path) -> tuple[object, ...]:
+    return path.stat().st_mtime_ns, *_named(path)
+
+
+_ORDERS: dict[FileOrder, Callable[[Path], tuple[object, ...]]] = {
+    FileOrder.NAME: _named,
+    FileOrder.MODIFIED: _modified,
+}

@@ -1,0 +1,217 @@
+"""The load: batches of lines into a destination, each line once."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from headrace.errors import CounterReusedError, SinkError
+from headrace.ingest.offline_files.destination import Destination, UnsettledError
+from headrace.ingest.offline_files.entry import (
+    BodyLimits,
+    Entry,
+    Refused,
+    digest,
+    is_whole,
+    read_counter,
+    read_line,
+)
+from headrace.ingest.offline_files.files import End, Line, OfflineFile, read_file
+from headrace.ingest.offline_files.progress import Progress
+
+MOST_BATCH_BYTES = 16 * 1024 * 1024
+_DELAYS_SECONDS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 10.0)
+
+
+@dataclass
+class Figures:
+    """What a load has done so far.
+
+    When it has ended, each line is in one of ``loaded``, ``dead``, ``skipped``, ``left``.
+
+    Attributes:
+        files: how many were read, ``file`` being the last.
+        lines: that are not blank.
+        loaded: by table.
+        dead: dead letters by reason.
+        skipped: done before, by an earlier load or in another file.
+        left: the half-written end of the newest file.
+        backwards: lines whose counter is lower than that of a line before: files out of order.
+        retries: batches that were tried again.
+    """
+
+    files: int = 0
+    file: str = ""
+    lines: int = 0
+    loaded: Counter[str] = field(default_factory=Counter)
+    dead: Counter[str] = field(default_factory=Counter)
+    skipped: int = 0
+    left: int = 0
+    backwards: int = 0
+    retries: int = 0
+
+
+@dataclass(frozen=True)
+class Load:
+    """What to load, and how.
+
+    Attributes:
+        files: in their order.
+        batch_lines: lines in a transaction at most.
+        limits: of a body.
+        remove_done: delete files once all of their lines are done; never the newest.
+    """
+
+    files: Sequence[OfflineFile]
+    batch_lines: int
+    limits: BodyLimits
+    remove_done: bool = False
+
+
+OnBatch = Callable[[Figures], None]
+"""Called after each batch, and now and then between."""
+
+
+def load(wanted: Load, destination: Destination, figures: Figures, on_batch: OnBatch) -> Progress:
+    """Loads every line that is not done, and returns what is done then.
+
+    ``figures`` are counted up as it goes. Whatever ends it, the destination is closed.
+
+    Raises:
+        OfflineFilesError: a file can't be read.
+        CounterReusedError: files of another source are among these.
+        LoaderRunningError: another loader of the source runs.
+        SinkError: the destination stays away, or can't take a batch.
+    """
+    try:
+        return _Loader(wanted, destination, figures, on_batch).run()
+    finally:
+        destination.close()
+
+
+class _Loader:
+    def __init__(
+        self, wanted: Load, destination: Destination, figures: Figures, on_batch: OnBatch
+    ) -> None:
+        self._wanted, self._destination = wanted, destination
+        self._figures, self._on_batch = figures, on_batch
+        self._progress = Progress("")
+        self._batch: list[Entry | Refused] = []
+        self._batch_bytes = 0
+        self._counters: dict[int, str] = {}
+        self._uncounted: set[str] = set()
+        self._highest = -1
+        self._read: list[OfflineFile] = []
+
+    def run(self) -> Progress:
+        try:
+            self._progress = self._destination.open()
+        except UnsettledError as error:
+            raise SinkError(self._destination.name, error.reason) from error
+        for file in self._wanted.files:
+            self._figures.files += 1
+            self._figures.file = file.path.name
+            for line in read_file(file):
+                self._take(line, file)
+            self._read.append(file)
+        self._flush()
+        return self._progress
+
+    def _take(self, line: Line, file: OfflineFile) -> None:
+        self._figures.lines += 1
+        if file.newest and line.end is End.FILE and not is_whole(line):
+            self._figures.left += 1
+            return
+        counter, text = read_counter(line), digest(line)
+        if self._is_done(counter, text):
+            self._figures.skipped += 1
+            if self._figures.skipped % self._wanted.batch_lines == 0:
+                self._on_batch(self._figures)
+            return
+        self._note(counter, text)
+        one = read_line(line, self._wanted.limits)
+        self._batch.append(one)
+        self._batch_bytes += _size(one)
+        if len(self._batch) >= self._wanted.batch_lines or self._batch_bytes >= MOST_BATCH_BYTES:
+            self._flush()
+
+    def _is_done(self, counter: int | None, text: str) -> bool:
+        if counter is None:
+            return text in self._uncounted or text in self._progress.uncounted
+        known = self._counters.get(counter)
+        if known is None:
+            return self._progress.is_done(counter, text)
+        if known != text:
+            raise CounterReusedError(self._progress.source, counter)
+        return True
+
+    def _note(self, counter: int | None, text: str) -> None:
+        if counter is None:
+            self._uncounted.add(text)
+            return
+        self._counters[counter] = text
+        self._figures.backwards += counter < self._highest
+        self._highest = max(self._highest, counter)
+
+    def _flush(self) -> None:
+        if self._batch:
+            try:
+                self._write(self._batch)
+            except UnsettledError as error:
+                self._write_again(self._batch, error)
+        self._batch, self._batch_bytes = [], 0
+        self._counters.clear()
+        self._uncounted.clear()
+        self._remove_read()
+        self._on_batch(self._figures)
+
+    def _write(self, batch: list[Entry | Refused]) -> None:
+        after = self._progress.adding(map(_mark, batch))
+        refused = self._destination.write(batch, after)
+        self._progress = after
+        self._count(batch, refused)
+
+    def _write_again(self, batch: list[Entry | Refused], error: UnsettledError) -> None:
+        for delay in _DELAYS_SECONDS:
+            self._figures.retries += 1
+            time.sleep(delay)
+            try:
+                self._progress = self._destination.open()
+                fresh = [one for one in batch if not self._is_written(one)]
+                if not fresh:  # it had been written, and only the answer was lost
+                    return self._count(batch, error.refused)
+                self._figures.skipped += len(batch) - len(fresh)
+                batch = fresh
+                return self._write(batch)
+            except UnsettledError as latest:
+                latest.refused = latest.refused or error.refused
+                error = latest
+        raise SinkError(self._destination.name, error.reason) from error
+
+    def _is_written(self, one: Entry | Refused) -> bool:
+        counter, text = _mark(one)
+        if counter is None:
+            return text in self._progress.uncounted
+        return self._progress.is_done(counter, text)
+
+    def _count(self, batch: list[Entry | Refused], refused: Sequence[Refused]) -> None:
+        self._figures.dead.update(one.reason for one in refused)
+        lost = {one.line for one in refused}
+        self._figures.loaded.update(one.table for one in batch if one.line not in lost)
+
+    def _remove_read(self) -> None:
+        if self._wanted.remove_done:
+            for file in self._read:
+                if not file.newest:
+                    file.path.unlink(missing_ok=True)
+        self._read.clear()
+
+
+def _mark(one: Entry | Refused) -> tuple[int | None, str]:
+    return one.counter, digest(one.line)
+
+
+def _size(one: Entry | Refused) -> int:
+    return sum(map(len, one.row.values())) if isinstance(one, Entry) else len(one.line.content)

@@ -1,0 +1,98 @@
+"""Lines of offline files, and a destination in memory that fails as told."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from headrace.ingest.offline_files import (
+    BodyLimits,
+    Entry,
+    Figures,
+    FileOrder,
+    Load,
+    Progress,
+    Refused,
+    UnsettledError,
+    find_files,
+    load,
+)
+
+LIMITS = BodyLimits(decoded_bytes=100_000)
+
+
+def packed(document: object) -> str:
+    text = document if isinstance(document, bytes) else json.dumps(document).encode()
+    return base64.b64encode(zlib.compress(text)).decode()
+
+
+def line(counter: int, *, table: str = "raw_item", **row: object) -> bytes:
+    columns = {"project_id": 1, "body": packed({"n": counter})} | row
+    return json.dumps({"table": table, "row": columns, "counter": counter}).encode()
+
+
+def write(path: Path, *lines: bytes, end: bytes = b"\n") -> Path:
+    path.write_bytes(b"\n".join(lines) + end)
+    return path
+
+
+class Memory:
+    """A destination; ``fails`` says what happens at a call: ``before`` or ``after`` it is done."""
+
+    name = "memory"
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.letters: list[Refused] = []
+        self.progress = Progress("host")
+        self.batches: list[int] = []
+        self.fails: list[str] = []
+        self.closed = 0
+        self.refuses: Callable[[Entry], bool] = lambda _: False
+
+    def open(self) -> Progress:
+        return self.progress
+
+    def write(self, batch: Sequence[Entry | Refused], progress: Progress) -> list[Refused]:
+        fails = self.fails.pop(0) if self.fails else ""
+        if fails == "before":
+            raise UnsettledError("gone")
+        kept = [one for one in batch if isinstance(one, Entry) and not self.refuses(one)]
+        refused = [
+            one if isinstance(one, Refused) else Refused(one.line, one.counter, one.table, "no", "")
+            for one in batch
+            if one not in kept
+        ]
+        self.entries += kept
+        self.letters += refused
+        self.progress = Progress.from_json("host", progress.to_json(), progress.uncounted)
+        self.batches.append(len(batch))
+        if fails == "after":
+            raise UnsettledError("gone", refused)
+        return refused
+
+    def close(self) -> None:
+        self.closed += 1
+
+    @property
+    def counters(self) -> list[int]:
+        return [one.counter for one in self.entries]
+
+    def load(
+        self, folder: Path, *, batch: int = 3, remove: bool = False, order=FileOrder.NAME
+    ) -> Figures:
+        figures = Figures()
+        files = find_files(folder, order)
+        load(Load(files, batch, LIMITS, remove), self, figures, lambda _: None)
+        return figures
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
+    monkeypatch.setattr("headrace.ingest.offline_files.loading._DELAYS_SECONDS", (0, 0, 0))
+    return Memory()

@@ -1,0 +1,146 @@
+"""Files in the order of their creation, and their lines."""
+
+import gzip
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.errors import OfflineFilesError
+from headrace.ingest.offline_files import FileOrder, OfflineFile, files, find_files, read_file
+from headrace.ingest.offline_files.files import End, natural
+
+
+def names(folder, order=FileOrder.NAME, pattern="*"):
+    return [one.path.name for one in find_files(folder, order, pattern)]
+
+
+def lines(path, *, newest=False):
+    return [(one.number, one.content, one.end) for one in read_file(OfflineFile(path, newest))]
+
+
+def plain(*contents):
+    return [(number, content, End.NEWLINE) for number, content in enumerate(contents, 1)]
+
+
+def test_numbers_in_names_count_as_numbers(tmp_path):
+    for name in ("offline.10", "offline.9", "offline.100.gz", "offline.2019-11-28T13:35:56"):
+        (tmp_path / name).touch()
+    assert names(tmp_path) == [
+        "offline.9",
+        "offline.10",
+        "offline.100.gz",
+        "offline.2019-11-28T13:35:56",
+    ]
+
+
+def test_the_time_of_the_last_write_is_the_other_order(tmp_path):
+    for name, modified in (("a", 3), ("b", 1), ("c", 1), ("d", 2)):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (modified, modified))
+    assert names(tmp_path, FileOrder.MODIFIED) == ["b", "c", "d", "a"]
+
+
+def test_the_last_file_is_the_newest(tmp_path):
+    for name in "ab":
+        (tmp_path / name).touch()
+    assert [one.newest for one in find_files(tmp_path, FileOrder.NAME)] == [False, True]
+
+
+def test_hidden_files_folders_and_other_patterns_are_left_out(tmp_path):
+    for name in (".swap", "offline.1", "README"):
+        (tmp_path / name).touch()
+    (tmp_path / "offline.2").mkdir()
+    assert names(tmp_path, pattern="offline.*") == ["offline.1"]
+    assert names(tmp_path) == ["README", "offline.1"]
+
+
+def test_a_folder_that_is_missing_empty_or_none_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(OfflineFilesError, match="no file 'x' is in it"):
+        find_files(tmp_path, FileOrder.NAME, "x")
+    with pytest.raises(OfflineFilesError, match="No such file or directory"):
+        find_files(tmp_path / "nowhere", FileOrder.NAME)
+    with pytest.raises(OfflineFilesError, match="Not a directory"):
+        find_files(tmp_path / "file", FileOrder.NAME)
+
+
+def test_a_file_that_went_away_is_named(tmp_path):
+    with pytest.raises(OfflineFilesError, match="gone"):
+        lines(tmp_path / "gone")
+
+
+@given(st.lists(st.text(alphabet="a1._0", min_size=1, max_size=5)))
+def test_natural_order_is_total(found):
+    assert sorted(found, key=natural) == sorted(sorted(found, key=natural), key=natural)
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
+def test_lines_are_numbered_and_blank_ones_are_not_lines(tmp_path, pack):
+    path = tmp_path / "file"
+    path.write_bytes(pack(b"one\n\n  \r\ntwo\r\nthree"))
+    assert lines(path) == [
+        (1, b"one", End.NEWLINE),
+        (4, b"two", End.NEWLINE),
+        (5, b"three", End.FILE),
+    ]
+
+
+@given(
+    st.lists(st.binary(max_size=40).map(lambda one: b"." + one.replace(b"\n", b"")), max_size=30)
+)
+def test_what_is_written_is_read_wherever_pieces_end(tmp_path_factory, contents):
+    path = tmp_path_factory.mktemp("lines") / "file"
+    contents = [one.strip(b" \t\r\n") for one in contents]
+    path.write_bytes(b"".join(one + b"\n" for one in contents))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "_STEP_BYTES", 7)
+        assert lines(path) == plain(*contents)
+        path.write_bytes(gzip.compress(path.read_bytes()) or b"")
+        assert lines(path) == plain(*contents)
+
+
+def test_every_member_of_a_gzip_file_is_read(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(gzip.compress(b"one\ntw") + gzip.compress(b"o\n") + b"\0" * 512)
+    assert lines(path) == plain(b"one", b"two")
+
+
+def test_a_gzip_file_that_is_cut_off_ends_within_a_line(tmp_path):
+    path = tmp_path / "file"
+    content = b"".join(b"%d %s\n" % (n, os.urandom(50).hex().encode()) for n in range(2000))
+    path.write_bytes(gzip.compress(content)[:-1000])
+    *whole, torn = lines(path)
+    assert [one[1] for one in whole] == content.split(b"\n")[: len(whole)]
+    assert torn[2] is End.FILE
+
+
+def test_a_gzip_file_that_is_damaged_says_where(tmp_path):
+    path = tmp_path / "file"
+    packed = bytearray(gzip.compress(b"".join(b"%d\n" % n for n in range(200_000))))
+    packed[-6] ^= 1  # its checksum
+    path.write_bytes(packed)
+    found = lines(path)
+    assert found[-1][2] is End.DAMAGE
+    assert found[:-1] == plain(*(b"%d" % n for n in range(len(found) - 1)))
+
+
+def test_of_a_line_without_end_only_the_beginning_is_held(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "LONGEST_LINE_BYTES", 10)
+    monkeypatch.setattr(files, "_STEP_BYTES", 16)
+    path = tmp_path / "file"
+    path.write_bytes(b"one\n" + b"x" * 1000 + b"\n" + b"y" * 11 + b"\ntwo\n")
+    assert lines(path) == [
+        (1, b"one", End.NEWLINE),
+        (2, b"x" * 10, End.TOO_LONG),
+        (3, b"y" * 10, End.TOO_LONG),
+        (4, b"two", End.NEWLINE),
+    ]
+
+
+def test_a_compressed_file_of_nothing_but_one_line_takes_bounded_memory(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(gzip.compress(bytes(64 * 1024 * 1024), 9))
+    (line,) = read_file(OfflineFile(path, newest=False))
+    assert (line.end, len(line.content)) == (End.TOO_LONG, files.LONGEST_LINE_BYTES)

@@ -1,0 +1,152 @@
+"""The load: each line once, whatever fails, however files are named, copied and cut."""
+
+import gzip
+import os
+import shutil
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.errors import CounterReusedError, SinkError
+from headrace.ingest.offline_files import FileOrder
+
+from .conftest import Memory, line, write
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Ten lines in three files."""
+    write(tmp_path / "offline.1", *map(line, range(4)))
+    write(tmp_path / "offline.2", *map(line, range(4, 7)))
+    write(tmp_path / "offline.10", *map(line, range(7, 10)))
+    return tmp_path
+
+
+def test_lines_are_loaded_in_order_in_batches(folder, memory):
+    figures = memory.load(folder, batch=4)
+    assert memory.counters == list(range(10))
+    assert memory.batches == [4, 4, 2]
+    assert (figures.files, figures.lines, figures.loaded) == (3, 10, {"raw_item": 10})
+    assert memory.closed == 1
+
+
+def test_a_second_load_skips_everything(folder, memory):
+    memory.load(folder)
+    figures = memory.load(folder)
+    assert (figures.skipped, figures.loaded) == (10, {})
+    assert memory.counters == list(range(10))
+
+
+def test_files_copied_renamed_compressed_and_reordered_are_the_same_lines(folder, memory):
+    memory.load(folder)
+    shutil.copy(folder / "offline.1", folder / "copy")
+    (folder / "offline.2").rename(folder / "zzz")
+    (folder / "offline.3").write_bytes(gzip.compress((folder / "offline.10").read_bytes()))
+    write(folder / "offline.11", line(10))
+    figures = memory.load(folder)
+    assert memory.counters == list(range(11))
+    assert figures.skipped == 17
+
+
+def test_a_counter_twice_in_a_batch_is_loaded_once(tmp_path, memory):
+    write(tmp_path / "offline.1", line(1), line(1), b"bad", b"bad")
+    assert memory.load(tmp_path, batch=100).skipped == 2
+    assert (memory.counters, len(memory.letters)) == ([1], 1)
+
+
+@pytest.mark.parametrize("batch", [1, 2, 100])
+def test_other_lines_with_the_same_counters_are_refused_not_skipped(folder, memory, batch):
+    memory.load(folder)
+    (other := folder / "other").mkdir()
+    write(other / "offline.1", *(line(n, host="b") for n in range(3)))
+    with pytest.raises(CounterReusedError) as caught:
+        memory.load(other, batch=batch)
+    assert caught.value.counter == 0
+    write(other / "offline.1", line(20), line(20, host="b"))
+    with pytest.raises(CounterReusedError):
+        memory.load(other, batch=batch)
+
+
+def test_bad_lines_are_dead_letters_once_and_stop_nothing(tmp_path, memory):
+    write(tmp_path / "offline.1", line(1), b"no json", line(2, body="?"), line(3), b"{}")
+    for _ in range(2):
+        memory.load(tmp_path)
+        assert memory.counters == [1, 3]
+        assert [one.reason for one in memory.letters] == ["not-json", "bad-base64", "no-counter"]
+
+
+def test_what_the_destination_refuses_is_counted_by_its_reason(folder, memory):
+    memory.refuses = lambda one: one.counter % 2 == 1
+    figures = memory.load(folder)
+    assert (figures.dead, figures.loaded) == ({"no": 5}, {"raw_item": 5})
+
+
+def test_the_half_written_end_of_the_newest_file_waits_for_the_next_run(tmp_path, memory):
+    write(tmp_path / "offline.1", line(1), line(2)[:20], end=b"")
+    assert memory.load(tmp_path).left == 1
+    assert (memory.counters, memory.letters) == ([1], [])
+    write(tmp_path / "offline.1", line(1), line(2), end=b"")
+    assert memory.load(tmp_path).left == 0
+    assert memory.counters == [1, 2]
+
+
+def test_the_torn_end_of_an_older_file_is_a_dead_letter(tmp_path, memory):
+    write(tmp_path / "offline.1", line(1), line(2)[:20], end=b"")
+    write(tmp_path / "offline.2", line(3))
+    memory.load(tmp_path)
+    assert [one.reason for one in memory.letters] == ["torn-line"]
+    assert memory.progress.holes == [(2, 3)]
+
+
+def test_files_out_of_order_are_noticed(folder, memory):
+    for modified, name in enumerate(("offline.10", "offline.1", "offline.2")):
+        os.utime(folder / name, (modified, modified))
+    figures = memory.load(folder, order=FileOrder.MODIFIED)
+    assert figures.backwards == 7
+    assert sorted(memory.counters) == list(range(10))
+    assert not memory.progress.holes
+
+
+def test_done_files_are_removed_when_asked_for_but_never_the_newest(folder, memory):
+    memory.load(folder, batch=100, remove=True)
+    assert [one.name for one in folder.iterdir()] == ["offline.10"]
+    assert memory.counters == list(range(10))
+
+
+def test_no_file_is_removed_before_its_lines_are_written(folder, memory):
+    memory.fails = ["", "", "before", "before", "before", "before"]
+    with pytest.raises(SinkError):
+        memory.load(folder, batch=3, remove=True)
+    assert memory.counters == list(range(6))
+    assert {one.name for one in folder.iterdir()} == {"offline.2", "offline.10"}
+
+
+def test_a_destination_that_stays_away_is_an_error_that_says_why(folder, memory):
+    memory.fails = ["before"] * 10
+    with pytest.raises(SinkError, match="gone"):
+        memory.load(folder)
+    assert memory.closed == 1
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    fails=st.lists(st.sampled_from(["", "before", "after"]), max_size=6),
+    batch=st.integers(1, 6),
+    bad=st.sets(st.integers(0, 9)),
+)
+def test_each_line_is_there_once_whatever_fails(tmp_path_factory, fails, batch, bad):
+    folder = tmp_path_factory.mktemp("offline")
+    contents = [line(n, body="?") if n in bad else line(n) for n in range(10)]
+    write(folder / "offline.1", *contents[:5])
+    write(folder / "offline.2", *contents[5:])
+    memory = Memory()
+    memory.fails = fails
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("headrace.ingest.offline_files.loading._DELAYS_SECONDS", (0,) * 8)
+        figures = memory.load(folder, batch=batch)
+    assert memory.counters == [n for n in range(10) if n not in bad]
+    assert sorted(one.counter for one in memory.letters) == sorted(bad)
+    assert figures.loaded.total() == 10 - len(bad)
+    assert figures.dead.total() == len(bad)
+    assert figures.skipped == 0
