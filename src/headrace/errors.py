@@ -26,6 +26,7 @@ HeadraceError
 ├── SpoolError              the spool could not take the records, or could not be read
 │   └── SpoolFullError      its disk budget is used up; nothing was written
 └── SinkError               the sink can't take the batch
+    └── SinkAwayError       it may take it later
 
 The class docstring is the first line of the message; facts are fields. ``way_out`` says what to do.
 """
@@ -273,7 +274,7 @@ class ReplayRefusedError(RefusedError):
 
 @dataclass(eq=False)
 class LoaderRunningError(RefusedError):
-    """Another loader of this source is running."""
+    """Another loader of this source is running, or this one was suspended for a minute."""
 
     code = "LOADER_RUNNING"
     source: str
@@ -322,6 +323,11 @@ class SinkError(_FactsError):
 
     sink: str
     reason: str
+
+
+@dataclass(eq=False)
+class SinkAwayError(SinkError):
+    """The sink can't take the batch now."""
 
 
 @dataclass(eq=False)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 
 import confluent_kafka
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from headrace.errors import HeadraceError
 from headrace.kafka.client import ClientConfig, ask, consumer, describe, producer
@@ -23,6 +25,7 @@ _MOST_REPLICAS = 3
 _POLL_SECONDS = 0.2
 _AGAIN_SECONDS = 1.0
 _SEND_SECONDS = 30.0
+_SETTLE_SECONDS = 120.0  # a transaction that was left open ends after a minute
 
 
 def ensure_changelog(config: ClientConfig, name: str) -> None:
@@ -74,6 +77,65 @@ def read_changelog(config: ClientConfig, name: str) -> dict[bytes, bytes]:
     follower.wait_ready(_SEND_SECONDS)
     follower.close()
     return {key: value for key, value in table.items() if value is not None}
+
+
+def read_settled_changelog(config: ClientConfig, name: str) -> dict[bytes, bytes]:
+    """As :func:`read_changelog`, up to the very end: it waits for transactions that are open.
+
+    Until they end, readers of committed records see nothing that was written after they began,
+    not even what others have committed.
+
+    Raises:
+        BrokerUnreachableError: no answer.
+        KafkaException: an open transaction did not end.
+    """
+    live = describe(config, [name]).get(name)
+    if live is None:
+        return {}
+    ends = _written_ends(config, live.all_partitions)
+    table: dict[bytes, bytes | None] = {}
+    reader = consumer(config, "headrace-changelog")
+    earliest = confluent_kafka.OFFSET_BEGINNING
+    reader.assign([confluent_kafka.TopicPartition(name, partition, earliest) for partition in ends])
+    try:
+        _read_until(reader, ends, table)
+    finally:
+        reader.close()
+    return {key: value for key, value in table.items() if value is not None}
+
+
+def _written_ends(config: ClientConfig, partitions: list[TopicPartition]) -> dict[int, int]:
+    asked = {
+        confluent_kafka.TopicPartition(one.topic, one.partition): OffsetSpec.latest()
+        for one in partitions
+    }
+
+    def request(client: AdminClient) -> dict[int, int]:
+        found = client.list_offsets(asked, isolation_level=IsolationLevel.READ_UNCOMMITTED)
+        return {one.partition: future.result().offset for one, future in found.items()}
+
+    return ask(config, request)
+
+
+def _read_until(
+    reader: confluent_kafka.Consumer, ends: dict[int, int], table: dict[bytes, bytes | None]
+) -> None:
+    deadline = time.monotonic() + _SETTLE_SECONDS
+    unread = {partition for partition, end in ends.items() if end > 0}
+    while unread:
+        message = reader.poll(_POLL_SECONDS)
+        if time.monotonic() > deadline:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001
+        if message is None:
+            continue
+        if message.error() is None:
+            if message.key() is not None:
+                table[message.key()] = message.value()
+        elif message.error().code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - public name
+            if message.offset() >= ends[message.partition()]:
+                unread.discard(message.partition())
+        elif not message.error().retriable():
+            raise KafkaException(message.error())
 
 
 class ChangelogFollower:

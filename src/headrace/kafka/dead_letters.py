@@ -36,6 +36,8 @@ Position = tuple[TopicPartition, int]
 Headers = tuple[tuple[str, bytes | None], ...]
 
 REPLAYS = "headrace-replays"
+OFFLINE_FILES = "load-offline-files"
+"""Stands as the pipeline of letters that are lines of offline files, not records of the topic."""
 _PREFIX = "headrace-"
 _SILENCE_SECONDS = 60.0
 _POLL_SECONDS = 1.0
@@ -87,6 +89,18 @@ def write_dead_letters(
         BrokerUnreachableError: no answer within ``message.timeout.ms``.
         SinkError: the broker refuses a letter.
     """
+    send(config, letter_records(config, letters, pipeline, version))
+
+
+def letter_records(
+    config: ClientConfig, letters: Iterable[DeadLetter], pipeline: str, version: str
+) -> list[Outgoing]:
+    """What :func:`write_dead_letters` writes, for those who write it in a transaction.
+
+    Raises:
+        TopicMissingError: the dead-letter topic does not exist.
+        BrokerUnreachableError: no answer.
+    """
     wanted = list(letters)
     origins = {one.partition.topic for one in wanted}
     ids = topic_ids(config, origins | {dead_letters_topic(one) for one in origins})
@@ -94,7 +108,7 @@ def write_dead_letters(
         if dead_letters_topic(origin) not in ids:
             raise TopicMissingError(dead_letters_topic(origin))
     writer = _Writer(pipeline, version, ids)
-    send(config, [writer.record(letter) for letter in wanted])
+    return [writer.record(letter) for letter in wanted]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ import confluent_kafka
 from headrace.errors import ReplayRefusedError, TopicMissingError
 from headrace.kafka.client import ClientConfig, commit, committed, describe
 from headrace.kafka.dead_letters import (
+    OFFLINE_FILES,
     REPLAYS,
     Outgoing,
     Position,
@@ -81,6 +82,7 @@ def replay(
     """Send the selected dead letters of ``topic`` (the origin's name) back to it.
 
     Each goes to its own partition with its key, value, headers and a count of its replays.
+    Lines of offline files stay: they never were records of the topic.
 
     Args:
         config: librdkafka's configuration.
@@ -94,7 +96,7 @@ def replay(
         TopicMissingError: the origin topic does not exist.
         ReplayRefusedError: what was replayed could not be remembered; nothing was sent.
     """
-    letters = list(scan(config, topic))
+    letters = [one for one in scan(config, topic) if one.pipeline != OFFLINE_FILES]
     done = replayed(config, topic, letters)
     selected = [one for one in letters if one in selection]
     alive = [one for one in selected if one.replays < MAX_REPLAYS]

@@ -172,6 +172,19 @@ def apply_changes(config: ClientConfig, changes: Sequence[TopicChange]) -> None:
     _await_visible(config, wanted)
 
 
+def ensure_dead_letters(config: ClientConfig, topics: Iterable[Topic]) -> None:
+    """Make the dead-letter topics of ``topics`` that are not there.
+
+    Raises:
+        BrokerUnreachableError: no answer.
+        TopicChangeError: Kafka refuses one.
+    """
+    wanted = [dead_letter_topic(one) for one in topics]
+    live = describe(config, [one.name for one in wanted])
+    missing = [one for one in wanted if one.name not in live]
+    apply_changes(config, plan_topics(missing, {}))
+
+
 def delete_topic(config: ClientConfig, topic: str) -> None:
     """Delete ``topic`` with all its records; harmless when there is none.
 

@@ -89,7 +89,7 @@ def read_file(file: OfflineFile) -> Iterator[Line]:
         with file.path.open("rb") as opened:
             zipped = opened.peek(len(_GZIP)).startswith(_GZIP)
             pieces = _gunzipped(opened) if zipped else iter(lambda: opened.read(_STEP_BYTES), b"")
-            yield from _Splitter(file.path.name).lines(pieces)
+            yield from _Splitter(_printable(file.path.name)).lines(pieces)
     except OSError as error:
         raise _unreadable(file.path, error) from error
 
@@ -170,6 +170,10 @@ def _decompress(member: zlib._Decompress, left: bytes) -> bytes:
         return member.decompress(left, _STEP_BYTES)
     except zlib.error as error:
         raise _DamagedError from error
+
+
+def _printable(name: str) -> str:
+    return os.fsencode(name).decode(errors="replace")
 
 
 def _unreadable(path: Path, error: OSError) -> OfflineFilesError:

@@ -1,0 +1,180 @@
+"""Lines into tables of PostgreSQL: rows, dead letters and progress in one transaction."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from headrace.errors import LoaderRunningError, SinkAwayError, SinkError
+from headrace.ingest.offline_files.destination import UnsettledError
+from headrace.ingest.offline_files.entry import BODY, Entry, Refused, digest
+from headrace.ingest.offline_files.progress import Progress
+from headrace.settings import Secret
+from headrace.sinks import postgres
+
+if TYPE_CHECKING:
+    from headrace.sinks.postgres import Connection, Table
+
+COUNTER = "counter"
+_SQL = dict(
+    re.findall(
+        r"^-- ([a-z-]+)\n(.*?)(?=^-- |\Z)",
+        (files(__package__) / "tables.sql").read_text(),
+        re.MULTILINE | re.DOTALL,
+    )
+)
+_PATIENCE_SECONDS = 10.0  # a loader that was killed holds its lock until the server notices
+_ASK_AGAIN_SECONDS = 0.1
+
+
+class IntoTables:
+    """See :class:`Destination`. Reasons of its own: those of ``RowFault``, and ``unknown-table``.
+
+    Each row goes into the table that is named as its line says, or as ``tables`` says instead;
+    ``counter`` is a column where the table has one that the row does not fill. A body is the
+    JSON text in a column of type json, jsonb or text, and its bytes in one of type bytea.
+
+    Progress and dead letters are tables ``headrace_offline_files`` and ``headrace_dead_letters``,
+    which are made when they are not there. A loader holds an advisory lock of its source, and each
+    of its transactions counts up what the one before it left, so no other can come between.
+
+    Args:
+        url: of the database.
+        source: whose counters these are.
+        tables: names of tables, by those that lines have, ``schema.table`` or alone.
+        dry_run: roll back every transaction.
+    """
+
+    name = postgres.NAME
+
+    def __init__(
+        self, url: Secret, source: str, tables: Mapping[str, str], *, dry_run: bool = False
+    ) -> None:
+        self._url, self._source, self._names, self._dry_run = url, source, tables, dry_run
+        self._connection: Connection | None = None
+        self._tables: dict[str, Table | None] = {}
+        self._batches = 0
+
+    def open(self) -> Progress:
+        """Raises SinkError also when a table that ``tables`` names does not exist."""
+        self.close()
+        try:
+            self._connection = postgres.connect(self._url)
+            with postgres.failures_named():
+                return self._opened(self._connection)
+        except SinkAwayError as error:
+            raise UnsettledError(error.reason) from error
+
+    def write(self, batch: Sequence[Entry | Refused], progress: Progress) -> list[Refused]:
+        refused: list[Refused] = []
+        try:
+            with postgres.failures_named():
+                self._write(batch, progress, refused)
+        except SinkAwayError as error:
+            raise UnsettledError(error.reason, refused) from error
+        self._batches += not self._dry_run
+        return refused
+
+    def close(self) -> None:
+        """Ends the connection, and with it the lock and what was not committed."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _opened(self, connection: Connection) -> Progress:
+        if not self._dry_run:
+            self._keep_others_out(connection)
+        with connection.transaction(force_rollback=self._dry_run):
+            connection.execute(_SQL["one-at-a-time"])
+            connection.execute(_SQL["create"])
+            connection.execute(_SQL["begin-source"], (self._source,))
+            found = connection.execute(_SQL["read-progress"], (self._source,)).fetchone()
+            uncounted = connection.execute(_SQL["read-uncounted"], (self._source,)).fetchall()
+        if found is None:
+            raise LoaderRunningError(self._source)
+        self._batches, counters = found
+        self._tables = {
+            theirs: postgres.find_table(connection, ours) for theirs, ours in self._names.items()
+        }
+        for theirs, table in self._tables.items():
+            if table is None:
+                raise SinkError(self.name, f"there is no table {self._names[theirs]!r}")
+        return Progress.from_json(self._source, counters, (one for (one,) in uncounted))
+
+    def _keep_others_out(self, connection: Connection) -> None:
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while connection.execute(_SQL["keep-others-out"], (self._source,)).fetchone() != (True,):
+            if time.monotonic() > deadline:
+                raise LoaderRunningError(self._source)
+            time.sleep(_ASK_AGAIN_SECONDS)
+
+    def _write(
+        self, batch: Sequence[Entry | Refused], progress: Progress, refused: list[Refused]
+    ) -> None:
+        if self._connection is None:
+            raise SinkAwayError(self.name, "the connection is closed")
+        with self._connection.transaction(force_rollback=self._dry_run):
+            self._advance(self._connection, progress)
+            refused += self._insert(self._connection, batch)
+            if refused and not self._dry_run:
+                with self._connection.cursor() as cursor:
+                    cursor.executemany(_SQL["write-letter"], map(self._letter, refused))
+
+    def _advance(self, connection: Connection, progress: Progress) -> None:
+        if self._dry_run:
+            return
+        connection.execute(_SQL["check-at-once"])
+        mine = (progress.to_json(), self._source, self._batches)
+        if connection.execute(_SQL["write-progress"], mine).rowcount != 1:
+            raise LoaderRunningError(self._source)
+
+    def _insert(self, connection: Connection, batch: Sequence[Entry | Refused]) -> list[Refused]:
+        """Tables take turns as the lines say, so that a row may refer to one before it."""
+        refused = []
+        run: list[Entry] = []
+        for one in batch:
+            if isinstance(one, Refused) or self._table(connection, one.table) is None:
+                refused.append(one if isinstance(one, Refused) else _unknown(one))
+                continue
+            if run and run[-1].table != one.table:
+                refused += self._insert_run(connection, run)
+                run = []
+            run.append(one)
+        return refused + self._insert_run(connection, run)
+
+    def _insert_run(self, connection: Connection, run: Sequence[Entry]) -> list[Refused]:
+        table = self._table(connection, run[0].table) if run else None
+        if table is None:
+            return []
+        faults = postgres.insert_rows(connection, table, [_row(one, table) for one in run])
+        return [_refused(run[one.index], one.reason, one.detail) for one in faults]
+
+    def _table(self, connection: Connection, name: str) -> Table | None:
+        if name not in self._tables:
+            self._tables[name] = postgres.find_table(connection, name)
+        return self._tables[name]
+
+    def _letter(self, one: Refused) -> tuple[object, ...]:
+        line = one.line
+        where = (self._source, line.file, line.number, one.counter, one.table)
+        return *where, one.reason, one.detail, line.content, digest(line)
+
+
+def _row(one: Entry, table: Table) -> dict[str, bytes]:
+    row = dict(one.row)
+    if COUNTER in table.columns:
+        row.setdefault(COUNTER, str(one.counter).encode())
+    if row.get(BODY, b"null") != b"null" and table.columns.get(BODY) == "bytea":
+        row[BODY] = b'"\\\\x' + row[BODY].hex().encode() + b'"'
+    return row
+
+
+def _unknown(one: Entry) -> Refused:
+    return _refused(one, "unknown-table", f"there is no table {one.table!r}")
+
+
+def _refused(one: Entry, reason: str, detail: str) -> Refused:
+    return Refused(one.line, one.counter, one.table, reason, detail)

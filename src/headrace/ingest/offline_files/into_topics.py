@@ -1,0 +1,182 @@
+"""Lines into topics: events, dead letters and progress in one transaction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+
+from confluent_kafka import KafkaException
+
+from headrace.errors import BrokerUnreachableError, LoaderRunningError, TopicMissingError
+from headrace.ingest.offline_files.destination import UnsettledError
+from headrace.ingest.offline_files.entry import Entry, Refused
+from headrace.ingest.offline_files.progress import Progress
+from headrace.ingest.structure import StructureLimits
+from headrace.ingest.validation import Accepted, Clock, EventCheck, largest_message
+from headrace.kafka.changelog import ensure_changelog, read_settled_changelog
+from headrace.kafka.client import ClientConfig, describe
+from headrace.kafka.dead_letters import OFFLINE_FILES, Outgoing, letter_records
+from headrace.kafka.topics import ensure_dead_letters
+from headrace.kafka.transactions import (
+    TransactionalProducer,
+    TransactionFencedError,
+    TransactionUnsettledError,
+)
+from headrace.model import DeadLetter, Topic, TopicPartition
+
+PROGRESS_TOPIC = "_headrace.offline-files"
+COUNTER = "counter"
+_ID = "headrace.offline-files."
+
+
+class IntoTopics:
+    """See :class:`Destination`. Reasons of its own: those of ``EventCheck``, and ``unknown-table``.
+
+    The event is the row with its body decoded, and ``counter`` where the row has no such column.
+    Its key is the field that the topic declares, and otherwise the project's id, or the source
+    where the row has none. Lines of tables without a topic, and those whose table can't be read,
+    are dead letters of the topic that holds the progress.
+
+    Args:
+        config: librdkafka's.
+        source: whose counters these are; its transactions keep another loader of it out.
+        topics: by table; each has an event class.
+        check: limits of an event, and the clock that its time is compared with.
+        version: headrace's, for dead letters.
+        dry_run: send nothing, and keep nobody out.
+    """
+
+    name = "Kafka"
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        source: str,
+        topics: Mapping[str, Topic],
+        check: tuple[StructureLimits, Clock],
+        version: str,
+        *,
+        dry_run: bool = False,
+    ) -> None:
+        self._config, self._source, self._version = config, source, version
+        self._topics, self._dry_run = topics, dry_run
+        self._checks = {table: EventCheck(topic, *check) for table, topic in topics.items()}
+        self._producer: TransactionalProducer | None = None
+        self._uncounted: frozenset[str] = frozenset()
+
+    def open(self) -> Progress:
+        """Raises TopicMissingError when a topic is not there; dead-letter topics are made."""
+        self.close()
+        try:
+            self._require_topics()
+            if not self._dry_run:
+                self._producer = TransactionalProducer(self._config, _ID + self._source)
+            return self._progress()
+        except TransactionFencedError as error:
+            raise LoaderRunningError(self._source) from error
+        except TransactionUnsettledError as error:
+            raise UnsettledError(error.reason) from error
+        except (BrokerUnreachableError, KafkaException) as error:
+            raise UnsettledError(str(error)) from error
+
+    def write(self, batch: Sequence[Entry | Refused], progress: Progress) -> list[Refused]:
+        events: list[Outgoing] = []
+        refused: list[Refused] = []
+        for one in batch:
+            verdict = one if isinstance(one, Refused) else self._event(one)
+            if isinstance(verdict, Refused):
+                refused.append(verdict)
+            else:
+                events.append(verdict)
+        if not self._dry_run:
+            self._send(events, refused, progress)
+        return refused
+
+    def close(self) -> None:
+        """Gives up what was not committed."""
+        if self._producer is not None:
+            self._producer.close()
+            self._producer = None
+
+    def _require_topics(self) -> None:
+        wanted = {topic.name for topic in self._topics.values()}
+        missing = sorted(wanted - describe(self._config, wanted).keys())
+        if missing:
+            raise TopicMissingError(missing[0])
+        if not self._dry_run:
+            ensure_changelog(self._config, PROGRESS_TOPIC)
+            copies = describe(self._config, [PROGRESS_TOPIC])[PROGRESS_TOPIC].replication
+            own = Topic(PROGRESS_TOPIC, replication=copies)
+            ensure_dead_letters(self._config, [*self._topics.values(), own])
+
+    def _progress(self) -> Progress:
+        table = read_settled_changelog(self._config, PROGRESS_TOPIC)
+        counters = table.get(self._source.encode(), b"[]").decode()
+        prefix = f"{self._source}/".encode()
+        uncounted = (key[len(prefix) :].decode() for key in table if key.startswith(prefix))
+        progress = Progress.from_json(self._source, counters, uncounted)
+        self._uncounted = progress.uncounted
+        return progress
+
+    def _event(self, one: Entry) -> Outgoing | Refused:
+        topic = self._topics.get(one.table)
+        if topic is None:
+            return _refused(one, "unknown-table", f"no topic is given for table {one.table!r}")
+        account = one.account or self._source
+        accepted, problems = self._checks[one.table].batch([_value(one)], account)
+        if problems:
+            return _refused(one, problems[0].code, problems[0].detail)
+        return self._record(one, topic, accepted[0])
+
+    def _record(self, one: Entry, topic: Topic, event: Accepted) -> Outgoing:
+        headers = (("source", self._source.encode()), (COUNTER, str(one.counter).encode()))
+        return Outgoing(topic.name, event.key, event.value, headers, event.partition)
+
+    def _send(self, events: list[Outgoing], refused: list[Refused], progress: Progress) -> None:
+        if self._producer is None:
+            raise UnsettledError("the producer is closed", refused)
+        try:
+            letters = self._letters(refused)
+            self._producer.send([*events, *letters, *self._marks(progress)])
+        except TransactionFencedError as error:
+            raise LoaderRunningError(self._source) from error
+        except TransactionUnsettledError as error:
+            raise UnsettledError(error.reason, refused) from error
+        except (BrokerUnreachableError, KafkaException) as error:
+            raise UnsettledError(str(error), refused) from error
+        self._uncounted = progress.uncounted
+
+    def _letters(self, refused: Iterable[Refused]) -> list[Outgoing]:
+        letters = [self._letter(one) for one in refused]
+        return letter_records(self._config, letters, OFFLINE_FILES, self._version)
+
+    def _letter(self, one: Refused) -> DeadLetter:
+        topic = self._topics.get(one.table, Topic(PROGRESS_TOPIC))
+        facts = {
+            "source": self._source,
+            "file": one.line.file,
+            "line": str(one.line.number),
+            COUNTER: "" if one.counter is None else str(one.counter),
+        }
+        headers = tuple((name, value.encode()) for name, value in facts.items())
+        value = one.line.content[: largest_message(topic)]  # more does not fit into the topic
+        nowhere = TopicPartition(topic.name, -1)
+        return DeadLetter(nowhere, -1, one.reason, one.detail, None, value, headers)
+
+    def _marks(self, progress: Progress) -> list[Outgoing]:
+        ranges = (self._source, progress.to_json())
+        lines = ((f"{self._source}/{one}", "1") for one in progress.uncounted - self._uncounted)
+        return [
+            Outgoing(PROGRESS_TOPIC, key.encode(), value.encode(), ())
+            for key, value in (ranges, *lines)
+        ]
+
+
+def _value(one: Entry) -> bytes:
+    columns = {COUNTER: str(one.counter).encode()} | one.row
+    members = (json.dumps(name).encode() + b":" + text for name, text in columns.items())
+    return b"{" + b",".join(members) + b"}"
+
+
+def _refused(one: Entry, reason: str, detail: str) -> Refused:
+    return Refused(one.line, one.counter, one.table, reason, detail)

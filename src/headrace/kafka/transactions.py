@@ -1,0 +1,133 @@
+"""Records of several topics, all of them or none, for those who read committed records.
+
+A producer has an id of its own for its transactions. Whoever begins with that id ends what the
+one before left open, and the one before can write no more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable
+
+import confluent_kafka
+from confluent_kafka import KafkaError, KafkaException
+
+from headrace.errors import SinkError, TopicMissingError
+from headrace.kafka.client import ClientConfig, producer
+from headrace.kafka.dead_letters import Outgoing
+
+TRANSACTION_SECONDS = 60
+_SLICE_SECONDS = 1.0  # so that Ctrl-C is heard
+_POLL_SECONDS = 0.1
+_FENCED = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
+_MISSING = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"})
+_PASSING = frozenset({"_MSG_TIMED_OUT", "_PURGE_QUEUE", "_PURGE_INFLIGHT", "_TIMED_OUT"})
+
+
+class TransactionFencedError(Exception):
+    """Another producer has begun with this id, or a transaction took longer than a minute."""
+
+
+class TransactionUnsettledError(Exception):
+    """It is not known whether the transaction was committed; beginning again with its id ends it.
+
+    Attributes:
+        reason: librdkafka's words.
+    """
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+class TransactionalProducer:
+    """A producer for one transaction at a time.
+
+    After any error but of :meth:`send`'s own making, close it and begin with a new one: no
+    transaction follows one that was given up by the same producer, so none of its late records
+    can come into another transaction.
+
+    Raises:
+        TransactionUnsettledError: no broker answers.
+        TransactionFencedError: another producer began with the id at the same time.
+    """
+
+    def __init__(self, config: ClientConfig, transactional_id: str) -> None:
+        limit = str(TRANSACTION_SECONDS * 1000)
+        self._producer = producer(
+            config,
+            {
+                "transactional.id": transactional_id,
+                "transaction.timeout.ms": limit,
+                "message.timeout.ms": limit,
+                "linger.ms": "5",
+            },
+        )
+        self._failures: list[tuple[str, KafkaError]] = []
+        self._patiently(self._producer.init_transactions)
+
+    def send(self, records: Iterable[Outgoing]) -> None:
+        """Write all of them in a transaction; returns when it is committed.
+
+        Raises:
+            TransactionUnsettledError: it may have been committed or not.
+            TransactionFencedError: it was not, and this producer can't write any more.
+            TopicMissingError, SinkError: it was not: a record can't be written.
+        """
+        self._failures.clear()
+        try:
+            self._producer.begin_transaction()
+            for record in records:
+                self._produce(record)
+        except KafkaException as error:
+            raise self._named(error) from error
+        self._patiently(self._producer.commit_transaction)
+
+    def close(self) -> None:
+        """Gives up what was not committed."""
+        with contextlib.suppress(KafkaException):
+            self._producer.abort_transaction(_SLICE_SECONDS)
+
+    def _produce(self, record: Outgoing) -> None:
+        where = {} if record.partition < 0 else {"partition": record.partition}
+        while True:
+            try:
+                self._producer.produce(
+                    record.topic,
+                    record.value,
+                    record.key,
+                    headers=list(record.headers),
+                    on_delivery=self._delivered,
+                    **where,
+                )
+            except BufferError:
+                self._producer.poll(_POLL_SECONDS)
+            else:
+                self._producer.poll(0)
+                return
+
+    def _delivered(self, error: KafkaError | None, message: confluent_kafka.Message) -> None:
+        if error is not None:
+            self._failures.append((message.topic() or "", error))
+
+    def _patiently(self, step: Callable[[float], None]) -> None:
+        """Until it is done: asking again goes on with it."""
+        deadline = time.monotonic() + TRANSACTION_SECONDS
+        while True:
+            try:
+                return step(_SLICE_SECONDS)
+            except KafkaException as error:
+                if not error.args[0].retriable() or time.monotonic() > deadline:
+                    raise self._named(error) from error
+
+    def _named(self, error: KafkaException) -> Exception:
+        cause = error.args[0]
+        if cause.name() in _FENCED:
+            return TransactionFencedError(cause.str())
+        for topic, failure in self._failures:
+            if failure.name() in _MISSING:
+                return TopicMissingError(topic)
+            if failure.name() not in _PASSING and not failure.retriable():
+                return SinkError(topic, failure.str())
+        return TransactionUnsettledError(cause.str())
