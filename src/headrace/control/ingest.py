@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -45,18 +46,22 @@ def ingest_config(
     """What the service is told; ``workers`` and ``port`` in place of the project file's.
 
     Raises:
-        ProjectError: no topic has an event class.
+        ProjectError: no topic has an event class, or Redis is wanted without its client.
         BrokerUnreachableError: the embedded broker is down.
     """
     settings = project.settings.ingest or IngestSettings()
     settings = replace(settings, workers=workers or settings.workers, port=port or settings.port)
+    where = str(project.settings.root / PROJECT_FILE)
+    if settings.redis is not None and importlib.util.find_spec("redis") is None:
+        message = f"ingest.redis is {str(settings.redis)!r}, and the client for it is not installed"
+        raise ProjectError([Problem(where, 1, message, "pip install 'headrace[redis]'")])
     topics = {name: topic for name, topic in project.topics.items() if topic.event is not None}
     if not topics:
-        where = str(project.settings.root / PROJECT_FILE)
         way_out = "only topics with an event class are served"
         raise ProjectError([Problem(where, 1, "there is no topic to serve", way_out)])
     client = broker_config(project.settings)
-    return IngestConfig(settings, topics, client, project.settings.state / STATE)
+    state = project.settings.state / STATE
+    return IngestConfig(settings, topics, client, state, project.settings.name)
 
 
 def serve(config: IngestConfig) -> None:

@@ -19,9 +19,11 @@ class IngestConfig:
         topics: those it serves, by name; each has an event class.
         client: librdkafka's configuration of the cluster.
         state: folder shared by the workers of this host.
+        project: its name.
     """
 
     settings: IngestSettings
     topics: Mapping[str, Topic]
     client: Mapping[str, str]
     state: Path
+    project: str

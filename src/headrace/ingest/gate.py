@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Protocol
 
-from headrace.ingest.limits import Charge
+from headrace.ingest.limits import Charge, Limiter
 from headrace.ingest.problem import refused
 from headrace.ingest.tokens import Token, authenticate
 from headrace.settings import IngestSettings, Rate
@@ -27,14 +27,6 @@ class Tokens(Protocol):
 
     def get(self, public_id: str) -> Token | None:
         """A token by its public id."""
-        ...
-
-
-class Limiter(Protocol):
-    """Where charges are taken from; see :class:`~headrace.ingest.limits.LocalLimiter`."""
-
-    async def take(self, charges: list[Charge]) -> float:
-        """0.0 when taken, else seconds to wait."""
         ...
 
 

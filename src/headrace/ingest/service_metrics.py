@@ -24,6 +24,7 @@ EVENTS = "headrace_ingest_events_total"
 REFUSALS = "headrace_ingest_refusals_total"
 BYTES = "headrace_ingest_bytes_total"
 LATENCY = "headrace_ingest_accept_seconds"
+LIMITED_LOCALLY = "headrace_ingest_limited_locally_total"
 _MICROSECONDS = "sum_microseconds"
 
 
@@ -43,6 +44,9 @@ SERVICE_METRICS = (
     ServiceMetric(REFUSALS, "counter", ("topic", "code"), "events refused, by reason"),
     ServiceMetric(BYTES, "counter", ("topic",), "bytes of accepted events"),
     ServiceMetric(LATENCY, "histogram", (), "from a request's last byte to its 202"),
+    ServiceMetric(
+        LIMITED_LOCALLY, "counter", (), "requests limited by this host alone: Redis did not answer"
+    ),
 )
 
 
@@ -50,6 +54,7 @@ def count_names(topics: Iterable[str]) -> Iterator[Labels]:
     """Every count there can be."""
     for status in STATUSES:
         yield REQUESTS, str(status)
+    yield (LIMITED_LOCALLY,)
     for topic in topics:
         yield BYTES, topic
         yield from ((EVENTS, topic, outcome) for outcome in OUTCOMES)
@@ -83,7 +88,7 @@ def metric_lines(totals: Mapping[Labels, int]) -> Iterator[str]:
             if labels[0] == metric.name:
                 pairs = zip(metric.labels, labels[1:], strict=True)
                 inner = ",".join(f'{name}="{value}"' for name, value in pairs)
-                yield f"{metric.name}{{{inner}}} {count}"
+                yield f"{metric.name}{{{inner}}} {count}" if inner else f"{metric.name} {count}"
 
 
 def _histogram(totals: Mapping[Labels, int]) -> Iterator[str]:

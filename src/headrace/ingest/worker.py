@@ -19,11 +19,12 @@ from headrace.ingest.config import IngestConfig
 from headrace.ingest.counters import Counters
 from headrace.ingest.delivery import Delivery
 from headrace.ingest.gate import Gate
-from headrace.ingest.limits import LocalLimiter
+from headrace.ingest.limits import FallbackLimiter, Limiter, LocalLimiter
 from headrace.ingest.registry import TokenRegistry
 from headrace.ingest.request import Scope, Send
-from headrace.ingest.service_metrics import count_names
+from headrace.ingest.service_metrics import LIMITED_LOCALLY, count_names
 from headrace.ingest.spool import Loader, Spool, SpoolLimits
+from headrace.ingest.spool_sender import SpoolSender
 from headrace.settings import IngestSettings
 
 COUNTS_FOLDER = "counts"
@@ -59,14 +60,14 @@ class Worker:
         await receive()
         counters = Counters(config.state / COUNTS_FOLDER, count_names(config.topics))
         registry = TokenRegistry(config.client)
-        limiter = LocalLimiter(config.state / LIMITS_FILE)
+        limiter = _limiter(config, counters)
         delivery = Delivery(config.client, config.topics.values())
         gate = Gate(registry, limiter, config.settings)
         spooled = [name for name, topic in config.topics.items() if topic.spool]
         spool = Spool(config.state / SPOOL_FOLDER, _limits(config.settings)) if spooled else None
         acceptance = Acceptance(delivery, spool, spooled)
         self._application = Application(config, gate, acceptance, counters)
-        stop_loading = _load(spool, delivery)
+        stop_loading = _load(spool, SpoolSender(config.client, config.topics.values()))
         threading.Thread(target=self._end_with_parent, name="parent", daemon=True).start()
         # Events are gone with their request; the collector only looks for cycles.
         gc.freeze()
@@ -77,8 +78,10 @@ class Worker:
         left = await asyncio.to_thread(delivery.close, config.settings.drain_seconds)
         if left:
             _LOG.warning("%d events were not confirmed; their clients were told so", left)
+        if spool is not None:
+            spool.close()
         registry.close()
-        limiter.close()
+        await limiter.close()
         counters.close()
         await send({"type": "lifespan.shutdown.complete"})
 
@@ -89,16 +92,26 @@ class Worker:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
+def _limiter(config: IngestConfig, counters: Counters) -> Limiter:
+    local = LocalLimiter(config.state / LIMITS_FILE)
+    if config.settings.redis is None:
+        return local
+    from headrace.ingest.limits.redis import RedisLimiter  # its client is an extra
+
+    remote = RedisLimiter(config.settings.redis, config.project)
+    return FallbackLimiter(remote, local, lambda: counters.add((LIMITED_LOCALLY,)))
+
+
 def _limits(settings: IngestSettings) -> SpoolLimits:
     age = timedelta(seconds=settings.spool_segment_seconds)
     return SpoolLimits(settings.spool_segment_bytes, age, settings.spool_budget_bytes)
 
 
-def _load(spool: Spool | None, delivery: Delivery) -> Callable[[], None]:
+def _load(spool: Spool | None, sender: SpoolSender) -> Callable[[], None]:
     """Replays the spool on a thread; gives what ends it. One worker of the host is at work."""
     if spool is None:
         return lambda: None
-    loader, ending = Loader(spool, delivery.send_spooled), threading.Event()
+    loader, ending = Loader(spool, sender.send), threading.Event()
     thread = threading.Thread(target=loader.run, args=(ending,), name="spool", daemon=True)
     thread.start()
 
@@ -106,5 +119,6 @@ def _load(spool: Spool | None, delivery: Delivery) -> Callable[[], None]:
         ending.set()
         thread.join()
         loader.close()
+        sender.close()
 
     return end

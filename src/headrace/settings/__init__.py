@@ -9,6 +9,7 @@ from headrace.settings.model import (
     Rate,
     RestartSettings,
     Secret,
+    SecretUrl,
     Settings,
     SparkSettings,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "Rate",
     "RestartSettings",
     "Secret",
+    "SecretUrl",
     "Settings",
     "SparkSettings",
     "environment",

@@ -180,6 +180,23 @@ class Table:
             self._from_environment(name, where) if kind == "env" else self._from_file(name, where)
         )
 
+    def secret_text(self, name: str, secret: re.Pattern[str]) -> str | None:
+        """Text that may hold a secret: given like one, or as text with ``${VAR}`` in its place.
+
+        Args:
+            name: of the key.
+            secret: finds a secret that stands in the text itself.
+        """
+        given = self._values.get(name)
+        if not isinstance(given, str):
+            found = self.secret(name)
+            return found.reveal() if found else None
+        if secret.search(given):
+            self.known.add(name)
+            self._refuse_inline_secret(name)
+            return None
+        return self.text(name) or None
+
     def flat(self) -> dict[str, str]:
         """Every value as text under its dotted key; for settings that are passed on."""
         flat: dict[str, str] = {}

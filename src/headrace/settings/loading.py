@@ -16,6 +16,7 @@ from headrace.settings.model import (
     Rate,
     RestartSettings,
     Secret,
+    SecretUrl,
     Settings,
     SparkSettings,
 )
@@ -34,6 +35,11 @@ _FILES = {
 _SECRETS = {"ssl_key_password": "ssl.key.password", "sasl_password": "sasl.password"}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _SERVER = re.compile(r"(?:[A-Z_]+://)?(?:\[[0-9A-Fa-f:.%]+\]|[^\s:,/]+):\d{1,5}")
+_REDIS = re.compile(
+    r"rediss?://(?:[^\s:@/?#]*(?::[^\s@/?#]*)?@)?"
+    r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:@/?#\[\]]+)(?::(?P<port>\d{1,5}))?(?:/\d*)?"
+)
+_PASSWORD = re.compile(r"//.*:(?!\$\{\w+\}@).+@")
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
@@ -255,6 +261,7 @@ def _ingest(ingest: Table) -> IngestSettings:
         token_rate=_rate(limits, "token"),
         account_rate=_rate(limits, "account"),
         burst_seconds=limits.positive("burst_seconds", default.burst_seconds),
+        redis=_redis(ingest),
         spool_segment_bytes=spool.integer("segment_bytes", default.spool_segment_bytes),
         spool_segment_seconds=spool.positive("segment_seconds", default.spool_segment_seconds),
         spool_budget_bytes=spool.integer("budget_bytes", default.spool_budget_bytes),
@@ -264,6 +271,25 @@ def _ingest(ingest: Table) -> IngestSettings:
             "max_decoded_bytes", "ingest.max_decoded_bytes is below ingest.max_body_bytes"
         )
     return settings
+
+
+def _redis(ingest: Table) -> SecretUrl | None:
+    text = ingest.secret_text("redis", _PASSWORD)
+    if text is None:
+        return None
+    url = SecretUrl(text)
+    if not _is_redis(text):
+        ingest.report(
+            "redis",
+            f"ingest.redis is {str(url)!r}",
+            "redis://host:6379/0 or rediss:// for TLS, user and password percent-encoded",
+        )
+    return url
+
+
+def _is_redis(url: str) -> bool:
+    found = _REDIS.fullmatch(url)
+    return found is not None and 0 < int(found["port"] or 1) < 1 << 16
 
 
 def _rate(limits: Table, whose: str) -> Rate:

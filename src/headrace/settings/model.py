@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,18 @@ class Secret:
 
     def __repr__(self) -> str:
         return "Secret('***')"
+
+    __str__ = __repr__
+
+
+class SecretUrl(Secret):
+    """An address that prints without its user, password and options."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        # Up to the last @: a password that was not percent-encoded may hold any character.
+        return re.sub("//.*@", "//***@", self._value, flags=re.DOTALL).partition("?")[0]
 
     __str__ = __repr__
 
@@ -109,6 +122,7 @@ class IngestSettings:
         token_rate: of every token without a rate of its own.
         account_rate: of all tokens of an account together.
         burst_seconds: of a rate, that may come at once.
+        redis: keeps the rates of all hosts; ``None``: each host has its own.
         spool_segment_bytes: a file of the spool grows to this.
         spool_segment_seconds: a file of the spool is written to for so long.
         spool_budget_bytes: disk that the spool may take; beyond it, 503.
@@ -133,6 +147,7 @@ class IngestSettings:
     token_rate: Rate = Rate()
     account_rate: Rate = Rate()
     burst_seconds: float = 1.0
+    redis: SecretUrl | None = None
     spool_segment_bytes: int = 16 * 1024 * 1024
     spool_segment_seconds: float = 60.0
     spool_budget_bytes: int = 1024 * 1024 * 1024

@@ -1,6 +1,7 @@
-"""Rate limits: exact, shared, and right after a kill."""
+"""Rate limits of a host: exact, shared, right after a kill, and what is left without Redis."""
 
 import asyncio
+import logging
 import multiprocessing
 import os
 import signal
@@ -9,16 +10,21 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.contracts.limiter import LimiterContract, of_ten, run, until
 
-from headrace.ingest.limits import _SLOTS, Charge, LocalLimiter
+from headrace.ingest.limits import Charge, FallbackLimiter, LocalLimiter
+from headrace.ingest.limits.local import _SLOTS
 
 
 class Clock:
     def __init__(self):
-        self.now = 1000.0
+        self.time = 1000.0
 
-    def __call__(self):
-        return self.now
+    def now(self):
+        return self.time
+
+    async def sleep(self, seconds):
+        self.time += seconds
 
 
 @pytest.fixture
@@ -27,10 +33,8 @@ def clock():
 
 
 @pytest.fixture
-def limiter(tmp_path, clock):
-    found = LocalLimiter(tmp_path / "limits", clock)
-    yield found
-    found.close()
+def open_limiter(tmp_path, clock):
+    return lambda: LocalLimiter(tmp_path / "limits", clock.now)
 
 
 def take(limiter, *charges):
@@ -41,66 +45,48 @@ def events(amount, per_second=10, bucket="a", burst=1.0):
     return Charge(bucket, amount, per_second, burst)
 
 
-def test_a_bucket_holds_its_burst_and_refills_at_its_rate(limiter, clock):
-    assert [take(limiter, events(1)) == 0 for _ in range(11)] == [True] * 10 + [False]
-    assert take(limiter, events(1)) == pytest.approx(0.1)
-    clock.now += 0.1
-    assert take(limiter, events(1)) == 0
-    assert take(limiter, events(1)) > 0
+class TestLocalLimiter(LimiterContract):
+    pass
 
 
-def test_a_charge_is_taken_from_all_its_buckets_or_from_none(limiter):
-    assert take(limiter, events(10), events(5, bucket="b")) == 0
-    assert take(limiter, events(1), events(5, bucket="b")) > 0
-    assert take(limiter, events(5, bucket="b")) == 0
-
-
-def test_a_charge_larger_than_its_bucket_is_taken_when_that_is_full(limiter, clock):
-    assert take(limiter, events(50)) == 0
-    assert take(limiter, events(1)) == pytest.approx(4.1)
-    assert take(limiter, events(50)) == pytest.approx(5.0)
-    clock.now += 5
-    assert take(limiter, events(50)) == 0
-
-
-def test_no_limit_is_no_charge(limiter):
-    assert take(limiter) == 0
-
-
-def test_a_bucket_is_the_same_for_whoever_opens_the_file(tmp_path, limiter, clock):
-    other = LocalLimiter(tmp_path / "limits", clock)
-    assert take(limiter, events(10)) == 0
-    assert take(other, events(1)) > 0
-    other.close()
-
-
-def test_an_idle_bucket_makes_room_and_a_table_without_room_limits(limiter, clock):
+def test_an_idle_bucket_makes_room_and_a_table_without_room_limits(open_limiter, clock):
+    limiter = open_limiter()
     for number in range(0, 3 * _SLOTS, 500):
         charges = [events(10, bucket=f"b{number + n}") for n in range(500)]
         if wait := take(limiter, *charges):
             break
     assert wait == 1.0
-    clock.now += 1
+    clock.time += 1
     assert take(limiter, events(10, bucket="new")) == 0
+    asyncio.run(limiter.close())
+
+
+def test_what_is_noted_is_owed(open_limiter):
+    limiter = open_limiter()
+    limiter.note([events(25)])
+    assert take(limiter, events(1)) == pytest.approx(1.6)
+    limiter.note([events(10)])
+    assert take(limiter, events(1)) == pytest.approx(2.6)
+    asyncio.run(limiter.close())
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.floats(0, 2), st.integers(1, 30)), max_size=60))
 def test_no_time_gives_more_than_the_rate_and_the_burst(tmp_path_factory, steps):
     clock = Clock()
-    limiter = LocalLimiter(tmp_path_factory.mktemp("limits") / "file", clock)
+    limiter = LocalLimiter(tmp_path_factory.mktemp("limits") / "file", clock.now)
     taken, largest = 0, 0
     for pause, amount in steps:
-        clock.now += pause
+        clock.time += pause
         wait = take(limiter, events(amount))
         if wait == 0:
             taken, largest = taken + amount, max(largest, amount)
-        assert taken <= 10 * (clock.now - 1000 + 1) + largest
+        assert taken <= 10 * (clock.time - 1000 + 1) + largest
         if wait:
-            clock.now += wait + 1e-6
+            clock.time += wait + 1e-6
             assert take(limiter, events(amount)) == 0
             taken, largest = taken + amount, max(largest, amount)
-    limiter.close()
+    asyncio.run(limiter.close())
 
 
 def _hammer(file, until, taken):
@@ -123,6 +109,7 @@ def test_eight_processes_share_a_bucket_and_a_killed_one_locks_nothing(tmp_path)
     for worker in workers:
         worker.start()
     while counts[0].value == 0:
+        assert workers[0].is_alive()
         time.sleep(0.01)
     os.kill(workers[0].pid, signal.SIGKILL)
     for worker in workers:
@@ -131,3 +118,106 @@ def test_eight_processes_share_a_bucket_and_a_killed_one_locks_nothing(tmp_path)
     admitted = sum(count.value for count in counts)
     assert admitted <= 500 * (elapsed + 1) + len(workers)
     assert admitted >= 500
+
+
+class Remote:
+    """A limiter without limits, as far as it works."""
+
+    def __init__(self, error=None):
+        self.error, self.asked, self.proofs, self.closed = error, 0, 0, False
+
+    async def take(self, charges):
+        self.asked += 1
+        return self._answer()
+
+    async def reconnect(self):
+        self.proofs += 1
+        self._answer()
+
+    async def close(self):
+        self.closed = True
+
+    def _answer(self):
+        if self.error:
+            raise self.error
+        return 0.0
+
+
+class Fallback:
+    """A fallback on a remote and the limiter of this host."""
+
+    def __init__(self, open_limiter, remote):
+        self.remote, self.locally = remote, 0
+        self.limiter = FallbackLimiter(remote, open_limiter(), self._count)
+
+    async def admitted(self, count):
+        """How many of so many events, one after the other, to a bucket of ten."""
+        waits = [await self.limiter.take([of_ten(1, "a")]) for _ in range(count)]
+        return waits.count(0.0)
+
+    async def until_proof(self, number):
+        await until(lambda: self.remote.proofs >= number)
+        await asyncio.sleep(0)
+
+    def _count(self):
+        self.locally += 1
+
+
+@pytest.mark.parametrize("error", [OSError("gone"), ValueError("bug"), TimeoutError()])
+def test_whatever_fails_the_limit_of_the_host_holds_and_says_so_once(open_limiter, caplog, error):
+    async def scenario():
+        fallback = Fallback(open_limiter, Remote(error))
+        assert await fallback.admitted(30) == 10
+        await fallback.until_proof(2)
+        assert await fallback.admitted(5) == 0
+        assert (fallback.locally, fallback.remote.asked) == (35, 0)
+        fallback.remote.error = None
+        await fallback.until_proof(3)
+        assert await fallback.admitted(30) == 30
+        assert fallback.locally == 35
+        await fallback.limiter.close()
+
+    run(scenario)
+    assert [one.levelno for one in caplog.records] == [logging.WARNING] * 2
+    assert repr(error) in caplog.text
+
+
+def test_what_all_hosts_limits_admitted_is_gone_from_this_hosts(open_limiter):
+    async def scenario():
+        fallback = Fallback(open_limiter, Remote())
+        await fallback.until_proof(1)
+        assert await fallback.admitted(30) == 30
+        fallback.remote.error = OSError("gone")
+        assert await fallback.admitted(30) == 0
+        assert fallback.remote.asked == 31
+        await fallback.limiter.close()
+
+    run(scenario)
+
+
+def test_an_answer_that_only_came_late_is_not_logged(open_limiter, caplog):
+    async def scenario():
+        remote = Remote()
+        fallback = Fallback(open_limiter, remote)
+        await fallback.until_proof(1)
+        remote.error = TimeoutError()
+        assert await fallback.admitted(1) == 1
+        remote.error = None
+        await fallback.until_proof(2)
+        assert await fallback.admitted(20) == 20
+        assert fallback.locally == 1
+        await fallback.limiter.close()
+
+    run(scenario)
+    assert not caplog.records
+
+
+def test_a_limiter_that_is_closed_asks_no_more(open_limiter):
+    async def scenario():
+        fallback = Fallback(open_limiter, Remote(OSError("gone")))
+        await fallback.until_proof(1)
+        await fallback.limiter.close()
+        assert fallback.remote.closed
+        assert len(asyncio.all_tasks()) == 1
+
+    run(scenario)

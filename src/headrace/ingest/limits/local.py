@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import mmap
 import os
 import struct
 import time
-from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterator, Sequence
 from pathlib import Path
+
+from headrace.ingest.limits.charge import Charge, Limiter
 
 _SLOT = struct.Struct("=16sd")
 _SLOTS = 1 << 16
@@ -19,33 +21,15 @@ _WAIT_WHEN_FULL_SECONDS = 1.0
 _ROUNDING_SECONDS = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
-class Charge:
-    """So much of one bucket.
-
-    Attributes:
-        bucket: its name, such as ``account/acme/events``.
-        amount: events or bytes.
-        per_second: what it refills by.
-        burst_seconds: what it holds, in seconds of its rate.
-    """
-
-    bucket: str
-    amount: float
-    per_second: float
-    burst_seconds: float
-
-
-class LocalLimiter:
-    """Token buckets in a file that every worker of the host maps: exact over all of them.
+class LocalLimiter(Limiter):
+    """Buckets in a file that every worker of the host maps: exact over all of them.
 
     A bucket is one number: the time at which it will be full again (the "theoretical arrival
-    time" of the generic cell rate algorithm, ITU-T I.371). A charge is taken from all its buckets
-    or from none. One that is larger than a bucket is taken when that is full, and leaves a debt.
-    Over any time t a bucket gives at most ``rate * (burst + t)``, and one charge more.
+    time" of the generic cell rate algorithm, ITU-T I.371).
 
     A worker may be killed at any instruction: the lock is the kernel's, and each number is written
-    at once. Where no slot is left for a new bucket, its charge must wait.
+    at once. Where no slot is left for a new bucket, its charge must wait. The clock begins anew
+    with the machine, so the file must not outlive the service.
     """
 
     def __init__(self, file: Path, clock: Callable[[], float] = time.monotonic) -> None:
@@ -56,39 +40,56 @@ class LocalLimiter:
         self._map = mmap.mmap(self._file, _SLOTS * _SLOT.size)
 
     async def take(self, charges: Sequence[Charge]) -> float:
-        """0.0 when all of it was taken, otherwise the seconds after which to try again."""
         if not charges:
             return 0.0
-        # Held for microseconds, by processes that hold nothing else.
-        fcntl.lockf(self._file, fcntl.LOCK_EX)
-        try:
-            return self._take(charges, self._clock())
-        finally:
-            fcntl.lockf(self._file, fcntl.LOCK_UN)
+        with self._locked():
+            wait, slots = self._weigh(charges, self._clock())
+            if wait > _ROUNDING_SECONDS:
+                return wait
+            self._store(slots)
+        return 0.0
 
-    def close(self) -> None:
-        """Lets go of the file."""
+    def note(self, charges: Sequence[Charge]) -> None:
+        """Takes what somebody else has admitted, whatever is left, as a debt if need be."""
+        with self._locked():
+            _, slots = self._weigh(charges, self._clock())
+            self._store(slots)
+
+    async def close(self) -> None:
         self._map.close()
         os.close(self._file)
 
-    def _take(self, charges: Sequence[Charge], now: float) -> float:
-        taken: dict[int, tuple[bytes, float]] = {}
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        # Held for microseconds, by processes that hold nothing else.
+        fcntl.lockf(self._file, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.lockf(self._file, fcntl.LOCK_UN)
+
+    def _weigh(
+        self, charges: Sequence[Charge], now: float
+    ) -> tuple[float, dict[int, tuple[bytes, float]]]:
+        """Seconds to wait, and what the slots hold once the charges are taken."""
+        slots: dict[int, tuple[bytes, float]] = {}
         wait = 0.0
         for charge in charges:
             name = hashlib.blake2b(charge.bucket.encode(), digest_size=16).digest()
-            place = self._slot(name, now, taken)
+            place = self._slot(name, now, slots)
             if place is None:
-                return _WAIT_WHEN_FULL_SECONDS
+                wait = max(wait, _WAIT_WHEN_FULL_SECONDS)
+                continue
             holder, full_at = _SLOT.unpack_from(self._map, place)
             full_at = max(full_at, now) if holder == name else now
             needed = charge.amount / charge.per_second
             wait = max(wait, full_at + min(needed - charge.burst_seconds, 0.0) - now)
-            taken[place] = name, full_at + needed
-        if wait > _ROUNDING_SECONDS:
-            return wait
-        for place, slot in taken.items():
+            slots[place] = name, full_at + needed
+        return wait, slots
+
+    def _store(self, slots: dict[int, tuple[bytes, float]]) -> None:
+        for place, slot in slots.items():
             _SLOT.pack_into(self._map, place, *slot)
-        return 0.0
 
     def _slot(self, name: bytes, now: float, taken: Container[int]) -> int | None:
         """Where the bucket is, or a place for a new one."""

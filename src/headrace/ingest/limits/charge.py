@@ -1,0 +1,41 @@
+"""So much of a bucket, and who keeps the buckets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """So much of one bucket.
+
+    Attributes:
+        bucket: its name, such as ``account/acme/events``.
+        amount: events or bytes.
+        per_second: what it refills by.
+        burst_seconds: what it holds, in seconds of its rate.
+    """
+
+    bucket: str
+    amount: float
+    per_second: float
+    burst_seconds: float
+
+
+class Limiter(Protocol):
+    """Token buckets that several workers share.
+
+    A charge is taken from all its buckets or from none. One that is larger than a bucket is taken
+    when that is full, and leaves a debt. Over any time ``t`` a bucket gives at most
+    ``per_second * (burst_seconds + t)``, and one charge more.
+    """
+
+    async def take(self, charges: Sequence[Charge]) -> float:
+        """0.0 when all of it was taken, otherwise the seconds after which to try again."""
+        ...
+
+    async def close(self) -> None:
+        """Lets go of files and connections; the buckets stay."""
+        ...

@@ -1,0 +1,87 @@
+"""What becomes of rate limits while the one who keeps them for all hosts is away."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from headrace.ingest.limits.charge import Charge, Limiter
+from headrace.ingest.limits.local import LocalLimiter
+
+_LOG = logging.getLogger("headrace.ingest")
+_RETRY_SECONDS = 1.0
+
+
+class RemoteLimiter(Limiter, Protocol):
+    """A limiter that may fail, in any way, such as that of Redis."""
+
+    async def reconnect(self) -> None:
+        """Returns when it works again."""
+        ...
+
+
+class FallbackLimiter(Limiter):
+    """The limits of all hosts; those of this host alone while the others can't be asked.
+
+    Nothing it asks can make a request fail or go unlimited, and only requests that are under way
+    when it fails wait for it. What all hosts' limits admit is noted in this host's: whatever
+    comes and goes, one host alone stays below ``per_second * (2 * burst_seconds + t)`` or so.
+
+    Must be made while the event loop runs, and begins with this host's limits.
+    """
+
+    def __init__(
+        self, remote: RemoteLimiter, local: LocalLimiter, on_local: Callable[[], None]
+    ) -> None:
+        self._remote, self._local, self._on_local = remote, local, on_local
+        self._connecting: asyncio.Task[None] | None = None
+        self._connect()
+
+    async def take(self, charges: Sequence[Charge]) -> float:
+        if not charges:
+            return 0.0
+        if self._connecting is None:
+            try:
+                wait = await self._remote.take(charges)
+            except Exception:  # noqa: BLE001 - whatever it is, there must be a limit
+                self._connect()
+            else:
+                if wait == 0:
+                    self._local.note(charges)
+                return wait
+        self._on_local()
+        return await self._local.take(charges)
+
+    async def close(self) -> None:
+        if self._connecting is not None:
+            self._connecting.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._connecting
+        await self._remote.close()
+        await self._local.close()
+
+    def _connect(self) -> None:
+        if self._connecting is None:
+            self._connecting = asyncio.create_task(self._until_it_answers())
+
+    async def _until_it_answers(self) -> None:
+        """An answer that only came late is nothing to speak of; it is asked again at once."""
+        silent = False
+        while (reason := await self._failure()) is not None:
+            if not silent:
+                _LOG.warning("rate limits are this host's own: Redis fails (%r)", reason)
+            silent = True
+            await asyncio.sleep(_RETRY_SECONDS)
+        if silent:
+            _LOG.warning("rate limits are those of all hosts again: Redis answers")
+        self._connecting = None
+
+    async def _failure(self) -> Exception | None:
+        try:
+            await self._remote.reconnect()
+        except Exception as error:  # noqa: BLE001 - any failure is one
+            return error
+        return None

