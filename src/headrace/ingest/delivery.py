@@ -6,13 +6,13 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import confluent_kafka
 from confluent_kafka import KafkaError
 
-from headrace.ingest.spool import SpoolRecord
+from headrace.ingest.kafka_answers import MISSING, REFUSALS
 from headrace.ingest.validation import Accepted, largest_message
 from headrace.kafka.client import ClientConfig, producer
 from headrace.model import Topic
@@ -20,7 +20,8 @@ from headrace.model import Topic
 _LOG = logging.getLogger("headrace.ingest")
 _POLL_SECONDS = 0.1
 _REACH_SECONDS = 1.0
-_SPOOLED_SECONDS = 30.0
+_TAKEN_BACK_SECONDS = 5.0
+_CLOSING_SECONDS = 0.01
 _TUNING = {
     # Requests wait for their events: a batch is what came in while the last one was on its way.
     "linger.ms": "2",
@@ -29,7 +30,6 @@ _TUNING = {
 }
 
 Headers = list[tuple[str, bytes]]
-Report = Callable[[KafkaError | None, Any], None]
 
 
 class QueueFullError(Exception):
@@ -41,48 +41,55 @@ class UnknownOutcomeError(Exception):
 
 
 class _Outstanding:
-    """The events of one request until the last is confirmed. Counted down on the poll thread."""
+    """The events of one request until the last is reported.
 
-    __slots__ = ("_left", "_loop", "done", "failure")
+    ``reported`` runs on the poll thread, all else in the event loop.
+
+    Attributes:
+        done: set once every event that was sent is reported.
+        failure: what Kafka said of an event that it did not take; a refusal before all else.
+    """
+
+    __slots__ = ("_failed", "_left", "_loop", "_unsent", "done", "failure")
 
     def __init__(self, events: int) -> None:
-        self._left = events
+        self._left, self._unsent = events, 0
+        self._failed: set[bytes] = set()
         self._loop = asyncio.get_running_loop()
         self.done: asyncio.Future[None] = self._loop.create_future()
         self.failure: KafkaError | None = None
 
-    def reported(self, error: KafkaError | None, _: Any) -> None:
-        """A delivery report: on the poll thread only."""
+    def reported(self, error: KafkaError | None, message: Any) -> None:
+        """A delivery report."""
         if error is not None:
-            self.failure = error
+            self._failed.add(message.value())
+            if self.failure is None or error.code() in REFUSALS:
+                self.failure = error
         self._left -= 1
-        if not self._left:
+        if self._left == self._unsent:
             self._loop.call_soon_threadsafe(self._settle)
+
+    def not_sent(self, events: Sequence[Accepted], failure: KafkaError) -> None:
+        """The last of the request's events never reached the producer."""
+        self.failure = failure
+        self._failed.update(event.value for event in events)
+        self._unsent = len(events)
+        if self._left == self._unsent:
+            self._settle()
+
+    async def settled(self, seconds: float) -> bool:
+        """Every event is reported, after ``seconds`` at most."""
+        if not self.done.done():
+            await asyncio.wait((self.done,), timeout=seconds)
+        return self.done.done()
+
+    def failed(self, events: Sequence[Accepted]) -> list[Accepted]:
+        """Those of the request's events that Kafka did not confirm."""
+        return [event for event in events if event.value in self._failed]
 
     def _settle(self) -> None:
         if not self.done.done():
             self.done.set_result(None)
-
-
-class _Settled:
-    """Counts records until the last is confirmed. Counted down on poll threads."""
-
-    def __init__(self, records: int) -> None:
-        self._left = records
-        self._lock = threading.Condition()
-        self.failure: KafkaError | None = None
-
-    def reported(self, error: KafkaError | None, _: Any) -> None:
-        """A delivery report."""
-        with self._lock:
-            self.failure = error or self.failure
-            self._left -= 1
-            self._lock.notify()
-
-    def wait(self, seconds: float) -> bool:
-        """All were confirmed or failed in time."""
-        with self._lock:
-            return self._lock.wait_for(lambda: self._left == 0, seconds)
 
 
 class Delivery:
@@ -93,10 +100,11 @@ class Delivery:
     """
 
     def __init__(self, config: ClientConfig, topics: Iterable[Topic]) -> None:
-        sizes = {topic.name: largest_message(topic) for topic in topics}
         # What a topic takes is the size of a batch, and a producer has one size for all its topics.
-        lanes = {size: _Lane(config, size) for size in sizes.values()}
-        self._lanes = {name: lanes[size] for name, size in sizes.items()}
+        # Taking back is of all that a producer holds: topics without a spool are not to suffer it.
+        kinds = {topic.name: (largest_message(topic), topic.spool) for topic in topics}
+        lanes = {kind: _Lane(config, kind[0]) for kind in {*kinds.values()}}
+        self._lanes = {name: lanes[kind] for name, kind in kinds.items()}
 
     async def send(
         self, topic: str, events: Sequence[Accepted], headers: Headers, seconds: float
@@ -115,20 +123,29 @@ class Delivery:
         if outstanding.failure is not None:
             raise UnknownOutcomeError(f"Kafka answered {outstanding.failure.str()}")
 
-    def send_spooled(self, records: Sequence[SpoolRecord]) -> None:
-        """The same for records of the spool. Blocks; for the spool's loader.
+    async def send_or_take_back(
+        self, topic: str, events: Sequence[Accepted], headers: Headers, seconds: float
+    ) -> list[Accepted]:
+        """The same for a topic with a spool: gives the events that Kafka has not and will not get.
+
+        After ``seconds`` everything that waits for Kafka in this worker is taken back, for all
+        topics with a spool: each request learns it from its own reports. What was on the wire
+        at that moment Kafka may have got; nobody can know.
 
         Raises:
-            UnknownOutcomeError: Kafka did not take all of them; they must be sent again.
+            QueueFullError: nothing was sent.
+            UnknownOutcomeError: Kafka refused an event for ever.
         """
-        if not self.reachable():
-            raise UnknownOutcomeError("Kafka does not answer")
-        settled = _Settled(len(records))
-        for record in records:
-            lane = self._lanes.get(record.topic) or next(iter(self._lanes.values()))
-            lane.produce(record, settled.reported)
-        if not settled.wait(_SPOOLED_SECONDS) or settled.failure is not None:
-            raise UnknownOutcomeError(f"Kafka did not confirm spooled events: {settled.failure}")
+        lane = self._lanes[topic]
+        outstanding = lane.enqueue(topic, events, headers)
+        if not await outstanding.settled(seconds):
+            lane.take_back()
+            if not await outstanding.settled(_TAKEN_BACK_SECONDS):
+                return list(events)
+        failure = outstanding.failure
+        if failure is not None and failure.code() in REFUSALS | MISSING:
+            raise UnknownOutcomeError(f"Kafka answered {failure.str()}")
+        return outstanding.failed(events)
 
     def reachable(self) -> bool:
         """Kafka answers. Blocks for a second at most."""
@@ -146,7 +163,7 @@ class _Lane:
     """A producer for topics that take batches of one size."""
 
     def __init__(self, config: ClientConfig, size: int) -> None:
-        self._config = dict(config)
+        self._config = config
         self._tuning = _TUNING | {"message.max.bytes": str(size), "batch.size": str(size)}
         self._producer = self._new()
         self._ending = threading.Event()
@@ -175,30 +192,14 @@ class _Lane:
         except BufferError as error:
             if not sent:
                 raise QueueFullError from error
-            raise UnknownOutcomeError("the queue to Kafka is full") from error
+            outstanding.not_sent(events[sent:], KafkaError(KafkaError._QUEUE_FULL))  # noqa: SLF001
         except confluent_kafka.KafkaException as error:
-            raise UnknownOutcomeError(f"Kafka answered {error}") from error
+            outstanding.not_sent(events[sent:], error.args[0])
         return outstanding
 
-    def produce(self, record: SpoolRecord, report: Report) -> None:
-        """Hands one record over; waits while the queue is full."""
-        while True:
-            try:
-                self._producer.produce(
-                    record.topic,
-                    record.value,
-                    record.key,
-                    -1 if record.partition is None else record.partition,
-                    headers=list(record.headers),
-                    timestamp=record.timestamp_ms,
-                    on_delivery=report,
-                )
-            except BufferError:
-                time.sleep(_POLL_SECONDS)
-            except confluent_kafka.KafkaException as error:
-                raise UnknownOutcomeError(f"Kafka answered {error}") from error
-            else:
-                return
+    def take_back(self) -> None:
+        """Fails all that waits; each event gets its report."""
+        self._producer.purge(blocking=False)
 
     def reachable(self) -> bool:
         """Kafka answers."""
@@ -210,7 +211,9 @@ class _Lane:
 
     def close(self, seconds: float) -> int:
         """Events that were still out after ``seconds``."""
-        left = int(self._producer.flush(seconds))
+        deadline = time.monotonic() + seconds
+        while (left := len(self._producer)) and time.monotonic() < deadline:
+            time.sleep(_CLOSING_SECONDS)
         self._ending.set()
         self._thread.join()
         return left
@@ -219,14 +222,32 @@ class _Lane:
         while not self._ending.is_set():
             try:
                 self._producer.poll(_POLL_SECONDS)
-            except confluent_kafka.KafkaException:
-                _LOG.exception("polling the producer failed")
+            except Exception as error:  # noqa: BLE001 - without this thread nothing is confirmed
+                if _is_fatal(error):
+                    self._replace(error)
+                else:
+                    _LOG.exception("polling the producer failed")
+
+    def _replace(self, error: Exception) -> None:
+        """A fatal error ends a producer: what it held is reported as failed, and it takes no more.
+
+        The client library raises such an error from ``poll``; it does not call ``error_cb``.
+        """
+        _LOG.error("the producer ended, another takes its place: %s", error)
+        ended, self._producer = self._producer, self._new()
+        ended.purge()
+        deadline = time.monotonic() + _TAKEN_BACK_SECONDS
+        while len(ended) and time.monotonic() < deadline:
+            ended.poll(_POLL_SECONDS)
 
     def _new(self) -> confluent_kafka.Producer:
-        return producer(self._config | {"error_cb": self._on_error}, self._tuning)
+        return producer({**self._config, "error_cb": _on_error}, self._tuning)
 
-    def _on_error(self, error: KafkaError) -> None:
-        """On the poll thread. A fatal error ends a producer; what it held stays unknown."""
-        _LOG.warning("kafka: %s", error.str())
-        if error.fatal():
-            self._producer = self._new()
+
+def _on_error(error: KafkaError) -> None:
+    _LOG.warning("kafka: %s", error.str())
+
+
+def _is_fatal(error: Exception) -> bool:
+    cause = error.args[0] if error.args else None
+    return isinstance(cause, KafkaError) and cause.fatal()

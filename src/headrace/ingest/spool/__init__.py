@@ -1,7 +1,18 @@
 """Where events wait on disk while Kafka is away, and who replays them."""
 
-from headrace.ingest.spool.loader import Loader, LoadReport, Send
+from headrace.ingest.spool.group import GroupCommit
+from headrace.ingest.spool.loader import Loader, LoadReport, Outcome, Send
 from headrace.ingest.spool.record import SpoolRecord
 from headrace.ingest.spool.spool import Spool, SpoolLimits, SpoolStats
 
-__all__ = ["LoadReport", "Loader", "Send", "Spool", "SpoolLimits", "SpoolRecord", "SpoolStats"]
+__all__ = [
+    "GroupCommit",
+    "LoadReport",
+    "Loader",
+    "Outcome",
+    "Send",
+    "Spool",
+    "SpoolLimits",
+    "SpoolRecord",
+    "SpoolStats",
+]

@@ -6,10 +6,11 @@ import fcntl
 import logging
 import os
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from headrace.ingest.spool.quarantine import set_aside, set_aside_whole
+from headrace.ingest.spool.position import Place
+from headrace.ingest.spool.quarantine import set_aside, set_aside_refused, set_aside_whole
 from headrace.ingest.spool.reader import Batch, SegmentReader
 from headrace.ingest.spool.record import SpoolRecord
 from headrace.ingest.spool.segment import UnknownVersionError
@@ -20,8 +21,30 @@ _LOG = logging.getLogger("headrace.ingest.spool")
 _MOST_RECORDS = 1000
 _POLL_SECONDS = 0.2
 _LONGEST_DELAY_SECONDS = 5.0
+_SEND_SECONDS = 30.0
+_LOCKED_SEND_SECONDS = 3.0  # requests wait for the lock meanwhile
 
-Send = Callable[[Sequence[SpoolRecord]], None]
+
+@dataclass(frozen=True)
+class Outcome:
+    """What Kafka made of records: each was taken, refused or waits.
+
+    Attributes:
+        refused: why Kafka will never take them, by their places in what was sent, from 0.
+        waiting: places of those to send again, in order.
+        reason: why they wait.
+    """
+
+    refused: Mapping[int, str] = field(default_factory=dict)
+    waiting: Sequence[int] = ()
+    reason: str = ""
+
+
+Send = Callable[[Sequence[SpoolRecord], float], Outcome]
+
+
+class NotSentError(Exception):
+    """Kafka did not take all records; they stay in the spool."""
 
 
 @dataclass
@@ -32,12 +55,14 @@ class LoadReport:
         records: replayed.
         missing: counters that no record came for: damaged, or gone with their file.
         quarantined: stretches and segments set aside.
+        refused: records set aside because Kafka refuses them for ever.
         standby: another loader of this host is at work; nothing was done.
     """
 
     records: int = 0
     missing: int = 0
     quarantined: int = 0
+    refused: int = 0
     standby: bool = False
 
 
@@ -46,18 +71,18 @@ class Loader:
 
     Any number may exist on a host: one works, the others stand by until it is closed or killed.
     Its place is kept durably after every batch, so a crash repeats the last batch at most, and
-    so does a ``send`` that raises.
+    so does a ``send`` that raises. What Kafka refuses for ever is set aside with the reason.
 
-    ``send(records)`` is called with up to 1,000 records, in order. It returns once Kafka has
-    acknowledged all of them and raises otherwise; it is then called with the same records again.
+    ``send(records, seconds)`` is called with up to 1,000 records, in order, and returns after about
+    ``seconds`` at most. It is called again with those that wait, before any that follow them.
     The last batches are sent while the spool's lock is held: nobody can append meanwhile, so
-    ``send`` must end within a bounded time and must not append to the spool.
+    ``send`` must not append to the spool.
     """
 
     def __init__(self, spool: Spool, send: Send) -> None:
         self._spool, self._store, self._send = spool, spool.store, send
         self._lock = -1
-        self._position = self._missing = 0
+        self._place = Place()
         self._reader: SegmentReader | None = None
         self._batch = Batch()
         self._report = LoadReport()
@@ -68,6 +93,7 @@ class Loader:
 
         Raises:
             SpoolError: the disk failed.
+            NotSentError: records wait that Kafka did not take.
             Exception: whatever ``send`` raises; what was not acknowledged stays in the spool.
         """
         self._failure = None
@@ -75,7 +101,11 @@ class Loader:
             if not self._leading():
                 return LoadReport(standby=True)
             self._report = LoadReport()
-            while self._deliver(self._next()) and self._spool.waiting > _MOST_RECORDS:
+            if self._batch.end and not self._batch.records:
+                self._advance(self._batch)  # the disk failed the last time
+            while (
+                self._deliver(self._next(), _SEND_SECONDS) and self._spool.waiting > _MOST_RECORDS
+            ):
                 pass
             if self._failure is None:
                 self._drain()
@@ -90,6 +120,9 @@ class Loader:
             try:
                 self.run_once()
                 delay = _POLL_SECONDS
+            except NotSentError as error:
+                _LOG.warning("%d events wait in the spool: %s", self._spool.waiting, error)
+                delay = min(2 * delay, _LONGEST_DELAY_SECONDS)
             except Exception:  # noqa: BLE001 - a dead loader would hold the events back until a restart
                 _LOG.exception("replaying the spool failed; again in %.1f s", delay)
                 delay = min(2 * delay, _LONGEST_DELAY_SECONDS)
@@ -117,9 +150,9 @@ class Loader:
     def _take_over(self) -> None:
         """Goes on where the last loader was, which may have been killed before it could say so."""
         with self._store.exclusive():
-            position, self._missing = self._store.position.read()
-            self._position = max(position, self._store.state.loaded)
-            self._store.state.loaded = self._position
+            place = self._store.position.read()
+            self._place = place.at(max(place.counter, self._store.state.loaded))
+            self._store.state.loaded = self._place.counter
 
     def _drain(self) -> None:
         """The last records, while nobody can append: afterwards the spool is empty.
@@ -128,11 +161,12 @@ class Loader:
         """
         with self._store.exclusive():
             while batch := self._next():
-                if not (self._report.records and self._deliver(batch)):
+                if not (self._report.records and self._deliver(batch, _LOCKED_SEND_SECONDS)):
                     return
             if self._reader is not None:
                 self._finish(self._reader)
-            self._advance(self._store.state.written, 0)
+            self._batch = Batch(end=self._store.state.written)
+            self._advance(self._batch)
 
     def _next(self) -> Sequence[SpoolRecord]:
         """The batch to send; none: nothing more is readable now."""
@@ -144,7 +178,7 @@ class Loader:
             reader = self._reading(readable)
             if reader is None:
                 continue
-            self._batch = reader.batch(readable, self._position, _MOST_RECORDS)
+            self._batch = reader.batch(readable, self._place.counter, _MOST_RECORDS)
             if self._batch.records or readable.growing:
                 break
             self._finish(reader)
@@ -163,30 +197,44 @@ class Loader:
                 return None
         return self._reader
 
-    def _deliver(self, records: Sequence[SpoolRecord]) -> bool:
-        """Whether there were records and Kafka took them."""
+    def _deliver(self, records: Sequence[SpoolRecord], seconds: float) -> bool:
+        """Whether there were records and none of them waits any more."""
         if not records:
             return False
+        batch = self._batch
         try:
-            self._send(records)
+            outcome = self._send(records, seconds)
         except Exception as failure:  # noqa: BLE001 - raised again once the spool's lock is free
             self._failure = failure
             return False
-        self._advance(self._batch.end, len(records))
+        batch.settle(outcome.refused, outcome.waiting)
+        if batch.records:
+            self._failure = NotSentError(outcome.reason)
+            return False
+        self._advance(batch)
         return True
 
-    def _advance(self, end: int, records: int) -> None:
-        missing = end - self._position - records
+    def _advance(self, batch: Batch) -> None:
+        """None of the batch waits any more: what was not taken is set aside, or missing."""
+        if batch.refused:
+            reason = batch.refused[0].reason
+            _LOG.error(
+                "%d events are set aside, Kafka refuses them: %s", len(batch.refused), reason
+            )
+            set_aside_refused(batch.path, batch.refused, self._store.quarantine)
+        place = self._place.after(batch.end, batch.taken, len(batch.refused))
+        missing = place.missing - self._place.missing
         if missing:
-            _LOG.error("%d records are missing below counter %d of the spool", missing, end)
-        if end > self._position:
-            self._store.position.write(end, self._missing + missing)
-            self._position, self._missing = end, self._missing + missing
-            self._batch = Batch()
-            self._report.records += records
+            _LOG.error("%d records are missing below counter %d of the spool", missing, batch.end)
+        if place.counter > self._place.counter:
+            self._store.position.write(place)
+            self._place = place
+            self._report.records += batch.taken
+            self._report.refused += len(batch.refused)
             self._report.missing += missing
+        self._batch = Batch()
         with self._store.exclusive():
-            self._store.state.loaded = end
+            self._store.state.loaded = batch.end
 
     def _finish(self, reader: SegmentReader) -> None:
         """All of a segment is in Kafka."""

@@ -5,20 +5,38 @@ from __future__ import annotations
 import os
 import struct
 from pathlib import Path
+from typing import NamedTuple
 
 from google_crc32c import value as crc32c
 
 from headrace.ingest.spool.files import write_durably
 
 FIRST_COUNTER = 1
-_FIELDS = struct.Struct("<QQ")
+_FIELDS = struct.Struct("<QQQ")
 _CHECKSUM = struct.Struct("<I")
 _BYTES = _FIELDS.size + _CHECKSUM.size
 _SLOT_BYTES = 512
 
 
+class Place(NamedTuple):
+    """Counter of the next record to replay; how many below it never came, and were refused."""
+
+    counter: int = 0
+    missing: int = 0
+    refused: int = 0
+
+    def at(self, counter: int) -> Place:
+        """The same counts at another counter."""
+        return self._replace(counter=counter)
+
+    def after(self, end: int, taken: int, refused: int) -> Place:
+        """Behind ``end``, of whose records so many were taken and refused; the rest is missing."""
+        missing = end - self.counter - taken - refused
+        return Place(end, self.missing + missing, self.refused + refused)
+
+
 class Position:
-    """Counter of the next record to replay, and how many records never came.
+    """The loader's place, on the disk.
 
     Two slots, written in turn: a torn write leaves the one before it. The file has its final size
     from the beginning, so that a full disk does not stop the loader, which makes room.
@@ -27,35 +45,34 @@ class Position:
     def __init__(self, path: Path) -> None:
         self._path = path
         if not path.exists():
-            write_durably(path, _slot(FIRST_COUNTER, 0).ljust(2 * _SLOT_BYTES, b"\0"), 0)
+            write_durably(path, _slot(Place(FIRST_COUNTER)).ljust(2 * _SLOT_BYTES, b"\0"), 0)
 
-    def read(self) -> tuple[int, int]:
-        """The newest (counter, missing); 0, 0 when both slots are damaged."""
+    def read(self) -> Place:
+        """The newest; all of it 0 when both slots are damaged."""
         return max(self._slots())
 
-    def write(self, counter: int, missing: int) -> None:
+    def write(self, place: Place) -> None:
         """Returns once it is on the disk."""
         slots = self._slots()
         older = slots.index(min(slots))
         file = os.open(self._path, os.O_WRONLY)
         try:
-            os.pwrite(file, _slot(counter, missing), older * _SLOT_BYTES)
+            os.pwrite(file, _slot(place), older * _SLOT_BYTES)
             os.fdatasync(file)
         finally:
             os.close(file)
 
-    def _slots(self) -> list[tuple[int, int]]:
+    def _slots(self) -> list[Place]:
         content = self._path.read_bytes()
         return [_parsed(content[start : start + _BYTES]) for start in (0, _SLOT_BYTES)]
 
 
-def _slot(counter: int, missing: int) -> bytes:
-    fields = _FIELDS.pack(counter, missing)
+def _slot(place: Place) -> bytes:
+    fields = _FIELDS.pack(*place)
     return fields + _CHECKSUM.pack(crc32c(fields))
 
 
-def _parsed(slot: bytes) -> tuple[int, int]:
+def _parsed(slot: bytes) -> Place:
     if len(slot) < _BYTES or slot[_FIELDS.size :] != _CHECKSUM.pack(crc32c(slot[: _FIELDS.size])):
-        return 0, 0
-    counter, missing = _FIELDS.unpack_from(slot)
-    return counter, missing
+        return Place()
+    return Place(*_FIELDS.unpack_from(slot))

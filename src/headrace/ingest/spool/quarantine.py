@@ -1,16 +1,20 @@
-"""What can't be read is set aside, with what is known of it."""
+"""What can't be read, and what Kafka refuses, is set aside with what is known of it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+
+import msgspec
 
 from headrace.ingest.spool.files import fsync_folder, write_durably
 from headrace.ingest.spool.frames import Damage
+from headrace.ingest.spool.reader import Refused
 from headrace.ingest.spool.segment import read
 
-_SUFFIX = ".damaged"
+_DAMAGED, _REFUSED = ".damaged", ".refused"
 
 
 def set_aside(path: Path, damages: Iterable[Damage], quarantine: Path) -> None:
@@ -25,6 +29,22 @@ def set_aside(path: Path, damages: Iterable[Damage], quarantine: Path) -> None:
         set_aside_whole(path, quarantine)
 
 
+def set_aside_refused(path: Path, refused: Sequence[Refused], quarantine: Path) -> None:
+    """Writes records of a segment that Kafka refuses, a line of JSON each; bytes are base64.
+
+    Where the disk has no room, the segment keeps a second name there.
+    """
+    try:
+        lines = b"".join(_line(one) for one in refused)
+        name = f"{path.stem}-{refused[0].counter:018}-{refused[-1].counter:018}{_REFUSED}"
+        (quarantine / name).unlink(missing_ok=True)
+        write_durably(quarantine / name, lines, 0)
+    except OSError:
+        if not (quarantine / path.name).exists():
+            os.link(path, quarantine / path.name)
+        fsync_folder(quarantine)
+
+
 def set_aside_whole(path: Path, quarantine: Path) -> None:
     """Moves a segment."""
     path.rename(quarantine / path.name)
@@ -35,5 +55,20 @@ def _copy(path: Path, damage: Damage, quarantine: Path) -> None:
     length = damage.end - damage.start
     known = {"segment": path.name, "offset": damage.start, "bytes": length}
     content = json.dumps(known).encode() + b"\n" + read(path, damage.start, length)
-    name = f"{path.stem}-{damage.start:012}{_SUFFIX}"
+    name = f"{path.stem}-{damage.start:012}{_DAMAGED}"
     write_durably(quarantine / name, content, 0)
+
+
+def _line(refused: Refused) -> bytes:
+    record = refused.record
+    known = {
+        "counter": refused.counter,
+        "reason": refused.reason,
+        "topic": record.topic,
+        "key": record.key,
+        "value": record.value,
+        "headers": record.headers,
+        "timestamp_ms": record.timestamp_ms,
+        "partition": record.partition,
+    }
+    return msgspec.json.encode(known) + b"\n"

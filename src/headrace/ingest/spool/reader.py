@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,17 +16,50 @@ from headrace.ingest.spool.store import Readable
 WINDOW_BYTES = 1 << 20
 
 
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A record that Kafka will never take."""
+
+    counter: int
+    record: SpoolRecord
+    reason: str
+
+
 @dataclass
 class Batch:
-    """Records to send together. ``end``: counter behind the last."""
+    """Records to send together.
 
+    Attributes:
+        records: those that wait, in order.
+        counters: theirs.
+        end: counter behind the last of all.
+        taken: how many Kafka has.
+        refused: those it will never take.
+        path: the segment they are in.
+    """
+
+    path: Path = Path()
     records: list[SpoolRecord] = field(default_factory=list)
+    counters: list[int] = field(default_factory=list)
     end: int = 0
+    taken: int = 0
+    refused: list[Refused] = field(default_factory=list)
 
     def add(self, counter: int, record: SpoolRecord) -> None:
         """At the end."""
         self.records.append(record)
+        self.counters.append(counter)
         self.end = counter + 1
+
+    def settle(self, refused: Mapping[int, str], waiting: Sequence[int]) -> None:
+        """After sending: by places in ``records``, which keeps those that wait."""
+        self.taken += len(self.records) - len(refused) - len(waiting)
+        self.refused += [
+            Refused(self.counters[place], self.records[place], reason)
+            for place, reason in refused.items()
+        ]
+        self.records = [self.records[place] for place in waiting]
+        self.counters = [self.counters[place] for place in waiting]
 
 
 class SegmentReader:
@@ -45,7 +79,7 @@ class SegmentReader:
 
     def batch(self, readable: Readable, position: int, most_records: int) -> Batch:
         """The next records from counter ``position``; none: all that is readable was read."""
-        batch, window = Batch(), WINDOW_BYTES
+        batch, window = Batch(self.path), WINDOW_BYTES
         end = min(readable.end, self.path.stat().st_size)
         wanted = range(position, readable.limit)
         while not batch.records and self._at < end:

@@ -51,8 +51,9 @@ class SpoolStats:
         records: appended and not replayed.
         bytes: of the segments they are in.
         oldest_age: since the oldest of these segments was created.
-        quarantined: stretches set aside that wait for a look.
+        quarantined: files set aside that wait for a look.
         missing: records that never came by their counter, ever: damaged, or gone with their file.
+        refused: records set aside because Kafka refuses them, ever.
     """
 
     records: int
@@ -60,6 +61,7 @@ class SpoolStats:
     oldest_age: timedelta
     quarantined: int
     missing: int
+    refused: int
 
 
 class Spool:
@@ -137,12 +139,14 @@ class Spool:
         with self.store.exclusive():
             held = segments(self.store.folder) if self.pending else []
             paths = [self.store.path(segment) for segment in held]
+            place = self.store.position.read()
             return SpoolStats(
                 records=self.waiting,
                 bytes=sum(path.stat().st_size for path in paths),
                 oldest_age=self._age(paths[0]) if paths else timedelta(),
                 quarantined=len(list(self.store.quarantine.iterdir())),
-                missing=self.store.position.read()[1],
+                missing=place.missing,
+                refused=place.refused,
             )
 
     def close(self) -> None:

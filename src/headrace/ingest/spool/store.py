@@ -136,7 +136,7 @@ class Store:
         counter is where the acknowledged records end, and so says where they end.
         """
         found, state = segments(self.folder), self.state
-        position, _ = self.position.read()
+        position = self.position.read().counter
         written = max(FIRST_COUNTER, position, state.believed_written)
         if found:
             written = max(written, self._end_counter(found[-1]))

@@ -1,4 +1,5 @@
 import pytest
+from tests.unit.ingest.spool.kafka import taking
 
 from headrace.ingest.spool import Loader, Spool, SpoolLimits, SpoolRecord
 
@@ -56,7 +57,7 @@ def drain(open_spool, texts):
 
     def draining():
         sent = []
-        loader = Loader(open_spool(), sent.extend)
+        loader = Loader(open_spool(), taking(sent.extend))
         report = loader.run_once()
         loader.close()
         return texts(sent), report

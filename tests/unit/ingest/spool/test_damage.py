@@ -6,6 +6,7 @@ import shutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.ingest.spool.kafka import taking
 
 from headrace.ingest.spool import Loader, Spool, SpoolLimits, SpoolRecord
 from headrace.ingest.spool.frames import frames
@@ -30,7 +31,7 @@ def filled(folder):
 def drained(folder):
     """What a new process finds and replays; its report; the quarantined files."""
     spool, sent = Spool(folder, SpoolLimits()), []
-    loader = Loader(spool, sent.extend)
+    loader = Loader(spool, taking(sent.extend))
     report = loader.run_once()
     assert not spool.pending
     spool.append([made("after")])
@@ -128,7 +129,7 @@ def test_damage_while_the_spool_is_open_is_set_aside_with_what_is_known(folder):
     content = bytearray(path.read_bytes())
     content[HEADER_BYTES + 9] ^= 1
     path.write_bytes(content)
-    report = Loader(spool, sent.extend).run_once()
+    report = Loader(spool, taking(sent.extend)).run_once()
     assert [one.value.decode() for one in sent] == TEXTS[1:]
     assert (report.quarantined, report.missing) == (1, 1)
     known, _, kept = next(iter((folder / "quarantine").iterdir())).read_bytes().partition(b"\n")
@@ -212,7 +213,7 @@ def test_a_position_that_can_not_be_read_repeats_and_loses_nothing(folder):
             raise ConnectionError("gone")
         sent.extend(records)
 
-    loader = Loader(spool, twice)
+    loader = Loader(spool, taking(twice))
     with pytest.raises(ConnectionError):
         loader.run_once()
     loader.close()

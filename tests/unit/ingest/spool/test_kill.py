@@ -5,6 +5,7 @@ import os
 import signal
 
 import pytest
+from tests.unit.ingest.spool.kafka import taking
 
 from headrace.ingest.spool import Loader, Spool, SpoolLimits, SpoolRecord
 
@@ -57,7 +58,7 @@ def work(folder, ledger):
     append("1", "2", "3")
     append("4")
     append("5", "6")
-    loader = Loader(spool, send)
+    loader = Loader(spool, taking(send))
     loader.run_once()
     append("7", "8")
     append("9")
@@ -94,7 +95,7 @@ def recovered(folder):
     """What the next process replays, after an append of its own; and how many it misses."""
     spool, sent = Spool(folder, LIMITS), []
     spool.append([made("last")])
-    loader = Loader(spool, sent.extend)
+    loader = Loader(spool, taking(sent.extend))
     report = loader.run_once()
     assert not spool.pending
     assert spool.stats().missing == report.missing == 0

@@ -4,6 +4,7 @@ import logging
 import threading
 
 import pytest
+from tests.unit.ingest.spool.kafka import taking
 
 from headrace.ingest.spool import Loader
 
@@ -18,7 +19,7 @@ def test_what_send_refuses_is_sent_again_and_nothing_is_removed(open_spool, reco
             raise failures.pop()
         sent.extend(records)
 
-    loader = Loader(spool, send)
+    loader = Loader(spool, taking(send))
     with pytest.raises(TimeoutError, match="away"):
         loader.run_once()
     assert spool.pending
@@ -36,7 +37,7 @@ def test_batches_hold_a_thousand_records_at_most(open_spool, record, texts):
         sizes.append(len(records))
         sent.extend(records)
 
-    report = Loader(spool, send).run_once()
+    report = Loader(spool, taking(send)).run_once()
     assert max(sizes) == 1000
     assert texts(sent) == [str(n) for n in range(3000)]
     assert report.records == 3000
@@ -47,14 +48,17 @@ def test_a_record_larger_than_the_window_is_one_like_others(open_spool, record, 
     large = "x" * 5_000_000
     spool.append([record("a"), record(large), record("b")])
     sent = []
-    Loader(spool, sent.extend).run_once()
+    Loader(spool, taking(sent.extend)).run_once()
     assert texts(sent) == ["a", large, "b"]
 
 
 def test_a_second_loader_stands_by_and_takes_over(open_spool, record, texts):
     first_spool, second_spool = open_spool(), open_spool()
     first_sent, second_sent = [], []
-    first, second = Loader(first_spool, first_sent.extend), Loader(second_spool, second_sent.extend)
+    first, second = (
+        Loader(first_spool, taking(first_sent.extend)),
+        Loader(second_spool, taking(second_sent.extend)),
+    )
     first_spool.append([record(1)])
     assert first.run_once().records == 1
     second_spool.append([record(2)])
@@ -74,7 +78,7 @@ def test_with_kafka_away_the_lock_is_not_held_while_sending(open_spool, record):
         raise ConnectionError("still away")
 
     with pytest.raises(ConnectionError):
-        Loader(spool, send).run_once()
+        Loader(spool, taking(send)).run_once()
     assert spool.waiting == 2
 
 
@@ -89,7 +93,7 @@ def test_run_goes_on_after_failures_until_it_is_stopped(open_spool, record, text
         stop.set()
 
     spool.append([record(1)])
-    loader = Loader(spool, send)
+    loader = Loader(spool, taking(send))
     with caplog.at_level(logging.ERROR):
         loader.run(stop)
     loader.close()

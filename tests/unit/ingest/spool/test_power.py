@@ -16,6 +16,7 @@ from pathlib import Path
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from tests.unit.ingest.spool.kafka import taking
 
 from headrace.errors import SpoolError
 from headrace.ingest.spool import Loader, Spool, SpoolLimits, SpoolRecord
@@ -152,7 +153,7 @@ class PowerMachine(RuleBasedStateMachine):
     def worker(self, which):
         if self.workers[which] is None:
             spool = Spool(self.disk.folder, LIMITS, self.clock)
-            self.workers[which] = (spool, Loader(spool, self.send))
+            self.workers[which] = (spool, Loader(spool, taking(self.send)))
         return self.workers[which]
 
     def end(self, which):

@@ -8,6 +8,7 @@ import signal
 import time
 
 import pytest
+from tests.unit.ingest.spool.kafka import taking
 
 from headrace.ingest.spool import Loader, Spool, SpoolLimits, SpoolRecord
 
@@ -45,7 +46,9 @@ def send_events(folder, name):
 def load(folder):
     loader = Loader(
         Spool(folder, LIMITS),
-        lambda records: note(folder.parent / "kafka", [one.value.decode() for one in records]),
+        taking(
+            lambda records: note(folder.parent / "kafka", [one.value.decode() for one in records])
+        ),
     )
     while not (folder.parent / "stop").exists():
         loader.run_once()
@@ -92,7 +95,7 @@ def test_order_holds_over_the_switch_while_workers_and_loaders_are_killed(folder
         process.join()
     last = Loader(
         Spool(folder, LIMITS),
-        lambda records: note(place / "kafka", [one.value.decode() for one in records]),
+        taking(lambda records: note(place / "kafka", [one.value.decode() for one in records])),
     )
     last.run_once()
     arrived = list(dict.fromkeys(noted(place / "kafka")))

@@ -6,6 +6,7 @@ import threading
 from datetime import timedelta
 
 import pytest
+from tests.unit.ingest.spool.kafka import taking
 
 from headrace.errors import SpoolError, SpoolFullError
 from headrace.ingest.spool import Loader, SpoolRecord
@@ -23,7 +24,7 @@ def test_a_record_comes_back_as_it_went_in(open_spool):
     ]
     spool.append(given)
     sent = []
-    Loader(spool, sent.extend).run_once()
+    Loader(spool, taking(sent.extend)).run_once()
     assert sent == given
 
 
@@ -38,7 +39,7 @@ def test_pending_is_seen_by_all_until_everything_is_replayed(open_spool, record)
     one, other = open_spool(), open_spool()
     one.append([record(1)])
     assert other.pending
-    Loader(other, lambda _: None).run_once()
+    Loader(other, taking(lambda _: None)).run_once()
     assert not one.pending
 
 
@@ -71,7 +72,7 @@ def test_who_waited_for_the_last_batch_is_told_that_nothing_is_pending(open_spoo
             asking.start()
             asked.wait()
 
-    Loader(one, send).run_once()
+    Loader(one, taking(send)).run_once()
     asking.join()
     assert sends == [3, 1]
     assert answers == [False]
@@ -151,7 +152,7 @@ def test_a_failed_append_is_never_replayed_and_the_next_succeeds(  # noqa: PLR09
     assert spool.pending == bool(before)
     sent = []
     if loads_between:
-        loader = Loader(spool, sent.extend)
+        loader = Loader(spool, taking(sent.extend))
         loader.run_once()
         loader.close()
     spool.append([record("next")])
