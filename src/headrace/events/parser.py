@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
@@ -31,12 +31,21 @@ def slots(schema: EventSchema) -> dict[str, EventField]:
     return {f"f{number}": field for number, field in enumerate(schema.fields)}
 
 
-def event_struct(schema: EventSchema) -> type[msgspec.Struct]:
-    """A struct with the fields' JSON types; fields that are not declared are ignored."""
+def event_struct(
+    schema: EventSchema, *, time: Any = str, absent: Any = None
+) -> type[msgspec.Struct]:
+    """A struct with the fields' JSON types; fields that are not declared are ignored.
+
+    Args:
+        schema: the event's.
+        time: what RFC 3339 times are read as; they are not looked at when it is ``str``.
+        absent: what a field that may be null is when it is not there.
+    """
     named = slots(schema)
+    types = _JSON_TYPES | {FieldType.TIMESTAMP: time}
     return msgspec.defstruct(
         schema.name,
-        [_slot(slot, field) for slot, field in named.items()],
+        [_slot(slot, field, types, absent) for slot, field in named.items()],
         rename={slot: field.name for slot, field in named.items()},
         kw_only=True,
         gc=False,
@@ -48,6 +57,9 @@ def event_parser(schema: EventSchema) -> Callable[[Any], msgspec.Struct]:
     return msgspec.json.Decoder(event_struct(schema)).decode
 
 
-def _slot(slot: str, field: EventField) -> Any:
-    json_type = Literal[field.values] if field.values else _JSON_TYPES[field.type]
-    return (slot, json_type | None, None) if field.nullable else (slot, json_type)
+def _slot(slot: str, field: EventField, types: Mapping[FieldType, Any], absent: Any) -> Any:
+    json_type = Literal[field.values] if field.values else types[field.type]
+    if not field.nullable:
+        return slot, json_type
+    allowed = json_type | None if absent is None else json_type | None | msgspec.UnsetType
+    return slot, allowed, absent

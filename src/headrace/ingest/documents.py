@@ -41,7 +41,7 @@ def split_events(body: bytes, content_type: str, most: int) -> tuple[list[bytes]
     if not stripped:
         raise _unreadable("empty", "the body is empty, expected an event")
     if lines:
-        events = [line for line in stripped.split(b"\n") if line.strip(_SPACE)]
+        events = [event for line in stripped.split(b"\n") if (event := line.strip(_SPACE))]
     elif stripped.startswith(b"["):
         events = _array(stripped, most)
     else:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from headrace.events import (
     EARLIEST_US,
@@ -20,6 +21,7 @@ from headrace.events import (
     parse_time,
     refusal,
 )
+from headrace.ingest.plain import PlainReader
 from headrace.ingest.problem import Problem
 from headrace.ingest.structure import StructureCheck, StructureLimits
 from headrace.model import ByKey, EventField, FieldType, Topic, partition_of
@@ -28,7 +30,7 @@ BROKER_MESSAGE_BYTES = 1_048_588  # Kafka's default of max.message.bytes
 LONGEST_ID = 256
 LONGEST_KEY_BYTES = 1024
 _ENVELOPE_BYTES = 1024  # key, headers, and what Kafka adds to a batch of one record
-_ID = re.compile(rf"[\x21-\x7e]{{1,{LONGEST_ID}}}")
+_document: Callable[[bytes], dict[str, Any]] = msgspec.json.Decoder().decode
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TOO_LARGE = "event-too-large"
 
@@ -36,7 +38,7 @@ Clock = Callable[[], float]
 """Seconds since 1970."""
 
 
-class Accepted(NamedTuple):
+class Accepted(msgspec.Struct, frozen=True, gc=False):
     """An event that may be sent.
 
     Attributes:
@@ -66,12 +68,19 @@ class EventCheck:
     bad-key                  the key field is null, empty or too long
     event-too-large          beyond the topic's ``max.message.bytes``
     ======================== ===================================================================
+
+    Most events are accepted at first sight; whatever else there is, good or bad, is looked at
+    again, by steps that know the reason.
     """
 
     def __init__(self, topic: Topic, limits: StructureLimits, clock: Clock) -> None:
         if topic.schema is None:
             raise ValueError(f"topic {topic.name!r} carries raw bytes")
         self._topic, self._schema = topic, topic.schema
+        self._plain = PlainReader(topic.schema, limits, topic.event_time)
+        self._id_slot = self._plain.slots.get(topic.event_id or "")
+        self._time_slot = self._plain.slots.get(topic.event_time or "", "")
+        self._key_slot = self._plain.slots.get(topic.key or "")
         self._structure = StructureCheck(limits)
         self._parse = event_parser(topic.schema)
         self._bounds = (
@@ -96,7 +105,7 @@ class EventCheck:
         if self._bounds is not None:
             self._bounds.renew()
         for index, text in enumerate(events):
-            verdict = self._verdict(text, account)
+            verdict = self._at_first_sight(text, account) or self._verdict(text, account)
             if isinstance(verdict, Accepted) and verdict.event_id in seen:
                 verdict = _repeated(verdict.event_id)
             if isinstance(verdict, Accepted):
@@ -106,6 +115,22 @@ class EventCheck:
             else:
                 refused.append(_problem(verdict, index))
         return accepted, refused
+
+    def _at_first_sight(self, text: bytes, account: str) -> Accepted | None:
+        event = self._plain(text) if len(text) <= self._most_bytes else None
+        if event is None:
+            return None
+        event_id = getattr(event, self._id_slot) if self._id_slot else ""
+        if self._id_slot and not _is_id(event_id):
+            return None
+        bounds = self._bounds
+        if bounds is not None and not bounds.hold(getattr(event, self._time_slot)):
+            return None
+        key = _plain_key(getattr(event, self._key_slot)) if self._key_slot else account.encode()
+        if key is None:
+            return None
+        partition = -1 if self._place is None else self._partition(_document(text), account)
+        return Accepted(text, key, event_id, partition)
 
     def _verdict(self, text: bytes, account: str) -> Accepted | Why:
         if len(text) > self._most_bytes:
@@ -123,7 +148,7 @@ class EventCheck:
 
     def _declared(self, text: bytes, document: dict[str, Any], account: str) -> Accepted | Why:
         event_id = document.get(self._topic.event_id, "") if self._topic.event_id else ""
-        if self._topic.event_id and not (event_id and _ID.fullmatch(event_id)):
+        if self._topic.event_id and not _is_id(event_id):
             return _bad_id(self._topic.event_id, event_id)
         if self._bounds is not None and (why := self._bounds.fault(document)) is not None:
             return why
@@ -174,6 +199,25 @@ def derived_id(topic: str, account: str, text: bytes) -> str:
     return str(uuid.UUID(int=number & ~(0xF << 76) & ~(0x3 << 62) | 8 << 76 | 2 << 62))
 
 
+def _is_id(value: Any) -> bool:
+    """Printable ASCII without spaces."""
+    return (
+        type(value) is str
+        and 0 < len(value) <= LONGEST_ID
+        and value.isascii()
+        and value.isprintable()
+        and " " not in value
+    )
+
+
+def _plain_key(value: Any) -> bytes | None:
+    """The key of a text or an integer; other values are written in more than one way."""
+    if type(value) is not str and type(value) is not int:
+        return None
+    encoded = str(value).encode()
+    return encoded if 0 < len(encoded) <= LONGEST_KEY_BYTES else None
+
+
 class _TimeBounds:
     def __init__(self, topic: Topic, field: EventField, clock: Clock) -> None:
         self._field, self._clock = field.name, clock
@@ -184,6 +228,11 @@ class _TimeBounds:
     def renew(self) -> None:
         """Look at the clock: once for all events of a request."""
         self._latest = datetime.fromtimestamp(self._clock(), UTC) + self._ahead
+
+    def hold(self, time: datetime | int) -> bool:
+        """A time that was read, or milliseconds, is within them."""
+        when = _from_millis(time) if isinstance(time, int) else time
+        return self._earliest <= when <= self._latest
 
     def time(self, document: dict[str, Any]) -> datetime:
         """Event time of a document without fault."""

@@ -31,7 +31,10 @@ def test_an_array_is_a_batch_of_its_elements():
 
 
 def test_lines_are_a_batch_and_blank_ones_are_nothing():
-    assert split(b'{"a": 1}\r\n\n  \n{"a": 2}\n', NDJSON) == ([b'{"a": 1}\r', b'{"a": 2}'], True)
+    assert split(b'{"a": 1}\r\n\n  \n{"a": 2}\n', NDJSON) == (
+        [b'{"a": 1}', b'{"a": 2}'],
+        True,
+    )
 
 
 @pytest.mark.parametrize(
