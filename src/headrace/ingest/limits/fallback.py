@@ -72,16 +72,16 @@ class FallbackLimiter(Limiter):
         silent = False
         while (reason := await self._failure()) is not None:
             if not silent:
-                _LOG.warning("rate limits are this host's own: Redis fails (%r)", reason)
+                _LOG.warning("rate limits are this host's own: Redis fails: %s", reason)
             silent = True
             await asyncio.sleep(_RETRY_SECONDS)
         if silent:
             _LOG.warning("rate limits are those of all hosts again: Redis answers")
         self._connecting = None
 
-    async def _failure(self) -> Exception | None:
+    async def _failure(self) -> str | None:
         try:
             await self._remote.reconnect()
         except Exception as error:  # noqa: BLE001 - any failure is one
-            return error
+            return f"{type(error).__name__}: {error}".removesuffix(": ")
         return None

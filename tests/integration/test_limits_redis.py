@@ -1,0 +1,235 @@
+"""Rate limits in a real Redis: the contract, and what becomes of them when it is not well."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.contracts.limiter import (
+    LimiterContract,
+    OpenLimiter,
+    a_bucket,
+    of_ten,
+    opened,
+    run,
+    until,
+)
+from tests.integration.redis_server import RedisServer, redis_server
+
+from headrace.ingest.limits import FallbackLimiter, LocalLimiter
+from headrace.ingest.limits.redis import RedisLimiter
+from headrace.settings import SecretUrl
+
+__all__ = ["redis_server"]
+
+PATIENT = 30.0
+
+
+class RealClock:
+    def now(self):
+        return time.monotonic()
+
+    async def sleep(self, seconds):
+        await asyncio.sleep(seconds)
+
+
+@pytest.fixture
+def clock():
+    return RealClock()
+
+
+@pytest.fixture
+def open_limiter(redis_server) -> OpenLimiter:
+    return lambda: RedisLimiter(redis_server.url, "test", PATIENT)
+
+
+class TestRedisLimiter(LimiterContract):
+    def test_a_bucket_that_is_full_again_leaves_no_key(self, open_limiter, redis_server):
+        async def scenario():
+            bucket = a_bucket()
+            async with opened(open_limiter) as (limiter,):
+                await limiter.take([of_ten(1, bucket, per_second=10)])
+                key = f"headrace:{{test}}:limits:{bucket}"
+                assert 0 < redis_server.command("PTTL", key) <= 101
+                await until(lambda: redis_server.command("EXISTS", key) == 0)
+
+        run(scenario)
+
+    def test_projects_have_buckets_of_their_own(self, redis_server):
+        async def scenario():
+            bucket = a_bucket()
+            projects = (RedisLimiter(redis_server.url, name, PATIENT) for name in ("a", "b"))
+            async with opened(lambda: next(projects), 2) as (one, other):
+                assert await one.take([of_ten(10, bucket)]) == 0
+                assert await other.take([of_ten(10, bucket)]) == 0
+
+        run(scenario)
+
+    def test_a_clock_that_was_set_back_neither_blocks_nor_fills(self, open_limiter, redis_server):
+        async def scenario():
+            bucket = a_bucket()
+            key = f"headrace:{{test}}:limits:{bucket}"
+            ahead = (time.time() + 3600) * 1_000_000
+            redis_server.command("SET", key, f"9.5 {ahead:.0f}", "PX", "4000000")
+            async with opened(open_limiter) as (limiter,):
+                assert await limiter.take([of_ten(10, bucket, per_second=1)]) > 9
+                missing, at = redis_server.command("GET", key).split()
+                assert (float(missing), float(at) < ahead - 3_000_000_000) == (9.5, True)
+                assert redis_server.command("PTTL", key) < 10_000
+
+        run(scenario)
+
+    def test_a_script_that_was_flushed_is_loaded_again(self, open_limiter, redis_server):
+        async def scenario():
+            bucket = a_bucket()
+            async with opened(open_limiter) as (limiter,):
+                assert await limiter.take([of_ten(10, bucket)]) == 0
+                redis_server.command("SCRIPT", "FLUSH")
+                assert await limiter.take([of_ten(1, bucket)]) > 0
+
+        run(scenario)
+
+
+class Host:
+    """A host's limits with a Redis, and a bucket of ten that gets nothing back."""
+
+    def __init__(self, folder: Path, url: SecretUrl, answer_seconds: float) -> None:
+        self.locally, self.bucket = 0, a_bucket()
+        remote = RedisLimiter(url, "test", answer_seconds)
+        self.limiter = FallbackLimiter(remote, LocalLimiter(folder / "limits"), self._count)
+
+    async def admitted(self, bucket: str = "", count: int = 30) -> int:
+        """How many of so many events at once."""
+        charge = of_ten(1, bucket or self.bucket)
+        waits = await asyncio.gather(*(self.limiter.take([charge]) for _ in range(count)))
+        return waits.count(0.0)
+
+    async def until_shared(self) -> None:
+        async with asyncio.timeout(PATIENT):
+            while await self._is_local():  # noqa: ASYNC110 - it is of another process
+                await asyncio.sleep(0.02)
+
+    async def _is_local(self) -> bool:
+        before = self.locally
+        await self.admitted(a_bucket(), 1)
+        return before != self.locally
+
+    def _count(self) -> None:
+        self.locally += 1
+
+
+@contextlib.asynccontextmanager
+async def host(folder: Path, url: SecretUrl, answer_seconds: float = PATIENT):
+    found = Host(folder, url, answer_seconds)
+    try:
+        yield found
+    finally:
+        await found.limiter.close()
+
+
+@pytest.fixture
+def own_redis(tmp_path) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path)
+    server.start()
+    yield server
+    server.kill()
+
+
+def test_hosts_share_their_limits(tmp_path, redis_server):
+    async def scenario():
+        url = redis_server.url
+        async with host(tmp_path / "a", url) as one, host(tmp_path / "b", url) as other:
+            await one.until_shared()
+            await other.until_shared()
+            both = await asyncio.gather(one.admitted(one.bucket), other.admitted(one.bucket))
+            assert sum(both) == 10
+
+    run(scenario)
+
+
+def test_a_redis_that_is_killed_and_comes_back_empty_never_lifts_a_limit(
+    tmp_path, own_redis, caplog
+):
+    async def scenario():
+        async with host(tmp_path, own_redis.url) as here:
+            await here.until_shared()
+            assert await here.admitted() == 10
+            own_redis.kill()
+            assert await here.admitted() == 0
+            assert await here.admitted(a_bucket()) == 10
+            own_redis.start()
+            await here.until_shared()
+            assert await here.admitted() == 10
+            own_redis.kill()
+            assert await here.admitted() == 0
+            await until(lambda: len(caplog.records) == 3)
+            own_redis.start()
+
+    run(scenario)
+    said = [one.getMessage() for one in caplog.records]
+    assert ["own" in one for one in said] == [True, False, True]
+
+
+def test_a_frozen_redis_leaves_the_limit_of_the_host_and_comes_back(tmp_path, own_redis):
+    async def scenario():
+        async with host(tmp_path, own_redis.url, 0.1) as here:
+            await here.until_shared()
+            own_redis.signal(signal.SIGSTOP)
+            assert await here.admitted() == 10
+            assert await here.admitted(a_bucket()) == 10
+            own_redis.signal(signal.SIGCONT)
+            await here.until_shared()
+            assert await here.admitted(a_bucket()) <= 20
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("breaks", "mends", "says"),
+    [
+        ("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0", "maxmemory"),
+        ("REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE", "read only"),
+    ],
+)
+def test_a_redis_that_answers_errors_leaves_the_limit_of_the_host(
+    tmp_path, own_redis, caplog, breaks, mends, says
+):
+    async def scenario():
+        async with host(tmp_path, own_redis.url) as here:
+            await here.until_shared()
+            assert await here.admitted() == 10
+            own_redis.command(*breaks.split())
+            assert await here.admitted() == 0
+            assert await here.admitted(a_bucket()) == 10
+            await until(lambda: caplog.records)
+            own_redis.command(*mends.split())
+            await here.until_shared()
+
+    run(scenario)
+    assert says in caplog.text
+
+
+def test_a_wrong_password_leaves_the_limit_of_the_host_and_is_not_logged(
+    tmp_path, own_redis, caplog
+):
+    own_redis.command("CONFIG", "SET", "requirepass", "the-right-one")
+
+    async def scenario():
+        url = own_redis.url.reveal()
+        wrong = SecretUrl(url.replace("//", "//:a-wrong-one@"))
+        async with host(tmp_path / "a", wrong) as here:
+            await until(lambda: caplog.records)
+            assert (await here.admitted(), here.locally) == (10, 30)
+        right = SecretUrl(url.replace("//", "//:the-right-one@"))
+        async with host(tmp_path / "b", right) as here:
+            await here.until_shared()
+            assert await here.admitted() == 10
+
+    run(scenario)
+    assert "AuthenticationError" in caplog.text
+    assert "-one" not in caplog.text
