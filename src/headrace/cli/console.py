@@ -15,7 +15,7 @@ from rich.progress import BarColumn, DownloadColumn, TextColumn
 from rich.progress import Progress as ProgressBar
 from rich.table import Table
 
-from headrace.cli.progress_view import reporting, summary
+from headrace.cli.progress_view import loading, reporting, summary
 from headrace.control.sizing import KIB, TIB
 from headrace.errors import HeadraceError, ProjectError
 from headrace.kafka.topics import Action
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from headrace.control.services import Services
     from headrace.control.sizing import CatchUp, Load, Size
     from headrace.ingest.config import IngestConfig
+    from headrace.ingest.offline_files import Figures, OnBatch
     from headrace.ingest.tokens import Token
     from headrace.kafka.dead_letters import StoredLetter
     from headrace.kafka.replay import Replay
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 FILE_WIDTH = 160
 MOST_BYTES_SHOWN = 4_000
+MOST_HOLES_SHOWN = 5
 _SIGNS = {
     Action.CREATE: "[green]+",
     Action.ADD_PARTITIONS: "[yellow]~",
@@ -218,6 +220,20 @@ class ConsoleOutput:
         for warning in size.warnings:
             self._out.print(f"[yellow]{escape(warning)}", soft_wrap=True)
 
+    def loading(self) -> AbstractContextManager[OnBatch]:
+        return loading(self._err)
+
+    def loaded(self, source: str, figures: Figures, *, dry_run: bool) -> None:
+        table = _table("lines", "how many", "which")
+        table.columns[1].justify = "right"
+        for what, count, which in _load_rows(figures):
+            table.add_row(what, f"{count:,}", escape(which))
+        self._out.print(table)
+        for warning in _load_warnings(figures):
+            self._out.print(f"[yellow]{escape(warning)}", soft_wrap=True)
+        written = "Nothing was written (--dry-run)." if dry_run else "Each counter is loaded once."
+        self._out.print(f"Source [bold]{escape(source)}[/]. {written}", highlight=False)
+
     def _measured(self, measured: Measurement) -> None:
         self._out.print(
             f"Measured with {measured.sample_events} events of {escape(measured.sample)}, "
@@ -289,6 +305,29 @@ def _catch_up_rows(catch_up: CatchUp) -> Iterator[tuple[str, str, str]]:
     if catch_up.rate_needed is not None and catch_up.within is not None:
         what = f"to catch up with {_hours(catch_up.lag)} within {_hours(catch_up.within)}"
         yield what, f"{float(catch_up.rate_needed):,.0f}", "events/s"
+
+
+def _load_rows(figures: Figures) -> Iterator[tuple[str, int, str]]:
+    yield "read", figures.lines, f"{figures.files} of {figures.of_files} file(s)"
+    for table, count in figures.loaded.most_common():
+        yield "loaded", count, table
+    for reason, count in figures.dead.most_common():
+        yield "dead letters", count, reason
+    if figures.skipped:
+        yield "skipped", figures.skipped, "done before"
+    if figures.left:
+        yield "left", figures.left, "half written, at the end of the newest file"
+
+
+def _load_warnings(figures: Figures) -> Iterator[str]:
+    holes = figures.done.holes
+    if holes:
+        shown = ", ".join(f"{start} to {end - 1}" for start, end in holes[:MOST_HOLES_SHOWN])
+        missing = sum(end - start for start, end in holes)
+        more = f" and {len(holes) - MOST_HOLES_SHOWN} more" if len(holes) > MOST_HOLES_SHOWN else ""
+        yield f"{missing:,} counter(s) were never seen: {shown}{more}"
+    if figures.backwards:
+        yield f"{figures.backwards:,} line(s) came after a higher counter: try the other --order"
 
 
 def _rates(run: Produced | Consumed) -> tuple[str, str]:

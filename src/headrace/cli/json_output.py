@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from headrace.control.services import Services
     from headrace.control.sizing import CatchUp, Load, Size
     from headrace.ingest.config import IngestConfig
+    from headrace.ingest.offline_files import Figures, OnBatch
     from headrace.ingest.tokens import Token
     from headrace.kafka.dead_letters import StoredLetter
     from headrace.kafka.replay import Replay
@@ -135,6 +136,15 @@ class JsonOutput:
             "measured": measured and asdict(measured),
         }
         _print(_plain(asdict(load) | asdict(size) | more))
+
+    @contextmanager
+    def loading(self) -> Iterator[OnBatch]:
+        yield lambda _: None
+
+    def loaded(self, source: str, figures: Figures, *, dry_run: bool) -> None:
+        facts = {name: one for name, one in vars(figures).items() if name not in {"done", "file"}}
+        holes = [{"first": start, "last": end - 1} for start, end in figures.done.holes]
+        _print({"source": source, "dry_run": dry_run, **facts, "holes": holes})
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from headrace import __version__
 from headrace.cli.commands import pipelines, project, services
 from headrace.cli.commands.dead_letters import dead_letters
 from headrace.cli.commands.ingest import ingest, tokens
+from headrace.cli.commands.offline_files import load_offline_files
 from headrace.cli.commands.size import size
 from headrace.cli.session import EXIT_CODES, Session, command, epilog
 
@@ -45,6 +46,7 @@ for one in (
     services.status,
     ingest,
     tokens,
+    load_offline_files,
     size,
     pipelines.run,
     pipelines.pause,

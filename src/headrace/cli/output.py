@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from headrace.control.sizing import CatchUp, Load, Size
     from headrace.errors import HeadraceError
     from headrace.ingest.config import IngestConfig
+    from headrace.ingest.offline_files import Figures, OnBatch
     from headrace.ingest.tokens import Token
     from headrace.kafka.dead_letters import StoredLetter
     from headrace.kafka.replay import Replay
@@ -105,3 +106,9 @@ class Output(Protocol):
         self, load: Load, size: Size, catch_up: CatchUp | None, measured: Measurement | None
     ) -> None:
         """How large a topic must be, and what was measured for it."""
+
+    def loading(self) -> AbstractContextManager[OnBatch]:
+        """Progress of a load of offline files."""
+
+    def loaded(self, source: str, figures: Figures, *, dry_run: bool) -> None:
+        """What a load of offline files did."""

@@ -8,6 +8,8 @@ from fractions import Fraction
 
 import click
 
+from headrace.settings import Secret, environment
+
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
@@ -44,3 +46,42 @@ class Amount(click.ParamType):  # type: ignore[type-arg]
         if not amount:
             self.fail(f"{value!r} is no number above 0; write 20000, 57.74K or 1M", param, ctx)
         return Fraction(amount)
+
+
+class DatabaseUrl(click.ParamType):  # type: ignore[type-arg]
+    """Such as postgresql://user@host/database, with ``${VAR}`` where the password stands."""
+
+    name = "url"
+    _placeholder = re.compile(r"\$\{(\w+)\}")
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Secret:
+        """The URL with its variables filled in; it prints as stars."""
+        if isinstance(value, Secret):
+            return value
+        known = environment()
+        text = str(value)
+        if not text.startswith(("postgresql://", "postgres://")):
+            self.fail("the URL begins with neither postgresql:// nor postgres://", param, ctx)
+        for name in self._placeholder.findall(text):
+            if name not in known:
+                self.fail(f"environment variable {name} is not set", param, ctx)
+        return Secret(self._placeholder.sub(lambda found: known[found[1]], text))
+
+
+class Route(click.ParamType):  # type: ignore[type-arg]
+    """``TABLE=DESTINATION``."""
+
+    name = "table=destination"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        """Both names."""
+        if isinstance(value, tuple):
+            return value
+        table, equals, destination = str(value).partition("=")
+        if not (table and equals and destination):
+            self.fail(f"{value!r} is not TABLE=DESTINATION", param, ctx)
+        return table, destination

@@ -16,7 +16,7 @@ Contract, for both destinations (:mod:`into_topics`, :mod:`into_tables`):
 from headrace.ingest.offline_files.destination import Destination, UnsettledError
 from headrace.ingest.offline_files.entry import BodyLimits, Entry, Refused, read_line
 from headrace.ingest.offline_files.files import FileOrder, Line, OfflineFile, find_files, read_file
-from headrace.ingest.offline_files.loading import Figures, Load, load
+from headrace.ingest.offline_files.loading import Figures, Load, OnBatch, load
 from headrace.ingest.offline_files.progress import Progress
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "Line",
     "Load",
     "OfflineFile",
+    "OnBatch",
     "Progress",
     "Refused",
     "UnsettledError",

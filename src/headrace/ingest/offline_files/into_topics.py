@@ -63,13 +63,14 @@ class IntoTopics:
         self._checks = {table: EventCheck(topic, *check) for table, topic in topics.items()}
         self._producer: TransactionalProducer | None = None
         self._uncounted: frozenset[str] = frozenset()
+        self._seen: set[str] = set()
+        self._with_letters: set[str] = set()
 
     def open(self) -> Progress:
-        """Raises TopicMissingError when a topic is not there; dead-letter topics are made."""
         self.close()
         try:
-            self._require_topics()
             if not self._dry_run:
+                ensure_changelog(self._config, PROGRESS_TOPIC)
                 self._producer = TransactionalProducer(self._config, _ID + self._source)
             return self._progress()
         except TransactionFencedError as error:
@@ -80,6 +81,7 @@ class IntoTopics:
             raise UnsettledError(str(error)) from error
 
     def write(self, batch: Sequence[Entry | Refused], progress: Progress) -> list[Refused]:
+        """Raises TopicMissingError when a topic is not there; dead-letter topics are made."""
         events: list[Outgoing] = []
         refused: list[Refused] = []
         for one in batch:
@@ -97,17 +99,6 @@ class IntoTopics:
         if self._producer is not None:
             self._producer.close()
             self._producer = None
-
-    def _require_topics(self) -> None:
-        wanted = {topic.name for topic in self._topics.values()}
-        missing = sorted(wanted - describe(self._config, wanted).keys())
-        if missing:
-            raise TopicMissingError(missing[0])
-        if not self._dry_run:
-            ensure_changelog(self._config, PROGRESS_TOPIC)
-            copies = describe(self._config, [PROGRESS_TOPIC])[PROGRESS_TOPIC].replication
-            own = Topic(PROGRESS_TOPIC, replication=copies)
-            ensure_dead_letters(self._config, [*self._topics.values(), own])
 
     def _progress(self) -> Progress:
         table = read_settled_changelog(self._config, PROGRESS_TOPIC)
@@ -136,6 +127,7 @@ class IntoTopics:
         if self._producer is None:
             raise UnsettledError("the producer is closed", refused)
         try:
+            self._require({one.topic for one in events})
             letters = self._letters(refused)
             self._producer.send([*events, *letters, *self._marks(progress)])
         except TransactionFencedError as error:
@@ -146,12 +138,22 @@ class IntoTopics:
             raise UnsettledError(str(error), refused) from error
         self._uncounted = progress.uncounted
 
+    def _require(self, topics: set[str]) -> None:
+        unseen = topics - self._seen
+        missing = sorted(unseen - describe(self._config, unseen).keys())
+        if missing:
+            raise TopicMissingError(missing[0])
+        self._seen |= unseen
+
     def _letters(self, refused: Iterable[Refused]) -> list[Outgoing]:
         letters = [self._letter(one) for one in refused]
+        origins = {one.table for one in refused} - self._with_letters
+        ensure_dead_letters(self._config, [self._topic(table) for table in origins])
+        self._with_letters |= origins
         return letter_records(self._config, letters, OFFLINE_FILES, self._version)
 
     def _letter(self, one: Refused) -> DeadLetter:
-        topic = self._topics.get(one.table, Topic(PROGRESS_TOPIC))
+        topic = self._topic(one.table)
         facts = {
             "source": self._source,
             "file": one.line.file,
@@ -162,6 +164,12 @@ class IntoTopics:
         value = one.line.content[: largest_message(topic)]  # more does not fit into the topic
         nowhere = TopicPartition(topic.name, -1)
         return DeadLetter(nowhere, -1, one.reason, one.detail, None, value, headers)
+
+    def _topic(self, table: str) -> Topic:
+        if table in self._topics:
+            return self._topics[table]
+        copies = describe(self._config, [PROGRESS_TOPIC])[PROGRESS_TOPIC].replication
+        return Topic(PROGRESS_TOPIC, replication=copies)
 
     def _marks(self, progress: Progress) -> list[Outgoing]:
         ranges = (self._source, progress.to_json())

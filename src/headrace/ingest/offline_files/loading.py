@@ -40,6 +40,8 @@ class Figures:
         left: the half-written end of the newest file.
         backwards: lines whose counter is lower than that of a line before: files out of order.
         retries: batches that were tried again.
+        of_files: how many there are.
+        done: what is done, as the destination has it.
     """
 
     files: int = 0
@@ -51,6 +53,8 @@ class Figures:
     left: int = 0
     backwards: int = 0
     retries: int = 0
+    of_files: int = 0
+    done: Progress = field(default_factory=lambda: Progress(""))
 
 
 @dataclass(frozen=True)
@@ -74,8 +78,8 @@ OnBatch = Callable[[Figures], None]
 """Called after each batch, and now and then between."""
 
 
-def load(wanted: Load, destination: Destination, figures: Figures, on_batch: OnBatch) -> Progress:
-    """Loads every line that is not done, and returns what is done then.
+def load(wanted: Load, destination: Destination, figures: Figures, on_batch: OnBatch) -> None:
+    """Loads every line that is not done.
 
     ``figures`` are counted up as it goes. Whatever ends it, the destination is closed.
 
@@ -86,7 +90,7 @@ def load(wanted: Load, destination: Destination, figures: Figures, on_batch: OnB
         SinkError: the destination stays away, or can't take a batch.
     """
     try:
-        return _Loader(wanted, destination, figures, on_batch).run()
+        _Loader(wanted, destination, figures, on_batch).run()
     finally:
         destination.close()
 
@@ -105,7 +109,8 @@ class _Loader:
         self._highest = -1
         self._read: list[OfflineFile] = []
 
-    def run(self) -> Progress:
+    def run(self) -> None:
+        self._figures.of_files = len(self._wanted.files)
         try:
             self._progress = self._destination.open()
         except UnsettledError as error:
@@ -117,7 +122,6 @@ class _Loader:
                 self._take(line, file)
             self._read.append(file)
         self._flush()
-        return self._progress
 
     def _take(self, line: Line, file: OfflineFile) -> None:
         self._figures.lines += 1
@@ -165,6 +169,7 @@ class _Loader:
         self._counters.clear()
         self._uncounted.clear()
         self._remove_read()
+        self._figures.done = self._progress
         self._on_batch(self._figures)
 
     def _write(self, batch: list[Entry | Refused]) -> None:

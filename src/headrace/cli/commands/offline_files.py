@@ -1,0 +1,86 @@
+"""load-offline-files: the spool of the legacy service, into topics or PostgreSQL."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from headrace.cli.parameters import DatabaseUrl, Route
+from headrace.cli.session import Session, command
+from headrace.settings import Secret
+
+_EXAMPLE = """headrace load-offline-files offline/ --into raw_item=occurrences --dry-run
+headrace load-offline-files offline/ --into raw_item=occurrences --source api-1
+headrace load-offline-files offline/ --postgres 'postgresql://app:${PASSWORD}@db/items'"""
+
+
+@command(_EXAMPLE, name="load-offline-files")
+@click.argument("files", metavar="DIR", type=click.Path(path_type=Path))
+@click.option(
+    "--into",
+    type=Route(),
+    multiple=True,
+    help="Lines of this table go into this topic (or table); can be repeated. "
+    "By default into the one of the same name.",
+)
+@click.option(
+    "--postgres",
+    type=DatabaseUrl(),
+    help="Load into tables of this database; ${VAR} is taken from the environment.",
+)
+@click.option(
+    "--source", default="", help="Whose counters these are; by default the folder's name."
+)
+@click.option(
+    "--order",
+    type=click.Choice(["name", "modified"]),
+    default="name",
+    show_default=True,
+    help="Which file was created first.",
+)
+@click.option("--pattern", default="*", show_default=True, help="Files whose name fits it.")
+@click.option("--batch-size", type=click.IntRange(1, 100_000), default=1000, show_default=True)
+@click.option("--remove-done", is_flag=True, help="Delete files once all of their lines are done.")
+@click.option("--dry-run", is_flag=True, help="Read, check and count; write nothing.")
+def load_offline_files(  # noqa: PLR0913 - one each option
+    session: Session,
+    files: Path,
+    *,
+    into: tuple[tuple[str, str], ...],
+    postgres: Secret | None,
+    source: str,
+    order: str,
+    pattern: str,
+    batch_size: int,
+    remove_done: bool,
+    dry_run: bool,
+) -> None:
+    """Load the offline files in DIR into topics or PostgreSQL, each line once.
+
+    A line is known by its source and its counter, so files may be copied, renamed, compressed,
+    and loaded again after any crash. What can't be loaded is a dead letter, and stops nothing.
+    With --postgres no project is needed.
+    """
+    from headrace.control.offline_files import WantedLoad
+    from headrace.control.offline_files import load_offline_files as load
+    from headrace.ingest.offline_files import Figures, FileOrder
+
+    wanted = WantedLoad(
+        files,
+        source,
+        dict(into),
+        FileOrder(order),
+        pattern,
+        batch_size,
+        remove_done=remove_done,
+        dry_run=dry_run,
+    )
+    target, figures = postgres or session.project, Figures()
+    try:
+        with session.output.loading() as on_batch:
+            load(wanted, target, figures, on_batch)
+    except KeyboardInterrupt:
+        session.output.loaded(wanted.source_name, figures, dry_run=dry_run)
+        raise
+    session.output.loaded(wanted.source_name, figures, dry_run=dry_run)

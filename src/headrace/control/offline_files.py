@@ -1,0 +1,123 @@
+"""Offline files of the legacy service into a project's topics, or into tables of PostgreSQL."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headrace import __version__
+from headrace.control.project import Project
+from headrace.control.services import broker_config
+from headrace.errors import OfflineFilesError, Problem, ProjectError
+from headrace.ingest.offline_files import (
+    BodyLimits,
+    Destination,
+    Figures,
+    FileOrder,
+    Load,
+    find_files,
+    load,
+)
+from headrace.ingest.offline_files.into_tables import IntoTables
+from headrace.ingest.offline_files.into_topics import IntoTopics
+from headrace.ingest.offline_files.loading import OnBatch
+from headrace.ingest.structure import StructureLimits
+from headrace.model import Topic
+from headrace.settings import PROJECT_FILE, IngestSettings, Secret
+
+_SOURCE = re.compile(r"[A-Za-z0-9._-]{1,100}")
+
+
+@dataclass(frozen=True)
+class WantedLoad:
+    """What to load.
+
+    Attributes:
+        folder: of the files.
+        source: whose counters these are; empty: the folder's name.
+        into: destinations by table, where they are not called like it.
+        order: which file was created first.
+        pattern: of the names of the files.
+        batch_lines: in a transaction.
+        remove_done: delete files whose lines are all done.
+        dry_run: write nothing.
+    """
+
+    folder: Path
+    source: str = ""
+    into: Mapping[str, str] = field(default_factory=dict)
+    order: FileOrder = FileOrder.NAME
+    pattern: str = "*"
+    batch_lines: int = 1000
+    remove_done: bool = False
+    dry_run: bool = False
+
+    @property
+    def source_name(self) -> str:
+        """The source.
+
+        Raises:
+            OfflineFilesError: it can't be a name.
+        """
+        name = self.source or self.folder.resolve().name
+        if not _SOURCE.fullmatch(name):
+            reason = "no name for a source: up to 100 letters, digits, '.', '_', '-' (--source)"
+            raise OfflineFilesError(name, reason)
+        return name
+
+
+def load_offline_files(
+    wanted: WantedLoad, target: Project | Secret, figures: Figures, on_batch: OnBatch
+) -> None:
+    """Loads every line that is not done; ``figures`` are counted up as it goes.
+
+    Args:
+        wanted: what, and how.
+        target: a project, into whose topics; or the URL of a database, into whose tables.
+        figures: of this load.
+        on_batch: called after each batch.
+
+    Raises:
+        OfflineFilesError: the folder or a file can't be read, or no file is there.
+        ProjectError: a topic is not declared, or has no event class.
+        SinkError: the destination stays away, or can't take a batch.
+        RefusedError: another loader of the source runs, or the counters are of two sources.
+    """
+    files = find_files(wanted.folder, wanted.order, wanted.pattern)
+    remove_done = wanted.remove_done and not wanted.dry_run
+    if isinstance(target, Secret):
+        limits, destination = IngestSettings(), _into_tables(target, wanted)
+    else:
+        limits = target.settings.ingest or IngestSettings()
+        destination = _into_topics(target, wanted, limits)
+    body = BodyLimits(limits.max_decoded_bytes)
+    load(Load(files, wanted.batch_lines, body, remove_done), destination, figures, on_batch)
+
+
+def _into_topics(project: Project, wanted: WantedLoad, limits: IngestSettings) -> Destination:
+    return IntoTopics(
+        broker_config(project.settings),
+        wanted.source_name,
+        _topics(project, wanted.into),
+        (StructureLimits(limits.max_depth, limits.max_keys, limits.max_string_bytes), time.time),
+        __version__,
+        dry_run=wanted.dry_run,
+    )
+
+
+def _into_tables(url: Secret, wanted: WantedLoad) -> Destination:
+    return IntoTables(url, wanted.source_name, wanted.into, dry_run=wanted.dry_run)
+
+
+def _topics(project: Project, into: Mapping[str, str]) -> dict[str, Topic]:
+    typed = {name: topic for name, topic in project.topics.items() if topic.event is not None}
+    wrong = sorted(set(into.values()) - typed.keys())
+    where = str(project.settings.root / PROJECT_FILE)
+    if wrong:
+        known = ", ".join(typed) or "none"
+        message = f"no topic {wrong[0]!r} with an event class"
+        raise ProjectError([Problem(where, 1, message, f"declared with one: {known}")])
+    return typed | {table: typed[topic] for table, topic in into.items()}
