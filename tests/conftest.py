@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from tests.integration.postgres_server import PostgresServer
+from tests.integration.redis_server import RedisServer
 
 from headrace.kafka.embedded import EmbeddedCluster
 from headrace.pipelines.session import start_session
@@ -135,6 +136,18 @@ def postgres(stop_at_end: StopAtEnd) -> Iterator[PostgresServer]:
     server.start()
     yield server
     server.remove()
+
+
+@pytest.fixture(scope="session")
+def redis_server(
+    stop_at_end: StopAtEnd, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RedisServer]:
+    """A Redis shared by the session: ``.url``. Use buckets of your own, and leave it as it was."""
+    server = RedisServer(tmp_path_factory.mktemp("redis"))
+    stop_at_end(server.folder)
+    server.start()
+    yield server
+    server.kill()
 
 
 @pytest.fixture(scope="session")

@@ -21,6 +21,12 @@ def _stop_postgres(folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def _stop_redis(folder: Path) -> None:
+    process = folder / "redis.pid"
+    if process.exists():
+        os.kill(int(process.read_text()), signal.SIGKILL)
+
+
 def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
@@ -33,6 +39,7 @@ def main() -> None:
         stop_cluster(folder)
         stop_hdfs(folder)
         _stop_postgres(folder)
+        _stop_redis(folder)
     shutil.rmtree(sys.argv[1], ignore_errors=True)
 
 

