@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import pytest
@@ -233,3 +234,43 @@ def test_the_nearest_project_upwards_is_found(tmp_path):
     inner.mkdir(parents=True)
     assert find_project(inner) == tmp_path
     assert find_project(tmp_path.parent) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "environ", "url", "printed"),
+    [
+        ('"redis://cache"', {}, "redis://cache", "redis://cache"),
+        ('"rediss://[::1]:6380/2"', {}, "rediss://[::1]:6380/2", "rediss://[::1]:6380/2"),
+        ('"redis://:${PW}@c:1/0"', {"PW": "a:b%2F"}, "redis://:a:b%2F@c:1/0", "redis://***@c:1/0"),
+        ('{ env = "URL" }', {"URL": "redis://u:p@c"}, "redis://u:p@c", "redis://***@c"),
+        ('"${URL}"', {"URL": "redis://u:p@c"}, "redis://u:p@c", "redis://***@c"),
+    ],
+)
+def test_the_address_of_redis_prints_without_its_password(load, given, environ, url, printed):
+    redis = load(f"[ingest]\nredis = {given}\n", **environ).ingest.redis
+    assert redis.reveal() == url
+    assert {str(redis), repr(redis), f"{redis}"} == {printed}
+    assert pickle.loads(pickle.dumps(redis)).reveal() == url
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ('"redis://:hunter2@cache"', "can't stand in this file"),
+        ('"redis://u:hunter2/@cache:6379/0"', "can't stand in this file"),
+        ('"redis://:${PW:-hunter2}@cache"', "can't stand in this file"),
+        ('"redis://cache?password=hunter2"', "ingest.redis is 'redis://cache'"),
+        ('"redis://:${PASSWORD}@cache"', "ingest.redis is 'redis://***@cache'"),
+        ('"http://cache"', "ingest.redis is 'http://cache'"),
+        ('"redis://cache:70000"', "ingest.redis is 'redis://cache:70000'"),
+        ('"redis://cache/one"', "ingest.redis is 'redis://cache/one'"),
+        ('"cache:6379"', "ingest.redis is 'cache:6379'"),
+        ('"redis://:${NONE}@cache"', "environment variable NONE is not set"),
+        ('["redis://:hunter2@cache"]', "can't stand in this file"),
+    ],
+)
+def test_a_wrong_address_of_redis_is_named_without_its_password(problems, given, message):
+    [(line, said)] = problems(f"[ingest]\nredis = {given}\n", PASSWORD="hunter2/@#?x")
+    assert line == 2
+    assert message in said
+    assert "hunter2" not in said
