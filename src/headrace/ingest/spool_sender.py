@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from headrace.ingest.kafka_answers import MISSING, REFUSALS
 from headrace.ingest.spool import Outcome, SpoolRecord
@@ -19,18 +19,13 @@ _POLL_SECONDS = 0.1
 _METADATA_SECONDS = 2.0
 _MISSING_SECONDS = 10.0
 _PURGED_SECONDS = 5.0
+_ENVELOPE_BYTES = 128  # what Kafka adds to a record, and more
 _TUNING = {
-    "linger.ms": "5",
-    "allow.auto.create.topics": "false",
-    # The first refusal ends the producer, so that nothing of a partition overtakes what is refused.
-    # With more than one batch in flight, the broker takes the next one where it knows none yet.
-    "enable.gapless.guarantee": "true",
-    "max.in.flight.requests.per.connection": "1",
-}
-_ALONE = _TUNING | {
-    "enable.gapless.guarantee": "false",
-    "batch.num.messages": "1",
+    # A batch leaves when all of its chunk was handed in, by a flush; until then it lingers.
+    "linger.ms": "1000",
     "message.max.bytes": str(LARGEST_MESSAGE_BYTES),
+    "batch.size": str(LARGEST_MESSAGE_BYTES),
+    "allow.auto.create.topics": "false",
 }
 _TIMED_OUT = KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - Kafka's names, here and below
 _TAKEN_BACK = {
@@ -43,13 +38,17 @@ _LOG = logging.getLogger("headrace.ingest.spool")
 _Place = tuple[str, int | None]
 """A topic and, where the record names it, a partition."""
 
+_Failures = Mapping[int, KafkaError]
+"""Why records, by their numbers, were not taken."""
+
 
 class SpoolSender:
     """The loader's way to Kafka, apart from that of requests. Used from one thread.
 
-    Records go in batches as large as their topic takes. Where Kafka refuses a batch, what it has
-    not got is sent again, each record in a batch of its own: then the answer is about the record.
-    So are records of topics that are not served any more, for nobody says what those take.
+    Records go in chunks: of each topic no more than it takes in one batch, and none while one is
+    unanswered, so nothing overtakes what Kafka refuses. A refusal is of a whole batch: its records
+    are sent again one by one, and then the answer is about the record. One by one go the records
+    of topics that are not served any more, too, for nobody says what those take.
 
     What timed out is taken back from the producer before it is sent again. Only what was on the
     wire at that moment may be in its topic twice.
@@ -69,31 +68,29 @@ class SpoolSender:
     ) -> None:
         self._config, self._missing_seconds = config, missing_seconds
         self._sizes = {topic.name: largest_message(topic) for topic in topics}
-        self._lanes: dict[int | None, _Lane] = {}
         self._missing_since: dict[_Place, float] = {}
+        self._wire: _Wire | None = None
 
     def send(self, records: Sequence[SpoolRecord], seconds: float) -> Outcome:
         """What Kafka made of the records; takes ``seconds`` and little more at most."""
         deadline = time.monotonic() + seconds
+        if self._wire is None or self._wire.ended:
+            self._wire = _Wire(self._config)
         try:
-            self._look(records)
+            self._look(self._wire, records)
         except KafkaException as error:
             return Outcome(waiting=range(len(records)), reason=_text(error.args[0]))
-        numbers = [n for n, record in enumerate(records) if not self._is_missing(record)]
-        failures: dict[int, KafkaError] = {}
-        for size, group in self._by_size(records, numbers).items():
-            failures |= self._sent(size, {n: records[n] for n in group}, deadline)
-        return self._outcome(records, failures)
+        there = {n: one for n, one in enumerate(records) if _place(one) not in self._missing_since}
+        return self._outcome(records, self._sent(self._wire, there, deadline))
 
     def close(self) -> None:
         """Lets go of the connections."""
-        self._lanes.clear()
+        self._wire = None
 
-    def _look(self, records: Sequence[SpoolRecord]) -> None:
+    def _look(self, wire: _Wire, records: Sequence[SpoolRecord]) -> None:
         """Which topics and partitions are there."""
         places = {_place(record) for record in records}
-        lane = self._lane(self._sizes.get(records[0].topic))
-        live = {topic: lane.partitions(topic) for topic in {topic for topic, _ in places}}
+        live = {topic: wire.partitions(topic) for topic in {topic for topic, _ in places}}
         for topic, partition in places:
             there = live[topic]
             if there is None or (partition is not None and partition not in there):
@@ -101,51 +98,44 @@ class SpoolSender:
             else:
                 self._missing_since.pop((topic, partition), None)
 
-    def _is_missing(self, record: SpoolRecord) -> bool:
-        return _place(record) in self._missing_since
-
-    def _is_gone(self, record: SpoolRecord) -> bool:
-        since = self._missing_since.get(_place(record))
-        return since is not None and time.monotonic() - since >= self._missing_seconds
-
-    def _by_size(
-        self, records: Sequence[SpoolRecord], numbers: Iterable[int]
-    ) -> Mapping[int | None, Sequence[int]]:
-        groups: dict[int | None, list[int]] = defaultdict(list)
-        for number in numbers:
-            groups[self._sizes.get(records[number].topic)].append(number)
-        return groups
-
     def _sent(
-        self, size: int | None, records: Mapping[int, SpoolRecord], deadline: float
-    ) -> Mapping[int, KafkaError]:
-        """Why records, by their numbers, were not taken."""
-        failures = self._lane(size).send(records, deadline)
-        if self._lane(size).ended:
-            del self._lanes[size]
-        if size is None or not any(map(_is_refusal, failures.values())):
-            return failures
-        return self._sent(None, {n: records[n] for n in sorted(failures)}, deadline)
+        self, wire: _Wire, records: Mapping[int, SpoolRecord], deadline: float
+    ) -> dict[int, KafkaError]:
+        failures: dict[int, KafkaError] = {}
+        stopped = False
+        for chunk in self._chunks(records):
+            failed = dict.fromkeys(chunk, _TIMED_OUT) if stopped else wire.send(chunk, deadline)
+            if any(map(_is_refusal, failed.values())) and len(chunk) > 1:
+                failed = _one_by_one(wire, {n: chunk[n] for n in sorted(failed)}, deadline)
+            failures |= failed
+            stopped = not all(map(_is_refusal, failed.values()))
+        return failures
 
-    def _lane(self, size: int | None) -> _Lane:
-        if size not in self._lanes:
-            self._lanes[size] = _Lane(self._config, size)
-        return self._lanes[size]
+    def _chunks(self, records: Mapping[int, SpoolRecord]) -> Iterator[dict[int, SpoolRecord]]:
+        chunk: dict[int, SpoolRecord] = {}
+        used: Counter[str] = Counter()
+        for number, record in records.items():
+            size, room = _bytes(record), self._sizes.get(record.topic, 0)
+            if used[record.topic] and used[record.topic] + size > room:
+                yield chunk
+                chunk, used = {}, Counter()
+            used[record.topic] += size
+            chunk[number] = record
+        if chunk:
+            yield chunk
 
-    def _outcome(
-        self, records: Sequence[SpoolRecord], failures: Mapping[int, KafkaError]
-    ) -> Outcome:
+    def _outcome(self, records: Sequence[SpoolRecord], failures: _Failures) -> Outcome:
         refused, waiting, reason = {}, [], ""
         for number, record in enumerate(records):
-            failure = failures.get(number)
-            if self._is_missing(record):
-                why = "the topic or partition is not there"
+            since, failure = self._missing_since.get(_place(record)), failures.get(number)
+            if since is not None:
+                final = time.monotonic() - since >= self._missing_seconds
+                why = f"{record.topic}: the topic or partition is not there"
             elif failure is not None:
-                why = _text(failure)
+                final, why = _is_refusal(failure), f"{record.topic}: {_text(failure)}"
             else:
                 continue
-            why = f"{record.topic}: {why}"
-            if self._is_gone(record) or (failure is not None and _is_refusal(failure)):
+            if final:
                 refused[number] = why
             else:
                 waiting.append(number)
@@ -153,17 +143,15 @@ class SpoolSender:
         return Outcome(refused, waiting, reason)
 
 
-class _Lane:
+class _Wire:
     """A producer that is polled while records are on their way.
 
     Attributes:
         ended: by a fatal error; it takes nothing any more.
     """
 
-    def __init__(self, config: ClientConfig, size: int | None) -> None:
-        sizes = {"message.max.bytes": str(size), "batch.size": str(size)}
-        tuning = _ALONE if size is None else _TUNING | sizes
-        self._producer = producer({**config, "error_cb": _on_error}, tuning)
+    def __init__(self, config: ClientConfig) -> None:
+        self._producer: Producer = producer({**config, "error_cb": _on_error}, _TUNING)
         self.ended = False
 
     def partitions(self, topic: str) -> Collection[int] | None:
@@ -176,22 +164,21 @@ class _Lane:
         missing = found.error is not None and found.error.code() in MISSING
         return None if missing else found.partitions.keys()
 
-    def send(self, records: Mapping[int, SpoolRecord], deadline: float) -> Mapping[int, KafkaError]:
-        """Why records were not taken; all of those that are not named were."""
+    def send(self, chunk: Mapping[int, SpoolRecord], deadline: float) -> dict[int, KafkaError]:
+        """Why records were not taken; what is not named was."""
         reports: dict[int, KafkaError | None] = {}
-        not_sent: dict[int, KafkaError] = {}
-        for number, record in records.items():
-            # What follows a record that can't be sent must not overtake it.
-            failure = next(iter(not_sent.values()), None) or self._handed(number, record, reports)
+        refused: dict[int, KafkaError] = {}
+        for number, record in chunk.items():
+            # What follows a record that can't be handed in must not overtake it.
+            failure = next(iter(refused.values()), None) or self._handed(number, record, reports)
             if failure is not None:
-                not_sent[number] = failure
-        self._wait(reports, len(records) - len(not_sent), deadline)
-        if len(reports) + len(not_sent) < len(records):
+                refused[number] = failure
+        handed = len(chunk) - len(refused)
+        if not self._settled(reports, handed, deadline):
             self._producer.purge()
-            self._wait(reports, len(records) - len(not_sent), time.monotonic() + _PURGED_SECONDS)
-        missing = {n: _TIMED_OUT for n in records if n not in reports and n not in not_sent}
-        failed = {n: error for n, error in reports.items() if error is not None}
-        return not_sent | missing | failed
+            self._settled(reports, handed, time.monotonic() + _PURGED_SECONDS)
+        lost = {n: _TIMED_OUT for n in chunk if n not in reports and n not in refused}
+        return refused | lost | {n: error for n, error in reports.items() if error is not None}
 
     def _handed(
         self, number: int, record: SpoolRecord, reports: dict[int, KafkaError | None]
@@ -208,22 +195,44 @@ class _Lane:
                 on_delivery=lambda error, _: reports.__setitem__(number, error),
             )
         except BufferError:
-            return KafkaError(KafkaError._QUEUE_FULL)  # noqa: SLF001 - Kafka's name of it
+            return KafkaError(KafkaError._QUEUE_FULL)  # noqa: SLF001
         except KafkaException as error:
             return error.args[0]
         return None
 
-    def _wait(self, reports: Mapping[int, KafkaError | None], count: int, deadline: float) -> None:
+    def _settled(
+        self, reports: Mapping[int, KafkaError | None], count: int, deadline: float
+    ) -> bool:
+        """Every record that was handed in is reported, in time."""
         while len(reports) < count and time.monotonic() < deadline:
             try:
-                self._producer.poll(_POLL_SECONDS)
-            except KafkaException as error:
+                self._producer.flush(_POLL_SECONDS)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the reports decide
                 self.ended = True
-                _LOG.info("the spool's producer ended: %s", error)
+                _LOG.warning("the spool's producer ended: %s", error)
+        return len(reports) == count
+
+
+def _one_by_one(
+    wire: _Wire, records: Mapping[int, SpoolRecord], deadline: float
+) -> dict[int, KafkaError]:
+    """Until one has to wait; those behind it wait, too."""
+    failures: dict[int, KafkaError] = {}
+    stopped = False
+    for number, record in records.items():
+        failed = {number: _TIMED_OUT} if stopped else wire.send({number: record}, deadline)
+        failures |= failed
+        stopped = not all(map(_is_refusal, failed.values()))
+    return failures
 
 
 def _place(record: SpoolRecord) -> _Place:
     return record.topic, record.partition
+
+
+def _bytes(record: SpoolRecord) -> int:
+    headers = sum(len(name) + len(value) + 8 for name, value in record.headers)
+    return _ENVELOPE_BYTES + len(record.value) + len(record.key or b"") + headers
 
 
 def _is_refusal(error: KafkaError) -> bool:
