@@ -154,7 +154,7 @@ class LimiterContract:
                 waits = await asyncio.gather(
                     *(
                         limiters[number % 4].take([of_ten(1, one), of_ten(0.5, other)])
-                        for number in range(200)
+                        for number in range(400)
                     )
                 )
                 assert waits.count(0.0) == 10

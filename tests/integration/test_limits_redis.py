@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from tests.contracts.limiter import (
+    SLOW,
     LimiterContract,
     OpenLimiter,
     a_bucket,
@@ -21,7 +22,7 @@ from tests.contracts.limiter import (
 )
 from tests.integration.redis_server import RedisServer
 
-from headrace.ingest.limits import FallbackLimiter, LocalLimiter
+from headrace.ingest.limits import Charge, FallbackLimiter, LocalLimiter
 from headrace.ingest.limits.redis import RedisLimiter
 from headrace.settings import SecretUrl
 
@@ -91,6 +92,38 @@ class TestRedisLimiter(LimiterContract):
                 assert await limiter.take([of_ten(1, bucket)]) > 0
 
         run(scenario)
+
+
+def test_answers_belong_to_their_questions_after_some_were_given_up(own_redis):
+    async def scenario():
+        limiter = RedisLimiter(own_redis.url, "test")
+        charges = [of_ten(10 + number, a_bucket()) for number in range(100)]
+        await until_admitted(limiter, charges)
+        for _ in range(3):
+            own_redis.signal(signal.SIGSTOP)
+            asking = [limiter.take([charge]) for charge in charges]
+            given_up = await asyncio.gather(*asking, return_exceptions=True)
+            assert any(isinstance(one, TimeoutError) for one in given_up)
+            own_redis.signal(signal.SIGCONT)
+        await until_admitted(limiter, [of_ten(1, a_bucket())])
+        asking = [limiter.take([charge]) for charge in charges]
+        waits = await asyncio.gather(*asking, return_exceptions=True)
+        told = {n: one for n, one in enumerate(waits) if not isinstance(one, TimeoutError)}
+        assert told == {n: pytest.approx((10 + n) / SLOW, rel=0.01) for n in told}
+        assert told
+        await limiter.close()
+
+    run(scenario)
+
+
+async def until_admitted(limiter: RedisLimiter, charges: Sequence[Charge]) -> None:
+    """Each in a bucket of its own; a machine under load may be late."""
+    for charge in charges:
+        async with asyncio.timeout(PATIENT):
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    await limiter.take([charge])
+                    break
 
 
 class Host:
@@ -173,6 +206,34 @@ def test_a_redis_that_is_killed_and_comes_back_empty_never_lifts_a_limit(
     run(scenario)
     said = [one.getMessage() for one in caplog.records]
     assert ["own" in one for one in said] == [True, False, True]
+
+
+def test_a_redis_that_comes_and_goes_gives_a_host_no_more_than_two_bursts(tmp_path, own_redis):
+    async def hammer(limiter, ended):
+        admitted = 0
+        while not ended.is_set():
+            wait = await limiter.take([Charge("a", 1, 200, 1)])
+            admitted += wait == 0
+            await asyncio.sleep(min(wait, 0.005))
+        return admitted
+
+    async def scenario():
+        async with host(tmp_path, own_redis.url, 0.1) as here:
+            await here.until_shared()
+            began, ended = time.monotonic(), asyncio.Event()
+            tasks = [asyncio.create_task(hammer(here.limiter, ended)) for _ in range(20)]
+            for _ in range(4):
+                own_redis.signal(signal.SIGSTOP)
+                await asyncio.sleep(0.5)
+                own_redis.signal(signal.SIGCONT)
+                await asyncio.sleep(0.7)
+            ended.set()
+            admitted = sum(await asyncio.gather(*tasks))
+            elapsed = time.monotonic() - began
+            assert here.locally > 0
+            assert 200 <= admitted <= 200 * (2 + elapsed) + 1
+
+    run(scenario)
 
 
 def test_a_frozen_redis_leaves_the_limit_of_the_host_and_comes_back(tmp_path, own_redis):

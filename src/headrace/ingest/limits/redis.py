@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.resources import files
 
 from redis.asyncio import BlockingConnectionPool, Redis
@@ -15,15 +15,18 @@ from headrace.settings import SecretUrl
 
 _TAKE_SECONDS = 0.1
 _CONNECT_SECONDS = 1.0
-_CONNECTIONS = 16
+_MOST_AT_ONCE = 64
 _PROOF = Charge("proof", amount=1, per_second=1e6, burst_seconds=1)
+
+Request = tuple[Sequence[Charge], asyncio.Future[float]]
 
 
 class RedisLimiter(Limiter):
     """Buckets in Redis, by its clock, in one script that runs as a whole: exact over all hosts.
 
-    A bucket's key goes when it is full. What Redis forgets, because it started without its data
-    or evicts keys, is a full bucket.
+    What is asked while Redis is at work goes to it together, as the next call. A bucket's key goes
+    when it is full. What Redis forgets, because it started without its data or evicts keys, is a
+    full bucket.
 
     Everything raises what the client or the network raises, and ``TimeoutError`` where no answer
     came in time; the charge may have been taken then.
@@ -32,7 +35,7 @@ class RedisLimiter(Limiter):
     def __init__(self, url: SecretUrl, project: str, answer_seconds: float = _TAKE_SECONDS) -> None:
         self._pool = BlockingConnectionPool.from_url(
             url.reveal(),
-            max_connections=_CONNECTIONS,
+            max_connections=2,
             socket_connect_timeout=_CONNECT_SECONDS,
             socket_timeout=_CONNECT_SECONDS,
             retry=Retry(NoBackoff(), 0),
@@ -45,18 +48,18 @@ class RedisLimiter(Limiter):
         # The braces keep all buckets of a project in one slot of a Redis cluster.
         self._prefix = f"headrace:{{{project}}}:limits:"
         self._answer_seconds = answer_seconds
+        self._waiting: list[Request] = []
+        self._asking: asyncio.Task[None] | None = None
 
     async def take(self, charges: Sequence[Charge]) -> float:
         if not charges:
             return 0.0
-        keys = [self._prefix + charge.bucket for charge in charges]
-        numbers = [
-            number
-            for charge in charges
-            for number in (charge.amount, charge.per_second, charge.burst_seconds)
-        ]
+        answer: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+        self._waiting.append((charges, answer))
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.create_task(self._ask())
         async with asyncio.timeout(self._answer_seconds):
-            return float(await self._script(keys, numbers))
+            return await answer
 
     async def reconnect(self) -> None:
         """Returns when a new connection takes charges within the time of a request."""
@@ -66,4 +69,37 @@ class RedisLimiter(Limiter):
         await self.take([_PROOF])
 
     async def close(self) -> None:
+        if self._asking is not None:
+            self._asking.cancel()
         await self._client.aclose()
+
+    async def _ask(self) -> None:
+        while self._waiting:
+            # Who has given up is not charged.
+            requests = [one for one in self._waiting[:_MOST_AT_ONCE] if not one[1].done()]
+            del self._waiting[:_MOST_AT_ONCE]
+            if requests:
+                await self._answer(requests)
+
+    async def _answer(self, requests: list[Request]) -> None:
+        try:
+            waits = await self._call([charges for charges, _ in requests])
+            for (_, answer), wait in zip(requests, waits, strict=True):
+                if not answer.done():
+                    answer.set_result(wait)
+        except Exception as error:  # noqa: BLE001 - it is theirs
+            for _, answer in requests:
+                if not answer.done():
+                    answer.set_exception(error)
+
+    async def _call(self, requests: list[Sequence[Charge]]) -> list[float]:
+        keys = [self._prefix + charge.bucket for charges in requests for charge in charges]
+        numbers = [number for charges in requests for number in _numbers(charges)]
+        async with asyncio.timeout(self._answer_seconds):
+            return [float(wait) for wait in await self._script(keys, numbers)]
+
+
+def _numbers(charges: Sequence[Charge]) -> Iterator[float]:
+    yield len(charges)
+    for charge in charges:
+        yield from (charge.amount, charge.per_second, charge.burst_seconds)
