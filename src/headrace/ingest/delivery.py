@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -18,13 +17,14 @@ from headrace.kafka.client import ClientConfig, producer
 from headrace.model import Topic
 
 _LOG = logging.getLogger("headrace.ingest")
-_POLL_SECONDS = 0.1
+_REPORTS_SECONDS = 0.002
+_IDLE_SECONDS = 0.5
 _REACH_SECONDS = 1.0
 _TAKEN_BACK_SECONDS = 5.0
-_CLOSING_SECONDS = 0.01
 _TUNING = {
-    # Requests wait for their events: a batch is what came in while the last one was on its way.
-    "linger.ms": "2",
+    # The default of Kafka's own client. Each batch of a partition is a request of its own, which
+    # costs the broker most.
+    "linger.ms": "5",
     "queue.buffering.max.messages": "200000",
     "queue.buffering.max.kbytes": "131072",
 }
@@ -43,20 +43,17 @@ class UnknownOutcomeError(Exception):
 class _Outstanding:
     """The events of one request until the last is reported.
 
-    ``reported`` runs on the poll thread, all else in the event loop.
-
     Attributes:
         done: set once every event that was sent is reported.
         failure: what Kafka said of an event that it did not take; a refusal before all else.
     """
 
-    __slots__ = ("_failed", "_left", "_loop", "_unsent", "done", "failure")
+    __slots__ = ("_failed", "_left", "_unsent", "done", "failure")
 
     def __init__(self, events: int) -> None:
         self._left, self._unsent = events, 0
         self._failed: set[bytes] = set()
-        self._loop = asyncio.get_running_loop()
-        self.done: asyncio.Future[None] = self._loop.create_future()
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.failure: KafkaError | None = None
 
     def reported(self, error: KafkaError | None, message: Any) -> None:
@@ -67,7 +64,7 @@ class _Outstanding:
                 self.failure = error
         self._left -= 1
         if self._left == self._unsent:
-            self._loop.call_soon_threadsafe(self._settle)
+            self._settle()
 
     def not_sent(self, events: Sequence[Accepted], failure: KafkaError) -> None:
         """The last of the request's events never reached the producer."""
@@ -93,7 +90,9 @@ class _Outstanding:
 
 
 class Delivery:
-    """One worker's way to Kafka: producers, each with a thread that polls it.
+    """One worker's way to Kafka: producers that the event loop polls.
+
+    A thread that polls would wait for the interpreter's lock once for every single event.
 
     Order: events of one key arrive in the order in which ``send`` was called. A crash, a time-out
     and a failure leave events unknown: the client sends them again with the same id.
@@ -151,12 +150,10 @@ class Delivery:
         """Kafka answers. Blocks for a second at most."""
         return next(iter(self._lanes.values())).reachable()
 
-    def close(self, seconds: float) -> int:
+    async def close(self, seconds: float) -> int:
         """Wait for what is on its way; how many events were still out after ``seconds``."""
-        deadline = time.monotonic() + seconds
-        return sum(
-            lane.close(max(0.0, deadline - time.monotonic())) for lane in {*self._lanes.values()}
-        )
+        left = await asyncio.gather(*(one.close(seconds) for one in {*self._lanes.values()}))
+        return sum(left)
 
 
 class _Lane:
@@ -166,9 +163,9 @@ class _Lane:
         self._config = config
         self._tuning = _TUNING | {"message.max.bytes": str(size), "batch.size": str(size)}
         self._producer = self._new()
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._poll, name="delivery", daemon=True)
-        self._thread.start()
+        self._ended: list[confluent_kafka.Producer] = []
+        self._looking: asyncio.TimerHandle | None = None
+        self._is_idle = True
 
     def enqueue(self, topic: str, events: Sequence[Accepted], headers: Headers) -> _Outstanding:
         """Hands the events to the producer, all or (with QueueFullError) none."""
@@ -195,6 +192,8 @@ class _Lane:
             outstanding.not_sent(events[sent:], KafkaError(KafkaError._QUEUE_FULL))  # noqa: SLF001
         except confluent_kafka.KafkaException as error:
             outstanding.not_sent(events[sent:], error.args[0])
+        if self._is_idle:
+            self._look_after(_REPORTS_SECONDS)
         return outstanding
 
     def take_back(self) -> None:
@@ -209,24 +208,40 @@ class _Lane:
             return False
         return True
 
-    def close(self, seconds: float) -> int:
+    async def close(self, seconds: float) -> int:
         """Events that were still out after ``seconds``."""
         deadline = time.monotonic() + seconds
-        while (left := len(self._producer)) and time.monotonic() < deadline:
-            time.sleep(_CLOSING_SECONDS)
-        self._ending.set()
-        self._thread.join()
+        if self._looking is not None:
+            self._looking.cancel()
+        while (left := self._waiting()) and time.monotonic() < deadline:
+            self._poll()
+            await asyncio.sleep(_REPORTS_SECONDS)
         return left
 
+    def _look_after(self, seconds: float) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+        self._is_idle = seconds == _IDLE_SECONDS
+        self._looking = asyncio.get_running_loop().call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        """Delivery reports, as long as some are expected; the log and errors now and then."""
+        self._poll()
+        self._look_after(_REPORTS_SECONDS if self._waiting() else _IDLE_SECONDS)
+
+    def _waiting(self) -> int:
+        return sum(map(len, (self._producer, *self._ended)))
+
     def _poll(self) -> None:
-        while not self._ending.is_set():
+        for one in (self._producer, *self._ended):
             try:
-                self._producer.poll(_POLL_SECONDS)
-            except Exception as error:  # noqa: BLE001 - without this thread nothing is confirmed
-                if _is_fatal(error):
+                one.poll(0)
+            except Exception as error:  # noqa: BLE001 - without this nothing would be confirmed
+                if _is_fatal(error) and one is self._producer:
                     self._replace(error)
                 else:
                     _LOG.exception("polling the producer failed")
+        self._ended = [one for one in self._ended if len(one)]
 
     def _replace(self, error: Exception) -> None:
         """A fatal error ends a producer: what it held is reported as failed, and it takes no more.
@@ -234,11 +249,9 @@ class _Lane:
         The client library raises such an error from ``poll``; it does not call ``error_cb``.
         """
         _LOG.error("the producer ended, another takes its place: %s", error)
-        ended, self._producer = self._producer, self._new()
-        ended.purge()
-        deadline = time.monotonic() + _TAKEN_BACK_SECONDS
-        while len(ended) and time.monotonic() < deadline:
-            ended.poll(_POLL_SECONDS)
+        self._producer.purge(blocking=False)
+        self._ended.append(self._producer)
+        self._producer = self._new()
 
     def _new(self) -> confluent_kafka.Producer:
         return producer({**self._config, "error_cb": _on_error}, self._tuning)

@@ -75,7 +75,7 @@ class Worker:
         await send({"type": "lifespan.startup.complete"})
         await receive()
         await asyncio.to_thread(stop_loading)
-        left = await asyncio.to_thread(delivery.close, config.settings.drain_seconds)
+        left = await delivery.close(config.settings.drain_seconds)
         if left:
             _LOG.warning("%d events were not confirmed; their clients were told so", left)
         if spool is not None:
