@@ -94,7 +94,7 @@ def read_settled_changelog(config: ClientConfig, name: str) -> dict[bytes, bytes
         return {}
     ends = _written_ends(config, live.all_partitions)
     table: dict[bytes, bytes | None] = {}
-    reader = consumer(config, "headrace-changelog")
+    reader = consumer(config, "headrace-changelog", {"fetch.wait.max.ms": "50"})
     earliest = confluent_kafka.OFFSET_BEGINNING
     reader.assign([confluent_kafka.TopicPartition(name, partition, earliest) for partition in ends])
     try:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from headrace.cli.parameters import DatabaseUrl, Route
-from headrace.cli.session import Session, command
+from headrace.cli.session import INTERRUPTED, Session, command, log_to_file
 from headrace.settings import Secret
+
+if TYPE_CHECKING:
+    from headrace.ingest.offline_files import Figures, OnBatch
 
 _EXAMPLE = """headrace load-offline-files offline/ --into raw_item=occurrences --dry-run
 headrace load-offline-files offline/ --into raw_item=occurrences --source api-1
@@ -60,7 +68,7 @@ def load_offline_files(  # noqa: PLR0913 - one each option
 
     A line is known by its source and its counter, so files may be copied, renamed, compressed,
     and loaded again after any crash. What can't be loaded is a dead letter, and stops nothing.
-    With --postgres no project is needed.
+    With --postgres no project is needed. Ctrl-C ends it after the batch; a second one at once.
     """
     from headrace.control.offline_files import WantedLoad
     from headrace.control.offline_files import load_offline_files as load
@@ -77,10 +85,36 @@ def load_offline_files(  # noqa: PLR0913 - one each option
         dry_run=dry_run,
     )
     target, figures = postgres or session.project, Figures()
-    try:
-        with session.output.loading() as on_batch:
+    log_to_file(session)
+    with session.output.loading() as show, _between_batches(show) as on_batch:
+        try:
             load(wanted, target, figures, on_batch)
-    except KeyboardInterrupt:
-        session.output.loaded(wanted.source_name, figures, dry_run=dry_run)
-        raise
+        except KeyboardInterrupt:
+            session.exit_code = INTERRUPTED
     session.output.loaded(wanted.source_name, figures, dry_run=dry_run)
+
+
+@contextmanager
+def _between_batches(show: OnBatch) -> Iterator[OnBatch]:
+    """Ctrl-C waits for the end of the batch; a second one is a crash, which harms nothing.
+
+    Inside a call to Kafka's client, it would be neither.
+    """
+    asked: list[int] = []
+
+    def handle(number: int, _frame: object) -> None:
+        if asked:
+            os._exit(128 + number)
+        asked.append(number)
+
+    def on_batch(figures: Figures) -> None:
+        show(figures)
+        if asked:
+            raise KeyboardInterrupt
+
+    before = {one: signal.signal(one, handle) for one in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield on_batch
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -147,9 +147,10 @@ class IntoTopics:
 
     def _letters(self, refused: Iterable[Refused]) -> list[Outgoing]:
         letters = [self._letter(one) for one in refused]
-        origins = {one.table for one in refused} - self._with_letters
-        ensure_dead_letters(self._config, [self._topic(table) for table in origins])
-        self._with_letters |= origins
+        origins = {topic.name: topic for topic in map(self._topic, {one.table for one in refused})}
+        unseen = origins.keys() - self._with_letters
+        ensure_dead_letters(self._config, [origins[name] for name in unseen])
+        self._with_letters |= unseen
         return letter_records(self._config, letters, OFFLINE_FILES, self._version)
 
     def _letter(self, one: Refused) -> DeadLetter:

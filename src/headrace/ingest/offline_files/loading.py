@@ -75,7 +75,7 @@ class Load:
 
 
 OnBatch = Callable[[Figures], None]
-"""Called after each batch, and now and then between."""
+"""Called after each batch, and now and then between; what it raises ends the load."""
 
 
 def load(wanted: Load, destination: Destination, figures: Figures, on_batch: OnBatch) -> None:
@@ -181,6 +181,7 @@ class _Loader:
     def _write_again(self, batch: list[Entry | Refused], error: UnsettledError) -> None:
         for delay in _DELAYS_SECONDS:
             self._figures.retries += 1
+            self._on_batch(self._figures)
             time.sleep(delay)
             try:
                 self._progress = self._destination.open()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
-import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -24,21 +21,6 @@ from headrace.ingest.offline_files import (
 )
 
 LIMITS = BodyLimits(decoded_bytes=100_000)
-
-
-def packed(document: object) -> str:
-    text = document if isinstance(document, bytes) else json.dumps(document).encode()
-    return base64.b64encode(zlib.compress(text)).decode()
-
-
-def line(counter: int, *, table: str = "raw_item", **row: object) -> bytes:
-    columns = {"project_id": 1, "body": packed({"n": counter})} | row
-    return json.dumps({"table": table, "row": columns, "counter": counter}).encode()
-
-
-def write(path: Path, *lines: bytes, end: bytes = b"\n") -> Path:
-    path.write_bytes(b"\n".join(lines) + end)
-    return path
 
 
 class Memory:

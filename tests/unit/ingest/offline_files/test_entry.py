@@ -7,13 +7,12 @@ import zlib
 from pathlib import Path
 
 import pytest
+from tests.offline_lines import ARTICLE, line, packed
 
 from headrace.ingest.offline_files import BodyLimits, Entry, Line, Refused, entry, read_line
 from headrace.ingest.offline_files.files import End
 
-from .conftest import LIMITS, line, packed
-
-ARTICLE = Path(__file__).parents[3] / "integration" / "data" / "offline-files-of-the-article.ndjson"
+from .conftest import LIMITS
 
 
 def read(content, end=End.NEWLINE):

@@ -7,11 +7,12 @@ import shutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.offline_lines import line, write
 
 from headrace.errors import CounterReusedError, SinkError
 from headrace.ingest.offline_files import FileOrder
 
-from .conftest import Memory, line, write
+from .conftest import Memory
 
 
 @pytest.fixture

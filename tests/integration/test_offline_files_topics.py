@@ -1,0 +1,294 @@
+"""Offline files into real topics: events, dead letters and progress in one transaction."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import uuid
+
+import confluent_kafka
+import pytest
+from confluent_kafka import KafkaError
+from tests.integration.service import HEADRACE
+from tests.offline_lines import ARTICLE, line, packed, write
+
+from headrace.control.offline_files import WantedLoad, load_offline_files
+from headrace.control.project import load_project
+from headrace.errors import LoaderRunningError, ProjectError, SinkError, TopicMissingError
+from headrace.ingest.offline_files import Figures
+from headrace.ingest.offline_files.into_topics import PROGRESS_TOPIC
+from headrace.kafka.changelog import read_settled_changelog
+from headrace.kafka.client import client_config, consumer, describe, watermarks
+from headrace.kafka.dead_letters import Outgoing, dead_letters_topic, scan
+from headrace.kafka.replay import Replay, Selection, replay
+from headrace.kafka.topics import apply_changes, plan_topics
+from headrace.kafka.transactions import TransactionalProducer, TransactionFencedError
+from headrace.model import Topic
+from headrace.settings import KafkaSettings, load_settings
+
+FLOW = """
+from headrace import Topic
+
+
+class Occurrence:
+    project_id: int
+    counter: int
+    uuid: str | None
+    billable: int | None
+
+
+class Keyed:
+    project_id: int
+    uuid: str
+
+
+occurrences = Topic("occurrences{suffix}", event=Occurrence, partitions=4)
+keyed = Topic("keyed{suffix}", event=Keyed, key="uuid", partitions=4)
+raw = Topic("raw{suffix}")
+"""
+
+SETTINGS = """
+[project]
+name = "offline"
+modules = ["flow"]
+
+[kafka]
+bootstrap_servers = "{bootstrap}"
+"""
+
+
+class Flow:
+    """A project with its topics, a folder of files, and a source of its own."""
+
+    def __init__(self, folder, bootstrap):
+        self.suffix = f"-{uuid.uuid4().hex[:8]}"
+        self.folder, self.files = folder, folder / "offline"
+        self.files.mkdir()
+        self.source = f"host{self.suffix}"
+        (folder / "flow.py").write_text(FLOW.format(suffix=self.suffix))
+        (folder / "headrace.toml").write_text(SETTINGS.format(bootstrap=bootstrap))
+        self.project = load_project(load_settings(folder, {}))
+        self.config = client_config(KafkaSettings(), bootstrap)
+        self.topic = f"occurrences{self.suffix}"
+        self.into = {"raw_item": self.topic}
+        apply_changes(self.config, plan_topics(list(self.project.topics.values()), {}))
+
+    def load(self, on_batch=lambda _: None, **wanted):
+        figures = Figures()
+        given = {"source": self.source, "batch_lines": 3, "into": self.into} | wanted
+        load_offline_files(WantedLoad(self.files, **given), self.project, figures, on_batch)
+        return figures
+
+    def command(self, *arguments):
+        into = f"raw_item={self.topic}"
+        command = [HEADRACE, "load-offline-files", self.files, "--source", self.source]
+        return [*command, "--into", into, "--project", self.folder, "--json", *arguments]
+
+    def records(self, topic):
+        """Committed records, by partition and offset."""
+        partitions = describe(self.config, [topic])[topic].all_partitions
+        reader = consumer(self.config, "test", {"fetch.wait.max.ms": "50"})
+        beginning = confluent_kafka.OFFSET_BEGINNING
+        reader.assign(
+            [confluent_kafka.TopicPartition(p.topic, p.partition, beginning) for p in partitions]
+        )
+        found, ends = [], 0
+        while ends < len(partitions):
+            message = reader.poll(1)
+            if message is not None and message.error() is None:
+                found.append(message)
+            elif message is not None:
+                ends += message.error().code() == KafkaError._PARTITION_EOF
+        reader.close()
+        return sorted(found, key=lambda one: (one.partition(), one.offset()))
+
+    @property
+    def counters(self):
+        return [json.loads(one.value())["counter"] for one in self.records(self.topic)]
+
+    @property
+    def written(self):
+        """Offsets that are used up: records and the ends of transactions."""
+        partitions = describe(self.config, [self.topic])[self.topic].all_partitions
+        return sum(end for _, end in watermarks(self.config, partitions).values())
+
+    @property
+    def letters(self):
+        return list(scan(self.config, self.topic))
+
+
+@pytest.fixture
+def flow(broker, tmp_path):
+    return Flow(tmp_path, broker.bootstrap_servers)
+
+
+def test_an_event_is_the_row_with_its_body_decoded_and_the_counter(flow):
+    body = packed(b'{"b" : 1.50}')
+    write(
+        flow.files / "offline.1",
+        line(7, project_id=12, body=body, uuid="u1", version=2),
+        line(8, table="keyed", project_id=12, body=body, uuid="u2"),
+    )
+    flow.load(into={**flow.into, "keyed": f"keyed{flow.suffix}"})
+    (event,) = flow.records(flow.topic)
+    assert event.value() == (
+        b'{"counter":7,"project_id":12,"body":{"b" : 1.50},"uuid":"u1","version":2}'
+    )
+    assert event.key() == b"12"
+    assert event.headers() == [("source", flow.source.encode()), ("counter", b"7")]
+    (keyed,) = flow.records(f"keyed{flow.suffix}")
+    assert keyed.key() == b"u2"
+
+
+def test_lines_are_loaded_once_in_the_order_of_their_project(flow):
+    write(flow.files / "offline.9", *(line(n, project_id=n % 5) for n in range(40)))
+    write(flow.files / "offline.10", *(line(n, project_id=n % 5) for n in range(40, 60)))
+    assert flow.load(batch_lines=7).loaded == {"raw_item": 60}
+    (flow.files / "offline.9").rename(flow.files / "offline.11")
+    assert flow.load().skipped == 60
+    found = [json.loads(one.value()) for one in flow.records(flow.topic)]
+    assert sorted(one["counter"] for one in found) == list(range(60))
+    for project in range(5):
+        counters = [one["counter"] for one in found if one["project_id"] == project]
+        assert counters == sorted(counters)
+
+
+def test_what_can_not_be_loaded_is_a_dead_letter_of_its_topic_once(flow):
+    shutil.copy(ARTICLE, flow.files / "offline.1")
+    write(
+        flow.files / "offline.2",
+        line(358),
+        line(359, project_id="twelve"),
+        line(360, table="nowhere"),
+        b"no json",
+        b"x" * 3_000_000,
+        line(361),
+    )
+    for _ in range(2):
+        flow.load()
+    assert sorted(flow.counters) == [358, 361]
+    found = {dict(one.letter.headers)["counter"]: one.letter for one in flow.letters}
+    assert {counter: one.reason for counter, one in found.items()} == {
+        b"356": "bad-zlib",
+        b"357": "bad-base64",
+        b"359": "wrong-type",
+    }
+    assert found[b"356"].value == ARTICLE.read_bytes().splitlines()[0]
+    assert found[b"359"].headers == (
+        ("source", flow.source.encode()),
+        ("file", b"offline.2"),
+        ("line", b"2"),
+        ("counter", b"359"),
+    )
+    homeless = [
+        (one.letter.reason, len(one.letter.value or b""))
+        for one in scan(flow.config, PROGRESS_TOPIC)
+        if dict(one.letter.headers)["source"] == flow.source.encode()
+    ]
+    assert homeless == [
+        ("unknown-table", len(line(360, table="nowhere"))),
+        ("not-json", 7),
+        ("not-json", 1_048_588),
+    ]
+
+
+def test_lines_among_the_dead_letters_are_not_replayed_as_records(flow):
+    write(flow.files / "offline.1", line(1, body="?"), line(2))
+    flow.load()
+    assert len(flow.letters) == 1
+    assert replay(flow.config, flow.topic, Selection()) == Replay(0, 0, 0)
+
+
+def test_a_dry_run_writes_nothing_and_keeps_nobody_out(flow):
+    write(flow.files / "offline.1", line(1), line(2, project_id=None), line(3))
+    first = TransactionalProducer(flow.config, f"headrace.offline-files.{flow.source}")
+    figures = flow.load(dry_run=True)
+    assert (figures.loaded, figures.dead) == ({"raw_item": 2}, {"wrong-type": 1})
+    assert flow.counters == []
+    first.send([Outgoing(flow.topic, b"1", b'{"counter":5}', ())])
+    assert flow.counters == [5]
+
+
+def test_a_topic_must_be_declared_with_an_event_class_and_exist(flow):
+    write(flow.files / "offline.1", line(1))
+    with pytest.raises(ProjectError, match="no topic 'raw"):
+        flow.load(into={"raw_item": f"raw{flow.suffix}"})
+    gone = Topic("gone", event=flow.project.topics[flow.topic].event)
+    flow.project.topics["gone"] = gone
+    with pytest.raises(TopicMissingError):
+        flow.load(into={"raw_item": "gone"})
+
+
+def test_a_loader_that_another_one_overtook_writes_nothing_more(flow):
+    write(flow.files / "offline.1", *map(line, range(9)))
+    loaded = []
+
+    def overtake(_):
+        if not loaded:
+            loaded.append(flow.load())
+
+    with pytest.raises(LoaderRunningError):
+        flow.load(overtake)
+    assert loaded[0].skipped == 3
+    assert sorted(flow.counters) == list(range(9))
+
+
+def test_progress_is_read_past_the_open_transaction_of_another_source(flow):
+    write(flow.files / "offline.1", line(1))
+    flow.load()
+    other = confluent_kafka.Producer({**flow.config, "transactional.id": f"x{flow.suffix}"})
+    other.init_transactions(30)
+    other.begin_transaction()
+    other.produce(PROGRESS_TOPIC, b"[]", b"x" + flow.suffix.encode())
+    other.flush(30)
+    write(flow.files / "offline.2", line(2))
+    ending = threading.Timer(2, other.commit_transaction, [30])
+    ending.start()
+    assert flow.load().loaded == {"raw_item": 1}
+    assert ending.finished.is_set()
+    ending.join()
+    assert sorted(flow.counters) == [1, 2]
+
+
+def test_a_record_that_the_topic_does_not_take_is_an_error_that_names_it(flow):
+    small = Topic(f"small{flow.suffix}", config={"max.message.bytes": "2000"})
+    apply_changes(flow.config, plan_topics([small], {}))
+    sender = TransactionalProducer(flow.config, f"t{flow.suffix}")
+    sender.send([Outgoing(small.name, b"k", b"first", ())])
+    with pytest.raises(SinkError, match=small.name):
+        sender.send([Outgoing(small.name, b"k", os.urandom(9000), ())])
+    sender.close()
+    again = TransactionalProducer(flow.config, f"t{flow.suffix}")
+    again.send([Outgoing(small.name, b"k", b"second", ())])
+    assert [one.value() for one in flow.records(small.name)] == [b"first", b"second"]
+
+
+def test_whoever_begins_with_an_id_ends_the_one_before(flow):
+    first = TransactionalProducer(flow.config, f"t{flow.suffix}")
+    first._producer.begin_transaction()
+    first._produce(Outgoing(flow.topic, b"k", b"given up", ()))
+    first._producer.flush(30)
+    second = TransactionalProducer(flow.config, f"t{flow.suffix}")
+    with pytest.raises(TransactionFencedError):
+        first._patiently(first._producer.commit_transaction)
+    second.send([Outgoing(flow.topic, b"k", b"kept", ())])
+    assert [one.value() for one in flow.records(flow.topic)] == [b"kept"]
+
+
+def test_ctrl_c_ends_with_130_and_whole_batches(flow):
+    write(flow.files / "offline.1", *map(line, range(20_000)))
+    loader = subprocess.Popen(flow.command("--batch-size", "5"), stdout=subprocess.PIPE)
+    while not flow.written:
+        assert loader.poll() is None
+    loader.send_signal(signal.SIGINT)
+    stdout, _ = loader.communicate(timeout=60)
+    assert loader.returncode == 130
+    assert json.loads(stdout)["loaded"]["raw_item"] == len(flow.counters)
+    assert sorted(flow.counters) == list(range(len(flow.counters)))
+    done = read_settled_changelog(flow.config, PROGRESS_TOPIC)[flow.source.encode()]
+    assert json.loads(done)[0][:2] == [0, len(flow.counters)]
+    assert dead_letters_topic(flow.topic) not in describe(
+        flow.config, [dead_letters_topic(flow.topic)]
+    )
