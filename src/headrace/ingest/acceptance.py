@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Collection, Sequence
 
@@ -9,6 +10,8 @@ from headrace.errors import SpoolError
 from headrace.ingest.delivery import Delivery, Headers, QueueFullError, UnknownOutcomeError
 from headrace.ingest.spool import GroupCommit, Spool, SpoolRecord, SpoolStats
 from headrace.ingest.validation import Accepted
+
+_LOG = logging.getLogger("headrace.ingest")
 
 
 class Acceptance:
@@ -50,12 +53,12 @@ class Acceptance:
         return self._spool is not None or self._delivery.reachable()
 
     def spool_stats(self) -> SpoolStats | None:
-        """Of the spool that all workers of this host share; ``None``: there is none. Blocks.
-
-        Raises:
-            SpoolError: it can't be read.
-        """
-        return self._spool.stats() if self._spool else None
+        """Of the spool that all workers of this host share; ``None``: none that can be read."""
+        try:
+            return self._spool.stats() if self._spool else None
+        except SpoolError:
+            _LOG.exception("the spool can't be read")
+            return None
 
     async def _send_or_spool(
         self,

@@ -35,6 +35,7 @@ from headrace.ingest.service_metrics import (
     count_latency,
     known_code,
     metric_lines,
+    spool_lines,
 )
 from headrace.ingest.structure import StructureLimits
 from headrace.ingest.tokens import Token
@@ -183,7 +184,9 @@ class Application:
         return json_answer(HTTPStatus.OK, {"status": "ready"})
 
     async def _metrics(self, _: Headers) -> Answer:
-        return text_answer(metric_lines(self._counters.totals()))
+        lines = list(metric_lines(self._counters.totals()))
+        stats = await asyncio.to_thread(self._acceptance.spool_stats)
+        return text_answer([*lines, *spool_lines(stats)] if stats else lines)
 
     async def _description(self, _: Headers) -> Answer:
         return json_answer(HTTPStatus.OK, self._openapi)

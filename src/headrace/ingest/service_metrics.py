@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from headrace.ingest.counters import Counters, Labels
+from headrace.ingest.spool import SpoolStats
 
 STATUSES = (200, 202, 400, 401, 403, 404, 405, 408, 413, 415, 429, 431, 500, 503)
 OUTCOMES = ("accepted", "spooled", "refused", "limited", "unknown")
@@ -46,6 +47,32 @@ SERVICE_METRICS = (
     ServiceMetric(LATENCY, "histogram", (), "from a request's last byte to its 202"),
     ServiceMetric(
         LIMITED_LOCALLY, "counter", (), "requests limited by this host alone: Redis did not answer"
+    ),
+)
+
+SPOOL_METRICS = (
+    ServiceMetric("headrace_ingest_spool_events", "gauge", (), "events that wait on disk"),
+    ServiceMetric("headrace_ingest_spool_bytes", "gauge", (), "bytes of the files they are in"),
+    ServiceMetric(
+        "headrace_ingest_spool_oldest_seconds", "gauge", (), "age of the oldest of these files"
+    ),
+    ServiceMetric(
+        "headrace_ingest_spool_refused_total",
+        "counter",
+        (),
+        "events set aside because Kafka refuses them for ever",
+    ),
+    ServiceMetric(
+        "headrace_ingest_spool_missing_total",
+        "counter",
+        (),
+        "events lost from the spool: damaged, or gone with their file",
+    ),
+    ServiceMetric(
+        "headrace_ingest_spool_quarantine_files",
+        "gauge",
+        (),
+        "files set aside, to be looked at",
     ),
 )
 
@@ -89,6 +116,22 @@ def metric_lines(totals: Mapping[Labels, int]) -> Iterator[str]:
                 pairs = zip(metric.labels, labels[1:], strict=True)
                 inner = ",".join(f'{name}="{value}"' for name, value in pairs)
                 yield f"{metric.name}{{{inner}}} {count}" if inner else f"{metric.name} {count}"
+
+
+def spool_lines(stats: SpoolStats) -> Iterator[str]:
+    """The same of the spool, which all workers of the host share."""
+    values = (
+        stats.records,
+        stats.bytes,
+        stats.oldest_age.total_seconds(),
+        stats.refused,
+        stats.missing,
+        stats.quarantined,
+    )
+    for metric, value in zip(SPOOL_METRICS, values, strict=True):
+        yield f"# HELP {metric.name} {metric.meaning}"
+        yield f"# TYPE {metric.name} {metric.kind}"
+        yield f"{metric.name} {value}"
 
 
 def _histogram(totals: Mapping[Labels, int]) -> Iterator[str]:

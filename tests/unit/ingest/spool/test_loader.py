@@ -1,12 +1,18 @@
 """The loader: in order, at least once, one at a time."""
 
+import base64
+import errno
+import json
 import logging
+import os
 import threading
 
 import pytest
 from tests.unit.ingest.spool.kafka import taking
 
-from headrace.ingest.spool import Loader
+from headrace.errors import SpoolError
+from headrace.ingest.spool import Loader, Outcome
+from headrace.ingest.spool.loader import NotSentError
 
 
 def test_what_send_refuses_is_sent_again_and_nothing_is_removed(open_spool, record, texts):
@@ -99,3 +105,117 @@ def test_run_goes_on_after_failures_until_it_is_stopped(open_spool, record, text
     loader.close()
     assert texts(sent) == ["1"]
     assert "replaying the spool failed" in caplog.text
+
+
+def refusing(sent, *refused):
+    """Takes all but the ``refused`` texts."""
+
+    def send(records, _):
+        places = {
+            place: "too large" for place, one in enumerate(records) if one.value.decode() in refused
+        }
+        sent.extend(one for place, one in enumerate(records) if place not in places)
+        return Outcome(places)
+
+    return send
+
+
+def refused_texts(folder):
+    files = sorted((folder / "quarantine").glob("*.refused"))
+    lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    assert {line["reason"] for line in lines} <= {"too large"}
+    return [base64.b64decode(line["value"]).decode() for line in lines]
+
+
+def test_what_is_refused_for_ever_is_set_aside_and_the_rest_is_sent(
+    open_spool, record, texts, folder
+):
+    spool, sent = open_spool(), []
+    spool.append([record(n) for n in range(5)])
+    report = Loader(spool, refusing(sent, "0", "3")).run_once()
+    assert (report.records, report.refused, report.missing) == (3, 2, 0)
+    assert texts(sent) == ["1", "2", "4"]
+    assert refused_texts(folder) == ["0", "3"]
+    stats = spool.stats()
+    assert (stats.records, stats.refused, stats.missing, stats.quarantined) == (0, 2, 0, 1)
+
+
+def test_a_line_of_what_is_set_aside_holds_the_whole_record(open_spool, record, folder):
+    spool = open_spool()
+    spool.append([record("a")])
+    Loader(spool, refusing([], "a")).run_once()
+    (file,) = (folder / "quarantine").iterdir()
+    assert json.loads(file.read_text()) == {
+        "counter": 1,
+        "reason": "too large",
+        "topic": "events",
+        "key": "a2V5",
+        "value": "YQ==",
+        "headers": [["h", "dg=="]],
+        "timestamp_ms": 5,
+        "partition": None,
+    }
+
+
+def test_of_a_batch_only_those_that_wait_are_sent_again(open_spool, record, texts, folder):
+    spool, sent = open_spool(), []
+    spool.append([record(n) for n in range(6)])
+    outcomes = [
+        Outcome({1: "too large"}, [2, 4, 5], "Kafka is away"),
+        Outcome({2: "too large"}, [1], "Kafka is away"),
+        Outcome(),
+    ]
+
+    def send(records, _):
+        sent.append(texts(records))
+        return outcomes.pop(0)
+
+    loader = Loader(spool, send)
+    for _ in range(2):
+        with pytest.raises(NotSentError, match="away"):
+            loader.run_once()
+        assert spool.pending
+    report = loader.run_once()
+    assert sent == [list("012345"), list("245"), ["4"]]
+    assert (report.records, report.refused, report.missing) == (4, 2, 0)
+    assert refused_texts(folder) == ["1", "5"]
+
+
+def test_where_there_is_no_room_the_segment_of_what_is_refused_is_kept(
+    open_spool, record, texts, folder, monkeypatch
+):
+    spool, sent = open_spool(), []
+    spool.append([record(n) for n in range(3)])
+    (segment,) = folder.glob("*.segment")
+    content = segment.read_bytes()
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("headrace.ingest.spool.quarantine.write_durably", full)
+    assert Loader(spool, refusing(sent, "1")).run_once().refused == 1
+    assert texts(sent) == ["0", "2"]
+    assert (folder / "quarantine" / segment.name).read_bytes() == content
+    assert not spool.pending
+
+
+def test_a_batch_that_was_sent_is_not_sent_again_when_the_disk_fails_behind_it(
+    open_spool, record, texts, folder, monkeypatch
+):
+    spool, sent = open_spool(), []
+    spool.append([record(n) for n in range(3)])
+    loader = Loader(spool, refusing(sent, "1"))
+
+    def broken(*_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", broken)
+        patch.setattr(os, "link", broken)
+        with pytest.raises(SpoolError):
+            loader.run_once()
+    spool.append([record("next")])
+    report = loader.run_once()
+    assert texts(sent) == ["0", "2", "next"]
+    assert (report.records, report.refused, report.missing) == (3, 1, 0)
+    assert refused_texts(folder) == ["1"]
