@@ -1,0 +1,69 @@
+"""The loader of offline files is killed at any moment, and every counter is there once."""
+
+import json
+import random
+import signal
+import subprocess
+import time
+import uuid
+
+import psycopg
+import pytest
+from tests.integration.service import HEADRACE
+from tests.integration.test_offline_files_topics import Flow
+from tests.offline_lines import line, write
+
+LINES = 2000
+KILLS = 3
+BAD = {n for n in range(LINES) if n % 37 == 0}
+
+
+@pytest.fixture
+def flow(broker, tmp_path):
+    flow = Flow(tmp_path, broker.bootstrap_servers)
+    lines = [line(n, body="?") if n in BAD else line(n) for n in range(LINES)]
+    for number in range(10):
+        write(flow.files / f"offline.{number}", *lines[number::10])  # counters in no order
+    return flow
+
+
+def load_and_kill(command, written):
+    """Kills the loader again and again while it writes, then lets it finish."""
+    killed = 0
+    for _ in range(KILLS):
+        before = written()
+        loader = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        while written() == before and loader.poll() is None:
+            time.sleep(0.01)
+        time.sleep(random.uniform(0, 0.2))
+        loader.send_signal(signal.SIGKILL)
+        killed += loader.wait() == -signal.SIGKILL
+    assert killed > 1
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout)
+    assert found["skipped"] > 0
+    assert found["holes"] == []
+    return found
+
+
+def test_into_topics_each_counter_is_there_once_for_readers_of_committed_records(flow):
+    load_and_kill(flow.command("--batch-size", "5"), lambda: flow.written)
+    assert sorted(flow.counters) == sorted(set(range(LINES)) - BAD)
+    letters = [int(dict(one.letter.headers)["counter"] or b"") for one in flow.letters]
+    assert sorted(letters) == sorted(BAD)
+
+
+def test_into_tables_each_counter_is_there_once(flow, postgres):
+    url = postgres.create_database(f"kill_{uuid.uuid4().hex[:8]}")
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE raw_item (project_id int, body jsonb, counter bigint)")
+
+        def counters(table):
+            rows = connection.execute(f"SELECT counter FROM {table}").fetchall()
+            return sorted(one for (one,) in rows)
+
+        command = [HEADRACE, "load-offline-files", flow.files, "--postgres", url, "--json"]
+        load_and_kill([*command, "--batch-size", "1"], lambda: len(counters("raw_item")))
+        assert counters("raw_item") == sorted(set(range(LINES)) - BAD)
+        assert counters("headrace_dead_letters") == sorted(BAD)
