@@ -7,9 +7,9 @@ from pathlib import Path
 
 
 def write_durably(path: Path, content: bytes, start: int) -> None:
-    """Writes ``content`` at ``start`` of a file, which is created when it is not there."""
+    """Writes ``content`` at ``start`` of a file; at 0, the file is made anew."""
     created = start == 0
-    file = os.open(path, os.O_WRONLY | (os.O_CREAT if created else 0), 0o600)
+    file = os.open(path, os.O_WRONLY | (os.O_CREAT | os.O_TRUNC if created else 0), 0o600)
     try:
         _write(file, content, start)
         os.fdatasync(file)

@@ -37,7 +37,6 @@ def set_aside_refused(path: Path, refused: Sequence[Refused], quarantine: Path) 
     try:
         lines = b"".join(_line(one) for one in refused)
         name = f"{path.stem}-{refused[0].counter:018}-{refused[-1].counter:018}{_REFUSED}"
-        (quarantine / name).unlink(missing_ok=True)
         write_durably(quarantine / name, lines, 0)
     except OSError:
         if not (quarantine / path.name).exists():

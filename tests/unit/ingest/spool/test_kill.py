@@ -1,20 +1,32 @@
 """SIGKILL at every call that changes the disk: acknowledged is recovered, nothing is invented."""
 
+import base64
 import json
 import os
 import signal
 
 import pytest
-from tests.unit.ingest.spool.kafka import taking
 
-from headrace.ingest.spool import Loader, Spool, SpoolLimits, SpoolRecord
+from headrace.ingest.spool import Loader, Outcome, Spool, SpoolLimits, SpoolRecord
 
 CALLS = ("open", "pwrite", "fdatasync", "fsync", "unlink", "rename", "truncate", "posix_fallocate")
 LIMITS = SpoolLimits(segment_bytes=250)
+REFUSED = "5"
 
 
 def made(text):
     return SpoolRecord("t", b"k", text.encode(), (), 0, None)
+
+
+def refusing(take):
+    """Kafka, which never takes one of the records."""
+
+    def send(records, _):
+        texts = [record.value.decode() for record in records]
+        take([text for text in texts if text != REFUSED])
+        return Outcome({place: "no" for place, text in enumerate(texts) if text == REFUSED})
+
+    return send
 
 
 def kill_at(number, how):
@@ -51,14 +63,11 @@ def work(folder, ledger):
         spool.append([made(text) for text in texts])
         note("acked", texts)
 
-    def send(records):
-        note("sent", [record.value.decode() for record in records])
-
     spool = Spool(folder, LIMITS)
     append("1", "2", "3")
     append("4")
     append("5", "6")
-    loader = Loader(spool, taking(send))
+    loader = Loader(spool, refusing(lambda texts: note("sent", texts)))
     loader.run_once()
     append("7", "8")
     append("9")
@@ -95,24 +104,31 @@ def recovered(folder):
     """What the next process replays, after an append of its own; and how many it misses."""
     spool, sent = Spool(folder, LIMITS), []
     spool.append([made("last")])
-    loader = Loader(spool, taking(sent.extend))
+    loader = Loader(spool, refusing(sent.extend))
     report = loader.run_once()
     assert not spool.pending
     assert spool.stats().missing == report.missing == 0
     loader.close()
     spool.close()
-    return [record.value.decode() for record in sent]
+    return sent
 
 
-def check(ledger, rest):
+def set_aside(folder):
+    files = (folder / "quarantine").glob("*.refused")
+    lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    return {base64.b64decode(line["value"]).decode() for line in lines}
+
+
+def check(ledger, rest, aside):
     sent = [text for batch in ledger["sent"] for text in batch]
     tried = [text for texts in ledger["tried"] for text in texts]
     acked = [text for texts in ledger["acked"] for text in texts]
     delivered = list(dict.fromkeys(sent + rest))
-    assert set(acked) <= set(delivered)
+    assert set(acked) <= set(delivered) | aside
+    assert aside <= {REFUSED}
     assert delivered == [text for text in [*tried, "last"] if text in set(delivered)]
     for texts in ledger["tried"]:
-        assert len(set(texts) & set(delivered)) in (0, len(texts))
+        assert len(set(texts) & (set(delivered) | aside)) in (0, len(texts))
     repeated = [text for text in rest if text in sent]
     assert repeated == [] or repeated == ledger["sent"][-1]
 
@@ -124,5 +140,5 @@ def test_killed_at_every_call_nothing_acknowledged_is_lost_and_nothing_invented(
         number += 1
         folder, ledger = tmp_path / f"{number}", tmp_path / f"{number}.ledger"
         ended = run_until_killed(folder, ledger, number, how)
-        check(noted(ledger), recovered(folder))
+        check(noted(ledger), recovered(folder), set_aside(folder))
     assert number > 50
