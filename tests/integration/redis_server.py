@@ -21,9 +21,10 @@ PID_FILE = "redis.pid"
 class RedisServer:
     """Keeps nothing on disk: what is started again is empty."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, password: str = "") -> None:
         (self.port,) = free_ports(1)
-        self.url = SecretUrl(f"redis://127.0.0.1:{self.port}/0")
+        self.url = SecretUrl(f"redis://:{password}@127.0.0.1:{self.port}/0")
+        self._password = password
         self.folder = folder
         self._process: subprocess.Popen | None = None
 
@@ -31,6 +32,7 @@ class RedisServer:
         command = [_SERVER, "--bind", "127.0.0.1", "--port", str(self.port), "--save", ""]
         command += ["--maxmemory-policy", "noeviction", "--dir", str(self.folder)]
         command += ["--pidfile", str(self.folder / PID_FILE)]
+        command += ["--requirepass", self._password]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         deadline = time.monotonic() + _SECONDS
         while not self._answers():
@@ -46,11 +48,11 @@ class RedisServer:
         assert self._process is not None
         self._process.kill()
         self._process.wait()
-        (self.folder / PID_FILE).unlink()
+        (self.folder / PID_FILE).unlink(missing_ok=True)
 
     def command(self, *words: str) -> object:
         """What a command answers."""
-        with redis.Redis(port=self.port, socket_timeout=_SECONDS) as client:
+        with redis.Redis.from_url(self.url.reveal(), socket_timeout=_SECONDS) as client:
             return client.execute_command(*words)
 
     def _answers(self) -> bool:

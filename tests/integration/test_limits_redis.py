@@ -27,6 +27,7 @@ from headrace.ingest.limits.redis import RedisLimiter
 from headrace.settings import SecretUrl
 
 PATIENT = 30.0
+PASSWORD = "the-right-one"
 
 
 class RealClock:
@@ -166,7 +167,7 @@ async def host(folder: Path, url: SecretUrl, answer_seconds: float = PATIENT):
 @pytest.fixture
 def own_redis(tmp_path, stop_at_end) -> Iterator[RedisServer]:
     """A Redis to be killed and frozen."""
-    server = RedisServer(tmp_path)
+    server = RedisServer(tmp_path, PASSWORD)
     stop_at_end(tmp_path)
     server.start()
     yield server
@@ -222,11 +223,11 @@ def test_a_redis_that_comes_and_goes_gives_a_host_no_more_than_two_bursts(tmp_pa
             await here.until_shared()
             began, ended = time.monotonic(), asyncio.Event()
             tasks = [asyncio.create_task(hammer(here.limiter, ended)) for _ in range(20)]
-            for _ in range(4):
+            for _ in range(3):
                 own_redis.signal(signal.SIGSTOP)
-                await asyncio.sleep(0.5)
+                await asyncio.sleep(0.4)
                 own_redis.signal(signal.SIGCONT)
-                await asyncio.sleep(0.7)
+                await asyncio.sleep(0.5)
             ended.set()
             admitted = sum(await asyncio.gather(*tasks))
             elapsed = time.monotonic() - began
@@ -278,16 +279,12 @@ def test_a_redis_that_answers_errors_leaves_the_limit_of_the_host(
 def test_a_wrong_password_leaves_the_limit_of_the_host_and_is_not_logged(
     tmp_path, own_redis, caplog
 ):
-    own_redis.command("CONFIG", "SET", "requirepass", "the-right-one")
-
     async def scenario():
-        url = own_redis.url.reveal()
-        wrong = SecretUrl(url.replace("//", "//:a-wrong-one@"))
+        wrong = SecretUrl(own_redis.url.reveal().replace(PASSWORD, "a-wrong-one"))
         async with host(tmp_path / "a", wrong) as here:
             await until(lambda: caplog.records)
             assert (await here.admitted(), here.locally) == (10, 30)
-        right = SecretUrl(url.replace("//", "//:the-right-one@"))
-        async with host(tmp_path / "b", right) as here:
+        async with host(tmp_path / "b", own_redis.url) as here:
             await here.until_shared()
             assert await here.admitted() == 10
 

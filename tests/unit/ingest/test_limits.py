@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.contracts.limiter import LimiterContract, of_ten, run, until
 
-from headrace.ingest.limits import Charge, FallbackLimiter, LocalLimiter
+from headrace.ingest.limits import Charge, FallbackLimiter, LocalLimiter, fallback
 from headrace.ingest.limits.local import _SLOTS
 
 
@@ -143,7 +143,7 @@ class Remote:
         return 0.0
 
 
-class Fallback:
+class Host:
     """A fallback on a remote and the limiter of this host."""
 
     def __init__(self, open_limiter, remote):
@@ -164,18 +164,22 @@ class Fallback:
 
 
 @pytest.mark.parametrize("error", [OSError("gone"), ValueError("bug"), TimeoutError()])
-def test_whatever_fails_the_limit_of_the_host_holds_and_says_so_once(open_limiter, caplog, error):
+def test_whatever_fails_the_limit_of_the_host_holds_and_says_so_once(
+    open_limiter, caplog, monkeypatch, error
+):
+    monkeypatch.setattr(fallback, "_RETRY_SECONDS", 0.1)
+
     async def scenario():
-        fallback = Fallback(open_limiter, Remote(error))
-        assert await fallback.admitted(30) == 10
-        await fallback.until_proof(2)
-        assert await fallback.admitted(5) == 0
-        assert (fallback.locally, fallback.remote.asked) == (35, 0)
-        fallback.remote.error = None
-        await fallback.until_proof(3)
-        assert await fallback.admitted(30) == 30
-        assert fallback.locally == 35
-        await fallback.limiter.close()
+        host = Host(open_limiter, Remote(error))
+        assert await host.admitted(30) == 10
+        await host.until_proof(2)
+        assert await host.admitted(5) == 0
+        assert (host.locally, host.remote.asked) == (35, 0)
+        host.remote.error = None
+        await host.until_proof(3)
+        assert await host.admitted(30) == 30
+        assert host.locally == 35
+        await host.limiter.close()
 
     run(scenario)
     assert [one.levelno for one in caplog.records] == [logging.WARNING] * 2
@@ -184,13 +188,13 @@ def test_whatever_fails_the_limit_of_the_host_holds_and_says_so_once(open_limite
 
 def test_what_all_hosts_limits_admitted_is_gone_from_this_hosts(open_limiter):
     async def scenario():
-        fallback = Fallback(open_limiter, Remote())
-        await fallback.until_proof(1)
-        assert await fallback.admitted(30) == 30
-        fallback.remote.error = OSError("gone")
-        assert await fallback.admitted(30) == 0
-        assert fallback.remote.asked == 31
-        await fallback.limiter.close()
+        host = Host(open_limiter, Remote())
+        await host.until_proof(1)
+        assert await host.admitted(30) == 30
+        host.remote.error = OSError("gone")
+        assert await host.admitted(30) == 0
+        assert host.remote.asked == 31
+        await host.limiter.close()
 
     run(scenario)
 
@@ -198,15 +202,15 @@ def test_what_all_hosts_limits_admitted_is_gone_from_this_hosts(open_limiter):
 def test_an_answer_that_only_came_late_is_not_logged(open_limiter, caplog):
     async def scenario():
         remote = Remote()
-        fallback = Fallback(open_limiter, remote)
-        await fallback.until_proof(1)
+        host = Host(open_limiter, remote)
+        await host.until_proof(1)
         remote.error = TimeoutError()
-        assert await fallback.admitted(1) == 1
+        assert await host.admitted(1) == 1
         remote.error = None
-        await fallback.until_proof(2)
-        assert await fallback.admitted(20) == 20
-        assert fallback.locally == 1
-        await fallback.limiter.close()
+        await host.until_proof(2)
+        assert await host.admitted(20) == 20
+        assert host.locally == 1
+        await host.limiter.close()
 
     run(scenario)
     assert not caplog.records
@@ -214,10 +218,10 @@ def test_an_answer_that_only_came_late_is_not_logged(open_limiter, caplog):
 
 def test_a_limiter_that_is_closed_asks_no_more(open_limiter):
     async def scenario():
-        fallback = Fallback(open_limiter, Remote(OSError("gone")))
-        await fallback.until_proof(1)
-        await fallback.limiter.close()
-        assert fallback.remote.closed
+        host = Host(open_limiter, Remote(OSError("gone")))
+        await host.until_proof(1)
+        await host.limiter.close()
+        assert host.remote.closed
         assert len(asyncio.all_tasks()) == 1
 
     run(scenario)
