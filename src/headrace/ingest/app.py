@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import Any
 
 from headrace.ingest.acceptance import Acceptance
-from headrace.ingest.body import BodyLimits, ClientGoneError, Receive, read_body
+from headrace.ingest.body import BodyLimits, BodyReader, ClientGoneError, Receive
 from headrace.ingest.config import IngestConfig
 from headrace.ingest.counters import Counters
 from headrace.ingest.delivery import QueueFullError, UnknownOutcomeError
@@ -69,11 +69,13 @@ class Application:
         self._checks = {
             name: EventCheck(topic, structure, time.time) for name, topic in config.topics.items()
         }
-        self._body = BodyLimits(
-            settings.max_body_bytes,
-            settings.max_decoded_bytes,
-            settings.max_ratio,
-            settings.body_seconds,
+        self._bodies = BodyReader(
+            BodyLimits(
+                settings.max_body_bytes,
+                settings.max_decoded_bytes,
+                settings.max_ratio,
+                settings.body_seconds,
+            )
         )
         self._openapi = openapi(config)
         self._pages: dict[str, Route] = {
@@ -122,12 +124,8 @@ class Application:
         if check is None:
             raise refused(HTTPStatus.NOT_FOUND, "no-such-topic", _no_topic(topic, self._checks))
         _allow(method, "POST")
-        body = await read_body(
-            receive,
-            headers.get(b"content-length", ""),
-            headers.get(b"content-encoding", ""),
-            self._body,
-        )
+        length, encoding = headers.get(b"content-length", ""), headers.get(b"content-encoding", "")
+        body = await self._bodies.read(receive, length, encoding)
         began = time.monotonic()
         content_type = headers.get(b"content-type", "")
         events, as_batch = split_events(body, content_type, self._settings.max_events)

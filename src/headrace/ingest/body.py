@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
 import zstandard
 
+from headrace.ingest.deadlines import Deadlines
 from headrace.ingest.problem import RefusedRequestError, refused
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -36,48 +37,75 @@ class BodyLimits:
     seconds: float
 
 
-async def read_body(receive: Receive, length: str, encoding: str, limits: BodyLimits) -> bytes:
-    """The decoded body.
+class BodyReader:
+    """Reads bodies within their limits. The ratio counts beyond the first 64 KiB decoded."""
 
-    Args:
-        receive: ASGI's.
-        length: the Content-Length header; empty without one.
-        encoding: the Content-Encoding header; empty, ``identity``, ``gzip`` or ``zstd``.
-        limits: what is allowed. The ratio counts beyond the first 64 KiB decoded.
+    def __init__(self, limits: BodyLimits) -> None:
+        self._limits, self._deadlines = limits, Deadlines()
 
-    Raises:
-        RefusedRequestError: 408, 413, 415 or 400; memory held is bounded by the limits.
-        ClientGoneError: there is nobody to answer.
-    """
-    decode = _decoder(encoding)
-    if length.isdigit() and int(length) > limits.sent_bytes:
-        raise _too_large(limits)
-    try:
-        async with asyncio.timeout(limits.seconds):
-            sent = await _receive_all(receive, limits)
-    except TimeoutError:
-        raise _too_slow(limits) from None
-    if decode is None:
-        return sent
-    if len(sent) < _OFF_LOOP_BYTES:
-        return _bounded(decode, sent, limits)
-    return await asyncio.to_thread(_bounded, decode, sent, limits)
+    async def read(self, receive: Receive, length: str, encoding: str) -> bytes:
+        """The decoded body.
+
+        Args:
+            receive: ASGI's.
+            length: the Content-Length header; empty without one.
+            encoding: the Content-Encoding header; empty, ``identity``, ``gzip`` or ``zstd``.
+
+        Raises:
+            RefusedRequestError: 408, 413, 415 or 400; memory held is bounded by the limits.
+            ClientGoneError: there is nobody to answer.
+        """
+        decode = _decoder(encoding)
+        expected = int(length) if length.isdigit() else None
+        if expected is not None and expected > self._limits.sent_bytes:
+            raise _too_large(self._limits)
+        sent = await self._receive_in_time(receive, expected)
+        if decode is None:
+            return sent
+        if len(sent) < _OFF_LOOP_BYTES:
+            return _bounded(decode, sent, self._limits)
+        return await asyncio.to_thread(_bounded, decode, sent, self._limits)
+
+    async def _receive_in_time(self, receive: Receive, expected: int | None) -> bytes:
+        reading = asyncio.current_task(self._deadlines.loop)
+        if reading is None:
+            raise RuntimeError("a body is read by a task")
+        is_late = False
+
+        def expire() -> None:
+            nonlocal is_late
+            is_late = reading.cancel()
+
+        self._deadlines.begin(reading, self._limits.seconds, expire)
+        try:
+            return await _receive_all(receive, expected, self._limits)
+        except asyncio.CancelledError:
+            if not is_late or reading.uncancel():
+                raise
+            raise _too_slow(self._limits) from None
+        finally:
+            self._deadlines.end(reading)
 
 
-async def _receive_all(receive: Receive, limits: BodyLimits) -> bytes:
+async def _receive_all(receive: Receive, expected: int | None, limits: BodyLimits) -> bytes:
+    """Up to the last message, or to the last byte: servers may send an empty message after it."""
     message = await receive()
-    if message["type"] == "http.request" and not message.get("more_body"):
-        whole: bytes = message.get("body", b"")
-        _check_size(whole, limits)
-        return whole
+    first: bytes = message.get("body", b"")
+    if message["type"] == "http.request" and _is_last(message, len(first), expected):
+        _check_size(first, limits)
+        return first
     body = bytearray()
     while message["type"] != "http.disconnect":
         body += message.get("body", b"")
         _check_size(body, limits)
-        if not message.get("more_body"):
+        if _is_last(message, len(body), expected):
             return bytes(body)
         message = await receive()
     raise ClientGoneError
+
+
+def _is_last(message: Mapping[str, Any], size: int, expected: int | None) -> bool:
+    return size == expected or not message.get("more_body")
 
 
 def _check_size(body: bytes | bytearray, limits: BodyLimits) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import confluent_kafka
 from confluent_kafka import KafkaError
 
+from headrace.ingest.deadlines import Deadlines
 from headrace.ingest.kafka_answers import MISSING, REFUSALS
 from headrace.ingest.validation import Accepted, largest_message
 from headrace.kafka.client import ClientConfig, producer
@@ -44,16 +45,16 @@ class _Outstanding:
     """The events of one request until the last is reported.
 
     Attributes:
-        done: set once every event that was sent is reported.
         failure: what Kafka said of an event that it did not take; a refusal before all else.
     """
 
-    __slots__ = ("_failed", "_left", "_unsent", "done", "failure")
+    __slots__ = ("_deadlines", "_failed", "_left", "_unsent", "_woken", "failure")
 
-    def __init__(self, events: int) -> None:
+    def __init__(self, events: int, deadlines: Deadlines) -> None:
         self._left, self._unsent = events, 0
+        self._deadlines = deadlines
         self._failed: set[bytes] = set()
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._woken: asyncio.Future[None] | None = None
         self.failure: KafkaError | None = None
 
     def reported(self, error: KafkaError | None, message: Any) -> None:
@@ -64,29 +65,32 @@ class _Outstanding:
                 self.failure = error
         self._left -= 1
         if self._left == self._unsent:
-            self._settle()
+            self._wake()
 
     def not_sent(self, events: Sequence[Accepted], failure: KafkaError) -> None:
         """The last of the request's events never reached the producer."""
         self.failure = failure
         self._failed.update(event.value for event in events)
         self._unsent = len(events)
-        if self._left == self._unsent:
-            self._settle()
 
     async def settled(self, seconds: float) -> bool:
-        """Every event is reported, after ``seconds`` at most."""
-        if not self.done.done():
-            await asyncio.wait((self.done,), timeout=seconds)
-        return self.done.done()
+        """Every event that was sent is reported, after ``seconds`` at most."""
+        if self._left > self._unsent:
+            self._woken = self._deadlines.loop.create_future()
+            self._deadlines.begin(self, seconds, self._wake)
+            try:
+                await self._woken
+            finally:
+                self._deadlines.end(self)
+        return self._left == self._unsent
 
     def failed(self, events: Sequence[Accepted]) -> list[Accepted]:
         """Those of the request's events that Kafka did not confirm."""
         return [event for event in events if event.value in self._failed]
 
-    def _settle(self) -> None:
-        if not self.done.done():
-            self.done.set_result(None)
+    def _wake(self) -> None:
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
 
 
 class Delivery:
@@ -115,10 +119,8 @@ class Delivery:
             UnknownOutcomeError: after ``seconds``, or when Kafka said no to an event.
         """
         outstanding = self._lanes[topic].enqueue(topic, events, headers)
-        try:
-            await asyncio.wait_for(outstanding.done, seconds)
-        except TimeoutError:
-            raise UnknownOutcomeError(f"Kafka did not confirm within {seconds:g} s") from None
+        if not await outstanding.settled(seconds):
+            raise UnknownOutcomeError(f"Kafka did not confirm within {seconds:g} s")
         if outstanding.failure is not None:
             raise UnknownOutcomeError(f"Kafka answered {outstanding.failure.str()}")
 
@@ -163,6 +165,7 @@ class _Lane:
         self._config = config
         self._tuning = _TUNING | {"message.max.bytes": str(size), "batch.size": str(size)}
         self._producer = self._new()
+        self._deadlines = Deadlines()
         self._ended: list[confluent_kafka.Producer] = []
         self._looking: asyncio.TimerHandle | None = None
         self._is_idle = True
@@ -172,7 +175,7 @@ class _Lane:
         sender = self._producer
         if len(sender) + len(events) > int(_TUNING["queue.buffering.max.messages"]):
             raise QueueFullError
-        outstanding = _Outstanding(len(events))
+        outstanding = _Outstanding(len(events), self._deadlines)
         produce, report = sender.produce, outstanding.reported
         sent = 0
         try:

@@ -8,7 +8,7 @@ import sys
 import pytest
 import zstandard
 
-from headrace.ingest.body import BodyLimits, ClientGoneError, read_body
+from headrace.ingest.body import BodyLimits, BodyReader, ClientGoneError
 from headrace.ingest.problem import RefusedRequestError
 
 both = pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def messages(*pieces):
 
 
 def read(*pieces, length="", encoding="", limits=LIMITS):
-    return asyncio.run(read_body(messages(*pieces), length, encoding, limits))
+    return asyncio.run(BodyReader(limits).read(messages(*pieces), length, encoding))
 
 
 def refusal(*pieces, **how):
@@ -45,6 +45,13 @@ def refusal(*pieces, **how):
 
 def test_a_body_is_its_pieces_in_order():
     assert read(b"ab", b"", b"cd") == b"abcd"
+
+
+def test_a_body_ends_with_its_length_whatever_may_follow():
+    async def receive():
+        return {"type": "http.request", "body": b"abc", "more_body": True}
+
+    assert asyncio.run(BodyReader(LIMITS).read(receive, "6", "")) == b"abcabc"
 
 
 @pytest.mark.parametrize(("over", "fits"), [(-1, True), (0, True), (1, False)])
@@ -67,7 +74,7 @@ def test_a_body_that_does_not_come_is_given_up():
 
     limits = BodyLimits(10, 10, 1, seconds=0.01)
     with pytest.raises(RefusedRequestError) as caught:
-        asyncio.run(read_body(silent, "", "", limits))
+        asyncio.run(BodyReader(limits).read(silent, "", ""))
     assert caught.value.problem.code == "body-too-slow"
     assert (b"connection", b"close") in caught.value.headers
 
@@ -124,7 +131,7 @@ def test_a_ratio_beyond_the_limit_is_refused(encoding, encode):
 
 BOMB = """
 import asyncio, gzip, resource, sys, zlib, zstandard
-from headrace.ingest.body import BodyLimits, read_body
+from headrace.ingest.body import BodyLimits, BodyReader
 from headrace.ingest.problem import RefusedRequestError
 
 encoding = sys.argv[1]
@@ -140,7 +147,7 @@ async def receive():
 
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
-    asyncio.run(read_body(receive, "", encoding, BodyLimits(2_000_000, 10_000_000, 100, 30)))
+    asyncio.run(BodyReader(BodyLimits(2_000_000, 10_000_000, 100, 30)).read(receive, "", encoding))
 except RefusedRequestError as error:
     print(error.problem.code)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
