@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import os
@@ -30,6 +31,7 @@ max_body_bytes = 500000
 max_events = 100
 header_seconds = 2
 body_seconds = 2
+max_connections = 200
 """
 
 
@@ -260,6 +262,32 @@ def test_slow_clients_are_closed_and_others_do_not_notice(service, token):
     assert answers["silent"] == answers["slow header"] == b""
     assert answers["slow body"].startswith(b"HTTP/1.1 408")
     assert answers["slow chunks"].startswith(b"HTTP/1.1 408")
+
+
+def _sockets(service: Service) -> int:
+    """Open in both workers: connections, and some that are always there."""
+    (main,) = _pids("-f", f"headrace ingest --project {service.folder}")
+    workers = _pids("-P", str(main), "-f", "spawn_main")
+    found = (one.readlink() for pid in workers for one in Path(f"/proc/{pid}/fd").iterdir())
+    return sum(str(one).startswith("socket:") for one in found)
+
+
+def test_connections_beyond_the_limit_wait_and_those_within_it_do_not_notice(service, token):
+    url = f"{service.url}/v1/topics/occurrences{service.suffix}/events"
+    with httpx.Client(headers=bearer(token), timeout=30) as within, contextlib.ExitStack() as open_:
+        assert within.post(url, json=event()).status_code == 202
+        connection, before, most = within._transport._pool.connections[0], _sockets(service), 0
+        silent = [open_.enter_context(socket.socket()) for _ in range(500)]
+        for one in silent:
+            one.setblocking(False)
+            one.connect_ex(("127.0.0.1", service.port))
+        for _ in range(50):
+            assert within.post(url, json=event()).status_code == 202
+            most = max(most, _sockets(service) - before)
+        assert 100 < most < 220
+        assert within._transport._pool.connections == [connection]
+        beyond = service.post("occurrences", token, text())
+    assert beyond.status_code == 202
 
 
 @pytest.mark.parametrize(
