@@ -207,6 +207,8 @@ def test_a_dry_run_writes_nothing_and_keeps_nobody_out(flow):
 
 def test_a_topic_must_be_declared_with_an_event_class_and_exist(flow):
     write(flow.files / "offline.1", line(1))
+    with pytest.raises(SinkError, match="--into"):
+        flow.load(into={})
     with pytest.raises(ProjectError, match="no topic 'raw"):
         flow.load(into={"raw_item": f"raw{flow.suffix}"})
     gone = Topic("gone", event=flow.project.topics[flow.topic].event)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from headrace.errors import SinkError
 from headrace.ingest.offline_files.entry import Entry, Refused
 from headrace.ingest.offline_files.progress import Progress
 
@@ -57,3 +58,19 @@ class Destination(Protocol):
 
     def close(self) -> None:
         """Lets go of what ``open`` took; what was not written is given up."""
+
+
+UNKNOWN_TABLE = "unknown-table"
+
+
+def require_a_home(name: str, batch: Sequence[Entry | Refused], refused: Sequence[Refused]) -> None:
+    """For a source's first batch: a forgotten destination must not empty it into dead letters.
+
+    Raises:
+        SinkError: no line of the batch has one.
+    """
+    readable = sum(isinstance(one, Entry) for one in batch)
+    homeless = [one for one in refused if one.reason == UNKNOWN_TABLE]
+    if homeless and len(homeless) == readable:
+        reason = f"{homeless[0].detail}, and no other line has a destination either (--into)"
+        raise SinkError(name, reason)

@@ -9,7 +9,11 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from headrace.errors import LoaderRunningError, SinkAwayError, SinkError
-from headrace.ingest.offline_files.destination import UnsettledError
+from headrace.ingest.offline_files.destination import (
+    UNKNOWN_TABLE,
+    UnsettledError,
+    require_a_home,
+)
 from headrace.ingest.offline_files.entry import BODY, Entry, Refused, digest
 from headrace.ingest.offline_files.progress import Progress
 from headrace.settings import Secret
@@ -57,6 +61,8 @@ class IntoTables:
         self._connection: Connection | None = None
         self._tables: dict[str, Table | None] = {}
         self._batches = 0
+        self._is_new = False
+        self._was_open = False
 
     def open(self) -> Progress:
         """Raises SinkError also when a table that ``tables`` names does not exist."""
@@ -64,9 +70,11 @@ class IntoTables:
         try:
             self._connection = postgres.connect(self._url)
             with postgres.failures_named():
-                return self._opened(self._connection)
+                progress = self._opened(self._connection)
         except SinkAwayError as error:
             raise UnsettledError(error.reason) from error
+        self._is_new, self._was_open = not progress.ranges, True
+        return progress
 
     def write(self, batch: Sequence[Entry | Refused], progress: Progress) -> list[Refused]:
         refused: list[Refused] = []
@@ -76,6 +84,7 @@ class IntoTables:
         except SinkAwayError as error:
             raise UnsettledError(error.reason, refused) from error
         self._batches += not self._dry_run
+        self._is_new = False
         return refused
 
     def close(self) -> None:
@@ -105,11 +114,18 @@ class IntoTables:
         return Progress.from_json(self._source, counters, (one for (one,) in uncounted))
 
     def _keep_others_out(self, connection: Connection) -> None:
+        connection.execute(_SQL["notice-dead-hosts"])
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while connection.execute(_SQL["keep-others-out"], (self._source,)).fetchone() != (True,):
             if time.monotonic() > deadline:
-                raise LoaderRunningError(self._source)
+                raise self._held()
             time.sleep(_ASK_AGAIN_SECONDS)
+
+    def _held(self) -> Exception:
+        """Whoever lost a connection may be kept out by what the server still has of it."""
+        if self._was_open:
+            return SinkAwayError(self.name, f"another loader of {self._source!r} is running")
+        return LoaderRunningError(self._source)
 
     def _write(
         self, batch: Sequence[Entry | Refused], progress: Progress, refused: list[Refused]
@@ -119,6 +135,8 @@ class IntoTables:
         with self._connection.transaction(force_rollback=self._dry_run):
             self._advance(self._connection, progress)
             refused += self._insert(self._connection, batch)
+            if self._is_new:
+                require_a_home(self.name, batch, refused)
             if refused and not self._dry_run:
                 with self._connection.cursor() as cursor:
                     cursor.executemany(_SQL["write-letter"], map(self._letter, refused))
@@ -173,7 +191,7 @@ def _row(one: Entry, table: Table) -> dict[str, bytes]:
 
 
 def _unknown(one: Entry) -> Refused:
-    return _refused(one, "unknown-table", f"there is no table {one.table!r}")
+    return _refused(one, UNKNOWN_TABLE, f"there is no table {one.table!r}")
 
 
 def _refused(one: Entry, reason: str, detail: str) -> Refused:

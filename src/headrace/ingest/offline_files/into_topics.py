@@ -8,7 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from confluent_kafka import KafkaException
 
 from headrace.errors import BrokerUnreachableError, LoaderRunningError, TopicMissingError
-from headrace.ingest.offline_files.destination import UnsettledError
+from headrace.ingest.offline_files.destination import (
+    UNKNOWN_TABLE,
+    UnsettledError,
+    require_a_home,
+)
 from headrace.ingest.offline_files.entry import Entry, Refused
 from headrace.ingest.offline_files.progress import Progress
 from headrace.ingest.structure import StructureLimits
@@ -63,6 +67,7 @@ class IntoTopics:
         self._checks = {table: EventCheck(topic, *check) for table, topic in topics.items()}
         self._producer: TransactionalProducer | None = None
         self._uncounted: frozenset[str] = frozenset()
+        self._is_new = False
         self._seen: set[str] = set()
         self._with_letters: set[str] = set()
 
@@ -90,8 +95,11 @@ class IntoTopics:
                 refused.append(verdict)
             else:
                 events.append(verdict)
+        if self._is_new:
+            require_a_home(self.name, batch, refused)
         if not self._dry_run:
             self._send(events, refused, progress)
+        self._is_new = False
         return refused
 
     def close(self) -> None:
@@ -106,13 +114,13 @@ class IntoTopics:
         prefix = f"{self._source}/".encode()
         uncounted = (key[len(prefix) :].decode() for key in table if key.startswith(prefix))
         progress = Progress.from_json(self._source, counters, uncounted)
-        self._uncounted = progress.uncounted
+        self._uncounted, self._is_new = progress.uncounted, not progress.ranges
         return progress
 
     def _event(self, one: Entry) -> Outgoing | Refused:
         topic = self._topics.get(one.table)
         if topic is None:
-            return _refused(one, "unknown-table", f"no topic is given for table {one.table!r}")
+            return _refused(one, UNKNOWN_TABLE, f"no topic is given for table {one.table!r}")
         account = one.account or self._source
         accepted, problems = self._checks[one.table].batch([_value(one)], account)
         if problems:

@@ -22,6 +22,11 @@ CREATE TABLE IF NOT EXISTS headrace_dead_letters (
 -- one-at-a-time
 SELECT pg_advisory_xact_lock(hashtextextended('headrace.offline-files', 0));
 
+-- notice-dead-hosts
+SET tcp_keepalives_idle = 20;
+SET tcp_keepalives_interval = 5;
+SET tcp_keepalives_count = 4;
+
 -- keep-others-out
 SELECT pg_try_advisory_lock(hashtextextended('headrace.offline-files/' || %s, 0));
 
