@@ -1,4 +1,4 @@
-"""The loader of offline files is killed at any moment, and every counter is there once."""
+"""The loader of offline files is ended at any moment, and every counter is there once."""
 
 import json
 import random
@@ -13,8 +13,10 @@ from tests.integration.service import HEADRACE
 from tests.integration.test_offline_files_topics import Flow
 from tests.offline_lines import line, write
 
+from headrace.cli.session import INTERRUPTED
+
 LINES = 2000
-KILLS = 3
+KILLS = (signal.SIGKILL,) * 3
 BAD = {n for n in range(LINES) if n % 37 == 0}
 
 
@@ -28,23 +30,26 @@ def flow(broker, tmp_path):
 
 
 def load_and_kill(command, written):
-    """Kills the loader again and again while it writes, then lets it finish."""
-    killed = 0
-    for _ in range(KILLS):
-        before = written()
-        loader = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        while written() == before and loader.poll() is None:
-            time.sleep(0.01)
-        time.sleep(random.uniform(0, 0.2))
-        loader.send_signal(signal.SIGKILL)
-        killed += loader.wait() == -signal.SIGKILL
-    assert killed > 1
+    """Ends the loader again and again while it writes, then lets it finish."""
+    ends = [_ended(command, written, one) for one in (signal.SIGINT, *KILLS)]
+    assert ends[0] == INTERRUPTED
+    assert ends.count(-signal.SIGKILL) > 1
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout)
     assert found["skipped"] > 0
     assert found["holes"] == []
-    return found
+
+
+def _ended(command, written, number):
+    """Exit code of a loader that gets this signal while it writes."""
+    before = written()
+    loader = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    while written() == before and loader.poll() is None:
+        time.sleep(0.01)
+    time.sleep(random.uniform(0, 0.1))
+    loader.send_signal(number)
+    return loader.wait()
 
 
 def test_into_topics_each_counter_is_there_once_for_readers_of_committed_records(flow):

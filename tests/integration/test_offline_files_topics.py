@@ -3,8 +3,6 @@
 import json
 import os
 import shutil
-import signal
-import subprocess
 import threading
 import uuid
 
@@ -19,9 +17,8 @@ from headrace.control.project import load_project
 from headrace.errors import LoaderRunningError, ProjectError, SinkError, TopicMissingError
 from headrace.ingest.offline_files import Figures
 from headrace.ingest.offline_files.into_topics import PROGRESS_TOPIC
-from headrace.kafka.changelog import read_settled_changelog
 from headrace.kafka.client import client_config, consumer, describe, watermarks
-from headrace.kafka.dead_letters import Outgoing, dead_letters_topic, scan
+from headrace.kafka.dead_letters import Outgoing, scan
 from headrace.kafka.replay import Replay, Selection, replay
 from headrace.kafka.topics import apply_changes, plan_topics
 from headrace.kafka.transactions import TransactionalProducer, TransactionFencedError
@@ -271,20 +268,3 @@ def test_whoever_begins_with_an_id_ends_the_one_before(flow):
         first._patiently(first._producer.commit_transaction)
     second.send([Outgoing(flow.topic, b"k", b"kept", ())])
     assert [one.value() for one in flow.records(flow.topic)] == [b"kept"]
-
-
-def test_ctrl_c_ends_with_130_and_whole_batches(flow):
-    write(flow.files / "offline.1", *map(line, range(20_000)))
-    loader = subprocess.Popen(flow.command("--batch-size", "5"), stdout=subprocess.PIPE)
-    while not flow.written:
-        assert loader.poll() is None
-    loader.send_signal(signal.SIGINT)
-    stdout, _ = loader.communicate(timeout=60)
-    assert loader.returncode == 130
-    assert json.loads(stdout)["loaded"]["raw_item"] == len(flow.counters)
-    assert sorted(flow.counters) == list(range(len(flow.counters)))
-    done = read_settled_changelog(flow.config, PROGRESS_TOPIC)[flow.source.encode()]
-    assert json.loads(done)[0][:2] == [0, len(flow.counters)]
-    assert dead_letters_topic(flow.topic) not in describe(
-        flow.config, [dead_letters_topic(flow.topic)]
-    )
