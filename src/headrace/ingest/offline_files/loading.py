@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from headrace.errors import CounterReusedError, SinkError
 from headrace.ingest.offline_files.destination import Destination, UnsettledError
@@ -65,7 +66,8 @@ class Load:
         files: in their order.
         batch_lines: lines in a transaction at most.
         limits: of a body.
-        remove_done: delete files once all of their lines are done; never the newest.
+        remove_done: delete files once all of their lines are done; never the newest, nor one of
+            which a part could not be read.
     """
 
     files: Sequence[OfflineFile]
@@ -107,7 +109,7 @@ class _Loader:
         self._counters: dict[int, str] = {}
         self._uncounted: set[str] = set()
         self._highest = -1
-        self._read: list[OfflineFile] = []
+        self._read: list[Path] = []
 
     def run(self) -> None:
         self._figures.of_files = len(self._wanted.files)
@@ -118,16 +120,20 @@ class _Loader:
         for file in self._wanted.files:
             self._figures.files += 1
             self._figures.file = file.path.name
-            for line in read_file(file):
-                self._take(line, file)
-            self._read.append(file)
+            ends = {self._take(line, file) for line in read_file(file)}
+            if not (file.newest or ends & {End.DAMAGE, End.TOO_LONG}):  # whose rest is nowhere else
+                self._read.append(file.path)
         self._flush()
 
-    def _take(self, line: Line, file: OfflineFile) -> None:
+    def _take(self, line: Line, file: OfflineFile) -> End:
         self._figures.lines += 1
         if file.newest and line.end is End.FILE and not is_whole(line):
             self._figures.left += 1
-            return
+        else:
+            self._take_whole(line)
+        return line.end
+
+    def _take_whole(self, line: Line) -> None:
         counter, text = read_counter(line), digest(line)
         if self._is_done(counter, text):
             self._figures.skipped += 1
@@ -204,14 +210,13 @@ class _Loader:
 
     def _count(self, batch: list[Entry | Refused], refused: Sequence[Refused]) -> None:
         self._figures.dead.update(one.reason for one in refused)
-        lost = {one.line for one in refused}
-        self._figures.loaded.update(one.table for one in batch if one.line not in lost)
+        lost = {id(one.line) for one in refused}
+        self._figures.loaded.update(one.table for one in batch if id(one.line) not in lost)
 
     def _remove_read(self) -> None:
         if self._wanted.remove_done:
-            for file in self._read:
-                if not file.newest:
-                    file.path.unlink(missing_ok=True)
+            for path in self._read:
+                path.unlink(missing_ok=True)
         self._read.clear()
 
 

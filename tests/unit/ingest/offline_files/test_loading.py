@@ -115,6 +115,17 @@ def test_done_files_are_removed_when_asked_for_but_never_the_newest(folder, memo
     assert memory.counters == list(range(10))
 
 
+def test_a_file_of_which_a_part_can_not_be_read_is_not_removed(folder, memory, monkeypatch):
+    packed = bytearray(gzip.compress((folder / "offline.2").read_bytes()))
+    packed[-6] ^= 1
+    (folder / "offline.2").write_bytes(packed)
+    monkeypatch.setattr("headrace.ingest.offline_files.files.LONGEST_LINE_BYTES", 200)
+    write(folder / "offline.3", line(20), b"x" * 300)
+    memory.load(folder, remove=True)
+    assert {one.reason for one in memory.letters} == {"damaged-file", "line-too-long"}
+    assert {one.name for one in folder.iterdir()} == {"offline.2", "offline.3", "offline.10"}
+
+
 def test_no_file_is_removed_before_its_lines_are_written(folder, memory):
     memory.fails = ["", "", "before", "before", "before", "before"]
     with pytest.raises(SinkError):
