@@ -54,7 +54,7 @@ def run(scenario: Callable[[], Awaitable[None]]) -> None:
 
 async def until(condition: Callable[[], object]) -> None:
     """Until it holds, with the event loop at work."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while not condition():  # noqa: ASYNC110 - it is of other processes too
             await asyncio.sleep(0.01)
 
