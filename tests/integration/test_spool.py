@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import json
 import secrets
@@ -20,6 +21,7 @@ from confluent_kafka import TopicPartition as Assignment
 from headrace.ingest.acceptance import Acceptance
 from headrace.ingest.delivery import Delivery, UnknownOutcomeError, _Outstanding
 from headrace.ingest.spool import Loader, Spool, SpoolLimits, SpoolRecord
+from headrace.ingest.spool.loader import NotSentError
 from headrace.ingest.spool_sender import SpoolSender
 from headrace.ingest.validation import Accepted
 from headrace.kafka import client
@@ -277,3 +279,16 @@ def test_a_producer_that_ended_is_replaced_and_each_request_is_answered(
             assert [value for value in there if value.split()[0] == str(number)] == [
                 f"{number} {place}" for place in range(20)
             ]
+
+
+def test_the_spool_goes_on_with_another_producer_when_its_own_ended(config, create, spool):
+    topic = create(spool=True)
+    sender = SpoolSender(config, [topic])
+    loader = Loader(spool, sender.send)
+    for number in range(3):
+        spool.append([record(topic.name, f"{number}")])
+        while spool.pending:
+            with contextlib.suppress(NotSentError):
+                loader.run_once()
+        _end(sender._wire._producer)
+    assert values(config, topic.name) == ["0", "1", "2"]
