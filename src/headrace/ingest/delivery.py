@@ -22,10 +22,8 @@ _REPORTS_SECONDS = 0.002
 _IDLE_SECONDS = 0.5
 _REACH_SECONDS = 1.0
 _TAKEN_BACK_SECONDS = 5.0
+_LINGER_SECONDS = 0.01
 _TUNING = {
-    # The default of Kafka's own client. Each batch of a partition is a request of its own, which
-    # costs the broker most.
-    "linger.ms": "5",
     "queue.buffering.max.messages": "200000",
     "queue.buffering.max.kbytes": "131072",
 }
@@ -102,11 +100,18 @@ class Delivery:
     and a failure leave events unknown: the client sends them again with the same id.
     """
 
-    def __init__(self, config: ClientConfig, topics: Iterable[Topic]) -> None:
+    def __init__(
+        self,
+        config: ClientConfig,
+        topics: Iterable[Topic],
+        linger_seconds: float = _LINGER_SECONDS,
+    ) -> None:
+        # Each batch of a partition is a request of its own, which costs the broker most.
+        tuning = _TUNING | {"linger.ms": str(linger_seconds * 1000)}
         # What a topic takes is the size of a batch, and a producer has one size for all its topics.
         # Taking back is of all that a producer holds: topics without a spool are not to suffer it.
         kinds = {topic.name: (largest_message(topic), topic.spool) for topic in topics}
-        lanes = {kind: _Lane(config, kind[0]) for kind in {*kinds.values()}}
+        lanes = {kind: _Lane(config, tuning, kind[0]) for kind in {*kinds.values()}}
         self._lanes = {name: lanes[kind] for name, kind in kinds.items()}
 
     async def send(
@@ -161,9 +166,9 @@ class Delivery:
 class _Lane:
     """A producer for topics that take batches of one size."""
 
-    def __init__(self, config: ClientConfig, size: int) -> None:
+    def __init__(self, config: ClientConfig, tuning: ClientConfig, size: int) -> None:
         self._config = config
-        self._tuning = _TUNING | {"message.max.bytes": str(size), "batch.size": str(size)}
+        self._tuning = {**tuning, "message.max.bytes": str(size), "batch.size": str(size)}
         self._producer = self._new()
         self._deadlines = Deadlines()
         self._ended: list[confluent_kafka.Producer] = []

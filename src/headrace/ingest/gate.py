@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Protocol
@@ -13,6 +14,7 @@ from headrace.ingest.tokens import Token, authenticate
 from headrace.settings import IngestSettings, Rate
 
 _SCHEME = "bearer "
+_NO_RATE = Rate()
 RETRY_AFTER = (b"retry-after", b"1")
 _CHALLENGE = (b"www-authenticate", b'Bearer realm="headrace"')
 
@@ -77,6 +79,8 @@ class Gate:
             ),
             *self._charges(f"account/{token.account}", self._account_rate, events, size),
         ]
+        if not charges:
+            return
         wait = await self._limiter.take(charges)
         if wait > 0:
             seconds = math.ceil(wait)
@@ -87,7 +91,9 @@ class Gate:
                 (b"retry-after", str(seconds).encode()),
             )
 
-    def _charges(self, owner: str, rate: Rate, events: int, size: int) -> list[Charge]:
+    def _charges(self, owner: str, rate: Rate, events: int, size: int) -> Sequence[Charge]:
+        if rate == _NO_RATE:
+            return ()
         limits = (
             ("events", events, rate.events_per_second),
             ("bytes", size, rate.bytes_per_second),

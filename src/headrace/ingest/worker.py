@@ -61,7 +61,8 @@ class Worker:
         counters = Counters(config.state / COUNTS_FOLDER, count_names(config.topics))
         registry = TokenRegistry(config.client)
         limiter = _limiter(config, counters)
-        delivery = Delivery(config.client, config.topics.values())
+        linger = config.settings.linger_seconds
+        delivery = Delivery(config.client, config.topics.values(), linger)
         gate = Gate(registry, limiter, config.settings)
         spooled = [name for name, topic in config.topics.items() if topic.spool]
         spool = Spool(config.state / SPOOL_FOLDER, _limits(config.settings)) if spooled else None

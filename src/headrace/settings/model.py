@@ -107,6 +107,7 @@ class IngestSettings:
         port: port it listens on.
         workers: processes.
         deadline_seconds: from the last byte of a request to its answer: 503 after it.
+        linger_seconds: an event waits so long for others, to go to Kafka in one batch.
         max_body_bytes: of a request as it is sent.
         max_decoded_bytes: of a request after gzip or zstd.
         max_ratio: decoded bytes a sent byte may become, beyond the first 64 KiB.
@@ -132,6 +133,7 @@ class IngestSettings:
     port: int = 8080
     workers: int = 1
     deadline_seconds: float = 5.0
+    linger_seconds: float = 0.01
     max_body_bytes: int = 1_000_000
     max_decoded_bytes: int = 10_000_000
     max_ratio: int = 100

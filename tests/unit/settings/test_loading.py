@@ -274,3 +274,15 @@ def test_a_wrong_address_of_redis_is_named_without_its_password(problems, given,
     assert line == 2
     assert message in said
     assert "hunter2" not in said
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("max_decoded_bytes = 10", "ingest.max_decoded_bytes is below ingest.max_body_bytes"),
+        ("linger_seconds = 5", "ingest.linger_seconds is not below ingest.deadline_seconds"),
+    ],
+)
+def test_limits_of_ingest_that_contradict_each_other_are_refused(line, said):
+    [(_, found)] = problems(f"[ingest]\n{line}\n")
+    assert said in found
