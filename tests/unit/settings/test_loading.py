@@ -283,6 +283,6 @@ def test_a_wrong_address_of_redis_is_named_without_its_password(problems, given,
         ("linger_seconds = 5", "ingest.linger_seconds is not below ingest.deadline_seconds"),
     ],
 )
-def test_limits_of_ingest_that_contradict_each_other_are_refused(line, said):
+def test_limits_of_ingest_that_contradict_each_other_are_refused(problems, line, said):
     [(_, found)] = problems(f"[ingest]\n{line}\n")
     assert said in found
