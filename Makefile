@@ -4,10 +4,11 @@ VENV := $(ROOT).venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
 
-.PHONY: help env lint test demo bench bench-writer bench-ingest lock clean
+.PHONY: help env lint test demo demo-errors bench bench-writer bench-ingest lock clean
 
 help:
 	@echo "make demo    real Kafka, a week of real ad impressions, Spark, a lake, and the proof"
+	@echo "make demo-errors  errors over HTTP and from old files, into a lake and PostgreSQL, and the sums"
 	@echo "make test    every test, on real servers that it starts and stops"
 	@echo "make lint    ruff, mypy, import-linter"
 	@echo "make bench   speed against plain Spark, and against services on Node, FastAPI and Go"
@@ -28,6 +29,9 @@ test: env
 
 demo: env
 	cd $(ROOT) && $(BIN)/python examples/ad_serving/demo.py
+
+demo-errors: env
+	cd $(ROOT) && $(BIN)/python examples/error_tracking/demo.py
 
 bench: bench-writer bench-ingest
 
