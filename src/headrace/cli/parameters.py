@@ -62,12 +62,13 @@ class DatabaseUrl(click.ParamType):  # type: ignore[type-arg]
             return value
         known = environment()
         text = str(value)
-        if not text.startswith(("postgresql://", "postgres://")):
-            self.fail("the URL begins with neither postgresql:// nor postgres://", param, ctx)
         for name in self._placeholder.findall(text):
             if name not in known:
                 self.fail(f"environment variable {name} is not set", param, ctx)
-        return Secret(self._placeholder.sub(lambda found: known[found[1]], text))
+        url = self._placeholder.sub(lambda found: known[found[1]], text)
+        if not url.startswith(("postgresql://", "postgres://")):
+            self.fail("the URL begins with neither postgresql:// nor postgres://", param, ctx)
+        return Secret(url)
 
 
 class Route(click.ParamType):  # type: ignore[type-arg]

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from headrace.cli import main
 from headrace.cli.console import ConsoleOutput
 from headrace.cli.json_output import JsonOutput
+from headrace.cli.parameters import DatabaseUrl
 from headrace.errors import ExtraMissingError
 from headrace.ingest.offline_files import Figures, Progress
 from headrace.settings import Secret
@@ -116,3 +117,10 @@ def test_a_missing_psycopg_is_named_with_the_command_that_installs_it(monkeypatc
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(ExtraMissingError, match=r"pip install 'headrace\[postgres\]'"):
         connect(Secret("postgresql://127.0.0.1/x"))
+
+
+@pytest.mark.parametrize("text", ["${URL}", "postgresql://a:${PASSWORD}@b/c"])
+def test_the_url_may_stand_in_the_environment_as_a_whole_or_in_part(monkeypatch, text):
+    monkeypatch.setenv("PASSWORD", "hush")
+    monkeypatch.setenv("URL", "postgresql://a:hush@b/c")
+    assert DatabaseUrl().convert(text, None, None).reveal() == "postgresql://a:hush@b/c"
