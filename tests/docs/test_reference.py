@@ -7,9 +7,11 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError
 
 from headrace import errors
-from headrace.ingest.service_metrics import CODES, OTHER
+from headrace.ingest.kafka_answers import REFUSALS
+from headrace.ingest.service_metrics import CODES, OTHER, SERVICE_METRICS, SPOOL_METRICS
 from headrace.pipelines.source.decode.events import JsonDecoder
 from headrace.settings import load_settings
 from headrace.settings.document import Document
@@ -83,6 +85,16 @@ def test_every_problem_of_a_request_is_documented(pages: dict[str, str], root: P
     used = set(re.findall(r'HTTPStatus\.[A-Z_]+,\s+"([a-z-]+)"', source))
     assert len(used) > 10
     assert {code for code in used if f"`{code}`" not in page} == set()
+
+
+def test_every_metric_of_the_service_is_documented(pages: dict[str, str]) -> None:
+    rows = _rows(pages["docs/reference/ingest.md"])
+    assert not {one.name for one in (*SERVICE_METRICS, *SPOOL_METRICS)} - set(rows)
+
+
+def test_every_final_answer_of_kafka_is_documented(pages: dict[str, str]) -> None:
+    page = pages["docs/reference/ingest.md"]
+    assert not {code for code in REFUSALS if f"`{KafkaError(code).name()}`" not in page}
 
 
 def test_every_dependency_has_its_reason(pages: dict[str, str], root: Path) -> None:

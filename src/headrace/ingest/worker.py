@@ -75,8 +75,8 @@ class Worker:
         gc.set_threshold(_COLLECT_AFTER)
         await send({"type": "lifespan.startup.complete"})
         await receive()
-        await asyncio.to_thread(stop_loading)
-        left = await delivery.close(config.settings.drain_seconds)
+        drained = delivery.close(config.settings.drain_seconds)
+        left, _ = await asyncio.gather(drained, asyncio.to_thread(stop_loading))
         if left:
             _LOG.warning("%d events were not confirmed; their clients were told so", left)
         if spool is not None:

@@ -1,5 +1,7 @@
 """Counts over workers."""
 
+from datetime import timedelta
+
 from headrace.ingest.counters import Counters
 from headrace.ingest.service_metrics import (
     EVENTS,
@@ -8,7 +10,9 @@ from headrace.ingest.service_metrics import (
     count_latency,
     count_names,
     metric_lines,
+    spool_lines,
 )
+from headrace.ingest.spool import SpoolStats
 
 NAMES = [("a",), ("b", "x")]
 
@@ -54,3 +58,15 @@ def test_labels_are_named(tmp_path):
     lines = list(metric_lines(counters.totals()))
     assert f'{EVENTS}{{topic="t",outcome="accepted"}} 3' in lines
     counters.close()
+
+
+def test_the_spool_is_told_in_seconds_and_without_labels():
+    lines = list(spool_lines(SpoolStats(7, 4096, timedelta(seconds=90), 2, 1, 3)))
+    assert [line for line in lines if not line.startswith("#")] == [
+        "headrace_ingest_spool_events 7",
+        "headrace_ingest_spool_bytes 4096",
+        "headrace_ingest_spool_oldest_seconds 90.0",
+        "headrace_ingest_spool_refused_total 3",
+        "headrace_ingest_spool_missing_total 1",
+        "headrace_ingest_spool_quarantine_files 2",
+    ]
