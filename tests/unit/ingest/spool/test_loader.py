@@ -88,6 +88,21 @@ def test_with_kafka_away_the_lock_is_not_held_while_sending(open_spool, record):
     assert spool.waiting == 2
 
 
+def test_while_requests_wait_for_the_lock_sending_has_little_time(open_spool, record):
+    spool, given = open_spool(), []
+    spool.append([record("first")])
+
+    def send(_, seconds):
+        if not given:
+            spool.append([record("while sending")])
+        given.append(seconds)
+        return Outcome()
+
+    Loader(spool, send).run_once()
+    without_lock, with_lock = given
+    assert with_lock < 5 < without_lock
+
+
 def test_run_goes_on_after_failures_until_it_is_stopped(open_spool, record, texts, caplog):
     spool, sent, stop = open_spool(), [], threading.Event()
     failures = [RuntimeError("once")]
