@@ -19,7 +19,7 @@ PORT = "port = 8317"
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A copy of the example on a port of its own, so that a demo somebody looks at is left alone."""
+    """A copy on a port of its own, so that a demo that somebody looks at is left alone."""
     ignored = shutil.ignore_patterns(".headrace", "__pycache__")
     folder = shutil.copytree(EXAMPLE, tmp_path / "error_tracking", ignore=ignored)
     settings = folder / "headrace.toml"
