@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from headrace.ingest.spool.record import SpoolRecord
 from headrace.ingest.spool.spool import Spool
 
+_GROUP_BYTES = 4 << 20  # the spool is locked for so much at a time, and full for so much at once
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Wanted:
@@ -46,8 +48,7 @@ class GroupCommit:
         return await taken
 
     async def _write(self) -> None:
-        while group := self._waiting:
-            self._waiting = []
+        while group := self._next():
             try:
                 taken = await asyncio.to_thread(self._append, group)
             except Exception as error:  # noqa: BLE001 - each request raises it
@@ -55,6 +56,14 @@ class GroupCommit:
             else:
                 _settle(group, taken)
         self._writing = None
+
+    def _next(self) -> Sequence[_Wanted]:
+        size = count = 0
+        while count < len(self._waiting) and size < _GROUP_BYTES:
+            size += sum(len(record.value) for record in self._waiting[count].records)
+            count += 1
+        group, self._waiting = self._waiting[:count], self._waiting[count:]
+        return group
 
     def _append(self, group: Sequence[_Wanted]) -> bool:
         records = [record for wanted in group for record in wanted.records]

@@ -88,3 +88,15 @@ def test_a_request_that_is_cancelled_stops_no_other(open_spool, record, drain):
 
     asyncio.run(write())
     assert drain()[0] == ["gone", "other", "next"]
+
+
+def test_what_is_much_is_written_in_several_appends(open_spool, record, drain, monkeypatch):
+    monkeypatch.setattr("headrace.ingest.spool.group._GROUP_BYTES", 1000)
+    group = GroupCommit(open_spool(budget_bytes=3000))
+
+    async def write():
+        requests = (group.append([record(f"{n}{'x' * 600}")]) for n in range(6))
+        return await asyncio.gather(*requests, return_exceptions=True)
+
+    assert [type(one) for one in asyncio.run(write())] == [type(None)] * 4 + [SpoolFullError] * 2
+    assert [text[0] for text in drain()[0]] == list("0123")

@@ -1,6 +1,7 @@
 """The loader: in order, at least once, one at a time."""
 
 import base64
+import contextlib
 import errno
 import json
 import logging
@@ -8,10 +9,12 @@ import os
 import threading
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.unit.ingest.spool.kafka import taking
 
 from headrace.errors import SpoolError
-from headrace.ingest.spool import Loader, Outcome
+from headrace.ingest.spool import Loader, Outcome, Spool, SpoolLimits, SpoolRecord
 from headrace.ingest.spool.loader import NotSentError
 
 
@@ -194,6 +197,44 @@ def test_of_a_batch_only_those_that_wait_are_sent_again(open_spool, record, text
     assert sent == [list("012345"), list("245"), ["4"]]
     assert (report.records, report.refused, report.missing) == (4, 2, 0)
     assert refused_texts(folder) == ["1", "5"]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    appends=st.lists(st.integers(1, 4), min_size=1, max_size=8),
+    answers=st.lists(st.tuples(st.integers(0, 6), st.sets(st.integers(0, 5))), max_size=20),
+)
+def test_whatever_kafka_answers_each_record_is_taken_or_set_aside_once_and_in_order(
+    tmp_path_factory, appends, answers
+):
+    folder = tmp_path_factory.mktemp("answers") / "spool"
+    spool, taken = Spool(folder, SpoolLimits(segment_bytes=300)), []
+
+    def send(records, _):
+        """A record that waits holds back those behind it, as a sender must."""
+        count, refused = answers.pop() if answers else (len(records), ())
+        settled = range(min(count, len(records)))
+        taken.extend(int(records[n].value) for n in settled if n not in refused)
+        reasons = {n: "too large" for n in settled if n in refused}
+        return Outcome(reasons, range(len(settled), len(records)))
+
+    loader, number = Loader(spool, send), 0
+    while appends or spool.pending:
+        count = appends.pop() if appends else 0
+        spool.append([_made(str(number + n)) for n in range(count)])
+        number += count
+        with contextlib.suppress(NotSentError):
+            loader.run_once()
+    aside = [int(text) for text in refused_texts(folder)]
+    assert (taken, aside) == (sorted(taken), sorted(aside))
+    assert sorted(taken + aside) == list(range(number))
+    assert (spool.stats().refused, spool.stats().missing) == (len(aside), 0)
+    loader.close()
+    spool.close()
+
+
+def _made(text):
+    return SpoolRecord("events", b"key", text.encode(), (), 0, None)
 
 
 def test_where_there_is_no_room_the_segment_of_what_is_refused_is_kept(
