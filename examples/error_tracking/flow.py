@@ -71,6 +71,8 @@ def once_with_owner(occurrences: DataFrame) -> DataFrame:
     """Each occurrence once, with the account and the project of its token.
 
     A client that got no answer sends again, with the same id: within a week, the second is dropped.
+    The week is of arrival, and as long as the topic keeps records: so none is dropped as too late,
+    as one would be by its own time, which customers' clocks tell.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -78,11 +80,11 @@ def once_with_owner(occurrences: DataFrame) -> DataFrame:
     owned = occurrences.select(
         F.col("_key").cast("string").alias("account"),
         project.cast("string").cast("bigint").alias("project_id"),
+        F.col("_timestamp").alias("received_at"),
         *(F.col(name) for name in occurrences.columns if not name.startswith("_")),
     )
-    return owned.withWatermark("occurred_at", "7 days").dropDuplicatesWithinWatermark(
-        ["account", "uuid"]
-    )
+    arrived = owned.withWatermark("received_at", f"{WEEK.days} days")
+    return arrived.dropDuplicatesWithinWatermark(["account", "uuid"])
 
 
 def with_time(raw_items: DataFrame) -> DataFrame:
@@ -101,7 +103,7 @@ def with_time(raw_items: DataFrame) -> DataFrame:
 
 occurrences_to_lake = Pipeline(
     "occurrences-to-lake",
-    source=Source(occurrences, metadata=(Metadata.KEY, Metadata.HEADERS)),
+    source=Source(occurrences, metadata=(Metadata.KEY, Metadata.HEADERS, Metadata.TIMESTAMP)),
     steps=[once_with_owner],
     sink=Lake("occurrences", partition_by=("day", "hour"), lateness=WEEK),
 )
