@@ -185,7 +185,7 @@ def test_what_there_is_not_is_said(service, token):
     assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
 
 
-def test_a_token_is_good_for_its_topics_and_until_it_ends(service):
+def test_a_token_is_good_for_its_topics_and_until_it_ends(service, token):
     text_of = service.token(topics=[f"occurrences{service.suffix}"])
     assert service.post("occurrences", text_of, text()).status_code == 202
     assert service.post("derived", text_of, text()).json()["code"] == "not-allowed"
@@ -200,6 +200,7 @@ def test_a_token_is_good_for_its_topics_and_until_it_ends(service):
     _, old = ingest.create_token(service.settings, expired)
     listed = service.command("tokens", "list")["tokens"]
     assert {one["state"] for one in listed} == {"active", "revoked", "expired"}
+    assert service.post("occurrences", token, text()).status_code == 202
     assert service.post("occurrences", old, text()).status_code == 401
     kept = json.dumps(listed) + service.output.read_text()
     assert fresh.split("_", 2)[2] not in kept

@@ -44,9 +44,24 @@ def topic_warnings(topic: Topic) -> Iterator[Fault]:
 
 
 def pipeline_warnings(pipeline: Pipeline) -> Iterator[Fault]:
-    """Topics that are read together are expected to keep equal keys in equal partitions."""
+    """Topics that are read together keep equal keys in equal partitions, and all of them long."""
     yield from _partition_counts(pipeline)
     yield from _strategies(pipeline)
+    yield from _horizons(pipeline)
+
+
+def _horizons(pipeline: Pipeline) -> Iterator[Fault]:
+    """What is late, and what repeats an event, is told within ``lateness`` of the watermark."""
+    lateness = pipeline.sink.lateness
+    for topic in (source.topic for source in pipeline.sources):
+        retention = _retention(topic)
+        if retention is not None and not topic.compaction and lateness >= retention:
+            yield Fault(
+                f"pipeline {pipeline.name!r} waits {lateness} for late events, but topic "
+                f"{topic.name!r} keeps them for {retention}: after a stop of that length "
+                "they are gone, and so is what a replay would have to find again",
+                "a smaller lateness of its sink, or a longer retention of its topic",
+            )
 
 
 def _strategies(pipeline: Pipeline) -> Iterator[Fault]:
@@ -158,7 +173,7 @@ def _copies(topic: Topic) -> Iterator[Fault]:
 
 def _segments(topic: Topic) -> Iterator[Fault]:
     segment = _duration(topic, "segment.ms") or DEFAULT_SEGMENT
-    retention = topic.retention or _duration(topic, "retention.ms")
+    retention = _retention(topic)
     if topic.compaction and _number(topic, "segment.ms") is None:
         yield Fault(
             f"topic {topic.name!r} is compacted, but its open segment is not, for "
@@ -172,6 +187,10 @@ def _segments(topic: Topic) -> Iterator[Fault]:
             "until their segment is closed, and who reads from the beginning reads them",
             f'config={{"segment.ms": "{millis}"}}',
         )
+
+
+def _retention(topic: Topic) -> timedelta | None:
+    return topic.retention or _duration(topic, "retention.ms")
 
 
 def _number(topic: Topic, name: str) -> int | None:

@@ -87,3 +87,21 @@ def test_topics_read_together_are_partitioned_alike(left, right, count):
     sources = [Topic("a", partitioning=left), Topic("b", partitioning=right)]
     pipeline = Pipeline("p", source=sources, sink=Lake("p"))
     assert len(list(pipeline_warnings(pipeline))) == count
+
+
+@pytest.mark.parametrize(
+    ("kept", "count"),
+    [
+        ({"retention": timedelta(hours=1)}, 1),
+        ({"config": {"retention.ms": "60000"}}, 1),
+        ({"retention": timedelta(hours=2)}, 0),
+        ({"retention": timedelta(minutes=1), "compaction": True}, 0),
+        ({"config": {"retention.ms": "-1"}}, 0),
+        ({}, 0),
+    ],
+)
+def test_a_topic_keeps_its_events_for_longer_than_its_pipeline_waits_for_late_ones(kept, count):
+    sink = Lake("p", lateness=timedelta(hours=1))
+    found = list(pipeline_warnings(Pipeline("p", source=Topic("a", **kept), sink=sink)))
+    assert len(found) == count
+    assert all("lateness" in fault.way_out for fault in found)
