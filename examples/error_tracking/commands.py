@@ -59,6 +59,7 @@ def answer(*arguments: str, **variables: str) -> Any:
         env=os.environ | variables,
         stdout=subprocess.PIPE,
         check=True,
+        process_group=0,
     )
     return json.loads(run.stdout)
 

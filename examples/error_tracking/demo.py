@@ -56,7 +56,7 @@ def _guarded() -> int:
     except KeyboardInterrupt:
         console.print("\n[yellow]Interrupted.")
         return INTERRUPTED
-    except RuntimeError as error:
+    except (RuntimeError, psycopg.Error) as error:
         console.print(f"[red]{error}")
         return 1
     except subprocess.CalledProcessError as error:
@@ -78,6 +78,8 @@ def demo(url: str) -> int:
     step("Clean start")
     commands.stop()
     shutil.rmtree(commands.STATE, ignore_errors=True)
+    step("Make the tables in PostgreSQL", "psql --file schema.sql")
+    prepare(url)
     step("Start Kafka and the HTTP service", "headrace up")
     commands.run("up")
     step("Create the declared topics", "headrace apply")
@@ -145,7 +147,6 @@ def send_again(shop: Client, now: datetime) -> None:
 def loaded(url: str) -> dict[str, list[proof.Load]]:
     """The offline files into Kafka and into PostgreSQL, two times each."""
     traffic.write_offline_files(OFFLINE)
-    prepare(url)
     folder = str(OFFLINE.relative_to(commands.FOLDER))
     step("Offline files into Kafka, twice", "headrace load-offline-files DIR --into ...")
     into_kafka = ("--into", "raw_item=raw-items")
