@@ -79,6 +79,7 @@ class _FactsError(HeadraceError):
         facts = ", ".join(
             f"{field.name.replace('_', ' ')} {getattr(self, field.name)!r}"
             for field in fields(self)  # type: ignore[arg-type]
+            if getattr(self, field.name) != ""
         )
         headline = (self.__doc__ or "").splitlines()[0].rstrip(".")
         text = f"{headline}: {facts}" if facts else headline

@@ -55,7 +55,7 @@ def _horizons(pipeline: Pipeline) -> Iterator[Fault]:
     lateness = pipeline.sink.lateness
     for topic in (source.topic for source in pipeline.sources):
         retention = _retention(topic)
-        if retention is not None and not topic.compaction and lateness >= retention:
+        if retention is not None and not topic.compaction and lateness > retention:
             yield Fault(
                 f"pipeline {pipeline.name!r} waits {lateness} for late events, but topic "
                 f"{topic.name!r} keeps them for {retention}: after a stop of that length "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import http.client
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from headrace.runtime.cache import cache_folder
 from headrace.runtime.hdfs import EmbeddedHdfs, hdfs_status, stop_hdfs
 from headrace.runtime.jars import Progress, fetch
 from headrace.runtime.java import Java, find_java
-from headrace.runtime.ports import is_open, require_free
+from headrace.runtime.ports import LOOPBACK, require_free
 from headrace.runtime.process import ServerProcess, stopped_on_failure
 from headrace.settings import IngestSettings, Settings
 
@@ -23,6 +24,8 @@ LAKE_ON_HDFS = "/lake"
 
 _START = timedelta(seconds=60)
 _DRAIN = timedelta(seconds=60)
+_ANSWER_SECONDS = 5.0
+_ANY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - asked for by the project's file
 
 
 @dataclass(frozen=True)
@@ -163,7 +166,20 @@ def _start_ingest(settings: Settings, ingest: IngestSettings) -> None:
     command = [sys.executable, "-m", "headrace.cli", "ingest", "--project", str(settings.root)]
     with stopped_on_failure([process]):
         process.start(command)
-        process.wait_until(functools.partial(is_open, ingest.port), _START)
+        process.wait_until(functools.partial(_is_ready, ingest), _START)
+
+
+def _is_ready(ingest: IngestSettings) -> bool:
+    """It knows the tokens, and Kafka answers it."""
+    host = LOOPBACK if ingest.host in _ANY_ADDRESS else ingest.host
+    connection = http.client.HTTPConnection(host, ingest.port, timeout=_ANSWER_SECONDS)
+    try:
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status == http.HTTPStatus.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
 
 
 def _ingest_server(settings: Settings, ingest: IngestSettings) -> Server:

@@ -92,9 +92,9 @@ def test_topics_read_together_are_partitioned_alike(left, right, count):
 @pytest.mark.parametrize(
     ("kept", "count"),
     [
-        ({"retention": timedelta(hours=1)}, 1),
+        ({"retention": timedelta(minutes=59)}, 1),
         ({"config": {"retention.ms": "60000"}}, 1),
-        ({"retention": timedelta(hours=2)}, 0),
+        ({"retention": timedelta(hours=1)}, 0),
         ({"retention": timedelta(minutes=1), "compaction": True}, 0),
         ({"config": {"retention.ms": "-1"}}, 0),
         ({}, 0),
