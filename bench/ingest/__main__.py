@@ -46,7 +46,7 @@ from headrace.runtime.java import find_java
 from headrace.settings.model import KafkaSettings
 
 OURS = "headrace"
-SHAPES = {1: 256, 100: 64, 1000: 16}
+SHAPES = {1: 512, 100: 64, 1000: 16}
 """Connections by events in a request: enough that a service is never short of work."""
 SECONDS = 8.0
 WARM_UP_SECONDS = 3.0
