@@ -14,7 +14,7 @@ from fractions import Fraction
 
 KIB = 1024
 TIB = 1024**4
-# A rule of thumb from the time of Kafka 1.1 and ZooKeeper, replicas counted; no bound of Kafka's.
+# Recommended in RTB House's article on Kafka Workers; here of replicas. No bound of Kafka's.
 MOST_PARTITIONS_PER_BROKER = 4_000
 MOST_PARTITIONS = 200_000
 
