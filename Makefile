@@ -4,7 +4,7 @@ VENV := $(ROOT).venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
 
-.PHONY: help env lint test demo demo-errors bench bench-writer bench-ingest lock clean
+.PHONY: help env lint test demo demo-errors bench bench-writer bench-ingest bench-peers lock clean
 
 help:
 	@echo "make demo    real Kafka, a week of real ad impressions, Spark, a lake, and the proof"
@@ -12,6 +12,7 @@ help:
 	@echo "make test    every test, on real servers that it starts and stops"
 	@echo "make lint    ruff, mypy, import-linter"
 	@echo "make bench   speed against plain Spark, and against services on Node, FastAPI and Go"
+	@echo "make bench-peers  speed against Kafka Workers, Kafka Connect and Flink, in three quarters of an hour"
 
 env: $(VENV)/.installed
 
@@ -40,6 +41,9 @@ bench-writer: env
 
 bench-ingest: env
 	cd $(ROOT) && $(BIN)/python -m bench.ingest
+
+bench-peers: env
+	cd $(ROOT) && $(BIN)/python -m bench.peers.writer
 
 # Resolves pyproject.toml anew; the lock is reviewed like code.
 lock: env

@@ -13,13 +13,14 @@ from typing import Self
 from bench.setup import Setup
 from bench.usage import end_tree
 
-OnFirstBatch = Callable[[int], None]
-WriteOnce = Callable[[Path, OnFirstBatch], None]
+OnCommit = Callable[[int], None]
+WriteOnce = Callable[[Path, OnCommit], None]
 Open = Callable[[Setup], WriteOnce]
 """Starts the system; what it returns writes the whole topic into an empty folder, blocking, and
-says how many messages the first batch had as soon as that one has ended."""
+says after each commit how many messages are committed by then."""
 
 STOP_SECONDS = 20.0
+_ENDED = 0
 
 
 class SystemFailedError(RuntimeError):
@@ -52,20 +53,28 @@ class Driver:
         """Returns once its session has started."""
         self._answer()
 
-    def begin(self, out: Path) -> int:
-        """Starts to write the topic into ``out``, which must not exist.
+    def begin(self, out: Path) -> None:
+        """Starts to write the topic into ``out``, which must not exist."""
+        self._pipe.send(out)
 
-        Returns when the first batch has ended: the messages it had.
+    def await_committed(self, least: int = 1) -> int:
+        """Returns at the first commit from now on that makes it ``least`` messages or more.
+
+        Returns:
+            The messages that are committed.
 
         Raises:
-            SystemFailedError: with its own traceback.
+            SystemFailedError: with its own traceback, or because it ended with fewer.
         """
-        self._pipe.send(out)
-        return self._answer()
+        while (committed := self._answer()) < least:
+            if committed == _ENDED:
+                raise SystemFailedError(f"{self.name}: it ended before {least} were committed")
+        return committed
 
     def finish(self) -> None:
-        """Returns when the rest is written. Raises as :meth:`begin`."""
-        self._answer()
+        """Returns when the rest is written. Raises as :meth:`await_committed`."""
+        while self._answer() != _ENDED:
+            pass
 
     def _answer(self) -> int:
         try:
@@ -84,12 +93,12 @@ def _serve(pipe: Connection, start: Open, setup: Setup, log: Path) -> None:
     os.environ.update(setup.java)
     try:
         write_once = start(setup)
-        pipe.send(0)
+        pipe.send(_ENDED)
         while True:
             out: Path = pipe.recv()
             out.mkdir(parents=True)
             write_once(out, pipe.send)
-            pipe.send(0)
+            pipe.send(_ENDED)
     except EOFError:
         return
     except Exception:  # noqa: BLE001  whatever it was, the parent says it

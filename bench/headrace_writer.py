@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.driver import OnFirstBatch, WriteOnce
+from bench.driver import OnCommit, WriteOnce
 from bench.events import impressions_topic
-from bench.setup import LOOK_SECONDS, MASTER, Setup
+from bench.setup import LOOK_SECONDS, Setup
 from headrace import BatchLimits, Lake, Pipeline
 from headrace.settings.model import KafkaSettings, Settings, SparkSettings
 
@@ -35,18 +35,20 @@ def open_headrace(setup: Setup, *, with_step: bool) -> WriteOnce:
     from headrace.pipelines.run import PipelineRun, Placement
     from headrace.pipelines.session import start_session
 
-    spark_settings = SparkSettings(MASTER, {"spark.driver.memory": f"{setup.heap_mb}m"})
+    spark_settings = SparkSettings(setup.master, {"spark.driver.memory": f"{setup.heap_mb}m"})
     state = setup.logs / ("spark-step" if with_step else "fused")
-    spark = start_session("bench", spark_settings, master=MASTER, java=setup.java, state=state)
+    spark = start_session(
+        "bench", spark_settings, master=setup.master, java=setup.java, state=state
+    )
 
-    def write_once(out: Path, on_first_batch: OnFirstBatch) -> None:
+    def write_once(out: Path, on_commit: OnCommit) -> None:
         settings = Settings(
             root=out, name="bench", modules=(), lake=str(out), kafka=KafkaSettings(setup.bootstrap)
         )
-        placement = Placement(setup.bootstrap, str(out), MASTER, setup.java)
+        placement = Placement(setup.bootstrap, str(out), setup.master, setup.java)
         pipeline = _pipeline(setup, out.name, with_step=with_step)
         run = PipelineRun(spark, settings, pipeline, placement, once=True)
-        _finish(run, on_first_batch)
+        _finish(run, on_commit)
 
     return write_once
 
@@ -62,16 +64,16 @@ def _pipeline(setup: Setup, name: str, *, with_step: bool) -> Pipeline:
     )
 
 
-def _finish(run: PipelineRun, on_first_batch: OnFirstBatch) -> None:
+def _finish(run: PipelineRun, on_commit: OnCommit) -> None:
     from headrace.pipelines.progress import PipelineState
 
-    begun = False
+    told = 0
     try:
         while not run.progress.final:
             run.tend()
-            if run.progress.batches and not begun:
-                begun = True
-                on_first_batch(run.progress.rows_in)
+            if run.progress.batches > told:
+                told = run.progress.batches
+                on_commit(run.progress.rows_in)
             time.sleep(LOOK_SECONDS)
     finally:
         run.stop()

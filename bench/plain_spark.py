@@ -6,15 +6,15 @@ Kafka connector, ``from_json`` with the same fields, ``to_timestamp``, Parquet b
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.driver import OnFirstBatch, WriteOnce
-from bench.setup import LOOK_SECONDS, MASTER, Setup
+from bench.driver import OnCommit, WriteOnce
+from bench.setup import LOOK_SECONDS, Setup
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
 
 TABLE = "impressions"
 SCHEMA = (
@@ -38,23 +38,30 @@ def open_plain_spark(setup: Setup) -> WriteOnce:
     """Starts Spark; the function returned writes the whole topic into a fresh table."""
     spark = _session(setup)
 
-    def write_once(out: Path, on_first_batch: OnFirstBatch) -> None:
+    def write_once(out: Path, on_commit: OnCommit) -> None:
         writer = partitioned(_records(spark, setup)).writeStream.format("parquet")
         writer = writer.partitionBy("day", "hour", "category").trigger(availableNow=True)
         writer = writer.option("checkpointLocation", str(out / "checkpoint"))
         query = writer.start(str(out / TABLE))
-        while query.lastProgress is None and query.isActive:
-            time.sleep(LOOK_SECONDS)
-        on_first_batch(query.recentProgress[0]["numInputRows"])
-        query.awaitTermination()
+        _finish(query, on_commit)
 
     return write_once
+
+
+def _finish(query: StreamingQuery, on_commit: OnCommit) -> None:
+    told = 0
+    ended: bool | None = False
+    while not ended:
+        ended = query.awaitTermination(LOOK_SECONDS)
+        if (last := query.lastProgress) and last["batchId"] >= told:
+            told = last["batchId"] + 1
+            on_commit(sum(one["numInputRows"] for one in query.recentProgress))
 
 
 def _session(setup: Setup) -> SparkSession:
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.appName("plain-spark").master(MASTER)
+    builder = SparkSession.builder.appName("plain-spark").master(setup.master)
     builder = builder.config("spark.driver.memory", f"{setup.heap_mb}m")
     builder = builder.config("spark.jars", ",".join(map(str, setup.connector)))
     for name, value in SETTINGS.items():

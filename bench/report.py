@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,16 @@ PAGE = Path(__file__).resolve().parents[1] / "docs/benchmarks.md"
 
 
 def table(benchmark: str, rows: Iterable[Row]) -> Table:
-    """A column a system, a line a metric: the median, and the range where there were rounds."""
-    systems, lines = _crossed(rows)
+    """The medians, and the range where there were rounds.
+
+    A column a system and a line a metric; where systems were measured with several numbers of
+    threads, a line a system and number, and a column a metric.
+    """
+    (first, *others), *lines = _crossed(list(rows))
     found = Table(title=benchmark)
-    found.add_column("metric")
-    for system in systems:
-        found.add_column(system, justify="right")
+    found.add_column(first)
+    for header in others:
+        found.add_column(header, justify="right")
     for line in lines:
         found.add_row(*line)
     return found
@@ -42,9 +46,9 @@ def write_page(document: Mapping[str, Any], page: Path = PAGE) -> None:
 
 def markdown(rows: Iterable[Row], document: Mapping[str, Any], benchmark: str) -> str:
     """The table of one benchmark, and under it where it was measured."""
-    systems, lines = _crossed(rows)
-    header = [["metric", *systems], ["---", *("---:" for _ in systems)]]
-    cells = "\n".join("| " + " | ".join(line) + " |" for line in [*header, *lines])
+    header, *lines = _crossed(list(rows))
+    rule = ["---", *("---:" for _ in header[1:])]
+    cells = "\n".join("| " + " | ".join(line) + " |" for line in [header, rule, *lines])
     return f"{cells}\n\n{_context(document, benchmark)}"
 
 
@@ -59,15 +63,33 @@ def _context(document: Mapping[str, Any], benchmark: str) -> str:
     )
 
 
-def _crossed(rows: Iterable[Row]) -> tuple[list[str], list[list[str]]]:
-    """The systems, and a line a metric with its unit and the figure of each of them."""
+def _crossed(rows: Sequence[Row]) -> list[list[str]]:
+    """A header, and the lines below it."""
+    return _by_threads(rows) if any(one.threads for one in rows) else _by_metric(rows)
+
+
+def _by_metric(rows: Sequence[Row]) -> list[list[str]]:
     found = {(one.metric, one.system): one for one in rows}
-    systems = list(dict.fromkeys(system for _, system in found))
-    units = {one.metric: one.unit for one in found.values()}
-    return systems, [
-        [f"`{metric}` ({unit})", *(_figure(found.get((metric, system))) for system in systems)]
-        for metric, unit in units.items()
+    systems = list(dict.fromkeys(one.system for one in rows))
+    lines = [
+        [name, *(_figure(found.get((metric, system))) for system in systems)]
+        for metric, name in _metrics(rows).items()
     ]
+    return [["metric", *systems], *lines]
+
+
+def _by_threads(rows: Sequence[Row]) -> list[list[str]]:
+    found = {(one.system, one.threads, one.metric): one for one in rows}
+    metrics = _metrics(rows)
+    lines = [
+        [system, str(threads), *(_figure(found.get((system, threads, name))) for name in metrics)]
+        for system, threads in dict.fromkeys((one.system, one.threads) for one in rows)
+    ]
+    return [["system", "threads", *metrics.values()], *lines]
+
+
+def _metrics(rows: Sequence[Row]) -> dict[str, str]:
+    return {one.metric: f"`{one.metric}` ({one.unit})" for one in rows}
 
 
 def _figure(row: Row | None) -> str:

@@ -14,7 +14,10 @@ RESULTS = Path(__file__).with_name("results.json")
 
 @dataclass(frozen=True)
 class Row:
-    """One figure of one system; ``low`` and ``high`` are its worst and best rounds, by value."""
+    """One figure of one system; ``low`` and ``high`` are its worst and best rounds, by value.
+
+    ``threads`` where systems were measured with several numbers of them.
+    """
 
     benchmark: str
     system: str
@@ -23,17 +26,30 @@ class Row:
     median: float
     low: float
     high: float
+    threads: int | None = None
 
     @property
-    def identity(self) -> tuple[str, str, str]:
+    def identity(self) -> tuple[str, str, str, int | None]:
         """What it is a figure of: a later run replaces it."""
-        return self.benchmark, self.system, self.metric
+        return self.benchmark, self.system, self.metric, self.threads
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values by name; no ``threads`` where it says nothing."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
-def row(benchmark: str, system: str, metric: str, unit: str, rounds: Sequence[float]) -> Row:
+def row(
+    benchmark: str,
+    system: str,
+    metric: str,
+    unit: str,
+    rounds: Sequence[float],
+    *,
+    threads: int | None = None,
+) -> Row:
     """The row of a metric measured once a round."""
-    median, low, high = statistics.median(rounds), min(rounds), max(rounds)
-    return Row(benchmark, system, metric, unit, *(_rounded(one) for one in (median, low, high)))
+    median, low, high = (_rounded(find(rounds)) for find in (statistics.median, min, max))
+    return Row(benchmark, system, metric, unit, median, low, high, threads)
 
 
 def _rounded(value: float) -> float:
@@ -58,7 +74,7 @@ def merge(
         "machine": dict(context["machine"]),
         "versions": dict(context["versions"]),
         "settings": {**document.get("settings", {}), benchmark: dict(context["settings"])},
-        "rows": [asdict(one) for one in found.values()],
+        "rows": [one.to_json() for one in found.values()],
     }
 
 

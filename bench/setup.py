@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-MASTER = "local[2]"
 LOOK_SECONDS = 0.02
 
 
@@ -17,7 +16,9 @@ class Setup:
     Attributes:
         bootstrap: the broker.
         topic: the topic that every run reads from its start.
+        messages: in the topic.
         partitions: of the topic.
+        threads: that process, in each system.
         batch_records: most records of a micro-batch.
         heap_mb: ``-Xmx`` of each system's driver.
         java: JAVA_HOME and PATH of the Java to use.
@@ -27,9 +28,16 @@ class Setup:
 
     bootstrap: str
     topic: str
+    messages: int
     partitions: int
+    threads: int
     batch_records: int
     heap_mb: int
     java: Mapping[str, str]
     connector: tuple[Path, ...]
     logs: Path
+
+    @property
+    def master(self) -> str:
+        """Spark's master with that many threads."""
+        return f"local[{self.threads}]"

@@ -27,7 +27,7 @@ from bench.driver import Driver, Open, SystemFailedError
 from bench.events import events
 from bench.machine import machine, versions
 from bench.results import Row, row
-from bench.setup import MASTER, Setup
+from bench.setup import Setup
 from bench.usage import Usage, Watch, processes
 from headrace.runtime.java import Java, find_java
 
@@ -39,6 +39,7 @@ EVENTS = 2_000_000
 QUICK_EVENTS = 400_000
 ROUNDS = 3
 BATCH_RECORDS = 1_000_000
+THREADS = 2
 HEAP_MB = 1024
 WORK = Path(__file__).with_name(".work")
 
@@ -135,7 +136,8 @@ class Bench:
         os.sync()
         driver = self.drivers[system]
         started = time.monotonic()
-        skipped = driver.begin(out)
+        driver.begin(out)
+        skipped = driver.await_committed()
         began, broker_before = time.monotonic(), self._broker_cpu_seconds()
         with Watch(driver.pid) as watch:
             driver.finish()
@@ -211,7 +213,9 @@ def opened(count: int, systems: Sequence[str], java: Java, console: Console) -> 
         setup = Setup(
             bootstrap=broker.bootstrap,
             topic=TOPIC,
+            messages=count,
             partitions=PARTITIONS,
+            threads=THREADS,
             batch_records=min(BATCH_RECORDS, count // 2),
             heap_mb=HEAP_MB,
             java=java.environ(),
@@ -279,7 +283,7 @@ def settings(count: int, rounds: int) -> dict[str, object]:
         "rounds": rounds,
         "partitions": PARTITIONS,
         "batch_records": BATCH_RECORDS,
-        "spark_master": MASTER,
+        "spark_master": f"local[{THREADS}]",
         "driver_heap_mb": HEAP_MB,
         "topic_compression": "lz4",
         "parquet_compression": "zstd",

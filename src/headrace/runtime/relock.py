@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -50,13 +50,13 @@ ROOTS = {
 }
 
 
-def write_lock(java: Java, lock: Path = LOCK) -> None:
-    """Resolves every group anew and replaces the lock.
+def write_lock(java: Java, lock: Path = LOCK, roots: Mapping[str, Roots] = ROOTS) -> None:
+    """Resolves every group of ``roots`` anew and replaces the lock.
 
     Raises:
         JarError: a root or something it depends on could not be had.
     """
-    groups = {group: resolve(roots, java) for group, roots in ROOTS.items()}
+    groups = {group: resolve(wanted, java) for group, wanted in roots.items()}
     lock.write_text("\n".join(_entry(group, jar) for group, jars in groups.items() for jar in jars))
 
 

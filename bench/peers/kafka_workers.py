@@ -1,0 +1,107 @@
+"""Kafka Workers 1.1.9, with the task of ``java/workers``: JSON by Jackson, files by parquet-avro.
+
+No package registry has Kafka Workers. ``KAFKA_WORKERS_JAR`` names its jar, built from its public
+repository as that describes.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from bench.driver import OnCommit, WriteOnce
+from bench.peers.group_progress import follow_group
+from bench.peers.java_program import (
+    LOG_JARS,
+    Conversation,
+    PeerMissingError,
+    Program,
+    compiled,
+    peer_jars,
+    write_properties,
+)
+from bench.setup import Setup
+from headrace.runtime.java import Java
+from headrace.runtime.spark_jars import spark_jar
+
+JAR_VARIABLE = "KAFKA_WORKERS_JAR"
+TABLE = "impressions"
+SETTINGS = {
+    "consumer.kafka.auto.offset.reset": "earliest",
+    "consumer.kafka.max.poll.records": "5000",
+    "consumer.commit.interval.ms": "250",
+    "consumer.poll.timeout.ms": "100",
+    "worker.processing.guarantee": "at_least_once",
+    "worker.task.lanes": "1",
+}
+OPTIONS = ("-XX:+UseParallelGC",)
+_DESERIALIZER = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
+_WEIGHER = "com.rtbhouse.kafka.workers.api.record.weigher.ByteArrayWeigher"
+_CLASSES = {
+    "consumer.kafka.key.deserializer": _DESERIALIZER,
+    "consumer.kafka.value.deserializer": _DESERIALIZER,
+    "record.key.weigher": _WEIGHER,
+    "record.value.weigher": _WEIGHER,
+}
+_SPARK_JARS = (
+    *LOG_JARS,
+    *("avro", "commons-lang3", "hadoop-client-api", "hadoop-client-runtime", "lz4-java"),
+    *("jackson-annotations", "jackson-core", "jackson-databind", "jts-core", "snappy-java"),
+    *("parquet-column", "parquet-common", "parquet-encoding", "parquet-format-structures"),
+    *("parquet-hadoop", "parquet-jackson", "zstd-jni"),
+)
+_ROLLS = 5
+
+
+def prepare(java: Java) -> Program:
+    """Compiles the task against Kafka Workers' jar.
+
+    Raises:
+        PeerMissingError: the jar is not there, or there is no compiler.
+    """
+    chosen = os.environ.get(JAR_VARIABLE, "")
+    jar = Path(chosen).absolute()
+    if not (chosen and jar.is_file()):
+        raise PeerMissingError(
+            f"{JAR_VARIABLE} does not name the jar of Kafka Workers 1.1.9, which no package "
+            "registry has: build it from its public repository, as that describes"
+        )
+    libraries = (jar, *peer_jars("kafka-workers", java), *map(spark_jar, _SPARK_JARS))
+    classes = compiled("workers", libraries, java)
+    return Program(java, (classes, *libraries), "Workers", OPTIONS)
+
+
+def open_kafka_workers(setup: Setup, *, program: Program) -> WriteOnce:
+    """Starts the JVM; the function returned runs one instance of Kafka Workers over the topic."""
+    home = setup.logs / "kafka-workers"
+    jvm = Conversation(program.command(home, setup.heap_mb))
+
+    def write_once(out: Path, on_commit: OnCommit) -> None:
+        file = write_properties(home / "run.properties", _properties(setup, out))
+        jvm.ask(str(file), "started")
+        follow_group(setup, out.name, on_commit, jvm.check)
+        jvm.ask("stop", "stopped")
+
+    return write_once
+
+
+def _properties(setup: Setup, out: Path) -> dict[str, str]:
+    roll_records = setup.messages // (setup.partitions * _ROLLS)
+    return (
+        SETTINGS
+        | _CLASSES
+        | {
+            "consumer.topics": setup.topic,
+            "consumer.kafka.bootstrap.servers": setup.bootstrap,
+            "consumer.kafka.group.id": out.name,
+            "worker.threads.num": str(setup.threads),
+            "worker.task.name": "parquet",
+            "worker.task.folder": str(out / TABLE),
+            "worker.task.roll.records": str(roll_records),
+        }
+    )
+
+
+def table_files(out: Path) -> list[Path]:
+    """The files of all tasks."""
+    return list((out / TABLE).rglob("*.parquet"))
