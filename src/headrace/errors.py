@@ -13,6 +13,7 @@ HeadraceError
 │   ├── RecordsGoneError
 │   ├── TopicTruncatedError
 │   ├── TopicMissingError
+│   ├── CommittedOffsetError
 │   ├── CheckpointInUseError
 │   ├── CheckpointLostError
 │   ├── ReplayRefusedError
@@ -23,6 +24,13 @@ HeadraceError
 ├── ExtraMissingError       an optional dependency is not installed
 ├── SampleError             no events to measure with
 ├── TokenUnknownError       no such access token
+├── WorkerError             an instance of a worker can't go on
+│   ├── ProcessingFailedError   a record failed, and the worker stops at failures
+│   ├── ProcessingTimeoutError  a record was not done in time
+│   ├── SubpartitionError       a partitioner said something impossible
+│   └── WorkerStateError        started twice, or after its end
+├── InvalidRecordError      raised by a task: no retry can help this record
+├── WrongOffsetError        a record was reported done twice, or was never read
 ├── SpoolError              the spool could not take the records, or could not be read
 │   └── SpoolFullError      its disk budget is used up; nothing was written
 └── SinkError               the sink can't take the batch
@@ -218,6 +226,25 @@ class TopicTruncatedError(RefusedError):
 
 
 @dataclass(eq=False)
+class CommittedOffsetError(RefusedError):
+    """The offset that the group committed is not in the topic any more."""
+
+    code = "COMMITTED_OFFSET"
+    group: str
+    topic: str
+    partition: int
+    committed: int
+    reason: str
+
+    @property
+    def way_out(self) -> str:
+        return (
+            "Records were deleted unread, or the topic was made again. "
+            "`headrace workers reset NAME` begins with the earliest record there is."
+        )
+
+
+@dataclass(eq=False)
 class TopicMissingError(RefusedError):
     """The topic does not exist."""
 
@@ -390,3 +417,40 @@ class SpoolFullError(SpoolError):
     @property
     def way_out(self) -> str:
         return "It empties itself once Kafka is back; give it a larger budget for longer outages."
+
+
+class WorkerError(HeadraceError):
+    """An instance of a worker can't go on."""
+
+
+class ProcessingFailedError(WorkerError):
+    """A record failed, and the worker stops at failures; ``__cause__`` is what the task raised."""
+
+
+class ProcessingTimeoutError(WorkerError):
+    """A record was not done within the worker's ``processing_timeout``."""
+
+
+class SubpartitionError(WorkerError):
+    """A partitioner gave a count below 1, or a subpartition outside of it."""
+
+
+class WorkerStateError(WorkerError):
+    """The instance is not in a state that allows it."""
+
+
+class InvalidRecordError(HeadraceError):
+    """Raised by a task for a record that no retry can help.
+
+    Args:
+        reason: a stable code, such as ``unknown-campaign``.
+        detail: a sentence for who looks into it.
+    """
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        self.reason, self.detail = reason, detail
+        super().__init__(f"{reason}: {detail}" if detail else reason)
+
+
+class WrongOffsetError(HeadraceError):
+    """A record was reported done that was never consumed, or that was done already."""

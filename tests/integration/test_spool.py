@@ -248,7 +248,7 @@ def test_a_producer_that_ended_is_replaced_and_each_request_is_answered(
     delivery = Delivery(config, [topic])
     acceptance = Acceptance(delivery, spool, [topic.name] if spooled else [])
     lane = delivery._lanes[topic.name]
-    first = lane._producer
+    first = lane.current
 
     async def send(number: int) -> bool | str:
         events = [Accepted(f"{number} {place}".encode(), b"k", "", -1) for place in range(20)]
@@ -263,7 +263,7 @@ def test_a_producer_that_ended_is_replaced_and_each_request_is_answered(
         await asyncio.sleep(0)
         _end(first)
         answers += await asyncio.gather(*requests)
-        await until(lambda: lane._producer is not first)
+        await until(lambda: lane.current is not first)
         return [*answers, await send(20)]
 
     answers = asyncio.run(drill())

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -14,12 +12,10 @@ from confluent_kafka import KafkaError
 from headrace.ingest.deadlines import Deadlines
 from headrace.ingest.kafka_answers import MISSING, REFUSALS
 from headrace.ingest.validation import Accepted, largest_message
-from headrace.kafka.client import ClientConfig, producer
+from headrace.kafka.client import ClientConfig
+from headrace.kafka.polled_producer import PolledProducer
 from headrace.model import Topic
 
-_LOG = logging.getLogger("headrace.ingest")
-_REPORTS_SECONDS = 0.002
-_IDLE_SECONDS = 0.5
 _REACH_SECONDS = 1.0
 _TAKEN_BACK_SECONDS = 5.0
 _LINGER_SECONDS = 0.01
@@ -94,8 +90,6 @@ class _Outstanding:
 class Delivery:
     """One worker's way to Kafka: producers that the event loop polls.
 
-    A thread that polls would wait for the interpreter's lock once for every single event.
-
     Order: events of one key arrive in the order in which ``send`` was called. A crash, a time-out
     and a failure leave events unknown: the client sends them again with the same id.
     """
@@ -163,21 +157,17 @@ class Delivery:
         return sum(left)
 
 
-class _Lane:
+class _Lane(PolledProducer):
     """A producer for topics that take batches of one size."""
 
     def __init__(self, config: ClientConfig, tuning: ClientConfig, size: int) -> None:
-        self._config = config
-        self._tuning = {**tuning, "message.max.bytes": str(size), "batch.size": str(size)}
-        self._producer = self._new()
+        sized = {**tuning, "message.max.bytes": str(size), "batch.size": str(size)}
+        super().__init__(config, sized)
         self._deadlines = Deadlines()
-        self._ended: list[confluent_kafka.Producer] = []
-        self._looking: asyncio.TimerHandle | None = None
-        self._is_idle = True
 
     def enqueue(self, topic: str, events: Sequence[Accepted], headers: Headers) -> _Outstanding:
         """Hands the events to the producer, all or (with QueueFullError) none."""
-        sender = self._producer
+        sender = self.current
         if len(sender) + len(events) > int(_TUNING["queue.buffering.max.messages"]):
             raise QueueFullError
         outstanding = _Outstanding(len(events), self._deadlines)
@@ -200,75 +190,17 @@ class _Lane:
             outstanding.not_sent(events[sent:], KafkaError(KafkaError._QUEUE_FULL))  # noqa: SLF001
         except confluent_kafka.KafkaException as error:
             outstanding.not_sent(events[sent:], error.args[0])
-        if self._is_idle:
-            self._look_after(_REPORTS_SECONDS)
+        self.expect_reports()
         return outstanding
 
     def take_back(self) -> None:
         """Fails all that waits; each event gets its report."""
-        self._producer.purge(blocking=False)
+        self.current.purge(blocking=False)
 
     def reachable(self) -> bool:
         """Kafka answers."""
         try:
-            self._producer.list_topics(timeout=_REACH_SECONDS)
+            self.current.list_topics(timeout=_REACH_SECONDS)
         except confluent_kafka.KafkaException:
             return False
         return True
-
-    async def close(self, seconds: float) -> int:
-        """Events that were still out after ``seconds``."""
-        deadline = time.monotonic() + seconds
-        if self._looking is not None:
-            self._looking.cancel()
-        while (left := self._waiting()) and time.monotonic() < deadline:
-            self._poll()
-            await asyncio.sleep(_REPORTS_SECONDS)
-        return left
-
-    def _look_after(self, seconds: float) -> None:
-        if self._looking is not None:
-            self._looking.cancel()
-        self._is_idle = seconds == _IDLE_SECONDS
-        self._looking = asyncio.get_running_loop().call_later(seconds, self._look)
-
-    def _look(self) -> None:
-        """Delivery reports, as long as some are expected; the log and errors now and then."""
-        self._poll()
-        self._look_after(_REPORTS_SECONDS if self._waiting() else _IDLE_SECONDS)
-
-    def _waiting(self) -> int:
-        return sum(map(len, (self._producer, *self._ended)))
-
-    def _poll(self) -> None:
-        for one in (self._producer, *self._ended):
-            try:
-                one.poll(0)
-            except Exception as error:  # noqa: BLE001 - without this nothing would be confirmed
-                if _is_fatal(error) and one is self._producer:
-                    self._replace(error)
-                else:
-                    _LOG.exception("polling the producer failed")
-        self._ended = [one for one in self._ended if len(one)]
-
-    def _replace(self, error: Exception) -> None:
-        """A fatal error ends a producer: what it held is reported as failed, and it takes no more.
-
-        The client library raises such an error from ``poll``; it does not call ``error_cb``.
-        """
-        _LOG.error("the producer ended, another takes its place: %s", error)
-        self._producer.purge(blocking=False)
-        self._ended.append(self._producer)
-        self._producer = self._new()
-
-    def _new(self) -> confluent_kafka.Producer:
-        return producer({**self._config, "error_cb": _on_error}, self._tuning)
-
-
-def _on_error(error: KafkaError) -> None:
-    _LOG.warning("kafka: %s", error.str())
-
-
-def _is_fatal(error: Exception) -> bool:
-    cause = error.args[0] if error.args else None
-    return isinstance(cause, KafkaError) and cause.fatal()

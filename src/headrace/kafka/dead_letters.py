@@ -227,6 +227,8 @@ class _Writer:
             "partition": str(origin.partition),
             "offset": str(letter.offset),
             "timestamp": str(letter.timestamp_ms),
+            "attempts": str(letter.attempts),
+            "first-failure": str(letter.first_failure_ms),
             "pipeline": self.pipeline,
             "version": self.version,
         }
@@ -257,6 +259,8 @@ def _stored(message: confluent_kafka.Message) -> StoredLetter | None:
             message.value(),
             foreign_headers(headers),
             int(ours["headrace-timestamp"]),
+            int(ours.get("headrace-attempts", "1")),
+            int(ours.get("headrace-first-failure", "-1")),
         )
         replays = int(ours.get(REPLAYS, "0"))
     except (KeyError, ValueError):

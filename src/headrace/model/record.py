@@ -40,7 +40,8 @@ class DeadLetter:
 
     ``reason`` is a stable code (``not-json``, ``wrong-type``, ``out-of-range``,
     ``event-time-out-of-bounds``, ``unsafe-partition-value`` ...), ``detail`` a sentence that
-    names the field, the value's type and what was expected.
+    names the field, the value's type and what was expected. ``attempts`` were made, the first of
+    which failed at ``first_failure_ms`` since 1970; -1 for letters of pipelines.
     """
 
     partition: TopicPartition
@@ -51,3 +52,5 @@ class DeadLetter:
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
     timestamp_ms: int = -1
+    attempts: int = 1
+    first_failure_ms: int = -1

@@ -63,7 +63,7 @@ def over(monkeypatch):
 
     def made(*producers):
         left = list(producers)
-        monkeypatch.setattr("headrace.ingest.delivery.producer", lambda *_: left.pop(0))
+        monkeypatch.setattr("headrace.kafka.polled_producer.producer", lambda *_: left.pop(0))
         return Delivery({}, [Topic("t", spool=True)])
 
     return made

@@ -1,0 +1,87 @@
+"""A partition that is this instance's, from its assignment until it is revoked."""
+
+from __future__ import annotations
+
+import asyncio
+
+from headrace.errors import SubpartitionError
+from headrace.kafka.subscription import Commit, Start
+from headrace.workers.lane import Lane
+from headrace.workers.offsets import PartitionOffsets, read_metadata
+from headrace.workers.partitioner import WorkerPartitioner
+from headrace.workers.task import WorkerRecord
+
+
+class Assignment:
+    """The lanes of one partition, and what of it is done.
+
+    Attributes:
+        partition: of a topic.
+        generation: number of this assignment in its instance; a later one has a higher.
+        lanes: one a subpartition.
+        bytes: of its records that wait or are in process.
+        full_lanes: those that hold too much.
+        paused_for: why its records wait in Kafka; empty: they do not.
+        newest_ms: timestamp of the newest record read, -1 before the first.
+    """
+
+    def __init__(self, start: Start, generation: int, partitioner: WorkerPartitioner) -> None:
+        self.partition, self.generation = start.partition, generation
+        self.lanes: list[Lane] = []
+        self.bytes = 0
+        self.full_lanes: set[Lane] = set()
+        self.paused_for: set[str] = set()
+        self.newest_ms = -1
+        self._partitioner, self._topic_id = partitioner, start.topic_id
+        done = read_metadata(start.position, start.metadata).done
+        self._offsets = PartitionOffsets(start.position, done)
+        self._changed = False
+
+    @property
+    def position(self) -> int:
+        """The next record to read."""
+        return self._offsets.position
+
+    @property
+    def uncommitted(self) -> int:
+        """Records that are done, beyond the offset that can be committed."""
+        return self._offsets.done_beyond
+
+    def lane_of(self, record: WorkerRecord) -> Lane | None:
+        """Where ``record``, just read, belongs; ``None``: it was done before a restart.
+
+        Raises:
+            SubpartitionError: the partitioner gave a subpartition that there is not.
+        """
+        self._changed = True
+        self.newest_ms = max(self.newest_ms, record.timestamp_ms)
+        if not self._offsets.consume(record.offset):
+            return None
+        index = self._partitioner.subpartition(record)
+        if not 0 <= index < len(self.lanes):
+            raise SubpartitionError(
+                f"{self._partitioner!r} gave subpartition {index} for {record}, "
+                f"which has {len(self.lanes)}"
+            )
+        return self.lanes[index]
+
+    def finish(self, offset: int) -> None:
+        """A record is done."""
+        self._changed = True
+        self._offsets.finish(offset)
+
+    def commit(self) -> Commit | None:
+        """What to commit now; ``None``: as when it was asked last."""
+        if not self._changed:
+            return None
+        self._changed = False
+        metadata = self._offsets.metadata(self._topic_id)
+        return Commit(self.partition, self._offsets.committable, metadata)
+
+    def not_committed(self) -> None:
+        """The last commit failed: it is wanted again."""
+        self._changed = True
+
+    async def drain(self, seconds: float) -> None:
+        """Ends its lanes; records in process have so many seconds."""
+        await asyncio.gather(*(lane.drain(seconds) for lane in self.lanes))

@@ -1,0 +1,187 @@
+"""The partitions of an instance: they come, their records go to lanes and are done, they go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+from headrace.errors import SubpartitionError
+from headrace.kafka.subscription import Commit, Start
+from headrace.model import TopicPartition
+from headrace.workers.assignment import Assignment
+from headrace.workers.budget import Budget
+from headrace.workers.failures import Failures
+from headrace.workers.flow import Flow, Switch
+from headrace.workers.handling import Handling
+from headrace.workers.lane import Lane
+from headrace.workers.placement import place
+from headrace.workers.progress import Counts
+from headrace.workers.task import Send, WorkerRecord, WorkerSubpartition
+from headrace.workers.worker import Worker
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What lanes use of the instance they are in.
+
+    Attributes:
+        threads: for tasks of ordinary functions.
+        send: writes to Kafka.
+        failures: ends records for which no attempt is left.
+        counts: of the instance.
+        broke: called with what makes it impossible to go on.
+    """
+
+    threads: Executor
+    send: Send
+    failures: Failures
+    counts: Counts
+    broke: Callable[[BaseException], None]
+
+
+class Assignments(Mapping[TopicPartition, Assignment]):
+    """All on the event loop.
+
+    Args:
+        worker: whose they are.
+        around: what lanes use.
+        pause: stops records of partitions from coming.
+        resume: the contrary.
+    """
+
+    def __init__(self, worker: Worker, around: Surroundings, pause: Switch, resume: Switch) -> None:
+        self._worker, self._around = worker, around
+        self._by_partition: dict[TopicPartition, Assignment] = {}
+        self._held: set[Lane] = set()
+        self._asking = False
+        self._generation = 0
+        self.budget = Budget(worker.queue_bytes)
+        self.flow = Flow(self.budget, self._by_partition, pause, resume)
+
+    def __getitem__(self, partition: TopicPartition) -> Assignment:
+        return self._by_partition[partition]
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        return iter(self._by_partition)
+
+    def __len__(self) -> int:
+        return len(self._by_partition)
+
+    @property
+    def lanes(self) -> list[Lane]:
+        """Of all partitions."""
+        return [lane for one in self.values() for lane in one.lanes]
+
+    def assign(self, starts: list[Start]) -> None:
+        """Partitions came.
+
+        Raises:
+            SubpartitionError: the partitioner counts less than one.
+        """
+        self._around.counts.one_more("rebalances")
+        for start in starts:
+            self._generation += 1
+            assignment = Assignment(start, self._generation, self._worker.partitioner)
+            assignment.lanes = self._new_lanes(assignment)
+            self._by_partition[start.partition] = assignment
+            self.flow.assigned(assignment)
+
+    async def drain(self, seconds: float) -> None:
+        """Ends all lanes. The partitions stay, for what is to be committed."""
+        await asyncio.gather(*(one.drain(seconds) for one in self.values()))
+
+    async def revoke(self, partitions: list[TopicPartition], seconds: float) -> list[Commit]:
+        """Partitions go: what to commit of them, once nothing of them is in process."""
+        gone = [self[one] for one in partitions if one in self]
+        await asyncio.gather(*(one.drain(seconds) for one in gone))
+        for one in gone:
+            del self._by_partition[one.partition]
+            self.flow.revoked(one)
+        self._around.failures.revoked()
+        return [commit for one in gone if (commit := one.commit()) is not None]
+
+    def deliver(self, record: WorkerRecord) -> None:
+        """A record was read.
+
+        Raises:
+            SubpartitionError: the partitioner gave a subpartition that there is not.
+        """
+        assignment = self._by_partition.get(record.topic_partition)
+        if assignment is None:
+            return  # revoked meanwhile
+        lane = assignment.lane_of(record)
+        if lane is not None:
+            self.flow.took(assignment, lane, lane.put(record))
+            self.ask_held()
+
+    def finished(self, assignment: Assignment, lane: Lane, handling: Handling) -> None:
+        """A record is done; not heard when its partition is gone."""
+        if self._by_partition.get(assignment.partition) is not assignment:
+            return
+        assignment.finish(handling.record.offset)
+        self.flow.gave_back(assignment, lane, handling.weight)
+        self._around.counts.one_more("processed")
+        if handling.first_failed_ms < 0:
+            self._around.failures.succeeded(assignment.partition)
+        self.ask_held()
+
+    def hold(self, lane: Lane) -> None:
+        """Its task did not accept a record."""
+        self._held.add(lane)
+
+    def ask_held(self) -> None:
+        """Something happened: ask what is held again, once however much happens at once."""
+        if self._held and not self._asking:
+            self._asking = True
+            asyncio.get_running_loop().call_soon(self._ask_now)
+
+    def _ask_now(self) -> None:
+        self._asking = False
+        held, self._held = self._held, set()
+        for lane in held:
+            lane.ask_again()
+
+    def _new_lanes(self, assignment: Assignment) -> list[Lane]:
+        partition, partitioner = assignment.partition, self._worker.partitioner
+        count = partitioner.count(partition)
+        if count < 1:
+            raise SubpartitionError(f"{partitioner!r} counts {count} subpartitions of {partition}")
+        return [self._new_lane(assignment, index) for index in range(count)]
+
+    def _new_lane(self, assignment: Assignment, index: int) -> Lane:
+        task = self._worker.task()
+        task.send = self._around.send
+        return Lane(
+            WorkerSubpartition(assignment.partition.topic, assignment.partition.partition, index),
+            place(task, self._around.threads),
+            _Host(self, self._around, assignment),
+            policy=self._worker.on_failure,
+            config=self._worker.config,
+            batch_records=self._worker.batch_records,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Host:
+    """What a lane tells, with the assignment that it belongs to."""
+
+    assignments: Assignments
+    around: Surroundings
+    assignment: Assignment
+
+    def finished(self, lane: Lane, handling: Handling) -> None:
+        self.assignments.finished(self.assignment, lane, handling)
+
+    async def give_up(self, handling: Handling, error: BaseException) -> None:
+        self.count(await self.around.failures.end(handling, error))
+
+    def broke(self, error: BaseException) -> None:
+        self.around.broke(error)
+
+    def held(self, lane: Lane) -> None:
+        self.assignments.hold(lane)
+
+    def count(self, name: str) -> None:
+        self.around.counts.one_more(name)

@@ -1,0 +1,49 @@
+"""How many bytes of records may wait in an instance, and in each of its lanes.
+
+A lane may hold what it needs while there is room: half of what is free, but never less than its
+fair share. So a lane that is slow for a while does not stop its partition, and many slow ones
+share what there is (dynamic thresholds, as in the shared buffers of network switches:
+Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998).
+"""
+
+from __future__ import annotations
+
+RESUME_AT = 0.9
+"""Share of a limit at which what was paused goes on: the distance saves fetching again."""
+
+
+class Budget:
+    """Bytes of one instance, of records that wait or are in process."""
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.used = 0
+        self.lanes = 0
+
+    @property
+    def free(self) -> int:
+        """What is left; below zero after a record that was larger than that."""
+        return self.total - self.used
+
+    @property
+    def lane_limit(self) -> int:
+        """Most that one lane may hold now."""
+        return max(self.total // max(self.lanes, 1), self.free // 2)
+
+    @property
+    def is_full(self) -> bool:
+        """Nothing more is to be read."""
+        return self.used >= self.total
+
+    @property
+    def has_room(self) -> bool:
+        """Reading may go on after it was full."""
+        return self.used <= RESUME_AT * self.total
+
+    def lane_is_full(self, lane_bytes: int) -> bool:
+        """That lane's partition is to be paused."""
+        return lane_bytes > self.lane_limit
+
+    def lane_has_room(self, lane_bytes: int) -> bool:
+        """It may be resumed."""
+        return lane_bytes <= RESUME_AT * self.lane_limit

@@ -1,0 +1,147 @@
+"""The end of a record that failed for good: it stops the instance, is skipped, or a dead letter."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import traceback
+from collections import defaultdict
+
+from headrace.errors import (
+    DeadLetterLimitError,
+    InvalidRecordError,
+    ProcessingFailedError,
+    ProcessingTimeoutError,
+)
+from headrace.kafka.client import ClientConfig
+from headrace.kafka.dead_letters import Position, find_written, write_dead_letters
+from headrace.model import DeadLetter, DeadLetterLimit, TopicPartition
+from headrace.workers.handling import Handling
+from headrace.workers.policy import DeadLetters, Skip, Stop, ending
+from headrace.workers.worker import Worker
+
+_LOG = logging.getLogger("headrace.workers")
+FAILED, TIMED_OUT = "processing-failed", "processing-timeout"
+
+
+class Failures:
+    """What one instance does with records for which no attempt is left."""
+
+    def __init__(self, worker: Worker, config: ClientConfig) -> None:
+        self._worker, self._config = worker, config
+        self._end = ending(worker.on_failure)
+        limit = self._end.limit if isinstance(self._end, DeadLetters) else DeadLetterLimit()
+        self._limiter = DeadLetterLimiter(worker.name, limit)
+        self._written: dict[str, set[Position]] = {}
+        self._writing = asyncio.Lock()
+
+    def succeeded(self, partition: TopicPartition) -> None:
+        """A record was done without failing."""
+        self._limiter.good(partition)
+
+    def revoked(self) -> None:
+        """Others may write letters of what was this instance's."""
+        self._written.clear()
+
+    async def end(self, handling: Handling, error: BaseException) -> str:
+        """Returns once the record is done all the same: the name of what became of it.
+
+        Raises:
+            ProcessingFailedError, ProcessingTimeoutError: the worker stops at failures.
+            DeadLetterLimitError: too many.
+            BrokerUnreachableError, SinkError, TopicMissingError: the letter was not written.
+        """
+        if isinstance(self._end, Stop):
+            raise _stopping(handling, error) from error
+        if isinstance(self._end, Skip):
+            _LOG.warning("%s: skipped %s: %s", self._worker.name, handling.record, _detail(error))
+            return "skipped"
+        self._limiter.bad(handling.record.topic_partition)
+        async with self._writing:
+            await asyncio.to_thread(self._write, handling, error)
+        return "dead_letters"
+
+    def _write(self, handling: Handling, error: BaseException) -> None:
+        record = handling.record
+        if record.topic not in self._written:
+            self._written[record.topic] = find_written(
+                self._config, record.topic, self._worker.name
+            )
+        if (record.topic_partition, record.offset) in self._written[record.topic]:
+            return  # before a crash, which kept it from being committed
+        letter = _letter(handling, error)
+        write_dead_letters(self._config, [letter], self._worker.name, self._worker.version)
+
+
+class DeadLetterLimiter:
+    """Says when failures are too many to be the records' fault."""
+
+    def __init__(self, worker: str, limit: DeadLetterLimit) -> None:
+        self._worker, self._limit = worker, limit
+        self._in_a_row: defaultdict[TopicPartition, int] = defaultdict(int)
+        self._seen = self._bad = 0
+
+    def good(self, partition: TopicPartition) -> None:
+        """A record did not fail."""
+        if self._in_a_row:
+            self._in_a_row.pop(partition, None)
+        self._count()
+
+    def bad(self, partition: TopicPartition) -> None:
+        """A record failed for good.
+
+        Raises:
+            DeadLetterLimitError: it was one too many.
+        """
+        self._bad += 1
+        self._in_a_row[partition] += 1
+        if self._in_a_row[partition] > self._limit.max_consecutive:
+            raise self._error(f"{self._in_a_row[partition]} records of {partition} in a row failed")
+        if self._bad > self._limit.max_ratio * self._limit.min_records:
+            raise self._error(f"{self._bad} of {self._limit.min_records} records failed, or fewer")
+        self._count()
+
+    def _count(self) -> None:
+        self._seen += 1
+        if self._seen >= self._limit.min_records:
+            self._seen = self._bad = 0
+
+    def _error(self, reason: str) -> DeadLetterLimitError:
+        return DeadLetterLimitError(self._worker, reason)
+
+
+def _stopping(handling: Handling, error: BaseException) -> Exception:
+    if isinstance(error, ProcessingTimeoutError):
+        return ProcessingTimeoutError(str(error))
+    attempts = f" after {handling.record.attempt} attempts" if handling.record.attempt > 1 else ""
+    return ProcessingFailedError(f"{handling.record} failed{attempts}: {_detail(error)}")
+
+
+def _letter(handling: Handling, error: BaseException) -> DeadLetter:
+    record = handling.record
+    return DeadLetter(
+        record.topic_partition,
+        record.offset,
+        _reason(error),
+        _detail(error),
+        record.key,
+        record.value,
+        record.headers,
+        record.timestamp_ms,
+        record.attempt,
+        handling.first_failed_ms,
+    )
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, InvalidRecordError):
+        return error.reason
+    return TIMED_OUT if isinstance(error, ProcessingTimeoutError) else FAILED
+
+
+def _detail(error: BaseException) -> str:
+    if isinstance(error, InvalidRecordError):
+        return error.detail
+    if isinstance(error, ProcessingTimeoutError):
+        return str(error)
+    return "".join(traceback.format_exception_only(error)).strip()

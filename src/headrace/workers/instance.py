@@ -1,0 +1,263 @@
+"""One instance of a worker: a member of its consumer group, from its start to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import confluent_kafka
+
+from headrace.kafka.client import ClientConfig
+from headrace.kafka.subscription import Commit, Membership, Start, Subscription
+from headrace.model import TopicPartition
+from headrace.workers.assignments import Assignments, Surroundings
+from headrace.workers.failures import Failures
+from headrace.workers.progress import Counts
+from headrace.workers.sender import Sender
+from headrace.workers.states import INSTANCE, InstanceState, follow
+from headrace.workers.task import WorkerRecord
+from headrace.workers.worker import Worker
+
+Result = TypeVar("Result")
+
+_LOG = logging.getLogger("headrace.workers")
+_LOG.addHandler(logging.NullHandler())  # silent unless the application asks for it
+_MOST_RECORDS = 1000
+_POLL_SECONDS = 0.1
+_PAUSED_POLL_SECONDS = 0.01
+_ASK_AGAIN_SECONDS = 1.0
+_SHORTEST_LOOK_SECONDS = 0.02
+
+
+class WorkerInstance:
+    """Runs a worker in this process, until it is stopped or fails. Used once.
+
+    Args:
+        worker: what to run.
+        config: of librdkafka, at least ``bootstrap.servers``.
+        membership: how to be a member of the group; by default, cooperative and not static.
+        on_end: called at the very end with the failure, or ``None``.
+    """
+
+    def __init__(
+        self,
+        worker: Worker,
+        config: ClientConfig,
+        *,
+        membership: Membership | None = None,
+        on_end: Callable[[BaseException | None], None] | None = None,
+    ) -> None:
+        self.worker = worker
+        self.state = InstanceState.CREATED
+        self.failure: BaseException | None = None
+        self._config = config
+        topics = tuple(topic.name for topic in worker.topics)
+        self._membership = membership or Membership(worker.consumer_group, topics)
+        self._on_end = on_end
+        self._running: RunningInstance | None = None
+
+    async def run(self) -> None:
+        """From the start to the end. Cancelling it is as :meth:`stop`, but raises.
+
+        Raises:
+            WorkerStateError: it ran before, or was stopped before it began.
+            HeadraceError, KafkaException: why it ended, other than by :meth:`stop`.
+        """
+        self._enter(InstanceState.STARTING)
+        try:
+            self._running = RunningInstance(self.worker, self._config, self._membership)
+            self._enter(InstanceState.RUNNING)
+            await self._running.read()
+        except Exception as error:  # noqa: BLE001 - told at the end
+            self.failure = error
+        finally:
+            await self._close()
+        if self.failure is not None:
+            raise self.failure
+
+    def stop(self) -> None:
+        """Ends it: what is in process may end. From any thread; harmless when it has ended."""
+        if self._running is not None:
+            self._running.stop()
+        elif self.state is InstanceState.CREATED:
+            self._enter(InstanceState.CLOSED)
+
+    async def _close(self) -> None:
+        if self._running is not None:
+            self._enter(InstanceState.DRAINING)
+            self.failure = await self._running.close(self.failure)
+        self._enter(InstanceState.CLOSED if self.failure is None else InstanceState.FAILED)
+        if self._on_end is not None:
+            self._on_end(self.failure)
+
+    def _enter(self, state: InstanceState) -> None:
+        self.state = follow(self.state, state, INSTANCE)
+
+
+class RunningInstance:
+    """What there is between start and end.
+
+    Everything happens on the event loop, but for the consumer, which has a thread of its own: a
+    rebalance waits there for the loop, and the loop never waits for it without awaiting.
+    """
+
+    def __init__(self, worker: Worker, config: ClientConfig, membership: Membership) -> None:
+        self._worker = worker
+        self._loop = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
+        self._failure: BaseException | None = None
+        self._mean_weight = 1000.0
+        self.counts = Counts()
+        self._task_threads = ThreadPoolExecutor(worker.parallelism, f"{worker.name}-task")
+        self._consumer_thread = ThreadPoolExecutor(1, f"{worker.name}-consumer")
+        self._sender = Sender(config)
+        around = Surroundings(
+            self._task_threads, self._sender.send, Failures(worker, config), self.counts, self._fail
+        )
+        self._subscription = Subscription(
+            config,
+            membership,
+            functools.partial(self._from_consumer, self._assigned),
+            functools.partial(self._from_consumer, self._revoked),
+            functools.partial(self._from_consumer, self._lost),
+        )
+        self.assignments = Assignments(
+            worker, around, self._subscription.pause, self._subscription.resume
+        )
+        self._chores = [
+            self._loop.create_task(chore())
+            for chore in (self._ask_held, self._expire, self._punctuate)
+        ]
+
+    def stop(self) -> None:
+        """From any thread."""
+        self._loop.call_soon_threadsafe(self._stopping.set)
+
+    async def read(self) -> None:
+        """Records to their lanes, and commits, until it is to end.
+
+        Raises:
+            HeadraceError, KafkaException: it can't go on.
+        """
+        commit_at = self._loop.time() + self._worker.commit_every.total_seconds()
+        while not self._stopping.is_set():
+            for message in await self._on_consumer(self._take):
+                self._deliver(message)
+            if self._loop.time() >= commit_at:
+                await self._commit()
+                commit_at = self._loop.time() + self._worker.commit_every.total_seconds()
+        if self._failure is not None:
+            raise self._failure
+
+    async def close(self, failure: BaseException | None) -> BaseException | None:
+        """Drain, commit, leave the group; why the instance failed, if it did."""
+        seconds = self._worker.drain_timeout.total_seconds()
+        for chore in self._chores:
+            chore.cancel()
+        await self.assignments.drain(seconds)
+        await self._sender.close(seconds)
+        await self._commit()
+        self._report_uncommitted()
+        await self._on_consumer(self._subscription.close)
+        self._consumer_thread.shutdown(wait=False)
+        self._task_threads.shutdown(wait=False, cancel_futures=True)
+        return failure or self._failure
+
+    def _report_uncommitted(self) -> None:
+        done = sum(one.uncommitted for one in self.assignments.values())
+        if done:
+            _LOG.warning(
+                "%s: %d records are done and behind one that is not; those that the commit's "
+                "metadata does not hold will be repeated",
+                self._worker.name,
+                done,
+            )
+
+    def _fail(self, error: BaseException) -> None:
+        if self._failure is None:
+            self._failure = error
+            _LOG.error("%s: %s", self._worker.name, error)
+        self._stopping.set()
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def _take(self) -> list[confluent_kafka.Message]:
+        """On the consumer's thread: no more than what has room."""
+        room = int(self.assignments.budget.free / self._mean_weight)
+        paused = any(one.paused_for for one in list(self.assignments.values()))
+        return self._subscription.take(
+            max(1, min(_MOST_RECORDS, room)), _PAUSED_POLL_SECONDS if paused else _POLL_SECONDS
+        )
+
+    def _deliver(self, message: confluent_kafka.Message) -> None:
+        record = _record(message)
+        self._mean_weight += (record.weight - self._mean_weight) / 100
+        self.assignments.deliver(record)
+
+    async def _commit(self) -> None:
+        wanted = [(one, one.commit()) for one in self.assignments.values()]
+        commits = [commit for _, commit in wanted if commit is not None]
+        if not commits:
+            return
+        if await self._on_consumer(functools.partial(self._subscription.commit, commits)):
+            self.counts.one_more("commits")
+            return
+        for one, commit in wanted:
+            if commit is not None:
+                one.not_committed()
+
+    async def _on_consumer(self, call: Callable[[], Result]) -> Result:
+        return await self._loop.run_in_executor(self._consumer_thread, call)
+
+    # -- partitions come and go: the consumer's thread waits for these ----------------------------
+
+    def _from_consumer(self, react: Callable[[Any], Any], partitions: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(react(partitions), self._loop).result()
+
+    async def _assigned(self, starts: list[Start]) -> None:
+        self.assignments.assign(starts)
+
+    async def _revoked(self, partitions: list[TopicPartition]) -> list[Commit]:
+        seconds = self._worker.drain_timeout.total_seconds()
+        return await self.assignments.revoke(partitions, seconds)
+
+    async def _lost(self, partitions: list[TopicPartition]) -> None:
+        await self.assignments.revoke(partitions, 0.0)
+
+    # -- now and then -----------------------------------------------------------------------------
+
+    async def _ask_held(self) -> None:
+        while True:
+            await asyncio.sleep(_ASK_AGAIN_SECONDS)
+            self.assignments.ask_held()
+
+    async def _expire(self) -> None:
+        timeout = self._worker.processing_timeout.total_seconds()
+        while True:
+            await asyncio.sleep(min(max(timeout / 4, _SHORTEST_LOOK_SECONDS), 1.0))
+            for lane in self.assignments.lanes:
+                lane.expire(self._loop.time() - timeout)
+
+    async def _punctuate(self) -> None:
+        while self._worker.punctuate_every is not None:
+            await asyncio.sleep(self._worker.punctuate_every.total_seconds())
+            for lane in self.assignments.lanes:
+                lane.punctuate(datetime.now(UTC))
+
+
+def _record(message: confluent_kafka.Message) -> WorkerRecord:
+    _, timestamp = message.timestamp()
+    return WorkerRecord(
+        message.topic(),
+        message.partition(),
+        message.offset(),
+        message.key(),
+        message.value(),
+        tuple(message.headers() or ()),
+        timestamp,
+    )

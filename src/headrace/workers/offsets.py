@@ -1,0 +1,195 @@
+"""Which records of a partition are done, and how far that lets its offset be committed."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import bisect
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from headrace.errors import WrongOffsetError
+
+METADATA_BYTES = 4096  # offset.metadata.max.bytes of a broker, by default
+_VERSION = "headrace1:"
+_SEVEN_BITS = 0x7F
+_MORE = 0x80
+
+Range = tuple[int, int]
+"""Offsets from the first (included) to the second (excluded)."""
+
+
+class Ranges:
+    """A set of offsets, kept as ranges that neither overlap nor touch."""
+
+    def __init__(self, ranges: Iterable[Range] = ()) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        for start, end in ranges:
+            self.add(start, end)
+
+    def __iter__(self) -> Iterator[Range]:
+        return zip(self._starts, self._ends, strict=True)
+
+    def __contains__(self, offset: int) -> bool:
+        at = bisect.bisect_right(self._starts, offset) - 1
+        return at >= 0 and offset < self._ends[at]
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def add(self, start: int, end: int) -> None:
+        """Add the offsets from ``start`` to before ``end``."""
+        first = bisect.bisect_left(self._ends, start)
+        last = bisect.bisect_right(self._starts, end)
+        if first < last:
+            start, end = min(start, self._starts[first]), max(end, self._ends[last - 1])
+        self._starts[first:last] = [start]
+        self._ends[first:last] = [end]
+
+    def pop_from(self, offset: int) -> int:
+        """Forget the range that begins at or before ``offset``; where what follows it begins."""
+        if self._starts and self._starts[0] <= offset:
+            del self._starts[0]
+            return max(offset, self._ends.pop(0))
+        return offset
+
+
+class PartitionOffsets:
+    """What of one assigned partition was consumed, and what is done.
+
+    An offset that was skipped over while consuming (compaction, a transaction's marker) counts as
+    done: it will never come. So gaps hold nothing up, and what is kept grows with the number of
+    records that are out of order, not with that of the records.
+
+    Args:
+        position: the committed offset: the next record to read.
+        done: offsets beyond it that were done before, from the commit's metadata.
+    """
+
+    def __init__(self, position: int, done: Iterable[Range] = ()) -> None:
+        self._done = Ranges(done)
+        self._next = position
+        self._committable = self._done.pop_from(position)
+
+    @property
+    def position(self) -> int:
+        """The next record to read."""
+        return self._next
+
+    @property
+    def committable(self) -> int:
+        """Offset that may be committed: everything before it is done."""
+        return self._committable
+
+    @property
+    def outstanding(self) -> int:
+        """Records that were consumed and are not done."""
+        seen = max(self._next, self._committable)
+        beyond = sum(min(end, seen) - start for start, end in self._done if start < seen)
+        return seen - self._committable - beyond
+
+    def consume(self, offset: int) -> bool:
+        """A record was read; ``False``: it was done before this assignment, leave it.
+
+        Raises:
+            WrongOffsetError: offsets went back.
+        """
+        if offset < self._next:
+            raise WrongOffsetError(f"offset {offset} was read after offset {self._next - 1}")
+        if offset > self._next:
+            self._add(self._next, offset)
+        self._next = offset + 1
+        return not self._is_done(offset)
+
+    def finish(self, offset: int) -> None:
+        """A record is done.
+
+        Raises:
+            WrongOffsetError: it was never consumed, or is done already.
+        """
+        if offset >= self._next:
+            raise WrongOffsetError(f"offset {offset} was not consumed")
+        if self._is_done(offset):
+            raise WrongOffsetError(f"offset {offset} was done already")
+        self._add(offset, offset + 1)
+
+    @property
+    def done_beyond(self) -> int:
+        """Records that are done, and beyond the committable offset."""
+        return sum(end - start for start, end in self._done)
+
+    def metadata(self, topic_id: str, most_bytes: int = METADATA_BYTES) -> str:
+        """What is done beyond the committable offset, for the commit: see :func:`read_metadata`.
+
+        Ranges that do not fit are left out, the highest first: a restart repeats their records.
+        """
+        head = f"{_VERSION}{topic_id}:"
+        return head + _written(self._committable, self._done, most_bytes - len(head))
+
+    def _is_done(self, offset: int) -> bool:
+        return offset < self._committable or offset in self._done
+
+    def _add(self, start: int, end: int) -> None:
+        self._done.add(max(start, self._committable), end)
+        self._committable = self._done.pop_from(self._committable)
+
+
+class CommitMetadata(NamedTuple):
+    """What was written beside a committed offset.
+
+    Attributes:
+        topic_id: of the topic then; empty where others committed.
+        done: offsets beyond the committed one that were done.
+    """
+
+    topic_id: str = ""
+    done: tuple[Range, ...] = ()
+
+
+def read_metadata(position: int, metadata: str) -> CommitMetadata:
+    """What stands beside the committed offset ``position``; nothing where others wrote it."""
+    if not metadata.startswith(_VERSION):
+        return CommitMetadata()
+    topic_id, _, written = metadata[len(_VERSION) :].partition(":")
+    try:
+        numbers = list(_numbers(base64.b64decode(written, validate=True)))
+    except (binascii.Error, ValueError):
+        return CommitMetadata(topic_id)
+    ranges, at = [], position
+    for gap, length in zip(numbers[::2], numbers[1::2], strict=False):
+        ranges.append((at + gap, at + gap + length))
+        at += gap + length
+    return CommitMetadata(topic_id, tuple(ranges))
+
+
+def _written(position: int, ranges: Iterable[Range], most_bytes: int) -> str:
+    room = most_bytes // 4 * 3
+    written, at = bytearray(), position
+    for start, end in ranges:
+        piece = _variable(start - at) + _variable(end - start)
+        if len(written) + len(piece) > room:
+            break
+        written += piece
+        at = end
+    return base64.b64encode(written).decode()
+
+
+def _variable(number: int) -> bytes:
+    """LEB128, as Protocol Buffers write integers."""
+    written = bytearray()
+    while number > _SEVEN_BITS:
+        written.append(number & _SEVEN_BITS | _MORE)
+        number >>= 7
+    written.append(number)
+    return bytes(written)
+
+
+def _numbers(text: bytes) -> Iterator[int]:
+    number = shift = 0
+    for byte in text:
+        number |= (byte & _SEVEN_BITS) << shift
+        shift += 7
+        if not byte & _MORE:
+            yield number
+            number = shift = 0

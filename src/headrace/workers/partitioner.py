@@ -1,0 +1,73 @@
+"""Which subpartition a record belongs to: what is processed in order, and what side by side."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import Protocol
+
+from headrace.model import TopicPartition
+from headrace.workers.task import WorkerRecord
+
+
+class WorkerPartitioner(Protocol):
+    """Divides each partition into subpartitions.
+
+    Both methods run on the event loop, ``subpartition`` once for each record that is read; the
+    same record must always get the same answer. ``count`` is asked when a partition is assigned:
+    a changed count takes effect then, when nothing of the partition is in flight.
+    """
+
+    def subpartition(self, record: WorkerRecord) -> int:
+        """From 0 to ``count - 1``."""
+
+    def count(self, partition: TopicPartition) -> int:
+        """At least 1."""
+
+
+@dataclass(frozen=True)
+class OneToOne:
+    """Each partition is one subpartition: Kafka's own order."""
+
+    def subpartition(self, record: WorkerRecord) -> int:  # noqa: ARG002 - of the interface
+        """Always 0."""
+        return 0
+
+    def count(self, partition: TopicPartition) -> int:  # noqa: ARG002 - of the interface
+        """Always 1."""
+        return 1
+
+
+@dataclass(frozen=True)
+class RoundRobin:
+    """Records take turns: the most parallelism, no order. By offset, so the same on a restart."""
+
+    subpartitions: int
+
+    def subpartition(self, record: WorkerRecord) -> int:
+        """Of the offset alone."""
+        return record.offset % self.subpartitions
+
+    def count(self, partition: TopicPartition) -> int:  # noqa: ARG002 - of the interface
+        """As declared."""
+        return self.subpartitions
+
+
+@dataclass(frozen=True)
+class KeyHash:
+    """Records of one key stay in order. Those without a key have none to keep: they take turns.
+
+    CRC-32, because Kafka's own hash of the key has chosen the partition already: what is left of
+    it within one partition leaves subpartitions empty.
+    """
+
+    subpartitions: int
+
+    def subpartition(self, record: WorkerRecord) -> int:
+        """Of the key; of the offset where there is none."""
+        hashed = record.offset if record.key is None else zlib.crc32(record.key)
+        return hashed % self.subpartitions
+
+    def count(self, partition: TopicPartition) -> int:  # noqa: ARG002 - of the interface
+        """As declared."""
+        return self.subpartitions

@@ -1,0 +1,70 @@
+"""Where the methods of a task run: coroutine functions on the event loop, others on a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.workers.task import BatchWorkerTask, WorkerRecord, WorkerTask, arrow_batch
+
+Call = Callable[..., Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedTask:
+    """A task's methods, each as a coroutine function.
+
+    Attributes:
+        accept: ``None`` for a task that accepts everything.
+        process: of one record, and an observer where ``is_observed``.
+        process_batch: of an Arrow batch; ``None`` for a task that takes records.
+        is_observed: ``process`` takes an observer, which ends the record.
+    """
+
+    init: Call
+    accept: Callable[[WorkerRecord], bool] | None
+    process: Call
+    process_batch: Call | None
+    punctuate: Call
+    close: Call
+    is_observed: bool
+
+
+def place(task: WorkerTask, threads: Executor) -> PlacedTask:
+    """``task``, its ordinary functions on ``threads``: one at a time, because lanes wait."""
+
+    def call(method: Callable[..., Any]) -> Call:
+        return method if inspect.iscoroutinefunction(method) else _on(threads, method)
+
+    batch = call(task.process_batch) if isinstance(task, BatchWorkerTask) else None
+    overrides = type(task).accept is not WorkerTask.accept
+    return PlacedTask(
+        init=call(task.init),
+        accept=task.accept if overrides else None,
+        process=call(task.process) if batch is None else _batch_of_one(batch),
+        process_batch=batch,
+        punctuate=call(task.punctuate),
+        close=call(task.close),
+        is_observed=batch is None and len(inspect.signature(task.process).parameters) > 1,
+    )
+
+
+def _on(threads: Executor, method: Callable[..., Any]) -> Call:
+    async def call(*arguments: Any) -> Any:
+        context = contextvars.copy_context()  # knows for which record something is sent
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(threads, context.run, method, *arguments)
+
+    return call
+
+
+def _batch_of_one(process_batch: Call) -> Call:
+    async def call(record: WorkerRecord) -> None:
+        await process_batch(arrow_batch([record]))
+
+    return call

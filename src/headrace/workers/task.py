@@ -1,0 +1,186 @@
+"""What a worker does with records: the interface a user implements.
+
+One task serves one subpartition of one partition, from the moment the partition is assigned to
+this instance until it is revoked. Its methods are never called at the same time:
+
+========================  ======================================================================
+``init``                  once, before everything else
+``accept``                on the event loop, for the record whose turn it is; as often as it says no
+``process``               once for a record and attempt, in the order of the offsets
+``process_batch``         instead of both, for tasks that define it
+``punctuate``             every ``punctuate_every``, also while a record is held
+``close``                 once, also after a failure; not after ``kill -9``
+========================  ======================================================================
+
+A coroutine function runs on the event loop: it must not block. An ordinary function runs on a
+thread, or in a process of its own, as the worker declares.
+
+A crash repeats every record that was not done, and those done since the last commit which its
+metadata could not hold; so ``process`` may see a record again, in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from headrace.model import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+_RECORD_OVERHEAD_BYTES = 200
+
+
+class WorkerSubpartition(msgspec.Struct, frozen=True, order=True):
+    """A lane of a partition: ``index`` is what the partitioner says of its records."""
+
+    topic: str
+    partition: int
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}[{self.partition}].{self.index}"
+
+
+class WorkerRecord(msgspec.Struct, frozen=True):
+    """One record of a topic.
+
+    Attributes:
+        topic: where it is.
+        partition: of the topic.
+        offset: in the partition.
+        key: its bytes, or ``None``.
+        value: its bytes; ``None`` deletes the key in a compacted topic.
+        headers: in their order; a name may repeat.
+        timestamp_ms: milliseconds since 1970, -1 for none.
+        attempt: 1 at first; earlier ones failed.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: Headers = ()
+    timestamp_ms: int = -1
+    attempt: int = 1
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Its partition."""
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def weight(self) -> int:
+        """Bytes that it takes while it waits, about."""
+        size = _RECORD_OVERHEAD_BYTES + len(self.key or b"") + len(self.value or b"")
+        for name, value in self.headers:
+            size += len(name) + len(value or b"")
+        return size
+
+    def __str__(self) -> str:
+        return f"{self.topic}[{self.partition}]@{self.offset}"
+
+
+class RecordStatusObserver(Protocol):
+    """Says what became of a record. Its methods may be called from any thread, once.
+
+    After the partition was revoked, a call does nothing: another instance has the record.
+    """
+
+    def on_success(self) -> None:
+        """The record is done."""
+
+    def on_failure(self, error: BaseException) -> None:
+        """The record failed: the worker's policy decides."""
+
+
+class Send(Protocol):
+    """Writes a record to a topic, for the record that is being processed.
+
+    That one is not done before all in-sync replicas have what was sent for it; to wait for it
+    earlier, await the result. Raises what the broker answered.
+    """
+
+    def __call__(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Headers = (),
+        partition: int = -1,
+    ) -> Awaitable[None]:
+        """Takes effect at once; the key decides where ``partition`` is -1."""
+
+
+class WorkerTask:
+    """Processes the records of one subpartition. See the top of this module for when and how often.
+
+    Define :meth:`process` in one of two forms. ``process(self, record)``: the record is done when
+    it returns, and failed when it raises; the next one waits for it. ``process(self, record,
+    observer)``: the record is done when the observer is told, and the next one follows as soon as
+    the method returns, so that many are in flight.
+
+    Attributes:
+        send: writes to Kafka; there from ``init`` on.
+    """
+
+    send: Send
+
+    async def init(self, subpartition: WorkerSubpartition, config: Mapping[str, Any]) -> None:
+        """Prepare. ``config`` is the worker's own, as it was declared."""
+
+    def accept(self, record: WorkerRecord) -> bool:  # noqa: ARG002 - for those who override it
+        """``False`` holds this record, and with it this subpartition alone.
+
+        Asked again whenever another record of this instance arrives or is done, after
+        ``punctuate``, and once a second. A held record does not time out. Must be quick.
+        """
+        return True
+
+    async def process(self, record: WorkerRecord) -> None:
+        """One record. To be defined, here or as ``process_batch``."""
+        raise NotImplementedError
+
+    async def punctuate(self, now: datetime) -> None:
+        """Something is to be done now and then, records or not. ``now`` is in UTC."""
+
+    async def close(self) -> None:
+        """Give back what ``init`` took. No record is in process any more."""
+
+
+class BatchWorkerTask(WorkerTask):
+    """Processes many records of one subpartition at once, as Arrow.
+
+    ``process_batch`` gets what waits, up to the worker's ``batch_records``, in the order of the
+    offsets. Columns: ``offset`` int64, ``timestamp`` timestamp[ms, UTC], ``key`` binary, ``value``
+    binary. All records are done when it returns. When it raises, each record is tried alone, so
+    that only the bad ones meet the failure policy.
+    """
+
+    async def process_batch(self, records: pa.RecordBatch) -> None:
+        """To be defined."""
+        raise NotImplementedError
+
+
+def arrow_batch(records: Sequence[WorkerRecord]) -> pa.RecordBatch:
+    """``records`` as :class:`BatchWorkerTask` gets them."""
+    import pyarrow as pa
+
+    columns = {
+        "offset": pa.array([one.offset for one in records], pa.int64()),
+        "timestamp": pa.array(
+            [one.timestamp_ms if one.timestamp_ms >= 0 else None for one in records],
+            pa.timestamp("ms", "UTC"),
+        ),
+        "key": pa.array([one.key for one in records], pa.binary()),
+        "value": pa.array([one.value for one in records], pa.binary()),
+    }
+    return pa.RecordBatch.from_pydict(columns)

@@ -1,0 +1,101 @@
+"""Workers on a broker: topics, records, instances that run in this process."""
+
+import asyncio
+import contextlib
+import time
+import uuid
+from collections import defaultdict
+
+from confluent_kafka.admin import NewTopic
+
+from headrace.kafka.client import admin, committed, group_offsets, producer
+from headrace.model import Topic, TopicPartition
+from headrace.workers import Worker, WorkerInstance, WorkerTask
+
+PATIENCE_SECONDS = 60.0
+
+
+class Bench:
+    """A topic of its own, and what becomes of its records."""
+
+    def __init__(self, bootstrap, partitions=1, name=""):
+        self.client = {"bootstrap.servers": bootstrap, "partitioner": "murmur2_random"}
+        self.topic = Topic(name or f"records-{uuid.uuid4().hex[:8]}", partitions=partitions)
+        self.create(self.topic.name, partitions)
+
+    def create(self, topic, partitions=1):
+        for future in admin(self.client).create_topics([NewTopic(topic, partitions, 1)]).values():
+            future.result()
+
+    def send(self, count, *, first=0, partition=None, keys=None, topic=None):
+        """Values are numbers; keys cycle through ``keys`` where given."""
+        sender = producer(self.client)
+        where = {} if partition is None else {"partition": partition}
+        for number in range(first, first + count):
+            key = None if keys is None else str(number % keys).encode()
+            value = str(number).encode()
+            sender.produce(topic or self.topic.name, value, key, **where)
+            sender.poll(0)
+        assert sender.flush(60) == 0
+
+    def worker(self, task, **declared):
+        declared = {"name": f"worker-{self.topic.name}"} | declared
+        return Worker(topic=self.topic, task=task, **declared)
+
+    def instance(self, worker, **options):
+        return WorkerInstance(worker, self.client, **options)
+
+    def committed(self, worker):
+        partitions = [TopicPartition(self.topic.name, n) for n in range(self.topic.partitions)]
+        found = group_offsets(self.client, worker.consumer_group, partitions)
+        return {one.partition: offset for one, offset in found.items()}
+
+    def metadata(self, worker, partition=0):
+        asked = [TopicPartition(self.topic.name, partition)]
+        return committed(self.client, worker.consumer_group, asked)[0].metadata
+
+
+async def until(condition, seconds=PATIENCE_SECONDS):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to that"
+        await asyncio.sleep(0.02)
+
+
+@contextlib.asynccontextmanager
+async def running(*instances):
+    """Stops them at the end; what fails meanwhile is raised."""
+    runs = [asyncio.create_task(one.run()) for one in instances]
+    try:
+        yield
+    finally:
+        for one in instances:
+            one.stop()
+        await asyncio.gather(*runs)
+
+
+def drill(coroutine):
+    """Runs a test's coroutine with a deadline."""
+    return asyncio.run(asyncio.wait_for(coroutine, 2 * PATIENCE_SECONDS))
+
+
+class Recording(WorkerTask):
+    """Notes what it is given, by subpartition."""
+
+    def __init__(self, seen):
+        self.seen = seen
+
+    async def init(self, subpartition, config):
+        self.subpartition = subpartition
+
+    async def process(self, record):
+        self.seen[self.subpartition].append(int(record.value))
+
+
+def recorder():
+    seen = defaultdict(list)
+    return seen, lambda: Recording(seen)
+
+
+def total(seen):
+    return sum(len(one) for one in seen.values())

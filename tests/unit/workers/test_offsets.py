@@ -1,0 +1,152 @@
+"""Commits are contiguous: never past a record that is not done, nor behind it for nothing."""
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from headrace.workers.offsets import PartitionOffsets, Ranges, WrongOffsetError, read_metadata
+
+
+def test_a_record_that_is_not_done_holds_the_commit_and_nothing_else():
+    offsets = PartitionOffsets(10)
+    for offset in range(10, 20):
+        assert offsets.consume(offset)
+    for offset in (12, 11, 13, 19):
+        offsets.finish(offset)
+    assert (offsets.committable, offsets.outstanding) == (10, 6)
+    offsets.finish(10)
+    assert (offsets.committable, offsets.outstanding) == (14, 5)
+
+
+def test_gaps_of_compaction_and_transactions_hold_nothing():
+    offsets = PartitionOffsets(0)
+    for offset in (3, 4, 9):
+        offsets.consume(offset)
+    assert offsets.committable == 3
+    offsets.finish(4)
+    offsets.finish(3)
+    assert offsets.committable == 9
+    offsets.finish(9)
+    assert offsets.committable == 10
+
+
+@pytest.mark.parametrize("offset", [4, 5, 7, 8, 100])
+def test_what_is_done_twice_or_was_never_consumed_is_an_error(offset):
+    offsets = PartitionOffsets(5)
+    for consumed in (5, 6, 7):
+        offsets.consume(consumed)
+    offsets.finish(5)
+    offsets.finish(7)
+    with pytest.raises(WrongOffsetError):
+        offsets.finish(offset)
+
+
+def test_offsets_that_go_back_are_an_error():
+    offsets = PartitionOffsets(5)
+    offsets.consume(8)
+    with pytest.raises(WrongOffsetError):
+        offsets.consume(8)
+
+
+def test_what_was_done_beyond_the_commit_is_not_done_again_after_a_restart():
+    before = PartitionOffsets(0)
+    for offset in range(10):
+        before.consume(offset)
+    for offset in (1, 2, 5, 9):
+        before.finish(offset)
+    done = read_metadata(before.committable, before.metadata("id")).done
+    after = PartitionOffsets(before.committable, done)
+    assert [offset for offset in range(12) if after.consume(offset)] == [0, 3, 4, 6, 7, 8, 10, 11]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "of another program", "headrace1:", "headrace1:id:@@", "headrace1:id:gA=="]
+)
+def test_metadata_of_others_or_damaged_says_nothing(text):
+    assert read_metadata(7, text).done == ()
+
+
+def test_metadata_that_does_not_fit_leaves_out_the_highest_ranges():
+    offsets = PartitionOffsets(0)
+    for offset in range(20_000):
+        offsets.consume(offset)
+    for offset in range(1, 20_000, 2):
+        offsets.finish(offset)
+    text = offsets.metadata("id")
+    assert 4000 < len(text) <= 4096
+    kept = read_metadata(0, text).done
+    assert kept == tuple((offset, offset + 1) for offset in range(1, 2 * len(kept), 2))
+
+
+def test_a_stuck_record_costs_one_range_however_many_others_are_done():
+    offsets = PartitionOffsets(0)
+    for offset in range(100_000):
+        offsets.consume(offset)
+        if offset:
+            offsets.finish(offset)
+    assert (offsets.committable, len(offsets._done)) == (0, 1)
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 10)), max_size=30))
+def test_ranges_are_the_set_of_their_offsets(added):
+    ranges, model = Ranges(), set()
+    for start, length in added:
+        ranges.add(start, start + length)
+        model |= set(range(start, start + length))
+    assert {offset for start, end in ranges for offset in range(start, end)} == model
+    assert all(offset in ranges for offset in model)
+    assert not any(offset in ranges for offset in set(range(80)) - model)
+    found = list(ranges)
+    assert all(before[1] < after[0] for before, after in itertools.pairwise(found))
+
+
+class Offsets(RuleBasedStateMachine):
+    """Against a set of offsets, with restarts."""
+
+    @initialize(position=st.integers(0, 5))
+    def assign(self, position):
+        self.offsets = PartitionOffsets(position)
+        self.next = self.committed = position
+        self.done, self.open = set(range(position)), set()
+
+    @rule(gap=st.integers(0, 3))
+    def consume(self, gap):
+        offset = self.next + gap
+        self.done |= set(range(self.next, offset))
+        assert self.offsets.consume(offset) == (offset not in self.done)
+        self.next = offset + 1
+        if offset not in self.done:
+            self.open.add(offset)
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data())
+    def finish(self, data):
+        offset = data.draw(st.sampled_from(sorted(self.open)))
+        self.offsets.finish(offset)
+        self.open.remove(offset)
+        self.done.add(offset)
+
+    @rule(most_bytes=st.sampled_from([4096, 20]))
+    def restart(self, most_bytes):
+        position, text = self.offsets.committable, self.offsets.metadata("id", most_bytes)
+        assert len(text) <= most_bytes
+        kept = {o for start, end in read_metadata(position, text).done for o in range(start, end)}
+        assert kept <= self.done
+        if most_bytes > 1000:
+            assert kept == {offset for offset in self.done if offset > position}
+        self.offsets = PartitionOffsets(position, read_metadata(position, text).done)
+        self.next, self.open = position, set()
+        self.done = set(range(position)) | kept
+
+    @invariant()
+    def the_commit_is_the_first_that_is_not_done(self):
+        expected = next(offset for offset in range(10_000) if offset not in self.done)
+        assert self.offsets.committable == expected
+        assert self.offsets.outstanding == len(self.open)
+
+
+TestOffsets = Offsets.TestCase
+TestOffsets.settings = settings(max_examples=60, stateful_step_count=30)
