@@ -6,14 +6,60 @@ To move to other versions, edit ``ROOTS``.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
+from headrace.runtime.ivy import Coordinates
 from headrace.runtime.java import find_java
 from headrace.runtime.relock import Roots, write_lock
 
 LOCK = Path(__file__).with_name("jars.lock.toml")
 KAFKA = "org.apache.kafka"
-ICEBERG = "org.apache.iceberg"
+# The sink's closure without what it needs for ORC, of which one jar has a classifier.
+_SINK = """
+com.fasterxml.jackson.core:jackson-annotations:2.22
+com.fasterxml.jackson.core:jackson-core:2.22.2
+com.fasterxml.jackson.core:jackson-databind:2.22.2
+com.github.ben-manes.caffeine:caffeine:3.2.4
+com.github.luben:zstd-jni:1.5.7-3
+commons-codec:commons-codec:1.19.0
+commons-io:commons-io:2.20.0
+io.airlift:aircompressor:2.0.3
+org.apache.avro:avro:1.12.2
+org.apache.commons:commons-compress:1.28.0
+org.apache.commons:commons-lang3:3.20.0
+org.apache.httpcomponents.client5:httpclient5:5.6.4
+org.apache.httpcomponents.core5:httpcore5-h2:5.4.3
+org.apache.httpcomponents.core5:httpcore5:5.4.3
+org.apache.iceberg:iceberg-api:1.12.0
+org.apache.iceberg:iceberg-bundled-guava:1.12.0
+org.apache.iceberg:iceberg-common:1.12.0
+org.apache.iceberg:iceberg-core:1.12.0
+org.apache.iceberg:iceberg-data:1.12.0
+org.apache.iceberg:iceberg-kafka-connect-events:1.12.0
+org.apache.iceberg:iceberg-kafka-connect:1.12.0
+org.apache.iceberg:iceberg-parquet:1.12.0
+org.apache.parquet:parquet-avro:1.17.1
+org.apache.parquet:parquet-column:1.17.1
+org.apache.parquet:parquet-common:1.17.1
+org.apache.parquet:parquet-encoding:1.17.1
+org.apache.parquet:parquet-format-structures:1.17.1
+org.apache.parquet:parquet-hadoop:1.17.1
+org.apache.parquet:parquet-jackson:1.17.1
+org.apache.parquet:parquet-variant:1.17.1
+org.locationtech.jts:jts-core:1.20.0
+org.roaringbitmap:RoaringBitmap:1.6.23
+org.slf4j:slf4j-api:2.0.18
+org.xerial.snappy:snappy-java:1.1.10.7
+"""
+
+
+def _coordinates(lines: str) -> Iterator[Coordinates]:
+    for line in lines.split():
+        organisation, name, revision = line.split(":")
+        yield organisation, name, revision
+
+
 ROOTS = {
     # Beside Kafka Workers itself and pyspark's jars; the client is the one it was built with.
     "kafka-workers": Roots(
@@ -31,13 +77,7 @@ ROOTS = {
         ),
         closure=True,
     ),
-    "iceberg": Roots(
-        (
-            (ICEBERG, "iceberg-kafka-connect", "1.12.0"),
-            (ICEBERG, "iceberg-parquet", "1.12.0"),
-        ),
-        closure=True,
-    ),
+    "iceberg": Roots(tuple(_coordinates(_SINK)), closure=False),
 }
 
 

@@ -27,12 +27,13 @@ from bench.cluster import Broker, fill, jars, running_broker
 from bench.driver import Driver, Open, SystemFailedError
 from bench.events import events
 from bench.machine import machine, versions
-from bench.peers import kafka_workers
+from bench.peers import kafka_connect, kafka_workers
 from bench.peers.figures import BENCHMARK, Run, rows
 from bench.peers.java_program import PeerMissingError
 from bench.setup import Setup
 from bench.usage import Watch, processes
 from bench.writer import OutputWrongError, check, in_turn
+from headrace.errors import JarError
 from headrace.runtime.java import Java, find_java
 
 TOPIC = "impressions"
@@ -87,6 +88,12 @@ SYSTEMS = {
         "at least once",
         kafka_workers.SETTINGS,
     ),
+    "kafka-connect": System(
+        lambda java: partial(kafka_connect.open_kafka_connect, connect=kafka_connect.prepare(java)),
+        kafka_connect.table_files,
+        "exactly once",
+        kafka_connect.WORKER | kafka_connect.SETTINGS,
+    ),
 }
 
 
@@ -126,6 +133,8 @@ class Bench:
         os.sync()
         driver.begin(out)
         first = driver.await_committed(int(self.messages * FROM))
+        if first > self.messages * UNTIL:
+            raise SystemFailedError(f"{driver.name}: its first commit had {first}: too many")
         began, broker_before = time.monotonic(), self._broker_cpu_seconds()
         with Watch(driver.pid) as watch:
             last = driver.await_committed(int(self.messages * UNTIL))
@@ -157,7 +166,7 @@ def prepared(systems: Sequence[str], java: Java) -> tuple[dict[str, Open], dict[
     for system in systems:
         try:
             found[system] = SYSTEMS[system].prepare(java)
-        except PeerMissingError as error:
+        except (PeerMissingError, JarError) as error:
             missing[system] = str(error)
     return found, missing
 

@@ -1,0 +1,227 @@
+"""Kafka Connect with Iceberg's sink: one standalone worker, one connector a run.
+
+The table is made before each run (``java/connect``), in a catalog that is a folder; its snapshots
+tell what is committed.
+"""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+from bench.driver import OnCommit, WriteOnce
+from bench.peers.group_progress import LOOK_SECONDS
+from bench.peers.java_program import (
+    BUILT,
+    LOG_JARS,
+    Program,
+    check_running,
+    compiled,
+    end_with_us,
+    peer_jars,
+    write_properties,
+)
+from bench.setup import Setup
+from headrace.kafka.client import client_config
+from headrace.kafka.topics import apply_changes, plan_topics
+from headrace.model import Topic
+from headrace.runtime.java import Java
+from headrace.runtime.ports import LOOPBACK, free_ports
+from headrace.runtime.process import child_environ
+from headrace.runtime.spark_jars import spark_jar
+from headrace.settings.model import KafkaSettings
+
+TABLE = "impressions"
+WORKER = {
+    "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+    "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+    "value.converter.schemas.enable": "false",
+    "consumer.auto.offset.reset": "earliest",
+    "consumer.max.poll.records": "5000",
+    "offset.flush.interval.ms": "1000",
+    "plugin.discovery": "service_load",
+}
+SETTINGS = {
+    "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+    "iceberg.catalog": "bench",
+    "iceberg.catalog.type": "hadoop",
+}
+OPTIONS = ("-XX:+UseParallelGC",)
+MESSAGES_PER_COMMIT_MS = 400
+"""2,000,000 messages: a commit every 5 s."""
+_HADOOP = ("hadoop-client-api", "hadoop-client-runtime", "jcl-over-slf4j")
+_STANDALONE = "org.apache.kafka.connect.cli.ConnectStandalone"
+_READY_SECONDS = 60.0
+_CHECK_EVERY = 20
+
+
+@dataclass(frozen=True)
+class Connect:
+    """The two programs, and the folder of the plugin's jars."""
+
+    worker: Program
+    create_table: Program
+    plugins: Path
+
+
+def prepare(java: Java) -> Connect:
+    """Fetches Connect and the sink, compiles what creates the table.
+
+    Raises:
+        PeerMissingError: there is no compiler.
+    """
+    iceberg = [*peer_jars("iceberg", java), *map(spark_jar, _HADOOP)]
+    classes = compiled("connect", iceberg, java)
+    logging = [jar for jar in map(spark_jar, LOG_JARS) if "slf4j-api" not in jar.name]
+    return Connect(
+        Program(java, tuple(peer_jars("connect", java)), _STANDALONE, OPTIONS),
+        Program(java, (classes, *iceberg, *logging), "CreateTable"),
+        _plugin_folder(iceberg),
+    )
+
+
+def _plugin_folder(jars: list[Path]) -> Path:
+    plugins = BUILT / "connect-plugins"
+    shutil.rmtree(plugins, ignore_errors=True)
+    sink = plugins / "iceberg"
+    sink.mkdir(parents=True)
+    for jar in jars:
+        (sink / jar.name).symlink_to(jar)
+    return plugins
+
+
+def open_kafka_connect(setup: Setup, *, connect: Connect) -> WriteOnce:
+    """Starts the worker; the function returned runs one connector over the topic."""
+    home = setup.logs / "kafka-connect"
+    worker = Worker(setup, connect, home)
+
+    def write_once(out: Path, on_commit: OnCommit) -> None:
+        _create(connect.create_table, home, out)
+        control = Topic(f"control-{out.name}", partitions=1)
+        apply_changes(client_config(KafkaSettings(), setup.bootstrap), plan_topics([control], {}))
+        worker.add(out.name, _connector(setup, out, control.name))
+        follow_table(out, setup.messages, on_commit, worker.check)
+        worker.remove(out.name)
+
+    return write_once
+
+
+def _create(program: Program, home: Path, out: Path) -> None:
+    command = program.command(home / "create", 128, out.as_uri(), f"bench.{TABLE}")
+    subprocess.run(command, env=child_environ(), check=True)
+
+
+def _connector(setup: Setup, out: Path, control: str) -> dict[str, str]:
+    return SETTINGS | {
+        "topics": setup.topic,
+        "tasks.max": str(setup.threads),
+        "iceberg.tables": f"bench.{TABLE}",
+        "iceberg.catalog.warehouse": out.as_uri(),
+        "iceberg.control.topic": control,
+        "iceberg.control.commit.interval-ms": str(setup.messages // MESSAGES_PER_COMMIT_MS),
+    }
+
+
+class Worker:
+    """The running worker and its REST interface."""
+
+    def __init__(self, setup: Setup, connect: Connect, home: Path) -> None:
+        home.mkdir(parents=True)
+        self._port = free_ports(1)[0]
+        own = {
+            "bootstrap.servers": setup.bootstrap,
+            "listeners": f"http://{LOOPBACK}:{self._port}",
+            "plugin.path": str(connect.plugins),
+            "offset.storage.file.filename": str(home / "offsets"),
+        }
+        file = write_properties(home / "worker.properties", WORKER, own)
+        command = connect.worker.command(home, setup.heap_mb, str(file))
+        self._process = subprocess.Popen(command, env=child_environ(), text=True)
+        end_with_us(self._process)
+        self._await(lambda: self._call("GET", "/connectors")[0] == HTTPStatus.OK)
+
+    def add(self, name: str, config: dict[str, str]) -> None:
+        """Starts a connector. Raises RuntimeError when the worker refuses."""
+        status, answer = self._call("POST", "/connectors", {"name": name, "config": config})
+        if status != HTTPStatus.CREATED:
+            raise RuntimeError(f"the connector was refused: {answer}")
+        self._name = name
+
+    def remove(self, name: str) -> None:
+        """Ends a connector; returns when the worker no longer knows it."""
+        self._call("DELETE", f"/connectors/{name}")
+        gone = HTTPStatus.NOT_FOUND
+        self._await(lambda: self._call("GET", f"/connectors/{name}/status")[0] == gone)
+
+    def check(self) -> None:
+        """Raises RuntimeError when the worker has ended or one of the connector's tasks failed."""
+        check_running(self._process)
+        _, answer = self._call("GET", f"/connectors/{self._name}/status")
+        for task in answer.get("tasks", ()):
+            if task["state"] == "FAILED":
+                raise RuntimeError(task["trace"])
+
+    def _await(self, ready: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + _READY_SECONDS
+        while time.monotonic() < deadline:
+            check_running(self._process)
+            with suppress(OSError, http.client.HTTPException, ValueError):
+                if ready():
+                    return
+            time.sleep(LOOK_SECONDS)
+        raise RuntimeError(f"Kafka Connect was not ready in {_READY_SECONDS:g} s")
+
+    def _call(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
+        connection = http.client.HTTPConnection(LOOPBACK, self._port, timeout=30)
+        headers = {"Content-Type": "application/json"}
+        connection.request(method, path, json.dumps(body) if body else None, headers)
+        answer = connection.getresponse()
+        content = answer.read()
+        connection.close()
+        return answer.status, json.loads(content) if content else {}
+
+
+def follow_table(out: Path, messages: int, on_commit: OnCommit, check: Callable[[], None]) -> None:
+    """Tells of each snapshot that is seen, and returns once one holds the whole topic.
+
+    ``check`` raises when nothing is to be waited for any more.
+    """
+    metadata = out / "bench" / TABLE / "metadata"
+    version, committed = "", 0
+    looks = itertools.count()
+    while committed < messages:
+        if next(looks) % _CHECK_EVERY == 0:
+            check()
+        time.sleep(LOOK_SECONDS)
+        newest = (metadata / "version-hint.text").read_text().strip()
+        if newest in ("", version):
+            continue
+        version, now = newest, rows_of(metadata / f"v{newest}.metadata.json")
+        if now > committed:
+            on_commit(now)
+        committed = now
+
+
+def rows_of(metadata: Path) -> int:
+    """The rows of a table's current snapshot."""
+    document = json.loads(metadata.read_text())
+    current = document.get("current-snapshot-id")
+    for snapshot in document.get("snapshots", ()):
+        if snapshot["snapshot-id"] == current:
+            return int(snapshot["summary"]["total-records"])
+    return 0
+
+
+def table_files(out: Path) -> list[Path]:
+    """The files that the sink wrote; no commit dropped any, so they are the table's."""
+    return list((out / "bench" / TABLE / "data").rglob("*.parquet"))
