@@ -1,7 +1,8 @@
 """Workers: records processed one at a time, in lanes that share a consumer."""
 
+from typing import TYPE_CHECKING, Any
+
 from headrace.errors import InvalidRecordError
-from headrace.workers.instance import WorkerInstance
 from headrace.workers.partitioner import KeyHash, OneToOne, RoundRobin, WorkerPartitioner
 from headrace.workers.policy import DeadLetters, Retry, RetryTopics, Skip, Stop
 from headrace.workers.task import (
@@ -13,6 +14,9 @@ from headrace.workers.task import (
     WorkerTask,
 )
 from headrace.workers.worker import Worker, worker
+
+if TYPE_CHECKING:
+    from headrace.workers.instance import WorkerInstance
 
 __all__ = [
     "BatchWorkerTask",
@@ -35,3 +39,12 @@ __all__ = [
     "WorkerTask",
     "worker",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What runs a worker, when it is asked for: declaring one needs no Kafka client."""
+    if name != "WorkerInstance":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from headrace.workers.instance import WorkerInstance
+
+    return WorkerInstance

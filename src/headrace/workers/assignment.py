@@ -82,6 +82,11 @@ class Assignment:
         """The last commit failed: it is wanted again."""
         self._changed = True
 
-    async def drain(self, seconds: float) -> None:
-        """Ends its lanes; records in process have so many seconds."""
-        await asyncio.gather(*(lane.drain(seconds) for lane in self.lanes))
+    def begin_drain(self) -> None:
+        """Its lanes begin no record from now on."""
+        for lane in self.lanes:
+            lane.begin_drain()
+
+    async def drained(self, seconds: float) -> None:
+        """Returns when nothing of it is in process, after ``seconds`` at most."""
+        await asyncio.gather(*(lane.drained(seconds) for lane in self.lanes))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
@@ -90,12 +90,12 @@ class Assignments(Mapping[TopicPartition, Assignment]):
 
     async def drain(self, seconds: float) -> None:
         """Ends all lanes. The partitions stay, for what is to be committed."""
-        await asyncio.gather(*(one.drain(seconds) for one in self.values()))
+        await _drain(self.values(), seconds)
 
     async def revoke(self, partitions: list[TopicPartition], seconds: float) -> list[Commit]:
         """Partitions go: what to commit of them, once nothing of them is in process."""
         gone = [self[one] for one in partitions if one in self]
-        await asyncio.gather(*(one.drain(seconds) for one in gone))
+        await _drain(gone, seconds)
         for one in gone:
             del self._by_partition[one.partition]
             self.flow.revoked(one)
@@ -185,3 +185,10 @@ class _Host:
 
     def count(self, name: str) -> None:
         self.around.counts.one_more(name)
+
+
+async def _drain(assignments: Iterable[Assignment], seconds: float) -> None:
+    wanted = list(assignments)
+    for one in wanted:
+        one.begin_drain()
+    await asyncio.gather(*(one.drained(seconds) for one in wanted))

@@ -17,6 +17,8 @@ from headrace.workers.policy import FailurePolicy, Retry, retry_delay
 from headrace.workers.states import AT_WORK, LANE, LaneState, follow
 from headrace.workers.task import WorkerRecord, WorkerSubpartition, arrow_batch
 
+_STEPS_IN_A_ROW = 32
+
 
 class LaneHost(Protocol):
     """What a lane needs of the assignment it belongs to. All on the event loop."""
@@ -68,6 +70,7 @@ class Lane:
         self._again: deque[Handling] = deque()
         self._punctuate_at: datetime | None = None
         self._timed_out = False
+        self._steps = 0
         self._draining = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
@@ -112,24 +115,25 @@ class Lane:
             self._timed_out = True
             self._runner.cancel()
 
-    async def drain(self, seconds: float) -> None:
-        """Begin nothing more; returns when nothing is in process, or after ``seconds``.
+    def begin_drain(self) -> None:
+        """Begin no record from now on."""
+        if LaneState.DRAINING in LANE[self.state]:
+            self._enter(LaneState.DRAINING)
+            self._draining.set()
+            self._wake()
 
-        What is still in process then is abandoned, and the task closed.
+    async def drained(self, seconds: float) -> None:
+        """Returns when nothing is in process, or after ``seconds``: then what is, is abandoned.
+
+        Its task is closed.
         """
-        if self.state in {LaneState.FAILED, LaneState.DRAINING, LaneState.CLOSED}:
-            await asyncio.wait({self._runner}, timeout=seconds)
-            return
-        self._enter(LaneState.DRAINING)
-        self._draining.set()
-        self._wake()
         await asyncio.wait({self._runner, *self._settling}, timeout=seconds)
         for one in self._observed:
             one.abandon()
         for task in (self._runner, *self._settling):
             task.cancel()
         await asyncio.gather(self._runner, *self._settling, return_exceptions=True)
-        self._enter(LaneState.CLOSED)
+        self._move(LaneState.CLOSED)
 
     # -- the records, one after the other ---------------------------------------------------------
 
@@ -139,6 +143,7 @@ class Lane:
             self._move(LaneState.RUNNING)
             while self.state in AT_WORK:
                 await self._step()
+                await self._give_way()
             await self._until_observed()
         except Exception as error:  # noqa: BLE001 - whatever the user's code raises
             self._break(error)
@@ -352,6 +357,12 @@ class Lane:
     def _move(self, state: LaneState) -> None:
         if self.state is not state and state in LANE[self.state]:
             self._enter(state)
+
+    async def _give_way(self) -> None:
+        """A task that never waits is not to keep the loop from other lanes."""
+        self._steps += 1
+        if self._steps % _STEPS_IN_A_ROW == 0:
+            await asyncio.sleep(0)
 
     async def _sleep(self) -> None:
         self._woken = self._loop.create_future()
