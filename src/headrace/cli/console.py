@@ -84,12 +84,14 @@ class ConsoleOutput:
         self._out.print("[dim]README.md says how to send events.")
 
     def checked(self, project: Project) -> None:
-        topics, pipelines = len(project.topics), len(project.pipelines)
+        declared = f"{len(project.topics)} topic(s), {len(project.pipelines)} pipeline(s)"
+        if project.workers:
+            declared += f", {len(project.workers)} worker(s)"
         for one in project.warnings:
             where = f"[bold]{escape(one.file)}:{one.line}[/]"
             self._out.print(f"{where}: [yellow]{escape(one.message)}", soft_wrap=True)
             self._out.print(f"  [dim]{escape(one.way_out)}", soft_wrap=True)
-        self._out.print(f"[green]Valid:[/] {topics} topic(s), {pipelines} pipeline(s).")
+        self._out.print(f"[green]Valid:[/] {declared}.")
 
     def planned(self, plan: Plan) -> None:
         if plan.broker_down:
@@ -264,6 +266,11 @@ class ConsoleOutput:
         for one in plan.routes:
             way = f"{', '.join(one.topics)} -> {one.table}"
             text = f"  [bold]{escape(one.pipeline)}[/] ({escape(way)}): {one.path}, {one.why}"
+            self._out.print(text, highlight=False, soft_wrap=True)
+        for worker in plan.workers:
+            lanes = f"worker, {worker.lanes} lane(s) over {worker.partitions} partition(s)"
+            name, topics = escape(worker.worker), escape(", ".join(worker.topics))
+            text = f"  [bold]{name}[/] ({topics}): {lanes}; on failure {worker.on_failure}"
             self._out.print(text, highlight=False, soft_wrap=True)
 
     def _letter(self, stored: StoredLetter) -> None:

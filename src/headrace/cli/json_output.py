@@ -60,6 +60,7 @@ class JsonOutput:
                 "project": project.settings.name,
                 "topics": list(project.topics),
                 "pipelines": list(project.pipelines),
+                "workers": list(project.workers),
                 "problems": [],
                 "warnings": [asdict(one) for one in project.warnings],
             }

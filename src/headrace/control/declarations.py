@@ -19,13 +19,14 @@ from headrace.errors import Problem
 from headrace.model import Pipeline, Topic
 from headrace.settings import PROJECT_FILE, Settings
 from headrace.settings.document import key_lines
+from headrace.workers import Worker
 
-Declared: TypeAlias = Topic | Pipeline
+Declared: TypeAlias = Topic | Pipeline | Worker
 
 
 @dataclass(frozen=True)
 class Declaration:
-    """A topic or pipeline, and where it is declared."""
+    """A topic, pipeline or worker, and where it is declared."""
 
     value: Declared
     file: str
@@ -155,7 +156,10 @@ def _assigned(module: ModuleType) -> Iterator[tuple[Declared, str, int]]:
 
 
 def _assignments(file: str) -> Iterator[tuple[str, ast.expr]]:
+    """Names bound at the top of a module, each with the expression that makes its value."""
     for statement in _syntax(file).body:
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from ((statement.name, one) for one in statement.decorator_list[:1])
         if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
             targets = (
                 [statement.target] if isinstance(statement, ast.AnnAssign) else statement.targets
@@ -175,7 +179,7 @@ def _syntax(file: str) -> ast.Module:
 
 def _values(values: object) -> Iterator[Declared]:
     for value in values:  # type: ignore[attr-defined]
-        if isinstance(value, Topic | Pipeline):
+        if isinstance(value, Topic | Pipeline | Worker):
             yield value
         elif isinstance(value, list | tuple):
             yield from _values(value)

@@ -26,7 +26,8 @@ from headrace.model import (
 RAW_VALUE = "value"
 CODECS = ("zstd", "snappy", "gzip", "lz4", "uncompressed")
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+NAME_WORDS = "up to 100 letters, digits, '.', '_', '-': it names a consumer group and a folder"
 _METADATA_TYPES = {
     Metadata.TOPIC: FieldType.STRING,
     Metadata.PARTITION: FieldType.LONG,
@@ -107,10 +108,10 @@ def _is_texts(value: object) -> bool:
 
 
 def _name_faults(pipeline: Pipeline) -> Iterator[Fault]:
-    if not _NAME.fullmatch(pipeline.name):
+    if not NAME.fullmatch(pipeline.name):
         yield Fault(
             f"{pipeline.name!r} is not a pipeline name",
-            "up to 100 letters, digits, '.', '_', '-': it names a consumer group and a folder",
+            NAME_WORDS,
         )
 
 
@@ -130,8 +131,8 @@ def _one_source_faults(pipeline: Pipeline, source: Source) -> Iterator[Fault]:
         yield Fault(f"{_label(pipeline)}: start is {source.start!r}", "Start.EARLIEST or .LATEST")
     if not all(is_a(one, Metadata) for one in source.metadata):
         yield Fault(f"{_label(pipeline)}: metadata is {source.metadata!r}", "Metadata members")
-    yield from _at_least(source, "min_tasks", 0)
-    yield from _at_least(source, "subpartitions", 1)
+    yield from at_least(source, "min_tasks", 0)
+    yield from at_least(source, "subpartitions", 1)
     for fault in name_faults(source.topic.dead_letters):
         yield Fault(f"{_label(pipeline)}, dead letters: {fault.message}", fault.way_out)
 
@@ -167,17 +168,22 @@ def _takes(step: object, frames: int) -> bool:
 
 
 def _limit_faults(limits: BatchLimits, dead: DeadLetterLimit) -> Iterator[Fault]:
-    yield from _at_least(limits, "max_records", 1)
-    yield from _at_least(limits, "max_bytes", 1)
-    yield from _duration(limits, "max_wait", timedelta(microseconds=1))
-    yield from _at_least(dead, "max_consecutive", 1)
-    yield from _at_least(dead, "min_records", 1)
+    yield from at_least(limits, "max_records", 1)
+    yield from at_least(limits, "max_bytes", 1)
+    yield from duration(limits, "max_wait", timedelta(microseconds=1))
+    yield from dead_letter_limit_faults(dead)
+
+
+def dead_letter_limit_faults(dead: DeadLetterLimit) -> Iterator[Fault]:
+    """Numbers that mean something."""
+    yield from at_least(dead, "max_consecutive", 1)
+    yield from at_least(dead, "min_records", 1)
     if not is_a(dead.max_ratio, int | float) or not 0 <= dead.max_ratio <= 1:
         yield Fault(f"DeadLetterLimit.max_ratio is {dead.max_ratio!r}; it must be from 0 to 1")
 
 
 def _lake_faults(lake: Lake) -> Iterator[Fault]:
-    if not is_a(lake.table, str) or not _NAME.fullmatch(lake.table):
+    if not is_a(lake.table, str) or not NAME.fullmatch(lake.table):
         yield Fault(
             f"{lake.table!r} is not a table name",
             "up to 100 letters, digits, '.', '_', '-': it names a folder",
@@ -186,21 +192,23 @@ def _lake_faults(lake: Lake) -> Iterator[Fault]:
         yield Fault(f"Lake.unsafe_values is {lake.unsafe_values!r}", "an UnsafeValues member")
     if lake.compression not in CODECS:
         yield Fault(f"Lake.compression is {lake.compression!r}", f"one of {', '.join(CODECS)}")
-    yield from _at_least(lake, "compact_files", 0)
-    yield from _duration(lake, "lateness", timedelta(0))
+    yield from at_least(lake, "compact_files", 0)
+    yield from duration(lake, "lateness", timedelta(0))
     for name, count in Counter(lake.partition_by).items():
         if count > 1:
             yield Fault(f"Lake.partition_by names {name!r} {count} times")
 
 
-def _at_least(value: object, attribute: str, least: int) -> Iterator[Fault]:
+def at_least(value: object, attribute: str, least: int) -> Iterator[Fault]:
+    """The attribute is a whole number, and not below ``least``."""
     given = getattr(value, attribute)
     if type(given) is not int or given < least:
         name = f"{type(value).__name__}.{attribute}"
         yield Fault(f"{name} is {given!r}; it must be a whole number of at least {least}")
 
 
-def _duration(value: object, attribute: str, least: timedelta) -> Iterator[Fault]:
+def duration(value: object, attribute: str, least: timedelta) -> Iterator[Fault]:
+    """The attribute is a timedelta, and not below ``least``."""
     given = getattr(value, attribute)
     if not isinstance(given, timedelta) or given < least:
         sign = "above zero" if least else "not negative"

@@ -1,7 +1,8 @@
-"""What ``apply`` would change, and which way the rows of each pipeline take."""
+"""What ``apply`` would change, which way rows take, and how records are worked on."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headrace.control.declared_keys import read_keys, remember_keys
@@ -20,7 +21,15 @@ from headrace.kafka.topics import (
     topic_states,
     with_dead_letters,
 )
-from headrace.model import Topic
+from headrace.model import Topic, TopicPartition
+from headrace.workers import DeadLetters, Retry, RetryTopics, Skip, Stop, Worker
+from headrace.workers.policy import FailurePolicy
+
+_ENDS: Mapping[type, str] = {
+    Stop: "the instance stops",
+    Skip: "the record is skipped",
+    DeadLetters: "the record is a dead letter",
+}
 
 
 @dataclass(frozen=True)
@@ -35,18 +44,39 @@ class Route:
 
 
 @dataclass(frozen=True)
+class WorkerRoute:
+    """How one worker's records are worked on.
+
+    Attributes:
+        worker: its name.
+        topics: it reads.
+        partitions: of them all, as declared.
+        lanes: of all those partitions: so many records at a time, over all instances.
+        on_failure: what happens to a record that failed, in words.
+    """
+
+    worker: str
+    topics: tuple[str, ...]
+    partitions: int
+    lanes: int
+    on_failure: str
+
+
+@dataclass(frozen=True)
 class Plan:
-    """Topic changes and routes.
+    """Topic changes, routes and workers.
 
     Attributes:
         changes: what ``apply`` would do, and what is refused.
         routes: one a pipeline.
+        workers: one a worker.
         warnings: what is allowed and does not do what is expected of it, on these brokers.
         broker_down: why the broker gave no answer; every topic is shown as to be created then.
     """
 
     changes: tuple[TopicChange, ...]
     routes: tuple[Route, ...]
+    workers: tuple[WorkerRoute, ...]
     broker_down: str = ""
     warnings: tuple[Fault, ...] = ()
 
@@ -59,15 +89,16 @@ class Plan:
 def make_plan(project: Project) -> Plan:
     """The plan, against the live topics; without them when the broker does not answer."""
     topics = project_topics(project)
-    routes = _routes(project)
+    routes, workers = _routes(project), _workers(project)
     try:
         config = broker_config(project.settings)
         live = topic_states(config, [topic.name for topic in topics])
         warnings = _warnings(project, describe_brokers(config))
     except BrokerUnreachableError as error:
-        return Plan(tuple(plan_topics(topics, {})), routes, broker_down=str(error))
-    keys = read_keys(project.settings.state)
-    return Plan(tuple(plan_topics(topics, live, keys)), routes, warnings=warnings)
+        changes = tuple(plan_topics(topics, {}))
+        return Plan(changes, routes, workers, broker_down=str(error))
+    changes = tuple(plan_topics(topics, live, read_keys(project.settings.state)))
+    return Plan(changes, routes, workers, warnings=warnings)
 
 
 def apply_plan(project: Project) -> Plan:
@@ -86,12 +117,12 @@ def apply_plan(project: Project) -> Plan:
     refused = {one.topic for one in changes if one.action is Action.REFUSED}
     kept = [topic for topic in topics if topic.name not in refused]
     remember_keys(project.settings.state, kept, topic_ids(config, names))
-    return Plan(tuple(changes), _routes(project))
+    return Plan(tuple(changes), _routes(project), _workers(project))
 
 
 def project_topics(project: Project) -> list[Topic]:
-    """Declared topics, and the dead-letter topics of those that pipelines read."""
-    return with_dead_letters(project.topics.values(), project.sources.values())
+    """Declared topics, and the dead-letter topics of those whose records may become some."""
+    return with_dead_letters(project.topics.values(), project.dead_lettered.values())
 
 
 def _warnings(project: Project, brokers: Brokers) -> tuple[Fault, ...]:
@@ -109,3 +140,26 @@ def _routes(project: Project) -> tuple[Route, ...]:
         )
         for pipeline in project.pipelines.values()
     )
+
+
+def _workers(project: Project) -> tuple[WorkerRoute, ...]:
+    return tuple(_worker(one) for one in project.workers.values())
+
+
+def _worker(worker: Worker) -> WorkerRoute:
+    partitions = [
+        TopicPartition(topic.name, number)
+        for topic in worker.topics
+        for number in range(topic.partitions)
+    ]
+    lanes = sum(worker.partitioner.count(one) for one in partitions)
+    topics = tuple(topic.name for topic in worker.topics)
+    return WorkerRoute(worker.name, topics, len(partitions), lanes, _policy(worker.on_failure))
+
+
+def _policy(policy: FailurePolicy) -> str:
+    if isinstance(policy, Retry):
+        return f"{policy.attempts} attempts in place, then {_ENDS[type(policy.then)]}"
+    if isinstance(policy, RetryTopics):
+        return f"{len(policy.delays)} retry topics, then {_ENDS[type(policy.then)]}"
+    return _ENDS[type(policy)]

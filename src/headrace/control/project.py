@@ -1,12 +1,18 @@
-"""A project: the topics and pipelines that its modules declare, checked as a whole."""
+"""A project: the topics, pipelines and workers its modules declare, checked as a whole."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, field
+from typing import TypeAlias, TypeVar
 
-from headrace.control.declarations import Declaration, field_location, find_declarations
+from headrace.control import worker_rules
+from headrace.control.declarations import (
+    Declaration,
+    Declared,
+    field_location,
+    find_declarations,
+)
 from headrace.control.durability import (
     pipeline_warnings,
     topic_contradictions,
@@ -14,11 +20,15 @@ from headrace.control.durability import (
 )
 from headrace.control.pipeline_rules import is_typed, pipeline_faults
 from headrace.control.topic_rules import Fault, topic_faults
+from headrace.control.worker_rules import sends_dead_letters, worker_faults
 from headrace.errors import Problem, ProjectError
 from headrace.model import Pipeline, Topic
 from headrace.settings import PROJECT_FILE, Settings
+from headrace.workers import Worker
 
-Named = TypeVar("Named", Topic, Pipeline)
+Named = TypeVar("Named", Topic, Pipeline, Worker)
+Reader: TypeAlias = Pipeline | Worker
+"""What reads topics, as a consumer group."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +39,14 @@ class Project:
         settings: the deployment.
         topics: every declared topic.
         pipelines: every declared pipeline.
+        workers: every declared worker.
         warnings: what is valid and does not do what is expected of it.
     """
 
     settings: Settings
     topics: Mapping[str, Topic]
     pipelines: Mapping[str, Pipeline]
+    workers: Mapping[str, Worker] = field(default_factory=dict)
     warnings: tuple[Problem, ...] = ()
 
     @property
@@ -45,6 +57,17 @@ class Project:
             for pipeline in self.pipelines.values()
             for source in pipeline.sources
         }
+
+    @property
+    def dead_lettered(self) -> dict[str, Topic]:
+        """Topics whose records may become dead letters: of a pipeline, or of a worker."""
+        of_workers = {
+            topic.name: topic
+            for worker in self.workers.values()
+            if sends_dead_letters(worker)
+            for topic in worker.topics
+        }
+        return self.sources | of_workers
 
 
 def load_project(settings: Settings) -> Project:
@@ -60,7 +83,13 @@ def load_project(settings: Settings) -> Project:
     if problems:
         raise ProjectError(sorted(set(problems), key=lambda one: (one.file, one.line)))
     warnings = tuple(_warnings(found))
-    return Project(settings, _by_name(found, Topic), _by_name(found, Pipeline), warnings)
+    return Project(
+        settings,
+        _by_name(found, Topic),
+        _by_name(found, Pipeline),
+        _by_name(found, Worker),
+        warnings,
+    )
 
 
 def _by_name(found: Iterable[Declaration], kind: type[Named]) -> dict[str, Named]:
@@ -70,22 +99,23 @@ def _by_name(found: Iterable[Declaration], kind: type[Named]) -> dict[str, Named
 def _nothing_declared(settings: Settings) -> Problem:
     modules = ", ".join(settings.modules)
     return Problem(
-        str(settings.root / PROJECT_FILE), 1, f"no Topic and no Pipeline in {modules}", ""
+        str(settings.root / PROJECT_FILE), 1, f"no Topic, Pipeline or Worker in {modules}", ""
     )
 
 
 def _problems(found: list[Declaration], settings: Settings) -> list[Problem]:
     problems = []
     for one in found:
-        faults = (
-            _topic_faults(one.value, settings)
-            if isinstance(one.value, Topic)
-            else pipeline_faults(one.value)
-        )
-        problems += [_problem(one, fault) for fault in faults]
+        problems += [_problem(one, fault) for fault in _own_faults(one.value, settings)]
     for one, fault in _faults_between(found):
         problems.append(_problem(one, fault))
     return problems
+
+
+def _own_faults(value: Declared, settings: Settings) -> Iterable[Fault]:
+    if isinstance(value, Topic):
+        return _topic_faults(value, settings)
+    return pipeline_faults(value) if isinstance(value, Pipeline) else worker_faults(value)
 
 
 def _topic_faults(topic: Topic, settings: Settings) -> list[Fault]:
@@ -95,12 +125,13 @@ def _topic_faults(topic: Topic, settings: Settings) -> list[Fault]:
 
 def _warnings(found: list[Declaration]) -> Iterator[Problem]:
     for one in found:
-        faults = (
-            topic_warnings(one.value)
-            if isinstance(one.value, Topic)
-            else pipeline_warnings(one.value)
-        )
-        yield from (_problem(one, fault) for fault in faults)
+        yield from (_problem(one, fault) for fault in _own_warnings(one.value))
+
+
+def _own_warnings(value: Declared) -> Iterable[Fault]:
+    if isinstance(value, Topic):
+        return topic_warnings(value)
+    return pipeline_warnings(value) if isinstance(value, Pipeline) else ()
 
 
 def _problem(one: Declaration, fault: Fault) -> Problem:
@@ -113,21 +144,31 @@ def _problem(one: Declaration, fault: Fault) -> Problem:
 def _faults_between(found: list[Declaration]) -> Iterator[tuple[Declaration, Fault]]:
     topics = [one for one in found if isinstance(one.value, Topic)]
     pipelines = [one for one in found if isinstance(one.value, Pipeline) and is_typed(one.value)]
-    yield from _same_names(topics, "topic")
-    yield from _same_names(pipelines, "pipeline")
+    workers = [
+        one for one in found if isinstance(one.value, Worker) and worker_rules.is_typed(one.value)
+    ]
+    readers = [*pipelines, *workers]
+    yield from _same_names(topics)
+    yield from _same_names(readers)
     yield from _colliding_topics(topics)
-    yield from _undeclared_sources(topics, pipelines)
-    yield from _dead_letter_topics(topics, pipelines)
+    yield from _undeclared_sources(topics, readers)
+    yield from _dead_letter_topics(topics, readers)
     yield from _shared_tables(pipelines)
 
 
-def _same_names(found: list[Declaration], what: str) -> Iterator[tuple[Declaration, Fault]]:
+def _same_names(found: list[Declaration]) -> Iterator[tuple[Declaration, Fault]]:
+    """A pipeline and a worker of one name would be one consumer group."""
     first: dict[str, Declaration] = {}
     for one in found:
         other = first.setdefault(one.value.name, one)
         if other is not one:
-            message = f"{what} {one.value.name!r} is already declared"
+            kind = "" if type(other.value) is type(one.value) else f" as a {_kind(other.value)}"
+            message = f"{_kind(one.value)} {one.value.name!r} is already declared{kind}"
             yield one, Fault(message, f"at {other.file}:{other.line}")
+
+
+def _kind(value: Declared) -> str:
+    return type(value).__name__.lower()
 
 
 def _colliding_topics(topics: list[Declaration]) -> Iterator[tuple[Declaration, Fault]]:
@@ -140,27 +181,28 @@ def _colliding_topics(topics: list[Declaration]) -> Iterator[tuple[Declaration, 
 
 
 def _undeclared_sources(
-    topics: list[Declaration], pipelines: list[Declaration]
+    topics: list[Declaration], readers: list[Declaration]
 ) -> Iterator[tuple[Declaration, Fault]]:
     declared = {one.value.name: one.value for one in topics}
-    for one, pipeline in _pipelines(pipelines):
-        for source in pipeline.sources:
-            name = source.topic.name
-            if name not in declared:
-                message = f"pipeline {pipeline.name!r} reads {name!r}, which no module declares"
+    for one, reader in _readers(readers):
+        who = f"{_kind(reader)} {reader.name!r}"
+        for topic in _read(reader):
+            if topic.name not in declared:
+                message = f"{who} reads {topic.name!r}, which no module declares"
                 yield one, Fault(message, "assign the Topic to a name in a module")
-            elif declared[name] != source.topic:
-                message = f"pipeline {pipeline.name!r} reads another {name!r} than is declared"
+            elif declared[topic.name] != topic:
+                message = f"{who} reads another {topic.name!r} than is declared"
                 yield one, Fault(message, "use the one declared Topic")
 
 
 def _dead_letter_topics(
-    topics: list[Declaration], pipelines: list[Declaration]
+    topics: list[Declaration], readers: list[Declaration]
 ) -> Iterator[tuple[Declaration, Fault]]:
     dead = {
-        source.topic.dead_letters: source.topic.name
-        for _, pipeline in _pipelines(pipelines)
-        for source in pipeline.sources
+        topic.dead_letters: topic.name
+        for _, reader in _readers(readers)
+        if isinstance(reader, Pipeline) or sends_dead_letters(reader)
+        for topic in _read(reader)
     }
     for one in topics:
         origin = dead.get(one.value.name)
@@ -186,3 +228,15 @@ def _pipelines(found: list[Declaration]) -> Iterator[tuple[Declaration, Pipeline
     for one in found:
         if isinstance(one.value, Pipeline):
             yield one, one.value
+
+
+def _readers(found: list[Declaration]) -> Iterator[tuple[Declaration, Reader]]:
+    for one in found:
+        if isinstance(one.value, Reader):
+            yield one, one.value
+
+
+def _read(reader: Reader) -> tuple[Topic, ...]:
+    if isinstance(reader, Worker):
+        return reader.topics
+    return tuple(source.topic for source in reader.sources)

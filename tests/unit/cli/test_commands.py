@@ -89,6 +89,7 @@ def test_a_new_project_is_valid_and_says_what_comes_next(tmp_path):
         "project": "ads",
         "topics": ["page-views"],
         "pipelines": ["page-views-to-lake"],
+        "workers": [],
         "problems": [],
         "warnings": [],
     }

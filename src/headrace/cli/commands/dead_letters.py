@@ -18,7 +18,7 @@ def dead_letters() -> None:
 @command("headrace dead-letters list impressions", name="list")
 @click.argument("topic", required=False)
 def list_(session: Session, topic: str | None) -> None:
-    """Count the dead letters of every topic that pipelines read; of TOPIC, show the latest."""
+    """Count the dead letters of every topic that has some to expect; of TOPIC, show the latest."""
     from headrace.control.letters import latest_letters, summarize
     from headrace.control.services import broker_config
 
@@ -26,7 +26,7 @@ def list_(session: Session, topic: str | None) -> None:
         config = broker_config(session.settings)
         session.output.letters(latest_letters(config, topic, SHOWN))
     else:
-        topics = session.project.sources
+        topics = session.project.dead_lettered
         config = broker_config(session.settings)
         session.output.letter_counts([summarize(config, one) for one in topics])
 

@@ -1,0 +1,273 @@
+"""What must hold for a declared worker before anything starts."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from headrace.control.pipeline_rules import (
+    NAME,
+    NAME_WORDS,
+    at_least,
+    dead_letter_limit_faults,
+    duration,
+)
+from headrace.control.topic_rules import Fault, is_a, name_faults
+from headrace.model import DeadLetterLimit, Topic, TopicPartition
+from headrace.workers import (
+    DeadLetters,
+    Retry,
+    RetryTopics,
+    Skip,
+    Stop,
+    Worker,
+    WorkerTask,
+)
+from headrace.workers.policy import ending
+from headrace.workers.worker import FunctionFactory
+
+_ENDS = (Stop, Skip, DeadLetters)
+_POLICIES = (*_ENDS, Retry, RetryTopics)
+_GIVEN = ("observer", "send")
+_SYNC_TASKS = ("threads", "processes")
+
+
+def worker_faults(worker: Worker) -> Iterator[Fault]:
+    """Everything wrong with one worker by itself; wrong types hide the rest."""
+    wrong = list(_type_faults(worker))
+    yield from wrong
+    if not wrong:
+        yield from _name_faults(worker)
+        yield from _topic_faults(worker)
+        yield from _task_faults(worker)
+        yield from _partitioner_faults(worker)
+        yield from _policy_faults(worker)
+        yield from _number_faults(worker)
+        yield from _config_faults(worker)
+
+
+def is_typed(worker: Worker) -> bool:
+    """Whether its parts are what the model says, so that other rules can look at them."""
+    return not any(_type_faults(worker))
+
+
+def sends_dead_letters(worker: Worker) -> bool:
+    """Whether records that fail for good go to their topic's dead letters."""
+    return isinstance(ending(worker.on_failure), DeadLetters)
+
+
+def _type_faults(worker: Worker) -> Iterator[Fault]:
+    if not is_a(worker.name, str):
+        yield Fault(f"worker name {worker.name!r} is not text")
+    given: Any = worker.topic
+    task: Any = worker.task
+    for one in given if isinstance(given, list | tuple) else [given]:
+        if not is_a(one, Topic) or not is_a(one.name, str):
+            yield Fault(f"{_label(worker)}: topic is {one!r}", "a declared Topic, or several")
+    if not callable(task):
+        yield Fault(f"{_label(worker)}: task is {task!r}", "a WorkerTask class")
+    policy: Any = worker.on_failure
+    if not isinstance(policy, _POLICIES):
+        yield Fault(f"{_label(worker)}: on_failure is {policy!r}", _words(_POLICIES))
+    elif isinstance(policy, Retry | RetryTopics) and not isinstance(policy.then, _ENDS):
+        yield Fault(f"{type(policy).__name__}.then is {policy.then!r}", _words(_ENDS))
+
+
+def _words(kinds: Sequence[type]) -> str:
+    return "one of " + ", ".join(f"{kind.__name__}()" for kind in kinds)
+
+
+def _name_faults(worker: Worker) -> Iterator[Fault]:
+    if not NAME.fullmatch(worker.name):
+        yield Fault(f"{worker.name!r} is not a worker name", NAME_WORDS)
+
+
+def _topic_faults(worker: Worker) -> Iterator[Fault]:
+    if not worker.topics:
+        yield Fault(f"{_label(worker)} has no topic")
+    for name, count in Counter(topic.name for topic in worker.topics).items():
+        if count > 1:
+            yield Fault(f"{_label(worker)} reads topic {name!r} {count} times", "read it once")
+    if sends_dead_letters(worker):
+        for topic in worker.topics:
+            for fault in name_faults(topic.dead_letters):
+                yield Fault(f"{_label(worker)}, dead letters: {fault.message}", fault.way_out)
+
+
+# -- the task -------------------------------------------------------------------------------------
+
+
+def _task_faults(worker: Worker) -> Iterator[Fault]:
+    if isinstance(worker.task, FunctionFactory):
+        yield from _function_faults(worker, worker.task.function)
+    elif inspect.isclass(worker.task):
+        yield from _class_faults(worker, worker.task)
+    elif not _binds(worker.task):
+        yield Fault(
+            f"{_label(worker)}: task must be callable without arguments", "a WorkerTask class"
+        )
+
+
+def _function_faults(worker: Worker, function: Callable[..., Any]) -> Iterator[Fault]:
+    parameters = list(inspect.signature(function).parameters.values())
+    wrong = [one.name for one in parameters[1:] if not _is_given(one)]
+    if not parameters or wrong:
+        found = f"takes {', '.join(wrong)}" if wrong else "takes nothing"
+        yield Fault(
+            f"{_label(worker)}: {function.__name__} {found}",
+            "a worker's function takes the record and, by these names, observer and send",
+        )
+    elif worker.sync_tasks == "processes":
+        observed = "observer" in inspect.signature(function).parameters
+        yield from _process_faults(worker, function, observed=observed)
+
+
+def _is_given(parameter: inspect.Parameter) -> bool:
+    return parameter.name in _GIVEN or parameter.default is not inspect.Parameter.empty
+
+
+def _class_faults(worker: Worker, task: type) -> Iterator[Fault]:
+    if not issubclass(task, WorkerTask):
+        yield Fault(f"{_label(worker)}: {task.__name__} is not a WorkerTask", "derive it from one")
+        return
+    if not _binds(task):
+        yield Fault(
+            f"{_label(worker)}: {task.__name__} can't be made without arguments",
+            "task=lambda: MyTask(...), or take them from config in init",
+        )
+    batch = getattr(task, "process_batch", None)
+    method = task.process if batch is None else batch
+    if method.__qualname__.startswith(("WorkerTask.", "BatchWorkerTask.")):
+        yield Fault(f"{_label(worker)}: {task.__name__} does not define {method.__name__}")
+    elif not (_binds(method, 2) or (batch is None and _binds(method, 3))):
+        yield Fault(
+            f"{_label(worker)}: {task.__name__}.{method.__name__} has other parameters",
+            "process(self, record[, observer]), or process_batch(self, records)",
+        )
+    elif worker.sync_tasks == "processes":
+        yield from _process_faults(worker, method, observed=not _binds(method, 2))
+        yield from _own_process_faults(worker, task)
+
+
+def _process_faults(
+    worker: Worker, function: Callable[..., Any], *, observed: bool
+) -> Iterator[Fault]:
+    """Another process runs ordinary functions, and answers when they return."""
+    name = function.__qualname__
+    if inspect.iscoroutinefunction(function):
+        yield Fault(
+            f"{_label(worker)}: {name} is a coroutine function: those run on the event loop",
+            'sync_tasks="threads", or an ordinary function',
+        )
+    elif observed:
+        yield Fault(
+            f"{_label(worker)}: {name} takes an observer, which can't leave this process",
+            "return when the record is done",
+        )
+
+
+def _own_process_faults(worker: Worker, task: type[WorkerTask]) -> Iterator[Fault]:
+    if task.accept is not WorkerTask.accept:
+        yield Fault(
+            f"{_label(worker)}: {task.__name__} defines accept, which runs on the event loop",
+            'sync_tasks="threads"',
+        )
+
+
+def _binds(function: Callable[..., Any], arguments: int = 0) -> bool:
+    try:
+        inspect.signature(function).bind(*range(arguments))
+    except TypeError:
+        return False
+    except ValueError:  # no signature to look at
+        return True
+    return True
+
+
+# -- the rest -------------------------------------------------------------------------------------
+
+
+def _partitioner_faults(worker: Worker) -> Iterator[Fault]:
+    partitioner = worker.partitioner
+    missing = [
+        name
+        for name in ("subpartition", "count")
+        if inspect.isclass(partitioner) or not callable(getattr(partitioner, name, None))
+    ]
+    if missing:
+        yield Fault(
+            f"{_label(worker)}: partitioner is {partitioner!r}",
+            "KeyHash(64), or an object with subpartition(record) and count(partition)",
+        )
+    elif hasattr(partitioner, "subpartitions"):
+        yield from at_least(partitioner, "subpartitions", 1)
+    else:
+        yield from _count_faults(worker)
+
+
+def _count_faults(worker: Worker) -> Iterator[Fault]:
+    for topic in worker.topics:
+        try:
+            count: Any = worker.partitioner.count(TopicPartition(topic.name, 0))
+        except Exception as error:  # noqa: BLE001 - whatever the user's code raises
+            count = f"{type(error).__name__}: {error}"
+        if type(count) is not int or count < 1:
+            yield Fault(
+                f"{_label(worker)}: partitioner counts {count!r} subpartitions of {topic.name}[0]",
+                "a whole number of at least 1",
+            )
+
+
+def _policy_faults(worker: Worker) -> Iterator[Fault]:
+    policy = worker.on_failure
+    if isinstance(policy, Retry):
+        yield from at_least(policy, "attempts", 1)
+        yield from duration(policy, "first_delay", timedelta(0))
+        yield from duration(policy, "longest_delay", timedelta(0))
+    elif isinstance(policy, RetryTopics):
+        yield from _delay_faults(policy)
+    end = ending(policy)
+    if isinstance(end, DeadLetters):
+        if is_a(end.limit, DeadLetterLimit):
+            yield from dead_letter_limit_faults(end.limit)
+        else:
+            yield Fault(f"DeadLetters.limit is {end.limit!r}", "a DeadLetterLimit")
+
+
+def _delay_faults(policy: RetryTopics) -> Iterator[Fault]:
+    delays = policy.delays
+    if not is_a(delays, list | tuple) or not delays:
+        yield Fault(f"RetryTopics.delays is {delays!r}", "at least one timedelta")
+        return
+    for one in delays:
+        if not is_a(one, timedelta) or one <= timedelta(0):
+            yield Fault(f"RetryTopics.delays holds {one!r}; each must be a timedelta above zero")
+
+
+def _number_faults(worker: Worker) -> Iterator[Fault]:
+    shortest = timedelta(microseconds=1)
+    for name in ("processing_timeout", "commit_every"):
+        yield from duration(worker, name, shortest)
+    if worker.punctuate_every is not None:
+        yield from duration(worker, "punctuate_every", shortest)
+    yield from duration(worker, "drain_timeout", timedelta(0))
+    for name in ("queue_bytes", "batch_records", "parallelism"):
+        yield from at_least(worker, name, 1)
+    if worker.sync_tasks not in _SYNC_TASKS:
+        yield Fault(
+            f"{_label(worker)}: sync_tasks is {worker.sync_tasks!r}", " or ".join(_SYNC_TASKS)
+        )
+
+
+def _config_faults(worker: Worker) -> Iterator[Fault]:
+    if not is_a(worker.config, Mapping):
+        yield Fault(f"{_label(worker)}: config is {worker.config!r}", "a dict")
+    if not is_a(worker.version, str):
+        yield Fault(f"{_label(worker)}: version is {worker.version!r}; it must be text")
+
+
+def _label(worker: Worker) -> str:
+    return f"worker {worker.name!r}"
