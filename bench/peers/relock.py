@@ -15,6 +15,13 @@ from headrace.runtime.relock import Roots, write_lock
 
 LOCK = Path(__file__).with_name("jars.lock.toml")
 KAFKA = "org.apache.kafka"
+FLINK = "org.apache.flink"
+LOGGING = ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4")
+# PyFlink's SQL runs on these alone, without Python.
+_FLINK = (
+    *("flink-clients", "flink-table-api-java-bridge", "flink-table-planner-loader"),
+    *("flink-table-runtime", "flink-connector-files", "flink-json", "flink-sql-parquet"),
+)
 # The sink's closure without what it needs for ORC, of which one jar has a classifier.
 _SINK = """
 com.fasterxml.jackson.core:jackson-annotations:2.22
@@ -73,11 +80,19 @@ ROOTS = {
         (
             (KAFKA, "connect-runtime", "4.3.1"),
             (KAFKA, "connect-json", "4.3.1"),
-            ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),
+            LOGGING,
         ),
         closure=True,
     ),
     "iceberg": Roots(tuple(_coordinates(_SINK)), closure=False),
+    "flink": Roots(
+        (
+            *((FLINK, name, "2.3.0") for name in _FLINK),
+            (FLINK, "flink-sql-connector-kafka", "5.0.0-2.2"),
+            LOGGING,
+        ),
+        closure=True,
+    ),
 }
 
 

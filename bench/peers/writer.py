@@ -27,7 +27,7 @@ from bench.cluster import Broker, fill, jars, running_broker
 from bench.driver import Driver, Open, SystemFailedError
 from bench.events import events
 from bench.machine import machine, versions
-from bench.peers import kafka_connect, kafka_workers
+from bench.peers import flink_sql, kafka_connect, kafka_workers
 from bench.peers.figures import BENCHMARK, Run, rows
 from bench.peers.java_program import PeerMissingError
 from bench.setup import Setup
@@ -93,6 +93,12 @@ SYSTEMS = {
         kafka_connect.table_files,
         "exactly once",
         kafka_connect.WORKER | kafka_connect.SETTINGS,
+    ),
+    "flink-sql": System(
+        lambda java: partial(flink_sql.open_flink, program=flink_sql.prepare(java)),
+        flink_sql.table_files,
+        "exactly once",
+        flink_sql.SETTINGS,
     ),
 }
 

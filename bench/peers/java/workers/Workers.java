@@ -5,6 +5,7 @@ import com.rtbhouse.kafka.workers.api.task.WorkerTask;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
+import java.io.PrintStream;
 import java.io.Reader;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -24,15 +25,18 @@ public final class Workers {
     }
 
     public static void main(String[] arguments) throws IOException {
+        PrintStream answers = System.out;
+        // What libraries say goes there: the output is for answers.
+        System.setOut(System.err);
         BufferedReader commands = new BufferedReader(new InputStreamReader(System.in));
         KafkaWorkers<byte[], byte[]> running = null;
         for (String line = commands.readLine(); line != null; line = commands.readLine()) {
             if (line.equals("stop")) {
                 running.shutdown();
-                System.out.println("stopped");
+                answers.println("stopped");
             } else {
                 running = started(Path.of(line));
-                System.out.println("started");
+                answers.println("started");
             }
         }
         Runtime.getRuntime().halt(0);
