@@ -2,24 +2,41 @@
 
 import asyncio
 import threading
+import time
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from tests.integration.instances import Bench, drill, recorder, running, total, until
 
-from headrace.errors import ProcessingFailedError, ProcessingTimeoutError, WorkerStateError
-from headrace.kafka.client import watermarks
+from headrace.errors import (
+    CommittedOffsetError,
+    ProcessingFailedError,
+    ProcessingTimeoutError,
+    WorkerStateError,
+)
+from headrace.kafka.client import admin, describe, watermarks
 from headrace.kafka.dead_letters import scan
 from headrace.model import TopicPartition
 from headrace.workers import (
+    BatchWorkerTask,
     DeadLetters,
     KeyHash,
     Retry,
     RoundRobin,
     Skip,
+    Worker,
     WorkerTask,
 )
 from headrace.workers.states import InstanceState
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
 
 FAST = {"commit_every": timedelta(milliseconds=100)}
 
@@ -341,3 +358,164 @@ def test_what_is_sent_is_there_before_the_record_is_done(bench):
     drill(run())
     partition = TopicPartition(output, 0)
     assert watermarks(bench.client, [partition]) == {partition: (0, 50)}
+
+
+def test_a_batch_is_arrow_and_only_its_bad_records_fail(bench):
+    bench.create(bench.topic.dead_letters)
+    bench.send(1000)
+    sizes, values = [], []
+
+    class Batches(BatchWorkerTask):
+        async def process_batch(self, records):
+            found = [int(one) for one in records.column("value").to_pylist()]
+            if 500 in found:
+                raise ValueError("500 is bad")
+            sizes.append(len(found))
+            values.extend(found)
+
+    worker = bench.worker(Batches, on_failure=DeadLetters(), batch_records=300, **FAST)
+
+    async def run():
+        async with running(bench.instance(worker)):
+            await until(lambda: bench.committed(worker) == {0: 1000})
+
+    drill(run())
+    assert values == [number for number in range(1000) if number != 500]
+    assert 1 < max(sizes) <= 300
+    assert [one.letter.offset for one in scan(bench.client, bench.topic.name)] == [500]
+
+
+def test_a_record_that_is_not_accepted_holds_its_lane_alone(broker):
+    """MergerTest: two sorted streams become one; what may still be overtaken is held."""
+    one, two = Bench(broker.bootstrap_servers), Bench(broker.bootstrap_servers)
+    times = {one: [10, 50, 70, 130, 150], two: [30, 90, 110, 120, 140]}
+    for bench, numbers in times.items():
+        for number in numbers:
+            bench.send(1, first=number)
+    newest, merged = {}, []
+
+    class Merge(WorkerTask):
+        def accept(self, record):
+            newest[record.topic] = int(record.value)
+            return len(newest) == 2 and int(record.value) == min(newest.values())
+
+        async def process(self, record):
+            merged.append(int(record.value))
+
+    worker = Worker("merge-" + one.topic.name, [one.topic, two.topic], Merge, **FAST)
+
+    async def run():
+        async with running(one.instance(worker)):
+            await until(lambda: len(merged) == 9)
+            await until(lambda: two.committed(worker) == {0: 5})
+
+    drill(run())
+    assert merged == [10, 30, 50, 70, 90, 110, 120, 130, 140]
+    assert one.committed(worker) == {0: 4}
+
+
+def test_observed_records_are_in_process_at_once_and_retried_alone(bench):
+    bench.send(20)
+    begun, most = Counter(), []
+    waiting = []
+
+    class Later(WorkerTask):
+        async def process(self, record, observer):
+            begun[record.offset] += 1
+            waiting.append(observer)
+            most.append(len(waiting))
+            asyncio.get_running_loop().call_later(0.05, self.end, record, observer)
+
+        def end(self, record, observer):
+            waiting.remove(observer)
+            if record.offset == 5 and record.attempt < 3:
+                threading.Thread(target=observer.on_failure, args=[OSError("away")]).start()
+            else:
+                threading.Thread(target=observer.on_success).start()
+
+    policy = Retry(attempts=3, first_delay=timedelta(milliseconds=10))
+    worker = bench.worker(Later, on_failure=policy, **FAST)
+
+    async def run():
+        async with running(bench.instance(worker)):
+            await until(lambda: bench.committed(worker) == {0: 20})
+
+    drill(run())
+    assert begun == Counter({offset: 3 if offset == 5 else 1 for offset in range(20)})
+    assert max(most) > 1
+
+
+def test_a_slow_lane_stops_reading_before_memory_fills(bench):
+    """Backpressure: bytes that wait stay within the budget, and everything is processed."""
+    bench.send(20_000)
+    go_on, most, seen = asyncio.Event(), [], []
+
+    class Slow(WorkerTask):
+        async def process(self, record):
+            await go_on.wait()
+            seen.append(record.offset)
+
+    worker = bench.worker(Slow, partitioner=RoundRobin(2), queue_bytes=1_000_000)
+    instance = bench.instance(worker)
+
+    async def run():
+        async with running(instance):
+            await until(lambda: instance.assignments and instance.assignments.paused)
+            for _ in range(20):
+                await asyncio.sleep(0.02)
+                most.append(instance.assignments.budget.used)
+            go_on.set()
+            await until(lambda: len(seen) == 20_000)
+
+    drill(run())
+    assert max(most) <= 1_250_000
+    assert sorted(seen) == list(range(20_000))
+
+
+def test_a_topic_made_again_is_refused(bench):
+    seen, task = recorder()
+    worker = bench.worker(task)
+    bench.send(10)
+
+    async def once():
+        async with running(bench.instance(worker)):
+            await until(lambda: total(seen) == 10)
+
+    drill(once())
+    admin(bench.client).delete_topics([bench.topic.name])[bench.topic.name].result(30)
+    wait_for(lambda: bench.topic.name not in describe(bench.client, [bench.topic.name]))
+    bench.create(bench.topic.name)
+    bench.send(20)
+    with pytest.raises(CommittedOffsetError, match="it was committed for topic id"):
+        drill(bench.instance(worker).run())
+
+
+def test_a_record_that_a_thread_never_ends_is_a_dead_letter_and_ends_the_instance(bench):
+    bench.create(bench.topic.dead_letters)
+    bench.send(3)
+    seen, go_on = [], threading.Event()
+
+    class Stuck(WorkerTask):
+        def process(self, record):
+            if record.offset == 1 and not go_on.is_set():
+                go_on.wait()
+            else:
+                seen.append(record.offset)
+
+    worker = bench.worker(
+        Stuck, on_failure=Retry(), processing_timeout=timedelta(milliseconds=300), **FAST
+    )
+
+    async def run():
+        with pytest.raises(ProcessingTimeoutError, match="@1 was not done"):
+            await bench.instance(worker).run()
+        assert seen == [0]
+        go_on.set()
+        async with running(bench.instance(worker)):
+            await until(lambda: bench.committed(worker) == {0: 3})
+
+    drill(run())
+    assert seen == [0, 2]
+    assert [one.letter.reason for one in scan(bench.client, bench.topic.name)] == [
+        "processing-timeout"
+    ]

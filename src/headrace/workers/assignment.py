@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from headrace.errors import SubpartitionError
+from headrace.errors import CommittedOffsetError, SubpartitionError
 from headrace.kafka.subscription import Commit, Start
 from headrace.workers.lane import Lane
 from headrace.workers.offsets import PartitionOffsets, read_metadata
@@ -17,6 +17,7 @@ class Assignment:
 
     Attributes:
         partition: of a topic.
+        topic_id: of that topic.
         generation: number of this assignment in its instance; a later one has a higher.
         lanes: one a subpartition.
         bytes: of its records that wait or are in process.
@@ -32,7 +33,8 @@ class Assignment:
         self.full_lanes: set[Lane] = set()
         self.paused_for: set[str] = set()
         self.newest_ms = -1
-        self._partitioner, self._topic_id = partitioner, start.topic_id
+        self.topic_id = start.topic_id
+        self._partitioner = partitioner
         done = read_metadata(start.position, start.metadata).done
         self._offsets = PartitionOffsets(start.position, done)
         self._changed = False
@@ -75,7 +77,7 @@ class Assignment:
         if not self._changed:
             return None
         self._changed = False
-        metadata = self._offsets.metadata(self._topic_id)
+        metadata = self._offsets.metadata(self.topic_id)
         return Commit(self.partition, self._offsets.committable, metadata)
 
     def not_committed(self) -> None:
@@ -90,3 +92,18 @@ class Assignment:
     async def drained(self, seconds: float) -> None:
         """Returns when nothing of it is in process, after ``seconds`` at most."""
         await asyncio.gather(*(lane.drained(seconds) for lane in self.lanes))
+
+
+def check_topic(group: str, start: Start) -> None:
+    """The offset that ``group`` committed is of the topic that is there now.
+
+    Raises:
+        CommittedOffsetError: the topic was deleted and made again since.
+    """
+    committed_id = read_metadata(start.position, start.metadata).topic_id
+    if committed_id and committed_id != start.topic_id:
+        reason = f"it was committed for topic id {committed_id}, and this is {start.topic_id}"
+        partition = start.partition
+        raise CommittedOffsetError(
+            group, partition.topic, partition.partition, start.position, reason
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -10,12 +11,14 @@ from dataclasses import dataclass
 from headrace.errors import SubpartitionError
 from headrace.kafka.subscription import Commit, Start
 from headrace.model import TopicPartition
-from headrace.workers.assignment import Assignment
+from headrace.workers.assignment import Assignment, check_topic
+from headrace.workers.batch_lane import BatchLane
 from headrace.workers.budget import Budget
 from headrace.workers.failures import Failures
 from headrace.workers.flow import Flow, Switch
 from headrace.workers.handling import Handling
 from headrace.workers.lane import Lane
+from headrace.workers.observed_lane import ObservedLane
 from headrace.workers.placement import place
 from headrace.workers.progress import Counts
 from headrace.workers.task import Send, WorkerRecord, WorkerSubpartition
@@ -74,14 +77,21 @@ class Assignments(Mapping[TopicPartition, Assignment]):
         """Of all partitions."""
         return [lane for one in self.values() for lane in one.lanes]
 
+    @property
+    def paused(self) -> list[TopicPartition]:
+        """Partitions whose records wait in Kafka."""
+        return [one.partition for one in list(self._by_partition.values()) if one.paused_for]
+
     def assign(self, starts: list[Start]) -> None:
         """Partitions came.
 
         Raises:
             SubpartitionError: the partitioner counts less than one.
+            CommittedOffsetError: what was committed is of another topic of that name.
         """
         self._around.counts.one_more("rebalances")
         for start in starts:
+            check_topic(self._worker.consumer_group, start)
             self._generation += 1
             assignment = Assignment(start, self._generation, self._worker.partitioner)
             assignment.lanes = self._new_lanes(assignment)
@@ -153,13 +163,19 @@ class Assignments(Mapping[TopicPartition, Assignment]):
     def _new_lane(self, assignment: Assignment, index: int) -> Lane:
         task = self._worker.task()
         task.send = self._around.send
-        return Lane(
-            WorkerSubpartition(assignment.partition.topic, assignment.partition.partition, index),
-            place(task, self._around.threads),
+        placed = place(task, self._around.threads)
+        kind: Callable[..., Lane] = ObservedLane if placed.is_observed else Lane
+        if placed.process_batch is not None:
+            kind = functools.partial(
+                BatchLane, process_batch=placed.process_batch, most=self._worker.batch_records
+            )
+        partition = assignment.partition
+        return kind(
+            WorkerSubpartition(partition.topic, partition.partition, index),
+            placed,
             _Host(self, self._around, assignment),
-            policy=self._worker.on_failure,
-            config=self._worker.config,
-            batch_records=self._worker.batch_records,
+            self._worker.on_failure,
+            self._worker.config,
         )
 
 

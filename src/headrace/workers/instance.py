@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import confluent_kafka
 
-from headrace.kafka.client import ClientConfig
+from headrace.errors import BrokerUnreachableError, CommittedOffsetError
+from headrace.kafka.client import ClientConfig, topic_ids
 from headrace.kafka.subscription import Commit, Membership, Start, Subscription
 from headrace.model import TopicPartition
 from headrace.workers.assignments import Assignments, Surroundings
@@ -32,6 +34,7 @@ _POLL_SECONDS = 0.1
 _PAUSED_POLL_SECONDS = 0.01
 _ASK_AGAIN_SECONDS = 1.0
 _SHORTEST_LOOK_SECONDS = 0.02
+_WATCH_SECONDS = 5.0
 
 
 class WorkerInstance:
@@ -80,6 +83,11 @@ class WorkerInstance:
         if self.failure is not None:
             raise self.failure
 
+    @property
+    def assignments(self) -> Assignments | None:
+        """Its partitions, while it runs."""
+        return self._running.assignments if self._running else None
+
     def stop(self) -> None:
         """Ends it: what is in process may end. From any thread; harmless when it has ended."""
         if self._running is not None:
@@ -107,7 +115,7 @@ class RunningInstance:
     """
 
     def __init__(self, worker: Worker, config: ClientConfig, membership: Membership) -> None:
-        self._worker = worker
+        self._worker, self._config = worker, config
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         self._failure: BaseException | None = None
@@ -131,7 +139,7 @@ class RunningInstance:
         )
         self._chores = [
             self._loop.create_task(chore())
-            for chore in (self._ask_held, self._expire, self._punctuate)
+            for chore in (self._ask_held, self._expire, self._punctuate, self._watch_topics)
         ]
 
     def stop(self) -> None:
@@ -189,10 +197,8 @@ class RunningInstance:
     def _take(self) -> list[confluent_kafka.Message]:
         """On the consumer's thread: no more than what has room."""
         room = int(self.assignments.budget.free / self._mean_weight)
-        paused = any(one.paused_for for one in list(self.assignments.values()))
-        return self._subscription.take(
-            max(1, min(_MOST_RECORDS, room)), _PAUSED_POLL_SECONDS if paused else _POLL_SECONDS
-        )
+        seconds = _PAUSED_POLL_SECONDS if self.assignments.paused else _POLL_SECONDS
+        return self._subscription.take(max(1, min(_MOST_RECORDS, room)), seconds)
 
     def _deliver(self, message: confluent_kafka.Message) -> None:
         record = _record(message)
@@ -248,6 +254,21 @@ class RunningInstance:
             await asyncio.sleep(self._worker.punctuate_every.total_seconds())
             for lane in self.assignments.lanes:
                 lane.punctuate(datetime.now(UTC))
+
+    async def _watch_topics(self) -> None:
+        """A topic that is deleted and made again has other records at the same offsets."""
+        while True:
+            await asyncio.sleep(_WATCH_SECONDS)
+            with contextlib.suppress(BrokerUnreachableError):
+                names = [topic.name for topic in self._worker.topics]
+                self._compare(await asyncio.to_thread(topic_ids, self._config, names))
+
+    def _compare(self, live: Mapping[str, str]) -> None:
+        for one in self.assignments.values():
+            topic, number = one.partition.topic, one.partition.partition
+            if live.get(topic, one.topic_id) != one.topic_id:
+                group, reason = self._worker.consumer_group, "the topic was deleted and made again"
+                self._fail(CommittedOffsetError(group, topic, number, one.position, reason))
 
 
 def _record(message: confluent_kafka.Message) -> WorkerRecord:

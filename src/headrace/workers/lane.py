@@ -1,12 +1,14 @@
-"""A lane: the records of one subpartition, in their order, through one task."""
+"""A lane: the records of one subpartition, in their order, through one task.
+
+This one takes a record at a time, and the next when that one is done.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
@@ -15,7 +17,7 @@ from headrace.workers.handling import CURRENT, Handling
 from headrace.workers.placement import PlacedTask
 from headrace.workers.policy import FailurePolicy, Retry, retry_delay
 from headrace.workers.states import AT_WORK, LANE, LaneState, follow
-from headrace.workers.task import WorkerRecord, WorkerSubpartition, arrow_batch
+from headrace.workers.task import WorkerRecord, WorkerSubpartition
 
 _STEPS_IN_A_ROW = 32
 
@@ -40,7 +42,7 @@ class LaneHost(Protocol):
 
 
 class Lane:
-    """Runs one task. Its records are handled in order, and one at a time unless it observes them.
+    """Runs one task, until it is drained. A failure that nothing is done about ends it.
 
     Attributes:
         subpartition: whose records these are.
@@ -53,27 +55,20 @@ class Lane:
         subpartition: WorkerSubpartition,
         task: PlacedTask,
         host: LaneHost,
-        *,
         policy: FailurePolicy,
         config: Mapping[str, Any],
-        batch_records: int,
     ) -> None:
         self.subpartition = subpartition
         self.bytes = 0
         self.state = LaneState.STARTING
-        self._task, self._host, self._policy = task, host, policy
-        self._config, self._batch_records = config, batch_records
+        self._task, self._host, self._policy, self._config = task, host, policy, config
         self._queue: deque[Handling] = deque()
         self._current: Handling | None = None
-        self._observed: set[Handling] = set()
-        self._settling: set[asyncio.Task[None]] = set()
-        self._again: deque[Handling] = deque()
         self._punctuate_at: datetime | None = None
         self._timed_out = False
         self._steps = 0
         self._draining = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._thread = threading.get_ident()
         self._woken: asyncio.Future[None] | None = None
         self._runner = self._loop.create_task(self._run())
 
@@ -85,7 +80,7 @@ class Lane:
     @property
     def in_process(self) -> int:
         """Records that were given to the task and are not done."""
-        return len(self._observed) + (self._current is not None)
+        return int(self._current is not None)
 
     def put(self, record: WorkerRecord) -> int:
         """Another record, after those that wait; its weight in bytes."""
@@ -107,11 +102,8 @@ class Lane:
 
     def expire(self, started_before: float) -> None:
         """Fails what has been in process since before that moment of the loop's clock."""
-        for one in [one for one in self._observed if 0 < one.started < started_before]:
-            if one.abandon():
-                self._settle(one, self._timeout(one))
         current = self._current
-        if current is not None and 0 < current.started < started_before:
+        if current is not None and current.started < started_before:
             self._timed_out = True
             self._runner.cancel()
 
@@ -127,12 +119,9 @@ class Lane:
 
         Its task is closed.
         """
-        await asyncio.wait({self._runner, *self._settling}, timeout=seconds)
-        for one in self._observed:
-            one.abandon()
-        for task in (self._runner, *self._settling):
-            task.cancel()
-        await asyncio.gather(self._runner, *self._settling, return_exceptions=True)
+        await asyncio.wait({self._runner}, timeout=seconds)
+        self._runner.cancel()
+        await asyncio.gather(self._runner, return_exceptions=True)
         self._move(LaneState.CLOSED)
 
     # -- the records, one after the other ---------------------------------------------------------
@@ -144,7 +133,7 @@ class Lane:
             while self.state in AT_WORK:
                 await self._step()
                 await self._give_way()
-            await self._until_observed()
+            await self._finish_all()
         except Exception as error:  # noqa: BLE001 - whatever the user's code raises
             self._break(error)
         finally:
@@ -157,16 +146,10 @@ class Lane:
         handling = self._next()
         if handling is None:
             await self._sleep()
-        elif self._task.is_observed:
-            await self._begin(handling)
-        elif self._task.process_batch is not None:
-            await self._handle_batch(handling)
         else:
             await self._handle(handling)
 
     def _next(self) -> Handling | None:
-        if self._again:
-            return self._again.popleft()
         if not self._queue:
             return None
         if self._task.accept is not None and not self._task.accept(self._queue[0].record):
@@ -178,21 +161,49 @@ class Lane:
 
     async def _handle(self, handling: Handling) -> None:
         """Until the record is done, or no attempt is left, or the lane drains."""
-        error = await self._attempt(handling)
+        error = await self._attempt(handling, self._process(handling))
         while error is not None:
             again = await self._after(handling, error)
             if again is None:
                 return
             handling = again
-            error = await self._attempt(handling)
+            error = await self._attempt(handling, self._process(handling))
         self._finish(handling)
+
+    async def _process(self, handling: Handling) -> None:
+        await self._task.process(handling.record)
+        if handling.sends:
+            await handling.confirm_sends()
+
+    async def _finish_all(self) -> None:
+        """Nothing is begun any more: wait for what is in process."""
+
+    async def _attempt(self, handling: Handling, call: Awaitable[Any]) -> BaseException | None:
+        """What ``call`` raised, or that it took too long."""
+        CURRENT.set(handling)
+        handling.started = self._loop.time()
+        self._current, self._timed_out = handling, False
+        try:
+            await call
+        except asyncio.CancelledError:
+            if not self._timed_out:
+                raise
+            self._runner.uncancel()
+            return self._timeout(handling)
+        except Exception as error:  # noqa: BLE001 - whatever the user's code raises
+            return error
+        finally:
+            self._current = None
+        return None
 
     async def _after(self, handling: Handling, error: BaseException) -> Handling | None:
         """The next attempt, when its time has come; ``None``: there is none."""
         delay = self._retry_delay(handling, error)
-        if delay is None:
+        if delay is None or self._is_lost(error):
             await self._host.give_up(handling, error)
             self._finish(handling)
+            if self._is_lost(error):
+                raise error
             return None
         self._move(LaneState.RETRYING)
         if not await self._delay(delay):
@@ -211,128 +222,18 @@ class Lane:
             self._host.count("retried")
         return delay
 
-    async def _attempt(self, handling: Handling) -> BaseException | None:
-        CURRENT.set(handling)
-        handling.started = self._loop.time()
-        self._current = handling
-        try:
-            if self._task.is_observed:
-                await self._task.process(handling.record, handling)
-                return None
-            await self._task.process(handling.record)
-            if handling.sends:
-                await handling.confirm_sends()
-        except asyncio.CancelledError:
-            if not self._timed_out:
-                raise
-            return self._timed(handling)
-        except Exception as error:  # noqa: BLE001 - whatever the user's code raises
-            return error
-        finally:
-            self._current = None
-        return None
-
-    async def _handle_batch(self, first: Handling) -> None:
-        batch = [first]
-        while self._queue and len(batch) < self._batch_records:
-            batch.append(self._queue.popleft())
-        error = await self._attempt_batch(batch)
-        for one in batch:
-            if error is None:
-                self._finish(one)
-            elif self.state is not LaneState.DRAINING:
-                await self._handle(one)
-
-    async def _attempt_batch(self, batch: list[Handling]) -> BaseException | None:
-        first = batch[0]
-        CURRENT.set(first)
-        first.started = self._loop.time()
-        self._current = first
-        try:
-            await self._task.process_batch(arrow_batch([one.record for one in batch]))  # type: ignore[misc]
-            await first.confirm_sends()
-        except asyncio.CancelledError:
-            if not self._timed_out:
-                raise
-            return self._timed(first)
-        except Exception as error:  # noqa: BLE001 - whatever the user's code raises
-            return error
-        finally:
-            self._current = None
-        return None
-
-    # -- records that an observer ends ------------------------------------------------------------
-
-    async def _begin(self, handling: Handling) -> None:
-        self._observed.add(handling)
-        error = await self._attempt(handling)
-        if error is not None and handling.abandon():
-            self._settle(handling, error)
+    def _is_lost(self, error: BaseException) -> bool:
+        """A thread goes on with a record that timed out: nothing else may run beside it."""
+        return isinstance(error, ProcessingTimeoutError) and not self._task.is_interruptible
 
     def _told(self, handling: Handling, error: BaseException | None) -> None:
-        """An observer was told, on whatever thread."""
-        if threading.get_ident() == self._thread:
-            self._hear(handling, error)
-        else:
-            self._loop.call_soon_threadsafe(self._hear, handling, error)
-
-    def _hear(self, handling: Handling, error: BaseException | None) -> None:
-        if error is None and not handling.sends:
-            self._end_observed(handling)
-        else:
-            self._settle(handling, error)
-
-    def _settle(self, handling: Handling, error: BaseException | None) -> None:
-        task = self._loop.create_task(self._settled(handling, error))
-        self._settling.add(task)
-        task.add_done_callback(self._settling.discard)
-
-    async def _settled(self, handling: Handling, error: BaseException | None) -> None:
-        """The end of an attempt that did not simply succeed."""
-        try:
-            if error is None:
-                error = await _failure_of(handling)
-            if error is None:
-                self._end_observed(handling)
-                return
-            await self._after_observed(handling, error)
-        except Exception as broken:  # noqa: BLE001 - it stops at failures, or no letter is written
-            self._observed.discard(handling)
-            self._break(broken)
-
-    async def _after_observed(self, handling: Handling, error: BaseException) -> None:
-        delay = self._retry_delay(handling, error)
-        if delay is None:
-            await self._host.give_up(handling, error)
-            self._end_observed(handling)
-            return
-        handling.started = 0.0
-        if await self._delay(delay):
-            self._observed.discard(handling)
-            self._again.append(handling.again())
-            self._wake()
-
-    def _end_observed(self, handling: Handling) -> None:
-        if handling in self._observed:
-            self._observed.discard(handling)
-            self._finish(handling)
-            self._wake()
-
-    async def _until_observed(self) -> None:
-        while any(one.started for one in self._observed):
-            await self._sleep()
+        """An observer was told: the task of this lane has none."""
 
     # -- ends and waits ---------------------------------------------------------------------------
 
     def _finish(self, handling: Handling) -> None:
         self.bytes -= handling.weight
         self._host.finished(self, handling)
-
-    def _timed(self, handling: Handling) -> ProcessingTimeoutError:
-        """The runner was cancelled for this attempt's sake, and goes on."""
-        self._timed_out = False
-        self._runner.uncancel()
-        return self._timeout(handling)
 
     def _timeout(self, handling: Handling) -> ProcessingTimeoutError:
         self._host.count("timed_out")
@@ -355,6 +256,7 @@ class Lane:
         self.state = follow(self.state, state, LANE)
 
     def _move(self, state: LaneState) -> None:
+        """Into ``state``, unless it has ended or drains."""
         if self.state is not state and state in LANE[self.state]:
             self._enter(state)
 
@@ -379,11 +281,3 @@ class Lane:
     def _wake(self) -> None:
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)
-
-
-async def _failure_of(handling: Handling) -> BaseException | None:
-    try:
-        await handling.confirm_sends()
-    except Exception as error:  # noqa: BLE001 - whatever the broker answered
-        return error
-    return None

@@ -24,6 +24,7 @@ class PlacedTask:
         process: of one record, and an observer where ``is_observed``.
         process_batch: of an Arrow batch; ``None`` for a task that takes records.
         is_observed: ``process`` takes an observer, which ends the record.
+        is_interruptible: cancelling ``process`` ends it; a thread goes on.
     """
 
     init: Call
@@ -33,6 +34,7 @@ class PlacedTask:
     punctuate: Call
     close: Call
     is_observed: bool
+    is_interruptible: bool
 
 
 def place(task: WorkerTask, threads: Executor) -> PlacedTask:
@@ -41,6 +43,7 @@ def place(task: WorkerTask, threads: Executor) -> PlacedTask:
     def call(method: Callable[..., Any]) -> Call:
         return method if inspect.iscoroutinefunction(method) else _on(threads, method)
 
+    method = task.process_batch if isinstance(task, BatchWorkerTask) else task.process
     batch = call(task.process_batch) if isinstance(task, BatchWorkerTask) else None
     overrides = type(task).accept is not WorkerTask.accept
     return PlacedTask(
@@ -51,6 +54,7 @@ def place(task: WorkerTask, threads: Executor) -> PlacedTask:
         punctuate=call(task.punctuate),
         close=call(task.close),
         is_observed=batch is None and len(inspect.signature(task.process).parameters) > 1,
+        is_interruptible=inspect.iscoroutinefunction(method),
     )
 
 

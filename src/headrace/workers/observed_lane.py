@@ -1,0 +1,130 @@
+"""A lane whose task says later what became of a record: many are in process at once."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from headrace.workers.handling import Handling
+from headrace.workers.lane import Lane, LaneHost
+from headrace.workers.placement import PlacedTask
+from headrace.workers.policy import FailurePolicy
+from headrace.workers.task import WorkerSubpartition
+
+
+class ObservedLane(Lane):
+    """Calls ``process`` in order; records end in the order in which observers are told.
+
+    A record that is retried comes after those that were begun meanwhile.
+    """
+
+    def __init__(
+        self,
+        subpartition: WorkerSubpartition,
+        task: PlacedTask,
+        host: LaneHost,
+        policy: FailurePolicy,
+        config: Mapping[str, Any],
+    ) -> None:
+        super().__init__(subpartition, task, host, policy, config)
+        self._open: set[Handling] = set()
+        self._settling: set[asyncio.Task[None]] = set()
+        self._again: deque[Handling] = deque()
+        self._thread = threading.get_ident()
+
+    @property
+    def in_process(self) -> int:
+        """Records whose observer was not told yet, or that wait to be tried again."""
+        return len(self._open) + len(self._again)
+
+    def expire(self, started_before: float) -> None:
+        """Also what its observer was not told of in time."""
+        super().expire(started_before)
+        for one in [one for one in self._open if one.started < started_before]:
+            if one is not self._current and one.abandon():
+                self._settle(one, self._timeout(one))
+
+    async def drained(self, seconds: float) -> None:
+        """As of any lane; observers that are told later are not heard."""
+        await asyncio.wait({self._runner}, timeout=seconds)
+        for one in self._open:
+            one.abandon()
+        settling = list(self._settling)
+        for task in settling:
+            task.cancel()
+        await asyncio.gather(*settling, return_exceptions=True)
+        await super().drained(0.0)
+
+    def _next(self) -> Handling | None:
+        return self._again.popleft() if self._again else super()._next()
+
+    async def _handle(self, handling: Handling) -> None:
+        self._open.add(handling)
+        error = await self._attempt(handling, self._task.process(handling.record, handling))
+        if error is not None and handling.abandon():
+            self._settle(handling, error)
+
+    async def _finish_all(self) -> None:
+        while self._open:
+            await self._sleep()
+
+    def _told(self, handling: Handling, error: BaseException | None) -> None:
+        """On whatever thread."""
+        if threading.get_ident() == self._thread:
+            self._hear(handling, error)
+        else:
+            self._loop.call_soon_threadsafe(self._hear, handling, error)
+
+    def _hear(self, handling: Handling, error: BaseException | None) -> None:
+        if error is None and not handling.sends:
+            self._end(handling)
+        else:
+            self._settle(handling, error)
+
+    def _settle(self, handling: Handling, error: BaseException | None) -> None:
+        task = self._loop.create_task(self._settled(handling, error))
+        self._settling.add(task)
+        task.add_done_callback(self._settling.discard)
+
+    async def _settled(self, handling: Handling, error: BaseException | None) -> None:
+        """The end of an attempt that did not simply succeed."""
+        try:
+            error = error or await _failure_of(handling)
+            if error is not None and await self._is_tried_again(handling, error):
+                return
+            self._end(handling)
+        except Exception as broken:  # noqa: BLE001 - it stops at failures, or no letter is written
+            self._leave(handling)
+            self._break(broken)
+
+    async def _is_tried_again(self, handling: Handling, error: BaseException) -> bool:
+        """``False``: no attempt is left, and the record is done all the same."""
+        delay = self._retry_delay(handling, error)
+        if delay is None:
+            await self._host.give_up(handling, error)
+            return False
+        self._leave(handling)
+        if await self._delay(delay):
+            self._again.append(handling.again())
+            self._wake()
+        return True
+
+    def _end(self, handling: Handling) -> None:
+        if handling in self._open:
+            self._leave(handling)
+            self._finish(handling)
+
+    def _leave(self, handling: Handling) -> None:
+        self._open.discard(handling)
+        self._wake()
+
+
+async def _failure_of(handling: Handling) -> BaseException | None:
+    try:
+        await handling.confirm_sends()
+    except Exception as error:  # noqa: BLE001 - whatever the broker answered
+        return error
+    return None
