@@ -70,9 +70,9 @@ def _type_faults(worker: Worker) -> Iterator[Fault]:
     if not callable(task):
         yield Fault(f"{_label(worker)}: task is {task!r}", "a WorkerTask class")
     policy: Any = worker.on_failure
-    if not isinstance(policy, _POLICIES):
+    if type(policy) not in _POLICIES:
         yield Fault(f"{_label(worker)}: on_failure is {policy!r}", _words(_POLICIES))
-    elif isinstance(policy, Retry | RetryTopics) and not isinstance(policy.then, _ENDS):
+    elif isinstance(policy, Retry | RetryTopics) and type(policy.then) not in _ENDS:
         yield Fault(f"{type(policy).__name__}.then is {policy.then!r}", _words(_ENDS))
 
 

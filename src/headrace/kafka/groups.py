@@ -1,0 +1,127 @@
+"""Consumer groups from outside: who is in them, how far they are behind, and forgetting them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from headrace.kafka.client import REQUEST_TIMEOUT_SECONDS, ClientConfig, ask, consumer
+from headrace.model import TopicPartition
+
+_POLL_SECONDS = 0.2
+_FIRST_RECORDS_SECONDS = 15.0
+_NO_GROUP = frozenset({"GROUP_ID_NOT_FOUND"})
+
+
+@dataclass(frozen=True)
+class Member:
+    """One member of a group; ``instance_id`` is empty unless its membership is static."""
+
+    host: str
+    instance_id: str
+    partitions: int
+
+
+@dataclass(frozen=True)
+class Group:
+    """A group: ``state`` as Kafka names it, in small letters; ``none`` when there is no such."""
+
+    state: str
+    members: tuple[Member, ...]
+
+
+def describe_group(config: ClientConfig, name: str) -> Group:
+    """State and members of a group, of either protocol.
+
+    Raises:
+        BrokerUnreachableError: no answer.
+    """
+    found = ask(config, lambda client: _describe(client, name))
+    if found is None:
+        return Group("none", ())
+    state = found.state.name.lower().replace("_", "-")
+    members = tuple(
+        Member(
+            one.host.lstrip("/"),
+            one.group_instance_id or "",
+            len(one.assignment.topic_partitions) if one.assignment else 0,
+        )
+        for one in found.members
+    )
+    return Group("none" if state == "dead" else state, members)
+
+
+def delete_group(config: ClientConfig, name: str) -> bool:
+    """Forget a group with its committed offsets; ``False``: it has members, nothing was done.
+
+    Harmless when there is no such group.
+
+    Raises:
+        BrokerUnreachableError: no answer.
+    """
+    try:
+        ask(config, lambda client: _delete(client, name))
+    except KafkaException as error:
+        if error.args[0].name() == "NON_EMPTY_GROUP":
+            return False
+        if error.args[0].name() not in _NO_GROUP:
+            raise
+    return True
+
+
+def first_timestamps(
+    config: ClientConfig, positions: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Timestamp of the first record at or after each position, in milliseconds since 1970.
+
+    Partitions are left out where there is none, where it has no timestamp, and where it could not
+    be read within some seconds.
+    """
+    if not positions:
+        return {}
+    reader = consumer(config, "headrace-lag", {"fetch.wait.max.ms": "50"})
+    reader.assign(
+        [confluent_kafka.TopicPartition(p.topic, p.partition, at) for p, at in positions.items()]
+    )
+    try:
+        return _read_firsts(reader, set(positions))
+    finally:
+        reader.close()
+
+
+def _read_firsts(
+    reader: confluent_kafka.Consumer, wanted: set[TopicPartition]
+) -> dict[TopicPartition, int]:
+    found: dict[TopicPartition, int] = {}
+    deadline = time.monotonic() + _FIRST_RECORDS_SECONDS
+    while wanted and time.monotonic() < deadline:
+        message = reader.poll(_POLL_SECONDS)
+        if message is None or message.topic() is None:
+            continue
+        partition = TopicPartition(message.topic(), message.partition())
+        if partition in wanted:
+            wanted.discard(partition)
+            _, timestamp = message.timestamp()
+            if message.error() is None and timestamp >= 0:
+                found[partition] = timestamp
+    return found
+
+
+def _describe(client: AdminClient, name: str) -> Any:
+    futures = client.describe_consumer_groups([name], request_timeout=REQUEST_TIMEOUT_SECONDS)
+    try:
+        return futures[name].result()
+    except KafkaException as error:
+        if error.args[0].name() not in _NO_GROUP:
+            raise
+        return None
+
+
+def _delete(client: AdminClient, name: str) -> None:
+    client.delete_consumer_groups([name], request_timeout=REQUEST_TIMEOUT_SECONDS)[name].result()
