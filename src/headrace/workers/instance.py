@@ -19,6 +19,7 @@ from headrace.kafka.subscription import Commit, Membership, Start, Subscription
 from headrace.model import TopicPartition
 from headrace.workers.assignments import Assignments, Surroundings
 from headrace.workers.failures import Failures
+from headrace.workers.intents import PauseIntents
 from headrace.workers.progress import Counts
 from headrace.workers.sender import Sender
 from headrace.workers.states import INSTANCE, InstanceState, follow
@@ -63,6 +64,8 @@ class WorkerInstance:
         self._membership = membership or Membership(worker.consumer_group, topics)
         self._on_end = on_end
         self._running: RunningInstance | None = None
+        self._intents: PauseIntents | None = None
+        self._stop_asked = False
 
     async def run(self) -> None:
         """From the start to the end. Cancelling it is as :meth:`stop`, but raises.
@@ -73,8 +76,13 @@ class WorkerInstance:
         """
         self._enter(InstanceState.STARTING)
         try:
+            self._intents = PauseIntents(self._config, self.worker.name)
+            await self._intents.known()
             self._running = RunningInstance(self.worker, self._config, self._membership)
+            self._intents.tell(self._running.assignments.flow.intend)
             self._enter(InstanceState.RUNNING)
+            if self._stop_asked:
+                self._running.stop()
             await self._running.read()
         except Exception as error:  # noqa: BLE001 - told at the end
             self.failure = error
@@ -88,8 +96,14 @@ class WorkerInstance:
         """Its partitions, while it runs."""
         return self._running.assignments if self._running else None
 
+    @property
+    def counts(self) -> Counts:
+        """What it counted since it began to run, by the names of :class:`WorkerProgress`."""
+        return self._running.counts if self._running else Counts()
+
     def stop(self) -> None:
         """Ends it: what is in process may end. From any thread; harmless when it has ended."""
+        self._stop_asked = True
         if self._running is not None:
             self._running.stop()
         elif self.state is InstanceState.CREATED:
@@ -99,6 +113,8 @@ class WorkerInstance:
         if self._running is not None:
             self._enter(InstanceState.DRAINING)
             self.failure = await self._running.close(self.failure)
+        if self._intents is not None:
+            await self._intents.close()
         self._enter(InstanceState.CLOSED if self.failure is None else InstanceState.FAILED)
         if self._on_end is not None:
             self._on_end(self.failure)

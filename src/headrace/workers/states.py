@@ -36,7 +36,9 @@ State = TypeVar("State", InstanceState, LaneState)
 
 INSTANCE: Mapping[InstanceState, frozenset[InstanceState]] = {
     InstanceState.CREATED: frozenset({InstanceState.STARTING, InstanceState.CLOSED}),
-    InstanceState.STARTING: frozenset({InstanceState.RUNNING, InstanceState.FAILED}),
+    InstanceState.STARTING: frozenset(
+        {InstanceState.RUNNING, InstanceState.CLOSED, InstanceState.FAILED}
+    ),
     InstanceState.RUNNING: frozenset({InstanceState.DRAINING}),
     InstanceState.DRAINING: frozenset({InstanceState.CLOSED, InstanceState.FAILED}),
     InstanceState.CLOSED: frozenset(),
