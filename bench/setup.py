@@ -19,11 +19,12 @@ class Setup:
         messages: in the topic.
         partitions: of the topic.
         threads: that process, in each system.
-        batch_records: most records of a micro-batch.
+        batch_records: most records of a micro-batch, or of another commit.
         heap_mb: ``-Xmx`` of each system's driver.
         java: JAVA_HOME and PATH of the Java to use.
         connector: jars of Spark's own Kafka connector.
         logs: folder of what the systems say.
+        commit_every_ms: of systems that commit by time; 0 where there are none.
     """
 
     bootstrap: str
@@ -36,6 +37,7 @@ class Setup:
     java: Mapping[str, str]
     connector: tuple[Path, ...]
     logs: Path
+    commit_every_ms: int = 0
 
     @property
     def master(self) -> str:

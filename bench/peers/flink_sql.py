@@ -8,19 +8,18 @@ from __future__ import annotations
 from pathlib import Path
 
 from bench.driver import OnCommit, WriteOnce
-from bench.peers.group_progress import follow_group
 from bench.peers.java_program import Conversation, Program, compiled, peer_jars
+from bench.peers.progress import follow_group
 from bench.setup import Setup
 from headrace.runtime.java import Java
 from headrace.runtime.ports import LOOPBACK
 from headrace.runtime.spark_jars import spark_jar
 
 TABLE = "impressions"
-MESSAGES_PER_CHECKPOINT_MS = 400
-"""2,000,000 messages: a checkpoint every 5 s."""
 SETTINGS = {
     "execution.checkpointing.mode": "EXACTLY_ONCE",
     "pipeline.object-reuse": "true",
+    "restart-strategy.type": "none",
     "table.local-time-zone": "UTC",
 }
 OPTIONS = (
@@ -51,7 +50,7 @@ INSERT INTO lake SELECT
   user_group, user_segment, DATE_FORMAT(TO_TIMESTAMP_LTZ(event_time, 3), 'yyyy-MM-dd'),
   DATE_FORMAT(TO_TIMESTAMP_LTZ(event_time, 3), 'HH'), category
 FROM topic"""
-_HADOOP = ("hadoop-client-api", "hadoop-client-runtime")
+_SPARK_JARS = ("hadoop-client-api", "hadoop-client-runtime", "zstd-jni")
 
 
 def prepare(java: Java) -> Program:
@@ -60,7 +59,7 @@ def prepare(java: Java) -> Program:
     Raises:
         PeerMissingError: there is no compiler.
     """
-    libraries = (*peer_jars("flink", java), *map(spark_jar, _HADOOP))
+    libraries = (*peer_jars("flink", java), *map(spark_jar, _SPARK_JARS))
     return Program(java, (compiled("flink", libraries, java), *libraries), "Sql", OPTIONS)
 
 
@@ -82,7 +81,7 @@ def open_flink(setup: Setup, *, program: Program) -> WriteOnce:
 
 def _own(setup: Setup, home: Path) -> dict[str, str]:
     return {
-        "execution.checkpointing.interval": f"{setup.messages // MESSAGES_PER_CHECKPOINT_MS} ms",
+        "execution.checkpointing.interval": f"{setup.commit_every_ms} ms",
         "execution.checkpointing.dir": (home / "checkpoints").as_uri(),
         "rest.bind-address": LOOPBACK,
     }

@@ -7,7 +7,6 @@ tell what is committed.
 from __future__ import annotations
 
 import http.client
-import itertools
 import json
 import shutil
 import subprocess
@@ -20,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from bench.driver import OnCommit, WriteOnce
-from bench.peers.group_progress import LOOK_SECONDS
 from bench.peers.java_program import (
     BUILT,
     LOG_JARS,
@@ -31,6 +29,7 @@ from bench.peers.java_program import (
     peer_jars,
     write_properties,
 )
+from bench.peers.progress import LOOK_SECONDS, follow
 from bench.setup import Setup
 from headrace.kafka.client import client_config
 from headrace.kafka.topics import apply_changes, plan_topics
@@ -57,12 +56,9 @@ SETTINGS = {
     "iceberg.catalog.type": "hadoop",
 }
 OPTIONS = ("-XX:+UseParallelGC",)
-MESSAGES_PER_COMMIT_MS = 400
-"""2,000,000 messages: a commit every 5 s."""
 _HADOOP = ("hadoop-client-api", "hadoop-client-runtime", "jcl-over-slf4j")
 _STANDALONE = "org.apache.kafka.connect.cli.ConnectStandalone"
 _READY_SECONDS = 60.0
-_CHECK_EVERY = 20
 
 
 @dataclass(frozen=True)
@@ -110,7 +106,7 @@ def open_kafka_connect(setup: Setup, *, connect: Connect) -> WriteOnce:
         control = Topic(f"control-{out.name}", partitions=1)
         apply_changes(client_config(KafkaSettings(), setup.bootstrap), plan_topics([control], {}))
         worker.add(out.name, _connector(setup, out, control.name))
-        follow_table(out, setup.messages, on_commit, worker.check)
+        follow(Snapshots(out).rows, setup.messages, on_commit, worker.check)
         worker.remove(out.name)
 
     return write_once
@@ -128,7 +124,7 @@ def _connector(setup: Setup, out: Path, control: str) -> dict[str, str]:
         "iceberg.tables": f"bench.{TABLE}",
         "iceberg.catalog.warehouse": out.as_uri(),
         "iceberg.control.topic": control,
-        "iceberg.control.commit.interval-ms": str(setup.messages // MESSAGES_PER_COMMIT_MS),
+        "iceberg.control.commit.interval-ms": str(setup.commit_every_ms),
     }
 
 
@@ -191,25 +187,20 @@ class Worker:
         return answer.status, json.loads(content) if content else {}
 
 
-def follow_table(out: Path, messages: int, on_commit: OnCommit, check: Callable[[], None]) -> None:
-    """Tells of each snapshot that is seen, and returns once one holds the whole topic.
+class Snapshots:
+    """The table of a run, whose newest metadata is read once."""
 
-    ``check`` raises when nothing is to be waited for any more.
-    """
-    metadata = out / "bench" / TABLE / "metadata"
-    version, committed = "", 0
-    looks = itertools.count()
-    while committed < messages:
-        if next(looks) % _CHECK_EVERY == 0:
-            check()
-        time.sleep(LOOK_SECONDS)
-        newest = (metadata / "version-hint.text").read_text().strip()
-        if newest in ("", version):
-            continue
-        version, now = newest, rows_of(metadata / f"v{newest}.metadata.json")
-        if now > committed:
-            on_commit(now)
-        committed = now
+    def __init__(self, out: Path) -> None:
+        self._folder = out / "bench" / TABLE / "metadata"
+        self._version = ""
+        self._rows = 0
+
+    def rows(self) -> int:
+        """The rows of its current snapshot."""
+        newest = (self._folder / "version-hint.text").read_text().strip()
+        if newest not in ("", self._version):
+            self._version, self._rows = newest, rows_of(self._folder / f"v{newest}.metadata.json")
+        return self._rows
 
 
 def rows_of(metadata: Path) -> int:

@@ -10,7 +10,6 @@ import os
 from pathlib import Path
 
 from bench.driver import OnCommit, WriteOnce
-from bench.peers.group_progress import follow_group
 from bench.peers.java_program import (
     LOG_JARS,
     Conversation,
@@ -20,6 +19,7 @@ from bench.peers.java_program import (
     peer_jars,
     write_properties,
 )
+from bench.peers.progress import follow_group
 from bench.setup import Setup
 from headrace.runtime.java import Java
 from headrace.runtime.spark_jars import spark_jar
@@ -50,7 +50,6 @@ _SPARK_JARS = (
     *("parquet-column", "parquet-common", "parquet-encoding", "parquet-format-structures"),
     *("parquet-hadoop", "parquet-jackson", "zstd-jni"),
 )
-_ROLLS = 5
 
 
 def prepare(java: Java) -> Program:
@@ -86,7 +85,7 @@ def open_kafka_workers(setup: Setup, *, program: Program) -> WriteOnce:
 
 
 def _properties(setup: Setup, out: Path) -> dict[str, str]:
-    roll_records = setup.messages // (setup.partitions * _ROLLS)
+    roll_records = setup.batch_records // setup.partitions
     return (
         SETTINGS
         | _CLASSES

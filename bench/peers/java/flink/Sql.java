@@ -18,6 +18,7 @@ import org.apache.flink.table.api.bridge.java.StreamTableEnvironment;
  * <p>Arguments: the parallelism, then NAME=VALUE for each setting of Flink.
  */
 public final class Sql {
+    private static final int FAILED = 1;
     private static final String BETWEEN = ";\n";
 
     private Sql() {
@@ -44,6 +45,13 @@ public final class Sql {
         Runtime.getRuntime().halt(0);
     }
 
+    private static void endOn(Throwable error) {
+        if (error != null) {
+            error.printStackTrace();
+            Runtime.getRuntime().halt(FAILED);
+        }
+    }
+
     private static JobClient started(Path file, String[] arguments) throws IOException {
         Configuration settings = new Configuration();
         for (int number = 1; number < arguments.length; number++) {
@@ -57,6 +65,7 @@ public final class Sql {
         for (String statement : Files.readString(file).split(BETWEEN)) {
             job = tables.executeSql(statement).getJobClient().orElse(null);
         }
+        job.getJobExecutionResult().whenComplete((result, error) -> endOn(error));
         return job;
     }
 }
