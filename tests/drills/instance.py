@@ -1,0 +1,207 @@
+"""One instance as a process: ``python -m tests.drills.instance SPEC.json``, ended with SIGTERM.
+
+What its tasks do it appends to a file, a line each, before the record counts as done. A record
+misbehaves as the end of its id says, see :data:`DEEDS`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import signal
+import sys
+import time
+import zlib
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TextIO
+
+from tests.drills.checker import id_of
+
+from headrace.errors import HeadraceError
+from headrace.kafka.subscription import Membership
+from headrace.model import DeadLetterLimit, Topic
+from headrace.workers import (
+    DeadLetters,
+    InvalidRecordError,
+    KeyHash,
+    Retry,
+    Worker,
+    WorkerInstance,
+    WorkerTask,
+)
+
+FOREVER_SECONDS = 3600.0
+VERSION = "7"
+WATCH_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What to run.
+
+    Attributes:
+        client: librdkafka's configuration.
+        worker: its name, so also the group's.
+        file: what happens is written there.
+        observed: tasks use the observer, so that many records of a lane are in process.
+        work_seconds: that each record takes.
+        slow_seconds: that one takes whose id says so.
+    """
+
+    client: dict[str, str]
+    topic: str
+    worker: str
+    file: str
+    instance_id: str = ""
+    protocol: str = "classic"
+    session_seconds: float = 6.0
+    lanes: int = 4
+    observed: bool = False
+    work_seconds: float = 0.002
+    slow_seconds: float = 3.0
+    timeout_seconds: float = 60.0
+    queue_bytes: int = 16 * 1024 * 1024
+
+
+class Notes:
+    """Lines of one process, for :mod:`tests.drills.processes`."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def write(self, what: str, *facts: object) -> None:
+        self._file.write("\t".join(map(str, (what, *facts, time.monotonic_ns()))) + "\n")
+
+
+class Noting(WorkerTask):
+    """Does what records say, and writes it down."""
+
+    def __init__(self, notes: Notes, spec: Spec) -> None:
+        self.notes, self.spec = notes, spec
+
+    async def init(self, subpartition, config) -> None:
+        self.lane = subpartition.index
+        self.notes.write("open", subpartition.partition, self.lane)
+        self.partition = subpartition.partition
+
+    async def process(self, record) -> None:
+        await self.misbehave(record)
+        await asyncio.sleep(self.spec.work_seconds)
+        self.note(record)
+
+    async def misbehave(self, record) -> None:
+        name = id_of(record.value)
+        _, _, deed = name.partition(".")
+        if deed:
+            self.notes.write("begin", record.partition, record.offset, name)
+            await DEEDS[deed](self.spec)
+
+    def note(self, record) -> None:
+        self.notes.write(
+            "done",
+            record.partition,
+            record.offset,
+            id_of(record.value),
+            record.attempt,
+            self.lane,
+            zlib.crc32(record.value),
+        )
+
+    async def close(self) -> None:
+        self.notes.write("close", self.partition, self.lane)
+
+
+class Observing(Noting):
+    """The same, and tells an observer, or not."""
+
+    async def process(self, record, observer) -> None:
+        name = id_of(record.value)
+        if name.endswith(".silent"):
+            self.silent = observer
+        elif name.endswith(".told"):
+            observer.on_failure(ConnectionError("told"))
+        else:
+            await self.misbehave(record)
+            self.note(record)
+            observer.on_success()
+
+
+async def _fail(spec: Spec) -> None:
+    raise ConnectionError("away")
+
+
+async def _refuse(spec: Spec) -> None:
+    raise InvalidRecordError("unknown-campaign", "number 7")
+
+
+async def _hang(spec: Spec) -> None:
+    await asyncio.sleep(FOREVER_SECONDS)
+
+
+async def _be_slow(spec: Spec) -> None:
+    await asyncio.sleep(spec.slow_seconds)
+
+
+DEEDS = {"fail": _fail, "bad": _refuse, "hang": _hang, "slow": _be_slow}
+"""Further ones, of tasks that observe: ``silent`` and ``told``."""
+
+
+def worker(spec: Spec, notes: Notes) -> Worker:
+    task = Observing if spec.observed else Noting
+    letters = DeadLetters(DeadLetterLimit(max_ratio=1.0))
+    return Worker(
+        spec.worker,
+        Topic(spec.topic),
+        lambda: task(notes, spec),
+        partitioner=KeyHash(spec.lanes),
+        on_failure=Retry(attempts=2, first_delay=timedelta(milliseconds=20), then=letters),
+        processing_timeout=timedelta(seconds=spec.timeout_seconds),
+        commit_every=timedelta(milliseconds=200),
+        queue_bytes=spec.queue_bytes,
+        version=VERSION,
+    )
+
+
+async def run(spec: Spec, notes: Notes) -> None:
+    declared = worker(spec, notes)
+    membership = Membership(
+        declared.consumer_group,
+        (spec.topic,),
+        instance_id=spec.instance_id,
+        protocol=spec.protocol,
+        session_seconds=spec.session_seconds,
+    )
+    instance = WorkerInstance(declared, spec.client, membership=membership)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, instance.stop)
+    watching = asyncio.create_task(watch(instance, notes))
+    try:
+        await instance.run()
+    finally:
+        watching.cancel()
+
+
+async def watch(instance: WorkerInstance, notes: Notes) -> None:
+    """What it holds, now and then."""
+    while True:
+        await asyncio.sleep(WATCH_SECONDS)
+        if instance._running is not None:
+            notes.write("holds", instance._running.assignments.budget.used)
+
+
+def main(path: str) -> int:
+    logging.basicConfig(format="%(asctime)s %(name)s %(message)s")
+    spec = Spec(**json.loads(Path(path).read_text()))
+    with Path(spec.file).open("a", buffering=1) as file:
+        try:
+            asyncio.run(run(spec, Notes(file)))
+        except HeadraceError as error:
+            sys.stderr.write(f"{type(error).__name__}: {error}\n")
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

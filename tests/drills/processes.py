@@ -1,0 +1,290 @@
+"""A drill: a topic, a ledger, instances that are processes, and their group's offsets over time."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from bench.usage import parse_stat
+from confluent_kafka.admin import NewTopic
+from tests.drills.checker import (
+    Fault,
+    History,
+    Letter,
+    Poison,
+    Processed,
+    Snapshot,
+    windows_of,
+)
+from tests.drills.instance import VERSION, Spec
+from tests.drills.ledger import Ledger, read_topic, topic_ends
+
+from headrace.kafka.client import admin, group_offsets
+from headrace.kafka.dead_letters import scan
+from headrace.model import TopicPartition
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_SECONDS = 120.0
+POLL_SECONDS = 0.2
+TIMED_OUT = Poison("processing-timeout", 2, VERSION)
+POISON = {
+    "fail": Poison("processing-failed", 2, VERSION),
+    "told": Poison("processing-failed", 2, VERSION),
+    "bad": Poison("unknown-campaign", 1, VERSION),
+    "hang": TIMED_OUT,
+    "silent": TIMED_OUT,
+}
+
+
+def until(condition: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.05)
+
+
+class Note(NamedTuple):
+    """A line of an instance: what, facts, when."""
+
+    what: str
+    facts: tuple[str, ...]
+    at: int
+
+
+class Instance:
+    """One process, from its start to its end."""
+
+    def __init__(self, folder: Path, spec: Spec, name: str) -> None:
+        self.name, self.spec = name, spec
+        self.errors = folder / f"{name}.errors"
+        file = folder / f"{name}.notes"
+        file.touch()
+        self._written, self._rest = file.open(), ""
+        self._noted: defaultdict[str, list[Note]] = defaultdict(list)
+        path = folder / f"{name}.json"
+        path.write_text(json.dumps(asdict(replace(spec, file=str(file)))))
+        with self.errors.open("w") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tests.drills.instance", path], cwd=ROOT, stderr=errors
+            )
+
+    def notes(self, *what: str) -> list[Note]:
+        """What it wrote, but for a line that a kill cut off."""
+        *lines, self._rest = (self._rest + self._written.read()).split("\n")
+        for line in lines:
+            name, *facts, at = line.split("\t")
+            self._noted[name].append(Note(name, tuple(facts), int(at)))
+        return [one for name in what for one in self._noted[name]]
+
+    @property
+    def owned(self) -> set[int]:
+        """Partitions that it has."""
+        lanes = Counter()
+        for one in self.notes("open", "close"):
+            lanes[int(one.facts[0])] += 1 if one.what == "open" else -1
+        return {partition for partition, count in lanes.items() if count > 0}
+
+    @property
+    def processed(self) -> list[Processed]:
+        return [
+            Processed(self.name, int(p), int(offset), id_, int(attempt), int(lane), int(crc), at)
+            for _, (p, offset, id_, attempt, lane, crc), at in self.notes("done")
+        ]
+
+    @property
+    def rss_mb(self) -> float:
+        return parse_stat(Path(f"/proc/{self.process.pid}/stat").read_text()).rss_mb
+
+    def signal(self, number: int) -> None:
+        os.kill(self.process.pid, number)
+
+    def end(self) -> int:
+        """Asks it to stop; its exit code."""
+        if self.process.poll() is None:
+            self.signal(signal.SIGTERM)
+        return self.process.wait(PATIENCE_SECONDS)
+
+    def close(self) -> None:
+        """Its file; a process that still runs is killed."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self._written.close()
+
+
+class CommitPoller(threading.Thread):
+    """Asks five times a second what is committed."""
+
+    def __init__(self, client: dict[str, str], group: str, topic: str, partitions: int) -> None:
+        super().__init__(name=f"commits-{topic}")
+        self.snapshots: list[Snapshot] = []
+        self.latest: dict[int, int] = {}
+        self._ask = lambda: group_offsets(client, group, asked)
+        asked = [TopicPartition(topic, partition) for partition in range(partitions)]
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        while not self._ended.wait(POLL_SECONDS):
+            self.look()
+
+    def look(self) -> None:
+        self.latest = {one.partition: offset for one, offset in self._ask().items()}
+        at = time.monotonic_ns()
+        self.snapshots += [Snapshot(*one, at) for one in self.latest.items()]
+
+    def end(self) -> None:
+        self._ended.set()
+        self.join()
+        self.look()
+
+
+class Drill:
+    """Use it as a context: at its end no process is left.
+
+    Args:
+        bootstrap: of a broker.
+        folder: for the instances' files.
+        most_partitions: that its topic ever has.
+        sent: arguments of the ledger.
+        spec: of instances, other than where they are.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        folder: Path,
+        *,
+        partitions: int = 4,
+        most_partitions: int = 0,
+        sent: dict | None = None,
+        **spec,
+    ) -> None:
+        self.client = {"bootstrap.servers": bootstrap, "partitioner": "murmur2_random"}
+        self.topic = f"drill-{uuid.uuid4().hex[:8]}"
+        self.create(self.topic, partitions)
+        self.create(f"{self.topic}.dead-letters", 1)
+        own = {"bootstrap.servers": bootstrap}
+        if spec.get("protocol") != "consumer":
+            own["heartbeat.interval.ms"] = "500"
+        self.spec = Spec(own, self.topic, f"worker-{self.topic}", "", **spec)
+        self.folder = folder / self.topic
+        self.folder.mkdir()
+        self.instances: list[Instance] = []
+        self.faults: list[Fault] = []
+        self.ledger = Ledger(self.client, self.topic, **(sent or {}))
+        self.commits = CommitPoller(
+            self.client,
+            f"headrace.{self.spec.worker}",
+            self.topic,
+            max(partitions, most_partitions),
+        )
+        self._numbers = itertools.count(1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for thread in (self.ledger, self.commits):
+            if thread.is_alive():
+                thread.end()
+        for one in self.instances:
+            one.close()
+
+    @property
+    def running(self) -> list[Instance]:
+        return [one for one in self.instances if one.process.poll() is None]
+
+    def create(self, topic: str, partitions: int) -> None:
+        for future in admin(self.client).create_topics([NewTopic(topic, partitions, 1)]).values():
+            future.result()
+
+    def start(self, **changed) -> Instance:
+        """One more instance."""
+        spec = replace(self.spec, **changed)
+        one = Instance(self.folder, spec, f"{spec.instance_id or 'i'}-{next(self._numbers)}")
+        self.instances.append(one)
+        return one
+
+    def begin(self, *instances: dict) -> None:
+        """These instances, each with partitions, then records."""
+        begun = [self.start(**one) for one in instances]
+        until(lambda: all(one.owned for one in begun))
+        self.commits.start()
+        self.ledger.start()
+        self.settle()
+
+    @contextlib.contextmanager
+    def fault(self, name: str, landed: Callable[[], bool]) -> Iterator[None]:
+        """Something happens inside; it heals after that."""
+        began = time.monotonic_ns()
+        yield
+        until(landed)
+        self.settle()
+        self.faults.append(Fault(name, began, time.monotonic_ns(), landed=True))
+
+    def settle(self) -> None:
+        """Everything is committed that is there now, and more came meanwhile."""
+        acked = self.ledger.acked
+        ends = topic_ends(self.client, self.topic)
+        until(lambda: self.is_committed(ends) and self.ledger.acked >= acked + 20)
+
+    def is_committed(self, ends: dict[int, int]) -> bool:
+        self.check_running()
+        latest = self.commits.latest
+        return all(latest.get(partition, 0) >= end for partition, end in ends.items())
+
+    def check_running(self) -> None:
+        """No instance ended by itself."""
+        for one in self.instances:
+            ended = one.process.poll()
+            assert ended in {None, 0, -signal.SIGKILL}, one.errors.read_text()
+
+    def finish(self, **changed) -> History:
+        """Ends the ledger, waits until all is done, and stops the instances."""
+        self.ledger.end()
+        ends = topic_ends(self.client, self.topic)
+        until(lambda: self.is_committed(ends))
+        for one in self.running:
+            assert one.end() == 0, one.errors.read_text()
+        self.commits.end()
+        return replace(self.history(), ends=ends, **changed)
+
+    def history(self) -> History:
+        stored = read_topic(self.client, self.topic)
+        processed = [done for one in self.instances for done in one.processed]
+        letters = [
+            Letter(
+                one.letter.partition.partition,
+                one.letter.offset,
+                one.letter.key,
+                one.letter.value,
+                one.letter.reason,
+                one.letter.attempts,
+                one.version,
+            )
+            for one in scan(self.client, self.topic)
+        ]
+        deeds = {one.id: one.id.partition(".")[2] for one in stored}
+        return History(
+            self.ledger.claims,
+            stored,
+            processed,
+            letters,
+            self.commits.snapshots,
+            windows_of(stored, processed, letters),
+            self.faults,
+            {name: POISON[deed] for name, deed in deeds.items() if deed in POISON},
+        )
