@@ -30,7 +30,10 @@ class Times:
             self._samples.append((offset, timestamp_ms))
 
     def at(self, offset: int) -> int:
-        """Of the record at ``offset``, or the last before it; -1: none was read. Forgets earlier."""
+        """Of the record at ``offset``, or the last before it; -1: none was read.
+
+        What is before ``offset`` is forgotten.
+        """
         samples = self._samples
         while len(samples) > 1 and samples[1][0] <= offset:
             samples.popleft()
