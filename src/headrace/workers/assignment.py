@@ -6,6 +6,7 @@ import asyncio
 
 from headrace.errors import CommittedOffsetError, SubpartitionError
 from headrace.kafka.subscription import Commit, Start
+from headrace.workers.behind import Times
 from headrace.workers.lane import Lane
 from headrace.workers.offsets import PartitionOffsets, read_metadata
 from headrace.workers.partitioner import WorkerPartitioner
@@ -23,7 +24,8 @@ class Assignment:
         bytes: of its records that wait or are in process.
         full_lanes: those that hold too much.
         paused_for: why its records wait in Kafka; empty: they do not.
-        newest_ms: timestamp of the newest record read, -1 before the first.
+        times: of the records read.
+        committed: the offset that was committed last.
     """
 
     def __init__(self, start: Start, generation: int, partitioner: WorkerPartitioner) -> None:
@@ -32,7 +34,8 @@ class Assignment:
         self.bytes = 0
         self.full_lanes: set[Lane] = set()
         self.paused_for: set[str] = set()
-        self.newest_ms = -1
+        self.times = Times()
+        self.committed = start.position
         self.topic_id = start.topic_id
         self._partitioner = partitioner
         done = read_metadata(start.position, start.metadata).done
@@ -43,6 +46,11 @@ class Assignment:
     def position(self) -> int:
         """The next record to read."""
         return self._offsets.position
+
+    @property
+    def committable(self) -> int:
+        """The first record that is not done, or the next to read."""
+        return self._offsets.committable
 
     @property
     def uncommitted(self) -> int:
@@ -56,7 +64,7 @@ class Assignment:
             SubpartitionError: the partitioner gave a subpartition that there is not.
         """
         self._changed = True
-        self.newest_ms = max(self.newest_ms, record.timestamp_ms)
+        self.times.read(record.offset, record.timestamp_ms)
         if not self._offsets.consume(record.offset):
             return None
         index = self._partitioner.subpartition(record)

@@ -228,6 +228,8 @@ class RunningInstance:
             return
         if await self._on_consumer(functools.partial(self._subscription.commit, commits)):
             self.counts.one_more("commits")
+            for one, commit in wanted:
+                one.committed = commit.offset if commit else one.committed
             return
         for one, commit in wanted:
             if commit is not None:

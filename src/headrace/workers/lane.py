@@ -82,6 +82,11 @@ class Lane:
         """Records that were given to the task and are not done."""
         return int(self._current is not None)
 
+    @property
+    def begun(self) -> float | None:
+        """When its oldest record in process was given to the task, by the loop's clock."""
+        return None if self._current is None else self._current.started
+
     def put(self, record: WorkerRecord) -> int:
         """Another record, after those that wait; its weight in bytes."""
         handling = Handling(record, record.weight, self._told)

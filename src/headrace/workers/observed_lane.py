@@ -40,6 +40,11 @@ class ObservedLane(Lane):
         """Records whose observer was not told yet, or that wait to be tried again."""
         return len(self._open) + len(self._again)
 
+    @property
+    def begun(self) -> float | None:
+        """Of those whose observer was not told yet."""
+        return min((one.started for one in self._open), default=None)
+
     def expire(self, started_before: float) -> None:
         """Also what its observer was not told of in time."""
         super().expire(started_before)
