@@ -46,10 +46,15 @@ def write_page(document: Mapping[str, Any], page: Path = PAGE) -> None:
 
 def markdown(rows: Iterable[Row], document: Mapping[str, Any], benchmark: str) -> str:
     """The table of one benchmark, and under it where it was measured."""
+    settings = document["settings"][benchmark]
     header, *lines = _crossed(list(rows))
     rule = ["---", *("---:" for _ in header[1:])]
+    if guarantees := settings.get("guarantees"):
+        header, rule = [*header, "delivery"], [*rule, "---"]
+        lines = [[*line, guarantees.get(line[0], "")] for line in lines]
     cells = "\n".join("| " + " | ".join(line) + " |" for line in [header, rule, *lines])
-    return f"{cells}\n\n{_context(document, benchmark)}"
+    gaps = [f"{name}: {why}" for name, why in settings.get("without_figures", {}).items()]
+    return "\n\n".join((cells, *gaps, _context(document, benchmark)))
 
 
 def _context(document: Mapping[str, Any], benchmark: str) -> str:

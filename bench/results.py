@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -76,6 +76,18 @@ def merge(
         "settings": {**document.get("settings", {}), benchmark: dict(context["settings"])},
         "rows": [one.to_json() for one in found.values()],
     }
+
+
+def without(
+    document: Mapping[str, Any], benchmark: str, gone: Collection[tuple[str, int]]
+) -> dict[str, Any]:
+    """``document`` without the rows of these (system, threads) of a benchmark."""
+    kept = [
+        one
+        for one in document.get("rows", ())
+        if one["benchmark"] != benchmark or (one["system"], one.get("threads")) not in gone
+    ]
+    return {**document, "rows": kept} if document else {}
 
 
 def read(path: Path = RESULTS) -> dict[str, Any]:

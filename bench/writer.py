@@ -21,11 +21,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
-from bench import headrace_writer, plain_spark, report, results
+from bench import headrace_writer, plain_spark, report
 from bench.cluster import Broker, fill, jars, running_broker
 from bench.driver import Driver, Open, SystemFailedError
 from bench.events import events
-from bench.machine import machine, versions
+from bench.keep import keep
 from bench.results import Row, row
 from bench.setup import Setup
 from bench.usage import Usage, Watch, processes
@@ -322,19 +322,8 @@ def main(given: Sequence[str]) -> int:
         return 1
     console.print(report.table(BENCHMARK, measured))
     if not chosen.quick:
-        _keep(measured, settings(count, rounds))
+        keep(BENCHMARK, measured, settings(count, rounds))
     return 0
-
-
-def _keep(measured: Sequence[Row], chosen: Mapping[str, object]) -> None:
-    context = {
-        "machine": machine(),
-        "versions": versions(find_java(os.environ)),
-        "settings": chosen,
-    }
-    document = results.merge(results.read(), BENCHMARK, context, measured)
-    results.write(document)
-    report.write_page(document)
 
 
 if __name__ == "__main__":

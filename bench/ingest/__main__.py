@@ -22,7 +22,7 @@ from typing import Any
 
 from rich.console import Console
 
-from bench import report, results
+from bench import report
 from bench.cluster import Broker, running_broker
 from bench.driver import SystemFailedError
 from bench.ingest.services import (
@@ -36,7 +36,7 @@ from bench.ingest.services import (
     build,
     running,
 )
-from bench.machine import machine, versions
+from bench.keep import keep
 from bench.results import Row, row
 from bench.usage import Usage, Watch, processes
 from bench.writer import OutputWrongError, in_turn
@@ -274,19 +274,8 @@ def main(given: Sequence[str]) -> int:
     for events, measured in found.items():
         console.print(report.table(benchmark(events), measured))
         if not chosen.quick:
-            _keep(benchmark(events), measured, settings(rounds, seconds, events))
+            keep(benchmark(events), measured, settings(rounds, seconds, events))
     return 0
-
-
-def _keep(name: str, measured: Sequence[Row], chosen: Mapping[str, object]) -> None:
-    context = {
-        "machine": machine(),
-        "versions": versions(find_java(os.environ)),
-        "settings": chosen,
-    }
-    document = results.merge(results.read(), name, context, measured)
-    results.write(document)
-    report.write_page(document)
 
 
 if __name__ == "__main__":

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
 from headrace.runtime.cache import cache_folder
 from headrace.runtime.jars import fetch_jars, locked
@@ -34,6 +34,11 @@ def peer_jars(group: str, java: Java) -> list[Path]:
     wanted = locked(group, LOCK)
     cache = cache_folder(os.environ)
     return fetch_jars(wanted, java, cache=cache, on_progress=lambda *_: None)
+
+
+def locked_version(group: str, name: str) -> str:
+    """The revision of one of them."""
+    return next(jar.revision for jar in locked(group, LOCK) if jar.name == name)
 
 
 def compiled(name: str, class_path: Sequence[Path], java: Java) -> Path:
@@ -125,13 +130,9 @@ def check_running(process: subprocess.Popen[str]) -> None:
 
 
 def end_with_us(process: subprocess.Popen[str]) -> None:
-    """Ends ``process`` when this one is asked to end."""
-
-    def end(*_: object) -> NoReturn:
-        process.terminate()
-        sys.exit(0)
-
-    signal.signal(signal.SIGTERM, end)
+    """Ends ``process`` when this one ends, or is asked to."""
+    atexit.register(process.terminate)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 
 
 def write_properties(path: Path, *parts: Mapping[str, str]) -> Path:
@@ -139,7 +140,3 @@ def write_properties(path: Path, *parts: Mapping[str, str]) -> Path:
     merged = {name: value for part in parts for name, value in part.items()}
     path.write_text("".join(f"{name}={value}\n" for name, value in merged.items()))
     return path
-
-
-Prepare = Callable[[Java], Program]
-"""Fetches and compiles what a peer needs; raises PeerMissingError where that can't be done."""

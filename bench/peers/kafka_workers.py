@@ -24,6 +24,7 @@ from bench.setup import Setup
 from headrace.runtime.java import Java
 from headrace.runtime.spark_jars import spark_jar
 
+VERSION = "1.1.9"
 JAR_VARIABLE = "KAFKA_WORKERS_JAR"
 TABLE = "impressions"
 SETTINGS = {
@@ -62,7 +63,7 @@ def prepare(java: Java) -> Program:
     jar = Path(chosen).absolute()
     if not (chosen and jar.is_file()):
         raise PeerMissingError(
-            f"{JAR_VARIABLE} does not name the jar of Kafka Workers 1.1.9, which no package "
+            f"{JAR_VARIABLE} does not name the jar of Kafka Workers {VERSION}, which no package "
             "registry has: build it from its public repository, as that describes"
         )
     libraries = (jar, *peer_jars("kafka-workers", java), *map(spark_jar, _SPARK_JARS))

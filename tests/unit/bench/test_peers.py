@@ -4,7 +4,7 @@ import pytest
 from bench.peers import kafka_workers
 from bench.peers.figures import Run, hours_to_catch_up, rows
 from bench.peers.java_program import PeerMissingError
-from bench.peers.writer import SYSTEMS, prepared
+from bench.peers.systems import SYSTEMS, prepared
 from bench.usage import Usage
 
 from headrace.runtime.java import find_java

@@ -1,0 +1,32 @@
+"""Keeping what a benchmark found: in results.json and on its page."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+
+from bench import report, results
+from bench.machine import machine, versions
+from headrace.runtime.java import find_java
+
+
+def keep(
+    benchmark: str,
+    rows: Sequence[results.Row],
+    settings: Mapping[str, object],
+    *,
+    failed: Collection[tuple[str, int]] = (),
+) -> None:
+    """Replaces what these rows are figures of, and tells where they were measured.
+
+    ``failed`` are (system, threads) that have no figures any more.
+    """
+    context = {
+        "machine": machine(),
+        "versions": versions(find_java(os.environ)),
+        "settings": settings,
+    }
+    known = results.without(results.read(), benchmark, failed)
+    document = results.merge(known, benchmark, context, rows)
+    results.write(document)
+    report.write_page(document)
