@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
@@ -13,9 +12,10 @@ from headrace.errors import (
     CommittedOffsetError,
     ProcessingFailedError,
     ProcessingTimeoutError,
+    TopicMissingError,
     WorkerStateError,
 )
-from headrace.kafka.client import admin, describe, watermarks
+from headrace.kafka.client import admin, describe, producer, watermarks
 from headrace.kafka.dead_letters import scan
 from headrace.model import TopicPartition
 from headrace.workers import (
@@ -23,20 +23,13 @@ from headrace.workers import (
     DeadLetters,
     KeyHash,
     Retry,
+    RetryTopics,
     RoundRobin,
     Skip,
     Worker,
     WorkerTask,
 )
 from headrace.workers.states import InstanceState
-
-
-def wait_for(condition):
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
 
 FAST = {"commit_every": timedelta(milliseconds=100)}
 
@@ -472,22 +465,23 @@ def test_a_slow_lane_stops_reading_before_memory_fills(bench):
     assert sorted(seen) == list(range(20_000))
 
 
-def test_a_topic_made_again_is_refused(bench):
+def test_a_topic_made_again_while_it_is_read_ends_the_instance(bench):
     seen, task = recorder()
     worker = bench.worker(task)
     bench.send(10)
+    name = bench.topic.name
 
-    async def once():
-        async with running(bench.instance(worker)):
-            await until(lambda: total(seen) == 10)
+    async def run():
+        running = asyncio.create_task(bench.instance(worker).run())
+        await until(lambda: total(seen) == 10)
+        admin(bench.client).delete_topics([name])[name].result(30)
+        await until(lambda: name not in describe(bench.client, [name]))
+        bench.create(name)
+        bench.send(20)
+        await running
 
-    drill(once())
-    admin(bench.client).delete_topics([bench.topic.name])[bench.topic.name].result(30)
-    wait_for(lambda: bench.topic.name not in describe(bench.client, [bench.topic.name]))
-    bench.create(bench.topic.name)
-    bench.send(20)
-    with pytest.raises(CommittedOffsetError, match="it was committed for topic id"):
-        drill(bench.instance(worker).run())
+    with pytest.raises((CommittedOffsetError, TopicMissingError)):
+        drill(run())
 
 
 def test_a_record_that_a_thread_never_ends_is_a_dead_letter_and_ends_the_instance(bench):
@@ -519,3 +513,39 @@ def test_a_record_that_a_thread_never_ends_is_a_dead_letter_and_ends_the_instanc
     assert [one.letter.reason for one in scan(bench.client, bench.topic.name)] == [
         "processing-timeout"
     ]
+
+
+def test_retry_topics_let_others_pass_and_survive_a_restart(bench):
+    bench.create(bench.topic.dead_letters)
+    sender = producer(bench.client)
+    for number in range(10):
+        sender.produce(bench.topic.name, str(number), b"k", headers=[("trace", b"t")])
+    assert sender.flush(60) == 0
+    seen = []
+
+    class Flaky(WorkerTask):
+        async def process(self, record):
+            seen.append(record)
+            if (record.offset == 3 and record.attempt < 3) or record.offset == 6:
+                raise ConnectionError("away")
+
+    delays = (timedelta(milliseconds=200), timedelta(seconds=3))
+    worker = bench.worker(Flaky, on_failure=RetryTopics(delays), **FAST)
+
+    async def until_attempt(offset, attempt):
+        async with running(bench.instance(worker)):
+            await until(lambda: any((r.offset, r.attempt) == (offset, attempt) for r in seen))
+            if attempt == 3:
+                await until(lambda: [*scan(bench.client, bench.topic.name)])
+
+    drill(until_attempt(6, 2))
+    drill(until_attempt(6, 3))
+    assert [record.offset for record in seen if record.attempt == 1] == list(range(10))
+    assert [r.offset for r in seen if r.attempt > 1] == [3, 6, 3, 6]
+    for record in seen:
+        place = (record.topic, record.partition, record.key, record.value, record.headers)
+        value = str(record.offset).encode()
+        assert place == (bench.topic.name, 0, b"k", value, (("trace", b"t"),))
+    [letter] = [one.letter for one in scan(bench.client, bench.topic.name)]
+    assert (letter.offset, letter.attempts, letter.headers) == (6, 3, (("trace", b"t"),))
+    assert letter.first_failure_ms > 0

@@ -68,7 +68,7 @@ class Membership:
 
     Attributes:
         group: its name.
-        topics: to subscribe to.
+        topics: to subscribe to; those of the worker, where one is run.
         instance_id: makes the membership static: a restart within the session's time-out moves
             no partition. Empty: not.
         protocol: ``classic`` (cooperative) or ``consumer`` (KIP-848, Kafka 4.0 and newer).
@@ -77,7 +77,7 @@ class Membership:
     """
 
     group: str
-    topics: tuple[str, ...]
+    topics: tuple[str, ...] = ()
     instance_id: str = ""
     protocol: str = "classic"
     session_seconds: float = 45.0

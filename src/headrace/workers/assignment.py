@@ -10,7 +10,7 @@ from headrace.workers.behind import Times
 from headrace.workers.lane import Lane
 from headrace.workers.offsets import PartitionOffsets, read_metadata
 from headrace.workers.partitioner import WorkerPartitioner
-from headrace.workers.task import WorkerRecord
+from headrace.workers.received import Received
 
 
 class Assignment:
@@ -57,15 +57,16 @@ class Assignment:
         """Records that are done, beyond the offset that can be committed."""
         return self._offsets.done_beyond
 
-    def lane_of(self, record: WorkerRecord) -> Lane | None:
-        """Where ``record``, just read, belongs; ``None``: it was done before a restart.
+    def lane_of(self, received: Received) -> Lane | None:
+        """Where a record that was just read belongs; ``None``: it was done before a restart.
 
         Raises:
             SubpartitionError: the partitioner gave a subpartition that there is not.
         """
+        record = received.record
         self._changed = True
         self.times.read(record.offset, record.timestamp_ms)
-        if not self._offsets.consume(record.offset):
+        if not self._offsets.consume(received.offset):
             return None
         index = self._partitioner.subpartition(record)
         if not 0 <= index < len(self.lanes):

@@ -21,7 +21,8 @@ from headrace.workers.lane import Lane
 from headrace.workers.observed_lane import ObservedLane
 from headrace.workers.placement import place
 from headrace.workers.progress import Counts
-from headrace.workers.task import Send, WorkerRecord, WorkerSubpartition
+from headrace.workers.received import Received
+from headrace.workers.task import Send, WorkerSubpartition
 from headrace.workers.worker import Worker
 
 
@@ -112,25 +113,25 @@ class Assignments(Mapping[TopicPartition, Assignment]):
         self._around.failures.revoked()
         return [commit for one in gone if (commit := one.commit()) is not None]
 
-    def deliver(self, record: WorkerRecord) -> None:
+    def deliver(self, received: Received) -> None:
         """A record was read.
 
         Raises:
             SubpartitionError: the partitioner gave a subpartition that there is not.
         """
-        assignment = self._by_partition.get(record.topic_partition)
+        assignment = self._by_partition.get(received.partition)
         if assignment is None:
             return  # revoked meanwhile
-        lane = assignment.lane_of(record)
+        lane = assignment.lane_of(received)
         if lane is not None:
-            self.flow.took(assignment, lane, lane.put(record))
+            self.flow.took(assignment, lane, lane.put(received))
             self.ask_held()
 
     def finished(self, assignment: Assignment, lane: Lane, handling: Handling) -> None:
         """A record is done; not heard when its partition is gone."""
         if self._by_partition.get(assignment.partition) is not assignment:
             return
-        assignment.finish(handling.record.offset)
+        assignment.finish(handling.offset)
         self.flow.gave_back(assignment, lane, handling.weight)
         self._around.counts.one_more("processed")
         if handling.first_failed_ms < 0:

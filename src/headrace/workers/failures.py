@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 import traceback
 from collections import defaultdict
+from datetime import timedelta
 
 from headrace.errors import (
     DeadLetterLimitError,
@@ -17,7 +19,9 @@ from headrace.kafka.client import ClientConfig
 from headrace.kafka.dead_letters import Position, find_written, write_dead_letters
 from headrace.model import DeadLetter, DeadLetterLimit, TopicPartition
 from headrace.workers.handling import Handling
-from headrace.workers.policy import DeadLetters, Skip, Stop, ending
+from headrace.workers.policy import DeadLetters, RetryTopics, Skip, Stop, ending, retry_delay
+from headrace.workers.received import retry_headers, retry_topic
+from headrace.workers.task import Send
 from headrace.workers.worker import Worker
 
 _LOG = logging.getLogger("headrace.workers")
@@ -27,8 +31,8 @@ FAILED, TIMED_OUT = "processing-failed", "processing-timeout"
 class Failures:
     """What one instance does with records for which no attempt is left."""
 
-    def __init__(self, worker: Worker, config: ClientConfig) -> None:
-        self._worker, self._config = worker, config
+    def __init__(self, worker: Worker, config: ClientConfig, send: Send) -> None:
+        self._worker, self._config, self._send = worker, config, send
         self._end = ending(worker.on_failure)
         limit = self._end.limit if isinstance(self._end, DeadLetters) else DeadLetterLimit()
         self._limiter = DeadLetterLimiter(worker.name, limit)
@@ -51,6 +55,11 @@ class Failures:
             DeadLetterLimitError: too many.
             BrokerUnreachableError, SinkError, TopicMissingError: the letter was not written.
         """
+        policy = self._worker.on_failure
+        delay = retry_delay(policy, error, handling.record.attempt)
+        if isinstance(policy, RetryTopics) and delay is not None:
+            await self._retry_later(handling, error, delay)
+            return "retried"
         if isinstance(self._end, Stop):
             raise _stopping(handling, error) from error
         if isinstance(self._end, Skip):
@@ -60,6 +69,15 @@ class Failures:
         async with self._writing:
             await asyncio.to_thread(self._write, handling, error)
         return "dead_letters"
+
+    async def _retry_later(
+        self, handling: Handling, error: BaseException, delay: timedelta
+    ) -> None:
+        record = handling.record
+        due_ms = time.time_ns() // 1_000_000 + int(delay.total_seconds() * 1000)
+        headers = retry_headers(record, due_ms, handling.first_failed_ms, _detail(error))
+        topic = retry_topic(self._worker.name, record.topic, record.attempt)
+        await self._send(topic, record.value, key=record.key, headers=headers)
 
     def _write(self, handling: Handling, error: BaseException) -> None:
         record = handling.record

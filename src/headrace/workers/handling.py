@@ -10,7 +10,7 @@ from typing import TypeAlias
 import msgspec
 
 from headrace.errors import WrongOffsetError
-from headrace.workers.task import WorkerRecord
+from headrace.workers.received import Received
 
 Tell: TypeAlias = Callable[["Handling", BaseException | None], None]
 
@@ -23,6 +23,8 @@ class Handling:
 
     Attributes:
         record: with the number of the attempt.
+        offset: where it was read.
+        due_ms: its turn does not come before, milliseconds since 1970.
         weight: bytes that it takes.
         started: when ``process`` was called, by the loop's clock.
         first_failed_ms: when an attempt failed first; -1: none has.
@@ -33,18 +35,18 @@ class Handling:
         "_ended",
         "_tell",
         "_teller",
+        "due_ms",
         "first_failed_ms",
+        "offset",
         "record",
         "sends",
         "started",
         "weight",
     )
 
-    def __init__(
-        self, record: WorkerRecord, weight: int, tell: Tell, first_failed_ms: int = -1
-    ) -> None:
-        self.record, self.weight = record, weight
-        self.first_failed_ms = first_failed_ms
+    def __init__(self, received: Received, weight: int, tell: Tell) -> None:
+        self.record, self.offset, self.weight = received.record, received.offset, weight
+        self.due_ms, self.first_failed_ms = received.due_ms, received.first_failed_ms
         self.started = 0.0
         self.sends: list[Awaitable[None]] = []
         self._tell = self._teller = tell
@@ -77,7 +79,10 @@ class Handling:
     def again(self) -> Handling:
         """The next attempt."""
         record = msgspec.structs.replace(self.record, attempt=self.record.attempt + 1)
-        return Handling(record, self.weight, self._teller, self.first_failed_ms)
+        received = Received(
+            record, record.topic_partition, self.offset, first_failed_ms=self.first_failed_ms
+        )
+        return Handling(received, self.weight, self._teller)
 
     async def confirm_sends(self) -> None:
         """Returns when all in-sync replicas have what was sent for it. Raises what failed."""

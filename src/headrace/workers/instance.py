@@ -8,6 +8,7 @@ import functools
 import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -21,9 +22,9 @@ from headrace.workers.assignments import Assignments, Surroundings
 from headrace.workers.failures import Failures
 from headrace.workers.intents import PauseIntents
 from headrace.workers.progress import Counts
+from headrace.workers.received import ensure_retry_topics, received, retry_topics
 from headrace.workers.sender import Sender
 from headrace.workers.states import INSTANCE, InstanceState, follow
-from headrace.workers.task import WorkerRecord
 from headrace.workers.worker import Worker
 
 Result = TypeVar("Result")
@@ -60,8 +61,8 @@ class WorkerInstance:
         self.state = InstanceState.CREATED
         self.failure: BaseException | None = None
         self._config = config
-        topics = tuple(topic.name for topic in worker.topics)
-        self._membership = membership or Membership(worker.consumer_group, topics)
+        topics = (*(topic.name for topic in worker.topics), *retry_topics(worker))
+        self._membership = replace(membership or Membership(worker.consumer_group), topics=topics)
         self._on_end = on_end
         self._running: RunningInstance | None = None
         self._intents: PauseIntents | None = None
@@ -78,6 +79,7 @@ class WorkerInstance:
         try:
             self._intents = PauseIntents(self._config, self.worker.name)
             await self._intents.known()
+            await asyncio.to_thread(ensure_retry_topics, self.worker, self._config)
             self._running = RunningInstance(self.worker, self._config, self._membership)
             self._intents.tell(self._running.assignments.flow.intend)
             self._enter(InstanceState.RUNNING)
@@ -141,7 +143,11 @@ class RunningInstance:
         self._consumer_thread = ThreadPoolExecutor(1, f"{worker.name}-consumer")
         self._sender = Sender(config)
         around = Surroundings(
-            self._task_threads, self._sender.send, Failures(worker, config), self.counts, self._fail
+            self._task_threads,
+            self._sender.send,
+            Failures(worker, config, self._sender.send),
+            self.counts,
+            self._fail,
         )
         self._subscription = Subscription(
             config,
@@ -217,8 +223,8 @@ class RunningInstance:
         return self._subscription.take(max(1, min(_MOST_RECORDS, room)), seconds)
 
     def _deliver(self, message: confluent_kafka.Message) -> None:
-        record = _record(message)
-        self._mean_weight += (record.weight - self._mean_weight) / 100
+        record = received(message)
+        self._mean_weight += (record.record.weight - self._mean_weight) / 100
         self.assignments.deliver(record)
 
     async def _commit(self) -> None:
@@ -287,16 +293,3 @@ class RunningInstance:
             if live.get(topic, one.topic_id) != one.topic_id:
                 group, reason = self._worker.consumer_group, "the topic was deleted and made again"
                 self._fail(CommittedOffsetError(group, topic, number, one.position, reason))
-
-
-def _record(message: confluent_kafka.Message) -> WorkerRecord:
-    _, timestamp = message.timestamp()
-    return WorkerRecord(
-        message.topic(),
-        message.partition(),
-        message.offset(),
-        message.key(),
-        message.value(),
-        tuple(message.headers() or ()),
-        timestamp,
-    )

@@ -16,8 +16,9 @@ from headrace.errors import ProcessingTimeoutError
 from headrace.workers.handling import CURRENT, Handling
 from headrace.workers.placement import PlacedTask
 from headrace.workers.policy import FailurePolicy, Retry, retry_delay
+from headrace.workers.received import Received
 from headrace.workers.states import AT_WORK, LANE, LaneState, follow
-from headrace.workers.task import WorkerRecord, WorkerSubpartition
+from headrace.workers.task import WorkerSubpartition
 
 _STEPS_IN_A_ROW = 32
 
@@ -87,9 +88,9 @@ class Lane:
         """When its oldest record in process was given to the task, by the loop's clock."""
         return None if self._current is None else self._current.started
 
-    def put(self, record: WorkerRecord) -> int:
+    def put(self, received: Received) -> int:
         """Another record, after those that wait; its weight in bytes."""
-        handling = Handling(record, record.weight, self._told)
+        handling = Handling(received, received.record.weight, self._told)
         self.bytes += handling.weight
         self._queue.append(handling)
         self._wake()
@@ -157,12 +158,17 @@ class Lane:
     def _next(self) -> Handling | None:
         if not self._queue:
             return None
-        if self._task.accept is not None and not self._task.accept(self._queue[0].record):
+        if not self._accepts(self._queue[0]):
             self._move(LaneState.HELD)
             self._host.held(self)
             return None
         self._move(LaneState.RUNNING)
         return self._queue.popleft()
+
+    def _accepts(self, handling: Handling) -> bool:
+        if handling.due_ms and handling.due_ms > time.time_ns() // 1_000_000:
+            return False
+        return self._task.accept is None or self._task.accept(handling.record)
 
     async def _handle(self, handling: Handling) -> None:
         """Until the record is done, or no attempt is left, or the lane drains."""

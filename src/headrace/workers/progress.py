@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from headrace.workers.states import InstanceState
+from headrace.workers.behind import Ends, seconds_since
+from headrace.workers.states import InstanceState, LaneState, is_final
+
+if TYPE_CHECKING:
+    from headrace.workers.assignment import Assignment
+    from headrace.workers.instance import WorkerInstance
+
+GONE_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -34,15 +43,61 @@ class WorkerProgress:
     held: int = 0
     starved: int = 0
     queue_bytes: int = 0
+    queue_limit_bytes: int = 0
+    lane_limit_bytes: int = 0
     uncommitted: int = 0
+    processing_seconds: float = 0.0
     lag_records: int = 0
     lag_seconds: float = 0.0
     paused_partitions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     updated_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
 
+    @property
+    def final(self) -> bool:
+        """Whether the instance has ended."""
+        return is_final(self.state)
+
     def to_json(self) -> dict[str, Any]:
         """Plain values by name."""
         return asdict(self)
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> WorkerProgress:
+        """Reads what :meth:`to_json` wrote."""
+        paused = {name: tuple(reasons) for name, reasons in found["paused_partitions"].items()}
+        state = InstanceState(found["state"])
+        return cls(**{**found, "state": state, "paused_partitions": paused})
+
+
+@dataclass(frozen=True)
+class PartitionProgress:
+    """One partition of an instance. Offsets are always the next record.
+
+    Attributes:
+        topic: of the partition.
+        partition: its number.
+        paused: why its records wait in Kafka; empty: they do not.
+        consumed_offset: next to read.
+        processing_offset: first that is not done.
+        committed_offset: committed last.
+        processing_timestamp_ms: about when the first record that is not done is from; -1: unknown.
+        queue_bytes: of records that wait or are in process.
+        uncommitted: done, beyond the first that is not.
+        lag_records: from ``processing_offset`` to the end.
+        lag_seconds: age of the first record that is not done; 0 at the end.
+    """
+
+    topic: str
+    partition: int
+    paused: tuple[str, ...]
+    consumed_offset: int
+    processing_offset: int
+    committed_offset: int
+    processing_timestamp_ms: int
+    queue_bytes: int
+    uncommitted: int
+    lag_records: int
+    lag_seconds: float
 
 
 class Counts(Counter[str]):
@@ -51,3 +106,128 @@ class Counts(Counter[str]):
     def one_more(self, name: str) -> None:
         """Add one."""
         self[name] += 1
+
+
+def measure_partitions(instance: WorkerInstance, ends: Ends) -> list[PartitionProgress]:
+    """Each partition of ``instance``; on the event loop."""
+    return [_partition(one, ends) for one in (instance.assignments or {}).values()]
+
+
+def measure(
+    instance: WorkerInstance, name: str, partitions: Sequence[PartitionProgress], now: float
+) -> WorkerProgress:
+    """How ``instance`` is doing; on the event loop.
+
+    Args:
+        instance: to be looked at.
+        name: of it.
+        partitions: as :func:`measure_partitions` found them.
+        now: the loop's clock.
+    """
+    failure = instance.failure
+    found = WorkerProgress(
+        instance.worker.name,
+        name,
+        instance.state,
+        "" if failure is None else str(failure) or type(failure).__name__,
+        **_counted(instance.counts),
+    )
+    assignments = instance.assignments
+    if not assignments:
+        return found
+    lanes = assignments.lanes
+    begun = [lane.begun for lane in lanes if lane.begun]
+    return replace(
+        found,
+        partitions=len(assignments),
+        lanes=len(lanes),
+        in_process=sum(lane.in_process for lane in lanes),
+        waiting=sum(lane.waiting for lane in lanes),
+        held=sum(lane.state is LaneState.HELD for lane in lanes),
+        starved=sum(_starved(one) for one in assignments.values()),
+        queue_bytes=assignments.budget.used,
+        queue_limit_bytes=assignments.budget.total,
+        lane_limit_bytes=assignments.budget.lane_limit,
+        uncommitted=sum(one.uncommitted for one in partitions),
+        processing_seconds=max(0.0, now - min(begun)) if begun else 0.0,
+        lag_records=sum(one.lag_records for one in partitions),
+        lag_seconds=max((one.lag_seconds for one in partitions), default=0.0),
+        paused_partitions={
+            f"{one.topic}/{one.partition}": one.paused for one in partitions if one.paused
+        },
+    )
+
+
+def _counted(counts: Mapping[str, int]) -> dict[str, Any]:
+    return {name: count for name, count in counts.items() if name in _FIELDS}
+
+
+_FIELDS = frozenset(one.name for one in fields(WorkerProgress))
+
+
+def _starved(assignment: Assignment) -> int:
+    """Lanes that could work, were it not for a full one beside them."""
+    if not assignment.full_lanes:
+        return 0
+    return sum(not (lane.waiting or lane.in_process) for lane in assignment.lanes)
+
+
+def _partition(one: Assignment, ends: Ends) -> PartitionProgress:
+    timestamp = one.times.at(one.committable)
+    if timestamp < 0:
+        timestamp = ends.first_ms(one.partition)
+    lag = ends.lag(one.partition, one.committable)
+    return PartitionProgress(
+        one.partition.topic,
+        one.partition.partition,
+        tuple(sorted(map(str, one.paused_for))),
+        one.position,
+        one.committable,
+        one.committed,
+        timestamp,
+        one.bytes,
+        one.uncommitted,
+        lag,
+        seconds_since(timestamp) if lag else 0.0,
+    )
+
+
+class WorkerStatusFolder:
+    """One JSON file an instance under ``.headrace/status/workers``, for ``headrace status``."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def write(self, progress: WorkerProgress) -> None:
+        """Replaces the instance's file whole."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        name = _file_name(progress)
+        partial = self._folder / f".{name}"
+        partial.write_text(json.dumps(progress.to_json()))
+        partial.replace(self._folder / name)
+
+    def read(self) -> list[WorkerProgress]:
+        """What every instance on this machine wrote last, by worker and instance."""
+        found = [
+            WorkerProgress.from_json(json.loads(path.read_text()))
+            for path in sorted(self._folder.glob("[!.]*.json"))
+        ]
+        return [_as_it_is(one) for one in found]
+
+    def forget(self, worker: str) -> None:
+        """Removes what ended instances of ``worker`` left."""
+        for one in self.read():
+            if one.worker == worker and one.final:
+                (self._folder / _file_name(one)).unlink(missing_ok=True)
+
+
+def _file_name(progress: WorkerProgress) -> str:
+    return f"{progress.worker}.{progress.instance}.json"
+
+
+def _as_it_is(one: WorkerProgress) -> WorkerProgress:
+    """An instance that was killed wrote nothing about it."""
+    if one.final or time.time() - one.updated_ms / 1000 < GONE_SECONDS:
+        return one
+    reason = "nothing was heard of it for long: it was killed, or its machine sleeps"
+    return replace(one, state=InstanceState.FAILED, reason=reason)

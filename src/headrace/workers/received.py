@@ -1,0 +1,126 @@
+"""A record as it was read, and as its task sees it: they differ for one from a retry topic."""
+
+from __future__ import annotations
+
+import confluent_kafka
+import msgspec
+
+from headrace.errors import TopicMissingError
+from headrace.kafka.client import ClientConfig, describe
+from headrace.kafka.dead_letters import foreign_headers
+from headrace.kafka.topics import apply_changes, plan_topics
+from headrace.model import Topic, TopicPartition
+from headrace.workers.policy import RetryTopics
+from headrace.workers.task import Headers, WorkerRecord
+from headrace.workers.worker import Worker
+
+_PREFIX = "headrace-retry-"
+
+
+class Received(msgspec.Struct, frozen=True):
+    """A record that was read.
+
+    Attributes:
+        record: as its task sees it: where it was at first, without our headers.
+        partition: where it was read.
+        offset: there.
+        due_ms: its turn does not come before, milliseconds since 1970.
+        first_failed_ms: when an attempt failed first; -1: none has.
+    """
+
+    record: WorkerRecord
+    partition: TopicPartition
+    offset: int
+    due_ms: int = 0
+    first_failed_ms: int = -1
+
+
+def received(message: confluent_kafka.Message) -> Received:
+    """What ``message`` is, by its headers."""
+    _, timestamp = message.timestamp()
+    partition = TopicPartition(message.topic(), message.partition())
+    record = WorkerRecord(
+        partition.topic,
+        partition.partition,
+        message.offset(),
+        message.key(),
+        message.value(),
+        tuple(message.headers() or ()),
+        timestamp,
+    )
+    if any(name.startswith(_PREFIX) for name, _ in record.headers):
+        return _retried(record, partition)
+    return Received(record, partition, record.offset)
+
+
+def retry_headers(record: WorkerRecord, due_ms: int, first_failed_ms: int, error: str) -> Headers:
+    """Headers with which ``record`` goes to a retry topic; :func:`received` reads them."""
+    ours = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp_ms,
+        "attempts": record.attempt,
+        "first-failure": first_failed_ms,
+        "due": due_ms,
+        "error": error,
+    }
+    written = tuple((_PREFIX + name, str(value).encode()) for name, value in ours.items())
+    return written + foreign_headers(record.headers)
+
+
+def retry_topic(worker: str, topic: str, attempt: int) -> str:
+    """Where records of ``topic`` wait whose ``attempt`` failed."""
+    return f"{topic}.{worker}.retry-{attempt}"
+
+
+def retry_topics(worker: Worker) -> dict[str, str]:
+    """All of them, and the topic that each is for; none for another policy."""
+    policy = worker.on_failure
+    attempts = len(policy.delays) if isinstance(policy, RetryTopics) else 0
+    return {
+        retry_topic(worker.name, topic.name, attempt): topic.name
+        for topic in worker.topics
+        for attempt in range(1, attempts + 1)
+    }
+
+
+def ensure_retry_topics(worker: Worker, config: ClientConfig) -> None:
+    """Make those that there are not, each like its topic.
+
+    Raises:
+        BrokerUnreachableError: no answer.
+        TopicMissingError: a topic of the worker does not exist.
+    """
+    wanted = retry_topics(worker)
+    if not wanted:
+        return
+    live = describe(config, [*wanted, *(topic.name for topic in worker.topics)])
+    for topic in worker.topics:
+        if topic.name not in live:
+            raise TopicMissingError(topic.name)
+    missing = [
+        Topic(name, partitions=live[origin].partitions, replication=live[origin].replication)
+        for name, origin in wanted.items()
+        if name not in live
+    ]
+    apply_changes(config, plan_topics(missing, {}))
+
+
+def _retried(read: WorkerRecord, partition: TopicPartition) -> Received:
+    ours = {
+        name.removeprefix(_PREFIX): (value or b"").decode()
+        for name, value in read.headers
+        if name.startswith(_PREFIX)
+    }
+    record = WorkerRecord(
+        ours["topic"],
+        int(ours["partition"]),
+        int(ours["offset"]),
+        read.key,
+        read.value,
+        foreign_headers(read.headers),
+        int(ours["timestamp"]),
+        int(ours["attempts"]) + 1,
+    )
+    return Received(record, partition, read.offset, int(ours["due"]), int(ours["first-failure"]))

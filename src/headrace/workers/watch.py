@@ -1,0 +1,74 @@
+"""Looks at an instance while it runs, and tells what it sees."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Sequence
+
+from headrace.kafka.client import ClientConfig
+from headrace.workers.behind import Ends
+from headrace.workers.instance import WorkerInstance
+from headrace.workers.progress import (
+    PartitionProgress,
+    WorkerProgress,
+    measure,
+    measure_partitions,
+)
+
+LOOK_SECONDS = 1.0
+_ENDS_EVERY = 3  # looks
+
+Observe = Callable[[WorkerProgress, Sequence[PartitionProgress]], None]
+
+
+def instance_name() -> str:
+    """Of an instance in this process that has no id of its own."""
+    return f"{socket.gethostname()}-{os.getpid()}"
+
+
+class Watch:
+    """Tells ``observe`` about ``instance`` every second, on the event loop.
+
+    Args:
+        instance: to look at.
+        name: of the instance.
+        config: of its cluster, which is asked where partitions end.
+        observe: called with what is seen; it must not block for long.
+    """
+
+    def __init__(
+        self, instance: WorkerInstance, name: str, config: ClientConfig, observe: Observe
+    ) -> None:
+        self._instance, self._name, self._observe = instance, name, observe
+        self._ends = Ends(config)
+        self._asking: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        looks = 0
+        while True:
+            if looks % _ENDS_EVERY == 0:
+                self._ask()
+            self.look()
+            looks += 1
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def look(self) -> None:
+        """Now."""
+        partitions = measure_partitions(self._instance, self._ends)
+        now = asyncio.get_running_loop().time()
+        self._observe(measure(self._instance, self._name, partitions, now), partitions)
+
+    def _ask(self) -> None:
+        """Where partitions end, unless the last question is not answered yet."""
+        assignments = self._instance.assignments
+        if not assignments or (self._asking is not None and not self._asking.done()):
+            return
+        unread = {
+            one.partition: one.committable
+            for one in assignments.values()
+            if one.times.at(one.committable) < 0
+        }
+        self._asking = asyncio.create_task(self._ends.look(unread, set(assignments)))
