@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -84,7 +85,7 @@ class Membership:
 
 
 class Subscription:
-    """One member, on one thread at a time; but ``pause`` and ``resume`` from any.
+    """One member, on one thread; but ``pause`` and ``resume`` from any.
 
     Args:
         config: of the cluster.
@@ -106,6 +107,8 @@ class Subscription:
         self._config, self._membership = config, membership
         self._on_assigned, self._on_revoked, self._on_lost = on_assigned, on_revoked, on_lost
         self._moved: set[TopicPartition] = set()
+        self._assigned: set[TopicPartition] = set()
+        self._switches: deque[tuple[bool, list[TopicPartition]]] = deque()
         self._consumer = confluent_kafka.Consumer(_consumer_config(config, membership), logger=_LOG)
         self._consumer.subscribe(
             list(membership.topics),
@@ -123,6 +126,7 @@ class Subscription:
             BrokerUnreachableError: committed offsets could not be had when partitions came.
             KafkaException: an error that does not pass.
         """
+        self._switch(self._consumer)
         first = self._consumer.poll(seconds)
         if first is None:
             return []
@@ -133,12 +137,16 @@ class Subscription:
         return [one for one in taken if self._is_record(one)]
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Records of these wait in Kafka."""
-        self._consumer.pause(_plain(partitions))
+        """Records of these wait in Kafka, from the next ``take`` on.
+
+        Not at once: the client makes a call wait for one on another thread, so that the caller
+        would wait for a whole ``take``; and for ever where that one's callbacks wait for it.
+        """
+        self._switches.append((True, list(partitions)))
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """They come again."""
-        self._consumer.resume(_plain(partitions))
+        """They come again, from the next ``take`` on."""
+        self._switches.append((False, list(partitions)))
 
     def commit(self, commits: Sequence[Commit]) -> bool:
         """Returns when it is done; ``False``: not now, another attempt may do."""
@@ -174,17 +182,29 @@ class Subscription:
                 for one in starts
             ]
         )
+        self._assigned.update(_ours(found))
+        consumer.resume(found)  # they may have been paused here before
         self._on_assigned(starts)
+        self._switch(consumer)
 
     def _revoke(self, consumer: confluent_kafka.Consumer, found: list[Any]) -> None:
         self._moved.update(_ours(found))
         self.commit(self._on_revoked(_ours(found)))
+        self._assigned.difference_update(_ours(found))
         consumer.incremental_unassign(found)
 
     def _lose(self, consumer: confluent_kafka.Consumer, found: list[Any]) -> None:
         self._moved.update(_ours(found))
         self._on_lost(_ours(found))
+        self._assigned.difference_update(_ours(found))
         consumer.incremental_unassign(found)
+
+    def _switch(self, consumer: confluent_kafka.Consumer) -> None:
+        while self._switches:
+            paused, wanted = self._switches.popleft()
+            partitions = _plain(one for one in wanted if one in self._assigned)
+            if partitions:
+                (consumer.pause if paused else consumer.resume)(partitions)
 
     def _starts(self, consumer: confluent_kafka.Consumer, found: list[Any]) -> list[Start]:
         if not found:
