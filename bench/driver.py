@@ -44,10 +44,14 @@ class Driver:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing of it is left when this returns."""
-        self._pipe.close()
-        end_tree(self.pid, STOP_SECONDS)
-        self._process.join()
+        self.end()
+
+    def end(self) -> None:
+        """Nothing of it is left when this returns; it may be called again."""
+        if not self._pipe.closed:
+            self._pipe.close()
+            end_tree(self.pid, STOP_SECONDS)
+            self._process.join()
 
     def await_ready(self) -> None:
         """Returns once its session has started."""

@@ -42,7 +42,9 @@ class Bench:
     work: Path
 
     def setup(self, threads: int) -> Setup:
-        """What every system is given."""
+        """What every system is given, with a folder of its own for what it says."""
+        logs = self.work / f"{threads}-threads"
+        logs.mkdir()
         return Setup(
             bootstrap=self.broker.bootstrap,
             topic=TOPIC,
@@ -54,7 +56,7 @@ class Bench:
             heap_mb=HEAP_MB,
             java=self.java.environ(),
             connector=tuple(jars("spark-kafka", self.java)),
-            logs=self.work,
+            logs=logs,
         )
 
     def measure(self, driver: Driver, label: str) -> Run:
@@ -101,16 +103,16 @@ class Contest:
     def __init__(self, bench: Bench, threads: int, findings: Findings, console: Console) -> None:
         self._bench = bench
         self._threads = threads
+        self._setup = bench.setup(threads)
         self._findings = findings
         self._console = console
 
     def hold(self, systems: Mapping[str, Open], rounds: int) -> None:
         """A run of each to warm up, then the rounds."""
-        setup = self._bench.setup(self._threads)
         with ExitStack() as stack:
             drivers = {
                 name: stack.enter_context(
-                    Driver(name, start, setup, self._bench.work / f"{name}.log")
+                    Driver(name, start, self._setup, self._setup.logs / f"{name}.log")
                 )
                 for name, start in systems.items()
             }
@@ -139,7 +141,13 @@ class Contest:
         except (SystemFailedError, OutputWrongError) as error:
             self._findings.failed[key] = str(error)
             self._findings.runs.pop(key, None)
-            log = (self._bench.work / f"{driver.name}.log").read_text(errors="replace")
-            told = f"{driver.name} failed: {error}\nIts log ends:\n{log[-_LOG_TAIL:]}"
-            self._console.print(told, style="red", markup=False, highlight=False)
+            self._tell(f"{driver.name} failed: {error}\nIts log ends:\n{self._log(driver)}")
+            # Whatever it may still do, it does not do while others are measured.
+            driver.end()
             return None
+
+    def _log(self, driver: Driver) -> str:
+        return (self._setup.logs / f"{driver.name}.log").read_text(errors="replace")[-_LOG_TAIL:]
+
+    def _tell(self, trouble: str) -> None:
+        self._console.print(trouble, style="red", markup=False, highlight=False)

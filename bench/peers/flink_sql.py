@@ -5,10 +5,11 @@ PyFlink would run the same job: SQL is planned and run on the JVM, Python only h
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 from bench.driver import OnCommit, WriteOnce
-from bench.peers.java_program import Conversation, Program, compiled, peer_jars
+from bench.peers.java_program import Conversation, Program, compiled, peer_jars, started
 from bench.peers.progress import follow_group
 from bench.setup import Setup
 from headrace.runtime.java import Java
@@ -67,11 +68,12 @@ def open_flink(setup: Setup, *, program: Program) -> WriteOnce:
     """Starts the JVM; the function returned runs one job over the topic."""
     home = setup.logs / "flink-sql"
     settings = [f"{name}={value}" for name, value in (SETTINGS | _own(setup, home)).items()]
-    jvm = Conversation(program.command(home, setup.heap_mb, str(setup.threads), *settings))
+    command = program.command(home, setup.heap_mb, str(setup.threads), *settings)
+    jvm = Conversation(started(command, subprocess.PIPE))
 
     def write_once(out: Path, on_commit: OnCommit) -> None:
         file = home / "run.sql"
-        file.write_text(_statements(setup, out))
+        file.write_text(statements(setup, out))
         jvm.ask(str(file), "started")
         follow_group(setup, out.name, on_commit, jvm.check)
         jvm.ask("stop", "stopped")
@@ -87,7 +89,8 @@ def _own(setup: Setup, home: Path) -> dict[str, str]:
     }
 
 
-def _statements(setup: Setup, out: Path) -> str:
+def statements(setup: Setup, out: Path) -> str:
+    """The job that writes into ``out``, whose name is its group."""
     return STATEMENTS.format(
         topic=setup.topic,
         bootstrap=setup.bootstrap,

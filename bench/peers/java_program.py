@@ -91,21 +91,28 @@ class Program:
         return [executable, *self.options, *others]
 
 
-class Conversation:
-    """A running Java program that takes a command a line and answers each with a line.
+def started(command: Sequence[str], pipe: int | None = None) -> subprocess.Popen[str]:
+    """Starts a program that ends when this process ends, or is asked to.
 
-    It ends with the process that started it, whose SIGTERM it hears too.
+    ``pipe`` is what its input and output are; ``None``: this process's own.
     """
+    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=child_environ(), text=True)
+    atexit.register(process.terminate)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    return process
 
-    def __init__(self, command: Sequence[str]) -> None:
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=child_environ(),
-            text=True,
-        )
-        end_with_us(self._process)
+
+def check_running(process: subprocess.Popen[str]) -> None:
+    """Raises RuntimeError when it has ended."""
+    if (code := process.poll()) is not None:
+        raise RuntimeError(f"the program ended with code {code}; see the log")
+
+
+class Conversation:
+    """A running program that takes a command a line and answers each with a line."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
 
     def ask(self, line: str, answer: str) -> None:
         """Sends a command.
@@ -121,18 +128,6 @@ class Conversation:
     def check(self) -> None:
         """Raises RuntimeError when the program has ended."""
         check_running(self._process)
-
-
-def check_running(process: subprocess.Popen[str]) -> None:
-    """Raises RuntimeError when it has ended."""
-    if (code := process.poll()) is not None:
-        raise RuntimeError(f"the program ended with code {code}; see the log")
-
-
-def end_with_us(process: subprocess.Popen[str]) -> None:
-    """Ends ``process`` when this one ends, or is asked to."""
-    atexit.register(process.terminate)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 
 
 def write_properties(path: Path, *parts: Mapping[str, str]) -> Path:

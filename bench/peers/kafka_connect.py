@@ -25,8 +25,8 @@ from bench.peers.java_program import (
     Program,
     check_running,
     compiled,
-    end_with_us,
     peer_jars,
+    started,
     write_properties,
 )
 from bench.peers.progress import LOOK_SECONDS, follow
@@ -105,7 +105,7 @@ def open_kafka_connect(setup: Setup, *, connect: Connect) -> WriteOnce:
         _create(connect.create_table, home, out)
         control = Topic(f"control-{out.name}", partitions=1)
         apply_changes(client_config(KafkaSettings(), setup.bootstrap), plan_topics([control], {}))
-        worker.add(out.name, _connector(setup, out, control.name))
+        worker.add(out.name, connector(setup, out, control.name))
         follow(Snapshots(out).rows, setup.messages, on_commit, worker.check)
         worker.remove(out.name)
 
@@ -117,7 +117,8 @@ def _create(program: Program, home: Path, out: Path) -> None:
     subprocess.run(command, env=child_environ(), check=True)
 
 
-def _connector(setup: Setup, out: Path, control: str) -> dict[str, str]:
+def connector(setup: Setup, out: Path, control: str) -> dict[str, str]:
+    """The configuration of one that writes into ``out``."""
     return SETTINGS | {
         "topics": setup.topic,
         "tasks.max": str(setup.threads),
@@ -142,8 +143,7 @@ class Worker:
         }
         file = write_properties(home / "worker.properties", WORKER, own)
         command = connect.worker.command(home, setup.heap_mb, str(file))
-        self._process = subprocess.Popen(command, env=child_environ(), text=True)
-        end_with_us(self._process)
+        self._process = started(command)
         self._await(lambda: self._call("GET", "/connectors")[0] == HTTPStatus.OK)
 
     def add(self, name: str, config: dict[str, str]) -> None:

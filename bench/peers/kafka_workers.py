@@ -7,6 +7,7 @@ repository as that describes.
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 from bench.driver import OnCommit, WriteOnce
@@ -17,6 +18,7 @@ from bench.peers.java_program import (
     Program,
     compiled,
     peer_jars,
+    started,
     write_properties,
 )
 from bench.peers.progress import follow_group
@@ -74,10 +76,11 @@ def prepare(java: Java) -> Program:
 def open_kafka_workers(setup: Setup, *, program: Program) -> WriteOnce:
     """Starts the JVM; the function returned runs one instance of Kafka Workers over the topic."""
     home = setup.logs / "kafka-workers"
-    jvm = Conversation(program.command(home, setup.heap_mb))
+    command = program.command(home, setup.heap_mb)
+    jvm = Conversation(started(command, subprocess.PIPE))
 
     def write_once(out: Path, on_commit: OnCommit) -> None:
-        file = write_properties(home / "run.properties", _properties(setup, out))
+        file = write_properties(home / "run.properties", properties(setup, out))
         jvm.ask(str(file), "started")
         follow_group(setup, out.name, on_commit, jvm.check)
         jvm.ask("stop", "stopped")
@@ -85,7 +88,8 @@ def open_kafka_workers(setup: Setup, *, program: Program) -> WriteOnce:
     return write_once
 
 
-def _properties(setup: Setup, out: Path) -> dict[str, str]:
+def properties(setup: Setup, out: Path) -> dict[str, str]:
+    """Of one instance that writes into ``out``, whose name is its group."""
     roll_records = setup.batch_records // setup.partitions
     return (
         SETTINGS

@@ -3,7 +3,7 @@
 import json
 
 from bench.report import markdown, write_page
-from bench.results import merge, read, row, write
+from bench.results import merge, read, row, without, write
 
 CONTEXT = {
     "machine": {"processor": "P", "cores": 2, "memory_gib": 24, "kernel": "6"},
@@ -59,3 +59,36 @@ def test_a_system_without_a_figure_has_an_empty_cell():
     files = row("writer", "b", "files", "files", [16.0])
     document = merge({}, "writer", CONTEXT, [])
     assert "| `files` (files) |  | 16 |" in markdown([speed("a", 1.0), files], document, "writer")
+
+
+def threaded(threads, rounds, metric="messages_per_second"):
+    return row("writer-peers", "a", metric, "messages/s", rounds, threads=threads)
+
+
+def test_systems_measured_with_several_threads_have_a_line_each():
+    rows = [threaded(1, [100.0, 200.0, 300.0]), threaded(2, [400.0]), threaded(2, [3.0], "files")]
+    settings = CONTEXT["settings"] | {
+        "guarantees": {"a": "at least once"},
+        "without_figures": {"b": "it needs a jar"},
+    }
+    document = merge({}, "writer-peers", CONTEXT | {"settings": settings}, rows)
+    lines = markdown(rows, document, "writer-peers").splitlines()
+    assert lines[0].startswith("| system | threads | `messages_per_second` (messages/s) |")
+    assert lines[2:4] == [
+        "| a | 1 | 200 (100 to 300) |  | at least once |",
+        "| a | 2 | 400 | 3 | at least once |",
+    ]
+    assert "b: it needs a jar" in lines
+
+
+def test_only_what_has_threads_says_so_in_the_document():
+    document = merge({}, "writer-peers", CONTEXT, [threaded(2, [1.0]), speed("a", 1.0)])
+    assert [one.get("threads", "none") for one in document["rows"]] == [2, "none"]
+
+
+def test_what_failed_now_has_no_figures_of_before():
+    document = merge({}, "writer-peers", CONTEXT, [threaded(1, [1.0]), threaded(2, [2.0])])
+    left = without(document, "writer-peers", [("a", 2)])
+    assert [one["threads"] for one in left["rows"]] == [1]
+    assert without(document, "writer", [("a", 2)]) == document
+    assert without({}, "writer", [("a", 2)]) == {}

@@ -1,0 +1,122 @@
+"""What peers are told, and how far they are, without any of them running."""
+
+import json
+import subprocess
+from fractions import Fraction
+from functools import partial
+
+import pytest
+from bench.peers import flink_sql, kafka_connect, kafka_workers, progress
+from bench.peers.contest import BATCHES, FROM, UNTIL
+from bench.peers.java_program import Conversation, locked_version, write_properties
+from bench.peers.relock import ROOTS
+from bench.setup import Setup
+
+
+@pytest.fixture
+def setup(tmp_path):
+    return Setup(
+        bootstrap="127.0.0.1:9092",
+        topic="impressions",
+        messages=2_000_000,
+        partitions=4,
+        threads=2,
+        batch_records=400_000,
+        heap_mb=64,
+        java={},
+        connector=(),
+        logs=tmp_path,
+        commit_every_ms=4_000,
+    )
+
+
+def test_every_commit_is_told_once_and_the_last_one_ends_it(monkeypatch):
+    monkeypatch.setattr(progress, "LOOK_SECONDS", 0)
+    seen = iter([0, 3, 3, 7, 10, 11])
+    told = []
+    progress.follow(lambda: next(seen), 10, told.append, lambda: None)
+    assert told == [3, 7, 10]
+
+
+def test_waiting_ends_when_nothing_is_committed_any_more(monkeypatch):
+    monkeypatch.setattr(progress, "LOOK_SECONDS", 0)
+    monkeypatch.setattr(progress, "STALL_SECONDS", 0)
+    with pytest.raises(RuntimeError, match="3 of 10"):
+        progress.follow(lambda: 3, 10, lambda _: None, lambda: None)
+
+
+def test_a_batch_is_committed_at_both_ends_of_what_is_measured():
+    """Else a system with large commits would be measured over less than another."""
+    assert (Fraction(str(FROM)) * BATCHES).denominator == 1
+    assert 1 / BATCHES <= FROM < UNTIL <= 1 - 1 / BATCHES
+
+
+def test_kafka_workers_threads_and_files_are_those_of_the_setup(setup, tmp_path):
+    told = kafka_workers.properties(setup, tmp_path / "out")
+    assert told["worker.threads.num"] == "2"
+    assert told["worker.task.roll.records"] == "100000"
+    assert told["consumer.kafka.group.id"] == "out"
+    assert told["worker.processing.guarantee"] == "at_least_once"
+
+
+def test_connects_tasks_are_the_threads(setup, tmp_path):
+    told = kafka_connect.connector(setup, tmp_path, "control")
+    assert told["tasks.max"] == "2"
+    assert told["iceberg.control.commit.interval-ms"] == "4000"
+
+
+def snapshot(folder, version, snapshots, current):
+    document = {
+        "current-snapshot-id": current,
+        "snapshots": [
+            {"snapshot-id": name, "summary": {"total-records": str(rows)}}
+            for name, rows in snapshots.items()
+        ],
+    }
+    (folder / f"v{version}.metadata.json").write_text(json.dumps(document))
+    (folder / "version-hint.text").write_text(str(version))
+
+
+def test_the_rows_of_an_iceberg_table_are_its_current_snapshots(tmp_path):
+    folder = tmp_path / "bench" / kafka_connect.TABLE / "metadata"
+    folder.mkdir(parents=True)
+    table = kafka_connect.Snapshots(tmp_path)
+    found = []
+    for version, (snapshots, current) in enumerate(
+        [({}, -1), ({7: 100}, 7), ({7: 100, 3: 250}, 3)]
+    ):
+        snapshot(folder, version, snapshots, current)
+        found += [table.rows(), table.rows()]
+    assert found == [0, 0, 100, 100, 250, 250]
+
+
+def test_flinks_statements_name_the_topic_and_the_folder(setup, tmp_path):
+    text = flink_sql.statements(setup, tmp_path / "out")
+    assert "'topic' = 'impressions'" in text
+    assert (tmp_path / "out").as_uri() in text
+    assert text.count(";\n") == 2
+
+
+def test_later_properties_win(tmp_path):
+    file = write_properties(tmp_path / "p", {"a": "1", "b": "2"}, {"b": "3"})
+    assert file.read_text() == "a=1\nb=3\n"
+
+
+SHELL = "while read line; do echo $line; [ $line = end ] && exit; done"
+
+
+def test_another_answer_than_the_expected_one_is_an_error():
+    pipe = subprocess.PIPE
+    with subprocess.Popen(["sh", "-c", SHELL], stdin=pipe, stdout=pipe, text=True) as process:
+        program = Conversation(process)
+        program.ask("started", "started")
+        program.check()
+        with pytest.raises(RuntimeError, match="'end' was answered by 'end', not 'stopped'"):
+            program.ask("end", "stopped")
+    with pytest.raises(RuntimeError, match="ended with code 0"):
+        program.check()
+
+
+def test_every_root_of_the_peers_is_locked():
+    roots = {(group, name) for group, one in ROOTS.items() for _, name, _ in one.jars}
+    assert all(map(partial(lambda pair: locked_version(*pair)), roots))
