@@ -18,6 +18,7 @@ HeadraceError
 │   ├── CheckpointLostError
 │   ├── ReplayRefusedError
 │   ├── LoaderRunningError
+│   ├── WorkerRunningError
 │   └── CounterReusedError
 ├── DeadLetterLimitError    too many bad records; never retried
 ├── OfflineFilesError       files that can't be read, or that no progress can be kept of
@@ -310,6 +311,23 @@ class LoaderRunningError(RefusedError):
     @property
     def way_out(self) -> str:
         return "Wait for it, or stop it. Files of another host need a --source of their own."
+
+
+@dataclass(eq=False)
+class WorkerRunningError(RefusedError):
+    """The worker's group has members."""
+
+    code = "WORKER_RUNNING"
+    worker: str
+    group: str
+    members: str
+
+    @property
+    def way_out(self) -> str:
+        return (
+            "Stop its instances first. A static member counts until its session has ended, "
+            "45 seconds after the last sign of it."
+        )
 
 
 @dataclass(eq=False)

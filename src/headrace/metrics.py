@@ -1,7 +1,7 @@
 """Metrics: name, unit, meaning, what to do when one moves.
 
 The names are the fields of a pipeline's progress: in ``headrace run``, ``headrace status`` and
-their JSON. Counts begin with the run.
+their JSON; and of a worker's. Counts begin with the run.
 """
 
 from __future__ import annotations
@@ -11,19 +11,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Metric:
-    """A figure of one pipeline.
+    """A figure of one pipeline, of one instance of a worker, or of one of its partitions.
 
     Attributes:
         name: the same everywhere.
         unit: what one of it is.
         meaning: what is counted or measured.
         when_it_moves: what to do then.
+        grows: it is a count that begins with the run and never falls.
     """
 
     name: str
     unit: str
     meaning: str
     when_it_moves: str
+    grows: bool = False
 
 
 METRICS = (
@@ -106,3 +108,199 @@ METRICS = (
         "rising: `reason` says what fails; the budget ends it as `failed`",
     ),
 )
+
+WORKER_METRICS = (
+    Metric(
+        "processed",
+        "records",
+        "records that are done, the skipped and the dead letters included",
+        "standing still with a lag: see `paused_partitions`, `held`, `processing_seconds`",
+        grows=True,
+    ),
+    Metric(
+        "failed",
+        "attempts",
+        "attempts that failed, time-outs included",
+        "rising: the log names the records; what the task calls may be away",
+        grows=True,
+    ),
+    Metric(
+        "retried",
+        "attempts",
+        "attempts that will be made again",
+        "rising with `failed`: they are retried; without an end: more attempts will not help",
+        grows=True,
+    ),
+    Metric(
+        "timed_out",
+        "attempts",
+        "attempts that took longer than `processing_timeout`",
+        "above 0: what the task calls hangs, or the limit is too short",
+        grows=True,
+    ),
+    Metric(
+        "skipped",
+        "records",
+        "records that failed for good and were left out (`Skip`)",
+        "above 0: that many records are lost; the log names them",
+        grows=True,
+    ),
+    Metric(
+        "dead_letters",
+        "records",
+        "records that failed for good and went to the dead-letter topic",
+        "above 0: `headrace dead-letters list`, then correct the task or the producer",
+        grows=True,
+    ),
+    Metric(
+        "commits",
+        "commits",
+        "commits of offsets",
+        "standing still while `processed` rises: a record is stuck (`processing_seconds`)",
+        grows=True,
+    ),
+    Metric(
+        "rebalances",
+        "rebalances",
+        "times that partitions came to this instance",
+        "rising without a deploy: members come and go, see their logs",
+        grows=True,
+    ),
+    Metric(
+        "partitions",
+        "partitions",
+        "partitions that are this instance's",
+        "0 for long: there are more instances than partitions",
+    ),
+    Metric(
+        "lanes",
+        "lanes",
+        "subpartitions of these partitions: most records at a time, unless they are observed",
+        "below what the rate needs: more subpartitions",
+    ),
+    Metric(
+        "in_process",
+        "records",
+        "records that the task was given and that are not done",
+        "close to `lanes` with a lag: more subpartitions or instances",
+    ),
+    Metric(
+        "waiting",
+        "records",
+        "records that wait in this instance for their turn",
+        "a few thousand are normal under load",
+    ),
+    Metric(
+        "held",
+        "lanes",
+        "lanes whose task did not accept the record whose turn it is",
+        "for long: what the task waits for does not come",
+    ),
+    Metric(
+        "starved",
+        "lanes",
+        "lanes with nothing to do, in a partition that a full lane beside them has paused",
+        "above 0 for long: one key or lane is too slow; more subpartitions, a larger `queue_bytes`",
+    ),
+    Metric(
+        "queue_bytes",
+        "bytes",
+        "bytes of records that wait or are in process",
+        "at `queue_limit_bytes`: the tasks are slower than the topic, which is what limits are for",
+    ),
+    Metric(
+        "queue_limit_bytes",
+        "bytes",
+        "most of it: the worker's `queue_bytes`",
+        "as declared",
+    ),
+    Metric(
+        "lane_limit_bytes",
+        "bytes",
+        "most that one lane may hold now, before its partition is paused",
+        "falls as the queue fills, never below the lanes' fair share",
+    ),
+    Metric(
+        "uncommitted",
+        "records",
+        "records that are done, behind one that is not: not covered by the committed offset",
+        "large: a record is stuck; a restart repeats only what the commit's metadata can't hold",
+    ),
+    Metric(
+        "processing_seconds",
+        "s",
+        "how long the oldest record in process has been with the task",
+        "close to `processing_timeout`: what the task calls is slow",
+    ),
+    Metric(
+        "lag_records",
+        "records",
+        "offsets from the first record that is not done to the end of the partitions",
+        "rising: more arrives than is processed",
+    ),
+    Metric(
+        "lag_seconds",
+        "s",
+        "age of the oldest record that is not done, to a second; 0 without a lag",
+        "close to the topic's retention: act before records are deleted unread",
+    ),
+)
+"""Of one instance of a worker; at /metrics ``headrace_worker_<name>``, counts with ``_total``."""
+
+PARTITION_METRICS = (
+    Metric(
+        "paused",
+        "1 or 0",
+        "its records wait in Kafka, by reason: `lane`, `budget` or `intent`",
+        "`intent`: somebody paused it (`headrace workers resume`); the others pass",
+    ),
+    Metric(
+        "consumed_offset",
+        "offset",
+        "the next record to read",
+        "standing still with a lag: it is paused",
+    ),
+    Metric(
+        "processing_offset",
+        "offset",
+        "the first record that is not done",
+        "standing still while `consumed_offset` rises: that record is stuck",
+    ),
+    Metric(
+        "committed_offset",
+        "offset",
+        "what was committed last",
+        "far below `processing_offset`: commits fail, see the log",
+    ),
+    Metric(
+        "processing_timestamp_seconds",
+        "s since 1970",
+        "about when the first record that is not done is from",
+        "far in the past: a lag, or a stuck record",
+    ),
+    Metric(
+        "queue_bytes",
+        "bytes",
+        "bytes of its records that wait or are in process",
+        "large in one partition alone: its keys are slow",
+    ),
+    Metric(
+        "uncommitted",
+        "records",
+        "its records that are done, behind one that is not",
+        "large: a record is stuck",
+    ),
+    Metric(
+        "lag_records",
+        "records",
+        "offsets from the first record that is not done to its end",
+        "one far above the others: a hot key, or a paused partition",
+    ),
+    Metric(
+        "lag_seconds",
+        "s",
+        "age of its first record that is not done",
+        "as of the instance",
+    ),
+)
+"""Of one partition of an instance; at /metrics ``headrace_worker_partition_<name>``."""

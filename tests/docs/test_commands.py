@@ -91,7 +91,9 @@ def _exists(line: str) -> bool:
     options = {word for word in words if word.startswith("-")}
     if name in COMMANDS:
         return options <= _options(COMMANDS[name]) | _COMMON
-    return name in {"COMMAND", "dead-letters", "checkpoint"} or line == "headrace --version"
+    return (
+        name in {"COMMAND", "dead-letters", "checkpoint", "workers"} or line == "headrace --version"
+    )
 
 
 def _name_in(usage: str) -> str:

@@ -4,25 +4,53 @@ from __future__ import annotations
 
 import re
 
-from headrace.metrics import METRICS
+import pytest
+
+from headrace.metrics import METRICS, PARTITION_METRICS, WORKER_METRICS, Metric
 from headrace.pipelines.progress import PipelineProgress, PipelineState
+from headrace.workers.progress import PartitionProgress, WorkerProgress
+from headrace.workers.states import InstanceState
 
 _PAGE = "docs/reference/metrics.md"
+_TITLES = {"Of a pipeline": METRICS, "Of a worker": WORKER_METRICS, "Prometheus": PARTITION_METRICS}
+_STATES = {"Of a pipeline": PipelineState, "Of a worker": InstanceState, "Prometheus": ()}
+_PARTS_OF_OTHERS = {"topic", "partition", "processing_timestamp_ms"}
 
 
-def test_every_metric_is_documented_word_for_word(pages: dict[str, str]) -> None:
-    rows = {line for line in pages[_PAGE].splitlines() if line.startswith("| `")}
+@pytest.fixture
+def sections(pages: dict[str, str]) -> dict[str, str]:
+    """Text of each section, by its title."""
+    parts = re.split(r"^## (.+)$", pages[_PAGE], flags=re.MULTILINE)[1:]
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+@pytest.mark.parametrize(("title", "metrics"), _TITLES.items())
+def test_every_metric_is_documented_word_for_word(
+    sections: dict[str, str], title: str, metrics: tuple[Metric, ...]
+) -> None:
+    rows = {line for line in sections[title].splitlines() if line.startswith("| `")}
     expected = {
-        f"| `{one.name}` | {one.unit} | {one.meaning} | {one.when_it_moves} |" for one in METRICS
+        f"| `{one.name}` | {one.unit} | {one.meaning} | {one.when_it_moves} |" for one in metrics
     }
     assert not expected - rows
 
 
-def test_every_state_is_documented_and_nothing_else(pages: dict[str, str]) -> None:
-    first_cells = set(re.findall(r"^\| `([^`]+)`", pages[_PAGE], re.MULTILINE))
-    assert first_cells == {one.name for one in METRICS} | set(PipelineState)
+@pytest.mark.parametrize("title", _TITLES)
+def test_every_state_is_documented_and_nothing_else(sections: dict[str, str], title: str) -> None:
+    first_cells = set(re.findall(r"^\| `([^`]+)`", sections[title], re.MULTILINE))
+    assert first_cells == {one.name for one in _TITLES[title]} | set(_STATES[title])
 
 
-def test_every_field_of_the_status_is_documented(pages: dict[str, str]) -> None:
-    fields = PipelineProgress("any").to_json()
-    assert not [name for name in fields if f"`{name}`" not in pages[_PAGE] and name != "pipeline"]
+def test_every_field_of_the_status_is_documented(sections: dict[str, str]) -> None:
+    worker = WorkerProgress("any", "any", InstanceState.CREATED).to_json()
+    for title, fields in (
+        ("Of a pipeline", PipelineProgress("any").to_json()),
+        ("Of a worker", worker),
+    ):
+        wanted = fields.keys() - {"pipeline", "worker"}
+        assert not [name for name in wanted if f"`{name}`" not in sections[title]]
+
+
+def test_every_figure_of_a_partition_is_a_metric() -> None:
+    fields = set(PartitionProgress.__dataclass_fields__) - _PARTS_OF_OTHERS
+    assert fields == {one.name for one in PARTITION_METRICS} - {"processing_timestamp_seconds"}

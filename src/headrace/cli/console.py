@@ -15,6 +15,7 @@ from rich.progress import BarColumn, DownloadColumn, TextColumn
 from rich.progress import Progress as ProgressBar
 from rich.table import Table
 
+from headrace.cli import worker_view
 from headrace.cli.progress_view import loading, reporting, summary
 from headrace.control.sizing import KIB, TIB
 from headrace.errors import HeadraceError, ProjectError
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from headrace.control.project import Project
     from headrace.control.services import Services
     from headrace.control.sizing import CatchUp, Load, Size
+    from headrace.control.workers import Observe as ObserveWorker
+    from headrace.control.workers import Reset, WorkerStanding
     from headrace.ingest.config import IngestConfig
     from headrace.ingest.offline_files import Figures, OnBatch
     from headrace.ingest.tokens import Token
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from headrace.pipelines.runner import Observe
     from headrace.runtime.jars import Progress
     from headrace.sinks.compaction import CompactionResult
+    from headrace.workers.progress import WorkerProgress
 
 FILE_WIDTH = 160
 MOST_BYTES_SHOWN = 4_000
@@ -120,12 +124,19 @@ class ConsoleOutput:
             state = f"[green]up[/], process {one.pid}" if one.running else "[red]down"
             self._out.print(f"  {one.name} {escape(one.address)}: {state}", highlight=False)
 
-    def status(self, services: Services, pipelines: Sequence[PipelineProgress]) -> None:
+    def status(
+        self,
+        services: Services,
+        pipelines: Sequence[PipelineProgress],
+        workers: Sequence[WorkerProgress],
+    ) -> None:
         self.services(services)
         if pipelines:
             self._out.print(summary(pipelines))
-        else:
-            self._out.print("No pipeline has run yet (`headrace run`).")
+        if workers:
+            self._out.print(worker_view.summary(workers))
+        if not pipelines and not workers:
+            self._out.print("Nothing has run yet (`headrace run`, `headrace workers run`).")
 
     def running(self) -> AbstractContextManager[Observe]:
         return reporting(self._out)
@@ -134,7 +145,37 @@ class ConsoleOutput:
         self._out.print(summary(list(outcomes.values())))
 
     def stopping(self) -> None:
-        self._err.print("Stopping after the current batches; again to stop at once.")
+        self._err.print("Stopping after what is in process; again to stop at once.")
+
+    def working(self) -> AbstractContextManager[ObserveWorker]:
+        return worker_view.reporting(self._out)
+
+    def workers(self, workers: Sequence[WorkerStanding]) -> None:
+        table = _table("worker", "topics", "group", "members", "lag", "behind s", "paused")
+        for one in workers:
+            group, paused = one.group, ", ".join(one.paused_partitions)
+            lag, behind = f"{one.lag_records:,}", f"{one.lag_seconds:,.0f}"
+            cells = (one.worker, ", ".join(one.topics), group.state, str(len(group.members)))
+            table.add_row(*map(escape, cells), lag, behind, escape(paused))
+        self._out.print(table)
+        for one in workers:
+            if one.missing_topics:
+                missing = escape(", ".join(one.missing_topics))
+                self._out.print(f"[yellow]{escape(one.worker)}: no topic {missing} yet")
+
+    def forgotten(self, reset: Reset, *, dry_run: bool) -> None:
+        name, verb = escape(reset.worker), "would be" if dry_run else "are"
+        if not reset.committed:
+            self._out.print(f"{name} has committed nothing: it begins with the earliest records.")
+            return
+        for partition, offset in reset.committed.items():
+            self._out.print(f"{escape(partition)} was at {offset}", highlight=False)
+        self._out.print(
+            f"These offsets of group {escape(reset.group)} {verb} forgotten: the next instance "
+            f"begins with the earliest records, {reset.repeated:,} of them again.",
+            highlight=False,
+            soft_wrap=True,
+        )
 
     def compacted(self, table: str, result: CompactionResult) -> None:
         self._out.print(
@@ -152,9 +193,9 @@ class ConsoleOutput:
             table.add_row(one.partition, committed, str(one.earliest), str(one.latest))
         self._out.print(table)
 
-    def paused(self, pipeline: str, partitions: Sequence[str]) -> None:
+    def paused(self, name: str, partitions: Sequence[str], *, kind: str = "pipeline") -> None:  # noqa: ARG002 - for programs
         held = ", ".join(partitions) or "none"
-        self._out.print(f"{escape(pipeline)}, paused partitions: {escape(held)}", highlight=False)
+        self._out.print(f"{escape(name)}, paused partitions: {escape(held)}", highlight=False)
 
     def letter_counts(self, topics: Sequence[TopicLetters]) -> None:
         table = _table("topic", "dead letters", "waiting", "reasons", "latest")

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from headrace.control.project import Project
     from headrace.control.services import Services
     from headrace.control.sizing import CatchUp, Load, Size
+    from headrace.control.workers import Observe as ObserveWorker
+    from headrace.control.workers import Reset, WorkerStanding
     from headrace.ingest.config import IngestConfig
     from headrace.ingest.offline_files import Figures, OnBatch
     from headrace.ingest.tokens import Token
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from headrace.pipelines.runner import Observe
     from headrace.runtime.jars import Progress
     from headrace.sinks.compaction import CompactionResult
+    from headrace.workers.progress import WorkerProgress
 
 REPORT_SECONDS = 1.0
 
@@ -79,8 +82,17 @@ class JsonOutput:
     def services(self, services: Services) -> None:
         _print(_services(services))
 
-    def status(self, services: Services, pipelines: Sequence[PipelineProgress]) -> None:
-        _print(_services(services) | {"pipelines": [one.to_json() for one in pipelines]})
+    def status(
+        self,
+        services: Services,
+        pipelines: Sequence[PipelineProgress],
+        workers: Sequence[WorkerProgress],
+    ) -> None:
+        found = {
+            "pipelines": [one.to_json() for one in pipelines],
+            "workers": [one.to_json() for one in workers],
+        }
+        _print(_services(services) | found)
 
     def running(self) -> AbstractContextManager[Observe]:
         return _reporting()
@@ -89,7 +101,17 @@ class JsonOutput:
         _print({"event": "ended", "pipelines": [one.to_json() for one in outcomes.values()]})
 
     def stopping(self) -> None:
-        _print({"event": "stopping"})
+        _print({"event": "stopping"}, indent=None)
+
+    def working(self) -> AbstractContextManager[ObserveWorker]:
+        return _working()
+
+    def workers(self, workers: Sequence[WorkerStanding]) -> None:
+        found = [asdict(one) | {"paused_partitions": one.paused_partitions} for one in workers]
+        _print({"workers": found})
+
+    def forgotten(self, reset: Reset, *, dry_run: bool) -> None:
+        _print(asdict(reset) | {"dry_run": dry_run})
 
     def compacted(self, table: str, result: CompactionResult) -> None:
         _print({"table": table} | asdict(result))
@@ -97,8 +119,8 @@ class JsonOutput:
     def checkpoint(self, pipeline: str, standing: Standing) -> None:
         _print({"pipeline": pipeline} | asdict(standing))
 
-    def paused(self, pipeline: str, partitions: Sequence[str]) -> None:
-        _print({"pipeline": pipeline, "paused_partitions": list(partitions)})
+    def paused(self, name: str, partitions: Sequence[str], *, kind: str = "pipeline") -> None:
+        _print({kind: name, "paused_partitions": list(partitions)})
 
     def letter_counts(self, topics: Sequence[TopicLetters]) -> None:
         _print({"topics": [asdict(one) for one in topics]})
@@ -159,6 +181,17 @@ def _reporting() -> Iterator[Observe]:
             last = now
             found = [one.to_json() for one in progress.values()]
             _print({"event": "progress", "pipelines": found}, indent=None)
+
+    yield observe
+
+
+@contextmanager
+def _working() -> Iterator[ObserveWorker]:
+    """A line a second while it runs, and one when it has ended."""
+
+    def observe(progress: WorkerProgress) -> None:
+        event = "ended" if progress.final else "progress"
+        _print({"event": event, "worker": progress.to_json()}, indent=None)
 
     yield observe
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from headrace.control.project import Project
     from headrace.control.services import Services
     from headrace.control.sizing import CatchUp, Load, Size
+    from headrace.control.workers import Observe as ObserveWorker
+    from headrace.control.workers import Reset, WorkerStanding
     from headrace.errors import HeadraceError
     from headrace.ingest.config import IngestConfig
     from headrace.ingest.offline_files import Figures, OnBatch
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from headrace.pipelines.runner import Observe
     from headrace.runtime.jars import Progress
     from headrace.sinks.compaction import CompactionResult
+    from headrace.workers.progress import WorkerProgress
 
 
 class Output(Protocol):
@@ -57,8 +60,13 @@ class Output(Protocol):
     def services(self, services: Services) -> None:
         """The project's servers."""
 
-    def status(self, services: Services, pipelines: Sequence[PipelineProgress]) -> None:
-        """The project's servers and pipelines."""
+    def status(
+        self,
+        services: Services,
+        pipelines: Sequence[PipelineProgress],
+        workers: Sequence[WorkerProgress],
+    ) -> None:
+        """The project's servers, pipelines and workers."""
 
     def running(self) -> AbstractContextManager[Observe]:
         """Progress of pipelines while they run."""
@@ -67,7 +75,16 @@ class Output(Protocol):
         """How pipelines ended."""
 
     def stopping(self) -> None:
-        """Asked to stop; called while :meth:`running`, on another thread."""
+        """Asked to stop; called while :meth:`running` or :meth:`working`, by a signal."""
+
+    def working(self) -> AbstractContextManager[ObserveWorker]:
+        """Progress of a worker's instance while it runs."""
+
+    def workers(self, workers: Sequence[WorkerStanding]) -> None:
+        """Where workers stand."""
+
+    def forgotten(self, reset: Reset, *, dry_run: bool) -> None:
+        """What a worker had committed."""
 
     def compacted(self, table: str, result: CompactionResult) -> None:
         """Files of a table that were merged and removed."""
@@ -75,8 +92,8 @@ class Output(Protocol):
     def checkpoint(self, pipeline: str, standing: Standing) -> None:
         """Where a pipeline stands."""
 
-    def paused(self, pipeline: str, partitions: Sequence[str]) -> None:
-        """Partitions of a pipeline that are held."""
+    def paused(self, name: str, partitions: Sequence[str], *, kind: str = "pipeline") -> None:
+        """Partitions of a pipeline, or a worker, that are held."""
 
     def letter_counts(self, topics: Sequence[TopicLetters]) -> None:
         """Dead letters, counted."""

@@ -18,7 +18,7 @@ from headrace.workers.progress import (
 )
 
 LOOK_SECONDS = 1.0
-_ENDS_EVERY = 3  # looks
+_ENDS_EVERY_SECONDS = 3.0
 
 Observe = Callable[[WorkerProgress, Sequence[PartitionProgress]], None]
 
@@ -44,15 +44,13 @@ class Watch:
         self._instance, self._name, self._observe = instance, name, observe
         self._ends = Ends(config)
         self._asking: asyncio.Task[None] | None = None
+        self._ask_at = 0.0
 
     async def run(self) -> None:
         """Until it is cancelled."""
-        looks = 0
         while True:
-            if looks % _ENDS_EVERY == 0:
-                self._ask()
+            self._ask()
             self.look()
-            looks += 1
             await asyncio.sleep(LOOK_SECONDS)
 
     def look(self) -> None:
@@ -63,9 +61,12 @@ class Watch:
 
     def _ask(self) -> None:
         """Where partitions end, unless the last question is not answered yet."""
-        assignments = self._instance.assignments
-        if not assignments or (self._asking is not None and not self._asking.done()):
+        assignments, now = self._instance.assignments, asyncio.get_running_loop().time()
+        if not assignments or now < self._ask_at:
             return
+        if self._asking is not None and not self._asking.done():
+            return
+        self._ask_at = now + _ENDS_EVERY_SECONDS
         unread = {
             one.partition: one.committable
             for one in assignments.values()

@@ -11,9 +11,10 @@ import threading
 import pytest
 from rich.console import Console
 
-from headrace.cli.commands.pipelines import _beside_main_thread, _stop_on_signal, exit_code
+from headrace.cli.commands.pipelines import _beside_main_thread, exit_code
 from headrace.cli.json_output import JsonOutput
 from headrace.cli.progress_view import line, notes, reporting, summary
+from headrace.cli.signals import stop_on_signal
 from headrace.errors import DeadLetterLimitError
 from headrace.metrics import METRICS
 from headrace.pipelines.progress import PipelineProgress, PipelineState
@@ -41,7 +42,7 @@ def test_a_run_ends_with_the_code_of_what_failed(outcomes, code):
 
 def test_the_first_signal_asks_to_stop_and_says_so():
     told = threading.Event()
-    with _stop_on_signal(told.set) as stop:
+    with stop_on_signal(told.set) as stop:
         os.kill(os.getpid(), signal.SIGINT)
         assert stop.wait(10)
     assert told.is_set()
@@ -49,7 +50,7 @@ def test_the_first_signal_asks_to_stop_and_says_so():
 
 def test_the_handlers_of_before_come_back():
     before = signal.getsignal(signal.SIGINT)
-    with _stop_on_signal(lambda: None):
+    with stop_on_signal(lambda: None):
         assert signal.getsignal(signal.SIGINT) is not before
     assert signal.getsignal(signal.SIGINT) is before
 

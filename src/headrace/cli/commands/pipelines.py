@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,6 +18,7 @@ from headrace.cli.session import (
     epilog,
     log_to_file,
 )
+from headrace.cli.signals import stop_on_signal
 from headrace.errors import DeadLetterLimitError
 from headrace.model import Start, TopicPartition
 from headrace.settings import environment
@@ -51,7 +48,7 @@ def run(session: Session, pipelines: tuple[str, ...], *, once: bool, master: str
     chosen = session.pipelines(pipelines)
     placement = _placement(session, master)
     log_to_file(session)
-    with _stop_on_signal(session.output.stopping) as stop, session.output.running() as observe:
+    with stop_on_signal(session.output.stopping) as stop, session.output.running() as observe:
         outcomes = _beside_main_thread(
             run_pipelines,
             session.settings,
@@ -171,24 +168,6 @@ def _placement(session: Session, master: str | None) -> Placement:
         master=master or settings.spark.master,
         java=find_java(environment()).environ(),
     )
-
-
-@contextmanager
-def _stop_on_signal(on_stop: Callable[[], None]) -> Iterator[threading.Event]:
-    stop = threading.Event()
-
-    def handle(number: int, _frame: object) -> None:
-        if stop.is_set():
-            os._exit(128 + number)  # as safe as a crash: the next run goes on from the checkpoint
-        stop.set()
-        on_stop()
-
-    before = {one: signal.signal(one, handle) for one in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _beside_main_thread(action: Callable[..., Any], *arguments: Any, **options: Any) -> Any:

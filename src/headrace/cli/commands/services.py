@@ -30,8 +30,10 @@ def down(session: Session) -> None:
 
 @command("headrace status --json")
 def status(session: Session) -> None:
-    """Show the project's servers, and how each pipeline is doing or how it ended."""
+    """Show the project's servers, and how pipelines and workers are doing or how they ended."""
     from headrace.control.checkpoints import progress
     from headrace.control.services import status as look
+    from headrace.control.workers import progress as of_workers
 
-    session.output.status(look(session.settings), progress(session.settings))
+    settings = session.settings
+    session.output.status(look(settings), progress(settings), of_workers(settings))

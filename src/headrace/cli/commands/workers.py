@@ -1,0 +1,150 @@
+"""workers run, list, pause, resume, reset: records worked on one at a time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from headrace.cli.session import Session, command, epilog, log_to_file
+from headrace.cli.signals import stop_on_signal
+
+if TYPE_CHECKING:
+    from headrace.workers import Worker
+
+_LARGEST_PORT = 65_535
+
+_worker = click.argument("name", metavar="WORKER")
+_topic = click.option("--topic", "topics", multiple=True, help="Only of this topic; repeatable.")
+_partition = click.option(
+    "--partition",
+    "partitions",
+    multiple=True,
+    type=click.IntRange(min=0),
+    help="Only this partition; repeatable.",
+)
+
+
+@click.group(epilog=epilog("Example", "headrace workers run enrich"))
+def workers() -> None:
+    """Run workers, see where they stand, pause them, or let them begin anew."""
+
+
+@command("headrace workers run enrich --metrics-port 9400")
+@_worker
+@click.option("--instance-id", default="", help="Makes its membership of the group static.")
+@click.option(
+    "--protocol",
+    type=click.Choice(["classic", "consumer"]),
+    default="classic",
+    show_default=True,
+    help="Of the consumer group; `consumer` is KIP-848.",
+)
+@click.option(
+    "--metrics-port", type=click.IntRange(1, _LARGEST_PORT), help="Serve /metrics on this port."
+)
+@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="And this address.")
+def run(
+    session: Session,
+    name: str,
+    *,
+    instance_id: str,
+    protocol: str,
+    metrics_port: int | None,
+    metrics_host: str,
+) -> None:
+    """Run an instance of WORKER until Ctrl-C or SIGTERM, and show its progress.
+
+    Start as many as there are to be, on any machines: they share the partitions. The signal lets
+    what is in process end, and commits; a second one ends at once, which is safe too.
+    """
+    from headrace.control.workers import WantedRun, WorkerRun
+
+    worker = _declared(session, name)
+    wanted = WantedRun(instance_id, protocol, metrics_host, metrics_port)
+    instance = WorkerRun(session.settings, worker, wanted)
+    log_to_file(session)
+
+    def stop() -> None:
+        session.output.stopping()
+        instance.stop()
+
+    with stop_on_signal(stop), session.output.working() as observe:
+        instance.run(observe)
+
+
+@command("headrace workers list --json", name="list")
+def list_(session: Session) -> None:
+    """Show every declared worker: who runs it, how far it is behind, and what is paused."""
+    from headrace.control.workers import standings
+
+    declared = list(session.project.workers.values())
+    session.output.workers(standings(session.settings, declared))
+
+
+@command("headrace workers pause enrich --topic clicks --partition 3")
+@_worker
+@_topic
+@_partition
+def pause(
+    session: Session, name: str, *, topics: tuple[str, ...], partitions: tuple[int, ...]
+) -> None:
+    """Hold partitions of WORKER where they are, in every instance, until `workers resume`.
+
+    Records in process end, and those after them wait. It lasts through restarts and rebalances.
+    """
+    from headrace.control.workers import pause as hold
+
+    worker = _declared(session, name)
+    _check_topics(worker, topics)
+    found = hold(session.settings, worker, topics, partitions)
+    session.output.paused(name, found, kind="worker")
+
+
+@command("headrace workers resume enrich")
+@_worker
+@_topic
+@_partition
+def resume(
+    session: Session, name: str, *, topics: tuple[str, ...], partitions: tuple[int, ...]
+) -> None:
+    """Let paused partitions of WORKER go on; all of them when none is named."""
+    from headrace.control.workers import resume as release
+
+    worker = _declared(session, name)
+    found = release(session.settings, worker, topics, partitions)
+    session.output.paused(name, found, kind="worker")
+
+
+@command("headrace workers reset enrich --dry-run")
+@_worker
+@click.option("--dry-run", is_flag=True, help="Only say what would be forgotten.")
+def reset(session: Session, name: str, *, dry_run: bool) -> None:
+    """Forget what WORKER has committed: it begins with the earliest records there are.
+
+    They are processed again. Refused (exit code 3) while an instance runs. Harmless when there is
+    nothing to forget.
+    """
+    from headrace.control.workers import reset as forget
+
+    worker = _declared(session, name)
+    session.output.forgotten(forget(session.settings, worker, dry_run=dry_run), dry_run=dry_run)
+
+
+def _declared(session: Session, name: str) -> Worker:
+    declared = session.project.workers
+    if name not in declared:
+        known = ", ".join(declared) or "none"
+        raise click.BadParameter(f"no worker {name!r}; declared: {known}")
+    return declared[name]
+
+
+def _check_topics(worker: Worker, topics: tuple[str, ...]) -> None:
+    read = [topic.name for topic in worker.topics]
+    for topic in topics:
+        if topic not in read:
+            raise click.BadParameter(f"{worker.name} does not read {topic!r}: {', '.join(read)}")
+
+
+for one in (run, list_, pause, resume, reset):
+    workers.add_command(one)

@@ -1,0 +1,31 @@
+"""Ctrl-C and SIGTERM of commands that run until they are told to stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def stop_on_signal(on_stop: Callable[[], None]) -> Iterator[threading.Event]:
+    """Sets the event at the first signal, and calls ``on_stop``; the second one ends the process.
+
+    That is as safe as any crash: the next run goes on from what was committed.
+    """
+    stop = threading.Event()
+
+    def handle(number: int, _frame: object) -> None:
+        if stop.is_set():
+            os._exit(128 + number)
+        stop.set()
+        on_stop()
+
+    before = {one: signal.signal(one, handle) for one in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

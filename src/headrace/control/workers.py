@@ -1,0 +1,303 @@
+"""Workers of a project: run, looked at, paused, reset."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from headrace.control.services import broker_config
+from headrace.errors import TopicMissingError, WorkerRunningError
+from headrace.kafka.client import ClientConfig, describe, group_offsets, watermarks
+from headrace.kafka.groups import Group, delete_group, describe_group, first_timestamps
+from headrace.kafka.subscription import Membership
+from headrace.model import TopicPartition
+from headrace.runtime.ports import require_free
+from headrace.settings import Settings
+from headrace.workers import Worker, WorkerInstance, intents
+from headrace.workers.behind import seconds_since
+from headrace.workers.exposition import MetricsServer
+from headrace.workers.progress import PartitionProgress, WorkerProgress, WorkerStatusFolder
+from headrace.workers.states import InstanceState
+from headrace.workers.watch import Watch, instance_name
+
+_LOG = logging.getLogger("headrace.workers")
+
+Observe = Callable[[WorkerProgress], None]
+
+
+@dataclass(frozen=True)
+class WantedRun:
+    """How an instance is to run.
+
+    Attributes:
+        instance_id: makes its membership static; empty: it is not.
+        protocol: of the consumer group, ``classic`` or ``consumer``.
+        metrics_host: where its metrics are served.
+        metrics_port: the port; ``None``: they are not.
+    """
+
+    instance_id: str = ""
+    protocol: str = "classic"
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int | None = None
+
+
+class WorkerRun:
+    """One instance of ``worker`` in this process, with its status for others to see. Used once.
+
+    Raises:
+        BrokerUnreachableError: the embedded broker is down.
+    """
+
+    def __init__(self, settings: Settings, worker: Worker, wanted: WantedRun) -> None:
+        self._config, self._wanted = broker_config(settings), wanted
+        topics = tuple(topic.name for topic in worker.topics)
+        membership = Membership(
+            worker.consumer_group,
+            topics,
+            instance_id=wanted.instance_id,
+            protocol=wanted.protocol,
+        )
+        self._instance = WorkerInstance(worker, self._config, membership=membership)
+        self._status = _status_folder(settings)
+        self.name = wanted.instance_id or instance_name()
+
+    def stop(self) -> None:
+        """Ends it: what is in process may end. From any thread."""
+        self._instance.stop()
+
+    def run(self, observe: Observe) -> None:
+        """Until it is stopped; ``observe`` is called every second and at the end.
+
+        Raises:
+            ServerStartError: the port of the metrics is taken.
+            HeadraceError, KafkaException: why it ended, other than by :meth:`stop`.
+        """
+        self._status.forget(self._instance.worker.name)
+        with _serving(self._wanted) as server:
+
+            def seen(progress: WorkerProgress, partitions: Sequence[PartitionProgress]) -> None:
+                self._write(progress)
+                if server is not None:
+                    server.observe(progress, partitions)
+                observe(progress)
+
+            asyncio.run(self._run(Watch(self._instance, self.name, self._config, seen)))
+
+    async def _run(self, watch: Watch) -> None:
+        watching = asyncio.create_task(watch.run())
+        try:
+            if self._instance.state is InstanceState.CREATED:  # else it was stopped already
+                await self._instance.run()
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+            watch.look()
+
+    def _write(self, progress: WorkerProgress) -> None:
+        try:
+            self._status.write(progress)
+        except OSError as error:
+            _LOG.warning("%s: no status was written: %s", progress.worker, error)
+
+
+@contextlib.contextmanager
+def _serving(wanted: WantedRun) -> Iterator[MetricsServer | None]:
+    if wanted.metrics_port is None:
+        yield None
+        return
+    require_free("metrics", [wanted.metrics_port])
+    server = MetricsServer(wanted.metrics_host, wanted.metrics_port)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+def progress(settings: Settings) -> list[WorkerProgress]:
+    """What every instance on this machine wrote last. Connects to nothing."""
+    return _status_folder(settings).read()
+
+
+def _status_folder(settings: Settings) -> WorkerStatusFolder:
+    return WorkerStatusFolder(settings.state / "status" / "workers")
+
+
+# -- where workers stand --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PartitionStanding:
+    """One partition: committed offset (None: none yet), what the topic holds, if it is paused."""
+
+    partition: str
+    committed: int | None
+    earliest: int
+    latest: int
+    paused: bool
+
+
+@dataclass(frozen=True)
+class WorkerStanding:
+    """Where a worker stands.
+
+    Attributes:
+        worker: its name.
+        topics: it reads.
+        group: its consumer group, with its members.
+        lag_records: offsets from what is committed to the end of its partitions.
+        lag_seconds: age of the first record that is not committed; 0 without a lag.
+        partitions: those of the topics that there are.
+        missing_topics: those that are declared and not there.
+    """
+
+    worker: str
+    topics: tuple[str, ...]
+    group: Group
+    lag_records: int
+    lag_seconds: float
+    partitions: tuple[PartitionStanding, ...]
+    missing_topics: tuple[str, ...]
+
+    @property
+    def paused_partitions(self) -> tuple[str, ...]:
+        """Those that somebody paused."""
+        return tuple(one.partition for one in self.partitions if one.paused)
+
+
+def standings(settings: Settings, workers: Collection[Worker]) -> list[WorkerStanding]:
+    """Where each of ``workers`` stands.
+
+    Raises:
+        BrokerUnreachableError: no answer.
+    """
+    config = broker_config(settings)
+    return [_standing(config, one) for one in workers]
+
+
+def _standing(config: ClientConfig, worker: Worker) -> WorkerStanding:
+    topics = tuple(topic.name for topic in worker.topics)
+    live = describe(config, topics)
+    partitions = [one for name in topics if name in live for one in live[name].all_partitions]
+    # Asked first: a group that nobody asked for before has no coordinator yet.
+    committed = group_offsets(config, worker.consumer_group, partitions)
+    marks = watermarks(config, partitions)
+    paused = intents.paused(config, worker.name)
+    begins = {one: committed.get(one, earliest) for one, (earliest, _) in marks.items()}
+    behind = {one: at for one, at in begins.items() if at < marks[one][1]}
+    oldest_ms = min(first_timestamps(config, behind).values(), default=-1)
+    return WorkerStanding(
+        worker.name,
+        topics,
+        describe_group(config, worker.consumer_group),
+        sum(marks[one][1] - at for one, at in behind.items()),
+        round(seconds_since(oldest_ms), 1),
+        tuple(
+            PartitionStanding(_named(one), committed.get(one), *marks[one], one in paused)
+            for one in partitions
+        ),
+        tuple(name for name in topics if name not in live),
+    )
+
+
+# -- paused by intent -----------------------------------------------------------------------------
+
+
+def pause(
+    settings: Settings, worker: Worker, topics: Collection[str], numbers: Collection[int]
+) -> list[str]:
+    """Pause partitions, wherever they are; all that are paused then, as ``topic/number``.
+
+    Args:
+        settings: the project's deployment.
+        worker: whose instances pause them.
+        topics: of the partitions; none: all that the worker reads.
+        numbers: of the partitions; none: all that there are now.
+
+    Raises:
+        BrokerUnreachableError: no answer.
+        TopicMissingError: a topic, or that partition of it, does not exist.
+    """
+    config = broker_config(settings)
+    intents.pause(config, worker.name, _chosen(config, worker, topics, numbers))
+    return _paused(config, worker)
+
+
+def resume(
+    settings: Settings, worker: Worker, topics: Collection[str], numbers: Collection[int]
+) -> list[str]:
+    """Let those that are paused go on. As :func:`pause`, but nothing that is named must exist."""
+    config = broker_config(settings)
+    chosen = [
+        one
+        for one in intents.paused(config, worker.name)
+        if (not topics or one.topic in topics) and (not numbers or one.partition in numbers)
+    ]
+    intents.resume(config, worker.name, chosen)
+    return _paused(config, worker)
+
+
+def _chosen(
+    config: ClientConfig, worker: Worker, topics: Collection[str], numbers: Collection[int]
+) -> list[TopicPartition]:
+    names = list(topics) or [topic.name for topic in worker.topics]
+    live = describe(config, names)
+    for name in names:
+        if name not in live:
+            raise TopicMissingError(name)
+        for number in numbers:
+            if number >= live[name].partitions:
+                raise TopicMissingError(f"{name}/{number}")
+    found = (one for name in names for one in live[name].all_partitions)
+    return [one for one in found if not numbers or one.partition in numbers]
+
+
+def _paused(config: ClientConfig, worker: Worker) -> list[str]:
+    return [_named(one) for one in sorted(intents.paused(config, worker.name))]
+
+
+def _named(partition: TopicPartition) -> str:
+    return f"{partition.topic}/{partition.partition}"
+
+
+# -- from the beginning again ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Reset:
+    """What a reset forgets.
+
+    Attributes:
+        worker: its name.
+        group: its consumer group.
+        committed: offsets that it had committed, by partition; empty: there was nothing to do.
+        repeated: records before these offsets that are still there, and will be processed again.
+    """
+
+    worker: str
+    group: str
+    committed: Mapping[str, int]
+    repeated: int
+
+
+def reset(settings: Settings, worker: Worker, *, dry_run: bool) -> Reset:
+    """Forget what ``worker`` has committed: it begins with the earliest record there is.
+
+    Raises:
+        BrokerUnreachableError: no answer.
+        WorkerRunningError: it has members.
+    """
+    config, group = broker_config(settings), worker.consumer_group
+    live = describe(config, [topic.name for topic in worker.topics])
+    partitions = [one for topic in live.values() for one in topic.all_partitions]
+    committed = group_offsets(config, group, partitions)
+    marks = watermarks(config, partitions)
+    members = describe_group(config, group).members
+    if members or not (dry_run or delete_group(config, group)):
+        hosts = ", ".join(one.instance_id or one.host for one in members)
+        raise WorkerRunningError(worker.name, group, hosts)
+    repeated = sum(max(0, at - marks[one][0]) for one, at in committed.items())
+    return Reset(worker.name, group, {_named(one): at for one, at in committed.items()}, repeated)

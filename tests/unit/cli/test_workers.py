@@ -1,0 +1,180 @@
+"""Commands about workers that need no broker, and what they show."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from rich.console import Console
+
+from headrace.cli import main
+from headrace.cli.console import ConsoleOutput
+from headrace.cli.json_output import JsonOutput
+from headrace.cli.worker_view import line, notes, reporting, summary
+from headrace.control.workers import PartitionStanding, Reset, WorkerStanding
+from headrace.errors import WorkerRunningError
+from headrace.kafka.groups import Group, Member
+from headrace.workers.progress import WorkerProgress, WorkerStatusFolder
+from headrace.workers.states import InstanceState
+
+PROGRESS = WorkerProgress(
+    "enrich",
+    "host-1",
+    InstanceState.RUNNING,
+    processed=1234,
+    skipped=2,
+    held=1,
+    paused_partitions={"clicks/1": ("intent",)},
+)
+STANDING = WorkerStanding(
+    "enrich",
+    ("clicks",),
+    Group("stable", (Member("127.0.0.1", "", 4),)),
+    2000,
+    9.5,
+    (
+        PartitionStanding("clicks/0", 5, 0, 9, paused=False),
+        PartitionStanding("clicks/1", None, 0, 9, paused=True),
+    ),
+    ("views",),
+)
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A project with a worker."""
+    (tmp_path / "headrace.toml").write_text('[project]\nname = "ads"\nmodules = ["flow"]\n')
+    (tmp_path / "flow.py").write_text(
+        "from headrace import Topic, worker\n"
+        'clicks = Topic("clicks")\n'
+        "@worker(topic=clicks, subpartitions=8)\nasync def enrich(record): pass\n"
+    )
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("workers", "run", "no-such"),
+        ("workers", "run", "enrich", "--protocol", "old"),
+        ("workers", "pause", "enrich", "--topic", "views"),
+        ("workers", "pause", "enrich", "--partition", "-1"),
+        ("workers", "reset", "no-such"),
+    ],
+    ids=" ".join,
+)
+def test_a_wrong_argument_is_exit_code_two(folder, monkeypatch, arguments):
+    monkeypatch.setattr("headrace.control.workers.WorkerRun", lambda *_: None)
+    assert run(*arguments, "--project", str(folder)).exit_code == 2
+
+
+def test_check_and_plan_name_workers(folder):
+    found = json.loads(run("check", "--json", "--project", str(folder)).stdout)
+    assert found["workers"] == ["enrich"]
+    assert "1 worker(s)" in run("check", "--project", str(folder)).stdout
+    plan = run("plan", "--project", str(folder)).stdout
+    assert "enrich (clicks): worker, 8 lane(s) over 1 partition(s)" in plan
+
+
+def test_status_shows_instances(folder):
+    WorkerStatusFolder(folder / ".headrace" / "status" / "workers").write(PROGRESS)
+    found = json.loads(run("status", "--json", "--project", str(folder)).stdout)
+    assert found["workers"][0]["processed"] == 1234
+    assert found["pipelines"] == []
+    assert "1,234" in run("status", "--project", str(folder)).stdout
+
+
+def test_without_a_broker_the_way_out_is_shown(folder):
+    for arguments in (("run", "enrich"), ("list",), ("pause", "enrich"), ("reset", "enrich")):
+        result = run("workers", *arguments, "--project", str(folder))
+        assert result.exit_code == 1
+        assert "headrace up" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("show", "text", "facts"),
+    [
+        (
+            lambda output: output.workers([STANDING]),
+            "enrich  clicks  stable  1        2,000  10        clicks/1",
+            {},
+        ),
+        (
+            lambda output: output.forgotten(
+                Reset("enrich", "headrace.enrich", {"clicks/0": 5}, 5), dry_run=True
+            ),
+            "would be forgotten: the next instance begins with the earliest records, 5 of them",
+            {"committed": {"clicks/0": 5}, "dry_run": True},
+        ),
+        (
+            lambda output: output.forgotten(Reset("enrich", "g", {}, 0), dry_run=False),
+            "has committed nothing",
+            {"repeated": 0},
+        ),
+        (
+            lambda output: output.paused("enrich", ["clicks/1"], kind="worker"),
+            "enrich, paused partitions: clicks/1",
+            {"worker": "enrich"},
+        ),
+        (
+            lambda output: output.failed(WorkerRunningError("enrich", "g", "host-1")),
+            "Stop its instances first",
+            {"error": "WORKER_RUNNING"},
+        ),
+    ],
+)
+def test_people_and_programs_are_told_the_same(show, text, facts, capsys):
+    show(ConsoleOutput())
+    captured = capsys.readouterr()
+    assert text in captured.out + captured.err
+    show(JsonOutput())
+    document = json.loads(capsys.readouterr().out)
+    assert document | facts == document
+
+
+def test_what_is_not_there_yet_is_said(capsys):
+    ConsoleOutput().workers([STANDING])
+    assert "enrich: no topic views yet" in capsys.readouterr().out
+
+
+def test_programs_get_a_line_a_look_and_one_at_the_end(capsys):
+    with JsonOutput().working() as observe:
+        observe(PROGRESS)
+        observe(replace(PROGRESS, state=InstanceState.CLOSED))
+    lines = [json.loads(one) for one in capsys.readouterr().out.splitlines()]
+    assert [one["event"] for one in lines] == ["progress", "ended"]
+    assert lines[0]["worker"]["paused_partitions"] == {"clicks/1": ["intent"]}
+
+
+def test_a_line_and_a_table_say_what_figures_do_not():
+    assert "done 1,234" in line(PROGRESS, 12.4)
+    assert "rate/s 12" in line(PROGRESS, 12.4)
+    assert notes(PROGRESS) == [
+        "skipped 2",
+        "1 lane(s) held, 0 starved",
+        "paused: clicks/1 (intent)",
+    ]
+    console = Console(file=io.StringIO(), width=160)
+    console.print(summary([PROGRESS], 5.0))
+    assert "enrich: skipped 2" in console.file.getvalue()
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress_is_shown_while_it_runs_and_at_the_end(terminal):
+    console = Console(file=io.StringIO(), width=160, force_terminal=terminal)
+    with reporting(console) as observe:
+        observe(PROGRESS)
+        observe(replace(PROGRESS, processed=1300, updated_ms=PROGRESS.updated_ms + 1000))
+        ended = {"state": InstanceState.CLOSED, "updated_ms": PROGRESS.updated_ms + 2000}
+        observe(replace(PROGRESS, processed=1310, **ended))
+    shown = console.file.getvalue()
+    assert "closed" in shown
+    assert "1,310" in shown

@@ -1,0 +1,108 @@
+"""What an instance says of itself, to files, to people and to Prometheus."""
+
+import time
+import urllib.error
+import urllib.request
+from dataclasses import replace
+
+import pytest
+
+from headrace.metrics import PARTITION_METRICS, WORKER_METRICS
+from headrace.workers.behind import Times
+from headrace.workers.exposition import CONTENT_TYPE, MetricsServer, exposition
+from headrace.workers.progress import (
+    GONE_SECONDS,
+    PartitionProgress,
+    WorkerProgress,
+    WorkerStatusFolder,
+)
+from headrace.workers.states import InstanceState
+
+RUNNING = WorkerProgress(
+    "enrich",
+    "host-1",
+    InstanceState.RUNNING,
+    processed=12,
+    lag_seconds=1.25,
+    paused_partitions={"clicks/1": ("intent", "lane")},
+)
+PARTITION = PartitionProgress(
+    "clicks", 1, ("intent",), 120, 100, 90, 1_700_000_000_500, 2048, 7, 33, 1.25
+)
+
+
+def test_a_status_is_read_as_it_was_written(tmp_path):
+    folder = WorkerStatusFolder(tmp_path / "workers")
+    assert folder.read() == []
+    folder.write(RUNNING)
+    folder.write(replace(RUNNING, processed=13))
+    assert folder.read() == [replace(RUNNING, processed=13)]
+
+
+def test_an_instance_that_was_killed_is_shown_as_failed_after_a_while(tmp_path):
+    folder = WorkerStatusFolder(tmp_path)
+    long_ago = int((time.time() - 2 * GONE_SECONDS) * 1000)
+    folder.write(replace(RUNNING, updated_ms=long_ago))
+    folder.write(replace(RUNNING, instance="host-2", updated_ms=long_ago, state="closed"))
+    killed, closed = folder.read()
+    assert (killed.state, closed.state) == (InstanceState.FAILED, InstanceState.CLOSED)
+    assert "killed" in killed.reason
+
+
+def test_instances_that_ended_are_forgotten_when_their_worker_starts_again(tmp_path):
+    folder = WorkerStatusFolder(tmp_path)
+    folder.write(replace(RUNNING, state=InstanceState.CLOSED))
+    folder.write(replace(RUNNING, instance="host-2"))
+    folder.write(replace(RUNNING, worker="other", state=InstanceState.CLOSED))
+    folder.forget("enrich")
+    assert [(one.worker, one.instance) for one in folder.read()] == [
+        ("enrich", "host-2"),
+        ("other", "host-1"),
+    ]
+
+
+def test_prometheus_is_told_every_metric_with_its_labels():
+    lines = exposition(RUNNING, [PARTITION]).splitlines()
+    assert 'headrace_worker_processed_total{worker="enrich",instance="host-1"} 12' in lines
+    assert 'headrace_worker_lag_seconds{worker="enrich",instance="host-1"} 1.250' in lines
+    who = 'worker="enrich",instance="host-1",topic="clicks",partition="1"'
+    assert f'headrace_worker_partition_paused{{{who},reason="intent"}} 1' in lines
+    assert f'headrace_worker_partition_paused{{{who},reason="lane"}} 0' in lines
+    assert f"headrace_worker_partition_committed_offset{{{who}}} 90" in lines
+    seconds = "headrace_worker_partition_processing_timestamp_seconds"
+    assert f"{seconds}{{{who}}} 1700000000.500" in lines
+    assert 'headrace_worker_state{worker="enrich",instance="host-1",state="running"} 1' in lines
+    helped = {line.split()[2] for line in lines if line.startswith("# HELP")}
+    assert len(helped) == len(WORKER_METRICS) + len(PARTITION_METRICS) + 1
+
+
+def test_labels_are_escaped():
+    text = exposition(replace(RUNNING, instance='a"b\\c\n'), [])
+    assert 'instance="a\\"b\\\\c\\n"' in text
+
+
+def test_metrics_are_served_over_http():
+    server = MetricsServer("127.0.0.1", 0)
+    try:
+        server.observe(RUNNING, [PARTITION])
+        address = f"http://127.0.0.1:{server.port}"
+        with urllib.request.urlopen(f"{address}/metrics") as answer:
+            assert answer.headers["Content-Type"] == CONTENT_TYPE
+            assert answer.read().decode() == exposition(RUNNING, [PARTITION])
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(f"{address}/else")
+        refused.value.close()
+        assert refused.value.code == 404
+    finally:
+        server.close()
+
+
+def test_the_time_of_a_record_is_known_to_a_second_and_forgotten_when_it_is_done():
+    times = Times()
+    assert times.at(0) == -1
+    for offset in range(10):
+        times.read(offset, 5000 + 400 * offset)
+    assert times.at(0) == 5000
+    assert times.at(7) == 5000 + 400 * 6
+    assert times.at(3) == times.at(7)
+    assert times.at(1000) == 5000 + 400 * 9
