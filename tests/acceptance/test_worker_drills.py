@@ -1,18 +1,36 @@
 """What workers promise, while their instances are killed, frozen, restarted, and records are bad.
 
-Drills C-1 to C-10. Those of one cluster go on at the same time, each with a topic of its own.
+Drills C-1 to C-10. They share a broker and go on at the same time, each with a topic of its own.
+What was seen is judged by :mod:`tests.drills.checker`.
 """
 
 from __future__ import annotations
 
+import random
 import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import NamedTuple
 
-from tests.drills.checker import History
-from tests.drills.processes import Drill, Instance, until
+import pytest
+from confluent_kafka.admin import NewPartitions
+from tests.drills.checker import History, Processed, check, repeats, repeats_of_committed
+from tests.drills.ledger import Ledger, topic_ends
+from tests.drills.processes import POISON, Drill, Instance, until
 
-KILLS = 4
-RESTARTS = 5
-SHORT_SESSION = {
+from headrace.kafka.client import admin, describe
+from headrace.kafka.topics import delete_topic
+from headrace.model import TopicPartition
+from headrace.workers.intents import pause, resume
+
+AT_ONCE = 8
+PARTITIONS = 4
+LEAST_SLOW = 4
+QUEUE_BYTES = 128 * 1024
+FEW_MB = 64
+BROKER = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
     "group.consumer.min.session.timeout.ms": "1000",
@@ -22,73 +40,310 @@ SHORT_SESSION = {
 }
 
 
-def taken_over(drill: Drill, partitions: set[int], gone: Instance) -> bool:
-    """Others have them all."""
-    others = set().union(*(one.owned for one in drill.running if one is not gone))
-    return partitions <= others
-
-
-def killed(drill: Drill) -> History:
+def killed(drill: Drill, times: int) -> History:
     """C-1."""
-    with drill:
-        drill.begin({}, {}, {})
-        for _ in range(KILLS):
-            one = next(one for one in drill.running if one.owned)
-            owned = one.owned
-            with drill.fault("kill", lambda: taken_over(drill, owned, one)):  # noqa: B023
-                one.signal(signal.SIGKILL)
-                assert one.process.wait() == -signal.SIGKILL
-                drill.start()
-        return drill.finish()
+    drill.begin({}, {}, {})
+    for _ in range(times):
+        one = drill.one_with_partitions()
+        with drill.fault("kill", taken_over(drill, one)):
+            one.kill()
+            drill.start()
+    return drill.finish()
 
 
-def restarted(drill: Drill) -> History:
+def restarted(drill: Drill, times: int) -> History:
     """C-2."""
-    with drill:
-        drill.begin({}, {}, {})
-        for _ in range(RESTARTS):
-            one = next(one for one in drill.running if one.owned)
-            owned = one.owned
-            with drill.fault("restart", lambda: taken_over(drill, owned, one)):  # noqa: B023
-                assert one.end() == 0
-                begun = drill.start()
-                until(lambda: begun.owned)  # noqa: B023
-        return drill.finish(processed_once=True)
+    drill.begin({}, {}, {})
+    for _ in range(times):
+        one = drill.one_with_partitions()
+        with drill.fault("restart", taken_over(drill, one)):
+            assert one.end() == 0
+            begun = drill.start()
+            drill.until(lambda: begun.owned)  # noqa: B023 - called at once
+    return drill.finish(processed_once=True)
 
 
-def bounced(drill: Drill) -> tuple[History, dict[str, int]]:
-    """C-3: also, how often each instance that stayed lost or got a lane meanwhile."""
-    with drill:
-        drill.begin({"instance_id": "a"}, {"instance_id": "b"}, {"instance_id": "c"})
-        drill.settle()
-        others = [one for one in drill.running if one.spec.instance_id != "b"]
-        moves = {one.name: -len(one.notes("open", "close")) for one in others}
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            one = next(one for one in drill.running if one.spec.instance_id == "b")
-            owned = one.owned
-            with drill.fault("bounce", lambda: begun.owned == owned):  # noqa: B023
-                one.signal(number)
-                one.process.wait()
-                begun = drill.start(instance_id="b")
-        for one in others:
-            moves[one.name] += len(one.notes("open", "close"))
-        return drill.finish(), moves
+class Bounced(NamedTuple):
+    """``moves``: lanes that instances which stayed got or lost."""
+
+    history: History
+    moves: int
+
+
+def bounced(drill: Drill, ways: Sequence[signal.Signals]) -> Bounced:
+    """C-3."""
+    drill.begin({"instance_id": "a"}, {"instance_id": "b"}, {"instance_id": "c"})
+    one = drill.instances[1]
+    others = [other for other in drill.instances if other is not one]
+    owned, moves = one.owned, lanes_moved(others)
+    for way in ways:
+        with drill.fault("bounce", lambda: one.owned == owned):  # noqa: B023
+            one.signal(way)
+            one.process.wait()
+            one = drill.start(instance_id="b")
+    moves = lanes_moved(others) - moves
+    return Bounced(drill.finish(), moves)
 
 
 def frozen(drill: Drill) -> History:
     """C-4."""
-    with drill:
-        drill.begin({}, {})
-        for one in list(drill.running):
-            owned, closed = one.owned, len(one.notes("close"))
-            with drill.fault("freeze", lambda: noticed(one, closed)):  # noqa: B023
-                one.signal(signal.SIGSTOP)
-                until(lambda: taken_over(drill, owned, one))  # noqa: B023
-                drill.settle()
-                one.signal(signal.SIGCONT)
-        return drill.finish()
+    drill.begin({}, {})
+    for one in drill.running:
+        closed, gone = len(one.notes("close")), taken_over(drill, one)
+        with drill.fault("freeze", lambda: one.owned and len(one.notes("close")) > closed):  # noqa: B023
+            one.signal(signal.SIGSTOP)
+            drill.until(gone)
+            drill.settle()
+            one.signal(signal.SIGCONT)
+    return drill.finish()
 
 
-def noticed(zombie: Instance, closed: int) -> bool:
-    """It gave up what it had, and got partitions anew."""
-    return len(zombie.notes("close")) > closed and bool(zombie.owned)
+class Slowed(NamedTuple):
+    """What else is to be said of slow records.
+
+    Attributes:
+        overtaken: by each, records after it in its partition that were done meanwhile.
+        most_held: bytes in the instance.
+        grown_mb: by so much its memory grew.
+    """
+
+    history: History
+    overtaken: list[int]
+    most_held: int
+    grown_mb: float
+
+
+def slowed(drill: Drill) -> Slowed:
+    """C-5."""
+    drill.begin({})
+    [one] = drill.running
+    before = one.rss_mb
+    with drill.fault("slow", lambda: len(one.notes("begin")) >= LEAST_SLOW):
+        pass
+    grown_mb = one.rss_mb - before
+    history = drill.finish()
+    held = [int(bytes_) for _, (bytes_,), _ in one.notes("holds")]
+    return Slowed(history, overtaken(one), max(held), grown_mb)
+
+
+def overtaken(instance: Instance) -> list[int]:
+    done = {one.position: one.at for one in instance.processed}
+    slow = {(int(p), int(o)): began for _, (p, o, _), began in instance.notes("begin")}
+    return [
+        sum(
+            number == partition and other > offset and began < at < done[partition, offset]
+            for (number, other), at in done.items()
+        )
+        for (partition, offset), began in slow.items()
+    ]
+
+
+def poisoned(drill: Drill) -> History:
+    """C-6: and killed meanwhile."""
+    drill.begin({})
+    [one] = drill.running
+    with drill.fault("kill", lambda: begun.owned):
+        one.kill()
+        begun = drill.start()
+    return drill.finish()
+
+
+def paused(drill: Drill, times: int) -> History:
+    """C-7: what is paused is not processed, whoever has it."""
+    rng = random.Random(7)
+    drill.begin({}, {}, {})
+    for _ in range(times):
+        numbers = rng.sample(range(PARTITIONS), 2)
+        partitions = [TopicPartition(drill.topic, number) for number in numbers]
+        pause(drill.client, drill.spec.worker, partitions)
+        drill.until(lambda: are_still(drill, numbers))  # noqa: B023
+        since = time.monotonic_ns()
+        one = next(one for one in drill.running if one.owned & set(numbers))
+        with drill.fault("restart while paused", taken_over(drill, one), but=numbers):
+            assert one.end() == 0
+            drill.start()
+        assert not done_since(drill, since, numbers)
+        resume(drill.client, drill.spec.worker, partitions)
+        drill.settle()
+    return drill.finish(processed_once=True)
+
+
+def done_since(drill: Drill, since: int, partitions: list[int]) -> list[Processed]:
+    done = [each for one in drill.instances for each in one.processed]
+    return [one for one in done if one.partition in partitions and one.at > since]
+
+
+def are_still(drill: Drill, partitions: list[int]) -> bool:
+    """For a second, nothing of them was processed, though there is more."""
+    ends = topic_ends(drill.client, drill.topic)
+    behind = all(ends[number] > drill.commits.latest.get(number, 0) for number in partitions)
+    return behind and not done_since(drill, time.monotonic_ns() - 10**9, partitions)
+
+
+def repartitioned(drill: Drill) -> History:
+    """C-8."""
+    drill.begin({}, {})
+    every = set(range(2 * PARTITIONS))
+    with drill.fault("partitions", lambda: set().union(*(o.owned for o in drill.running)) == every):
+        more = admin(drill.client).create_partitions([NewPartitions(drill.topic, len(every))])
+        more[drill.topic].result()
+    return drill.finish()
+
+
+class Recreated(NamedTuple):
+    """How an instance ended that ran meanwhile, and one that was started after that."""
+
+    running: str
+    started: str
+
+
+def recreated(drill: Drill) -> Recreated:
+    """C-9: frozen until the new topic is longer than the old one was."""
+    drill.begin({})
+    drill.ledger.end()
+    drill.until(lambda: drill.is_committed(topic_ends(drill.client, drill.topic)))
+    drill.commits.end()
+    [one] = drill.running
+    one.signal(signal.SIGSTOP)
+    delete_topic(drill.client, drill.topic)
+    until(lambda: drill.topic not in describe(drill.client, [drill.topic]))
+    drill.create(drill.topic, PARTITIONS)
+    again = Ledger(drill.client, drill.topic, burst=10 * len(drill.ledger.claims), rate=0)
+    again.start()
+    until(lambda: again.acked > 9 * len(drill.ledger.claims))
+    again.end()
+    one.signal(signal.SIGCONT)
+    until(lambda: one.process.poll() is not None)
+    following = drill.start()
+    until(lambda: following.process.poll() is not None)
+    return Recreated(one.errors.read_text(), following.errors.read_text())
+
+
+def taken_over(drill: Drill, gone: Instance) -> Callable[[], bool]:
+    """Others have what it has now."""
+    partitions = gone.owned
+    return lambda: (
+        partitions <= set().union(*(one.owned for one in drill.running if one is not gone))
+    )
+
+
+def lanes_moved(instances: list[Instance]) -> int:
+    return sum(len(one.notes("open", "close")) for one in instances)
+
+
+def every(number: int, deeds: Sequence[str], *, of: int) -> str:
+    """One record in so many does one of these, in turn."""
+    return "" if number % of != of // 2 else f".{deeds[number // of % len(deeds)]}"
+
+
+TASK_DEEDS = ("fail", "bad", "hang")
+OBSERVED_DEEDS = ("fail", "bad", "hang", "silent", "told")
+CLEAN, CRASH = signal.SIGTERM, signal.SIGKILL
+SHORT = {"session_seconds": 4.0}
+CONSUMER = {"protocol": "consumer"}
+BAD = {"lanes": 16, "timeout_seconds": 0.5, "session_seconds": 3.0}
+SLOW_ONES = partial(every, deeds=["slow"], of=1000)
+DRILLS = {
+    "killed": (partial(killed, times=4), SHORT),
+    "restarted": (partial(restarted, times=5), {}),
+    "bounced": (partial(bounced, ways=(CLEAN, CRASH)), {"session_seconds": 30.0}),
+    "frozen": (frozen, SHORT),
+    "slowed": (
+        slowed,
+        {
+            "sent": {"rate": 600, "burst": 4000, "deeds": SLOW_ONES},
+            "lanes": 16,
+            "work_seconds": 0.0,
+            "queue_bytes": QUEUE_BYTES,
+        },
+    ),
+    "poisoned": (poisoned, {"sent": {"deeds": partial(every, deeds=TASK_DEEDS, of=75)}, **BAD}),
+    "poisoned and observed": (
+        poisoned,
+        {"sent": {"deeds": partial(every, deeds=OBSERVED_DEEDS, of=75)}, "observed": True, **BAD},
+    ),
+    "paused": (partial(paused, times=2), {}),
+    "repartitioned": (repartitioned, {"most_partitions": 2 * PARTITIONS}),
+    "recreated": (recreated, {"session_seconds": 60.0}),
+    "killed, consumer": (partial(killed, times=2), CONSUMER),
+    "restarted, consumer": (partial(restarted, times=3), CONSUMER),
+    "bounced, consumer": (partial(bounced, ways=[CLEAN]), CONSUMER),
+    "frozen, consumer": (frozen, CONSUMER),
+}
+
+
+@pytest.fixture(scope="module")
+def ended(start_cluster, tmp_path_factory) -> Iterator[Callable[[str], object]]:
+    """``ended("killed")``: what that drill gave."""
+    cluster = start_cluster(config=BROKER)
+    folder = tmp_path_factory.mktemp("drills")
+
+    def run(name: str) -> object:
+        drilled, options = DRILLS[name]
+        with Drill(cluster.bootstrap_servers, folder, partitions=PARTITIONS, **options) as drill:
+            return drilled(drill)
+
+    with ThreadPoolExecutor(AT_ONCE) as executor:
+        runs = {name: executor.submit(run, name) for name in DRILLS}
+        yield lambda name: runs[name].result()
+    cluster.cluster.stop()
+
+
+protocols = pytest.mark.parametrize("protocol", ["", ", consumer"], ids=["classic", "consumer"])
+
+
+@protocols
+def test_instances_are_killed_and_only_what_was_not_committed_is_repeated(ended, protocol):
+    history = ended(f"killed{protocol}")
+    assert check(history) == []
+    assert repeats(history)
+    assert repeats_of_committed(history) == []
+
+
+@protocols
+def test_instances_are_restarted_one_after_the_other_and_nothing_is_repeated(ended, protocol):
+    assert check(ended(f"restarted{protocol}")) == []
+
+
+@protocols
+def test_a_static_member_comes_back_and_the_others_do_not_notice(ended, protocol):
+    found = ended(f"bounced{protocol}")
+    assert check(found.history) == []
+    assert found.moves == 0
+
+
+@protocols
+def test_a_frozen_instance_wakes_up_and_moves_no_committed_offset(ended, protocol):
+    assert check(ended(f"frozen{protocol}")) == []
+
+
+def test_a_slow_record_holds_up_the_commit_and_nothing_else(ended):
+    found = ended("slowed")
+    assert check(found.history) == []
+    assert all(found.overtaken)
+    assert QUEUE_BYTES / 2 < found.most_held < 1.1 * QUEUE_BYTES
+    assert found.grown_mb < FEW_MB
+
+
+@pytest.mark.parametrize(
+    ("drill", "deeds"), [("poisoned", TASK_DEEDS), ("poisoned and observed", OBSERVED_DEEDS)]
+)
+def test_what_fails_or_is_never_answered_is_a_dead_letter_once(ended, drill, deeds):
+    history = ended(drill)
+    assert check(history) == []
+    assert {name.partition(".")[2] for name in history.poison} == set(deeds) & set(POISON)
+
+
+def test_paused_partitions_stay_paused_when_they_move(ended):
+    assert check(ended("paused")) == []
+
+
+def test_partitions_that_are_added_are_read_from_their_beginning(ended):
+    assert check(ended("repartitioned")) == []
+
+
+def test_a_topic_that_is_made_again_stops_the_worker(ended):
+    found = ended("recreated")
+    assert "CommittedOffsetError" in found.running
+    assert "the topic was deleted and made again" in found.running
+    assert "it was committed for topic id" in found.started

@@ -29,8 +29,10 @@ class Ledger(threading.Thread):
     Most have one of few keys. Now and then one is too large, so that it is rejected.
 
     Args:
-        name: ids begin with it.
+        client: librdkafka's configuration.
+        topic: where they go.
         rate: records a second.
+        burst: records at once, before those.
         deeds: by the number of a record, what its id is to end with (``.slow``), or nothing.
     """
 
@@ -40,13 +42,14 @@ class Ledger(threading.Thread):
         topic: str,
         *,
         rate: int = 400,
+        burst: int = 0,
         deeds: Callable[[int], str] = lambda number: "",
         seed: int = 0,
     ) -> None:
         super().__init__(name=f"ledger-{topic}")
         self.claims: list[Claim] = []
         self.acked = 0
-        self._topic, self._rate, self._deeds = topic, rate, deeds
+        self._topic, self._rate, self._burst, self._deeds = topic, rate, burst, deeds
         self._rng = random.Random(seed)
         self._producer = producer(client, _TUNING)
         self._ended = threading.Event()
@@ -54,7 +57,7 @@ class Ledger(threading.Thread):
     def run(self) -> None:
         began = time.monotonic()
         while not self._ended.wait(TICK_SECONDS):
-            self.send_until(int((time.monotonic() - began) * self._rate))
+            self._send_until(self._burst + int((time.monotonic() - began) * self._rate))
             self._producer.poll(0)
         self._producer.flush(60)
 
@@ -62,8 +65,7 @@ class Ledger(threading.Thread):
         self._ended.set()
         self.join()
 
-    def send_until(self, number: int) -> None:
-        """Records up to that number."""
+    def _send_until(self, number: int) -> None:
         for each in range(len(self.claims), number):
             self._send(each)
 

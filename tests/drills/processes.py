@@ -13,7 +13,7 @@ import threading
 import time
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -34,7 +34,7 @@ from tests.drills.ledger import Ledger, read_topic, topic_ends
 
 from headrace.kafka.client import admin, group_offsets
 from headrace.kafka.dead_letters import scan
-from headrace.model import TopicPartition
+from headrace.model import Topic, TopicPartition
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_SECONDS = 120.0
@@ -111,6 +111,10 @@ class Instance:
     def signal(self, number: int) -> None:
         os.kill(self.process.pid, number)
 
+    def kill(self) -> None:
+        self.signal(signal.SIGKILL)
+        assert self.process.wait() == -signal.SIGKILL
+
     def end(self) -> int:
         """Asks it to stop; its exit code."""
         if self.process.poll() is None:
@@ -175,7 +179,7 @@ class Drill:
         self.client = {"bootstrap.servers": bootstrap, "partitioner": "murmur2_random"}
         self.topic = f"drill-{uuid.uuid4().hex[:8]}"
         self.create(self.topic, partitions)
-        self.create(f"{self.topic}.dead-letters", 1)
+        self.create(Topic(self.topic).dead_letters, 1)
         own = {"bootstrap.servers": bootstrap}
         if spec.get("protocol") != "consumer":
             own["heartbeat.interval.ms"] = "500"
@@ -207,6 +211,9 @@ class Drill:
     def running(self) -> list[Instance]:
         return [one for one in self.instances if one.process.poll() is None]
 
+    def one_with_partitions(self) -> Instance:
+        return next(one for one in self.running if one.owned)
+
     def create(self, topic: str, partitions: int) -> None:
         for future in admin(self.client).create_topics([NewTopic(topic, partitions, 1)]).values():
             future.result()
@@ -221,28 +228,43 @@ class Drill:
     def begin(self, *instances: dict) -> None:
         """These instances, each with partitions, then records."""
         begun = [self.start(**one) for one in instances]
-        until(lambda: all(one.owned for one in begun))
+        self.until(lambda: all(one.owned for one in begun))
         self.commits.start()
         self.ledger.start()
         self.settle()
 
     @contextlib.contextmanager
-    def fault(self, name: str, landed: Callable[[], bool]) -> Iterator[None]:
-        """Something happens inside; it heals after that."""
+    def fault(
+        self, name: str, landed: Callable[[], bool], but: Collection[int] = ()
+    ) -> Iterator[None]:
+        """Something happens inside; it heals after that, as :meth:`settle` says."""
         began = time.monotonic_ns()
         yield
-        until(landed)
-        self.settle()
+        self.until(landed)
+        self.settle(but)
         self.faults.append(Fault(name, began, time.monotonic_ns(), landed=True))
 
-    def settle(self) -> None:
-        """Everything is committed that is there now, and more came meanwhile."""
+    def settle(self, but: Collection[int] = ()) -> None:
+        """Everything is committed that is there now, and more came meanwhile.
+
+        Args:
+            but: partitions that are not to be waited for.
+        """
         acked = self.ledger.acked
         ends = topic_ends(self.client, self.topic)
-        until(lambda: self.is_committed(ends) and self.ledger.acked >= acked + 20)
+        ends = {partition: end for partition, end in ends.items() if partition not in but}
+        self.until(lambda: self.is_committed(ends) and self.ledger.acked >= acked + 20)
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Unless an instance ends by itself."""
+
+        def checked() -> bool:
+            self.check_running()
+            return condition()
+
+        until(checked)
 
     def is_committed(self, ends: dict[int, int]) -> bool:
-        self.check_running()
         latest = self.commits.latest
         return all(latest.get(partition, 0) >= end for partition, end in ends.items())
 
@@ -256,7 +278,7 @@ class Drill:
         """Ends the ledger, waits until all is done, and stops the instances."""
         self.ledger.end()
         ends = topic_ends(self.client, self.topic)
-        until(lambda: self.is_committed(ends))
+        self.until(lambda: self.is_committed(ends))
         for one in self.running:
             assert one.end() == 0, one.errors.read_text()
         self.commits.end()
