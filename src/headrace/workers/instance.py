@@ -166,7 +166,8 @@ class RunningInstance:
 
     def stop(self) -> None:
         """From any thread."""
-        self._loop.call_soon_threadsafe(self._stopping.set)
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and the instance before it
+            self._loop.call_soon_threadsafe(self._stopping.set)
 
     async def read(self) -> None:
         """Records to their lanes, and commits, until it is to end.
