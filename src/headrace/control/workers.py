@@ -223,7 +223,7 @@ def pause(
     """
     config = broker_config(settings)
     intents.pause(config, worker.name, _chosen(config, worker, topics, numbers))
-    return _paused(config, worker)
+    return [_named(one) for one in sorted(intents.paused(config, worker.name))]
 
 
 def resume(
@@ -231,13 +231,14 @@ def resume(
 ) -> list[str]:
     """Let those that are paused go on. As :func:`pause`, but nothing that is named must exist."""
     config = broker_config(settings)
-    chosen = [
+    paused = intents.paused(config, worker.name)
+    chosen = {
         one
-        for one in intents.paused(config, worker.name)
+        for one in paused
         if (not topics or one.topic in topics) and (not numbers or one.partition in numbers)
-    ]
+    }
     intents.resume(config, worker.name, chosen)
-    return _paused(config, worker)
+    return [_named(one) for one in sorted(paused - chosen)]
 
 
 def _chosen(
@@ -253,10 +254,6 @@ def _chosen(
                 raise TopicMissingError(f"{name}/{number}")
     found = (one for name in names for one in live[name].all_partitions)
     return [one for one in found if not numbers or one.partition in numbers]
-
-
-def _paused(config: ClientConfig, worker: Worker) -> list[str]:
-    return [_named(one) for one in sorted(intents.paused(config, worker.name))]
 
 
 def _named(partition: TopicPartition) -> str:

@@ -23,6 +23,7 @@ OnRecord = Callable[[bytes, bytes | None], None]
 _LOG = logging.getLogger("headrace.kafka")
 _MOST_REPLICAS = 3
 _POLL_SECONDS = 0.2
+_WAITING = {"fetch.wait.max.ms": "100"}  # so soon the end is known to be the end
 _AGAIN_SECONDS = 1.0
 _SEND_SECONDS = 30.0
 _SETTLE_SECONDS = 120.0  # a transaction that was left open ends after a minute
@@ -188,7 +189,7 @@ class ChangelogFollower:
         return []
 
     def _follow(self, partitions: list[TopicPartition]) -> None:
-        reader = consumer(self._config, "headrace-changelog")
+        reader = consumer(self._config, "headrace-changelog", _WAITING)
         earliest = confluent_kafka.OFFSET_BEGINNING
         reader.assign(
             [confluent_kafka.TopicPartition(p.topic, p.partition, earliest) for p in partitions]

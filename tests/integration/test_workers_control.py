@@ -1,0 +1,262 @@
+"""Workers of a project on a real broker: watched, paused by intent, listed, reset."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Self
+
+import pytest
+from tests.integration.instances import (
+    PATIENCE_SECONDS,
+    Bench,
+    drill,
+    recorder,
+    running,
+    total,
+    until,
+)
+
+from headrace.control import workers as control
+from headrace.errors import ProcessingFailedError, TopicMissingError, WorkerRunningError
+from headrace.kafka.client import describe
+from headrace.kafka.topics import delete_topic
+from headrace.runtime.ports import free_ports
+from headrace.settings import Settings, load_settings
+from headrace.workers import KeyHash, WorkerTask
+from headrace.workers.intents import CONTROL_TOPIC
+from headrace.workers.states import InstanceState
+
+HEADRACE = Path(sys.executable).with_name("headrace")
+FAST = {"commit_every": timedelta(milliseconds=100)}
+
+
+@pytest.fixture
+def bench(broker) -> Bench:
+    """A topic that the broker shows."""
+    bench = Bench(broker.bootstrap_servers, partitions=3)
+    while bench.topic.name not in describe(bench.client, [bench.topic.name]):
+        time.sleep(0.05)
+    return bench
+
+
+@pytest.fixture
+def settings(broker, tmp_path) -> Settings:
+    """A project on the shared broker."""
+    (tmp_path / "headrace.toml").write_text(
+        '[project]\nname = "ads"\nmodules = ["flow"]\n'
+        f'[kafka]\nbootstrap_servers = "{broker.bootstrap_servers}"\n'
+    )
+    return load_settings(tmp_path, {})
+
+
+@pytest.fixture
+def intents(bench) -> Iterator[None]:
+    """Other tests' instances are not to follow what these tests wrote."""
+    yield
+    delete_topic(bench.client, CONTROL_TOPIC)
+
+
+class Watched:
+    """A run on a thread, and the last that it told."""
+
+    def __init__(self, run: control.WorkerRun) -> None:
+        self.run, self.seen, self.failure = run, [], None
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.run.stop()
+        self._thread.join()
+
+    def until(self, condition):
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not (self.seen and condition(self.seen[-1])):
+            assert time.monotonic() < deadline, self.seen[-1:]
+            time.sleep(0.05)
+        return self.seen[-1]
+
+    def _run(self) -> None:
+        try:
+            self.run.run(self.seen.append)
+        except ProcessingFailedError as error:
+            self.failure = error
+
+
+def test_an_instance_tells_how_it_stands_and_how_it_ended(bench, settings):
+    """One key blocks: its lane fills, its partition is paused, the lane beside it starves."""
+    bench.send(100, keys=1, partition=0)
+    blocked = threading.Event()
+
+    class Blocking(WorkerTask):
+        def process(self, record):
+            blocked.wait(PATIENCE_SECONDS)
+
+    [port] = free_ports(1)
+    worker = bench.worker(Blocking, partitioner=KeyHash(2), queue_bytes=10_000, **FAST)
+    run = control.WorkerRun(settings, worker, control.WantedRun("me", metrics_port=port))
+    with Watched(run) as watched:
+        seen = watched.until(lambda one: one.starved and one.lag_records)
+        assert (seen.worker, seen.instance, seen.state) == (worker.name, "me", "running")
+        assert (seen.partitions, seen.lanes, seen.in_process, seen.starved) == (3, 6, 1, 1)
+        assert (seen.lag_records, seen.processed, seen.queue_limit_bytes) == (100, 0, 10_000)
+        assert seen.waiting * 200 < seen.queue_bytes
+        assert seen.paused_partitions == {f"{bench.topic.name}/0": ("lane",)}
+        watched.until(lambda one: one.lag_seconds > 0 and one.processing_seconds > 0)
+        [shown] = control.progress(settings)
+        assert (shown.instance, shown.lag_records) == ("me", 100)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            text = answer.read().decode()
+        who = f'worker="{worker.name}",instance="me",topic="{bench.topic.name}",partition="0"'
+        assert f"headrace_worker_partition_lag_records{{{who}}} 100\n" in text
+        assert f'headrace_worker_partition_paused{{{who},reason="lane"}} 1\n' in text
+        blocked.set()
+        watched.until(lambda one: one.processed == 100 and not one.lag_records)
+    last = watched.seen[-1]
+    assert (last.state, last.processed, last.reason) == (InstanceState.CLOSED, 100, "")
+    assert control.progress(settings)[0].state is InstanceState.CLOSED
+
+
+def test_an_instance_that_failed_says_why(bench, settings):
+    bench.send(1)
+
+    class Failing(WorkerTask):
+        async def process(self, record):
+            raise LookupError("no such campaign")
+
+    run = control.WorkerRun(settings, bench.worker(Failing), control.WantedRun())
+    with Watched(run) as watched:
+        watched.until(lambda one: one.final)
+    assert watched.failure is not None
+    [shown] = control.progress(settings)
+    assert shown.state is InstanceState.FAILED
+    assert "no such campaign" in shown.reason
+
+
+@pytest.mark.usefixtures("intents")
+def test_a_partition_that_is_paused_stays_so_through_restarts_and_rebalances(bench, settings):
+    seen, task = recorder()
+    worker = bench.worker(task, **FAST)
+
+    def done(partition):
+        return sorted(
+            n for lane, numbers in seen.items() if lane.partition == partition for n in numbers
+        )
+
+    async def with_one_then_two_instances():
+        first, second = bench.instance(worker), bench.instance(worker)
+        async with running(first):
+            for partition in range(3):
+                bench.send(10, first=100 * partition, partition=partition)
+            await until(lambda: total(seen) == 30)
+            paused = await asyncio.to_thread(control.pause, settings, worker, (), (1,))
+            assert paused == [f"{bench.topic.name}/1"]
+            await until(lambda: _paused(first) == {1})
+            for partition in range(3):
+                bench.send(10, first=100 * partition + 10, partition=partition)
+            await until(lambda: total(seen) == 50)
+            async with running(second):
+                await until(lambda: second.assignments and len(first.assignments) < 3)
+                bench.send(10, first=220, partition=2)
+                bench.send(10, first=20, partition=0)
+                await until(lambda: total(seen) == 70)
+                await until(lambda: _paused(first) | _paused(second) == {1})
+
+    async def after_a_restart():
+        instance = bench.instance(worker)
+        async with running(instance):
+            await until(lambda: _paused(instance) == {1})
+            bench.send(10, first=30, partition=0)
+            await until(lambda: total(seen) == 80)
+            assert done(1) == list(range(100, 110))
+            assert await asyncio.to_thread(control.resume, settings, worker, (), ()) == []
+            await until(lambda: done(1) == list(range(100, 120)))
+
+    drill(with_one_then_two_instances())
+    [standing] = control.standings(settings, [worker])
+    assert standing.paused_partitions == (f"{bench.topic.name}/1",)
+    assert standing.lag_records == 10
+    assert standing.lag_seconds > 0
+    drill(after_a_restart())
+    [standing] = control.standings(settings, [worker])
+    assert (standing.paused_partitions, standing.lag_records) == ((), 0)
+
+
+def _paused(instance):
+    found = (instance.assignments or {}).values()
+    return {one.partition.partition for one in found if "intent" in one.paused_for}
+
+
+@pytest.mark.usefixtures("intents")
+def test_intents_of_one_worker_are_not_anothers(bench, settings):
+    one, other = bench.worker(WorkerTask), bench.worker(WorkerTask, name="other")
+    control.pause(settings, one, [bench.topic.name], ())
+    assert len(control.resume(settings, one, (), (0,))) == 2
+    assert control.resume(settings, other, (), ()) == []
+    assert len(control.resume(settings, one, (), (7,))) == 2
+    with pytest.raises(TopicMissingError):
+        control.pause(settings, one, (), (3,))
+    with pytest.raises(TopicMissingError):
+        control.pause(settings, one, ["no-such"], ())
+
+
+def test_a_worker_without_members_is_reset_and_begins_with_the_earliest_record(bench, settings):
+    seen, task = recorder()
+    worker = bench.worker(task, **FAST)
+    bench.send(20, partition=0)
+    assert control.reset(settings, worker, dry_run=False).committed == {}
+
+    async def process(count):
+        async with running(bench.instance(worker)):
+            await until(lambda: total(seen) == count)
+            await until(lambda: bench.committed(worker).get(0) == 20)
+            with pytest.raises(WorkerRunningError):
+                await asyncio.to_thread(control.reset, settings, worker, dry_run=False)
+            [standing] = await asyncio.to_thread(control.standings, settings, [worker])
+            assert (standing.group.state, standing.lag_records) == ("stable", 0)
+            assert [one.partitions for one in standing.group.members] == [3]
+
+    drill(process(20))
+    for dry_run in (True, False):
+        reset = control.reset(settings, worker, dry_run=dry_run)
+        assert reset.committed[f"{bench.topic.name}/0"] == reset.repeated == 20
+    assert control.reset(settings, worker, dry_run=False).committed == {}
+    [standing] = control.standings(settings, [worker])
+    assert (standing.group.state, standing.lag_records) == ("none", 20)
+    drill(process(40))
+
+
+def test_the_installed_command_runs_an_instance_until_it_is_told_to_stop(bench, settings):
+    (settings.root / "flow.py").write_text(
+        "from headrace import Topic, worker\n"
+        f"records = Topic({bench.topic.name!r}, partitions=3)\n"
+        "@worker(topic=records, subpartitions=4)\n"
+        "async def enrich(record, send): pass\n"
+    )
+    bench.send(50, keys=7)
+    command = [HEADRACE, "workers", "run", "enrich", "--json", "--project", settings.root]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as run:
+        try:
+            while json.loads(run.stdout.readline())["worker"]["processed"] < 50:
+                pass
+            run.send_signal(signal.SIGINT)
+            stopping, *_, last = map(json.loads, run.stdout.read().splitlines())
+        except BaseException:
+            run.kill()
+            raise
+    assert run.returncode == 0
+    assert stopping == {"event": "stopping"}
+    assert last["event"] == "ended"
+    assert (last["worker"]["state"], last["worker"]["processed"]) == ("closed", 50)
