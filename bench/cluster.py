@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,10 +32,12 @@ class Broker:
 
 
 @contextmanager
-def running_broker(folder: Path, java: Java) -> Iterator[Broker]:
-    """One embedded broker, gone when the block ends."""
+def running_broker(
+    folder: Path, java: Java, config: Mapping[str, str] | None = None
+) -> Iterator[Broker]:
+    """One embedded broker, gone when the block ends; ``config`` wins over headrace's own."""
     settings = EmbeddedKafka(brokers=1, heap_mb=HEAP_MB)
-    cluster = EmbeddedCluster(folder, settings, java, jars("kafka", java))
+    cluster = EmbeddedCluster(folder, settings, java, jars("kafka", java), config=config)
     try:
         bootstrap = cluster.start()
         yield Broker(bootstrap, cluster.status().brokers[0].pid or 0)

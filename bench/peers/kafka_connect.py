@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
 
 from bench.driver import OnCommit, WriteOnce
 from bench.peers.java_program import (
@@ -41,6 +42,7 @@ from headrace.runtime.spark_jars import spark_jar
 from headrace.settings.model import KafkaSettings
 
 TABLE = "impressions"
+FILES = "files.txt"
 WORKER = {
     "key.converter": "org.apache.kafka.connect.storage.StringConverter",
     "value.converter": "org.apache.kafka.connect.json.JsonConverter",
@@ -66,7 +68,7 @@ class Connect:
     """The two programs, and the folder of the plugin's jars."""
 
     worker: Program
-    create_table: Program
+    table: Program
     plugins: Path
 
 
@@ -81,7 +83,7 @@ def prepare(java: Java) -> Connect:
     logging = [jar for jar in map(spark_jar, LOG_JARS) if "slf4j-api" not in jar.name]
     return Connect(
         Program(java, tuple(peer_jars("connect", java)), _STANDALONE, OPTIONS),
-        Program(java, (classes, *iceberg, *logging), "CreateTable"),
+        Program(java, (classes, *iceberg, *logging), "IcebergTable"),
         _plugin_folder(iceberg),
     )
 
@@ -102,19 +104,24 @@ def open_kafka_connect(setup: Setup, *, connect: Connect) -> WriteOnce:
     worker = Worker(setup, connect, home)
 
     def write_once(out: Path, on_commit: OnCommit) -> None:
-        _create(connect.create_table, home, out)
+        _told(connect.table, home, "create", out)
         control = Topic(f"control-{out.name}", partitions=1)
         apply_changes(client_config(KafkaSettings(), setup.bootstrap), plan_topics([control], {}))
         worker.add(out.name, connector(setup, out, control.name))
         follow(Snapshots(out).rows, setup.messages, on_commit, worker.check)
         worker.remove(out.name)
+        (out / FILES).write_text(_told(connect.table, home, "files", out))
 
     return write_once
 
 
-def _create(program: Program, home: Path, out: Path) -> None:
-    command = program.command(home / "create", 128, out.as_uri(), f"bench.{TABLE}")
-    subprocess.run(command, env=child_environ(), check=True)
+def _told(program: Program, home: Path, what: str, out: Path) -> str:
+    """What the program says about the table of a run."""
+    command = program.command(home / "table", 128, what, out.as_uri(), f"bench.{TABLE}")
+    done = subprocess.run(
+        command, env=child_environ(), stdout=subprocess.PIPE, text=True, check=True
+    )
+    return done.stdout
 
 
 def connector(setup: Setup, out: Path, control: str) -> dict[str, str]:
@@ -214,5 +221,6 @@ def rows_of(metadata: Path) -> int:
 
 
 def table_files(out: Path) -> list[Path]:
-    """The files that the sink wrote; no commit dropped any, so they are the table's."""
-    return list((out / "bench" / TABLE / "data").rglob("*.parquet"))
+    """The files of the table's last snapshot; a rebalance leaves others that no snapshot has."""
+    uris = (out / FILES).read_text().split()
+    return [Path(urlparse(uri).path) for uri in uris]

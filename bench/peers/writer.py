@@ -35,6 +35,9 @@ MESSAGES = 2_000_000
 QUICK_MESSAGES = 200_000
 ROUNDS = 3
 THREADS = (1, 2, 4)
+# Kafka's default. Without it a group's first member begins alone, and its work is thrown away as
+# soon as the second one joins.
+BROKER = {"group.initial.rebalance.delay.ms": "3000"}
 WORK = Path(__file__).resolve().parents[1] / ".work"
 
 
@@ -45,7 +48,7 @@ def opened(messages: int, java: Java, console: Console) -> Iterator[Bench]:
     WORK.mkdir()
     try:
         console.print("starting the broker")
-        with running_broker(WORK, java) as broker:
+        with running_broker(WORK, java, BROKER) as broker:
             _fill(broker, messages, console)
             yield Bench(broker, java, messages, WORK)
     finally:

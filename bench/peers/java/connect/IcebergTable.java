@@ -1,13 +1,20 @@
+import java.io.IOException;
+import java.io.PrintStream;
 import java.util.Map;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.iceberg.FileScanTask;
 import org.apache.iceberg.PartitionSpec;
 import org.apache.iceberg.Schema;
 import org.apache.iceberg.catalog.TableIdentifier;
 import org.apache.iceberg.hadoop.HadoopCatalog;
+import org.apache.iceberg.io.CloseableIterable;
 import org.apache.iceberg.types.Types;
 
-/** Creates the Iceberg table of a run: {@code CreateTable WAREHOUSE NAME}. */
-public final class CreateTable {
+/**
+ * The Iceberg table of a run: {@code create WAREHOUSE NAME} makes it, {@code files WAREHOUSE NAME}
+ * prints the files of its current snapshot, a line each.
+ */
+public final class IcebergTable {
     private static final Schema IMPRESSIONS = new Schema(
             Types.NestedField.required(1, "event_id", Types.StringType.get()),
             Types.NestedField.required(2, "event_time", Types.TimestampType.withZone()),
@@ -24,16 +31,34 @@ public final class CreateTable {
             "write.parquet.compression-codec", "zstd",
             "write.parquet.compression-level", "1");
 
-    private CreateTable() {
+    private IcebergTable() {
     }
 
-    public static void main(String[] arguments) {
+    public static void main(String[] arguments) throws IOException {
+        PrintStream answers = System.out;
+        // What libraries say goes there: the output is for answers.
+        System.setOut(System.err);
+        HadoopCatalog catalog = new HadoopCatalog(new Configuration(), arguments[1]);
+        TableIdentifier name = TableIdentifier.parse(arguments[2]);
+        if (arguments[0].equals("create")) {
+            create(catalog, name);
+        } else {
+            printFiles(catalog, name, answers);
+        }
+    }
+
+    private static void create(HadoopCatalog catalog, TableIdentifier name) {
         PartitionSpec hourAndCategory = PartitionSpec.builderFor(IMPRESSIONS)
                 .hour("event_time")
                 .identity("category")
                 .build();
-        HadoopCatalog catalog = new HadoopCatalog(new Configuration(), arguments[0]);
-        TableIdentifier name = TableIdentifier.parse(arguments[1]);
         catalog.createTable(name, IMPRESSIONS, hourAndCategory, PROPERTIES);
+    }
+
+    private static void printFiles(HadoopCatalog catalog, TableIdentifier name, PrintStream answers)
+            throws IOException {
+        try (CloseableIterable<FileScanTask> tasks = catalog.loadTable(name).newScan().planFiles()) {
+            tasks.forEach(task -> answers.println(task.file().location()));
+        }
     }
 }
