@@ -65,7 +65,7 @@ class Assignment:
         """
         record = received.record
         self._changed = True
-        self.times.read(record.offset, record.timestamp_ms)
+        self.times.read(received.offset, record.timestamp_ms)
         if not self._offsets.consume(received.offset):
             return None
         index = self._partitioner.subpartition(record)
