@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from headrace.model import TopicPartition
 
 _LOG = logging.getLogger("headrace.kafka")
 _COMMITTED_SECONDS = 30.0
+_LAST_COMMIT_SECONDS = 5.0
+_COMMIT_AGAIN_SECONDS = 0.05
 _METADATA_REFRESH_MS = "10000"  # so soon a member sees new partitions
 _PREFETCH = {
     "queued.max.messages.kbytes": "16384",
@@ -35,6 +38,7 @@ _PASSING = frozenset(
         "_AUTHENTICATION",
     }
 )
+_REBALANCING = frozenset({"ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS", "STALE_MEMBER_EPOCH"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +154,26 @@ class Subscription:
 
     def commit(self, commits: Sequence[Commit]) -> bool:
         """Returns when it is done; ``False``: not now, another attempt may do."""
+        return not self._commit(commits)
+
+    def commit_last(self, commits: Sequence[Commit]) -> bool:
+        """As :meth:`commit`, but again and again while a rebalance is what is in the way.
+
+        For the last chance there is: what was done and is not committed then is repeated.
+        """
+        deadline = time.monotonic() + _LAST_COMMIT_SECONDS
+        while (reason := self._commit(commits)) in _REBALANCING and time.monotonic() < deadline:
+            time.sleep(_COMMIT_AGAIN_SECONDS)
+        return not reason
+
+    def close(self) -> None:
+        """Leave the group; ``on_revoked`` is called for what is still assigned."""
+        self._consumer.close()
+
+    def _commit(self, commits: Sequence[Commit]) -> str:
+        """Name of the error; empty: it is done."""
         if not commits:
-            return True
+            return ""
         offsets = [
             confluent_kafka.TopicPartition(
                 one.partition.topic, one.partition.partition, one.offset, one.metadata
@@ -164,12 +186,8 @@ class Subscription:
             if error.args[0].fatal():
                 raise
             _LOG.warning("%s: commit failed: %s", self._membership.group, error.args[0].str())
-            return False
-        return all(one.error is None for one in found or ())
-
-    def close(self) -> None:
-        """Leave the group; ``on_revoked`` is called for what is still assigned."""
-        self._consumer.close()
+            return str(error.args[0].name())
+        return next((str(one.error.name()) for one in found or () if one.error is not None), "")
 
     def _assign(self, consumer: confluent_kafka.Consumer, found: list[Any]) -> None:
         self._moved.update(_ours(found))
@@ -189,7 +207,7 @@ class Subscription:
 
     def _revoke(self, consumer: confluent_kafka.Consumer, found: list[Any]) -> None:
         self._moved.update(_ours(found))
-        self.commit(self._on_revoked(_ours(found)))
+        self.commit_last(self._on_revoked(_ours(found)))
         self._assigned.difference_update(_ours(found))
         consumer.incremental_unassign(found)
 

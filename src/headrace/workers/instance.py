@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -180,7 +180,7 @@ class RunningInstance:
             for message in await self._on_consumer(self._take):
                 self._deliver(message)
             if self._loop.time() >= commit_at:
-                await self._commit()
+                await self._commit(self._subscription.commit)
                 commit_at = self._loop.time() + self._worker.commit_every.total_seconds()
         if self._failure is not None:
             raise self._failure
@@ -192,7 +192,7 @@ class RunningInstance:
             chore.cancel()
         await self.assignments.drain(seconds)
         await self._sender.close(seconds)
-        await self._commit()
+        await self._commit(self._subscription.commit_last)
         self._report_uncommitted()
         await self._on_consumer(self._subscription.close)
         self._consumer_thread.shutdown(wait=False)
@@ -228,12 +228,12 @@ class RunningInstance:
         self._mean_weight += (record.record.weight - self._mean_weight) / 100
         self.assignments.deliver(record)
 
-    async def _commit(self) -> None:
+    async def _commit(self, send: Callable[[Sequence[Commit]], bool]) -> None:
         wanted = [(one, one.commit()) for one in self.assignments.values()]
         commits = [commit for _, commit in wanted if commit is not None]
         if not commits:
             return
-        if await self._on_consumer(functools.partial(self._subscription.commit, commits)):
+        if await self._on_consumer(functools.partial(send, commits)):
             self.counts.one_more("commits")
             for one, commit in wanted:
                 one.committed = commit.offset if commit else one.committed
