@@ -27,6 +27,7 @@ from headrace.workers import (
     WorkerTask,
 )
 from headrace.workers.policy import ending
+from headrace.workers.received import retry_topics
 from headrace.workers.worker import FunctionFactory
 
 _ENDS = (Stop, Skip, DeadLetters)
@@ -83,6 +84,12 @@ def _words(kinds: Sequence[type]) -> str:
 def _name_faults(worker: Worker) -> Iterator[Fault]:
     if not NAME.fullmatch(worker.name):
         yield Fault(f"{worker.name!r} is not a worker name", NAME_WORDS)
+
+
+def _retry_topic_faults(worker: Worker) -> Iterator[Fault]:
+    for name in retry_topics(worker):
+        for fault in name_faults(name):
+            yield Fault(f"{_label(worker)}, retries: {fault.message}", fault.way_out)
 
 
 def _topic_faults(worker: Worker) -> Iterator[Fault]:
@@ -228,7 +235,8 @@ def _policy_faults(worker: Worker) -> Iterator[Fault]:
         yield from duration(policy, "first_delay", timedelta(0))
         yield from duration(policy, "longest_delay", timedelta(0))
     elif isinstance(policy, RetryTopics):
-        yield from _delay_faults(policy)
+        wrong = list(_delay_faults(policy))
+        yield from wrong or _retry_topic_faults(worker)
     end = ending(policy)
     if isinstance(end, DeadLetters):
         if is_a(end.limit, DeadLetterLimit):

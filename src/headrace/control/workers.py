@@ -20,6 +20,7 @@ from headrace.workers import Worker, WorkerInstance, intents
 from headrace.workers.behind import seconds_since
 from headrace.workers.exposition import MetricsServer
 from headrace.workers.progress import PartitionProgress, WorkerProgress, WorkerStatusFolder
+from headrace.workers.received import retry_topics
 from headrace.workers.states import InstanceState
 from headrace.workers.watch import Watch, instance_name
 
@@ -146,7 +147,7 @@ class WorkerStanding:
 
     Attributes:
         worker: its name.
-        topics: it reads.
+        topics: it reads, its retry topics included.
         group: its consumer group, with its members.
         lag_records: offsets from what is committed to the end of its partitions.
         lag_seconds: age of the first record that is not committed; 0 without a lag.
@@ -179,7 +180,7 @@ def standings(settings: Settings, workers: Collection[Worker]) -> list[WorkerSta
 
 
 def _standing(config: ClientConfig, worker: Worker) -> WorkerStanding:
-    topics = tuple(topic.name for topic in worker.topics)
+    topics = topics_of(worker)
     live = describe(config, topics)
     partitions = [one for name in topics if name in live for one in live[name].all_partitions]
     # Asked first: a group that nobody asked for before has no coordinator yet.
@@ -199,8 +200,13 @@ def _standing(config: ClientConfig, worker: Worker) -> WorkerStanding:
             PartitionStanding(_named(one), committed.get(one), *marks[one], one in paused)
             for one in partitions
         ),
-        tuple(name for name in topics if name not in live),
+        tuple(topic.name for topic in worker.topics if topic.name not in live),
     )
+
+
+def topics_of(worker: Worker) -> tuple[str, ...]:
+    """What its instances subscribe to: its topics, and its retry topics."""
+    return (*(topic.name for topic in worker.topics), *retry_topics(worker))
 
 
 # -- paused by intent -----------------------------------------------------------------------------
@@ -214,7 +220,7 @@ def pause(
     Args:
         settings: the project's deployment.
         worker: whose instances pause them.
-        topics: of the partitions; none: all that the worker reads.
+        topics: of the partitions; none: all that the worker reads, its retry topics too.
         numbers: of the partitions; none: all that there are now.
 
     Raises:
@@ -244,15 +250,15 @@ def resume(
 def _chosen(
     config: ClientConfig, worker: Worker, topics: Collection[str], numbers: Collection[int]
 ) -> list[TopicPartition]:
-    names = list(topics) or [topic.name for topic in worker.topics]
+    names = list(topics) or topics_of(worker)
     live = describe(config, names)
-    for name in names:
+    for name in topics or [topic.name for topic in worker.topics]:
         if name not in live:
             raise TopicMissingError(name)
         for number in numbers:
             if number >= live[name].partitions:
                 raise TopicMissingError(f"{name}/{number}")
-    found = (one for name in names for one in live[name].all_partitions)
+    found = (one for topic in live.values() for one in topic.all_partitions)
     return [one for one in found if not numbers or one.partition in numbers]
 
 
@@ -288,7 +294,7 @@ def reset(settings: Settings, worker: Worker, *, dry_run: bool) -> Reset:
         WorkerRunningError: it has members.
     """
     config, group = broker_config(settings), worker.consumer_group
-    live = describe(config, [topic.name for topic in worker.topics])
+    live = describe(config, topics_of(worker))
     partitions = [one for topic in live.values() for one in topic.all_partitions]
     committed = group_offsets(config, group, partitions)
     marks = watermarks(config, partitions)

@@ -117,6 +117,7 @@ def test_all_problems_of_all_workers_come_at_once(problems):
             '"w", clicks, Task, on_failure=RetryTopics(delays=(timedelta(0),))',
             "RetryTopics.delays holds datetime.timedelta(0)",
         ),
+        ('"w" * 100, Topic("c" * 200), Task, on_failure=RetryTopics()', "retries: topic name of"),
         (
             '"w", clicks, Task, on_failure=DeadLetters(DeadLetterLimit(max_ratio=2))',
             "from 0 to 1",

@@ -140,7 +140,9 @@ def _declared(session: Session, name: str) -> Worker:
 
 
 def _check_topics(worker: Worker, topics: tuple[str, ...]) -> None:
-    read = [topic.name for topic in worker.topics]
+    from headrace.control.workers import topics_of
+
+    read = topics_of(worker)
     for topic in topics:
         if topic not in read:
             raise click.BadParameter(f"{worker.name} does not read {topic!r}: {', '.join(read)}")
