@@ -44,7 +44,7 @@ class Flow:
         """Its lanes count from now on, and its records come unless that is not wanted."""
         self._budget.lanes += len(assignment.lanes)
         if assignment.partition in self._intents:
-            self._add([assignment], PauseReason.INTENT)
+            self._intend(assignment, wanted=True)
 
     def revoked(self, assignment: Assignment) -> None:
         """It is gone with all it held."""
@@ -82,8 +82,14 @@ class Flow:
         """Exactly these are to be paused by intent."""
         self._intents = set(partitions)
         for one in self._assignments.values():
-            change = self._add if one.partition in self._intents else self._remove
-            change([one], PauseReason.INTENT)
+            self._intend(one, wanted=one.partition in self._intents)
+
+    def _intend(self, assignment: Assignment, *, wanted: bool) -> None:
+        if wanted is (PauseReason.INTENT in assignment.paused_for):
+            return
+        for lane in assignment.lanes:
+            lane.pause(paused=wanted)
+        (self._add if wanted else self._remove)([assignment], PauseReason.INTENT)
 
     def _large(self) -> list[Assignment]:
         share = self._budget.total / len(self._assignments)

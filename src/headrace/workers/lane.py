@@ -67,6 +67,7 @@ class Lane:
         self._current: Handling | None = None
         self._punctuate_at: datetime | None = None
         self._timed_out = False
+        self._paused = False
         self._steps = 0
         self._draining = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -100,6 +101,11 @@ class Lane:
         """A held record may be accepted now."""
         if self.state is LaneState.HELD:
             self._wake()
+
+    def pause(self, *, paused: bool) -> None:
+        """Begin no record while it is paused; what is in process ends."""
+        self._paused = paused
+        self._wake()
 
     def punctuate(self, now: datetime) -> None:
         """The task's ``punctuate`` is due; twice at once is once."""
@@ -156,7 +162,7 @@ class Lane:
             await self._handle(handling)
 
     def _next(self) -> Handling | None:
-        if not self._queue:
+        if self._paused or not self._queue:
             return None
         if not self._accepts(self._queue[0]):
             self._move(LaneState.HELD)
