@@ -64,6 +64,7 @@ class Spec:
     slow_seconds: float = 3.0
     timeout_seconds: float = 60.0
     queue_bytes: int = 16 * 1024 * 1024
+    commit_seconds: float = 0.2
 
 
 class Notes:
@@ -159,7 +160,7 @@ def worker(spec: Spec, notes: Notes) -> Worker:
         partitioner=KeyHash(spec.lanes),
         on_failure=Retry(attempts=2, first_delay=timedelta(milliseconds=20), then=letters),
         processing_timeout=timedelta(seconds=spec.timeout_seconds),
-        commit_every=timedelta(milliseconds=200),
+        commit_every=timedelta(seconds=spec.commit_seconds),
         queue_bytes=spec.queue_bytes,
         version=VERSION,
     )

@@ -72,6 +72,7 @@ class Instance:
         self.errors = folder / f"{name}.errors"
         file = folder / f"{name}.notes"
         file.touch()
+        self._asked = False
         self._written, self._rest = file.open(), ""
         self._noted: defaultdict[str, list[Note]] = defaultdict(list)
         path = folder / f"{name}.json"
@@ -109,6 +110,10 @@ class Instance:
         return parse_stat(Path(f"/proc/{self.process.pid}/stat").read_text()).rss_mb
 
     def signal(self, number: int) -> None:
+        """Not twice SIGTERM: the second may find it beyond its own handler."""
+        if self._asked or self.process.poll() is not None:
+            return
+        self._asked = number == signal.SIGTERM
         os.kill(self.process.pid, number)
 
     def kill(self) -> None:
@@ -116,9 +121,8 @@ class Instance:
         assert self.process.wait() == -signal.SIGKILL
 
     def end(self) -> int:
-        """Asks it to stop; its exit code."""
-        if self.process.poll() is None:
-            self.signal(signal.SIGTERM)
+        """Asks it to stop, once; its exit code."""
+        self.signal(signal.SIGTERM)
         return self.process.wait(PATIENCE_SECONDS)
 
     def close(self) -> None:
@@ -276,6 +280,7 @@ class Drill:
 
     def finish(self, **changed) -> History:
         """Ends the ledger, waits until all is done, and stops the instances."""
+        self.until(lambda: all(one.notes("holds") for one in self.running))
         self.ledger.end()
         ends = topic_ends(self.client, self.topic)
         self.until(lambda: self.is_committed(ends))

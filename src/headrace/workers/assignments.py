@@ -91,6 +91,7 @@ class Assignments(Mapping[TopicPartition, Assignment]):
             CommittedOffsetError: what was committed is of another topic of that name.
         """
         self._around.counts.one_more("rebalances")
+        self._around.failures.moved()
         for start in starts:
             check_topic(self._worker.consumer_group, start)
             self._generation += 1
@@ -110,7 +111,7 @@ class Assignments(Mapping[TopicPartition, Assignment]):
         for one in gone:
             del self._by_partition[one.partition]
             self.flow.revoked(one)
-        self._around.failures.revoked()
+        self._around.failures.moved()
         return [commit for one in gone if (commit := one.commit()) is not None]
 
     def deliver(self, received: Received) -> None:

@@ -43,8 +43,8 @@ class Failures:
         """A record was done without failing."""
         self._limiter.good(partition)
 
-    def revoked(self) -> None:
-        """Others may write letters of what was this instance's."""
+    def moved(self) -> None:
+        """Partitions came or went: others wrote letters of them, or will."""
         self._written.clear()
 
     async def end(self, handling: Handling, error: BaseException) -> str:
