@@ -82,6 +82,8 @@ def settled_layout(folder: Path, settings: EmbeddedKafka) -> Layout:
 def _new_layout(brokers: int) -> Layout:
     ports = iter(free_ports(2 * brokers))
     cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    # With a hyphen in front, Kafka's tools would take it for an option.
+    cluster_id = "h" + cluster_id[1:]
     nodes = range(1, brokers + 1)
     return Layout(cluster_id, tuple(Broker(node, next(ports), next(ports)) for node in nodes))
 

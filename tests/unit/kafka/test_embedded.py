@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 
 import pytest
 
 from headrace.errors import ServerStartError
 from headrace.kafka.embedded import EmbeddedCluster, cluster_status, stop_cluster
-from headrace.kafka.layout import Broker, Layout, broker_config, properties
+from headrace.kafka.layout import Broker, Layout, broker_config, properties, settled_layout
 from headrace.runtime.java import Java
 from headrace.settings.model import EmbeddedKafka
 
@@ -42,6 +43,12 @@ def test_ports_are_chosen_once_for_a_folder(tmp_path):
     try_start(tmp_path)
     assert cluster_status(tmp_path) == first
     assert first.bootstrap_servers == f"127.0.0.1:{first.brokers[0].port}"
+
+
+def test_an_id_is_never_taken_for_an_option(tmp_path, monkeypatch):
+    monkeypatch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=2**128 - 2**123))
+    layout = settled_layout(tmp_path, EmbeddedKafka())
+    assert not layout.cluster_id.startswith("-")
 
 
 def test_configured_ports_win_over_chosen_ones(tmp_path):
