@@ -193,7 +193,7 @@ WORKER_METRICS = (
     Metric(
         "held",
         "lanes",
-        "lanes whose task did not accept the record whose turn it is",
+        "lanes whose record was not accepted by its task, or is a retry that is not due",
         "for long: what the task waits for does not come",
     ),
     Metric(

@@ -30,6 +30,7 @@ from headrace.control import workers as control
 from headrace.errors import ProcessingFailedError, TopicMissingError, WorkerRunningError
 from headrace.kafka.client import describe
 from headrace.kafka.topics import delete_topic
+from headrace.model import TopicPartition
 from headrace.runtime.ports import free_ports
 from headrace.settings import Settings, load_settings
 from headrace.workers import KeyHash, WorkerTask
@@ -197,6 +198,36 @@ def test_a_partition_that_is_paused_stays_so_through_restarts_and_rebalances(ben
 def _paused(instance):
     found = (instance.assignments or {}).values()
     return {one.partition.partition for one in found if "intent" in one.paused_for}
+
+
+def test_records_that_wait_in_a_paused_partition_wait_on(bench):
+    begun, gate = [], asyncio.Event()
+
+    class Gated(WorkerTask):
+        async def process(self, record):
+            begun.append((record.partition, record.offset))
+            if record.partition == 1:
+                await gate.wait()
+
+    instance = bench.instance(bench.worker(Gated))
+
+    async def run():
+        async with running(instance):
+            bench.send(10, partition=1)
+            await until(lambda: sum(lane.waiting for lane in _lanes(instance)) == 9)
+            instance.assignments.flow.intend({TopicPartition(bench.topic.name, 1)})
+            gate.set()
+            bench.send(5, partition=2)
+            await until(lambda: (2, 4) in begun)
+            assert [offset for partition, offset in begun if partition == 1] == [0]
+            instance.assignments.flow.intend(())
+            await until(lambda: (1, 9) in begun)
+
+    drill(run())
+
+
+def _lanes(instance):
+    return instance.assignments.lanes if instance.assignments else []
 
 
 @pytest.mark.usefixtures("intents")

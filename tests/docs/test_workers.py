@@ -1,0 +1,84 @@
+"""What the page about workers shows is a project that checks, and a program that runs."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headrace.control import Project, load_project
+from headrace.control.plan import apply_plan
+from headrace.kafka.client import describe, producer, watermarks
+from headrace.kafka.dead_letters import scan
+from headrace.settings import load_settings
+
+_PAGE = "docs/workers.md"
+_PATIENCE_SECONDS = 60.0
+
+
+@pytest.fixture
+def shown(blocks: Callable[[str], list]) -> list[str]:
+    """The Python blocks of the page: the project, a task, the program."""
+    return [one.text for one in blocks("python") if one.page == _PAGE]
+
+
+@pytest.fixture
+def project(shown: list[str], broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """The first block as a project on the shared broker, its program beside it."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "headrace.toml").write_text(
+        '[project]\nname = "clicks"\nmodules = ["flow"]\n'
+        f'[kafka]\nbootstrap_servers = "{broker.bootstrap_servers}"\n'
+    )
+    (tmp_path / "flow.py").write_text(shown[0])
+    program = shown[-1].replace("localhost:9092", broker.bootstrap_servers)
+    assert program != shown[-1]
+    (tmp_path / "program.py").write_text(program)
+    return load_project(load_settings(tmp_path, {}))
+
+
+def test_the_worker_of_the_page_runs_inside_the_program_of_the_page(
+    project: Project, broker
+) -> None:
+    client = {"bootstrap.servers": broker.bootstrap_servers, "partitioner": "murmur2_random"}
+    apply_plan(project)
+    sender = producer(client)
+    for campaign in (7, 7, 8):
+        sender.produce("clicks", json.dumps({"campaign": campaign}), str(campaign).encode())
+    assert sender.flush(30) == 0
+    command = [sys.executable, "program.py"]
+    with subprocess.Popen(command, cwd=project.settings.root) as program:
+        try:
+            _until(lambda: _records(client, "enriched-clicks") == 2)
+            _until(lambda: _records(client, "clicks.dead") == 1)
+            program.send_signal(signal.SIGTERM)
+            assert program.wait(_PATIENCE_SECONDS) == 0
+        except BaseException:
+            program.kill()
+            raise
+    [letter] = scan(client, "clicks")
+    assert (letter.letter.reason, letter.pipeline) == ("unknown-campaign", "enrich")
+
+
+def test_the_task_of_the_page_is_a_task(project: Project, shown: list[str]) -> None:
+    names = {"clicks": project.topics["clicks"], "connect": None}
+    exec(shown[1], names)
+    assert names["worker"].task().process
+
+
+def _records(client: dict[str, str], topic: str) -> int:
+    partitions = describe(client, [topic])[topic].all_partitions
+    return sum(latest for _, latest in watermarks(client, partitions).values())
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.1)
