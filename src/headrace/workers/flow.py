@@ -61,11 +61,7 @@ class Flow:
             self._add([assignment], PauseReason.LANE)
         if self._budget.is_full:
             self._is_full = True
-            share = self._budget.total / max(len(self._assignments), 1)
-            self._add(
-                (one for one in self._assignments.values() if one.bytes >= share),
-                PauseReason.BUDGET,
-            )
+            self._add(self._large(), PauseReason.BUDGET)
 
     def gave_back(self, assignment: Assignment, lane: Lane, weight: int) -> None:
         """A record of ``lane`` is done."""

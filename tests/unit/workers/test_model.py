@@ -35,7 +35,7 @@ class Failures:
     def succeeded(self, partition):
         pass
 
-    def revoked(self):
+    def moved(self):
         pass
 
     async def end(self, handling, error):

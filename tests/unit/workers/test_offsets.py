@@ -149,4 +149,4 @@ class Offsets(RuleBasedStateMachine):
 
 
 TestOffsets = Offsets.TestCase
-TestOffsets.settings = settings(max_examples=60, stateful_step_count=30)
+TestOffsets.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
