@@ -348,7 +348,7 @@ class CounterReusedError(RefusedError):
 
 @dataclass(eq=False)
 class DeadLetterLimitError(_FactsError):
-    """Too many bad records: the pipeline stops before it empties the topic into dead letters."""
+    """Too many bad records: it stops before it empties the topic into dead letters."""
 
     exit_code = 4
     code: ClassVar[str] = "DEAD_LETTER_LIMIT"
@@ -358,8 +358,9 @@ class DeadLetterLimitError(_FactsError):
     @property
     def way_out(self) -> str:
         return (
-            "Correct the producer or the event class and run again, or raise "
-            "`dead_letter_limit` of the pipeline. Nothing of the batch was written."
+            "Correct what makes or reads the records and run again, or raise the limit: "
+            "`dead_letter_limit` of a pipeline, whose batch was not written, or "
+            "`DeadLetters(limit=...)` of a worker."
         )
 
 

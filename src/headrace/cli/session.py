@@ -35,7 +35,7 @@ EXIT_CODES = {
     FAILED: "something failed",
     INVALID: "the project or the command line is not valid",
     REFUSED: "refused: it would lose or repeat data, or Kafka does not allow it",
-    DEAD_LETTER_LIMIT: "a pipeline reached its dead-letter limit",
+    DEAD_LETTER_LIMIT: "a pipeline or worker reached its dead-letter limit",
     CHANGES: "there are changes (`plan --exit-code` only)",
     INTERRUPTED: "interrupted",
 }

@@ -95,7 +95,9 @@ class WorkerRun:
                 await self._instance.run()
         finally:
             watching.cancel()
-            await asyncio.gather(watching, return_exceptions=True)
+            [ended] = await asyncio.gather(watching, return_exceptions=True)
+            if isinstance(ended, Exception):
+                _LOG.error("%s is not watched any more", self.name, exc_info=ended)
             watch.look()
 
     def _write(self, progress: WorkerProgress) -> None:
