@@ -31,12 +31,17 @@ PARTITION = PartitionProgress(
 )
 
 
+def now(**changes):
+    return replace(RUNNING, updated_ms=int(time.time() * 1000), **changes)
+
+
 def test_a_status_is_read_as_it_was_written(tmp_path):
     folder = WorkerStatusFolder(tmp_path / "workers")
     assert folder.read() == []
-    folder.write(RUNNING)
-    folder.write(replace(RUNNING, processed=13))
-    assert folder.read() == [replace(RUNNING, processed=13)]
+    folder.write(now())
+    last = now(processed=13)
+    folder.write(last)
+    assert folder.read() == [last]
 
 
 def test_an_instance_that_was_killed_is_shown_as_failed_after_a_while(tmp_path):
@@ -51,9 +56,9 @@ def test_an_instance_that_was_killed_is_shown_as_failed_after_a_while(tmp_path):
 
 def test_instances_that_ended_are_forgotten_when_their_worker_starts_again(tmp_path):
     folder = WorkerStatusFolder(tmp_path)
-    folder.write(replace(RUNNING, state=InstanceState.CLOSED))
-    folder.write(replace(RUNNING, instance="host-2"))
-    folder.write(replace(RUNNING, worker="other", state=InstanceState.CLOSED))
+    folder.write(now(state=InstanceState.CLOSED))
+    folder.write(now(instance="host-2"))
+    folder.write(now(worker="other", state=InstanceState.CLOSED))
     folder.forget("enrich")
     assert [(one.worker, one.instance) for one in folder.read()] == [
         ("enrich", "host-2"),
