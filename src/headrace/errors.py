@@ -29,6 +29,7 @@ HeadraceError
 │   ├── ProcessingFailedError   a record failed, and the worker stops at failures
 │   ├── ProcessingTimeoutError  a record was not done in time
 │   ├── SubpartitionError       a partitioner said something impossible
+│   ├── PlacedRunError          an instance that was placed somewhere failed for good
 │   └── WorkerStateError        started twice, or after its end
 ├── InvalidRecordError      raised by a task: no retry can help this record
 ├── WrongOffsetError        a record was reported done twice, or was never read
@@ -452,6 +453,14 @@ class ProcessingTimeoutError(WorkerError):
 
 class SubpartitionError(WorkerError):
     """A partitioner gave a count below 1, or a subpartition outside of it."""
+
+
+class PlacedRunError(WorkerError):
+    """The instances were stopped because one failed."""
+
+    def __init__(self, worker: str, reason: str) -> None:
+        self.worker, self.reason = worker, reason
+        super().__init__(f"the instances of {worker} were stopped: {reason}")
 
 
 class WorkerStateError(WorkerError):

@@ -6,7 +6,9 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 
 @contextmanager
@@ -29,3 +31,9 @@ def stop_on_signal(on_stop: Callable[[], None]) -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def beside_main_thread(action: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """Spark started on the main thread takes SIGINT for itself and cancels what runs."""
+    with ThreadPoolExecutor(1, thread_name_prefix="run") as thread:
+        return thread.submit(action, *arguments, **options).result()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,7 +17,7 @@ from headrace.cli.session import (
     epilog,
     log_to_file,
 )
-from headrace.cli.signals import stop_on_signal
+from headrace.cli.signals import beside_main_thread, stop_on_signal
 from headrace.errors import DeadLetterLimitError
 from headrace.model import Start, TopicPartition
 from headrace.settings import environment
@@ -49,7 +48,7 @@ def run(session: Session, pipelines: tuple[str, ...], *, once: bool, master: str
     placement = _placement(session, master)
     log_to_file(session)
     with stop_on_signal(session.output.stopping) as stop, session.output.running() as observe:
-        outcomes = _beside_main_thread(
+        outcomes = beside_main_thread(
             run_pipelines,
             session.settings,
             chosen,
@@ -168,12 +167,6 @@ def _placement(session: Session, master: str | None) -> Placement:
         master=master or settings.spark.master,
         java=find_java(environment()).environ(),
     )
-
-
-def _beside_main_thread(action: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """Spark started on the main thread takes SIGINT for itself and cancels the batch."""
-    with ThreadPoolExecutor(1, thread_name_prefix="run") as thread:
-        return thread.submit(action, *arguments, **options).result()
 
 
 def _partitions(pipeline: Pipeline, texts: tuple[str, ...]) -> set[TopicPartition]:

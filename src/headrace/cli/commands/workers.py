@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from headrace.cli.session import Session, command, epilog, log_to_file
-from headrace.cli.signals import stop_on_signal
+from headrace.cli.signals import beside_main_thread, stop_on_signal
+from headrace.settings import environment
 
 if TYPE_CHECKING:
     from headrace.workers import Worker
@@ -44,7 +45,10 @@ def workers() -> None:
     "--metrics-port", type=click.IntRange(1, _LARGEST_PORT), help="Serve /metrics on this port."
 )
 @click.option("--metrics-host", default="127.0.0.1", show_default=True, help="And this address.")
-def run(
+@click.option("--on", "place", type=click.Choice(["here", "spark"]), default="here")
+@click.option("--instances", type=click.IntRange(min=1), default=1, help="How many, on Spark.")
+@click.option("--master", help="Spark's master, in place of the project file's.")
+def run(  # noqa: PLR0913 - one each option
     session: Session,
     name: str,
     *,
@@ -52,15 +56,24 @@ def run(
     protocol: str,
     metrics_port: int | None,
     metrics_host: str,
+    place: str,
+    instances: int,
+    master: str | None,
 ) -> None:
     """Run an instance of WORKER until Ctrl-C or SIGTERM, and show its progress.
 
     Start as many as there are to be, on any machines: they share the partitions. The signal lets
     what is in process end, and commits; a second one ends at once, which is safe too.
+
+    With `--on spark`, INSTANCES are placed as tasks of one Spark job, each a static member of the
+    group, and started again elsewhere when they are lost.
     """
     from headrace.control.workers import WantedRun, WorkerRun
 
     worker = _declared(session, name)
+    if place == "spark":
+        _run_on_spark(session, worker, instances, master, protocol)
+        return
     wanted = WantedRun(instance_id, protocol, metrics_host, metrics_port)
     instance = WorkerRun(session.settings, worker, wanted)
     log_to_file(session)
@@ -71,6 +84,22 @@ def run(
 
     with stop_on_signal(stop), session.output.working() as observe:
         instance.run(observe)
+
+
+def _run_on_spark(
+    session: Session, worker: Worker, instances: int, master: str | None, protocol: str
+) -> None:
+    from headrace.control.workers_on_spark import SparkPlacement, run_on_spark
+    from headrace.runtime.java import find_java
+
+    java = find_java(environment()).environ()
+    where = master or session.settings.spark.master
+    placement = SparkPlacement(where, instances, java, protocol)
+    log_to_file(session)
+    with stop_on_signal(session.output.stopping) as stop, session.output.working() as observe:
+        beside_main_thread(
+            run_on_spark, session.settings, worker, placement, observe=observe, stop=stop
+        )
 
 
 @command("headrace workers list --json", name="list")

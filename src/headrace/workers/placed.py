@@ -1,0 +1,97 @@
+"""An instance as one of many that were placed somewhere, such as on Spark: stopped from afar."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from headrace.errors import DeadLetterLimitError, RefusedError, WorkerError
+from headrace.kafka.changelog import (
+    ChangelogFollower,
+    ensure_changelog,
+    read_changelog,
+    write_changelog,
+)
+from headrace.kafka.subscription import Membership
+from headrace.workers.instance import WorkerInstance
+from headrace.workers.intents import CONTROL_TOPIC
+from headrace.workers.states import InstanceState
+from headrace.workers.worker import Worker
+
+_LOG = logging.getLogger("headrace.workers")
+_STOPPED = b"stopped"
+_LASTING = (RefusedError, WorkerError, DeadLetterLimitError)
+_AGAIN_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class PlacedRun:
+    """Instances of a worker that begin and end together. Pickled to where each one runs.
+
+    Attributes:
+        worker: what they run.
+        config: of librdkafka.
+        membership: of the group; each instance is a static member, so that one which is started
+            again in another place takes its partitions up where they are.
+        run: name of this run, not used before.
+    """
+
+    worker: Worker
+    config: Mapping[str, str]
+    membership: Membership
+    run: str
+
+    def instance(self, index: int) -> None:
+        """Runs instance ``index`` until the run is stopped; blocks.
+
+        A failure that another start would meet again stops the whole run.
+
+        Raises:
+            HeadraceError, KafkaException: a failure that may pass: to be started again.
+        """
+        name = f"{self.worker.name}-{index}"
+        membership = replace(self.membership, instance_id=name)
+        instance = WorkerInstance(self.worker, self.config, membership=membership)
+        follower = ChangelogFollower(
+            self.config, CONTROL_TOPIC, lambda key, _: instance.stop() if key == self._key else None
+        )
+        try:
+            if instance.state is InstanceState.CREATED:
+                asyncio.run(instance.run())
+        except _LASTING as error:
+            self.stop(f"{name}: {error}")
+        except Exception:
+            _LOG.exception("%s failed and is started again", name)
+            time.sleep(_AGAIN_SECONDS)
+            raise
+        finally:
+            follower.close()
+
+    def begin(self) -> None:
+        """Before the first instance.
+
+        Raises:
+            BrokerUnreachableError: no answer.
+        """
+        ensure_changelog(self.config, CONTROL_TOPIC)
+
+    def stop(self, reason: str = "") -> None:
+        """Every instance ends, wherever it is, and is not started again.
+
+        Raises:
+            KafkaException: it was not written, or it is not known whether it was.
+        """
+        write_changelog(self.config, CONTROL_TOPIC, {self._key: reason.encode() or _STOPPED})
+
+    def end(self) -> str:
+        """After the last instance: why it was stopped; empty: because somebody wanted it."""
+        found = read_changelog(self.config, CONTROL_TOPIC).get(self._key, _STOPPED)
+        write_changelog(self.config, CONTROL_TOPIC, {self._key: None})
+        return "" if found == _STOPPED else found.decode()
+
+    @property
+    def _key(self) -> bytes:
+        return f"run/{self.run}".encode()
