@@ -103,16 +103,21 @@ class Assignment:
         await asyncio.gather(*(lane.drained(seconds) for lane in self.lanes))
 
 
-def check_topic(group: str, start: Start) -> None:
-    """The offset that ``group`` committed is of the topic that is there now.
+def check_topic(group: str, start: Start, seen_id: str) -> None:
+    """The topic is the one that was seen before, and that ``group`` committed an offset of.
 
     Raises:
         CommittedOffsetError: the topic was deleted and made again since.
     """
     committed_id = read_metadata(start.position, start.metadata).topic_id
-    if committed_id and committed_id != start.topic_id:
-        reason = f"it was committed for topic id {committed_id}, and this is {start.topic_id}"
-        partition = start.partition
-        raise CommittedOffsetError(
-            group, partition.topic, partition.partition, start.position, reason
-        )
+    for known_id in (seen_id, committed_id):
+        if known_id and known_id != start.topic_id:
+            changed = f"its id was {known_id}, and is {start.topic_id}"
+            topic, number = start.partition.topic, start.partition.partition
+            raise CommittedOffsetError(
+                group,
+                topic,
+                number,
+                start.position,
+                f"the topic was deleted and made again: {changed}",
+            )

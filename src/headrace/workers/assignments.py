@@ -58,6 +58,7 @@ class Assignments(Mapping[TopicPartition, Assignment]):
     def __init__(self, worker: Worker, around: Surroundings, pause: Switch, resume: Switch) -> None:
         self._worker, self._around = worker, around
         self._by_partition: dict[TopicPartition, Assignment] = {}
+        self._topic_ids: dict[str, str] = {}
         self._held: set[Lane] = set()
         self._asking = False
         self._generation = 0
@@ -88,12 +89,13 @@ class Assignments(Mapping[TopicPartition, Assignment]):
 
         Raises:
             SubpartitionError: the partitioner counts less than one.
-            CommittedOffsetError: what was committed is of another topic of that name.
+            CommittedOffsetError: the topic is another one of that name.
         """
         self._around.counts.one_more("rebalances")
         self._around.failures.moved()
         for start in starts:
-            check_topic(self._worker.consumer_group, start)
+            seen_id = self._topic_ids.setdefault(start.partition.topic, start.topic_id)
+            check_topic(self._worker.consumer_group, start, seen_id)
             self._generation += 1
             assignment = Assignment(start, self._generation, self._worker.partitioner)
             assignment.lanes = self._new_lanes(assignment)
