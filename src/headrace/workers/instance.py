@@ -32,6 +32,7 @@ Result = TypeVar("Result")
 _LOG = logging.getLogger("headrace.workers")
 _LOG.addHandler(logging.NullHandler())  # silent unless the application asks for it
 _MOST_RECORDS = 1000
+_RECORDS_IN_A_ROW = 32
 _POLL_SECONDS = 0.1
 _PAUSED_POLL_SECONDS = 0.01
 _ASK_AGAIN_SECONDS = 1.0
@@ -177,8 +178,10 @@ class RunningInstance:
         """
         commit_at = self._loop.time() + self._worker.commit_every.total_seconds()
         while not self._stopping.is_set():
-            for message in await self._on_consumer(self._take):
+            for number, message in enumerate(await self._on_consumer(self._take), 1):
                 self._deliver(message)
+                if number % _RECORDS_IN_A_ROW == 0:
+                    await asyncio.sleep(0)  # or lanes would take a turn a thousand records
             if self._loop.time() >= commit_at:
                 await self._commit(self._subscription.commit)
                 commit_at = self._loop.time() + self._worker.commit_every.total_seconds()
