@@ -16,6 +16,11 @@ from headrace.model import TopicPartition
 
 _POLL_SECONDS = 0.2
 _FIRST_RECORDS_SECONDS = 15.0
+_ONE_RECORD = {
+    "fetch.wait.max.ms": "50",
+    "fetch.message.max.bytes": "65536",
+    "queued.min.messages": "1",
+}
 _NO_GROUP = frozenset({"GROUP_ID_NOT_FOUND"})
 
 
@@ -85,7 +90,7 @@ def first_timestamps(
     """
     if not positions:
         return {}
-    reader = consumer(config, "headrace-lag", {"fetch.wait.max.ms": "50"})
+    reader = consumer(config, "headrace-lag", _ONE_RECORD)
     reader.assign(
         [confluent_kafka.TopicPartition(p.topic, p.partition, at) for p, at in positions.items()]
     )
@@ -107,6 +112,7 @@ def _read_firsts(
         partition = TopicPartition(message.topic(), message.partition())
         if partition in wanted:
             wanted.discard(partition)
+            reader.pause([confluent_kafka.TopicPartition(partition.topic, partition.partition)])
             _, timestamp = message.timestamp()
             if message.error() is None and timestamp >= 0:
                 found[partition] = timestamp
