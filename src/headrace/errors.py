@@ -30,6 +30,7 @@ HeadraceError
 │   ├── ProcessingTimeoutError  a record was not done in time
 │   ├── SubpartitionError       a partitioner said something impossible
 │   ├── PlacedRunError          an instance that was placed somewhere failed for good
+│   ├── TaskProcessError        the process that a task ran in ended
 │   └── WorkerStateError        started twice, or after its end
 ├── InvalidRecordError      raised by a task: no retry can help this record
 ├── WrongOffsetError        a record was reported done twice, or was never read
@@ -453,6 +454,10 @@ class ProcessingTimeoutError(WorkerError):
 
 class SubpartitionError(WorkerError):
     """A partitioner gave a count below 1, or a subpartition outside of it."""
+
+
+class TaskProcessError(WorkerError):
+    """The process that a task ran in ended by itself: killed, out of memory, or it crashed."""
 
 
 class PlacedRunError(WorkerError):

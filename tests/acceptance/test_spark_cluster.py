@@ -1,6 +1,7 @@
-"""The same project, unchanged, on a Spark standalone cluster and HDFS; an executor is killed."""
+"""Pipelines and workers, unchanged, on a Spark standalone cluster; processes of it are killed."""
 
 import contextlib
+import itertools
 import os
 import re
 import signal
@@ -76,9 +77,9 @@ class StandaloneCluster:
             kill_session(process)
 
 
-@pytest.fixture
-def spark_cluster(java, tmp_path):
-    cluster = StandaloneCluster(tmp_path / "spark", java)
+@pytest.fixture(scope="module")
+def spark_cluster(java, tmp_path_factory):
+    cluster = StandaloneCluster(tmp_path_factory.mktemp("cluster") / "spark", java)
     yield cluster
     cluster.stop()
 
@@ -103,3 +104,67 @@ def test_a_killed_executor_changes_nothing_in_the_lake_on_hdfs(
     expected = {f"e{n}": 1 for n in range(EVENTS)}
     assert project.ids("fused") == expected
     assert project.ids("stepped") == expected
+
+
+WORKER = """
+from datetime import timedelta
+from pathlib import Path
+
+from headrace import KeyHash, Topic, Worker, WorkerTask
+
+events = Topic("events", partitions=4)
+NOTES = Path({notes!r})
+
+
+class Note(WorkerTask):
+    async def process(self, record):
+        import os
+
+        with (NOTES / f"{{os.getpid()}}.txt").open("a") as notes:
+            notes.write(f"{{record.partition}} {{record.offset}}\\n")
+
+
+note = Worker(
+    "note", events, Note, partitioner=KeyHash(8), commit_every=timedelta(milliseconds=200)
+)
+"""
+
+
+@pytest.mark.timeout(900)
+def test_instances_of_a_worker_on_spark_are_placed_restarted_and_stopped(
+    start_cluster, spark_cluster, tmp_path
+):
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    project = Project(tmp_path / "drill", start_cluster().bootstrap_servers)
+    (project.folder / "flow.py").write_text(WORKER.format(notes=str(notes)))
+    project.call("apply")
+    sent = itertools.count()
+    command = ("workers", "run", "note", "--on", "spark", "--instances", "2")
+    process = project.start(*command, "--master", spark_cluster.url)
+
+    def work() -> int:
+        """More records; how many instances have noted some."""
+        project.send(100 * next(sent), 100)
+        return len(instances(notes))
+
+    try:
+        wait_for(lambda: work() == 2, "both instances")
+        os.kill(instances(notes).pop(), signal.SIGKILL)
+        wait_for(lambda: work() == 3, "another in the place of the killed one")
+        total = next(sent)
+        wait_for(lambda: len(noted(notes)) == 100 * total, "all records")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(120) == 0, project.output()
+    finally:
+        kill_session(process)
+    assert sum(project.committed("note").values()) == 100 * total
+
+
+def instances(folder: Path) -> set[int]:
+    """Pids of those that have noted something."""
+    return {int(one.stem) for one in folder.iterdir()}
+
+
+def noted(folder: Path) -> set[str]:
+    return {line for one in folder.iterdir() for line in one.read_text().splitlines()}

@@ -22,7 +22,7 @@ from headrace.workers.observed_lane import ObservedLane
 from headrace.workers.placement import place
 from headrace.workers.progress import Counts
 from headrace.workers.received import Received
-from headrace.workers.task import Send, WorkerSubpartition
+from headrace.workers.task import Send, WorkerSubpartition, WorkerTask
 from headrace.workers.worker import Worker
 
 
@@ -31,6 +31,7 @@ class Surroundings:
     """What lanes use of the instance they are in.
 
     Attributes:
+        make: makes a task.
         threads: for tasks of ordinary functions.
         send: writes to Kafka.
         failures: ends records for which no attempt is left.
@@ -38,6 +39,7 @@ class Surroundings:
         broke: called with what makes it impossible to go on.
     """
 
+    make: Callable[[], WorkerTask]
     threads: Executor
     send: Send
     failures: Failures
@@ -165,7 +167,7 @@ class Assignments(Mapping[TopicPartition, Assignment]):
         return [self._new_lane(assignment, index) for index in range(count)]
 
     def _new_lane(self, assignment: Assignment, index: int) -> Lane:
-        task = self._worker.task()
+        task = self._around.make()
         task.send = self._around.send
         placed = place(task, self._around.threads)
         kind: Callable[..., Lane] = ObservedLane if placed.is_observed else Lane

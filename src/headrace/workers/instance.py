@@ -21,10 +21,12 @@ from headrace.model import TopicPartition
 from headrace.workers.assignments import Assignments, Surroundings
 from headrace.workers.failures import Failures
 from headrace.workers.intents import PauseIntents
+from headrace.workers.processes import TaskProcesses
 from headrace.workers.progress import Counts
 from headrace.workers.received import ensure_retry_topics, received, retry_topics
 from headrace.workers.sender import Sender
 from headrace.workers.states import INSTANCE, InstanceState, follow
+from headrace.workers.threads import TaskThreads
 from headrace.workers.worker import Worker
 
 Result = TypeVar("Result")
@@ -140,10 +142,13 @@ class RunningInstance:
         self._failure: BaseException | None = None
         self._mean_weight = 1000.0
         self.counts = Counts()
-        self._task_threads = ThreadPoolExecutor(worker.parallelism, f"{worker.name}-task")
+        self._task_threads = TaskThreads(worker.parallelism, f"{worker.name}-task")
         self._consumer_thread = ThreadPoolExecutor(1, f"{worker.name}-consumer")
         self._sender = Sender(config)
+        wanted = worker.sync_tasks == "processes"
+        self._processes = TaskProcesses(worker.task, worker.parallelism) if wanted else None
         around = Surroundings(
+            worker.task if self._processes is None else self._processes.task,
             self._task_threads,
             self._sender.send,
             Failures(worker, config, self._sender.send),
@@ -199,7 +204,9 @@ class RunningInstance:
         self._report_uncommitted()
         await self._on_consumer(self._subscription.close)
         self._consumer_thread.shutdown(wait=False)
-        self._task_threads.shutdown(wait=False, cancel_futures=True)
+        self._task_threads.shutdown(wait=False)
+        if self._processes is not None:
+            self._processes.close()
         return failure or self._failure
 
     def _report_uncommitted(self) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
-from headrace.errors import ProcessingTimeoutError
+from headrace.errors import ProcessingTimeoutError, WorkerError
 from headrace.workers.handling import CURRENT, Handling
 from headrace.workers.placement import PlacedTask
 from headrace.workers.policy import FailurePolicy, Retry, retry_delay
@@ -21,6 +21,7 @@ from headrace.workers.states import AT_WORK, LANE, LaneState, follow
 from headrace.workers.task import WorkerSubpartition
 
 _STEPS_IN_A_ROW = 32
+_CLOSE_SECONDS = 10.0
 
 
 class LaneHost(Protocol):
@@ -207,6 +208,8 @@ class Lane:
                 raise
             self._runner.uncancel()
             return self._timeout(handling)
+        except WorkerError:
+            raise  # not of the record
         except Exception as error:  # noqa: BLE001 - whatever the user's code raises
             return error
         finally:
@@ -265,7 +268,7 @@ class Lane:
 
     async def _close(self) -> None:
         try:
-            await self._task.close()
+            await asyncio.wait_for(self._task.close(), _CLOSE_SECONDS)
         except Exception as error:  # noqa: BLE001 - whatever the user's code raises
             self._host.broke(error)
 

@@ -10,6 +10,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.workers.processes import RemoteTask
 from headrace.workers.task import BatchWorkerTask, WorkerRecord, WorkerTask, arrow_batch
 
 Call = Callable[..., Awaitable[Any]]
@@ -24,7 +25,7 @@ class PlacedTask:
         process: of one record, and an observer where ``is_observed``.
         process_batch: of an Arrow batch; ``None`` for a task that takes records.
         is_observed: ``process`` takes an observer, which ends the record.
-        is_interruptible: cancelling ``process`` ends it; a thread goes on.
+        is_interruptible: cancelling ``process`` ends it; a thread or process goes on.
     """
 
     init: Call
@@ -54,7 +55,7 @@ def place(task: WorkerTask, threads: Executor) -> PlacedTask:
         punctuate=call(task.punctuate),
         close=call(task.close),
         is_observed=batch is None and len(inspect.signature(task.process).parameters) > 1,
-        is_interruptible=inspect.iscoroutinefunction(method),
+        is_interruptible=inspect.iscoroutinefunction(method) and not isinstance(task, RemoteTask),
     )
 
 

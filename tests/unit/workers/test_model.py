@@ -75,7 +75,7 @@ class Machine(RuleBasedStateMachine):
             on_failure=Retry(attempts=2, first_delay=timedelta(0), then=Skip()),
             queue_bytes=5_000,
         )
-        around = Surroundings(self.threads, send, self.failures, Counts(), self.broken.append)
+        around = Surroundings(Task, self.threads, send, self.failures, Counts(), self.broken.append)
         self.assignments = self.run(self.make(around))
 
     async def make(self, around):
