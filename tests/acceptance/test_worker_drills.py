@@ -35,7 +35,7 @@ BROKER = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
     "group.consumer.min.session.timeout.ms": "1000",
-    "group.consumer.session.timeout.ms": "6000",
+    "group.consumer.session.timeout.ms": "9000",
     "group.consumer.min.heartbeat.interval.ms": "100",
     "group.consumer.heartbeat.interval.ms": "500",
 }
@@ -256,11 +256,17 @@ SHORT = {"session_seconds": 4.0}
 CONSUMER = {"protocol": "consumer"}
 BAD = {"lanes": 16, "timeout_seconds": 0.5, "session_seconds": 3.0, "commit_seconds": 2.0}
 SLOW_ONES = partial(every, deeds=["slow"], of=1000)
-DRILLS = {
-    "killed": (partial(killed, times=4), SHORT),
+DRILLS = {  # the longest first
+    "killed, consumer": (partial(killed, times=2), CONSUMER),
+    "frozen, consumer": (frozen, CONSUMER),
+    "killed": (partial(killed, times=3), SHORT),
     "restarted": (partial(restarted, times=3), {}),
-    "bounced": (partial(bounced, ways=(CLEAN, CRASH)), {"session_seconds": 30.0}),
-    "frozen": (frozen, SHORT),
+    "paused": (partial(paused, times=2), {}),
+    "poisoned": (poisoned, {"sent": {"deeds": partial(every, deeds=TASK_DEEDS, of=75)}, **BAD}),
+    "poisoned and observed": (
+        poisoned,
+        {"sent": {"deeds": partial(every, deeds=OBSERVED_DEEDS, of=75)}, "observed": True, **BAD},
+    ),
     "slowed": (
         slowed,
         {
@@ -270,18 +276,12 @@ DRILLS = {
             "queue_bytes": QUEUE_BYTES,
         },
     ),
-    "poisoned": (poisoned, {"sent": {"deeds": partial(every, deeds=TASK_DEEDS, of=75)}, **BAD}),
-    "poisoned and observed": (
-        poisoned,
-        {"sent": {"deeds": partial(every, deeds=OBSERVED_DEEDS, of=75)}, "observed": True, **BAD},
-    ),
-    "paused": (partial(paused, times=2), {}),
-    "repartitioned": (repartitioned, {"most_partitions": 2 * PARTITIONS}),
-    "recreated": (recreated, {"session_seconds": 60.0}),
-    "killed, consumer": (partial(killed, times=2), CONSUMER),
+    "frozen": (frozen, SHORT),
     "restarted, consumer": (partial(restarted, times=2), CONSUMER),
+    "repartitioned": (repartitioned, {"most_partitions": 2 * PARTITIONS}),
+    "bounced": (partial(bounced, ways=(CLEAN, CRASH)), {"session_seconds": 30.0}),
     "bounced, consumer": (partial(bounced, ways=[CLEAN]), CONSUMER),
-    "frozen, consumer": (frozen, CONSUMER),
+    "recreated": (recreated, {"session_seconds": 60.0}),
     "recreated, consumer": (recreated, CONSUMER),
 }
 

@@ -23,7 +23,7 @@ from tests.drills.checker import (
     windows_of,
 )
 
-RECORDS = 1500
+RECORDS = 700
 PARTITIONS = 4
 POISON = Poison("processing-failed", 2, "1")
 BEGAN_MS = 1_800_000_000_000
