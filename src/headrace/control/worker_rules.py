@@ -182,6 +182,14 @@ def _own_process_faults(worker: Worker, task: type[WorkerTask]) -> Iterator[Faul
             f"{_label(worker)}: {task.__name__} defines accept, which runs on the event loop",
             'sync_tasks="threads"',
         )
+    for name in ("init", "punctuate", "close"):
+        method = getattr(task, name)
+        if method is not getattr(WorkerTask, name) and inspect.iscoroutinefunction(method):
+            yield Fault(
+                f"{_label(worker)}: {method.__qualname__} is a coroutine function, and its process "
+                "has no event loop",
+                "an ordinary function",
+            )
 
 
 def _binds(function: Callable[..., Any], arguments: int = 0) -> bool:

@@ -155,6 +155,10 @@ def test_a_worker_that_could_not_run_is_a_problem_at_its_line(problems, argument
             "class f(Task):\n    process = print\n    def accept(self, record): pass\n",
             "f defines accept, which runs on the event loop",
         ),
+        (
+            "class f(Task):\n    process = print\n    async def close(self): pass\n",
+            "f.close is a coroutine function, and its process has no event loop",
+        ),
     ],
 )
 def test_a_task_that_could_not_be_called_is_a_problem(problems, body, message):
