@@ -35,7 +35,7 @@ from headrace.workers import (
 
 FOREVER_SECONDS = 3600.0
 VERSION = "7"
-WATCH_SECONDS = 0.2
+WATCH_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
