@@ -32,7 +32,7 @@ from bench.peers.systems import SYSTEMS, prepared
 from headrace.runtime.java import Java, find_java
 
 MESSAGES = 2_000_000
-QUICK_MESSAGES = 200_000
+QUICK_MESSAGES = 400_000
 ROUNDS = 3
 THREADS = (1, 2, 4)
 # Kafka's default. Without it a group's first member begins alone, and its work is thrown away as
