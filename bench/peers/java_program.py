@@ -22,6 +22,7 @@ LOCK = HERE / "jars.lock.toml"
 BUILT = HERE.parent / ".built/peers"
 LOG_JARS = ("log4j-api", "log4j-core", "log4j-slf4j2-impl", "slf4j-api")
 """Those of pyspark with which a program's libraries can say something."""
+_STOP_SECONDS = 10.0
 _COMPILER = "jdk.compiler/com.sun.tools.javac.Main"
 
 
@@ -97,9 +98,19 @@ def started(command: Sequence[str], pipe: int | None = None) -> subprocess.Popen
     ``pipe`` is what its input and output are; ``None``: this process's own.
     """
     process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=child_environ(), text=True)
-    atexit.register(process.terminate)
+    atexit.register(end, process)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     return process
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    """It has ended when this returns, asked to or killed: an orphan would belong to nobody."""
+    process.terminate()
+    try:
+        process.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def check_running(process: subprocess.Popen[str]) -> None:

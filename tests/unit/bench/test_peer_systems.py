@@ -1,12 +1,13 @@
 """What peers are told, and how far they are, without any of them running."""
 
 import json
+import signal
 import subprocess
 from fractions import Fraction
 from functools import partial
 
 import pytest
-from bench.peers import flink_sql, kafka_connect, kafka_workers, progress
+from bench.peers import flink_sql, java_program, kafka_connect, kafka_workers, progress
 from bench.peers.contest import BATCHES, FROM, UNTIL
 from bench.peers.java_program import Conversation, locked_version, write_properties
 from bench.peers.relock import ROOTS
@@ -115,6 +116,15 @@ def test_another_answer_than_the_expected_one_is_an_error():
             program.ask("end", "stopped")
     with pytest.raises(RuntimeError, match="ended with code 0"):
         program.check()
+
+
+def test_a_program_that_does_not_listen_has_ended_too(monkeypatch):
+    monkeypatch.setattr(java_program, "_STOP_SECONDS", 0.1)
+    deaf = "trap '' TERM; echo ready; while :; do sleep 0.1; done"
+    with subprocess.Popen(["sh", "-c", deaf], stdout=subprocess.PIPE, text=True) as process:
+        process.stdout.readline()
+        java_program.end(process)
+        assert process.returncode == -signal.SIGKILL
 
 
 def test_every_root_of_the_peers_is_locked():
