@@ -110,6 +110,7 @@ class Subscription:
     ) -> None:
         self._config, self._membership = config, membership
         self._on_assigned, self._on_revoked, self._on_lost = on_assigned, on_revoked, on_lost
+        self._closing = False
         self._moved: set[TopicPartition] = set()
         self._assigned: set[TopicPartition] = set()
         self._switches: deque[tuple[bool, list[TopicPartition]]] = deque()
@@ -168,6 +169,7 @@ class Subscription:
 
     def close(self) -> None:
         """Leave the group; ``on_revoked`` is called for what is still assigned."""
+        self._closing = True
         self._consumer.close()
 
     def _commit(self, commits: Sequence[Commit]) -> str:
@@ -190,6 +192,9 @@ class Subscription:
         return next((str(one.error.name()) for one in found or () if one.error is not None), "")
 
     def _assign(self, consumer: confluent_kafka.Consumer, found: list[Any]) -> None:
+        if self._closing:  # they go at once; to ask where they begin would have no answer
+            consumer.incremental_assign(found)
+            return
         self._moved.update(_ours(found))
         starts = self._starts(consumer, found)
         consumer.incremental_assign(
