@@ -30,6 +30,8 @@ class Bench:
     def send(self, count, *, first=0, partition=None, keys=None, topic=None):
         """Values are numbers; keys cycle through ``keys`` where given."""
         sender = producer(self.client)
+        if partition is None and self.topic.partitions == 1:
+            partition = 0
         where = {} if partition is None else {"partition": partition}
         for number in range(first, first + count):
             key = None if keys is None else str(number % keys).encode()

@@ -1,0 +1,66 @@
+"""The contract of workers on librdkafka's mock brokers: no Kafka, no Java."""
+
+import ctypes
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+from tests.contracts.worker import WorkerContract
+from tests.integration.instances import Bench
+
+from headrace.kafka import changelog, client, subscription
+from headrace.kafka.client import LiveTopic
+from headrace.kafka.subscription import Membership
+from headrace.workers import intents, received
+
+
+class MockBench(Bench):
+    """Mock brokers make a topic when it is asked for, of four partitions."""
+
+    def create(self, topic, partitions=1):
+        client.admin(self.client).list_topics(topic, timeout=10)
+
+    def instance(self, worker, **options):
+        """Mock brokers let a group wait for who has left, until his session ends."""
+        membership = Membership(worker.consumer_group, session_seconds=6.0)
+        return super().instance(worker, membership=membership, **options)
+
+
+@pytest.fixture(scope="module")
+def mock_brokers():
+    cluster = confluent_kafka.Producer({"bootstrap.servers": "-", "test.mock.num.brokers": "3"})
+    _join_at_once(cluster)
+    brokers = cluster.list_topics(timeout=10).brokers.values()
+    yield ",".join(f"{one.host}:{one.port}" for one in brokers)
+    cluster.flush()
+
+
+@pytest.fixture
+def bench(mock_brokers, monkeypatch):
+    for module in (client, subscription, changelog, intents, received):
+        monkeypatch.setattr(module, "describe", describe)
+    return MockBench(mock_brokers)
+
+
+def _join_at_once(cluster):
+    """By librdkafka's own function: mock groups wait three seconds for members otherwise."""
+    libraries = Path(confluent_kafka.__file__).parents[1] / "confluent_kafka.libs"
+    library = ctypes.CDLL(str(next(libraries.glob("librdkafka*"))))
+    library.rd_kafka_handle_mock_cluster.restype = ctypes.c_void_p
+    handle = ctypes.c_void_p.from_address(id(cluster) + object.__basicsize__)
+    mock = ctypes.c_void_p(library.rd_kafka_handle_mock_cluster(handle))
+    library.rd_kafka_mock_group_initial_rebalance_delay_ms(mock, 0)
+
+
+def describe(config, topics):
+    """Mock brokers know no ids of topics; and nothing is paused there."""
+    metadata = client.admin(config).list_topics(timeout=10).topics
+    return {
+        name: LiveTopic(name, "", len(metadata[name].partitions), 1)
+        for name in topics
+        if name in metadata
+    }
+
+
+class TestOnMockBrokers(WorkerContract):
+    """The contract, without Kafka."""
