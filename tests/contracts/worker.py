@@ -87,9 +87,7 @@ class WorkerContract:
         ends = []
         worker = bench.worker(failing_at(144))
         instance = bench.instance(worker, on_end=ends.append)
-        with pytest.raises(
-            ProcessingFailedError, match="@144 failed: LookupError"
-        ) as found:
+        with pytest.raises(ProcessingFailedError, match="@144 failed: LookupError") as found:
             drill(instance.run())
         assert isinstance(found.value.__cause__, LookupError)
         assert instance.state is InstanceState.FAILED
