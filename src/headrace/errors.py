@@ -33,6 +33,7 @@ HeadraceError
 │   ├── TaskProcessError        the process that a task ran in ended
 │   └── WorkerStateError        started twice, or after its end
 ├── InvalidRecordError      raised by a task: no retry can help this record
+├── InstanceIdTakenError    another member of the group has that instance id
 ├── WrongOffsetError        a record was reported done twice, or was never read
 ├── SpoolError              the spool could not take the records, or could not be read
 │   └── SpoolFullError      its disk budget is used up; nothing was written
@@ -483,6 +484,22 @@ class InvalidRecordError(HeadraceError):
     def __init__(self, reason: str, detail: str = "") -> None:
         self.reason, self.detail = reason, detail
         super().__init__(f"{reason}: {detail}" if detail else reason)
+
+
+@dataclass(eq=False)
+class InstanceIdTakenError(_FactsError):
+    """Another member of the group has that instance id."""
+
+    group: str
+    instance_id: str
+    reason: str
+
+    @property
+    def way_out(self) -> str:
+        return (
+            "Give each instance an id of its own. That of one which was killed is free again when "
+            "its session has ended."
+        )
 
 
 class WrongOffsetError(HeadraceError):

@@ -10,11 +10,13 @@ from tests.integration.instances import Bench, drill, recorder, running, total, 
 
 from headrace.errors import (
     CommittedOffsetError,
+    InstanceIdTakenError,
     ProcessingTimeoutError,
     TopicMissingError,
 )
 from headrace.kafka.client import admin, describe, producer, watermarks
 from headrace.kafka.dead_letters import scan
+from headrace.kafka.subscription import Membership
 from headrace.model import TopicPartition
 from headrace.workers import (
     BatchWorkerTask,
@@ -26,6 +28,7 @@ from headrace.workers import (
     Worker,
     WorkerTask,
 )
+from headrace.workers.states import InstanceState
 
 FAST = {"commit_every": timedelta(milliseconds=100)}
 
@@ -277,3 +280,21 @@ def test_retry_topics_let_others_pass_and_survive_a_restart(bench):
     [letter] = [one.letter for one in scan(bench.client, bench.topic.name)]
     assert (letter.offset, letter.attempts, letter.headers) == (6, 3, (("trace", b"t"),))
     assert letter.first_failure_ms > 0
+
+
+def test_of_two_instances_with_one_id_the_first_ends_and_says_why(bench):
+    seen, task = recorder()
+    worker = bench.worker(task)
+    bench.send(10)
+    membership = Membership(worker.consumer_group, instance_id="pod-1")
+    first = bench.instance(worker, membership=membership)
+
+    async def run():
+        running_first = asyncio.create_task(first.run())
+        await until(lambda: total(seen) == 10)
+        async with running(bench.instance(worker, membership=membership)):
+            with pytest.raises(InstanceIdTakenError, match="pod-1"):
+                await running_first
+
+    drill(run())
+    assert first.state is InstanceState.FAILED

@@ -10,9 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
-from headrace.errors import BrokerUnreachableError, CommittedOffsetError, TopicMissingError
+from headrace.errors import (
+    BrokerUnreachableError,
+    CommittedOffsetError,
+    InstanceIdTakenError,
+    TopicMissingError,
+)
 from headrace.kafka.client import ClientConfig, describe, watermarks
 from headrace.model import TopicPartition
 
@@ -27,6 +32,7 @@ _PREFETCH = {
     "fetch.message.max.bytes": "1048576",
     "fetch.wait.max.ms": "100",
 }
+_TAKEN = frozenset({"FENCED_INSTANCE_ID", "UNRELEASED_INSTANCE_ID"})
 _PASSING = frozenset(
     {
         "_ALL_BROKERS_DOWN",
@@ -129,10 +135,14 @@ class Subscription:
             CommittedOffsetError: a position is not in the topic any more.
             TopicMissingError: a topic was deleted.
             BrokerUnreachableError: committed offsets could not be had when partitions came.
+            InstanceIdTakenError: by another member.
             KafkaException: an error that does not pass.
         """
         self._switch(self._consumer)
-        first = self._consumer.poll(seconds)
+        try:
+            first = self._consumer.poll(seconds)
+        except KafkaException as error:
+            raise self._named(error.args[0]) from error
         if first is None:
             return []
         self._moved.clear()
@@ -186,7 +196,7 @@ class Subscription:
             found = self._consumer.commit(offsets=offsets, asynchronous=False)
         except KafkaException as error:
             if error.args[0].fatal():
-                raise
+                raise self._named(error.args[0]) from error
             _LOG.warning("%s: commit failed: %s", self._membership.group, error.args[0].str())
             return str(error.args[0].name())
         return next((str(one.error.name()) for one in found or () if one.error is not None), "")
@@ -257,9 +267,17 @@ class Subscription:
         if error.name() in {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"}:
             raise TopicMissingError(message.topic() or ", ".join(self._membership.topics))
         if error.name() not in _PASSING and not error.retriable():
-            raise KafkaException(error)
+            raise self._named(error)
         _LOG.warning("%s: %s", self._membership.group, error.str())
         return False
+
+    def _named(self, error: KafkaError) -> Exception:
+        # Of a fatal error, only the text says which one it is.
+        if error.name() in _TAKEN or "group.instance.id" in error.str():
+            membership = self._membership
+            return InstanceIdTakenError(membership.group, membership.instance_id, error.str())
+        named: Exception = KafkaException(error)
+        return named
 
     def _gone(self, partition: TopicPartition, offset: int, reason: str) -> CommittedOffsetError:
         return CommittedOffsetError(

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import confluent_kafka
 
-from headrace.errors import BrokerUnreachableError, CommittedOffsetError
+from headrace.errors import BrokerUnreachableError, CommittedOffsetError, TopicMissingError
 from headrace.kafka.client import ClientConfig, topic_ids
 from headrace.kafka.subscription import Commit, Membership, Start, Subscription
 from headrace.model import TopicPartition
@@ -140,6 +140,7 @@ class RunningInstance:
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         self._failure: BaseException | None = None
+        self._missed: set[str] = set()
         self._mean_weight = 1000.0
         self.counts = Counts()
         self._task_threads = TaskThreads(worker.parallelism, f"{worker.name}-task")
@@ -196,9 +197,9 @@ class RunningInstance:
     async def close(self, failure: BaseException | None) -> BaseException | None:
         """Drain, commit, leave the group; why the instance failed, if it did."""
         seconds = self._worker.drain_timeout.total_seconds()
+        await self.assignments.drain(seconds)
         for chore in self._chores:
             chore.cancel()
-        await self.assignments.drain(seconds)
         await self._sender.close(seconds)
         await self._commit(self._subscription.commit_last)
         self._report_uncommitted()
@@ -301,6 +302,10 @@ class RunningInstance:
     def _compare(self, live: Mapping[str, str]) -> None:
         for one in self.assignments.values():
             topic, number = one.partition.topic, one.partition.partition
-            if live.get(topic, one.topic_id) != one.topic_id:
+            if topic not in live and topic in self._missed:
+                self._fail(TopicMissingError(topic))
+            elif live.get(topic, one.topic_id) != one.topic_id:
                 group, reason = self._worker.consumer_group, "the topic was deleted and made again"
                 self._fail(CommittedOffsetError(group, topic, number, one.position, reason))
+        # Only twice in a row: a broker that has just started does not know them all.
+        self._missed = {topic.name for topic in self._worker.topics} - set(live)

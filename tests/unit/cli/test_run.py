@@ -11,10 +11,10 @@ import threading
 import pytest
 from rich.console import Console
 
-from headrace.cli.commands.pipelines import _beside_main_thread, exit_code
+from headrace.cli.commands.pipelines import exit_code
 from headrace.cli.json_output import JsonOutput
 from headrace.cli.progress_view import line, notes, reporting, summary
-from headrace.cli.signals import stop_on_signal
+from headrace.cli.signals import beside_main_thread, stop_on_signal
 from headrace.errors import DeadLetterLimitError
 from headrace.metrics import METRICS
 from headrace.pipelines.progress import PipelineProgress, PipelineState
@@ -56,9 +56,9 @@ def test_the_handlers_of_before_come_back():
 
 
 def test_what_runs_beside_the_main_thread_gives_its_result_and_its_errors():
-    assert _beside_main_thread(lambda: threading.current_thread().name) != "MainThread"
+    assert beside_main_thread(lambda: threading.current_thread().name) != "MainThread"
     with pytest.raises(ZeroDivisionError):
-        _beside_main_thread(lambda: 1 / 0)
+        beside_main_thread(lambda: 1 / 0)
 
 
 def test_a_pipeline_is_a_line_with_every_figure():
