@@ -227,11 +227,12 @@ class _Writer:
             "partition": str(origin.partition),
             "offset": str(letter.offset),
             "timestamp": str(letter.timestamp_ms),
-            "attempts": str(letter.attempts),
-            "first-failure": str(letter.first_failure_ms),
             "pipeline": self.pipeline,
             "version": self.version,
         }
+        if letter.first_failure_ms >= 0:
+            ours["attempts"] = str(letter.attempts)
+            ours["first-failure"] = str(letter.first_failure_ms)
         headers = tuple((_PREFIX + name, value.encode()) for name, value in ours.items())
         topic = dead_letters_topic(origin.topic)
         theirs = foreign_headers(letter.headers, keep=REPLAYS)
