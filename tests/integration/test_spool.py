@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import json
 import secrets
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError
 from confluent_kafka import TopicPartition as Assignment
+from tests.integration.librdkafka import handle, library
 
 from headrace.ingest.acceptance import Acceptance
 from headrace.ingest.delivery import Delivery, UnknownOutcomeError, _Outstanding
@@ -233,11 +232,8 @@ def test_a_frozen_broker_repeats_at_most_what_was_on_the_wire(
 
 def _end(producer: confluent_kafka.Producer) -> None:
     """A fatal error in librdkafka itself, by the function that it has for tests."""
-    libraries = Path(confluent_kafka.__file__).parents[1] / "confluent_kafka.libs"
-    library = ctypes.CDLL(str(next(libraries.glob("librdkafka*"))))
-    handle = ctypes.c_void_p.from_address(id(producer) + object.__basicsize__)
     out_of_order = 45
-    library.rd_kafka_test_fatal_error(handle, out_of_order, b"a test")
+    library().rd_kafka_test_fatal_error(handle(producer), out_of_order, b"a test")
 
 
 @pytest.mark.parametrize("spooled", [False, True])

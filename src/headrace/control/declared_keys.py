@@ -9,6 +9,7 @@ from pathlib import Path
 
 from headrace.kafka.topics import KnownKey
 from headrace.model import Topic
+from headrace.runtime.process import write_json
 
 _FILE = "topics.json"
 
@@ -26,8 +27,4 @@ def remember_keys(state: Path, topics: Iterable[Topic], ids: Mapping[str, str]) 
     """Remember the keys of those ``topics`` that exist, beside what is known of others."""
     known = read_keys(state)
     known |= {one.name: KnownKey(ids[one.name], one.key) for one in topics if one.name in ids}
-    state.mkdir(parents=True, exist_ok=True)
-    partial = state / f".{_FILE}"
-    text = json.dumps({name: asdict(one) for name, one in sorted(known.items())}, indent=1)
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(state / _FILE)
+    write_json(state / _FILE, {name: asdict(one) for name, one in sorted(known.items())})

@@ -20,7 +20,7 @@ from headrace.workers import Worker, WorkerInstance, intents
 from headrace.workers.behind import seconds_since
 from headrace.workers.exposition import MetricsServer
 from headrace.workers.progress import PartitionProgress, WorkerProgress, WorkerStatusFolder
-from headrace.workers.received import retry_topics
+from headrace.workers.received import subscribed_topics
 from headrace.workers.states import InstanceState
 from headrace.workers.watch import Watch, instance_name
 
@@ -55,12 +55,8 @@ class WorkerRun:
 
     def __init__(self, settings: Settings, worker: Worker, wanted: WantedRun) -> None:
         self._config, self._wanted = broker_config(settings), wanted
-        topics = tuple(topic.name for topic in worker.topics)
         membership = Membership(
-            worker.consumer_group,
-            topics,
-            instance_id=wanted.instance_id,
-            protocol=wanted.protocol,
+            worker.consumer_group, instance_id=wanted.instance_id, protocol=wanted.protocol
         )
         self._instance = WorkerInstance(worker, self._config, membership=membership)
         self._status = _status_folder(settings)
@@ -182,7 +178,7 @@ def standings(settings: Settings, workers: Collection[Worker]) -> list[WorkerSta
 
 
 def _standing(config: ClientConfig, worker: Worker) -> WorkerStanding:
-    topics = topics_of(worker)
+    topics = subscribed_topics(worker)
     live = describe(config, topics)
     partitions = [one for name in topics if name in live for one in live[name].all_partitions]
     # Asked first: a group that nobody asked for before has no coordinator yet.
@@ -204,11 +200,6 @@ def _standing(config: ClientConfig, worker: Worker) -> WorkerStanding:
         ),
         tuple(topic.name for topic in worker.topics if topic.name not in live),
     )
-
-
-def topics_of(worker: Worker) -> tuple[str, ...]:
-    """What its instances subscribe to: its topics, and its retry topics."""
-    return (*(topic.name for topic in worker.topics), *retry_topics(worker))
 
 
 # -- paused by intent -----------------------------------------------------------------------------
@@ -252,7 +243,7 @@ def resume(
 def _chosen(
     config: ClientConfig, worker: Worker, topics: Collection[str], numbers: Collection[int]
 ) -> list[TopicPartition]:
-    names = list(topics) or topics_of(worker)
+    names = list(topics) or subscribed_topics(worker)
     live = describe(config, names)
     for name in topics or [topic.name for topic in worker.topics]:
         if name not in live:
@@ -296,7 +287,7 @@ def reset(settings: Settings, worker: Worker, *, dry_run: bool) -> Reset:
         WorkerRunningError: it has members.
     """
     config, group = broker_config(settings), worker.consumer_group
-    live = describe(config, topics_of(worker))
+    live = describe(config, subscribed_topics(worker))
     partitions = [one for topic in live.values() for one in topic.all_partitions]
     committed = group_offsets(config, group, partitions)
     marks = watermarks(config, partitions)

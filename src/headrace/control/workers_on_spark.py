@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -73,8 +74,7 @@ def run_on_spark(
         BrokerUnreachableError: the embedded broker is down, or there is no answer.
         PlacedRunError: an instance failed in a way that another start would meet again.
     """
-    topics = tuple(topic.name for topic in worker.topics)
-    membership = Membership(worker.consumer_group, topics, protocol=placement.protocol)
+    membership = Membership(worker.consumer_group, protocol=placement.protocol)
     run = PlacedRun(worker, broker_config(settings), membership, uuid.uuid4().hex)
     run.begin()
     spark = start_session(
@@ -133,7 +133,7 @@ def _tend(
             asked = True
             job.run.stop()
         elif asked:
-            threading.Event().wait(_LOOK_SECONDS)
+            time.sleep(_LOOK_SECONDS)
         state = InstanceState.DRAINING if asked else InstanceState.RUNNING
         observe(_progress(job, settings, worker, state))
     observe(_progress(job, settings, worker, InstanceState.CLOSED))

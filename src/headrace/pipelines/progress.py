@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from headrace.runtime.process import write_json
+
 
 class PipelineState(enum.StrEnum):
     """Where a pipeline is in its life. FINISHED, FAILED, REFUSED and STOPPED are final."""
@@ -93,10 +95,7 @@ class StatusFolder:
 
     def write(self, progress: PipelineProgress) -> None:
         """Replaces the pipeline's file whole."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        partial = self._folder / f".{progress.pipeline}"
-        partial.write_text(json.dumps(progress.to_json()))
-        partial.replace(self._folder / f"{progress.pipeline}.json")
+        write_json(self._folder / f"{progress.pipeline}.json", progress.to_json())
 
     def read(self) -> list[PipelineProgress]:
         """What every pipeline of the project wrote last, by name."""

@@ -19,7 +19,6 @@ class Assignment:
     Attributes:
         partition: of a topic.
         topic_id: of that topic.
-        generation: number of this assignment in its instance; a later one has a higher.
         lanes: one a subpartition.
         bytes: of its records that wait or are in process.
         full_lanes: those that hold too much.
@@ -28,8 +27,8 @@ class Assignment:
         committed: the offset that was committed last.
     """
 
-    def __init__(self, start: Start, generation: int, partitioner: WorkerPartitioner) -> None:
-        self.partition, self.generation = start.partition, generation
+    def __init__(self, start: Start, partitioner: WorkerPartitioner) -> None:
+        self.partition = start.partition
         self.lanes: list[Lane] = []
         self.bytes = 0
         self.full_lanes: set[Lane] = set()

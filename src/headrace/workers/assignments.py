@@ -63,7 +63,6 @@ class Assignments(Mapping[TopicPartition, Assignment]):
         self._topic_ids: dict[str, str] = {}
         self._held: set[Lane] = set()
         self._asking = False
-        self._generation = 0
         self.budget = Budget(worker.queue_bytes)
         self.flow = Flow(self.budget, self._by_partition, pause, resume)
 
@@ -98,8 +97,7 @@ class Assignments(Mapping[TopicPartition, Assignment]):
         for start in starts:
             seen_id = self._topic_ids.setdefault(start.partition.topic, start.topic_id)
             check_topic(self._worker.consumer_group, start, seen_id)
-            self._generation += 1
-            assignment = Assignment(start, self._generation, self._worker.partitioner)
+            assignment = Assignment(start, self._worker.partitioner)
             assignment.lanes = self._new_lanes(assignment)
             self._by_partition[start.partition] = assignment
             self.flow.assigned(assignment)

@@ -19,6 +19,17 @@ class Budget:
         self.total = total
         self.used = 0
         self.lanes = 0
+        self._mean_weight = 1000.0
+
+    @property
+    def records(self) -> int:
+        """About how many more records have room."""
+        return int(self.free / self._mean_weight)
+
+    def take(self, weight: int) -> None:
+        """A record of so many bytes came."""
+        self.used += weight
+        self._mean_weight += (weight - self._mean_weight) / 100
 
     @property
     def free(self) -> int:

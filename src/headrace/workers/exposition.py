@@ -8,6 +8,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from headrace.metrics import PARTITION_METRICS, WORKER_METRICS, Metric
+from headrace.workers.flow import PauseReason
 from headrace.workers.progress import PartitionProgress, WorkerProgress
 from headrace.workers.states import InstanceState
 
@@ -88,8 +89,8 @@ class MetricsServer:
 def _samples(metric: Metric, part: PartitionProgress, who: Mapping[str, str]) -> Iterator[Sample]:
     labels = {**who, "topic": part.topic, "partition": str(part.partition)}
     if metric.name == "paused":
-        for reason in ("lane", "budget", "intent"):
-            yield labels | {"reason": reason}, reason in part.paused
+        for reason in PauseReason:
+            yield labels | {"reason": str(reason)}, reason in part.paused
     elif metric.name == "processing_timestamp_seconds":
         yield labels, part.processing_timestamp_ms / 1000
     else:

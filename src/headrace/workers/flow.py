@@ -54,7 +54,7 @@ class Flow:
 
     def took(self, assignment: Assignment, lane: Lane, weight: int) -> None:
         """A record was put into ``lane``."""
-        self._budget.used += weight
+        self._budget.take(weight)
         assignment.bytes += weight
         if lane not in assignment.full_lanes and self._budget.lane_is_full(lane.bytes):
             assignment.full_lanes.add(lane)

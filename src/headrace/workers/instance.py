@@ -23,7 +23,7 @@ from headrace.workers.failures import Failures
 from headrace.workers.intents import PauseIntents
 from headrace.workers.processes import TaskProcesses
 from headrace.workers.progress import Counts
-from headrace.workers.received import ensure_retry_topics, received, retry_topics
+from headrace.workers.received import ensure_retry_topics, received, subscribed_topics
 from headrace.workers.sender import Sender
 from headrace.workers.states import INSTANCE, InstanceState, follow
 from headrace.workers.threads import TaskThreads
@@ -64,8 +64,9 @@ class WorkerInstance:
         self.state = InstanceState.CREATED
         self.failure: BaseException | None = None
         self._config = config
-        topics = (*(topic.name for topic in worker.topics), *retry_topics(worker))
-        self._membership = replace(membership or Membership(worker.consumer_group), topics=topics)
+        self._membership = replace(
+            membership or Membership(worker.consumer_group), topics=subscribed_topics(worker)
+        )
         self._on_end = on_end
         self._running: RunningInstance | None = None
         self._intents: PauseIntents | None = None
@@ -141,7 +142,6 @@ class RunningInstance:
         self._stopping = asyncio.Event()
         self._failure: BaseException | None = None
         self._missed: set[str] = set()
-        self._mean_weight = 1000.0
         self.counts = Counts()
         self._task_threads = TaskThreads(worker.parallelism, f"{worker.name}-task")
         self._consumer_thread = ThreadPoolExecutor(1, f"{worker.name}-consumer")
@@ -185,7 +185,7 @@ class RunningInstance:
         commit_at = self._loop.time() + self._worker.commit_every.total_seconds()
         while not self._stopping.is_set():
             for number, message in enumerate(await self._on_consumer(self._take), 1):
-                self._deliver(message)
+                self.assignments.deliver(received(message))
                 if number % _RECORDS_IN_A_ROW == 0:
                     await asyncio.sleep(0)  # or lanes would take a turn a thousand records
             if self._loop.time() >= commit_at:
@@ -230,14 +230,9 @@ class RunningInstance:
 
     def _take(self) -> list[confluent_kafka.Message]:
         """On the consumer's thread: no more than what has room."""
-        room = int(self.assignments.budget.free / self._mean_weight)
+        room = self.assignments.budget.records
         seconds = _PAUSED_POLL_SECONDS if self.assignments.paused else _POLL_SECONDS
         return self._subscription.take(max(1, min(_MOST_RECORDS, room)), seconds)
-
-    def _deliver(self, message: confluent_kafka.Message) -> None:
-        record = received(message)
-        self._mean_weight += (record.record.weight - self._mean_weight) / 100
-        self.assignments.deliver(record)
 
     async def _commit(self, send: Callable[[Sequence[Commit]], bool]) -> None:
         wanted = [(one, one.commit()) for one in self.assignments.values()]

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headrace.runtime.process import write_json
 from headrace.workers.behind import Ends, seconds_since
 from headrace.workers.states import InstanceState, LaneState, is_final
 
@@ -200,11 +201,7 @@ class WorkerStatusFolder:
 
     def write(self, progress: WorkerProgress) -> None:
         """Replaces the instance's file whole."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        name = _file_name(progress)
-        partial = self._folder / f".{name}"
-        partial.write_text(json.dumps(progress.to_json()))
-        partial.replace(self._folder / name)
+        write_json(self._folder / _file_name(progress), progress.to_json())
 
     def read(self) -> list[WorkerProgress]:
         """What every instance on this machine wrote last, by worker and instance."""

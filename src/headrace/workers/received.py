@@ -85,6 +85,11 @@ def retry_topics(worker: Worker) -> dict[str, str]:
     }
 
 
+def subscribed_topics(worker: Worker) -> tuple[str, ...]:
+    """What its instances read: its topics, and its retry topics."""
+    return (*(topic.name for topic in worker.topics), *retry_topics(worker))
+
+
 def ensure_retry_topics(worker: Worker, config: ClientConfig) -> None:
     """Make those that there are not, each like its topic.
 

@@ -1,12 +1,12 @@
 """The contract of workers on librdkafka's mock brokers: no Kafka, no Java."""
 
 import ctypes
-from pathlib import Path
 
 import confluent_kafka
 import pytest
 from tests.contracts.worker import WorkerContract
 from tests.integration.instances import Bench
+from tests.integration.librdkafka import handle, library
 
 from headrace.kafka import changelog, client, subscription
 from headrace.kafka.client import LiveTopic
@@ -44,12 +44,10 @@ def bench(mock_brokers, monkeypatch):
 
 def _join_at_once(cluster):
     """By librdkafka's own function: mock groups wait three seconds for members otherwise."""
-    libraries = Path(confluent_kafka.__file__).parents[1] / "confluent_kafka.libs"
-    library = ctypes.CDLL(str(next(libraries.glob("librdkafka*"))))
-    library.rd_kafka_handle_mock_cluster.restype = ctypes.c_void_p
-    handle = ctypes.c_void_p.from_address(id(cluster) + object.__basicsize__)
-    mock = ctypes.c_void_p(library.rd_kafka_handle_mock_cluster(handle))
-    library.rd_kafka_mock_group_initial_rebalance_delay_ms(mock, 0)
+    functions = library()
+    functions.rd_kafka_handle_mock_cluster.restype = ctypes.c_void_p
+    mock = ctypes.c_void_p(functions.rd_kafka_handle_mock_cluster(handle(cluster)))
+    functions.rd_kafka_mock_group_initial_rebalance_delay_ms(mock, 0)
 
 
 def describe(config, topics):

@@ -169,9 +169,9 @@ def _declared(session: Session, name: str) -> Worker:
 
 
 def _check_topics(worker: Worker, topics: tuple[str, ...]) -> None:
-    from headrace.control.workers import topics_of
+    from headrace.workers.received import subscribed_topics
 
-    read = topics_of(worker)
+    read = subscribed_topics(worker)
     for topic in topics:
         if topic not in read:
             raise click.BadParameter(f"{worker.name} does not read {topic!r}: {', '.join(read)}")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+from headrace.runtime.process import write_json
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,4 @@ class SharedState:
         return found
 
     def _write(self, name: str, content: Mapping[str, Any]) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        partial = self._folder / f".{name}.{os.getpid()}"
-        partial.write_text(json.dumps(content))
-        partial.replace(self._folder / name)
+        write_json(self._folder / name, content)
