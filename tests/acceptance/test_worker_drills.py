@@ -47,7 +47,7 @@ def killed(drill: Drill, times: int) -> History:
     for _ in range(times):
         one = drill.one_with_partitions()
         with drill.fault("kill", taken_over(drill, one)):
-            one.kill()
+            drill.kill_at_work(one)
             drill.start()
     return drill.finish()
 
@@ -95,10 +95,10 @@ def frozen(drill: Drill) -> History:
     for one in drill.running:
         closed, gone = len(one.notes("close")), taken_over(drill, one)
         with drill.fault("freeze", lambda: one.owned and len(one.notes("close")) > closed):  # noqa: B023
-            one.signal(signal.SIGSTOP)
+            one.freeze()
             drill.until(gone)
             drill.settle()
-            one.signal(signal.SIGCONT)
+            one.thaw()
     return drill.finish()
 
 
@@ -212,7 +212,7 @@ def recreated(drill: Drill) -> Recreated:
     drill.until(lambda: drill.is_committed(topic_ends(drill.client, drill.topic)))
     drill.commits.end()
     [one] = drill.running
-    one.signal(signal.SIGSTOP)
+    one.freeze()
     delete_topic(drill.client, drill.topic)
     until(lambda: drill.topic not in describe(drill.client, [drill.topic]))
     drill.create(drill.topic, PARTITIONS)
@@ -220,7 +220,7 @@ def recreated(drill: Drill) -> Recreated:
     again.start()
     until(lambda: again.acked > 9 * len(drill.ledger.claims))
     again.end()
-    one.signal(signal.SIGCONT)
+    one.thaw()
     until(lambda: has_ended(one))
     following = drill.start()
     until(lambda: has_ended(following) or len(following.processed) >= again.acked)

@@ -120,6 +120,12 @@ class Instance:
         self.signal(signal.SIGKILL)
         assert self.process.wait() == -signal.SIGKILL
 
+    def freeze(self) -> None:
+        self.signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self.signal(signal.SIGCONT)
+
     def end(self) -> int:
         """Asks it to stop, once; its exit code."""
         self.signal(signal.SIGTERM)
@@ -140,7 +146,7 @@ class CommitPoller(threading.Thread):
         super().__init__(name=f"commits-{topic}")
         self.snapshots: list[Snapshot] = []
         self.latest: dict[int, int] = {}
-        self._ask = lambda: group_offsets(client, group, asked)
+        self.ask = lambda: _by_partition(group_offsets(client, group, asked))
         asked = [TopicPartition(topic, partition) for partition in range(partitions)]
         self._ended = threading.Event()
 
@@ -149,7 +155,7 @@ class CommitPoller(threading.Thread):
             self.look()
 
     def look(self) -> None:
-        self.latest = {one.partition: offset for one, offset in self._ask().items()}
+        self.latest = self.ask()
         at = time.monotonic_ns()
         self.snapshots += [Snapshot(*one, at) for one in self.latest.items()]
 
@@ -157,6 +163,10 @@ class CommitPoller(threading.Thread):
         self._ended.set()
         self.join()
         self.look()
+
+
+def _by_partition(offsets: dict[TopicPartition, int]) -> dict[int, int]:
+    return {one.partition: offset for one, offset in offsets.items()}
 
 
 class Drill:
@@ -217,6 +227,21 @@ class Drill:
 
     def one_with_partitions(self) -> Instance:
         return next(one for one in self.running if one.owned)
+
+    def kill_at_work(self, one: Instance) -> None:
+        """Kills it while something that it has processed is not committed."""
+        self.until(lambda: self._is_frozen_at_work(one))
+        one.kill()
+
+    def _is_frozen_at_work(self, one: Instance) -> bool:
+        """Frozen, it commits no more; what it had sent has arrived after a moment."""
+        one.freeze()
+        time.sleep(POLL_SECONDS)
+        committed = self.commits.ask()
+        if any(done.offset >= committed.get(done.partition, 0) for done in one.processed):
+            return True
+        one.thaw()
+        return False
 
     def create(self, topic: str, partitions: int) -> None:
         for future in admin(self.client).create_topics([NewTopic(topic, partitions, 1)]).values():
