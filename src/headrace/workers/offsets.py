@@ -82,13 +82,6 @@ class PartitionOffsets:
         """Offset that may be committed: everything before it is done."""
         return self._committable
 
-    @property
-    def outstanding(self) -> int:
-        """Records that were consumed and are not done."""
-        seen = max(self._next, self._committable)
-        beyond = sum(min(end, seen) - start for start, end in self._done if start < seen)
-        return seen - self._committable - beyond
-
     def consume(self, offset: int) -> bool:
         """A record was read; ``False``: it was done before this assignment, leave it.
 
