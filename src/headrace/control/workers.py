@@ -8,6 +8,8 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import uvloop
+
 from headrace.control.services import broker_config
 from headrace.errors import TopicMissingError, WorkerRunningError
 from headrace.kafka.client import ClientConfig, describe, group_offsets, watermarks
@@ -82,7 +84,7 @@ class WorkerRun:
                     server.observe(progress, partitions)
                 observe(progress)
 
-            asyncio.run(self._run(Watch(self._instance, self.name, self._config, seen)))
+            uvloop.run(self._run(Watch(self._instance, self.name, self._config, seen)))
 
     async def _run(self, watch: Watch) -> None:
         watching = asyncio.create_task(watch.run())

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+
+import uvloop
 
 from headrace.errors import DeadLetterLimitError, RefusedError, WorkerError
 from headrace.kafka.changelog import (
@@ -60,7 +61,7 @@ class PlacedRun:
         )
         try:
             if instance.state is InstanceState.CREATED:
-                asyncio.run(instance.run())
+                uvloop.run(instance.run())
         except _LASTING as error:
             self.stop(f"{name}: {error}")
         except Exception:

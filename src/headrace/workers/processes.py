@@ -7,33 +7,22 @@ they exchange is pickled: the task's factory and config once, then records and A
 from __future__ import annotations
 
 import asyncio
+import atexit
 import itertools
 import multiprocessing
-import os
-import signal
-import threading
-import time
-from collections.abc import Awaitable, Callable, Generator, Mapping
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+import pickle
+import socket
+from collections import deque
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import TaskProcessError
-from headrace.workers.task import (
-    BatchWorkerTask,
-    Headers,
-    WorkerRecord,
-    WorkerSubpartition,
-    WorkerTask,
-)
+from headrace.workers.task import BatchWorkerTask, WorkerRecord, WorkerSubpartition, WorkerTask
+from headrace.workers.task_process import SIZE, Answer, Request, Sent, framed, serve
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-_LOOK_SECONDS = 1.0
-
-Sent = tuple[str, bytes | None, bytes | None, Headers, int]
 
 
 class TaskProcesses:
@@ -50,7 +39,7 @@ class TaskProcesses:
         self._make = cloudpickle.dumps(make)
         self._is_batch = isinstance(make(), BatchWorkerTask)
         self._numbers = itertools.count()
-        self._processes = [_Process() for _ in range(count)]
+        self._processes = [TaskProcess() for _ in range(count)]
 
     def task(self) -> WorkerTask:
         """A task that runs in one of the processes."""
@@ -65,40 +54,108 @@ class TaskProcesses:
             process.close()
 
 
-class _Process:
-    """One process, which does one thing at a time."""
+class TaskProcess:
+    """One process, which does one thing at a time, in the order in which it was asked."""
 
     def __init__(self) -> None:
+        self._channel, theirs = socket.socketpair()
         # Spawned: librdkafka does not survive a fork.
         context = multiprocessing.get_context("spawn")
-        self._executor = ProcessPoolExecutor(1, context, _begin, (os.getpid(),))
-        self._pid = self._executor.submit(os.getpid)
+        self._process = context.Process(target=serve, args=(theirs,))
+        self._process.start()
+        atexit.register(self._process.kill)  # multiprocessing waits for one that still runs
+        theirs.close()
+        self._connected = asyncio.ensure_future(
+            asyncio.get_running_loop().create_unix_connection(_Answers, sock=self._channel)
+        )
 
-    async def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Raises what ``function`` raises, and TaskProcessError when the process is gone."""
-        try:
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._executor, function, *arguments)
-        except BrokenProcessPool as error:
-            raise TaskProcessError("the process of a task ended by itself") from error
+    async def call(self, request: Request) -> list[Sent]:
+        """What the task sent meanwhile.
+
+        Raises:
+            TaskProcessError: the process is gone.
+            Exception: what the task raised.
+        """
+        _, answers = await asyncio.shield(self._connected)
+        return await answers.ask(request)
 
     def close(self) -> None:
-        self._executor.shutdown(wait=False, cancel_futures=True)
-        if self._pid.done() and self._pid.exception() is None:
-            try:
-                os.kill(self._pid.result(), signal.SIGKILL)
-            except ProcessLookupError:
-                return
+        """Ends it, whatever it does."""
+        atexit.unregister(self._process.kill)
+        self._process.kill()
+        self._process.join()
+        if self._connected.done():
+            transport, _ = self._connected.result()
+            transport.abort()
+        else:
+            self._connected.cancel()
+            self._channel.close()
+
+
+class _Answers(asyncio.Protocol):
+    """What a process answers, in the order of the requests."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.WriteTransport | None = None
+        self._asked: deque[asyncio.Future[list[Sent]]] = deque()
+        self._received = bytearray()
+
+    def ask(self, request: Request) -> asyncio.Future[list[Sent]]:
+        """Queues it; the answer may be waited for or not."""
+        answer: asyncio.Future[list[Sent]] = asyncio.get_running_loop().create_future()
+        if self._transport is None:
+            answer.set_exception(_ended())
+        else:
+            self._transport.write(framed(request))
+            self._asked.append(answer)
+        return answer
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]  # a socket's can write
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        while (end := self._end()) <= len(self._received):
+            content = bytes(self._received[SIZE.size : end])
+            del self._received[:end]
+            self._answer(pickle.loads(content))  # noqa: S301 - our own process wrote it
+
+    def _end(self) -> int:
+        """Of the first answer, as far as that can be told."""
+        if len(self._received) < SIZE.size:
+            return SIZE.size
+        [size] = SIZE.unpack_from(self._received)
+        return SIZE.size + int(size)
+
+    def _answer(self, found: Answer) -> None:
+        answer = self._asked.popleft()
+        if answer.cancelled():
+            return
+        if isinstance(found, BaseException):
+            answer.set_exception(found)
+        else:
+            answer.set_result(found)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - of the interface
+        self._transport = None
+        for answer in self._asked:
+            if not answer.cancelled():
+                answer.set_exception(_ended())
+        self._asked.clear()
+
+
+def _ended() -> TaskProcessError:
+    return TaskProcessError("the process of a task ended by itself")
 
 
 class RemoteTask(WorkerTask):
     """Stands for a task in another process."""
 
-    def __init__(self, process: _Process, number: int, make: bytes) -> None:
+    def __init__(self, process: TaskProcess, number: int, make: bytes) -> None:
         self._process, self._number, self._make = process, number, make
 
     async def init(self, subpartition: WorkerSubpartition, config: Mapping[str, Any]) -> None:
-        await self._process.call(_make, self._number, self._make)
+        await self._call("make", self._make)
         await self._call("init", subpartition, dict(config))
 
     async def process(self, record: WorkerRecord) -> None:
@@ -111,7 +168,7 @@ class RemoteTask(WorkerTask):
         await self._call("close")
 
     async def _call(self, method: str, *arguments: Any) -> None:
-        sent: list[Sent] = await self._process.call(_call, self._number, method, arguments)
+        sent = await self._process.call(Request(self._number, method, arguments))
         for topic, value, key, headers, partition in sent:
             self.send(topic, value, key=key, headers=headers, partition=partition)
 
@@ -121,57 +178,3 @@ class RemoteBatchTask(RemoteTask, BatchWorkerTask):
 
     async def process_batch(self, records: pa.RecordBatch) -> None:
         await self._call("process_batch", records)
-
-
-# -- in the process -------------------------------------------------------------------------------
-
-_TASKS: dict[int, WorkerTask] = {}
-_SENT: list[Sent] = []
-
-
-class _Later:
-    """What ``send`` gives in a process: it takes effect when the method has returned."""
-
-    def __await__(self) -> Generator[None, None, None]:
-        yield from ()
-
-
-def _begin(parent: int) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the instance ends it
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-
-
-def _end_with(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(_LOOK_SECONDS)
-    os._exit(1)
-
-
-def _make(number: int, make: bytes) -> None:
-    from pyspark import cloudpickle
-
-    task: WorkerTask = cloudpickle.loads(make)()
-    task.send = _send
-    _TASKS[number] = task
-
-
-def _call(number: int, method: str, arguments: tuple[Any, ...]) -> list[Sent]:
-    _SENT.clear()
-    result = getattr(_TASKS[number], method)(*arguments)
-    if asyncio.iscoroutine(result):  # those of WorkerTask itself, which do nothing
-        asyncio.run(result)
-    if method == "close":
-        del _TASKS[number]
-    return list(_SENT)
-
-
-def _send(
-    topic: str,
-    value: bytes | None,
-    *,
-    key: bytes | None = None,
-    headers: Headers = (),
-    partition: int = -1,
-) -> Awaitable[None]:
-    _SENT.append((topic, value, key, headers, partition))
-    return _Later()

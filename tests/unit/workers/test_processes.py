@@ -1,0 +1,108 @@
+"""Tasks in processes: what passes between them and the instance."""
+
+import asyncio
+import os
+
+import pytest
+
+from headrace.errors import TaskProcessError
+from headrace.workers import WorkerTask
+from headrace.workers.processes import TaskProcesses
+
+LARGE = 4 * 1024 * 1024
+
+
+class AwkwardError(Exception):
+    """Comes out of a pickle only as one argument, and was made of two."""
+
+    def __init__(self, one, two):
+        super().__init__(f"{one} and {two}")
+
+
+class Answering(WorkerTask):
+    def init(self, subpartition, config):
+        self.lane = subpartition
+
+    def process(self, record):
+        if record == "awkward":
+            raise AwkwardError("this", "that")
+        if record == "bad":
+            raise ValueError(record)
+        if record == "die":
+            os._exit(1)
+        self.send("out", record, key=b"%d %d" % (self.lane, os.getpid()))
+
+
+async def opened(processes, lane):
+    sent = []
+    task = processes.task()
+    task.send = lambda topic, value, *, key, headers, partition: sent.append((key, value))
+    await task.init(lane, {})
+    return task, sent
+
+
+async def run(check):
+    processes = TaskProcesses(Answering, 2)
+    try:
+        await check(processes)
+    finally:
+        processes.close()
+
+
+def test_answers_are_those_of_the_requests_however_large_they_are():
+    async def check(processes):
+        tasks = [await opened(processes, lane) for lane in range(4)]
+        records = [b"%d" % number * (LARGE if number == 5 else 1) for number in range(20)]
+        await asyncio.gather(*(task.process(one) for one in records for task, _ in tasks))
+        pids = [{key.split()[1] for key, _ in sent} for _, sent in tasks]
+        assert pids[0] == pids[2] != pids[1] == pids[3]
+        assert all(len(one) == 1 for one in pids)
+        for lane, (_, sent) in enumerate(tasks):
+            assert sorted(value for _, value in sent) == sorted(records)
+            assert {key.split()[0] for key, _ in sent} == {b"%d" % lane}
+
+    asyncio.run(run(check))
+
+
+def test_what_a_task_raises_is_raised_with_where_it_was():
+    async def check(processes):
+        task, _ = await opened(processes, 0)
+        with pytest.raises(ValueError, match="bad") as raised:
+            await task.process("bad")
+        assert "in process" in raised.value.__notes__[0]
+        with pytest.raises(RuntimeError, match="AwkwardError: this and that"):
+            await task.process("awkward")
+        await task.process(b"goes on")
+
+    asyncio.run(run(check))
+
+
+def test_an_answer_that_nobody_waits_for_is_not_taken_for_another():
+    async def check(processes):
+        task, sent = await opened(processes, 0)
+        first = asyncio.create_task(task.process(b"first"))
+        await asyncio.sleep(0)
+        first.cancel()
+        await task.process(b"second")
+        assert [value for _, value in sent] == [b"second"]
+
+    asyncio.run(run(check))
+
+
+def test_a_process_that_has_ended_fails_what_was_asked_and_what_is_asked():
+    async def check(processes):
+        task, _ = await opened(processes, 0)
+        asked = [task.process("die"), task.process(b"after it")]
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        assert [type(one) for one in found] == [TaskProcessError] * 2
+        with pytest.raises(TaskProcessError, match="ended by itself"):
+            await task.process(b"later")
+
+    asyncio.run(run(check))
+
+
+def test_they_may_be_closed_before_they_are_used():
+    async def check(processes):
+        processes.task()
+
+    asyncio.run(run(check))
