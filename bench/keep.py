@@ -19,7 +19,7 @@ def keep(
 ) -> None:
     """Replaces what these rows are figures of, and tells where they were measured.
 
-    ``failed`` are (system, threads) that have no figures any more.
+    ``failed`` are (system, threads or lanes) that have no figures any more.
     """
     context = {
         "machine": machine(),

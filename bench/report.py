@@ -18,7 +18,7 @@ def table(benchmark: str, rows: Iterable[Row]) -> Table:
     """The medians, and the range where there were rounds.
 
     A column a system and a line a metric; where systems were measured with several numbers of
-    threads, a line a system and number, and a column a metric.
+    threads or lanes, a line a system and number, and a column a metric.
     """
     (first, *others), *lines = _crossed(list(rows))
     found = Table(title=benchmark)
@@ -70,7 +70,7 @@ def _context(document: Mapping[str, Any], benchmark: str) -> str:
 
 def _crossed(rows: Sequence[Row]) -> list[list[str]]:
     """A header, and the lines below it."""
-    return _by_threads(rows) if any(one.threads for one in rows) else _by_metric(rows)
+    return _by_size(rows) if any(one.size for one in rows) else _by_metric(rows)
 
 
 def _by_metric(rows: Sequence[Row]) -> list[list[str]]:
@@ -83,14 +83,15 @@ def _by_metric(rows: Sequence[Row]) -> list[list[str]]:
     return [["metric", *systems], *lines]
 
 
-def _by_threads(rows: Sequence[Row]) -> list[list[str]]:
-    found = {(one.system, one.threads, one.metric): one for one in rows}
+def _by_size(rows: Sequence[Row]) -> list[list[str]]:
+    found = {(one.system, one.size, one.metric): one for one in rows}
     metrics = _metrics(rows)
     lines = [
-        [system, str(threads), *(_figure(found.get((system, threads, name))) for name in metrics)]
-        for system, threads in dict.fromkeys((one.system, one.threads) for one in rows)
+        [system, str(size), *(_figure(found.get((system, size, name))) for name in metrics)]
+        for system, size in dict.fromkeys((one.system, one.size) for one in rows)
     ]
-    return [["system", "threads", *metrics.values()], *lines]
+    kind = "threads" if rows[0].threads else "lanes"
+    return [["system", kind, *metrics.values()], *lines]
 
 
 def _metrics(rows: Sequence[Row]) -> dict[str, str]:

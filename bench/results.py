@@ -16,7 +16,7 @@ RESULTS = Path(__file__).with_name("results.json")
 class Row:
     """One figure of one system; ``low`` and ``high`` are its worst and best rounds, by value.
 
-    ``threads`` where systems were measured with several numbers of them.
+    ``threads`` or ``lanes`` where systems were measured with several numbers of them.
     """
 
     benchmark: str
@@ -27,14 +27,20 @@ class Row:
     low: float
     high: float
     threads: int | None = None
+    lanes: int | None = None
+
+    @property
+    def size(self) -> int | None:
+        """Its number of threads or lanes."""
+        return self.threads or self.lanes
 
     @property
     def identity(self) -> tuple[str, str, str, int | None]:
         """What it is a figure of: a later run replaces it."""
-        return self.benchmark, self.system, self.metric, self.threads
+        return self.benchmark, self.system, self.metric, self.size
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values by name; no ``threads`` where it says nothing."""
+        """Plain values by name; no ``threads`` or ``lanes`` where they say nothing."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
@@ -44,12 +50,11 @@ def row(
     metric: str,
     unit: str,
     rounds: Sequence[float],
-    *,
-    threads: int | None = None,
+    **size: int,
 ) -> Row:
-    """The row of a metric measured once a round."""
+    """The row of a metric measured once a round; ``size`` is ``threads=`` or ``lanes=``."""
     median, low, high = (_rounded(find(rounds)) for find in (statistics.median, min, max))
-    return Row(benchmark, system, metric, unit, median, low, high, threads)
+    return Row(benchmark, system, metric, unit, median, low, high, **size)
 
 
 def _rounded(value: float) -> float:
@@ -68,24 +73,27 @@ def merge(
     ``context`` is ``machine``, ``versions`` and ``settings``; the settings are kept by benchmark.
     Rows of other benchmarks, and of systems that were not measured now, stay.
     """
-    found = {Row(**one).identity: Row(**one) for one in document.get("rows", ())}
-    found |= {one.identity: one for one in rows}
+    found = {one.identity: one for one in rows}
+    kept = [Row(**one) for one in document.get("rows", ())]
     return {
         "machine": dict(context["machine"]),
         "versions": dict(context["versions"]),
         "settings": {**document.get("settings", {}), benchmark: dict(context["settings"])},
-        "rows": [one.to_json() for one in found.values()],
+        "rows": [
+            one.to_json()
+            for one in (*(one for one in kept if one.identity not in found), *found.values())
+        ],
     }
 
 
 def without(
     document: Mapping[str, Any], benchmark: str, gone: Collection[tuple[str, int]]
 ) -> dict[str, Any]:
-    """``document`` without the rows of these (system, threads) of a benchmark."""
+    """``document`` without the rows of these (system, size) of a benchmark."""
     kept = [
         one
         for one in document.get("rows", ())
-        if one["benchmark"] != benchmark or (one["system"], one.get("threads")) not in gone
+        if one["benchmark"] != benchmark or (one["system"], Row(**one).size) not in gone
     ]
     return {**document, "rows": kept} if document else {}
 

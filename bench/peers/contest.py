@@ -1,109 +1,131 @@
-"""One topic on one broker, and the systems that write it in turn."""
+"""One topic on one broker, and the systems that read it in turn."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 from rich.console import Console
+from rich.progress import Progress, TaskID
 
-from bench.cluster import Broker, jars
+from bench.cluster import Broker, fill, running_broker
 from bench.driver import Driver, Open, SystemFailedError
+from bench.events import events
 from bench.peers.figures import Run
-from bench.peers.systems import SYSTEMS
 from bench.setup import Setup
 from bench.usage import Watch, processes
-from bench.writer import OutputWrongError, check, in_turn
+from bench.writer import OutputWrongError, in_turn
 from headrace.runtime.java import Java
 
-TOPIC = "impressions"
-PARTITIONS = 4
-HEAP_MB = 1024
 # Of the topic: speed is measured between the first commits that hold this much of it.
 FROM, UNTIL = 0.2, 0.7
-BATCHES = 5
-# Who commits by time: as many messages a commit as the others at 100,000 a second.
-MESSAGES_A_MS = 500
+PARTITIONS = 4
+HEAP_MB = 1024
+# Kafka's default. Without it a group's first member begins alone, and its work is thrown away as
+# soon as the second one joins.
+BROKER = {"group.initial.rebalance.delay.ms": "3000"}
+WORK = Path(__file__).resolve().parents[1] / ".work"
 _LOG_TAIL = 3_000
 
 
-@dataclass(frozen=True)
-class Bench:
-    """One topic on one broker."""
+@contextmanager
+def opened(java: Java, console: Console) -> Iterator[Broker]:
+    """A broker, and the folder :data:`WORK`; both gone when the block ends."""
+    shutil.rmtree(WORK, ignore_errors=True)
+    WORK.mkdir()
+    try:
+        console.print("starting the broker")
+        with running_broker(WORK, java, BROKER) as broker:
+            yield broker
+    finally:
+        shutil.rmtree(WORK, ignore_errors=True)
 
-    broker: Broker
-    java: Java
-    messages: int
-    work: Path
 
-    def setup(self, threads: int) -> Setup:
-        """What every system is given, with a folder of its own for what it says."""
-        logs = self.work / f"{threads}-threads"
-        logs.mkdir()
-        return Setup(
-            bootstrap=self.broker.bootstrap,
-            topic=TOPIC,
-            messages=self.messages,
-            partitions=PARTITIONS,
-            threads=threads,
-            batch_records=self.messages // BATCHES,
-            commit_every_ms=self.messages // MESSAGES_A_MS,
-            heap_mb=HEAP_MB,
-            java=self.java.environ(),
-            connector=tuple(jars("spark-kafka", self.java)),
-            logs=logs,
-        )
+def fill_topic(broker: Broker, topic: str, messages: int, console: Console) -> None:
+    """So many events into a new topic."""
+    with Progress(console=console, transient=True) as progress:
+        task = progress.add_task(f"{messages:,} events into topic {topic}", total=messages)
+        on_progress = partial(_advance, progress, task)
+        fill(broker.bootstrap, topic, PARTITIONS, events(messages), on_progress)
 
-    def measure(self, driver: Driver, label: str) -> Run:
-        """One run of one warm system, checked, its output removed.
 
-        Raises:
-            SystemFailedError: it did not do its work.
-            OutputWrongError: its files do not hold every event once.
-        """
-        out = self.work / f"{driver.name}-{label}"
-        # Nobody pays for pages that another one's run left to be written.
-        os.sync()
-        driver.begin(out)
-        first = driver.await_committed(int(self.messages * FROM))
-        if first > self.messages * UNTIL:
-            raise SystemFailedError(f"{driver.name}: its first commit had {first}: too many")
-        began, broker_before = time.monotonic(), self._broker_cpu_seconds()
-        with Watch(driver.pid) as watch:
-            last = driver.await_committed(int(self.messages * UNTIL))
-            ended = time.monotonic()
-        broker_cpu = self._broker_cpu_seconds() - broker_before
-        driver.finish()
-        files = SYSTEMS[driver.name].files(out)
-        check(files, self.messages)
-        shutil.rmtree(out)
-        return Run(last - first, ended - began, watch.usage, broker_cpu, len(files))
+def _advance(progress: Progress, task: TaskID, sent: int) -> None:
+    progress.update(task, completed=sent)
 
-    def _broker_cpu_seconds(self) -> float:
-        return processes([self.broker.pid])[self.broker.pid].cpu_seconds
+
+def run_once(driver: Driver, out: Path, messages: int, broker: Broker) -> Run:
+    """One run of one warm system from the topic's start to its end.
+
+    Raises:
+        SystemFailedError: it did not do its work.
+    """
+    driver.begin(out)
+    first = driver.await_committed(int(messages * FROM))
+    if first > messages * UNTIL:
+        raise SystemFailedError(f"{driver.name}: its first commit had {first}: too many")
+    began, broker_before = time.monotonic(), _cpu_seconds(broker)
+    with Watch(driver.pid) as watch:
+        last = driver.await_committed(int(messages * UNTIL))
+        ended = time.monotonic()
+    broker_cpu = _cpu_seconds(broker) - broker_before
+    driver.finish()
+    return Run(last - first, ended - began, watch.usage, broker_cpu)
+
+
+def _cpu_seconds(broker: Broker) -> float:
+    return processes([broker.pid])[broker.pid].cpu_seconds
+
+
+class Measured(Protocol):
+    """One run of one system; as text, a line for who waits."""
+
+    def figures(self) -> dict[str, float]:
+        """By metric."""
 
 
 @dataclass
 class Findings:
-    """What was measured, by (system, threads); and why the others were not."""
+    """What was measured, by (system, size); and why the others were not."""
 
-    runs: dict[tuple[str, int], list[Run]]
-    failed: dict[tuple[str, int], str]
-    missing: dict[str, str]
+    runs: dict[tuple[str, int], list[dict[str, float]]] = field(default_factory=dict)
+    failed: dict[tuple[str, int], str] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+
+    def without_figures(self, kind: str) -> dict[str, str]:
+        """Why, by who it is; ``kind`` is what the sizes count."""
+        failed = {
+            f"{system} with {size} {kind}": reason.splitlines()[-1]
+            for (system, size), reason in self.failed.items()
+        }
+        return self.missing | failed
 
 
 class Contest:
-    """The systems at one number of threads, each a warm process until it fails."""
+    """The systems at one size, each a warm process until it fails.
 
-    def __init__(self, bench: Bench, threads: int, findings: Findings, console: Console) -> None:
-        self._bench = bench
-        self._threads = threads
-        self._setup = bench.setup(threads)
+    Args:
+        setup: what each is given.
+        size: how many threads or lanes that is.
+        measure: one run of one system, with a label that no other run has.
+        findings: where the figures go.
+        console: where it is told.
+    """
+
+    def __init__(
+        self,
+        setup: Setup,
+        size: int,
+        measure: Callable[[Driver, str], Measured],
+        findings: Findings,
+        console: Console,
+    ) -> None:
+        self._setup, self._size, self._measure = setup, size, measure
         self._findings = findings
         self._console = console
 
@@ -122,18 +144,21 @@ class Contest:
                 self._run(driver, "warm-up")
             for number, name in in_turn(list(drivers), rounds):
                 if (found := self._run(drivers[name], f"round-{number + 1}")) is not None:
-                    self._findings.runs.setdefault((name, self._threads), []).append(found)
+                    known = self._findings.runs.setdefault((name, self._size), [])
+                    known.append(found.figures())
 
-    def _run(self, driver: Driver, label: str) -> Run | None:
-        label = f"{self._threads}-threads-{label}"
-        found = self._guarded(driver, lambda driver: self._bench.measure(driver, label))
+    def _run(self, driver: Driver, label: str) -> Measured | None:
+        label = f"{self._setup.logs.name}-{label}"
+        found = self._guarded(driver, lambda driver: self._measure(driver, label))
         if found is not None:
             self._console.print(f"{driver.name}, {label}: {found}")
         return found
 
-    def _guarded(self, driver: Driver, work: Callable[[Driver], Run | None]) -> Run | None:
+    def _guarded(
+        self, driver: Driver, work: Callable[[Driver], Measured | None]
+    ) -> Measured | None:
         """Does ``work`` unless the system has failed before."""
-        key = driver.name, self._threads
+        key = driver.name, self._size
         if key in self._findings.failed:
             return None
         try:

@@ -1,4 +1,4 @@
-"""Kafka Workers 1.1.9, with the task of ``java/workers``: JSON by Jackson, files by parquet-avro.
+"""Kafka Workers 1.1.9, with the tasks of ``java/workers``.
 
 No package registry has Kafka Workers. ``KAFKA_WORKERS_JAR`` names its jar, built from its public
 repository as that describes.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 from bench.driver import OnCommit, WriteOnce
@@ -35,8 +36,10 @@ SETTINGS = {
     "consumer.commit.interval.ms": "250",
     "consumer.poll.timeout.ms": "100",
     "worker.processing.guarantee": "at_least_once",
-    "worker.task.lanes": "1",
 }
+Task = Callable[[Setup, Path], dict[str, str]]
+"""The task's settings, from the output's folder."""
+
 OPTIONS = ("-XX:+UseParallelGC",)
 _DESERIALIZER = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
 _WEIGHER = "com.rtbhouse.kafka.workers.api.record.weigher.ByteArrayWeigher"
@@ -56,7 +59,7 @@ _SPARK_JARS = (
 
 
 def prepare(java: Java) -> Program:
-    """Compiles the task against Kafka Workers' jar.
+    """Compiles the tasks against Kafka Workers' jar.
 
     Raises:
         PeerMissingError: the jar is not there, or there is no compiler.
@@ -73,14 +76,14 @@ def prepare(java: Java) -> Program:
     return Program(java, (classes, *libraries), "Workers", OPTIONS)
 
 
-def open_kafka_workers(setup: Setup, *, program: Program) -> WriteOnce:
+def open_kafka_workers(setup: Setup, *, program: Program, task: Task) -> WriteOnce:
     """Starts the JVM; the function returned runs one instance of Kafka Workers over the topic."""
     home = setup.logs / "kafka-workers"
     command = program.command(home, setup.heap_mb)
     jvm = Conversation(started(command, subprocess.PIPE))
 
     def write_once(out: Path, on_commit: OnCommit) -> None:
-        file = write_properties(home / "run.properties", properties(setup, out))
+        file = write_properties(home / "run.properties", properties(setup, out, task))
         jvm.ask(str(file), "started")
         follow_group(setup, out.name, on_commit, jvm.check)
         jvm.ask("stop", "stopped")
@@ -88,9 +91,8 @@ def open_kafka_workers(setup: Setup, *, program: Program) -> WriteOnce:
     return write_once
 
 
-def properties(setup: Setup, out: Path) -> dict[str, str]:
-    """Of one instance that writes into ``out``, whose name is its group."""
-    roll_records = setup.batch_records // setup.partitions
+def properties(setup: Setup, out: Path, task: Task) -> dict[str, str]:
+    """Of one instance; the name of ``out`` is its group."""
     return (
         SETTINGS
         | _CLASSES
@@ -99,11 +101,19 @@ def properties(setup: Setup, out: Path) -> dict[str, str]:
             "consumer.kafka.bootstrap.servers": setup.bootstrap,
             "consumer.kafka.group.id": out.name,
             "worker.threads.num": str(setup.threads),
-            "worker.task.name": "parquet",
-            "worker.task.folder": str(out / TABLE),
-            "worker.task.roll.records": str(roll_records),
         }
+        | task(setup, out)
     )
+
+
+def parquet_task(setup: Setup, out: Path) -> dict[str, str]:
+    """JSON by Jackson, files by parquet-avro, a writer for each partition."""
+    return {
+        "worker.task.name": "parquet",
+        "worker.task.lanes": "1",
+        "worker.task.folder": str(out / TABLE),
+        "worker.task.roll.records": str(setup.batch_records // setup.partitions),
+    }
 
 
 def table_files(out: Path) -> list[Path]:

@@ -1,11 +1,12 @@
-"""Who is compared, and what each of them needs."""
+"""Who writes the topic, and what each of them needs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from bench import headrace_writer, plain_spark
 from bench.driver import Open
@@ -13,6 +14,8 @@ from bench.peers import flink_sql, kafka_connect, kafka_workers
 from bench.peers.java_program import PeerMissingError
 from headrace.errors import JarError
 from headrace.runtime.java import Java
+
+Start = TypeVar("Start")
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,11 @@ def _headrace(*, with_step: bool) -> System:
 
 
 def _kafka_workers(java: Java) -> Open:
-    return partial(kafka_workers.open_kafka_workers, program=kafka_workers.prepare(java))
+    return partial(
+        kafka_workers.open_kafka_workers,
+        program=kafka_workers.prepare(java),
+        task=kafka_workers.parquet_task,
+    )
 
 
 def _kafka_connect(java: Java) -> Open:
@@ -72,13 +79,15 @@ SYSTEMS = {
 }
 
 
-def prepared(systems: Sequence[str], java: Java) -> tuple[dict[str, Open], dict[str, str]]:
+def prepared(
+    systems: Mapping[str, Callable[[Java], Start]], java: Java
+) -> tuple[dict[str, Start], dict[str, str]]:
     """How to start each system, and of those that can't be had what is missing."""
-    found: dict[str, Open] = {}
+    found: dict[str, Start] = {}
     missing: dict[str, str] = {}
-    for system in systems:
+    for system, prepare in systems.items():
         try:
-            found[system] = SYSTEMS[system].prepare(java)
+            found[system] = prepare(java)
         except (PeerMissingError, JarError) as error:
             missing[system] = str(error)
     return found, missing

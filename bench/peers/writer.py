@@ -12,60 +12,138 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from fractions import Fraction
 from functools import partial
-from pathlib import Path
 
 from rich.console import Console
-from rich.progress import Progress, TaskID
 
 from bench import report
-from bench.cluster import Broker, fill, running_broker
-from bench.events import events
+from bench.cluster import Broker, jars
+from bench.driver import Driver
 from bench.keep import keep
-from bench.peers.contest import HEAP_MB, PARTITIONS, TOPIC, Bench, Contest, Findings
-from bench.peers.figures import BENCHMARK, rows
+from bench.peers import figures
+from bench.peers.contest import (
+    HEAP_MB,
+    PARTITIONS,
+    WORK,
+    Contest,
+    Findings,
+    fill_topic,
+    opened,
+    run_once,
+)
+from bench.peers.figures import Run, Runs
 from bench.peers.java_program import locked_version
 from bench.peers.kafka_workers import VERSION as KAFKA_WORKERS
 from bench.peers.systems import SYSTEMS, prepared
+from bench.results import Row
+from bench.setup import Setup
+from bench.writer import check
+from headrace.control.sizing import catch_up
 from headrace.runtime.java import Java, find_java
 
+BENCHMARK = "writer-peers"
+TOPIC = "impressions"
 MESSAGES = 2_000_000
 # Fewer, and Iceberg's first commit has nearly all of them.
 QUICK_MESSAGES = 1_000_000
 QUICK_THREADS = (2,)
 ROUNDS = 3
 THREADS = (1, 2, 4)
-# Kafka's default. Without it a group's first member begins alone, and its work is thrown away as
-# soon as the second one joins.
-BROKER = {"group.initial.rebalance.delay.ms": "3000"}
-WORK = Path(__file__).resolve().parents[1] / ".work"
+BATCHES = 5
+# Who commits by time: as many messages a commit as the others at 100,000 a second.
+MESSAGES_A_MS = 500
+ARRIVING = Fraction(20_000)
+"""Messages a second that come in while a lag is caught up, as RTB House has it."""
+LAG = timedelta(days=1)
+UNITS = {
+    "messages_per_second": "messages/s",
+    "messages_per_second_per_thread": "messages/s",
+    "catch_up_hours": "h",
+    **figures.UNITS,
+    "files": "files",
+}
+"""Metrics, in the order of RTB House's columns."""
 
 
-@contextmanager
-def opened(messages: int, java: Java, console: Console) -> Iterator[Bench]:
-    """The broker with its topic; gone when the block ends."""
-    shutil.rmtree(WORK, ignore_errors=True)
-    WORK.mkdir()
-    try:
-        console.print("starting the broker")
-        with running_broker(WORK, java, BROKER) as broker:
-            _fill(broker, messages, console)
-            yield Bench(broker, java, messages, WORK)
-    finally:
-        shutil.rmtree(WORK, ignore_errors=True)
+@dataclass(frozen=True)
+class Written:
+    """A run of so many threads, and how many files it left."""
+
+    run: Run
+    threads: int
+    files: int
+
+    def figures(self) -> dict[str, float]:
+        """By metric of :data:`UNITS`; no time to catch up when that is never."""
+        speed = self.run.messages_per_second
+        found = {
+            **self.run.figures(),
+            "messages_per_second_per_thread": speed / self.threads,
+            "catch_up_hours": hours_to_catch_up(speed),
+            "files": float(self.files),
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
+    def __str__(self) -> str:
+        return str(self.run)
 
 
-def _fill(broker: Broker, messages: int, console: Console) -> None:
-    with Progress(console=console, transient=True) as progress:
-        task = progress.add_task(f"{messages:,} events into topic {TOPIC}", total=messages)
-        on_progress = partial(_advance, progress, task)
-        fill(broker.bootstrap, TOPIC, PARTITIONS, events(messages), on_progress)
+def hours_to_catch_up(messages_per_second: float) -> float | None:
+    """A day's lag at 20,000 messages a second; ``None``: never."""
+    needed = catch_up(LAG, ARRIVING, Fraction(messages_per_second))
+    return needed / timedelta(hours=1) if needed is not None else None
 
 
-def _advance(progress: Progress, task: TaskID, sent: int) -> None:
-    progress.update(task, completed=sent)
+def rows(runs: Runs) -> list[Row]:
+    """A row a system, number of threads and metric."""
+    return figures.rows(BENCHMARK, "threads", UNITS, runs)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One topic on one broker."""
+
+    broker: Broker
+    java: Java
+    messages: int
+
+    def setup(self, threads: int) -> Setup:
+        """What every system is given, with a folder of its own for what it says."""
+        logs = WORK / f"{threads}-threads"
+        logs.mkdir()
+        return Setup(
+            bootstrap=self.broker.bootstrap,
+            topic=TOPIC,
+            messages=self.messages,
+            partitions=PARTITIONS,
+            threads=threads,
+            batch_records=self.messages // BATCHES,
+            commit_every_ms=self.messages // MESSAGES_A_MS,
+            heap_mb=HEAP_MB,
+            java=self.java.environ(),
+            connector=tuple(jars("spark-kafka", self.java)),
+            logs=logs,
+        )
+
+    def measure(self, threads: int, driver: Driver, label: str) -> Written:
+        """One run of one warm system, checked, its output removed.
+
+        Raises:
+            SystemFailedError: it did not do its work.
+            OutputWrongError: its files do not hold every event once.
+        """
+        out = WORK / f"{driver.name}-{label}"
+        # Nobody pays for pages that another one's run left to be written.
+        os.sync()
+        found = run_once(driver, out, self.messages, self.broker)
+        files = SYSTEMS[driver.name].files(out)
+        check(files, self.messages)
+        shutil.rmtree(out)
+        return Written(found, threads, len(files))
 
 
 def run(
@@ -73,25 +151,24 @@ def run(
 ) -> Findings:
     """The whole benchmark."""
     java = find_java(os.environ)
-    starts, missing = prepared(systems, java)
+    starts, missing = prepared({name: SYSTEMS[name].prepare for name in systems}, java)
     for system, reason in missing.items():
         console.print(f"without {system}: {reason}", style="yellow", markup=False)
-    findings = Findings({}, {}, missing)
+    findings = Findings(missing=missing)
     if not starts:
         return findings
-    with opened(messages, java, console) as bench:
+    with opened(java, console) as broker:
+        fill_topic(broker, TOPIC, messages, console)
+        bench = Bench(broker, java, messages)
         for number in threads:
-            Contest(bench, number, findings, console).hold(starts, rounds)
+            measure = partial(bench.measure, number)
+            Contest(bench.setup(number), number, measure, findings, console).hold(starts, rounds)
     return findings
 
 
 def settings(messages: int, rounds: int, findings: Findings) -> dict[str, object]:
     """What the figures were measured with, and why some are not there."""
     measured = dict.fromkeys(system for system, _ in findings.runs)
-    failed = {
-        f"{system} with {threads} threads": reason.splitlines()[-1]
-        for (system, threads), reason in findings.failed.items()
-    }
     return {
         "work": f"{messages:,} events",
         "rounds": rounds,
@@ -107,7 +184,7 @@ def settings(messages: int, rounds: int, findings: Findings) -> dict[str, object
         },
         "guarantees": {name: SYSTEMS[name].guarantee for name in measured},
         "peers": {name: dict(SYSTEMS[name].settings) for name in measured},
-        "without_figures": findings.missing | failed,
+        "without_figures": findings.without_figures("threads"),
     }
 
 

@@ -3,14 +3,18 @@
 import json
 import signal
 import subprocess
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 
 import pytest
 from bench.peers import flink_sql, java_program, kafka_connect, kafka_workers, progress
-from bench.peers.contest import BATCHES, FROM, UNTIL
+from bench.peers.contest import FROM, UNTIL
 from bench.peers.java_program import Conversation, locked_version, write_properties
+from bench.peers.record.job import Job, argument
+from bench.peers.record.systems import record_task
 from bench.peers.relock import ROOTS
+from bench.peers.writer import BATCHES
 from bench.setup import Setup
 
 
@@ -53,11 +57,23 @@ def test_a_batch_is_committed_at_both_ends_of_what_is_measured():
 
 
 def test_kafka_workers_threads_and_files_are_those_of_the_setup(setup, tmp_path):
-    told = kafka_workers.properties(setup, tmp_path / "out")
+    told = kafka_workers.properties(setup, tmp_path / "out", kafka_workers.parquet_task)
     assert told["worker.threads.num"] == "2"
     assert told["worker.task.roll.records"] == "100000"
     assert told["consumer.kafka.group.id"] == "out"
     assert told["worker.processing.guarantee"] == "at_least_once"
+
+
+def test_a_record_task_has_the_jobs_lanes_and_work(setup, tmp_path):
+    job = Job(setup.bootstrap, setup.topic, "call", subpartitions=16, threads=2)
+    told = kafka_workers.properties(setup, tmp_path / "out", partial(record_task, job=job))
+    assert told["worker.task.lanes"] == "16"
+    assert (told["worker.task.work"], told["worker.task.work.us"]) == ("call", "5000")
+
+
+def test_a_program_is_told_all_of_its_job():
+    job = Job("127.0.0.1:9092", "records", "cpu", subpartitions=1, threads=2)
+    assert Job(**json.loads(argument(job, "round-1"))) == replace(job, group="round-1")
 
 
 def test_connects_tasks_are_the_threads(setup, tmp_path):

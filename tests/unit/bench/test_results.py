@@ -86,6 +86,16 @@ def test_only_what_has_threads_says_so_in_the_document():
     assert [one.get("threads", "none") for one in document["rows"]] == [2, "none"]
 
 
+def test_systems_measured_with_several_lanes_have_a_line_each():
+    rows = [
+        row("worker-peers-call", "a", "of_ideal", "%", [99.5], lanes=lanes) for lanes in (4, 64)
+    ]
+    document = merge({}, "worker-peers-call", CONTEXT, rows)
+    lines = markdown(rows, document, "worker-peers-call").splitlines()
+    assert lines[0] == "| system | lanes | `of_ideal` (%) |"
+    assert lines[2:4] == ["| a | 4 | 99.50 |", "| a | 64 | 99.50 |"]
+
+
 def test_what_failed_now_has_no_figures_of_before():
     document = merge({}, "writer-peers", CONTEXT, [threaded(1, [1.0]), threaded(2, [2.0])])
     left = without(document, "writer-peers", [("a", 2)])

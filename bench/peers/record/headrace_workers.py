@@ -1,0 +1,46 @@
+"""One instance of a headrace worker, ended with SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from datetime import timedelta
+from functools import partial
+
+import uvloop
+
+from bench.peers.record.job import COMMIT_SECONDS, Job, this
+from headrace.model import Topic
+from headrace.workers import RoundRobin, Worker, WorkerInstance, WorkerRecord
+from headrace.workers.worker import FunctionFactory
+
+
+async def call(job: Job, _: WorkerRecord) -> None:
+    await asyncio.sleep(job.work_seconds)
+
+
+def burn(job: Job, _: WorkerRecord) -> None:
+    job.work()
+
+
+def worker(job: Job) -> Worker:
+    function = call if job.kind == "call" else burn
+    return Worker(
+        job.group,
+        Topic(job.topic),
+        FunctionFactory(partial(function, job)),
+        partitioner=RoundRobin(job.subpartitions),
+        commit_every=timedelta(seconds=COMMIT_SECONDS),
+        sync_tasks="threads" if job.kind == "call" else "processes",
+        parallelism=job.threads,
+    )
+
+
+async def main(job: Job) -> None:
+    instance = WorkerInstance(worker(job), {"bootstrap.servers": job.bootstrap})
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, instance.stop)
+    await instance.run()
+
+
+if __name__ == "__main__":
+    uvloop.run(main(this()))  # as `headrace workers run` does

@@ -1,0 +1,104 @@
+"""Peers in Python: processes that start for a run, look for themselves what to do, and end."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import venv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from bench.driver import OnCommit, WriteOnce
+from bench.peers.java_program import BUILT, PeerMissingError, check_running, end, started
+from bench.peers.progress import follow_group
+from bench.peers.record.job import Job, argument
+from bench.setup import Setup
+
+HERE = Path(__file__).resolve().parent
+QUIX_LOCK = HERE / "quix.requirements.txt"
+
+
+@dataclass(frozen=True)
+class Programs:
+    """So many processes of one command, for each run.
+
+    Attributes:
+        prefix: of the consumer group.
+    """
+
+    command: Sequence[str]
+    count: int
+    prefix: str = ""
+
+    def run(self, setup: Setup, job: Job, out: Path, on_commit: OnCommit) -> None:
+        """From their start until the whole topic is committed."""
+        told = argument(job, out.name)
+        running = [started([*self.command, told]) for _ in range(self.count)]
+
+        def check() -> None:
+            for program in running:
+                check_running(program)
+
+        try:
+            follow_group(setup, self.prefix + out.name, on_commit, check)
+        finally:
+            for program in running:
+                end(program)
+
+
+def open_headrace(setup: Setup, *, job: Job) -> WriteOnce:
+    """One instance."""
+    return partial(Programs(_module("headrace_workers"), 1, "headrace.").run, setup, job)
+
+
+def open_plain_loop(setup: Setup, *, job: Job) -> WriteOnce:
+    """A process a partition."""
+    return partial(Programs(_module("plain_loop"), setup.partitions).run, setup, job)
+
+
+def open_quix_streams(setup: Setup, *, python: Path, job: Job) -> WriteOnce:
+    """A process a partition."""
+    command = [str(python), str(HERE / "quix_loop.py")]
+    return partial(Programs(command, setup.partitions).run, setup, job)
+
+
+def _module(name: str) -> list[str]:
+    return [sys.executable, "-m", f"{__package__}.{name}"]
+
+
+def quix_python() -> Path:
+    """The interpreter of an environment with Quix Streams, made when there is none.
+
+    Raises:
+        PeerMissingError: it could not be installed.
+    """
+    home = BUILT / "quix"
+    python, installed = home / "bin/python", home / QUIX_LOCK.name
+    if not installed.exists() or installed.read_text() != QUIX_LOCK.read_text():
+        venv.create(home, clear=True, with_pip=True)
+        _install(python)
+        installed.write_text(QUIX_LOCK.read_text())
+    return python
+
+
+def quix_version() -> str:
+    """As locked."""
+    return next(
+        line.split()[0].partition("==")[2]
+        for line in QUIX_LOCK.read_text().splitlines()
+        if line.startswith("quixstreams==")
+    )
+
+
+def _install(python: Path) -> None:
+    pip = [str(python), "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    done = subprocess.run(
+        [*pip, "install", "--require-hashes", "--requirement", str(QUIX_LOCK)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise PeerMissingError(f"Quix Streams can't be installed: {done.stderr.strip()[-500:]}")

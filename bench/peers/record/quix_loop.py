@@ -1,0 +1,24 @@
+"""One Quix Streams application. Runs in an environment of its own, without headrace."""
+
+from __future__ import annotations
+
+from job import COMMIT_SECONDS, Job, this  # beside this file
+from quixstreams import Application
+
+
+def main(job: Job) -> None:
+    application = Application(
+        broker_address=job.bootstrap,
+        consumer_group=job.group,
+        auto_offset_reset="earliest",
+        commit_interval=COMMIT_SECONDS,
+        loglevel="WARNING",
+    )
+    topic = application.topic(job.topic, value_deserializer="bytes")
+    work = job.work
+    application.dataframe(topic).update(lambda _: work())
+    application.run()
+
+
+if __name__ == "__main__":
+    main(this())
