@@ -12,7 +12,7 @@ help:
 	@echo "make test    every test, on real servers that it starts and stops"
 	@echo "make lint    ruff, mypy, import-linter"
 	@echo "make bench   speed against plain Spark, and against services on Node, FastAPI and Go"
-	@echo "make bench-peers  speed against Kafka Workers, Kafka Connect and Flink, in three quarters of an hour"
+	@echo "make bench-peers  speed against Kafka Workers, Kafka Connect, Flink and Quix Streams, in an hour"
 
 env: $(VENV)/.installed
 
@@ -26,7 +26,7 @@ lint: env
 	cd $(ROOT) && $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
 
 test: env
-	cd $(ROOT) && $(BIN)/python -m pytest
+	cd $(ROOT) && $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 
 demo: env
 	cd $(ROOT) && $(BIN)/python examples/ad_serving/demo.py
@@ -44,6 +44,7 @@ bench-ingest: env
 
 bench-peers: env
 	cd $(ROOT) && $(BIN)/python -m bench.peers.writer
+	cd $(ROOT) && $(BIN)/python -m bench.peers.record
 
 # Resolves pyproject.toml anew; the lock is reviewed like code.
 lock: env
