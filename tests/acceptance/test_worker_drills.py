@@ -152,6 +152,23 @@ def poisoned(drill: Drill) -> History:
     return drill.finish()
 
 
+def retried(drill: Drill) -> History:
+    """As C-6, but what failed waits in a retry topic, and may do so twice."""
+    drill.begin({})
+    [one] = drill.running
+    drill.until(lambda: len(one.notes("begin")) > 10)
+    with drill.fault("kill", taken_over(drill, one)):
+        drill.kill_at_work(one)
+        drill.start()
+    drill.ledger.end()
+    drill.until(lambda: has_every_letter(drill.history()))
+    return drill.finish()
+
+
+def has_every_letter(history: History) -> bool:
+    return len({(one.partition, one.offset) for one in history.letters}) == len(history.poison)
+
+
 def paused(drill: Drill, times: int) -> History:
     """C-7: what is paused is not processed, whoever has it."""
     rng = random.Random(7)
@@ -267,6 +284,10 @@ DRILLS = {  # the longest first
         poisoned,
         {"sent": {"deeds": partial(every, deeds=OBSERVED_DEEDS, of=75)}, "observed": True, **BAD},
     ),
+    "retried": (
+        retried,
+        {"sent": {"deeds": partial(every, deeds=TASK_DEEDS, of=75)}, "retry_topics": True, **BAD},
+    ),
     "slowed": (
         slowed,
         {
@@ -340,7 +361,12 @@ def test_a_slow_record_holds_up_the_commit_and_nothing_else(ended):
 
 
 @pytest.mark.parametrize(
-    ("drill", "deeds"), [("poisoned", TASK_DEEDS), ("poisoned and observed", OBSERVED_DEEDS)]
+    ("drill", "deeds"),
+    [
+        ("poisoned", TASK_DEEDS),
+        ("retried", TASK_DEEDS),
+        ("poisoned and observed", OBSERVED_DEEDS),
+    ],
 )
 def test_what_fails_or_is_never_answered_is_a_dead_letter_once(ended, drill, deeds):
     history = ended(drill)

@@ -28,6 +28,7 @@ from headrace.workers import (
     InvalidRecordError,
     KeyHash,
     Retry,
+    RetryTopics,
     Worker,
     WorkerInstance,
     WorkerTask,
@@ -46,6 +47,7 @@ class Spec:
         client: librdkafka's configuration.
         worker: its name, so also the group's.
         file: what happens is written there.
+        retry_topics: what failed waits there, not in its lane.
         observed: tasks use the observer, so that many records of a lane are in process.
         work_seconds: that each record takes.
         slow_seconds: that one takes whose id says so.
@@ -60,6 +62,7 @@ class Spec:
     session_seconds: float = 6.0
     lanes: int = 4
     observed: bool = False
+    retry_topics: bool = False
     work_seconds: float = 0.002
     slow_seconds: float = 3.0
     timeout_seconds: float = 60.0
@@ -85,8 +88,10 @@ class Noting(WorkerTask):
 
     async def init(self, subpartition, config) -> None:
         self.lane = subpartition.index
-        self.notes.write("open", subpartition.partition, self.lane)
         self.partition = subpartition.partition
+        self.is_of_topic = subpartition.topic == self.spec.topic  # not of a retry topic
+        if self.is_of_topic:
+            self.notes.write("open", self.partition, self.lane)
 
     async def process(self, record) -> None:
         await self.misbehave(record)
@@ -112,7 +117,8 @@ class Noting(WorkerTask):
         )
 
     async def close(self) -> None:
-        self.notes.write("close", self.partition, self.lane)
+        if self.is_of_topic:
+            self.notes.write("close", self.partition, self.lane)
 
 
 class Observing(Noting):
@@ -153,12 +159,14 @@ DEEDS = {"fail": _fail, "bad": _refuse, "hang": _hang, "slow": _be_slow}
 def worker(spec: Spec, notes: Notes) -> Worker:
     task = Observing if spec.observed else Noting
     letters = DeadLetters(DeadLetterLimit(max_ratio=1.0))
+    retry = Retry(attempts=2, first_delay=timedelta(milliseconds=20), then=letters)
+    retry_later = RetryTopics((timedelta(milliseconds=200),), letters)
     return Worker(
         spec.worker,
         Topic(spec.topic),
         lambda: task(notes, spec),
         partitioner=KeyHash(spec.lanes),
-        on_failure=Retry(attempts=2, first_delay=timedelta(milliseconds=20), then=letters),
+        on_failure=retry_later if spec.retry_topics else retry,
         processing_timeout=timedelta(seconds=spec.timeout_seconds),
         commit_every=timedelta(seconds=spec.commit_seconds),
         queue_bytes=spec.queue_bytes,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
@@ -16,6 +17,7 @@ from headrace.kafka.topics import (
     apply_changes,
     dead_letter_topic,
     delete_topic,
+    ensure_topics,
     plan_topics,
     topic_states,
 )
@@ -169,6 +171,14 @@ def test_a_deleted_topic_is_gone_and_may_be_deleted_again(config, topic):
     delete_topic(config, name)
     assert client.describe(config, [name]) == {}
     delete_topic(config, name)
+
+
+def test_several_may_ensure_a_topic_at_once(config, topic):
+    wanted = Topic(topic(), partitions=3)
+    with ThreadPoolExecutor(6) as executor:
+        done = [executor.submit(ensure_topics, config, [wanted]) for _ in range(6)]
+        assert [one.result() for one in done] == [None] * 6
+    assert client.describe(config, [wanted.name])[wanted.name].partitions == 3
 
 
 def test_a_write_is_confirmed_where_more_copies_must_be_in_sync_than_there_are(config, topic):

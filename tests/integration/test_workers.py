@@ -26,8 +26,10 @@ from headrace.workers import (
     RetryTopics,
     RoundRobin,
     Worker,
+    WorkerRecord,
     WorkerTask,
 )
+from headrace.workers.received import ensure_retry_topics, retry_headers, retry_topic
 from headrace.workers.states import InstanceState
 
 FAST = {"commit_every": timedelta(milliseconds=100)}
@@ -280,6 +282,33 @@ def test_retry_topics_let_others_pass_and_survive_a_restart(bench):
     [letter] = [one.letter for one in scan(bench.client, bench.topic.name)]
     assert (letter.offset, letter.attempts, letter.headers) == (6, 3, (("trace", b"t"),))
     assert letter.first_failure_ms > 0
+
+
+def test_a_record_that_waits_twice_because_of_a_crash_is_one_dead_letter(bench):
+    bench.create(bench.topic.dead_letters)
+    bench.send(1)
+
+    class Failing(WorkerTask):
+        async def process(self, record):
+            raise ConnectionError("away")
+
+    worker = bench.worker(Failing, on_failure=RetryTopics((timedelta(0),)), **FAST)
+    ensure_retry_topics(worker, bench.client)
+    waiting = retry_topic(worker.name, bench.topic.name, 1)
+    record = WorkerRecord(bench.topic.name, 0, 0, b"k", b"0", (), 0)
+    sender = producer(bench.client)
+    for _ in range(2):
+        sender.produce(waiting, b"0", b"k", headers=list(retry_headers(record, 0, 0, "away")))
+    assert sender.flush(60) == 0
+
+    async def run():
+        instance = bench.instance(worker)
+        async with running(instance):
+            await until(lambda: instance.counts["dead_letters"] == 3)
+
+    drill(run())
+    [letter] = [one.letter for one in scan(bench.client, bench.topic.name)]
+    assert (letter.offset, letter.attempts) == (0, 2)
 
 
 def test_of_two_instances_with_one_id_the_first_ends_and_says_why(bench):

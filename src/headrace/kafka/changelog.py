@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from headrace.errors import HeadraceError
 from headrace.kafka.client import ClientConfig, ask, consumer, describe, producer
-from headrace.kafka.topics import apply_changes, plan_topics
+from headrace.kafka.topics import ensure_topics
 from headrace.model import Topic, TopicPartition
 
 OnRecord = Callable[[bytes, bytes | None], None]
@@ -43,8 +43,7 @@ def ensure_changelog(config: ClientConfig, name: str) -> None:
         # Compaction spares the open segment: with the default of a week it would do nothing.
         config={"segment.ms": str(int(timedelta(hours=1).total_seconds() * 1000))},
     )
-    if name not in describe(config, [name]):
-        apply_changes(config, plan_topics([topic], {}))
+    ensure_topics(config, [topic])
 
 
 def write_changelog(config: ClientConfig, name: str, changes: Mapping[bytes, bytes | None]) -> None:

@@ -172,17 +172,23 @@ def apply_changes(config: ClientConfig, changes: Sequence[TopicChange]) -> None:
     _await_visible(config, wanted)
 
 
-def ensure_dead_letters(config: ClientConfig, topics: Iterable[Topic]) -> None:
-    """Make the dead-letter topics of ``topics`` that are not there.
+def ensure_topics(config: ClientConfig, topics: Sequence[Topic]) -> None:
+    """Make those that are not there, as they are; others may do so at the same time.
 
     Raises:
         BrokerUnreachableError: no answer.
         TopicChangeError: Kafka refuses one.
     """
-    wanted = [dead_letter_topic(one) for one in topics]
-    live = describe(config, [one.name for one in wanted])
-    missing = [one for one in wanted if one.name not in live]
-    apply_changes(config, plan_topics(missing, {}))
+    live = describe(config, [one.name for one in topics])
+    missing = [one for one in topics if one.name not in live]
+    for one in missing:
+        _apply(config, _creation(one), harmless=KafkaError.TOPIC_ALREADY_EXISTS)
+    _await_visible(config, {one.name: one.partitions for one in missing})
+
+
+def ensure_dead_letters(config: ClientConfig, topics: Iterable[Topic]) -> None:
+    """:func:`ensure_topics` for the dead-letter topics of ``topics``."""
+    ensure_topics(config, [dead_letter_topic(one) for one in topics])
 
 
 def delete_topic(config: ClientConfig, topic: str) -> None:
@@ -309,11 +315,13 @@ def _filled(config: ClientConfig, topics: Iterable[LiveTopic]) -> set[str]:
     return {one.topic for one, (_, latest) in ends.items() if latest > 0}
 
 
-def _apply(config: ClientConfig, change: TopicChange) -> None:
+def _apply(config: ClientConfig, change: TopicChange, harmless: int | None = None) -> None:
+    """``harmless`` is an answer of Kafka's that is as good as done."""
     try:
         ask(config, lambda client: _request(client, change))
     except KafkaException as error:
-        raise TopicChangeError(change.topic, error.args[0].str()) from error
+        if error.args[0].code() != harmless:
+            raise TopicChangeError(change.topic, error.args[0].str()) from error
 
 
 def _request(client: AdminClient, change: TopicChange) -> None:

@@ -25,6 +25,7 @@ from headrace.workers.task import Send
 from headrace.workers.worker import Worker
 
 _LOG = logging.getLogger("headrace.workers")
+_MOST_REMEMBERED = 100_000
 FAILED, TIMED_OUT = "processing-failed", "processing-timeout"
 
 
@@ -37,6 +38,7 @@ class Failures:
         limit = self._end.limit if isinstance(self._end, DeadLetters) else DeadLetterLimit()
         self._limiter = DeadLetterLimiter(worker.name, limit)
         self._written: dict[str, set[Position]] = {}
+        self._latest: dict[Position, None] = {}
         self._writing = asyncio.Lock()
 
     def succeeded(self, partition: TopicPartition) -> None:
@@ -85,10 +87,19 @@ class Failures:
             self._written[record.topic] = find_written(
                 self._config, record.topic, self._worker.name
             )
-        if (record.topic_partition, record.offset) in self._written[record.topic]:
-            return  # before a crash, which kept it from being committed
+        position = record.topic_partition, record.offset
+        if position in self._written[record.topic] or position in self._latest:
+            return  # before a crash, which kept it from being committed; or it waited twice
         letter = _letter(handling, error)
         write_dead_letters(self._config, [letter], self._worker.name, self._worker.version)
+        self._remember(position)
+
+    def _remember(self, position: Position) -> None:
+        """A crash may have sent a record to its retry topic twice, shortly one after the other."""
+        if isinstance(self._worker.on_failure, RetryTopics):
+            self._latest[position] = None
+            if len(self._latest) > _MOST_REMEMBERED:
+                del self._latest[next(iter(self._latest))]
 
 
 class DeadLetterLimiter:

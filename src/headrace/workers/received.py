@@ -8,7 +8,7 @@ import msgspec
 from headrace.errors import TopicMissingError
 from headrace.kafka.client import ClientConfig, describe
 from headrace.kafka.dead_letters import foreign_headers
-from headrace.kafka.topics import apply_changes, plan_topics
+from headrace.kafka.topics import ensure_topics
 from headrace.model import Topic, TopicPartition
 from headrace.workers.policy import RetryTopics
 from headrace.workers.task import Headers, WorkerRecord
@@ -100,16 +100,18 @@ def ensure_retry_topics(worker: Worker, config: ClientConfig) -> None:
     wanted = retry_topics(worker)
     if not wanted:
         return
-    live = describe(config, [*wanted, *(topic.name for topic in worker.topics)])
+    live = describe(config, [topic.name for topic in worker.topics])
     for topic in worker.topics:
         if topic.name not in live:
             raise TopicMissingError(topic.name)
-    missing = [
-        Topic(name, partitions=live[origin].partitions, replication=live[origin].replication)
-        for name, origin in wanted.items()
-        if name not in live
-    ]
-    apply_changes(config, plan_topics(missing, {}))
+    like = {name: live[origin] for name, origin in wanted.items()}
+    ensure_topics(
+        config,
+        [
+            Topic(name, partitions=one.partitions, replication=one.replication)
+            for name, one in like.items()
+        ],
+    )
 
 
 def _retried(read: WorkerRecord, partition: TopicPartition) -> Received:
