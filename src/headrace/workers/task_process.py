@@ -47,7 +47,8 @@ def framed(content: object) -> bytes:
 
 def serve(channel: socket.socket) -> None:
     """Does what the instance asks for, one thing after the other, until it is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the instance ends it
+    for number in (signal.SIGINT, signal.SIGTERM):  # for the whole group: the instance drains
+        signal.signal(number, lambda *_: None)
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     tasks = _Tasks()
     with channel, channel.makefile("rb") as requests:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 
 import pytest
 
@@ -85,6 +86,19 @@ def test_an_answer_that_nobody_waits_for_is_not_taken_for_another():
         first.cancel()
         await task.process(b"second")
         assert [value for _, value in sent] == [b"second"]
+
+    asyncio.run(run(check))
+
+
+def test_a_signal_to_the_whole_group_is_the_instances_to_hear():
+    async def check(processes):
+        task, sent = await opened(processes, 0)
+        await task.process(b"before")
+        [(key, _)] = sent
+        for number in (signal.SIGINT, signal.SIGTERM):
+            os.kill(int(key.split()[1]), number)
+        await task.process(b"after")
+        assert sent[1:] == [(key, b"after")]
 
     asyncio.run(run(check))
 
