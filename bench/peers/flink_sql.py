@@ -9,7 +9,8 @@ import subprocess
 from pathlib import Path
 
 from bench.driver import OnCommit, WriteOnce
-from bench.peers.java_program import Conversation, Program, compiled, peer_jars, started
+from bench.peers.java_program import Program, compiled, peer_jars
+from bench.peers.programs import Conversation, started
 from bench.peers.progress import follow_group
 from bench.setup import Setup
 from headrace.runtime.java import Java

@@ -1,33 +1,24 @@
-"""Peers on the JVM: their jars, our small programs for them, and those as processes."""
+"""Peers on the JVM: their jars, and our small programs for them."""
 
 from __future__ import annotations
 
-import atexit
 import os
-import signal
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.peers.programs import BUILT, PeerMissingError
 from headrace.runtime.cache import cache_folder
 from headrace.runtime.jars import fetch_jars, locked
 from headrace.runtime.java import Java
 from headrace.runtime.jvm import Jvm
-from headrace.runtime.process import child_environ
 
 HERE = Path(__file__).resolve().parent
 LOCK = HERE / "jars.lock.toml"
-BUILT = HERE.parent / ".built/peers"
 LOG_JARS = ("log4j-api", "log4j-core", "log4j-slf4j2-impl", "slf4j-api")
 """Those of pyspark with which a program's libraries can say something."""
-_STOP_SECONDS = 10.0
 _COMPILER = "jdk.compiler/com.sun.tools.javac.Main"
-
-
-class PeerMissingError(RuntimeError):
-    """A peer can't be measured on this machine; the message says what is missing."""
 
 
 def peer_jars(group: str, java: Java) -> list[Path]:
@@ -90,55 +81,6 @@ class Program:
         # The small servers' choice, not one for programs whose speed is measured.
         others = [one for one in rest if one != "-XX:+UseSerialGC"]
         return [executable, *self.options, *others]
-
-
-def started(command: Sequence[str], pipe: int | None = None) -> subprocess.Popen[str]:
-    """Starts a program that ends when this process ends, or is asked to.
-
-    ``pipe`` is what its input and output are; ``None``: this process's own.
-    """
-    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=child_environ(), text=True)
-    atexit.register(end, process)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    return process
-
-
-def end(process: subprocess.Popen[str]) -> None:
-    """It has ended when this returns, asked to or killed: an orphan would belong to nobody."""
-    process.terminate()
-    try:
-        process.wait(_STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-
-
-def check_running(process: subprocess.Popen[str]) -> None:
-    """Raises RuntimeError when it has ended."""
-    if (code := process.poll()) is not None:
-        raise RuntimeError(f"the program ended with code {code}; see the log")
-
-
-class Conversation:
-    """A running program that takes a command a line and answers each with a line."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
-
-    def ask(self, line: str, answer: str) -> None:
-        """Sends a command.
-
-        Raises:
-            RuntimeError: the answer was another one, or the program ended.
-        """
-        print(line, file=self._process.stdin, flush=True)
-        said = self._process.stdout.readline().strip() if self._process.stdout else ""
-        if said != answer:
-            raise RuntimeError(f"{line!r} was answered by {said!r}, not {answer!r}")
-
-    def check(self) -> None:
-        """Raises RuntimeError when the program has ended."""
-        check_running(self._process)
 
 
 def write_properties(path: Path, *parts: Mapping[str, str]) -> Path:

@@ -20,16 +20,8 @@ from typing import Any
 from urllib.parse import urlparse
 
 from bench.driver import OnCommit, WriteOnce
-from bench.peers.java_program import (
-    BUILT,
-    LOG_JARS,
-    Program,
-    check_running,
-    compiled,
-    peer_jars,
-    started,
-    write_properties,
-)
+from bench.peers.java_program import LOG_JARS, Program, compiled, peer_jars, write_properties
+from bench.peers.programs import BUILT, check_running, started
 from bench.peers.progress import LOOK_SECONDS, follow
 from bench.setup import Setup
 from headrace.kafka.client import client_config

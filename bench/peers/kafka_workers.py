@@ -12,16 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.driver import OnCommit, WriteOnce
-from bench.peers.java_program import (
-    LOG_JARS,
-    Conversation,
-    PeerMissingError,
-    Program,
-    compiled,
-    peer_jars,
-    started,
-    write_properties,
-)
+from bench.peers.java_program import LOG_JARS, Program, compiled, peer_jars, write_properties
+from bench.peers.programs import Conversation, PeerMissingError, started
 from bench.peers.progress import follow_group
 from bench.setup import Setup
 from headrace.runtime.java import Java

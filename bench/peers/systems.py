@@ -11,7 +11,7 @@ from typing import TypeVar
 from bench import headrace_writer, plain_spark
 from bench.driver import Open
 from bench.peers import flink_sql, kafka_connect, kafka_workers
-from bench.peers.java_program import PeerMissingError
+from bench.peers.programs import PeerMissingError
 from headrace.errors import JarError
 from headrace.runtime.java import Java
 

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from bench.driver import OnCommit, WriteOnce
-from bench.peers.java_program import BUILT, PeerMissingError, check_running, end, started
+from bench.peers.programs import BUILT, PeerMissingError, check_running, end, started
 from bench.peers.progress import follow_group
 from bench.peers.record.job import Job, argument
 from bench.setup import Setup

@@ -8,9 +8,10 @@ from fractions import Fraction
 from functools import partial
 
 import pytest
-from bench.peers import flink_sql, java_program, kafka_connect, kafka_workers, progress
+from bench.peers import flink_sql, kafka_connect, kafka_workers, programs, progress
 from bench.peers.contest import FROM, UNTIL
-from bench.peers.java_program import Conversation, locked_version, write_properties
+from bench.peers.java_program import locked_version, write_properties
+from bench.peers.programs import Conversation
 from bench.peers.record.job import Job, argument
 from bench.peers.record.systems import record_task
 from bench.peers.relock import ROOTS
@@ -135,11 +136,11 @@ def test_another_answer_than_the_expected_one_is_an_error():
 
 
 def test_a_program_that_does_not_listen_has_ended_too(monkeypatch):
-    monkeypatch.setattr(java_program, "_STOP_SECONDS", 0.1)
+    monkeypatch.setattr(programs, "_STOP_SECONDS", 0.1)
     deaf = "trap '' TERM; echo ready; while :; do sleep 0.1; done"
     with subprocess.Popen(["sh", "-c", deaf], stdout=subprocess.PIPE, text=True) as process:
         process.stdout.readline()
-        java_program.end(process)
+        programs.end(process)
         assert process.returncode == -signal.SIGKILL
 
 

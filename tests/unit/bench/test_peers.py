@@ -4,7 +4,7 @@ import pytest
 from bench.peers import kafka_workers
 from bench.peers.contest import Findings
 from bench.peers.figures import Run
-from bench.peers.java_program import PeerMissingError
+from bench.peers.programs import PeerMissingError
 from bench.peers.record.__main__ import PARTITIONS, THREADS, Worked, ideal, messages_of
 from bench.peers.systems import SYSTEMS, prepared
 from bench.peers.writer import Written, hours_to_catch_up, rows
