@@ -74,15 +74,12 @@ def merge(
     Rows of other benchmarks, and of systems that were not measured now, stay.
     """
     found = {one.identity: one for one in rows}
-    kept = [Row(**one) for one in document.get("rows", ())]
+    kept = [one for one in document.get("rows", ()) if Row(**one).identity not in found]
     return {
         "machine": dict(context["machine"]),
         "versions": dict(context["versions"]),
         "settings": {**document.get("settings", {}), benchmark: dict(context["settings"])},
-        "rows": [
-            one.to_json()
-            for one in (*(one for one in kept if one.identity not in found), *found.values())
-        ],
+        "rows": [*kept, *(one.to_json() for one in found.values())],
     }
 
 

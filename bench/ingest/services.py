@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.driver import SystemFailedError
+from bench.environment import python_of
 from bench.usage import end_tree
 from headrace.control.ingest import WantedToken, create_token
 from headrace.runtime.ports import free_ports
@@ -154,20 +155,13 @@ def build(built: Path, say: Callable[[str], object]) -> None:
     _call(["go", "build", "-o", str(built / "load"), "."], HERE / "load")
     _call(["go", "build", "-o", str(built / "go-rival"), "."], RIVALS / "go")
     _build_node(built / "node")
-    _build_fastapi(built / "fastapi-env")
+    python_of(built / "fastapi-env", RIVALS / "fastapi/requirements.txt")
 
 
 def _build_node(folder: Path) -> None:
     shutil.copytree(RIVALS / "node", folder, dirs_exist_ok=True)
     if not (folder / "node_modules").exists():
         _call(["npm", "ci", "--no-fund", "--no-audit"], folder)
-
-
-def _build_fastapi(environment: Path) -> None:
-    wanted = RIVALS / "fastapi/requirements.txt"
-    if not environment.exists():
-        _call([sys.executable, "-m", "venv", str(environment)], RIVALS)
-    _call([str(environment / "bin/pip"), "install", "--quiet", "-r", str(wanted)], RIVALS)
 
 
 def _call(arguments: list[str], folder: Path) -> None:

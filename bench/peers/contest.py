@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from rich.console import Console
 from rich.progress import Progress, TaskID
@@ -18,10 +18,14 @@ from bench.cluster import Broker, fill, running_broker
 from bench.driver import Driver, Open, SystemFailedError
 from bench.events import events
 from bench.peers.figures import Run
+from bench.peers.programs import PeerMissingError
 from bench.setup import Setup
 from bench.usage import Watch, processes
 from bench.writer import OutputWrongError, in_turn
+from headrace.errors import JarError
 from headrace.runtime.java import Java
+
+Start = TypeVar("Start")
 
 # Of the topic: speed is measured between the first commits that hold this much of it.
 FROM, UNTIL = 0.2, 0.7
@@ -80,6 +84,21 @@ def run_once(driver: Driver, out: Path, messages: int, broker: Broker) -> Run:
 
 def _cpu_seconds(broker: Broker) -> float:
     return processes([broker.pid])[broker.pid].cpu_seconds
+
+
+def prepared(
+    systems: Mapping[str, Callable[[Java], Start]], java: Java, console: Console
+) -> tuple[dict[str, Start], dict[str, str]]:
+    """How to start each system, and of those that can't be had what is missing; told, too."""
+    found: dict[str, Start] = {}
+    missing: dict[str, str] = {}
+    for system, prepare in systems.items():
+        try:
+            found[system] = prepare(java)
+        except (PeerMissingError, JarError) as error:
+            missing[system] = str(error)
+            console.print(f"without {system}: {error}", style="yellow", markup=False)
+    return found, missing
 
 
 class Measured(Protocol):

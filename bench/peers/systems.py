@@ -6,16 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from bench import headrace_writer, plain_spark
 from bench.driver import Open
 from bench.peers import flink_sql, kafka_connect, kafka_workers
-from bench.peers.programs import PeerMissingError
-from headrace.errors import JarError
 from headrace.runtime.java import Java
-
-Start = TypeVar("Start")
 
 
 @dataclass(frozen=True)
@@ -77,17 +72,3 @@ SYSTEMS = {
     ),
     "flink-sql": System(_flink, flink_sql.table_files, "exactly once", flink_sql.SETTINGS),
 }
-
-
-def prepared(
-    systems: Mapping[str, Callable[[Java], Start]], java: Java
-) -> tuple[dict[str, Start], dict[str, str]]:
-    """How to start each system, and of those that can't be had what is missing."""
-    found: dict[str, Start] = {}
-    missing: dict[str, str] = {}
-    for system, prepare in systems.items():
-        try:
-            found[system] = prepare(java)
-        except (PeerMissingError, JarError) as error:
-            missing[system] = str(error)
-    return found, missing

@@ -33,12 +33,13 @@ from bench.peers.contest import (
     Findings,
     fill_topic,
     opened,
+    prepared,
     run_once,
 )
 from bench.peers.figures import Run, Runs
 from bench.peers.java_program import locked_version
 from bench.peers.kafka_workers import VERSION as KAFKA_WORKERS
-from bench.peers.systems import SYSTEMS, prepared
+from bench.peers.systems import SYSTEMS
 from bench.results import Row
 from bench.setup import Setup
 from bench.writer import check
@@ -151,9 +152,7 @@ def run(
 ) -> Findings:
     """The whole benchmark."""
     java = find_java(os.environ)
-    starts, missing = prepared({name: SYSTEMS[name].prepare for name in systems}, java)
-    for system, reason in missing.items():
-        console.print(f"without {system}: {reason}", style="yellow", markup=False)
+    starts, missing = prepared({name: SYSTEMS[name].prepare for name in systems}, java, console)
     findings = Findings(missing=missing)
     if not starts:
         return findings

@@ -31,6 +31,7 @@ from bench.peers.contest import (
     Findings,
     fill_topic,
     opened,
+    prepared,
     run_once,
 )
 from bench.peers.figures import Run
@@ -38,7 +39,6 @@ from bench.peers.kafka_workers import VERSION as KAFKA_WORKERS
 from bench.peers.record.job import COMMIT_SECONDS, WORK_US, Job
 from bench.peers.record.python_programs import quix_version
 from bench.peers.record.systems import SYSTEMS, OpenJob
-from bench.peers.systems import prepared
 from bench.setup import Setup
 from headrace.runtime.java import Java, find_java
 
@@ -148,9 +148,7 @@ def run(
 ) -> dict[str, Findings]:
     """The whole benchmark, by kind of work."""
     java = find_java(os.environ)
-    starts, missing = prepared({name: SYSTEMS[name].prepare for name in systems}, java)
-    for system, reason in missing.items():
-        console.print(f"without {system}: {reason}", style="yellow", markup=False)
+    starts, missing = prepared({name: SYSTEMS[name].prepare for name in systems}, java, console)
     found = {kind: Findings(missing=missing) for kind in kinds}
     if not starts:
         return found

@@ -1,16 +1,15 @@
-"""Peers in Python: processes that start for a run, look for themselves what to do, and end."""
+"""Peers in Python: processes that start for a run, are told what to do, and end."""
 
 from __future__ import annotations
 
-import subprocess
 import sys
-import venv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from bench.driver import OnCommit, WriteOnce
+from bench.driver import OnCommit, SystemFailedError, WriteOnce
+from bench.environment import python_of
 from bench.peers.programs import BUILT, PeerMissingError, check_running, end, started
 from bench.peers.progress import follow_group
 from bench.peers.record.job import Job, argument
@@ -74,13 +73,10 @@ def quix_python() -> Path:
     Raises:
         PeerMissingError: it could not be installed.
     """
-    home = BUILT / "quix"
-    python, installed = home / "bin/python", home / QUIX_LOCK.name
-    if not installed.exists() or installed.read_text() != QUIX_LOCK.read_text():
-        venv.create(home, clear=True, with_pip=True)
-        _install(python)
-        installed.write_text(QUIX_LOCK.read_text())
-    return python
+    try:
+        return python_of(BUILT / "quix", QUIX_LOCK, "--require-hashes")
+    except SystemFailedError as error:
+        raise PeerMissingError(str(error)) from error
 
 
 def quix_version() -> str:
@@ -90,15 +86,3 @@ def quix_version() -> str:
         for line in QUIX_LOCK.read_text().splitlines()
         if line.startswith("quixstreams==")
     )
-
-
-def _install(python: Path) -> None:
-    pip = [str(python), "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    done = subprocess.run(
-        [*pip, "install", "--require-hashes", "--requirement", str(QUIX_LOCK)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise PeerMissingError(f"Quix Streams can't be installed: {done.stderr.strip()[-500:]}")

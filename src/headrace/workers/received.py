@@ -104,14 +104,11 @@ def ensure_retry_topics(worker: Worker, config: ClientConfig) -> None:
     for topic in worker.topics:
         if topic.name not in live:
             raise TopicMissingError(topic.name)
-    like = {name: live[origin] for name, origin in wanted.items()}
-    ensure_topics(
-        config,
-        [
-            Topic(name, partitions=one.partitions, replication=one.replication)
-            for name, one in like.items()
-        ],
-    )
+    topics = [
+        Topic(name, partitions=live[origin].partitions, replication=live[origin].replication)
+        for name, origin in wanted.items()
+    ]
+    ensure_topics(config, topics)
 
 
 def _retried(read: WorkerRecord, partition: TopicPartition) -> Received:

@@ -2,13 +2,14 @@
 
 import pytest
 from bench.peers import kafka_workers
-from bench.peers.contest import Findings
+from bench.peers.contest import Findings, prepared
 from bench.peers.figures import Run
 from bench.peers.programs import PeerMissingError
 from bench.peers.record.__main__ import PARTITIONS, THREADS, Worked, ideal, messages_of
-from bench.peers.systems import SYSTEMS, prepared
+from bench.peers.systems import SYSTEMS
 from bench.peers.writer import Written, hours_to_catch_up, rows
 from bench.usage import Usage
+from rich.console import Console
 
 from headrace.runtime.java import find_java
 
@@ -55,7 +56,7 @@ def test_a_figure_is_one_of_a_system_with_a_number_of_threads():
 def test_a_peer_that_cannot_be_had_is_named_with_what_is_missing(monkeypatch):
     monkeypatch.delenv(kafka_workers.JAR_VARIABLE, raising=False)
     systems = {name: SYSTEMS[name].prepare for name in ("headrace-fused", "kafka-workers")}
-    starts, missing = prepared(systems, find_java({}))
+    starts, missing = prepared(systems, find_java({}), Console(quiet=True))
     assert list(starts) == ["headrace-fused"]
     assert kafka_workers.JAR_VARIABLE in missing["kafka-workers"]
 
