@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections import Counter
 from datetime import timedelta
 
 import pytest
@@ -309,6 +310,26 @@ def test_a_record_that_waits_twice_because_of_a_crash_is_one_dead_letter(bench):
     drill(run())
     [letter] = [one.letter for one in scan(bench.client, bench.topic.name)]
     assert (letter.offset, letter.attempts) == (0, 2)
+
+
+def test_instances_share_the_topic_as_well_as_its_retry_topics(broker):
+    bench = Bench(broker.bootstrap_servers, partitions=4)
+    _, task = recorder()
+    worker = bench.worker(task, on_failure=RetryTopics([timedelta(0)]), **FAST)
+    first, second = (bench.instance(worker) for _ in range(2))
+    waiting = retry_topic(worker.name, bench.topic.name, 1)
+
+    def topics(instance):
+        return Counter(one.topic for one in instance.assignments or ())
+
+    async def run():
+        async with running(first):
+            await until(lambda: topics(first) == {bench.topic.name: 4, waiting: 4})
+            async with running(second):
+                shares = {bench.topic.name: 2, waiting: 2}
+                await until(lambda: topics(first) == topics(second) == shares)
+
+    drill(run())
 
 
 def test_of_two_instances_with_one_id_the_first_ends_and_says_why(bench):

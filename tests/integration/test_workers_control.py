@@ -33,7 +33,7 @@ from headrace.kafka.topics import delete_topic
 from headrace.model import TopicPartition
 from headrace.runtime.ports import free_ports
 from headrace.settings import Settings, load_settings
-from headrace.workers import KeyHash, WorkerTask
+from headrace.workers import KeyHash, RetryTopics, WorkerTask
 from headrace.workers.intents import CONTROL_TOPIC
 from headrace.workers.states import InstanceState
 
@@ -267,6 +267,30 @@ def test_a_worker_without_members_is_reset_and_begins_with_the_earliest_record(b
     [standing] = control.standings(settings, [worker])
     assert (standing.group.state, standing.lag_records) == ("none", 20)
     drill(process(40))
+
+
+def test_retry_topics_count_in_what_is_listed_and_reset(bench, settings):
+    class FailsOnce(WorkerTask):
+        async def process(self, record):
+            if record.attempt == 1:
+                raise ConnectionError("away")
+
+    worker = bench.worker(FailsOnce, on_failure=RetryTopics([timedelta(0)]), **FAST)
+    bench.send(5, partition=0)
+
+    def standing():
+        [found] = control.standings(settings, [worker])
+        return found.lag_records, sum(one.committed or 0 for one in found.partitions)
+
+    async def process():
+        async with running(bench.instance(worker)):
+            await until(lambda: standing() == (0, 10))
+
+    drill(process())
+    reset = control.reset(settings, worker, dry_run=False)
+    assert sum(reset.committed.values()) == 10
+    assert reset.repeated == 10
+    assert standing() == (10, 0)
 
 
 def test_the_installed_command_runs_an_instance_until_it_is_told_to_stop(bench, settings):

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import uvloop
@@ -16,17 +13,18 @@ from headrace.kafka.client import ClientConfig, describe, group_offsets, waterma
 from headrace.kafka.groups import Group, delete_group, describe_group, first_timestamps
 from headrace.kafka.subscription import Membership
 from headrace.model import TopicPartition
-from headrace.runtime.ports import require_free
 from headrace.settings import Settings
 from headrace.workers import Worker, WorkerInstance, intents
 from headrace.workers.behind import seconds_since
-from headrace.workers.exposition import MetricsServer
-from headrace.workers.progress import PartitionProgress, WorkerProgress, WorkerStatusFolder
-from headrace.workers.received import subscribed_topics
-from headrace.workers.states import InstanceState
-from headrace.workers.watch import Watch, instance_name
-
-_LOG = logging.getLogger("headrace.workers")
+from headrace.workers.exposition import serving
+from headrace.workers.progress import (
+    PartitionProgress,
+    WorkerProgress,
+    WorkerStatusFolder,
+    process_name,
+)
+from headrace.workers.received import consumed_topics, topics_read
+from headrace.workers.watch import Watch
 
 Observe = Callable[[WorkerProgress], None]
 
@@ -61,8 +59,8 @@ class WorkerRun:
             worker.consumer_group, instance_id=wanted.instance_id, protocol=wanted.protocol
         )
         self._instance = WorkerInstance(worker, self._config, membership=membership)
-        self._status = _status_folder(settings)
-        self.name = wanted.instance_id or instance_name()
+        self._status = status_folder(settings)
+        self.name = wanted.instance_id or process_name()
 
     def stop(self) -> None:
         """Ends it: what is in process may end. From any thread."""
@@ -76,54 +74,25 @@ class WorkerRun:
             HeadraceError, KafkaException: why it ended, other than by :meth:`stop`.
         """
         self._status.forget(self._instance.worker.name)
-        with _serving(self._wanted) as server:
+        with serving(self._wanted.metrics_host, self._wanted.metrics_port) as server:
 
             def seen(progress: WorkerProgress, partitions: Sequence[PartitionProgress]) -> None:
-                self._write(progress)
+                self._status.write(progress)
                 if server is not None:
-                    server.observe(progress, partitions)
+                    server.observe([(progress, partitions)])
                 observe(progress)
 
-            uvloop.run(self._run(Watch(self._instance, self.name, self._config, seen)))
-
-    async def _run(self, watch: Watch) -> None:
-        watching = asyncio.create_task(watch.run())
-        try:
-            if self._instance.state is InstanceState.CREATED:  # else it was stopped already
-                await self._instance.run()
-        finally:
-            watching.cancel()
-            [ended] = await asyncio.gather(watching, return_exceptions=True)
-            if isinstance(ended, Exception):
-                _LOG.error("%s is not watched any more", self.name, exc_info=ended)
-            watch.look()
-
-    def _write(self, progress: WorkerProgress) -> None:
-        try:
-            self._status.write(progress)
-        except OSError as error:
-            _LOG.warning("%s: no status was written: %s", progress.worker, error)
-
-
-@contextlib.contextmanager
-def _serving(wanted: WantedRun) -> Iterator[MetricsServer | None]:
-    if wanted.metrics_port is None:
-        yield None
-        return
-    require_free("metrics", [wanted.metrics_port])
-    server = MetricsServer(wanted.metrics_host, wanted.metrics_port)
-    try:
-        yield server
-    finally:
-        server.close()
+            watch = Watch(self._instance, self.name, self._config, seen)
+            uvloop.run(watch.run_instance())
 
 
 def progress(settings: Settings) -> list[WorkerProgress]:
     """What every instance on this machine wrote last. Connects to nothing."""
-    return _status_folder(settings).read()
+    return status_folder(settings).read()
 
 
-def _status_folder(settings: Settings) -> WorkerStatusFolder:
+def status_folder(settings: Settings) -> WorkerStatusFolder:
+    """Where instances on this machine leave how they are doing."""
     return WorkerStatusFolder(settings.state / "status" / "workers")
 
 
@@ -148,7 +117,7 @@ class WorkerStanding:
     Attributes:
         worker: its name.
         topics: it reads, its retry topics included.
-        group: its consumer group, with its members.
+        group: its consumer group, with its members; they read its retry topics in another.
         lag_records: offsets from what is committed to the end of its partitions.
         lag_seconds: age of the first record that is not committed; 0 without a lag.
         partitions: those of the topics that there are.
@@ -180,11 +149,11 @@ def standings(settings: Settings, workers: Collection[Worker]) -> list[WorkerSta
 
 
 def _standing(config: ClientConfig, worker: Worker) -> WorkerStanding:
-    topics = subscribed_topics(worker)
+    topics = topics_read(worker)
     live = describe(config, topics)
     partitions = [one for name in topics if name in live for one in live[name].all_partitions]
     # Asked first: a group that nobody asked for before has no coordinator yet.
-    committed = group_offsets(config, worker.consumer_group, partitions)
+    committed = _committed(config, worker, partitions)
     marks = watermarks(config, partitions)
     paused = intents.paused(config, worker.name)
     begins = {one: committed.get(one, earliest) for one, (earliest, _) in marks.items()}
@@ -202,6 +171,16 @@ def _standing(config: ClientConfig, worker: Worker) -> WorkerStanding:
         ),
         tuple(topic.name for topic in worker.topics if topic.name not in live),
     )
+
+
+def _committed(
+    config: ClientConfig, worker: Worker, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, int]:
+    found: dict[TopicPartition, int] = {}
+    for group, topics in consumed_topics(worker).items():
+        own = [one for one in partitions if one.topic in topics]
+        found.update(group_offsets(config, group, own))
+    return found
 
 
 # -- paused by intent -----------------------------------------------------------------------------
@@ -245,7 +224,7 @@ def resume(
 def _chosen(
     config: ClientConfig, worker: Worker, topics: Collection[str], numbers: Collection[int]
 ) -> list[TopicPartition]:
-    names = list(topics) or subscribed_topics(worker)
+    names = list(topics) or topics_read(worker)
     live = describe(config, names)
     for name in topics or [topic.name for topic in worker.topics]:
         if name not in live:
@@ -289,13 +268,17 @@ def reset(settings: Settings, worker: Worker, *, dry_run: bool) -> Reset:
         WorkerRunningError: it has members.
     """
     config, group = broker_config(settings), worker.consumer_group
-    live = describe(config, subscribed_topics(worker))
+    live = describe(config, topics_read(worker))
     partitions = [one for topic in live.values() for one in topic.all_partitions]
-    committed = group_offsets(config, group, partitions)
+    committed = _committed(config, worker, partitions)
     marks = watermarks(config, partitions)
     members = describe_group(config, group).members
-    if members or not (dry_run or delete_group(config, group)):
+    if members or not (dry_run or _delete_groups(config, worker)):
         hosts = ", ".join(one.instance_id or one.host for one in members)
         raise WorkerRunningError(worker.name, group, hosts)
     repeated = sum(max(0, at - marks[one][0]) for one, at in committed.items())
     return Reset(worker.name, group, {_named(one): at for one, at in committed.items()}, repeated)
+
+
+def _delete_groups(config: ClientConfig, worker: Worker) -> bool:
+    return all(delete_group(config, group) for group in consumed_topics(worker))

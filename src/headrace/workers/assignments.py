@@ -85,8 +85,8 @@ class Assignments(Mapping[TopicPartition, Assignment]):
         """Partitions whose records wait in Kafka."""
         return [one.partition for one in list(self._by_partition.values()) if one.paused_for]
 
-    def assign(self, starts: list[Start]) -> None:
-        """Partitions came.
+    def assign(self, group: str, starts: list[Start]) -> None:
+        """Partitions came, of a topic that ``group`` reads.
 
         Raises:
             SubpartitionError: the partitioner counts less than one.
@@ -96,7 +96,7 @@ class Assignments(Mapping[TopicPartition, Assignment]):
         self._around.failures.moved()
         for start in starts:
             seen_id = self._topic_ids.setdefault(start.partition.topic, start.topic_id)
-            check_topic(self._worker.consumer_group, start, seen_id)
+            check_topic(group, start, seen_id)
             assignment = Assignment(start, self._worker.partitioner)
             assignment.lanes = self._new_lanes(assignment)
             self._by_partition[start.partition] = assignment

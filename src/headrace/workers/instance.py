@@ -4,39 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, TypeVar
-
-import confluent_kafka
 
 from headrace.errors import BrokerUnreachableError, CommittedOffsetError, TopicMissingError
 from headrace.kafka.client import ClientConfig, topic_ids
-from headrace.kafka.subscription import Commit, Membership, Start, Subscription
+from headrace.kafka.subscription import Membership
 from headrace.model import TopicPartition
 from headrace.workers.assignments import Assignments, Surroundings
 from headrace.workers.failures import Failures
 from headrace.workers.intents import PauseIntents
+from headrace.workers.member import Member
 from headrace.workers.processes import TaskProcesses
 from headrace.workers.progress import Counts
-from headrace.workers.received import ensure_retry_topics, received, subscribed_topics
+from headrace.workers.received import consumed_topics, ensure_retry_topics, received
 from headrace.workers.sender import Sender
 from headrace.workers.states import INSTANCE, InstanceState, follow
 from headrace.workers.threads import TaskThreads
 from headrace.workers.worker import Worker
 
-Result = TypeVar("Result")
-
 _LOG = logging.getLogger("headrace.workers")
 _LOG.addHandler(logging.NullHandler())  # silent unless the application asks for it
-_MOST_RECORDS = 1000
 _RECORDS_IN_A_ROW = 32
-_POLL_SECONDS = 0.1
-_PAUSED_POLL_SECONDS = 0.01
 _ASK_AGAIN_SECONDS = 1.0
 _SHORTEST_LOOK_SECONDS = 0.02
 _WATCH_SECONDS = 5.0
@@ -64,9 +55,7 @@ class WorkerInstance:
         self.state = InstanceState.CREATED
         self.failure: BaseException | None = None
         self._config = config
-        self._membership = replace(
-            membership or Membership(worker.consumer_group), topics=subscribed_topics(worker)
-        )
+        self._membership = membership or Membership(worker.consumer_group)
         self._on_end = on_end
         self._running: RunningInstance | None = None
         self._intents: PauseIntents | None = None
@@ -130,11 +119,7 @@ class WorkerInstance:
 
 
 class RunningInstance:
-    """What there is between start and end.
-
-    Everything happens on the event loop, but for the consumer, which has a thread of its own: a
-    rebalance waits there for the loop, and the loop never waits for it without awaiting.
-    """
+    """What there is between start and end. Everything happens on the event loop."""
 
     def __init__(self, worker: Worker, config: ClientConfig, membership: Membership) -> None:
         self._worker, self._config = worker, config
@@ -144,7 +129,6 @@ class RunningInstance:
         self._missed: set[str] = set()
         self.counts = Counts()
         self._task_threads = TaskThreads(worker.parallelism, f"{worker.name}-task")
-        self._consumer_thread = ThreadPoolExecutor(1, f"{worker.name}-consumer")
         self._sender = Sender(config)
         wanted = worker.sync_tasks == "processes"
         self._processes = TaskProcesses(worker.task, worker.parallelism) if wanted else None
@@ -156,16 +140,14 @@ class RunningInstance:
             self.counts,
             self._fail,
         )
-        self._subscription = Subscription(
-            config,
-            membership,
-            functools.partial(self._from_consumer, self._assigned),
-            functools.partial(self._from_consumer, self._revoked),
-            functools.partial(self._from_consumer, self._lost),
-        )
-        self.assignments = Assignments(
-            worker, around, self._subscription.pause, self._subscription.resume
-        )
+        self.assignments = Assignments(worker, around, self._pause, self._resume)
+        seconds = worker.drain_timeout.total_seconds()
+        self._members = [
+            Member(
+                config, replace(membership, group=group, topics=topics), self.assignments, seconds
+            )
+            for group, topics in consumed_topics(worker).items()
+        ]
         self._chores = [
             self._loop.create_task(chore())
             for chore in (self._ask_held, self._expire, self._punctuate, self._watch_topics)
@@ -182,15 +164,7 @@ class RunningInstance:
         Raises:
             HeadraceError, KafkaException: it can't go on.
         """
-        commit_at = self._loop.time() + self._worker.commit_every.total_seconds()
-        while not self._stopping.is_set():
-            for number, message in enumerate(await self._on_consumer(self._take), 1):
-                self.assignments.deliver(received(message))
-                if number % _RECORDS_IN_A_ROW == 0:
-                    await asyncio.sleep(0)  # or lanes would take a turn a thousand records
-            if self._loop.time() >= commit_at:
-                await self._commit(self._subscription.commit)
-                commit_at = self._loop.time() + self._worker.commit_every.total_seconds()
+        await asyncio.gather(*(self._read(one) for one in self._members))
         if self._failure is not None:
             raise self._failure
 
@@ -201,14 +175,12 @@ class RunningInstance:
         for chore in self._chores:
             chore.cancel()
         await self._sender.close(seconds)
-        await self._commit(self._subscription.commit_last)
         self._report_uncommitted()
-        await self._on_consumer(self._subscription.close)
-        self._consumer_thread.shutdown(wait=False)
+        left = await asyncio.gather(*(one.close() for one in self._members), return_exceptions=True)
         self._task_threads.shutdown(wait=False)
         if self._processes is not None:
             self._processes.close()
-        return failure or self._failure
+        return failure or self._failure or next(filter(None, left), None)
 
     def _report_uncommitted(self) -> None:
         done = sum(one.uncommitted for one in self.assignments.values())
@@ -228,43 +200,32 @@ class RunningInstance:
 
     # -- reading ----------------------------------------------------------------------------------
 
-    def _take(self) -> list[confluent_kafka.Message]:
-        """On the consumer's thread: no more than what has room."""
-        room = self.assignments.budget.records
-        seconds = _PAUSED_POLL_SECONDS if self.assignments.paused else _POLL_SECONDS
-        return self._subscription.take(max(1, min(_MOST_RECORDS, room)), seconds)
+    async def _read(self, member: Member) -> None:
+        try:
+            await self._deliver(member)
+        except Exception as error:  # noqa: BLE001 - ends the instance, and is raised then
+            self._fail(error)
 
-    async def _commit(self, send: Callable[[Sequence[Commit]], bool]) -> None:
-        wanted = [(one, one.commit()) for one in self.assignments.values()]
-        commits = [commit for _, commit in wanted if commit is not None]
-        if not commits:
-            return
-        if await self._on_consumer(functools.partial(send, commits)):
-            self.counts.one_more("commits")
-            for one, commit in wanted:
-                one.committed = commit.offset if commit else one.committed
-            return
-        for one, commit in wanted:
-            if commit is not None:
-                one.not_committed()
+    async def _deliver(self, member: Member) -> None:
+        every = self._worker.commit_every.total_seconds()
+        commit_at = self._loop.time() + every
+        while not self._stopping.is_set():
+            for number, message in enumerate(await member.take(), 1):
+                self.assignments.deliver(received(message))
+                if number % _RECORDS_IN_A_ROW == 0:
+                    await asyncio.sleep(0)  # or lanes would take a turn a thousand records
+            if self._loop.time() >= commit_at:
+                if await member.commit():
+                    self.counts.one_more("commits")
+                commit_at = self._loop.time() + every
 
-    async def _on_consumer(self, call: Callable[[], Result]) -> Result:
-        return await self._loop.run_in_executor(self._consumer_thread, call)
+    def _pause(self, partitions: Iterable[TopicPartition]) -> None:
+        for one in self._members:
+            one.pause(partitions)
 
-    # -- partitions come and go: the consumer's thread waits for these ----------------------------
-
-    def _from_consumer(self, react: Callable[[Any], Any], partitions: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(react(partitions), self._loop).result()
-
-    async def _assigned(self, starts: list[Start]) -> None:
-        self.assignments.assign(starts)
-
-    async def _revoked(self, partitions: list[TopicPartition]) -> list[Commit]:
-        seconds = self._worker.drain_timeout.total_seconds()
-        return await self.assignments.revoke(partitions, seconds)
-
-    async def _lost(self, partitions: list[TopicPartition]) -> None:
-        await self.assignments.revoke(partitions, 0.0)
+    def _resume(self, partitions: Iterable[TopicPartition]) -> None:
+        for one in self._members:
+            one.resume(partitions)
 
     # -- now and then -----------------------------------------------------------------------------
 

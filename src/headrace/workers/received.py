@@ -85,9 +85,21 @@ def retry_topics(worker: Worker) -> dict[str, str]:
     }
 
 
-def subscribed_topics(worker: Worker) -> tuple[str, ...]:
-    """What its instances read: its topics, and its retry topics."""
-    return (*(topic.name for topic in worker.topics), *retry_topics(worker))
+def consumed_topics(worker: Worker) -> dict[str, tuple[str, ...]]:
+    """What its instances read, by consumer group: its topics, and its retry topics by another.
+
+    Cooperative assignors count partitions over all topics of a group. With one group, of two
+    instances one might have those of the topics, and the other those of the retry topics.
+    """
+    own = tuple(topic.name for topic in worker.topics)
+    retries = tuple(retry_topics(worker))
+    groups = {worker.consumer_group: own, f"{worker.consumer_group}:retry": retries}
+    return {group: topics for group, topics in groups.items() if topics}
+
+
+def topics_read(worker: Worker) -> tuple[str, ...]:
+    """All of them."""
+    return tuple(topic for topics in consumed_topics(worker).values() for topic in topics)
 
 
 def ensure_retry_topics(worker: Worker, config: ClientConfig) -> None:

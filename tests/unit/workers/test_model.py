@@ -127,7 +127,7 @@ class Machine(RuleBasedStateMachine):
         self.run(self.assign_now(starts))
 
     async def assign_now(self, starts):
-        self.assignments.assign(starts)
+        self.assignments.assign("group", starts)
 
     @rule(data=st.data(), reads=st.lists(st.integers(1, 12), min_size=1, max_size=4))
     def work(self, data, reads):

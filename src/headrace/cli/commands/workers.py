@@ -11,6 +11,7 @@ from headrace.cli.signals import beside_main_thread, stop_on_signal
 from headrace.settings import environment
 
 if TYPE_CHECKING:
+    from headrace.control.workers import WantedRun
     from headrace.workers import Worker
 
 _LARGEST_PORT = 65_535
@@ -71,10 +72,11 @@ def run(  # noqa: PLR0913 - one each option
     from headrace.control.workers import WantedRun, WorkerRun
 
     worker = _declared(session, name)
-    if place == "spark":
-        _run_on_spark(session, worker, instances, master, protocol)
-        return
     wanted = WantedRun(instance_id, protocol, metrics_host, metrics_port)
+    if place == "spark":
+        where = master or session.settings.spark.master
+        _run_on_spark(session, worker, where, instances, wanted)
+        return
     instance = WorkerRun(session.settings, worker, wanted)
     log_to_file(session)
 
@@ -87,14 +89,15 @@ def run(  # noqa: PLR0913 - one each option
 
 
 def _run_on_spark(
-    session: Session, worker: Worker, instances: int, master: str | None, protocol: str
+    session: Session, worker: Worker, master: str, instances: int, wanted: WantedRun
 ) -> None:
     from headrace.control.workers_on_spark import SparkPlacement, run_on_spark
     from headrace.runtime.java import find_java
 
     java = find_java(environment()).environ()
-    where = master or session.settings.spark.master
-    placement = SparkPlacement(where, instances, java, protocol)
+    placement = SparkPlacement(
+        master, instances, java, wanted.protocol, wanted.metrics_host, wanted.metrics_port
+    )
     log_to_file(session)
     with stop_on_signal(session.output.stopping) as stop, session.output.working() as observe:
         beside_main_thread(
@@ -169,9 +172,9 @@ def _declared(session: Session, name: str) -> Worker:
 
 
 def _check_topics(worker: Worker, topics: tuple[str, ...]) -> None:
-    from headrace.workers.received import subscribed_topics
+    from headrace.workers.received import topics_read
 
-    read = subscribed_topics(worker)
+    read = topics_read(worker)
     for topic in topics:
         if topic not in read:
             raise click.BadParameter(f"{worker.name} does not read {topic!r}: {', '.join(read)}")
