@@ -2,15 +2,19 @@
 
 import contextlib
 import itertools
+import json
 import os
 import re
 import signal
 import subprocess
+import urllib.request
 from pathlib import Path
 
 import pyspark
 import pytest
-from tests.acceptance.project import Project, kill_session, wait_for
+from tests.acceptance.project import HEADRACE, Project, kill_session, wait_for
+
+from headrace.runtime.ports import free_ports
 
 EVENTS = 100_000
 
@@ -140,8 +144,10 @@ def test_instances_of_a_worker_on_spark_are_placed_restarted_and_stopped(
     (project.folder / "flow.py").write_text(WORKER.format(notes=str(notes)))
     project.call("apply")
     sent = itertools.count()
+    [port] = free_ports(1)
     command = ("workers", "run", "note", "--on", "spark", "--instances", "2")
-    process = project.start(*command, "--master", spark_cluster.url)
+    master = ("--master", spark_cluster.url)
+    process = project.start(*command, *master, "--metrics-port", str(port))
 
     def work() -> int:
         """More records; how many instances have noted some."""
@@ -150,8 +156,15 @@ def test_instances_of_a_worker_on_spark_are_placed_restarted_and_stopped(
 
     try:
         wait_for(lambda: work() == 2, "both instances")
-        os.kill(instances(notes).pop(), signal.SIGKILL)
+        wait_for(lambda: processed(port).keys() == {"note-0", "note-1"}, "metrics of both")
+        wait_for(lambda: all(processed(port).values()), "records of both in the metrics")
+        first = instances(notes)
+        wait_for(lambda: running(project) == first, "the status of both")
+        killed = first.pop()
+        os.kill(killed, signal.SIGKILL)
         wait_for(lambda: work() == 3, "another in the place of the killed one")
+        wait_for(lambda: running(project) == instances(notes) - {killed}, "the status of another")
+        wait_for(lambda: all(processed(port).values()), "its metrics")
         total = next(sent)
         wait_for(lambda: len(noted(notes)) == 100 * total, "all records")
         process.send_signal(signal.SIGTERM)
@@ -159,6 +172,30 @@ def test_instances_of_a_worker_on_spark_are_placed_restarted_and_stopped(
     finally:
         kill_session(process)
     assert sum(project.committed("note").values()) == 100 * total
+    assert {one["state"] for one in status(project)} == {"closed"}
+
+
+def processed(port: int) -> dict[str, int]:
+    """Records by instance, as the driver's metrics have them; none before it serves them."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+    except OSError:
+        return {}
+    pattern = r'headrace_worker_processed_total{worker="note",instance="(\S+)"} (\d+)'
+    return {name: int(count) for name, count in re.findall(pattern, text)}
+
+
+def status(project: Project) -> list[dict]:
+    """Instances that `headrace status` lists."""
+    command = [HEADRACE, "status", "--json", "--project", project.folder]
+    return json.loads(subprocess.check_output(command))["workers"]
+
+
+def running(project: Project) -> set[int]:
+    """Pids of those that run by their status."""
+    found = [one for one in status(project) if one["state"] == "running"]
+    return {int(one["process"].rpartition("-")[2]) for one in found}
 
 
 def instances(folder: Path) -> set[int]:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import logging
+import contextlib
 import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.control.services import broker_config
-from headrace.control.workers import standings
+from headrace.control.workers import Observe, standings, status_folder
 from headrace.errors import BrokerUnreachableError, PlacedRunError
 from headrace.kafka.subscription import Membership
 from headrace.pipelines.failures import headline
 from headrace.pipelines.session import start_session
+from headrace.workers.exposition import MetricsServer, serving
 from headrace.workers.placed import PlacedRun
-from headrace.workers.progress import WorkerProgress
+from headrace.workers.progress import WorkerProgress, summed
+from headrace.workers.progress_topic import ProgressFollower
 from headrace.workers.states import InstanceState
 
 if TYPE_CHECKING:
@@ -27,28 +29,30 @@ if TYPE_CHECKING:
     from headrace.settings import Settings
     from headrace.workers import Worker
 
-_LOG = logging.getLogger("headrace.workers")
 _LOOK_SECONDS = 1.0
+_LAST_WORDS_SECONDS = 5.0
 _MOST_STARTS = 1000  # of one instance; Spark's own number is four
-
-Observe = Callable[[WorkerProgress], None]
 
 
 @dataclass(frozen=True)
 class SparkPlacement:
-    """Where instances run.
+    """Where instances run, and where their metrics are served.
 
     Attributes:
         master: Spark's; each instance takes one of its cores for as long as it runs.
         instances: how many.
         java: JAVA_HOME and PATH for Spark's JVM.
         protocol: of the consumer group, ``classic`` or ``consumer``.
+        metrics_host: where the metrics of all instances are served, on the driver's machine.
+        metrics_port: the port; ``None``: they are not.
     """
 
     master: str
     instances: int
     java: Mapping[str, str]
     protocol: str = "classic"
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int | None = None
 
 
 def run_on_spark(
@@ -67,18 +71,40 @@ def run_on_spark(
         settings: the project's deployment.
         worker: what to run.
         placement: where, and how many.
-        observe: called about every second with how the group stands.
+        observe: called about every second, and at the end, with all instances as one.
         stop: what is in process ends then, and is committed.
 
     Raises:
         BrokerUnreachableError: the embedded broker is down, or there is no answer.
         PlacedRunError: an instance failed in a way that another start would meet again.
+        ServerStartError: the port of the metrics is taken.
     """
     membership = Membership(worker.consumer_group, protocol=placement.protocol)
     run = PlacedRun(worker, broker_config(settings), membership, uuid.uuid4().hex)
     run.begin()
+    with (
+        serving(placement.metrics_host, placement.metrics_port) as server,
+        contextlib.closing(_Overview(settings, run, observe, server)) as overview,
+    ):
+        failure = _place(settings, run, placement, overview, stop)
+        failure = run.end() or failure
+        overview.await_last_words()
+        state = InstanceState.FAILED if failure else InstanceState.CLOSED
+        overview.show(f"0 of {placement.instances} on Spark", state, failure)
+    if failure:
+        raise PlacedRunError(worker.name, failure)
+
+
+def _place(
+    settings: Settings,
+    run: PlacedRun,
+    placement: SparkPlacement,
+    overview: _Overview,
+    stop: threading.Event,
+) -> str:
+    """Until every instance has ended; why Spark gave one up, if it did."""
     spark = start_session(
-        f"headrace worker {worker.name}",
+        f"headrace worker {run.worker.name}",
         replace(settings.spark, config=dict(settings.spark.config) | _restarts()),
         master=_master(placement),
         java=placement.java,
@@ -87,12 +113,63 @@ def run_on_spark(
     try:
         _ship_by_value(settings)
         job = _Job(spark.sparkContext, run, placement.instances)
-        _tend(job, settings, worker, observe, stop)
+        _tend(job, overview, stop)
+        return job.failure
     finally:
         spark.stop()
-    reason = run.end()
-    if reason or job.failure:
-        raise PlacedRunError(worker.name, reason or job.failure)
+
+
+class _Overview:
+    """Shows the instances of ``run``: to ``headrace status``, as metrics, and as one."""
+
+    def __init__(
+        self, settings: Settings, run: PlacedRun, observe: Observe, server: MetricsServer | None
+    ) -> None:
+        self._settings, self._worker, self._observe = settings, run.worker, observe
+        self._server, self._status = server, status_folder(settings)
+        self._status.forget(run.worker.name)
+        self._follower = ProgressFollower(run.config, run.run)
+        self._shown: dict[str, WorkerProgress] = {}
+
+    def show(self, name: str, state: InstanceState, reason: str = "") -> None:
+        """How they are doing, and how the run is."""
+        seen = self._follower.seen()
+        instances = [one for one, _ in seen]
+        if self._server is not None:
+            self._server.observe(seen)
+        for one in instances:
+            if self._shown.get(one.instance) != one:
+                self._status.write(one)
+                self._shown[one.instance] = one
+        whole = replace(summed(self._worker.name, name, state, instances), reason=reason)
+        self._observe(self._as_group(whole))
+
+    def await_last_words(self) -> None:
+        """Those that have ended have said so, if they could."""
+        deadline = time.monotonic() + _LAST_WORDS_SECONDS
+        while time.monotonic() < deadline and not all(
+            one.final for one, _ in self._follower.seen()
+        ):
+            time.sleep(_LAST_WORDS_SECONDS / 50)
+
+    def close(self) -> None:
+        """Follow them no longer."""
+        self._follower.close()
+
+    def _as_group(self, whole: WorkerProgress) -> WorkerProgress:
+        """What Kafka knows of the group, which is right also when an instance is lost."""
+        try:
+            [standing] = standings(self._settings, [self._worker])
+        except BrokerUnreachableError as error:
+            return replace(whole, reason=whole.reason or str(error))
+        intents = dict.fromkeys(standing.paused_partitions, ("intent",))
+        return replace(
+            whole,
+            partitions=len(standing.partitions),
+            lag_records=standing.lag_records,
+            lag_seconds=standing.lag_seconds,
+            paused_partitions=intents | dict(whole.paused_partitions),
+        )
 
 
 class _Job:
@@ -124,9 +201,7 @@ class _Job:
             self.failure = headline(error)
 
 
-def _tend(
-    job: _Job, settings: Settings, worker: Worker, observe: Observe, stop: threading.Event
-) -> None:
+def _tend(job: _Job, overview: _Overview, stop: threading.Event) -> None:
     asked = False
     while job.alive:
         if stop.wait(_LOOK_SECONDS) and not asked:
@@ -135,28 +210,7 @@ def _tend(
         elif asked:
             time.sleep(_LOOK_SECONDS)
         state = InstanceState.DRAINING if asked else InstanceState.RUNNING
-        observe(_progress(job, settings, worker, state))
-    observe(_progress(job, settings, worker, InstanceState.CLOSED))
-
-
-def _progress(
-    job: _Job, settings: Settings, worker: Worker, state: InstanceState
-) -> WorkerProgress:
-    running = job.running() if state is not InstanceState.CLOSED else 0
-    name = f"{running} of {job.instances} on Spark"
-    try:
-        [standing] = standings(settings, [worker])
-    except BrokerUnreachableError as error:
-        return WorkerProgress(worker.name, name, state, str(error))
-    return WorkerProgress(
-        worker.name,
-        name,
-        state,
-        partitions=len(standing.partitions),
-        lag_records=standing.lag_records,
-        lag_seconds=standing.lag_seconds,
-        paused_partitions=dict.fromkeys(standing.paused_partitions, ("intent",)),
-    )
+        overview.show(f"{job.running()} of {job.instances} on Spark", state)
 
 
 def _restarts() -> dict[str, str]:

@@ -26,11 +26,19 @@ _POLL_SECONDS = 0.2
 _WAITING = {"fetch.wait.max.ms": "100"}  # so soon the end is known to be the end
 _AGAIN_SECONDS = 1.0
 _SEND_SECONDS = 30.0
+# Compaction and retention spare the open segment: with the default of a week they do nothing.
+_SEGMENTS = {"segment.ms": "3600000"}
+_SHORT_SEGMENTS = {"segment.ms": "60000", "cleanup.policy": "compact,delete"}
 _SETTLE_SECONDS = 120.0  # a transaction that was left open ends after a minute
 
 
-def ensure_changelog(config: ClientConfig, name: str) -> None:
+def ensure_changelog(config: ClientConfig, name: str, kept: timedelta | None = None) -> None:
     """Make the topic unless it exists: one partition, compacted, on three brokers if there are.
+
+    Args:
+        config: of librdkafka.
+        name: of the topic.
+        kept: about how long a value is, even the newest of its key; ``None``: for ever.
 
     Raises:
         BrokerUnreachableError: no answer.
@@ -40,8 +48,8 @@ def ensure_changelog(config: ClientConfig, name: str) -> None:
         name,
         compaction=True,
         replication=min(_MOST_REPLICAS, brokers),
-        # Compaction spares the open segment: with the default of a week it would do nothing.
-        config={"segment.ms": str(int(timedelta(hours=1).total_seconds() * 1000))},
+        retention=kept,
+        config=_SEGMENTS if kept is None else _SHORT_SEGMENTS,
     )
     ensure_topics(config, [topic])
 

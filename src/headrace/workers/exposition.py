@@ -1,15 +1,17 @@
-"""An instance's metrics over HTTP, as Prometheus reads them."""
+"""Metrics of instances over HTTP, as Prometheus reads them."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from headrace.metrics import PARTITION_METRICS, WORKER_METRICS, Metric
+from headrace.runtime.ports import require_free
 from headrace.workers.flow import PauseReason
-from headrace.workers.progress import PartitionProgress, WorkerProgress
+from headrace.workers.progress import PartitionProgress, Seen, WorkerProgress
 from headrace.workers.states import InstanceState
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -19,20 +21,44 @@ _PREFIX, _PARTITION_PREFIX = "headrace_worker_", "headrace_worker_partition_"
 Sample = tuple[Mapping[str, str], float]
 
 
-def exposition(progress: WorkerProgress, partitions: Sequence[PartitionProgress]) -> str:
-    """The text: every metric of the instance, and of its partitions with their labels."""
+def exposition(instances: Sequence[Seen]) -> str:
+    """The text: every metric, each of the instances, and of their partitions with their labels."""
     lines: list[str] = []
-    who = {"worker": progress.worker, "instance": progress.instance}
     for metric in WORKER_METRICS:
-        lines += _lines(_PREFIX, metric, [(who, getattr(progress, metric.name))])
+        whole = [(_who(one), getattr(one, metric.name)) for one, _ in instances]
+        lines += _lines(_PREFIX, metric, whole)
     for metric in PARTITION_METRICS:
-        samples = (one for part in partitions for one in _samples(metric, part, who))
+        samples = (
+            sample
+            for one, partitions in instances
+            for partition in partitions
+            for sample in _samples(metric, partition, _who(one))
+        )
         lines += _lines(_PARTITION_PREFIX, metric, samples)
     lines += [f"# HELP {STATE} the state of the instance: 1 for it", f"# TYPE {STATE} gauge"]
-    for state in InstanceState:
-        labels = who | {"state": str(state)}
-        lines.append(f"{STATE}{_labels(labels)} {int(state is progress.state)}")
+    for one, _ in instances:
+        for state in InstanceState:
+            labels = {**_who(one), "state": str(state)}
+            lines.append(f"{STATE}{_labels(labels)} {int(state is one.state)}")
     return "\n".join(lines) + "\n"
+
+
+@contextlib.contextmanager
+def serving(host: str, port: int | None) -> Iterator[MetricsServer | None]:
+    """A server for as long as the context lasts; none without a port.
+
+    Raises:
+        ServerStartError: the port is taken.
+    """
+    if port is None:
+        yield None
+        return
+    require_free("metrics", [port])
+    server = MetricsServer(host, port)
+    try:
+        yield server
+    finally:
+        server.close()
 
 
 class MetricsServer:
@@ -55,9 +81,9 @@ class MetricsServer:
         """It listens on this one."""
         return int(self._server.server_address[1])
 
-    def observe(self, progress: WorkerProgress, partitions: Sequence[PartitionProgress]) -> None:
+    def observe(self, instances: Sequence[Seen]) -> None:
         """What is answered from now on."""
-        self._text = exposition(progress, partitions).encode()
+        self._text = exposition(instances).encode()
 
     def close(self) -> None:
         """Answers no longer."""
@@ -84,6 +110,10 @@ class MetricsServer:
                 """Requests are no news."""
 
         return Handler
+
+
+def _who(one: WorkerProgress) -> dict[str, str]:
+    return {"worker": one.worker, "instance": one.instance}
 
 
 def _samples(metric: Metric, part: PartitionProgress, who: Mapping[str, str]) -> Iterator[Sample]:

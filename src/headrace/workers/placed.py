@@ -19,7 +19,8 @@ from headrace.kafka.changelog import (
 from headrace.kafka.subscription import Membership
 from headrace.workers.instance import WorkerInstance
 from headrace.workers.intents import CONTROL_TOPIC
-from headrace.workers.states import InstanceState
+from headrace.workers.progress_topic import ProgressTeller, ensure_progress_topic
+from headrace.workers.watch import Watch
 from headrace.workers.worker import Worker
 
 _LOG = logging.getLogger("headrace.workers")
@@ -46,7 +47,7 @@ class PlacedRun:
     run: str
 
     def instance(self, index: int) -> None:
-        """Runs instance ``index`` until the run is stopped; blocks.
+        """Runs instance ``index`` until the run is stopped, and tells how it is doing; blocks.
 
         A failure that another start would meet again stops the whole run.
 
@@ -59,9 +60,9 @@ class PlacedRun:
         follower = ChangelogFollower(
             self.config, CONTROL_TOPIC, lambda key, _: instance.stop() if key == self._key else None
         )
+        teller = ProgressTeller(self.config, self.run)
         try:
-            if instance.state is InstanceState.CREATED:
-                uvloop.run(instance.run())
+            uvloop.run(Watch(instance, name, self.config, teller.tell).run_instance())
         except _LASTING as error:
             self.stop(f"{name}: {error}")
         except Exception:
@@ -70,6 +71,7 @@ class PlacedRun:
             raise
         finally:
             follower.close()
+            teller.close()
 
     def begin(self) -> None:
         """Before the first instance.
@@ -78,6 +80,7 @@ class PlacedRun:
             BrokerUnreachableError: no answer.
         """
         ensure_changelog(self.config, CONTROL_TOPIC)
+        ensure_progress_topic(self.config)
 
     def stop(self, reason: str = "") -> None:
         """Every instance ends, wherever it is, and is not started again.

@@ -1,15 +1,19 @@
-"""How an instance is doing."""
+"""How instances are doing."""
 
 from __future__ import annotations
 
 import json
+import logging
+import os
+import socket
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headrace.metrics import WORKER_METRICS
 from headrace.runtime.process import write_json
 from headrace.workers.behind import Ends, seconds_since
 from headrace.workers.states import InstanceState, LaneState, is_final
@@ -19,6 +23,15 @@ if TYPE_CHECKING:
     from headrace.workers.instance import WorkerInstance
 
 GONE_SECONDS = 30.0
+
+_LOG = logging.getLogger("headrace.workers")
+_COUNTS = frozenset(one.name for one in WORKER_METRICS if one.grows)
+_LARGEST = frozenset({"processing_seconds", "lane_limit_bytes", "lag_seconds"})
+
+
+def process_name() -> str:
+    """Host and process id of this process."""
+    return f"{socket.gethostname()}-{os.getpid()}"
 
 
 @dataclass(frozen=True)
@@ -51,6 +64,7 @@ class WorkerProgress:
     lag_records: int = 0
     lag_seconds: float = 0.0
     paused_partitions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    process: str = ""
     updated_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
 
     @property
@@ -100,6 +114,18 @@ class PartitionProgress:
     lag_records: int
     lag_seconds: float
 
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> PartitionProgress:
+        """Reads what ``asdict`` made."""
+        return cls(**{**found, "paused": tuple(found["paused"])})
+
+
+Seen = tuple[WorkerProgress, Sequence[PartitionProgress]]
+"""An instance, and each partition that is its own."""
+
+Observe = Callable[[WorkerProgress, Sequence[PartitionProgress]], None]
+"""Called with what is seen of an instance."""
+
 
 class Counts(Counter[str]):
     """What is counted, by the names of :class:`WorkerProgress`."""
@@ -131,6 +157,7 @@ def measure(
         name,
         instance.state,
         "" if failure is None else str(failure) or type(failure).__name__,
+        process=process_name(),
         **_counted(instance.counts),
     )
     assignments = instance.assignments
@@ -193,6 +220,42 @@ def _partition(one: Assignment, ends: Ends) -> PartitionProgress:
     )
 
 
+def summed(
+    worker: str, name: str, state: InstanceState, instances: Iterable[WorkerProgress]
+) -> WorkerProgress:
+    """Several instances of ``worker`` as one: counts added up, of durations the longest."""
+    found = list(instances)
+    figures: dict[str, Any] = {
+        metric.name: (max if metric.name in _LARGEST else sum)(
+            [0, *(getattr(one, metric.name) for one in found)]
+        )
+        for metric in WORKER_METRICS
+    }
+    return WorkerProgress(worker, name, state, paused_partitions=_paused(found), **figures)
+
+
+def _paused(instances: Iterable[WorkerProgress]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, set[str]] = {}
+    for one in instances:
+        for partition, reasons in one.paused_partitions.items():
+            found.setdefault(partition, set()).update(reasons)
+    return {partition: tuple(sorted(reasons)) for partition, reasons in sorted(found.items())}
+
+
+def as_it_is(one: WorkerProgress) -> WorkerProgress:
+    """``one`` now: an instance that was killed told nobody about it."""
+    if one.final or time.time() - one.updated_ms / 1000 < GONE_SECONDS:
+        return one
+    reason = "nothing was heard of it for long: it was killed, or its machine sleeps"
+    return replace(one, state=InstanceState.FAILED, reason=reason)
+
+
+def what_is_left(one: WorkerProgress) -> WorkerProgress:
+    """Of an instance that has ended: its counts. The rest is others' by now, or nobody's."""
+    kept = {name: getattr(one, name) for name in ("process", "updated_ms", *_COUNTS)}
+    return WorkerProgress(one.worker, one.instance, one.state, one.reason, **kept)
+
+
 class WorkerStatusFolder:
     """One JSON file an instance under ``.headrace/status/workers``, for ``headrace status``."""
 
@@ -200,8 +263,11 @@ class WorkerStatusFolder:
         self._folder = folder
 
     def write(self, progress: WorkerProgress) -> None:
-        """Replaces the instance's file whole."""
-        write_json(self._folder / _file_name(progress), progress.to_json())
+        """Replaces the instance's file whole; that it could not is logged."""
+        try:
+            write_json(self._folder / _file_name(progress), progress.to_json())
+        except OSError as error:
+            _LOG.warning("%s: no status was written: %s", progress.worker, error)
 
     def read(self) -> list[WorkerProgress]:
         """What every instance on this machine wrote last, by worker and instance."""
@@ -209,7 +275,7 @@ class WorkerStatusFolder:
             WorkerProgress.from_json(json.loads(path.read_text()))
             for path in sorted(self._folder.glob("[!.]*.json"))
         ]
-        return [_as_it_is(one) for one in found]
+        return [as_it_is(one) for one in found]
 
     def forget(self, worker: str) -> None:
         """Removes what ended instances of ``worker`` left."""
@@ -220,11 +286,3 @@ class WorkerStatusFolder:
 
 def _file_name(progress: WorkerProgress) -> str:
     return f"{progress.worker}.{progress.instance}.json"
-
-
-def _as_it_is(one: WorkerProgress) -> WorkerProgress:
-    """An instance that was killed wrote nothing about it."""
-    if one.final or time.time() - one.updated_ms / 1000 < GONE_SECONDS:
-        return one
-    reason = "nothing was heard of it for long: it was killed, or its machine sleeps"
-    return replace(one, state=InstanceState.FAILED, reason=reason)

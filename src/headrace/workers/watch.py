@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
-from collections.abc import Callable, Sequence
+import logging
 
 from headrace.kafka.client import ClientConfig
 from headrace.workers.behind import Ends
 from headrace.workers.instance import WorkerInstance
 from headrace.workers.progress import (
-    PartitionProgress,
-    WorkerProgress,
+    Observe,
     measure,
     measure_partitions,
 )
+from headrace.workers.states import InstanceState
 
+_LOG = logging.getLogger("headrace.workers")
 LOOK_SECONDS = 1.0
 _ENDS_EVERY_SECONDS = 3.0
-
-Observe = Callable[[WorkerProgress, Sequence[PartitionProgress]], None]
-
-
-def instance_name() -> str:
-    """Of an instance in this process that has no id of its own."""
-    return f"{socket.gethostname()}-{os.getpid()}"
 
 
 class Watch:
@@ -46,15 +38,30 @@ class Watch:
         self._asking: asyncio.Task[None] | None = None
         self._ask_at = 0.0
 
-    async def run(self) -> None:
-        """Until it is cancelled."""
+    async def run_instance(self) -> None:
+        """Runs the instance, and tells of its end too. A failure to tell ends the telling alone.
+
+        Raises:
+            HeadraceError, KafkaException: why it ended, other than by being stopped.
+        """
+        watching = asyncio.create_task(self._watch())
+        try:
+            if self._instance.state is InstanceState.CREATED:  # else it was stopped already
+                await self._instance.run()
+        finally:
+            watching.cancel()
+            [ended] = await asyncio.gather(watching, return_exceptions=True)
+            if isinstance(ended, Exception):
+                _LOG.error("%s is not watched any more", self._name, exc_info=ended)
+            self._look()
+
+    async def _watch(self) -> None:
         while True:
             self._ask()
-            self.look()
+            self._look()
             await asyncio.sleep(LOOK_SECONDS)
 
-    def look(self) -> None:
-        """Now."""
+    def _look(self) -> None:
         partitions = measure_partitions(self._instance, self._ends)
         now = asyncio.get_running_loop().time()
         self._observe(measure(self._instance, self._name, partitions, now), partitions)

@@ -15,6 +15,8 @@ from headrace.workers.progress import (
     PartitionProgress,
     WorkerProgress,
     WorkerStatusFolder,
+    summed,
+    what_is_left,
 )
 from headrace.workers.states import InstanceState
 
@@ -67,7 +69,7 @@ def test_instances_that_ended_are_forgotten_when_their_worker_starts_again(tmp_p
 
 
 def test_prometheus_is_told_every_metric_with_its_labels():
-    lines = exposition(RUNNING, [PARTITION]).splitlines()
+    lines = exposition([(RUNNING, [PARTITION])]).splitlines()
     assert 'headrace_worker_processed_total{worker="enrich",instance="host-1"} 12' in lines
     assert 'headrace_worker_lag_seconds{worker="enrich",instance="host-1"} 1.250' in lines
     who = 'worker="enrich",instance="host-1",topic="clicks",partition="1"'
@@ -81,19 +83,72 @@ def test_prometheus_is_told_every_metric_with_its_labels():
     assert len(helped) == len(WORKER_METRICS) + len(PARTITION_METRICS) + 1
 
 
+def test_every_metric_is_explained_once_above_the_samples_of_all_instances():
+    other = replace(RUNNING, instance="host-2", processed=7)
+    lines = exposition([(RUNNING, [PARTITION]), (other, [replace(PARTITION, partition=2)])])
+    lines = lines.splitlines()
+    explained = [line for line in lines if line.startswith("#")]
+    assert len(explained) == len(set(explained))
+    at = lines.index("# TYPE headrace_worker_processed_total counter")
+    assert lines[at + 1 : at + 3] == [
+        'headrace_worker_processed_total{worker="enrich",instance="host-1"} 12',
+        'headrace_worker_processed_total{worker="enrich",instance="host-2"} 7',
+    ]
+    at = lines.index("# TYPE headrace_worker_partition_lag_records gauge")
+    assert 'instance="host-1",topic="clicks",partition="1"} 33' in lines[at + 1]
+    assert 'instance="host-2",topic="clicks",partition="2"} 33' in lines[at + 2]
+    assert 'headrace_worker_state{worker="enrich",instance="host-2",state="running"} 1' in lines
+
+
+def test_without_instances_metrics_are_explained_all_the_same():
+    assert all(line.startswith("#") for line in exposition([]).splitlines())
+
+
+def test_several_instances_are_one_with_their_counts_added_and_their_longest_durations():
+    one = replace(RUNNING, failed=2, lanes=4, queue_bytes=100, processing_seconds=0.5)
+    other = replace(
+        RUNNING,
+        instance="host-2",
+        processed=30,
+        lanes=8,
+        processing_seconds=2.5,
+        lag_seconds=0.5,
+        paused_partitions={"clicks/0": ("budget",), "clicks/1": ("budget",)},
+    )
+    whole = summed("enrich", "2 on Spark", InstanceState.DRAINING, [one, other])
+    assert (whole.instance, whole.state) == ("2 on Spark", InstanceState.DRAINING)
+    assert (whole.processed, whole.failed, whole.lanes, whole.queue_bytes) == (42, 2, 12, 100)
+    assert (whole.processing_seconds, whole.lag_seconds) == (2.5, 1.25)
+    assert whole.paused_partitions == {
+        "clicks/0": ("budget",),
+        "clicks/1": ("budget", "intent", "lane"),
+    }
+    nobody = summed("enrich", "none", InstanceState.RUNNING, [])
+    assert nobody == WorkerProgress(
+        "enrich", "none", InstanceState.RUNNING, updated_ms=nobody.updated_ms
+    )
+
+
+def test_of_an_instance_that_ended_its_counts_are_left():
+    ended = now(state=InstanceState.FAILED, reason="killed", lanes=4, lag_records=9, process="h-7")
+    left = what_is_left(ended)
+    assert left == replace(ended, lanes=0, lag_records=0, lag_seconds=0.0, paused_partitions={})
+    assert left.processed == 12
+
+
 def test_labels_are_escaped():
-    text = exposition(replace(RUNNING, instance='a"b\\c\n'), [])
+    text = exposition([(replace(RUNNING, instance='a"b\\c\n'), [])])
     assert 'instance="a\\"b\\\\c\\n"' in text
 
 
 def test_metrics_are_served_over_http():
     server = MetricsServer("127.0.0.1", 0)
     try:
-        server.observe(RUNNING, [PARTITION])
+        server.observe([(RUNNING, [PARTITION])])
         address = f"http://127.0.0.1:{server.port}"
         with urllib.request.urlopen(f"{address}/metrics") as answer:
             assert answer.headers["Content-Type"] == CONTENT_TYPE
-            assert answer.read().decode() == exposition(RUNNING, [PARTITION])
+            assert answer.read().decode() == exposition([(RUNNING, [PARTITION])])
         with pytest.raises(urllib.error.HTTPError) as refused:
             urllib.request.urlopen(f"{address}/else")
         refused.value.close()

@@ -1,0 +1,133 @@
+"""Instances that were placed somewhere tell how they are doing, on a real broker."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from dataclasses import replace
+
+import pytest
+from tests.integration.instances import PATIENCE_SECONDS, Bench, recorder
+
+from headrace.kafka.changelog import read_changelog
+from headrace.kafka.subscription import Membership
+from headrace.kafka.topics import topic_states
+from headrace.runtime.ports import free_ports
+from headrace.workers import progress_topic
+from headrace.workers.placed import PlacedRun
+from headrace.workers.progress import GONE_SECONDS, PartitionProgress, WorkerProgress
+from headrace.workers.progress_topic import (
+    PROGRESS_TOPIC,
+    ProgressFollower,
+    ProgressTeller,
+    ensure_progress_topic,
+)
+from headrace.workers.states import InstanceState
+
+RUNNING = WorkerProgress("enrich", "enrich-0", InstanceState.RUNNING, processed=12, lanes=4)
+PARTITION = PartitionProgress("clicks", 1, ("intent",), 120, 100, 90, 1_700_000, 2048, 7, 33, 1.25)
+
+
+def until(condition):
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def client(broker) -> dict[str, str]:
+    config = {"bootstrap.servers": broker.bootstrap_servers, "partitioner": "murmur2_random"}
+    ensure_progress_topic(config)
+    return config
+
+
+@pytest.fixture
+def run() -> str:
+    return uuid.uuid4().hex
+
+
+def test_what_an_instance_tells_reaches_who_follows_its_run(client, run):
+    state = topic_states(client, [PROGRESS_TOPIC])[PROGRESS_TOPIC]
+    assert set(state.config["cleanup.policy"].split(",")) == {"compact", "delete"}
+    assert state.config["retention.ms"] == "600000"
+    followers = [ProgressFollower(client, one) for one in (run, run + "x")]
+    tellers = [ProgressTeller(client, run) for _ in range(2)]
+    for teller, name in zip(tellers, ("enrich-0", "enrich-1"), strict=True):
+        teller.tell(replace(RUNNING, instance=name), [PARTITION])
+    until(lambda: len(followers[0].seen()) == 2)
+    (one, partitions), (other, _) = followers[0].seen()
+    assert (one.instance, one.processed, one.state) == ("enrich-0", 12, InstanceState.RUNNING)
+    assert partitions == [PARTITION]
+    assert other.instance == "enrich-1"
+    failed = replace(RUNNING, state=InstanceState.FAILED, reason="no such campaign", processed=13)
+    tellers[0].tell(failed, [PARTITION])
+    until(lambda: followers[0].seen()[0][0].final)
+    one, partitions = followers[0].seen()[0]
+    assert (one.reason, one.processed, one.lanes, partitions) == ("no such campaign", 13, 0, ())
+    assert followers[1].seen() == []
+    for one in (*tellers, *followers):
+        one.close()
+
+
+def test_nothing_is_told_twice_in_a_moment_unless_the_state_changes(client, run):
+    teller = ProgressTeller(client, run)
+    for processed in range(100):
+        teller.tell(replace(RUNNING, processed=processed), [])
+    teller.close()
+    key = f"{run}/enrich-0".encode()
+    assert b'"processed": 0' in read_changelog(client, PROGRESS_TOPIC)[key]
+    teller.tell(replace(RUNNING, processed=100, state=InstanceState.CLOSED), [])
+    teller.close()
+    assert b'"processed": 100' in read_changelog(client, PROGRESS_TOPIC)[key]
+
+
+def test_an_instance_that_fell_silent_is_shown_as_failed(client, run, monkeypatch):
+    follower, teller = ProgressFollower(client, run), ProgressTeller(client, run)
+    teller.tell(replace(RUNNING, updated_ms=0), [PARTITION])  # its clock is wrong
+    until(follower.seen)
+    assert follower.seen()[0][0].state is InstanceState.RUNNING
+    later = time.time() + GONE_SECONDS
+    monkeypatch.setattr("headrace.workers.progress.time.time", lambda: later)
+    [(silent, partitions)] = follower.seen()
+    assert (silent.state, silent.processed, silent.lanes) == (InstanceState.FAILED, 12, 0)
+    assert "killed" in silent.reason
+    assert partitions == ()
+    teller.close()
+    follower.close()
+
+
+def test_an_instance_that_can_not_tell_says_so_once_and_goes_on(monkeypatch, caplog):
+    tuning = progress_topic._TUNING | {"message.timeout.ms": "50"}
+    monkeypatch.setattr(progress_topic, "_TUNING", tuning)
+    [port] = free_ports(1)
+    teller = ProgressTeller({"bootstrap.servers": f"127.0.0.1:{port}"}, "run")
+    with caplog.at_level(logging.WARNING, "headrace.workers"):
+        for state in InstanceState:
+            teller.tell(replace(RUNNING, state=state), [])
+        teller.close()
+    assert caplog.text.count("it is not known elsewhere how this instance is doing") == 1
+
+
+def test_a_placed_instance_tells_how_it_is_doing_until_it_has_ended(broker, client, run):
+    bench = Bench(broker.bootstrap_servers, partitions=2)
+    bench.send(40, keys=7)
+    worker = bench.worker(recorder()[1])
+    placed = PlacedRun(worker, client, Membership(worker.consumer_group), run)
+    follower = ProgressFollower(client, run)
+    thread = threading.Thread(target=placed.instance, args=(3,))
+    thread.start()
+    try:
+        until(lambda: any(one.processed == 40 for one, _ in follower.seen()))
+        [(one, partitions)] = follower.seen()
+        assert (one.instance, one.state) == (f"{worker.name}-3", InstanceState.RUNNING)
+        assert {part.partition for part in partitions} == {0, 1}
+    finally:
+        placed.begin()
+        placed.stop()
+        thread.join()
+    until(lambda: follower.seen()[0][0].state is InstanceState.CLOSED)
+    assert placed.end() == ""
+    follower.close()
