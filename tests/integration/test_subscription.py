@@ -5,8 +5,12 @@ import time
 import pytest
 from confluent_kafka.admin import NewTopic
 
+from headrace.errors import BrokerUnreachableError
+from headrace.kafka import subscription
 from headrace.kafka.client import admin
 from headrace.kafka.subscription import Membership, Subscription
+from headrace.kafka.topics import ensure_topics
+from headrace.model import Topic
 
 PATIENCE_SECONDS = 60.0
 
@@ -30,3 +34,30 @@ def test_partitions_that_come_while_it_leaves_are_not_taken(broker, topic, proto
     time.sleep(1.5)  # for its partitions; nothing else says that they have come
     member.close()  # raised what had no answer, after half a minute
     assert seen == []
+
+
+def test_brokers_that_are_away_when_partitions_come_are_asked_again(broker, topic, monkeypatch):
+    client, name, seen = {"bootstrap.servers": broker.bootstrap_servers}, topic(), []
+    ensure_topics(client, [Topic(name)])
+    away = [BrokerUnreachableError(broker.bootstrap_servers, "no answer")] * 2
+    ask = subscription.watermarks
+
+    def watermarks(*asked):
+        if away:
+            raise away.pop()
+        return ask(*asked)
+
+    monkeypatch.setattr(subscription, "watermarks", watermarks)
+    member = Subscription(
+        client,
+        Membership(name, (name,)),
+        on_assigned=seen.extend,
+        on_revoked=lambda partitions: [],
+        on_lost=lambda partitions: None,
+    )
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not seen:
+        assert time.monotonic() < deadline
+        member.take(1, 0.1)
+    member.close()
+    assert away == []

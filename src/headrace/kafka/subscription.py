@@ -23,6 +23,8 @@ from headrace.model import TopicPartition
 
 _LOG = logging.getLogger("headrace.kafka")
 _COMMITTED_SECONDS = 30.0
+_STARTS_SECONDS = 120.0  # after five minutes in one poll, Kafka gives the partitions to others
+_ASK_AGAIN_SECONDS = 1.0
 _LAST_COMMIT_SECONDS = 5.0
 _COMMIT_AGAIN_SECONDS = 0.05
 _METADATA_REFRESH_MS = "10000"  # so soon a member sees new partitions
@@ -134,7 +136,7 @@ class Subscription:
         Raises:
             CommittedOffsetError: a position is not in the topic any more.
             TopicMissingError: a topic was deleted.
-            BrokerUnreachableError: committed offsets could not be had when partitions came.
+            BrokerUnreachableError: where partitions that came begin, nobody said for two minutes.
             InstanceIdTakenError: by another member.
             KafkaException: an error that does not pass.
         """
@@ -206,7 +208,7 @@ class Subscription:
             consumer.incremental_assign(found)
             return
         self._moved.update(_ours(found))
-        starts = self._starts(consumer, found)
+        starts = self._known_starts(consumer, found)
         consumer.incremental_assign(
             [
                 confluent_kafka.TopicPartition(
@@ -238,6 +240,17 @@ class Subscription:
             partitions = _plain(one for one in wanted if one in self._assigned)
             if partitions:
                 (consumer.pause if paused else consumer.resume)(partitions)
+
+    def _known_starts(self, consumer: confluent_kafka.Consumer, found: list[Any]) -> list[Start]:
+        deadline = time.monotonic() + _STARTS_SECONDS
+        while True:
+            try:
+                return self._starts(consumer, found)
+            except BrokerUnreachableError as error:
+                if time.monotonic() > deadline:
+                    raise
+                _LOG.warning("%s: partitions came, asking again: %s", self._membership.group, error)
+            time.sleep(_ASK_AGAIN_SECONDS)
 
     def _starts(self, consumer: confluent_kafka.Consumer, found: list[Any]) -> list[Start]:
         if not found:
