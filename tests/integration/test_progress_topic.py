@@ -95,6 +95,8 @@ def test_an_instance_that_fell_silent_is_shown_as_failed(client, run, monkeypatc
     assert (silent.state, silent.processed, silent.lanes) == (InstanceState.FAILED, 12, 0)
     assert "killed" in silent.reason
     assert partitions == ()
+    follower.excuse()  # nothing could be heard until now
+    assert follower.seen()[0][0].state is InstanceState.RUNNING
     teller.close()
     follower.close()
 

@@ -7,12 +7,12 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.control.services import broker_config
-from headrace.control.workers import Observe, standings, status_folder
+from headrace.control.workers import Observe, WorkerStanding, standings, status_folder
 from headrace.errors import BrokerUnreachableError, PlacedRunError
 from headrace.kafka.subscription import Membership
 from headrace.pipelines.failures import headline
@@ -133,16 +133,14 @@ class _Overview:
 
     def show(self, name: str, state: InstanceState, reason: str = "") -> None:
         """How they are doing, and how the run is."""
+        standing = self._standing()  # asked first: it says if silence means anything
         seen = self._follower.seen()
         instances = [one for one, _ in seen]
         if self._server is not None:
             self._server.observe(seen)
-        for one in instances:
-            if self._shown.get(one.instance) != one:
-                self._status.write(one)
-                self._shown[one.instance] = one
-        whole = replace(summed(self._worker.name, name, state, instances), reason=reason)
-        self._observe(self._as_group(whole))
+        self._write(instances)
+        whole = _of_group(summed(self._worker.name, name, state, instances), standing)
+        self._observe(replace(whole, reason=reason or whole.reason))
 
     def await_last_words(self) -> None:
         """Those that have ended have said so, if they could."""
@@ -156,20 +154,34 @@ class _Overview:
         """Follow them no longer."""
         self._follower.close()
 
-    def _as_group(self, whole: WorkerProgress) -> WorkerProgress:
-        """What Kafka knows of the group, which is right also when an instance is lost."""
+    def _write(self, instances: Sequence[WorkerProgress]) -> None:
+        for one in instances:
+            if self._shown.get(one.instance) != one:
+                self._status.write(one)
+                self._shown[one.instance] = one
+
+    def _standing(self) -> WorkerStanding | BrokerUnreachableError:
         try:
-            [standing] = standings(self._settings, [self._worker])
+            return standings(self._settings, [self._worker])[0]
         except BrokerUnreachableError as error:
-            return replace(whole, reason=whole.reason or str(error))
-        intents = dict.fromkeys(standing.paused_partitions, ("intent",))
-        return replace(
-            whole,
-            partitions=len(standing.partitions),
-            lag_records=standing.lag_records,
-            lag_seconds=standing.lag_seconds,
-            paused_partitions=intents | dict(whole.paused_partitions),
-        )
+            self._follower.excuse()
+            return error
+
+
+def _of_group(
+    whole: WorkerProgress, standing: WorkerStanding | BrokerUnreachableError
+) -> WorkerProgress:
+    """With what Kafka knows of the group, which is right also while an instance is lost."""
+    if isinstance(standing, BrokerUnreachableError):
+        return replace(whole, reason=str(standing))
+    intents = dict.fromkeys(standing.paused_partitions, ("intent",))
+    return replace(
+        whole,
+        partitions=len(standing.partitions),
+        lag_records=standing.lag_records,
+        lag_seconds=standing.lag_seconds,
+        paused_partitions=intents | dict(whole.paused_partitions),
+    )
 
 
 class _Job:

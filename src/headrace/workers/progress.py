@@ -223,15 +223,23 @@ def _partition(one: Assignment, ends: Ends) -> PartitionProgress:
 def summed(
     worker: str, name: str, state: InstanceState, instances: Iterable[WorkerProgress]
 ) -> WorkerProgress:
-    """Several instances of ``worker`` as one: counts added up, of durations the longest."""
+    """Several instances of ``worker`` as one: counts added up, of durations the longest.
+
+    Its ``updated_ms`` is the mean of theirs, so that what was counted between two looks, by what
+    is between the two times, is a rate although they are not all told of at once.
+    """
     found = list(instances)
+    told = [one.updated_ms for one in found if not one.final]
     figures: dict[str, Any] = {
         metric.name: (max if metric.name in _LARGEST else sum)(
             [0, *(getattr(one, metric.name) for one in found)]
         )
         for metric in WORKER_METRICS
     }
-    return WorkerProgress(worker, name, state, paused_partitions=_paused(found), **figures)
+    if told:
+        figures["updated_ms"] = sum(told) // len(told)
+    reason = "; ".join(f"{one.instance}: {one.reason}" for one in found if one.reason)
+    return WorkerProgress(worker, name, state, reason, paused_partitions=_paused(found), **figures)
 
 
 def _paused(instances: Iterable[WorkerProgress]) -> dict[str, tuple[str, ...]]:

@@ -103,12 +103,17 @@ class ProgressFollower:
     def __init__(self, config: ClientConfig, run: str) -> None:
         self._prefix = f"{run}/".encode()
         self._told: dict[str, Seen] = {}
+        self._excused_ms = 0
         self._follower = ChangelogFollower(config, PROGRESS_TOPIC, self._heard)
 
     def seen(self) -> list[Seen]:
         """Each instance as it is now, by name: the silent ones failed, of the ended the counts."""
         told = sorted(self._told.copy().items())
-        return [_now(progress, partitions) for _, (progress, partitions) in told]
+        return [self._now(progress, partitions) for _, (progress, partitions) in told]
+
+    def excuse(self) -> None:
+        """Kafka is away: silence counts from now on only."""
+        self._excused_ms = _now_ms()
 
     def close(self) -> None:
         """Follow no longer."""
@@ -118,13 +123,16 @@ class ProgressFollower:
         if value is not None and key.startswith(self._prefix):
             progress, partitions = _decoded(value)
             # Silence is measured by the clock here: that of another machine may be wrong.
-            heard = replace(progress, updated_ms=time.time_ns() // 1_000_000)
-            self._told[progress.instance] = heard, partitions
+            self._told[progress.instance] = replace(progress, updated_ms=_now_ms()), partitions
+
+    def _now(self, progress: WorkerProgress, partitions: Sequence[PartitionProgress]) -> Seen:
+        heard_ms = max(progress.updated_ms, self._excused_ms)
+        one = progress if progress.final else as_it_is(replace(progress, updated_ms=heard_ms))
+        return (what_is_left(one), ()) if one.final else (one, partitions)
 
 
-def _now(progress: WorkerProgress, partitions: Sequence[PartitionProgress]) -> Seen:
-    one = as_it_is(progress)
-    return (what_is_left(one), ()) if one.final else (one, partitions)
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _encoded(progress: WorkerProgress, partitions: Sequence[PartitionProgress]) -> bytes:

@@ -113,12 +113,15 @@ def test_several_instances_are_one_with_their_counts_added_and_their_longest_dur
         lanes=8,
         processing_seconds=2.5,
         lag_seconds=0.5,
+        reason="away",
+        updated_ms=one.updated_ms + 1000,
         paused_partitions={"clicks/0": ("budget",), "clicks/1": ("budget",)},
     )
     whole = summed("enrich", "2 on Spark", InstanceState.DRAINING, [one, other])
     assert (whole.instance, whole.state) == ("2 on Spark", InstanceState.DRAINING)
     assert (whole.processed, whole.failed, whole.lanes, whole.queue_bytes) == (42, 2, 12, 100)
     assert (whole.processing_seconds, whole.lag_seconds) == (2.5, 1.25)
+    assert (whole.updated_ms, whole.reason) == (one.updated_ms + 500, "host-2: away")
     assert whole.paused_partitions == {
         "clicks/0": ("budget",),
         "clicks/1": ("budget", "intent", "lane"),
