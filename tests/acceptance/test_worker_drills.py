@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pytest
 from confluent_kafka.admin import NewPartitions
-from tests.drills.checker import History, Processed, check, repeats, repeats_of_committed
+from tests.drills.checker import History, Position, Processed, check, repeats, repeats_of_committed
 from tests.drills.ledger import Ledger, topic_ends
 from tests.drills.processes import POISON, Drill, Instance, until
 
@@ -27,8 +27,7 @@ from headrace.workers.intents import pause, resume
 
 AT_ONCE = 8
 PARTITIONS = 4
-LEAST_SLOW = 4
-QUEUE_BYTES = 128 * 1024
+QUEUE_BYTES = 512 * 1024
 FEW_MB = 64
 REMADE = "the topic was deleted and made again"
 BROKER = {
@@ -118,27 +117,35 @@ class Slowed(NamedTuple):
 
 
 def slowed(drill: Drill) -> Slowed:
-    """C-5."""
-    drill.begin({})
+    """C-5: most records come at once, so that there is more than may wait in the instance."""
+    drill.open({})
     [one] = drill.running
     before = one.rss_mb
-    with drill.fault("slow", lambda: len(one.notes("begin")) >= LEAST_SLOW):
-        pass
+    with drill.fault("slow", lambda: len({number for number, _ in in_process(one)}) == PARTITIONS):
+        drill.ledger.start()
     grown_mb = one.rss_mb - before
     history = drill.finish()
     held = [int(bytes_) for _, (bytes_,), _ in one.notes("holds")]
     return Slowed(history, overtaken(one), max(held), grown_mb)
 
 
+def begun(instance: Instance) -> dict[Position, int]:
+    """Records that misbehave, and when they began to."""
+    return {(int(p), int(offset)): at for _, (p, offset, _), at in instance.notes("begin")}
+
+
+def in_process(instance: Instance) -> set[Position]:
+    return set(begun(instance)) - {one.position for one in instance.processed}
+
+
 def overtaken(instance: Instance) -> list[int]:
     done = {one.position: one.at for one in instance.processed}
-    slow = {(int(p), int(o)): began for _, (p, o, _), began in instance.notes("begin")}
     return [
         sum(
             number == partition and other > offset and began < at < done[partition, offset]
             for (number, other), at in done.items()
         )
-        for (partition, offset), began in slow.items()
+        for (partition, offset), began in begun(instance).items()
     ]
 
 
@@ -274,6 +281,15 @@ CONSUMER = {"protocol": "consumer"}
 BAD = {"lanes": 16, "timeout_seconds": 0.5, "session_seconds": 3.0, "commit_seconds": 2.0}
 SLOW_ONES = partial(every, deeds=["slow"], of=1000)
 DRILLS = {  # the longest first
+    "slowed": (
+        slowed,
+        {
+            "sent": {"rate": 5, "burst": 10_000, "deeds": SLOW_ONES},
+            "lanes": 16,
+            "work_seconds": 0.0,
+            "queue_bytes": QUEUE_BYTES,
+        },
+    ),
     "killed, consumer": (partial(killed, times=2), CONSUMER),
     "frozen, consumer": (frozen, CONSUMER),
     "killed": (partial(killed, times=3), SHORT),
@@ -288,15 +304,6 @@ DRILLS = {  # the longest first
         retried,
         {"sent": {"deeds": partial(every, deeds=TASK_DEEDS, of=75)}, "retry_topics": True, **BAD},
     ),
-    "slowed": (
-        slowed,
-        {
-            "sent": {"rate": 600, "burst": 4000, "deeds": SLOW_ONES},
-            "lanes": 16,
-            "work_seconds": 0.0,
-            "queue_bytes": QUEUE_BYTES,
-        },
-    ),
     "frozen": (frozen, SHORT),
     "restarted, consumer": (partial(restarted, times=2), CONSUMER),
     "repartitioned": (repartitioned, {"most_partitions": 2 * PARTITIONS}),
@@ -308,9 +315,11 @@ DRILLS = {  # the longest first
 
 
 @pytest.fixture(scope="module")
-def ended(start_cluster, tmp_path_factory) -> Iterator[Callable[[str], object]]:
-    """``ended("killed")``: what that drill gave."""
+def ended(request, start_cluster, tmp_path_factory) -> Iterator[Callable[[str], object]]:
+    """``ended("killed")``: what that drill gave. Only the drills of selected tests take place."""
     cluster = start_cluster(config=BROKER)
+    tests = [one for one in request.session.items if one.path == request.path]
+    wanted = {one.callspec.params["drill"] for one in tests}
     folder = tmp_path_factory.mktemp("drills")
 
     def run(name: str) -> object:
@@ -319,41 +328,44 @@ def ended(start_cluster, tmp_path_factory) -> Iterator[Callable[[str], object]]:
             return drilled(drill)
 
     with ThreadPoolExecutor(AT_ONCE) as executor:
-        runs = {name: executor.submit(run, name) for name in DRILLS}
+        runs = {name: executor.submit(run, name) for name in DRILLS if name in wanted}
         yield lambda name: runs[name].result()
     cluster.cluster.stop()
 
 
-protocols = pytest.mark.parametrize("protocol", ["", ", consumer"], ids=["classic", "consumer"])
+def drills(*names: str) -> pytest.MarkDecorator:
+    """A test of each of these."""
+    return pytest.mark.parametrize("drill", names)
 
 
-@protocols
-def test_instances_are_killed_and_only_what_was_not_committed_is_repeated(ended, protocol):
-    history = ended(f"killed{protocol}")
+@drills("killed", "killed, consumer")
+def test_instances_are_killed_and_only_what_was_not_committed_is_repeated(ended, drill):
+    history = ended(drill)
     assert check(history) == []
     assert repeats(history)
     assert repeats_of_committed(history) == []
 
 
-@protocols
-def test_instances_are_restarted_two_at_a_time_and_nothing_is_repeated(ended, protocol):
-    assert check(ended(f"restarted{protocol}")) == []
+@drills("restarted", "restarted, consumer")
+def test_instances_are_restarted_two_at_a_time_and_nothing_is_repeated(ended, drill):
+    assert check(ended(drill)) == []
 
 
-@protocols
-def test_a_static_member_comes_back_and_the_others_do_not_notice(ended, protocol):
-    found = ended(f"bounced{protocol}")
+@drills("bounced", "bounced, consumer")
+def test_a_static_member_comes_back_and_the_others_do_not_notice(ended, drill):
+    found = ended(drill)
     assert check(found.history) == []
     assert found.moves == 0
 
 
-@protocols
-def test_a_frozen_instance_wakes_up_and_moves_no_committed_offset(ended, protocol):
-    assert check(ended(f"frozen{protocol}")) == []
+@drills("frozen", "frozen, consumer")
+def test_a_frozen_instance_wakes_up_and_moves_no_committed_offset(ended, drill):
+    assert check(ended(drill)) == []
 
 
-def test_a_slow_record_holds_up_the_commit_and_nothing_else(ended):
-    found = ended("slowed")
+@drills("slowed")
+def test_a_slow_record_holds_up_the_commit_and_nothing_else(ended, drill):
+    found = ended(drill)
     assert check(found.history) == []
     assert all(found.overtaken)
     assert QUEUE_BYTES / 4 < found.most_held < 1.1 * QUEUE_BYTES
@@ -374,17 +386,19 @@ def test_what_fails_or_is_never_answered_is_a_dead_letter_once(ended, drill, dee
     assert {name.partition(".")[2] for name in history.poison} == set(deeds) & set(POISON)
 
 
-def test_paused_partitions_stay_paused_when_they_move(ended):
-    assert check(ended("paused")) == []
+@drills("paused")
+def test_paused_partitions_stay_paused_when_they_move(ended, drill):
+    assert check(ended(drill)) == []
 
 
-def test_partitions_that_are_added_are_read_from_their_beginning(ended):
-    assert check(ended("repartitioned")) == []
+@drills("repartitioned")
+def test_partitions_that_are_added_are_read_from_their_beginning(ended, drill):
+    assert check(ended(drill)) == []
 
 
-@protocols
-def test_a_topic_that_is_made_again_stops_the_worker(ended, protocol):
-    found = ended(f"recreated{protocol}")
+@drills("recreated", "recreated, consumer")
+def test_a_topic_that_is_made_again_stops_the_worker(ended, drill):
+    found = ended(drill)
     assert "CommittedOffsetError" in found.running
     assert REMADE in found.running
     assert REMADE in found.started or found.all_read

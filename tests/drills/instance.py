@@ -64,7 +64,7 @@ class Spec:
     observed: bool = False
     retry_topics: bool = False
     work_seconds: float = 0.002
-    slow_seconds: float = 3.0
+    slow_seconds: float = 30.0
     timeout_seconds: float = 60.0
     queue_bytes: int = 16 * 1024 * 1024
     commit_seconds: float = 0.2

@@ -256,11 +256,15 @@ class Drill:
 
     def begin(self, *instances: dict) -> None:
         """These instances, each with partitions, then records."""
+        self.open(*instances)
+        self.ledger.start()
+        self.settle()
+
+    def open(self, *instances: dict) -> None:
+        """These instances, each with partitions; no records yet."""
         begun = [self.start(**one) for one in instances]
         self.until(lambda: all(one.owned for one in begun))
         self.commits.start()
-        self.ledger.start()
-        self.settle()
 
     @contextlib.contextmanager
     def fault(
