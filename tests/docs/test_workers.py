@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +18,9 @@ from headrace.control import Project, load_project
 from headrace.control.plan import apply_plan
 from headrace.kafka.client import describe, producer, watermarks
 from headrace.kafka.dead_letters import scan
+from headrace.runtime.ports import free_ports
 from headrace.settings import load_settings
+from headrace.workers import WorkerInstance
 
 _PAGE = "docs/workers.md"
 _PATIENCE_SECONDS = 60.0
@@ -24,7 +28,7 @@ _PATIENCE_SECONDS = 60.0
 
 @pytest.fixture
 def shown(blocks: Callable[[str], list]) -> list[str]:
-    """The Python blocks of the page: the project, a task, the program."""
+    """The Python blocks of the page: the project, a task, the program, metrics for it."""
     return [one.text for one in blocks("python") if one.page == _PAGE]
 
 
@@ -37,8 +41,8 @@ def project(shown: list[str], broker, tmp_path: Path, monkeypatch: pytest.Monkey
         f'[kafka]\nbootstrap_servers = "{broker.bootstrap_servers}"\n'
     )
     (tmp_path / "flow.py").write_text(shown[0])
-    program = shown[-1].replace("localhost:9092", broker.bootstrap_servers)
-    assert program != shown[-1]
+    program = shown[2].replace("localhost:9092", broker.bootstrap_servers)
+    assert program != shown[2]
     (tmp_path / "program.py").write_text(program)
     return load_project(load_settings(tmp_path, {}))
 
@@ -70,6 +74,32 @@ def test_the_task_of_the_page_is_a_task(project: Project, shown: list[str]) -> N
     names = {"clicks": project.topics["clicks"], "connect": None}
     exec(shown[1], names)
     assert names["worker"].task().process
+
+
+def test_an_instance_inside_a_program_has_the_metrics_of_the_page(
+    project: Project, shown: list[str], broker
+) -> None:
+    client = {"bootstrap.servers": broker.bootstrap_servers, "partitioner": "murmur2_random"}
+    apply_plan(project)
+    [port] = free_ports(1)
+    names: dict[str, Callable] = {}
+    exec(shown[3].replace("9400", str(port)), names)
+    instance = WorkerInstance(project.workers["enrich"], client)
+
+    def running() -> bool:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+                return b'instance="enrich-1",state="running"} 1\n' in answer.read()
+        except OSError:
+            return False
+
+    async def run() -> None:
+        ended = asyncio.create_task(names["run_with_metrics"](instance, client))
+        await asyncio.to_thread(_until, running)
+        instance.stop()
+        await ended
+
+    asyncio.run(run())
 
 
 def _records(client: dict[str, str], topic: str) -> int:
