@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.events import impressions_topic
-from headrace.kafka.client import client_config, producer, watermarks
+from rich.console import Console
+from rich.progress import Progress
+
+from bench.events import events, impressions_topic
+from headrace.kafka.client import ClientConfig, client_config, producer, watermarks
 from headrace.kafka.embedded import EmbeddedCluster
 from headrace.kafka.topics import apply_changes, plan_topics
 from headrace.model import TopicPartition
@@ -20,6 +24,8 @@ from headrace.runtime.java import Java
 from headrace.settings.model import EmbeddedKafka, KafkaSettings
 
 HEAP_MB = 1024
+WORK = Path(__file__).with_name(".work")
+"""What a run writes, while there is a broker."""
 _POLL_EVERY = 10_000
 
 
@@ -32,17 +38,24 @@ class Broker:
 
 
 @contextmanager
-def running_broker(
-    folder: Path, java: Java, config: Mapping[str, str] | None = None
+def opened(
+    java: Java, console: Console, config: Mapping[str, str] | None = None
 ) -> Iterator[Broker]:
-    """One embedded broker, gone when the block ends; ``config`` wins over headrace's own."""
+    """A broker, and the empty folder :data:`WORK`; both gone when the block ends.
+
+    ``config`` wins over headrace's own.
+    """
+    shutil.rmtree(WORK, ignore_errors=True)
+    WORK.mkdir()
+    console.print("starting the broker")
     settings = EmbeddedKafka(brokers=1, heap_mb=HEAP_MB)
-    cluster = EmbeddedCluster(folder, settings, java, jars("kafka", java), config=config)
+    cluster = EmbeddedCluster(WORK, settings, java, jars("kafka", java), config=config)
     try:
         bootstrap = cluster.start()
         yield Broker(bootstrap, cluster.status().brokers[0].pid or 0)
     finally:
         cluster.stop()
+        shutil.rmtree(WORK, ignore_errors=True)
 
 
 def jars(group: str, java: Java) -> list[Path]:
@@ -50,22 +63,34 @@ def jars(group: str, java: Java) -> list[Path]:
     return fetch(group, java, cache=cache_folder(os.environ), on_progress=lambda *_: None)
 
 
-def fill(
-    bootstrap: str,
+def fill(broker: Broker, topic: str, partitions: int, count: int, console: Console) -> None:
+    """``count`` events into the partitions of a new topic, in turn.
+
+    Raises:
+        RuntimeError: the topic does not hold as many records afterwards.
+    """
+    config = client_config(KafkaSettings(), broker.bootstrap)
+    apply_changes(config, plan_topics([impressions_topic(topic, partitions)], {}))
+    with Progress(console=console, transient=True) as progress:
+        task = progress.add_task(f"{count:,} events into topic {topic}", total=count)
+        _send(
+            config,
+            topic,
+            partitions,
+            events(count),
+            lambda sent: progress.update(task, completed=sent),
+        )
+    _check(watermarks(config, _partitions(topic, partitions)), count)
+
+
+def _send(
+    config: ClientConfig,
     topic: str,
     partitions: int,
     values: Iterable[bytes],
     on_progress: Callable[[int], None],
 ) -> None:
-    """Creates the topic and writes ``values`` into its partitions in turn.
-
-    Raises:
-        RuntimeError: the topic does not hold as many records afterwards.
-    """
-    config = client_config(KafkaSettings(), bootstrap)
-    apply_changes(config, plan_topics([impressions_topic(topic, partitions)], {}))
     sender = producer(config)
-    sent = 0
     for sent, value in enumerate(values, start=1):
         while not _queued(sender, topic, sent % partitions, value):
             sender.poll(0.1)
@@ -73,7 +98,6 @@ def fill(
             sender.poll(0)
             on_progress(sent)
     sender.flush()
-    _check(watermarks(config, _partitions(topic, partitions)), sent)
 
 
 def _queued(sender: object, topic: str, partition: int, value: bytes) -> bool:

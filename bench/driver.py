@@ -27,6 +27,10 @@ class SystemFailedError(RuntimeError):
     """A system under test did not do its work; the message is its own traceback."""
 
 
+class OutputWrongError(RuntimeError):
+    """A run did not write every event exactly once."""
+
+
 class Driver:
     """The process of one system, ``pid`` the root of its tree; ``run`` may be called again."""
 

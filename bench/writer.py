@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,13 +18,12 @@ from functools import partial
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import Progress
 
-from bench import headrace_writer, plain_spark, report
-from bench.cluster import Broker, fill, jars, running_broker
-from bench.driver import Driver, Open, SystemFailedError
-from bench.events import events
-from bench.keep import keep
+from bench import headrace_writer, plain_spark
+from bench.cluster import WORK, Broker, fill, jars
+from bench.cluster import opened as opened_broker
+from bench.command import exit_code, in_turn, show
+from bench.driver import Driver, Open, OutputWrongError
 from bench.results import Row, row
 from bench.setup import Setup
 from bench.usage import Usage, Watch, processes
@@ -41,7 +39,6 @@ ROUNDS = 3
 BATCH_RECORDS = 1_000_000
 THREADS = 2
 HEAP_MB = 1024
-WORK = Path(__file__).with_name(".work")
 
 
 @dataclass(frozen=True)
@@ -113,10 +110,6 @@ RATIOS = {
 }
 
 
-class OutputWrongError(RuntimeError):
-    """A run did not write every event exactly once."""
-
-
 @dataclass(frozen=True)
 class Bench:
     """One topic on one broker, and the warm systems that read it in turn."""
@@ -124,14 +117,13 @@ class Bench:
     broker: Broker
     drivers: Mapping[str, Driver]
     count: int
-    work: Path
 
     def measure(self, system: str, label: str) -> Run:
         """One run of one system, checked, its output removed.
 
         Measured from the end of its first batch: until then a query starts processes.
         """
-        out = self.work / f"{system}-{label}"
+        out = WORK / f"{system}-{label}"
         # Nobody pays for pages that another one's run left to be written.
         os.sync()
         driver = self.drivers[system]
@@ -178,14 +170,6 @@ def check(files: Sequence[Path], count: int) -> None:
         )
 
 
-def in_turn(systems: Sequence[str], rounds: int) -> Iterator[tuple[int, str]]:
-    """(round, system): every system once a round, each round begun by another one."""
-    for number in range(rounds):
-        first = number % len(systems)
-        for system in (*systems[first:], *systems[:first]):
-            yield number, system
-
-
 def rows(runs: Mapping[str, Sequence[Run]]) -> list[Row]:
     """A row a system and metric; speed beside the rival's is a ratio within each round."""
     found = []
@@ -206,10 +190,8 @@ def rows(runs: Mapping[str, Sequence[Run]]) -> list[Row]:
 def opened(count: int, systems: Sequence[str], java: Java, console: Console) -> Iterator[Bench]:
     """The broker with its topic, and every system started; all gone when the block ends."""
     with ExitStack() as stack:
-        work = stack.enter_context(_work_folder())
-        console.print("starting the broker")
-        broker = stack.enter_context(running_broker(work, java))
-        _fill(broker, count, console)
+        broker = stack.enter_context(opened_broker(java, console))
+        fill(broker, TOPIC, PARTITIONS, count, console)
         setup = Setup(
             bootstrap=broker.bootstrap,
             topic=TOPIC,
@@ -220,39 +202,17 @@ def opened(count: int, systems: Sequence[str], java: Java, console: Console) -> 
             heap_mb=HEAP_MB,
             java=java.environ(),
             connector=tuple(jars("spark-kafka", java)),
-            logs=work,
+            logs=WORK,
         )
         drivers = {
             name: stack.enter_context(
-                Driver(name, SYSTEMS[name].start, setup, work / f"{name}.log")
+                Driver(name, SYSTEMS[name].start, setup, WORK / f"{name}.log")
             )
             for name in systems
         }
         for driver in drivers.values():
             driver.await_ready()
-        yield Bench(broker, drivers, count, work)
-
-
-@contextmanager
-def _work_folder() -> Iterator[Path]:
-    shutil.rmtree(WORK, ignore_errors=True)
-    WORK.mkdir()
-    try:
-        yield WORK
-    finally:
-        shutil.rmtree(WORK, ignore_errors=True)
-
-
-def _fill(broker: Broker, count: int, console: Console) -> None:
-    with Progress(console=console, transient=True) as progress:
-        task = progress.add_task(f"{count:,} events into topic {TOPIC}", total=count)
-        fill(
-            broker.bootstrap,
-            TOPIC,
-            PARTITIONS,
-            events(count),
-            lambda sent: progress.update(task, completed=sent),
-        )
+        yield Bench(broker, drivers, count)
 
 
 def run(count: int, rounds: int, systems: Sequence[str], console: Console) -> list[Row]:
@@ -310,20 +270,13 @@ def main(given: Sequence[str]) -> int:
     """Runs, shows a table, keeps the results unless it was a quick run."""
     chosen = _arguments(given)
     count, rounds = (QUICK_EVENTS, 1) if chosen.quick else (chosen.events, chosen.rounds)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    console = Console()
-    try:
+
+    def work(console: Console) -> int:
         measured = run(count, rounds, list(dict.fromkeys(chosen.systems)), console)
-    except KeyboardInterrupt:
-        console.print("stopped; nothing was kept")
-        return 130
-    except (SystemFailedError, OutputWrongError) as error:
-        console.print(f"failed: {error}", style="red", markup=False, highlight=False)
-        return 1
-    console.print(report.table(BENCHMARK, measured))
-    if not chosen.quick:
-        keep(BENCHMARK, measured, settings(count, rounds))
-    return 0
+        show(console, BENCHMARK, measured, None if chosen.quick else settings(count, rounds))
+        return 0
+
+    return exit_code(work)
 
 
 if __name__ == "__main__":

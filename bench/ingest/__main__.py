@@ -9,8 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,13 +20,15 @@ from typing import Any
 
 from rich.console import Console
 
-from bench import report
-from bench.cluster import Broker, running_broker
-from bench.driver import SystemFailedError
+from bench.cluster import Broker
+from bench.cluster import opened as opened_broker
+from bench.command import exit_code, in_turn, show
+from bench.driver import OutputWrongError, SystemFailedError
 from bench.ingest.services import (
     NODE,
     PARTITIONS,
     PATH,
+    SEGMENTS,
     SERVICES,
     TOPIC,
     WORKERS,
@@ -36,12 +36,11 @@ from bench.ingest.services import (
     build,
     running,
 )
-from bench.keep import keep
 from bench.results import Row, row
 from bench.usage import Usage, Watch, processes
-from bench.writer import OutputWrongError, in_turn
 from headrace.kafka.client import client_config, watermarks
-from headrace.model import TopicPartition
+from headrace.kafka.topics import ensure_topics
+from headrace.model import Topic, TopicPartition
 from headrace.runtime.java import find_java
 from headrace.settings.model import KafkaSettings
 
@@ -53,7 +52,6 @@ WARM_UP_SECONDS = 3.0
 QUICK_SECONDS = 2.0
 ROUNDS = 3
 BUILT = Path(__file__).resolve().parents[1] / ".built"
-WORK = Path(__file__).resolve().parents[1] / ".work"
 
 UNITS = {
     "events_per_second": "events/s",
@@ -145,15 +143,12 @@ def opened(names: Sequence[str], console: Console) -> Iterator[Bench]:
     """The broker and every service; all gone when the block ends."""
     with ExitStack() as stack:
         build(BUILT, console.print)
-        shutil.rmtree(WORK, ignore_errors=True)
-        WORK.mkdir()
-        stack.callback(shutil.rmtree, WORK, ignore_errors=True)
-        console.print("starting the broker and the services")
-        broker = stack.enter_context(running_broker(WORK, find_java(os.environ)))
-        # headrace's project declares the topic that all of them write to.
-        ordered = sorted(names, key=lambda name: name != OURS)
+        broker = stack.enter_context(opened_broker(find_java(os.environ), console))
+        topic = Topic(TOPIC, partitions=PARTITIONS, config=SEGMENTS)
+        ensure_topics(client_config(KafkaSettings(), broker.bootstrap), [topic])
+        console.print("starting the services")
         services = {
-            name: stack.enter_context(running(name, BUILT, broker.bootstrap)) for name in ordered
+            name: stack.enter_context(running(name, BUILT, broker.bootstrap)) for name in names
         }
         yield Bench(broker, services)
 
@@ -261,21 +256,15 @@ def main(given: Sequence[str]) -> int:
     """Runs, shows tables, keeps the results unless it was a quick run."""
     chosen = _arguments(given)
     rounds, seconds = (1, QUICK_SECONDS) if chosen.quick else (chosen.rounds, chosen.seconds)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    console = Console()
-    try:
+
+    def work(console: Console) -> int:
         found = run(chosen.services, chosen.events, rounds, seconds, console)
-    except KeyboardInterrupt:
-        console.print("stopped; nothing was kept")
-        return 130
-    except (SystemFailedError, OutputWrongError) as error:
-        console.print(f"failed: {error}", style="red", markup=False, highlight=False)
-        return 1
-    for events, measured in found.items():
-        console.print(report.table(benchmark(events), measured))
-        if not chosen.quick:
-            keep(benchmark(events), measured, settings(rounds, seconds, events))
-    return 0
+        for events, measured in found.items():
+            told = None if chosen.quick else settings(rounds, seconds, events)
+            show(console, benchmark(events), measured, told)
+        return 0
+
+    return exit_code(work)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,8 @@ HERE = Path(__file__).resolve().parent
 RIVALS = HERE / "rivals"
 TOPIC = "page-views"
 PARTITIONS = 4
+SEGMENTS = {"retention.bytes": "536870912", "segment.bytes": "134217728"}
+"""Of the topic: the broker keeps little of what is sent."""
 WORKERS = 2
 NODE = "node_modules/node/bin/node"
 PATH = f"/v1/topics/{TOPIC}/events"
@@ -58,7 +60,7 @@ page_views = Topic(
     event_time="event_time",
     latest_ahead=timedelta(hours=1),
     partitions={PARTITIONS},
-    config={{"retention.bytes": "536870912", "segment.bytes": "134217728"}},
+    config={SEGMENTS},
 )
 """
 SETTINGS = """

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from rich.console import Console
-from rich.progress import Progress, TaskID
 
-from bench.cluster import Broker, fill, running_broker
-from bench.driver import Driver, Open, SystemFailedError
-from bench.events import events
+from bench.cluster import Broker
+from bench.command import in_turn
+from bench.driver import Driver, Open, OutputWrongError, SystemFailedError
 from bench.peers.figures import Run
 from bench.peers.programs import PeerMissingError
 from bench.setup import Setup
 from bench.usage import Watch, processes
-from bench.writer import OutputWrongError, in_turn
 from headrace.errors import JarError
 from headrace.runtime.java import Java
 
@@ -34,33 +30,7 @@ HEAP_MB = 1024
 # Kafka's default. Without it a group's first member begins alone, and its work is thrown away as
 # soon as the second one joins.
 BROKER = {"group.initial.rebalance.delay.ms": "3000"}
-WORK = Path(__file__).resolve().parents[1] / ".work"
 _LOG_TAIL = 3_000
-
-
-@contextmanager
-def opened(java: Java, console: Console) -> Iterator[Broker]:
-    """A broker, and the folder :data:`WORK`; both gone when the block ends."""
-    shutil.rmtree(WORK, ignore_errors=True)
-    WORK.mkdir()
-    try:
-        console.print("starting the broker")
-        with running_broker(WORK, java, BROKER) as broker:
-            yield broker
-    finally:
-        shutil.rmtree(WORK, ignore_errors=True)
-
-
-def fill_topic(broker: Broker, topic: str, messages: int, console: Console) -> None:
-    """So many events into a new topic."""
-    with Progress(console=console, transient=True) as progress:
-        task = progress.add_task(f"{messages:,} events into topic {topic}", total=messages)
-        on_progress = partial(_advance, progress, task)
-        fill(broker.bootstrap, topic, PARTITIONS, events(messages), on_progress)
-
-
-def _advance(progress: Progress, task: TaskID, sent: int) -> None:
-    progress.update(task, completed=sent)
 
 
 def run_once(driver: Driver, out: Path, messages: int, broker: Broker) -> Run:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,19 +19,16 @@ from functools import partial
 
 from rich.console import Console
 
-from bench import report
-from bench.cluster import Broker, jars
+from bench.cluster import WORK, Broker, fill, jars, opened
+from bench.command import exit_code, show
 from bench.driver import Driver
-from bench.keep import keep
 from bench.peers import figures
 from bench.peers.contest import (
+    BROKER,
     HEAP_MB,
     PARTITIONS,
-    WORK,
     Contest,
     Findings,
-    fill_topic,
-    opened,
     prepared,
     run_once,
 )
@@ -156,8 +152,8 @@ def run(
     findings = Findings(missing=missing)
     if not starts:
         return findings
-    with opened(java, console) as broker:
-        fill_topic(broker, TOPIC, messages, console)
+    with opened(java, console, BROKER) as broker:
+        fill(broker, TOPIC, PARTITIONS, messages, console)
         bench = Bench(broker, java, messages)
         for number in threads:
             measure = partial(bench.measure, number)
@@ -207,22 +203,16 @@ def main(given: Sequence[str]) -> int:
     """Runs, shows a table, keeps the results unless it was a quick run."""
     chosen = _arguments(given)
     messages, rounds = (QUICK_MESSAGES, 1) if chosen.quick else (chosen.messages, chosen.rounds)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    console = Console()
     systems = list(dict.fromkeys(chosen.systems))
     threads = dict.fromkeys(chosen.threads or (QUICK_THREADS if chosen.quick else THREADS))
-    try:
+
+    def work(console: Console) -> int:
         findings = run(messages, rounds, list(threads), systems, console)
-    except KeyboardInterrupt:
-        console.print("stopped; nothing was kept")
-        return 130
-    measured = rows(findings.runs)
-    if measured:
-        console.print(report.table(BENCHMARK, measured))
-        if not chosen.quick:
-            chosen_settings = settings(messages, rounds, findings)
-            keep(BENCHMARK, measured, chosen_settings, failed=findings.failed)
-    return 1 if findings.failed or not measured else 0
+        told = None if chosen.quick else settings(messages, rounds, findings)
+        show(console, BENCHMARK, rows(findings.runs), told, findings.failed)
+        return 1 if findings.failed or not findings.runs else 0
+
+    return exit_code(work)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
-import signal
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,19 +17,16 @@ from functools import partial
 
 from rich.console import Console
 
-from bench import report
-from bench.cluster import Broker
+from bench.cluster import WORK, Broker, fill, opened
+from bench.command import exit_code, show
 from bench.driver import Driver
-from bench.keep import keep
 from bench.peers import figures
 from bench.peers.contest import (
+    BROKER,
     HEAP_MB,
     PARTITIONS,
-    WORK,
     Contest,
     Findings,
-    fill_topic,
-    opened,
     prepared,
     run_once,
 )
@@ -104,7 +100,7 @@ class Bench:
     ) -> None:
         """All systems at one number of lanes."""
         setup = self._setup(kind, lanes)
-        fill_topic(self.broker, setup.topic, setup.messages, self.console)
+        fill(self.broker, setup.topic, PARTITIONS, setup.messages, self.console)
         job = Job(setup.bootstrap, setup.topic, kind, lanes // PARTITIONS, THREADS)
         chosen = {
             name: partial(start, job=job)
@@ -152,7 +148,7 @@ def run(
     found = {kind: Findings(missing=missing) for kind in kinds}
     if not starts:
         return found
-    with opened(java, console) as broker:
+    with opened(java, console, BROKER) as broker:
         bench = Bench(broker, java, seconds, rounds, console)
         for kind, number in itertools.product(kinds, lanes):
             bench.contest(kind, number, starts, found[kind])
@@ -194,23 +190,17 @@ def main(given: Sequence[str]) -> int:
     """Runs, shows a table a kind of work, keeps the results unless it was a quick run."""
     chosen = _arguments(given)
     seconds, rounds = (QUICK_SECONDS, 1) if chosen.quick else (SECONDS, chosen.rounds)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    console = Console()
     lanes = chosen.lanes or (QUICK_LANES if chosen.quick else LANES)
-    try:
+
+    def work(console: Console) -> int:
         found = run(chosen.work, lanes, chosen.systems, seconds, rounds, console)
-    except KeyboardInterrupt:
-        console.print("stopped; nothing was kept")
-        return 130
-    for kind, findings in found.items():
-        measured = figures.rows(benchmark(kind), "lanes", UNITS, findings.runs)
-        if not measured:
-            continue
-        console.print(report.table(benchmark(kind), measured))
-        if not chosen.quick:
-            told = settings(kind, seconds, rounds, findings)
-            keep(benchmark(kind), measured, told, failed=findings.failed)
-    return 1 if any(one.failed or not one.runs for one in found.values()) else 0
+        for kind, findings in found.items():
+            measured = figures.rows(benchmark(kind), "lanes", UNITS, findings.runs)
+            told = None if chosen.quick else settings(kind, seconds, rounds, findings)
+            show(console, benchmark(kind), measured, told, findings.failed)
+        return 1 if any(one.failed or not one.runs for one in found.values()) else 0
+
+    return exit_code(work)
 
 
 if __name__ == "__main__":

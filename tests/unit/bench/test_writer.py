@@ -4,8 +4,10 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from bench.command import in_turn
+from bench.driver import OutputWrongError
 from bench.usage import Usage
-from bench.writer import OutputWrongError, Run, check, in_turn, rows
+from bench.writer import Run, check, rows
 
 
 def run(seconds, cpu_seconds=8.0):
