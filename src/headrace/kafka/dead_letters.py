@@ -66,6 +66,11 @@ class StoredLetter:
     written_ms: int
 
     @property
+    def original(self) -> Position:
+        """Partition and offset of the original record."""
+        return self.letter.partition, self.letter.offset
+
+    @property
     def origin(self) -> str:
         """``topic/partition:offset`` of the original record: its name on the command line."""
         origin = self.letter.partition
@@ -157,21 +162,20 @@ def scan(config: ClientConfig, topic: str) -> Iterator[StoredLetter]:
             yield letter
 
 
-def find_written(config: ClientConfig, topic: str, pipeline: str) -> set[Position]:
-    """(partition, offset) of each record of ``topic`` of which ``pipeline`` wrote a dead letter.
+def find_written(config: ClientConfig, topic: str, pipeline: str) -> Iterator[StoredLetter]:
+    """Dead letters of ``topic`` that ``pipeline`` wrote, in the order of :func:`scan`.
 
-    For the first batch after a restart, which may repeat one that was cut short. Letters of a
-    topic of that name that was deleted since do not count: its offsets meant other records.
+    For what may be a repetition of something that was cut short. Letters of a topic of that name
+    that was deleted since do not count: its offsets meant other records. There may be many: keep
+    only what can come again.
 
     Raises:
         BrokerUnreachableError: no answer.
     """
     topic_id = topic_ids(config, [topic]).get(topic, "")
-    return {
-        (one.letter.partition, one.letter.offset)
-        for one in scan(config, topic)
-        if one.pipeline == pipeline and one.topic_id == topic_id
-    }
+    for one in scan(config, topic):
+        if one.pipeline == pipeline and one.topic_id == topic_id:
+            yield one
 
 
 @functools.lru_cache(maxsize=2)

@@ -198,15 +198,15 @@ class DeadLetterWriter:
 
     def _not_written(self, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
         """A letter of a derived row has no position to be known by; it may be written again."""
-        topics = {letter.partition.topic for letter in letters}
+        positions = {(one.partition, one.offset) for one in letters}
         written = {
-            topic: dead_letters.find_written(self._client, topic, self._pipeline.name)
-            for topic in topics
+            one.original
+            for topic in {partition.topic for partition, _ in positions}
+            for one in dead_letters.find_written(self._client, topic, self._pipeline.name)
+            if one.original in positions
         }
         return [
-            one
-            for one in letters
-            if one.offset < 0 or (one.partition, one.offset) not in written[one.partition.topic]
+            one for one in letters if one.offset < 0 or (one.partition, one.offset) not in written
         ]
 
 

@@ -93,7 +93,7 @@ class Assignments(Mapping[TopicPartition, Assignment]):
             CommittedOffsetError: the topic is another one of that name.
         """
         self._around.counts.one_more("rebalances")
-        self._around.failures.moved()
+        self._around.failures.moved(self)
         for start in starts:
             seen_id = self._topic_ids.setdefault(start.partition.topic, start.topic_id)
             check_topic(group, start, seen_id)
@@ -113,7 +113,7 @@ class Assignments(Mapping[TopicPartition, Assignment]):
         for one in gone:
             del self._by_partition[one.partition]
             self.flow.revoked(one)
-        self._around.failures.moved()
+        self._around.failures.moved(self)
         return [commit for one in gone if (commit := one.commit()) is not None]
 
     def deliver(self, received: Received) -> None:

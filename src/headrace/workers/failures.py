@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 import traceback
 from collections import defaultdict
+from collections.abc import Mapping
 from datetime import timedelta
 
 from headrace.errors import (
@@ -16,16 +16,16 @@ from headrace.errors import (
     ProcessingTimeoutError,
 )
 from headrace.kafka.client import ClientConfig
-from headrace.kafka.dead_letters import Position, find_written, write_dead_letters
 from headrace.model import DeadLetter, DeadLetterLimit, TopicPartition
+from headrace.workers.assignment import Assignment
 from headrace.workers.handling import Handling
+from headrace.workers.letters import LetterWriter
 from headrace.workers.policy import DeadLetters, RetryTopics, Skip, Stop, ending, retry_delay
 from headrace.workers.received import retry_headers, retry_topic
 from headrace.workers.task import Send
 from headrace.workers.worker import Worker
 
 _LOG = logging.getLogger("headrace.workers")
-_MOST_REMEMBERED = 100_000
 FAILED, TIMED_OUT = "processing-failed", "processing-timeout"
 
 
@@ -37,17 +37,15 @@ class Failures:
         self._end = ending(worker.on_failure)
         limit = self._end.limit if isinstance(self._end, DeadLetters) else DeadLetterLimit()
         self._limiter = DeadLetterLimiter(worker.name, limit)
-        self._written: dict[str, set[Position]] = {}
-        self._latest: dict[Position, None] = {}
-        self._writing = asyncio.Lock()
+        self._letters = LetterWriter(worker, config)
 
     def succeeded(self, partition: TopicPartition) -> None:
         """A record was done without failing."""
         self._limiter.good(partition)
 
-    def moved(self) -> None:
-        """Partitions came or went: others wrote letters of them, or will."""
-        self._written.clear()
+    def moved(self, here: Mapping[TopicPartition, Assignment]) -> None:
+        """Partitions came or went; ``here`` are those of this instance, now and later."""
+        self._letters.moved(here)
 
     async def end(self, handling: Handling, error: BaseException) -> str:
         """Returns once the record is done all the same: the name of what became of it.
@@ -68,8 +66,7 @@ class Failures:
             _LOG.warning("%s: skipped %s: %s", self._worker.name, handling.record, _detail(error))
             return "skipped"
         self._limiter.bad(handling.record.topic_partition)
-        async with self._writing:
-            await asyncio.to_thread(self._write, handling, error)
+        await self._letters.write(_letter(handling, error))
         return "dead_letters"
 
     async def _retry_later(
@@ -80,26 +77,6 @@ class Failures:
         headers = retry_headers(record, due_ms, handling.first_failed_ms, _detail(error))
         topic = retry_topic(self._worker.name, record.topic, record.attempt)
         await self._send(topic, record.value, key=record.key, headers=headers)
-
-    def _write(self, handling: Handling, error: BaseException) -> None:
-        record = handling.record
-        if record.topic not in self._written:
-            self._written[record.topic] = find_written(
-                self._config, record.topic, self._worker.name
-            )
-        position = record.topic_partition, record.offset
-        if position in self._written[record.topic] or position in self._latest:
-            return  # before a crash, which kept it from being committed; or it waited twice
-        letter = _letter(handling, error)
-        write_dead_letters(self._config, [letter], self._worker.name, self._worker.version)
-        self._remember(position)
-
-    def _remember(self, position: Position) -> None:
-        """A crash may have sent a record to its retry topic twice, shortly one after the other."""
-        if isinstance(self._worker.on_failure, RetryTopics):
-            self._latest[position] = None
-            if len(self._latest) > _MOST_REMEMBERED:
-                del self._latest[next(iter(self._latest))]
 
 
 class DeadLetterLimiter:

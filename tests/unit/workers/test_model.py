@@ -35,7 +35,7 @@ class Failures:
     def succeeded(self, partition):
         pass
 
-    def moved(self):
+    def moved(self, here):
         pass
 
     async def end(self, handling, error):

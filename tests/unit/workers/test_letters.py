@@ -1,0 +1,198 @@
+"""Dead letters of an instance, with lists in place of Kafka."""
+
+import asyncio
+import threading
+from types import SimpleNamespace
+
+import pytest
+from tests.integration.instances import until
+
+from headrace.errors import SinkError
+from headrace.kafka.dead_letters import StoredLetter
+from headrace.model import DeadLetter, Topic, TopicPartition
+from headrace.workers import RetryTopics, Worker, WorkerTask, letters
+from headrace.workers.letters import LetterWriter
+
+HERE, GONE = TopicPartition("t", 0), TopicPartition("t", 1)
+PATIENCE_SECONDS = 30
+
+
+class Kafka:
+    """``writes`` are lists of offsets; a write or look-up ends when its event is set.
+
+    The next write fails with ``failure``.
+    """
+
+    def __init__(self):
+        self.stored, self.writes, self.look_ups = [], [], 0
+        self.may_write, self.may_find = threading.Event(), threading.Event()
+        self.may_write.set()
+        self.may_find.set()
+        self.failure = None
+
+    def write_dead_letters(self, config, given, name, version):
+        given, (failure, self.failure) = list(given), (self.failure, None)
+        self.writes.append([one.offset for one in given])
+        assert self.may_write.wait(PATIENCE_SECONDS)
+        if failure is not None:
+            raise failure
+        self.stored += given
+
+    def find_written(self, config, topic, name):
+        self.look_ups += 1
+        found = list(self.stored)
+        assert self.may_find.wait(PATIENCE_SECONDS)
+        for number, one in enumerate(found):
+            yield StoredLetter(one, name, "1", "id", 0, (GONE, number), number)
+
+
+@pytest.fixture
+def kafka(monkeypatch):
+    made = Kafka()
+    monkeypatch.setattr(letters, "write_dead_letters", made.write_dead_letters)
+    monkeypatch.setattr(letters, "find_written", made.find_written)
+    return made
+
+
+def letter(offset, partition=HERE):
+    return DeadLetter(partition, offset, "bad", "", None, None)
+
+
+def here(committable=0):
+    return {HERE: SimpleNamespace(partition=HERE, committable=committable)}
+
+
+def writer(committable=0, **declared):
+    made = LetterWriter(Worker("w", Topic("t"), WorkerTask, **declared), {})
+    made.moved(here(committable))
+    return made
+
+
+def write(writer, *offsets):
+    return [asyncio.create_task(writer.write(letter(one))) for one in offsets]
+
+
+def test_letters_that_come_during_a_write_go_together_in_the_next(kafka):
+    async def run():
+        made = writer()
+        kafka.may_write.clear()
+        first = write(made, 0)
+        await until(lambda: kafka.writes)
+        others = write(made, 1, 2, 3)
+        await asyncio.sleep(0)
+        assert not any(one.done() for one in first + others)
+        kafka.may_write.set()
+        await asyncio.gather(*first, *others)
+
+    asyncio.run(run())
+    assert kafka.writes == [[0], [1, 2, 3]]
+    assert kafka.look_ups == 1
+
+
+def test_a_write_has_no_more_than_so_many(kafka, monkeypatch):
+    monkeypatch.setattr(letters, "_MOST_AT_ONCE", 2)
+
+    async def run():
+        await asyncio.gather(*write(writer(), *range(5)))
+
+    asyncio.run(run())
+    assert kafka.writes == [[0, 1], [2, 3], [4]]
+
+
+def test_a_write_that_fails_fails_each_of_its_letters_and_no_other(kafka):
+    kafka.failure = refused = SinkError("t.dead", "too large")
+
+    async def run():
+        made = writer()
+        kafka.may_write.clear()
+        failing = write(made, 0, 1)
+        await until(lambda: kafka.writes)
+        later = write(made, 2)
+        kafka.may_write.set()
+        assert await asyncio.gather(*failing, return_exceptions=True) == [refused, refused]
+        await asyncio.gather(*later)
+
+    asyncio.run(run())
+    assert [one.offset for one in kafka.stored] == [2]
+
+
+def test_what_is_not_waited_for_any_more_is_not_written(kafka):
+    async def run():
+        made = writer()
+        kafka.may_write.clear()
+        [begun] = write(made, 0)
+        await until(lambda: kafka.writes)
+        [given_up, waited_for] = write(made, 1, 2)
+        await asyncio.sleep(0)
+        begun.cancel()
+        given_up.cancel()
+        kafka.may_write.set()
+        await waited_for
+
+    asyncio.run(run())
+    assert kafka.writes == [[0], [2]]
+
+
+def test_of_what_was_written_before_only_what_may_come_again_is_known(kafka):
+    kafka.stored = [letter(1), letter(7), letter(8, GONE)]
+
+    async def run():
+        made = writer(committable=5)
+        await asyncio.gather(*write(made, 7, 9))
+        assert [*made._written["t"]] == [(HERE, 7)]
+
+    asyncio.run(run())
+    assert kafka.writes == [[9]]
+
+
+def test_letters_are_looked_for_again_when_partitions_moved(kafka):
+    async def run():
+        made = writer()
+        await asyncio.gather(*write(made, 0))
+        kafka.stored.append(letter(1))  # by the one that had the partition meanwhile
+        made.moved(here())
+        await asyncio.gather(*write(made, 0, 1, 2))
+
+    asyncio.run(run())
+    assert kafka.writes == [[0], [2]]
+
+
+def test_partitions_that_move_while_letters_are_looked_for_have_them_looked_for_again(kafka):
+    async def run():
+        made = writer()
+        kafka.may_find.clear()
+        waiting = write(made, 0)
+        await until(lambda: kafka.look_ups)
+        kafka.stored.append(letter(0))
+        made.moved(here())
+        kafka.may_find.set()
+        await asyncio.gather(*waiting)
+
+    asyncio.run(run())
+    assert kafka.look_ups == 2
+    assert kafka.writes == []
+
+
+def test_a_record_that_waits_twice_in_a_retry_topic_is_one_letter(kafka):
+    async def run():
+        made = writer(on_failure=RetryTopics())
+        await asyncio.gather(*write(made, 3, 3, 4))
+        await asyncio.gather(*write(made, 4, 5))
+
+    asyncio.run(run())
+    assert kafka.writes == [[3, 4], [5]]
+
+
+def test_with_retry_topics_the_latest_letters_of_all_partitions_are_known(kafka, monkeypatch):
+    monkeypatch.setattr(letters, "_MOST_REMEMBERED", 3)
+    kafka.stored = [letter(number) for number in (0, 9, 1, 8)]
+
+    async def run():
+        made = writer(committable=100, on_failure=RetryTopics())
+        await asyncio.gather(*write(made, 9))
+        assert [offset for _, offset in made._written["t"]] == [9, 1, 8]
+        await asyncio.gather(*write(made, 5, 6))
+        assert [offset for _, offset in made._written["t"]] == [8, 5, 6]
+
+    asyncio.run(run())
+    assert kafka.writes == [[5, 6]]
