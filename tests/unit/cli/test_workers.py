@@ -65,6 +65,8 @@ def folder(tmp_path: Path) -> Path:
     [
         ("workers", "run", "no-such"),
         ("workers", "run", "enrich", "--protocol", "old"),
+        ("workers", "run", "enrich", "--instances", "2"),
+        ("workers", "run", "enrich", "--on", "spark", "--instance-id", "pod-1"),
         ("workers", "pause", "enrich", "--topic", "views"),
         ("workers", "pause", "enrich", "--partition", "-1"),
         ("workers", "reset", "no-such"),

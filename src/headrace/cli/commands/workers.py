@@ -73,6 +73,7 @@ def run(  # noqa: PLR0913 - one each option
 
     worker = _declared(session, name)
     wanted = WantedRun(instance_id, protocol, metrics_host, metrics_port)
+    _check_place(place, instance_id, instances, master)
     if place == "spark":
         where = master or session.settings.spark.master
         _run_on_spark(session, worker, where, instances, wanted)
@@ -86,6 +87,13 @@ def run(  # noqa: PLR0913 - one each option
 
     with stop_on_signal(stop), session.output.working() as observe:
         instance.run(observe)
+
+
+def _check_place(place: str, instance_id: str, instances: int, master: str | None) -> None:
+    if place == "spark" and instance_id:
+        raise click.UsageError("--instance-id is for one instance; on Spark each has its own")
+    if place != "spark" and (master or instances > 1):
+        raise click.UsageError("--instances and --master are for --on spark, which is missing")
 
 
 def _run_on_spark(
