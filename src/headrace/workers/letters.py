@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Mapping
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
-from headrace.kafka.client import ClientConfig
-from headrace.kafka.dead_letters import Position, find_written, write_dead_letters
+from headrace.errors import BrokerUnreachableError
+from headrace.kafka.client import MESSAGE_TIMEOUT_MS, ClientConfig
+from headrace.kafka.dead_letters import Position, find_written, letter_records, send
 from headrace.model import DeadLetter, TopicPartition
 from headrace.workers.assignment import Assignment
 from headrace.workers.policy import RetryTopics
 from headrace.workers.worker import Worker
 
+Result = TypeVar("Result")
+
+_LOG = logging.getLogger("headrace.workers")
 _MOST_AT_ONCE = 500
 _MOST_REMEMBERED = 100_000
+_PATIENCE_SECONDS = MESSAGE_TIMEOUT_MS / 1000
+_ASK_AGAIN_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +33,11 @@ class _Gathered:
 
     letter: DeadLetter
     written: asyncio.Future[None]
+
+    @property
+    def position(self) -> Position:
+        """Of its record; the same twice where it waits twice in a retry topic."""
+        return self.letter.partition, self.letter.offset
 
 
 class LetterWriter:
@@ -60,7 +74,7 @@ class LetterWriter:
     async def _write_all(self) -> None:
         while batch := self._next_batch():
             try:
-                await self._write_new([one.letter for one in batch])
+                await self._write_new(batch)
             except Exception as error:  # noqa: BLE001 - raised where each letter is waited for
                 for one in _still_waited_for(batch):
                     one.written.set_exception(error)
@@ -74,26 +88,31 @@ class LetterWriter:
         self._gathered = waiting[_MOST_AT_ONCE:]
         return waiting[:_MOST_AT_ONCE]
 
-    async def _write_new(self, letters: list[DeadLetter]) -> None:
-        topics = {one.partition.topic for one in letters}
+    async def _write_new(self, batch: list[_Gathered]) -> None:
+        letters = await self._without_written({one.position: one.letter for one in batch})
+        name, version = self._worker.name, self._worker.version
+        records = await self._ask(
+            lambda: letter_records(self._config, letters.values(), name, version)
+        )
+        waited_for = {one.position for one in _still_waited_for(batch)}
+        new = {at: one for at, one in zip(letters, records, strict=True) if at in waited_for}
+        if new:
+            await asyncio.to_thread(send, self._config, new.values())
+            self._remember(new)
+
+    async def _without_written(
+        self, letters: dict[Position, DeadLetter]
+    ) -> dict[Position, DeadLetter]:
+        topics = {partition.topic for partition, _ in letters}
         while unknown := topics - self._written.keys():
             await self._look_up(unknown.pop())
-        new = {
-            (one.partition, one.offset): one  # one that waits twice in a retry topic comes twice
-            for one in letters
-            if (one.partition, one.offset) not in self._written[one.partition.topic]
-        }
-        if new:
-            worker = self._worker
-            await asyncio.to_thread(
-                write_dead_letters, self._config, new.values(), worker.name, worker.version
-            )
-            self._remember(new)
+        written = self._written
+        return {at: one for at, one in letters.items() if at not in written[at[0].topic]}
 
     async def _look_up(self, topic: str) -> None:
         written = self._written  # another one takes its place when partitions move meanwhile
         undone = {one.partition: one.committable for one in self._here.values()}
-        written[topic] = await asyncio.to_thread(self._find, topic, undone)
+        written[topic] = await self._ask(lambda: self._find(topic, undone))
 
     def _find(self, topic: str, undone: Mapping[TopicPartition, int]) -> dict[Position, None]:
         """Positions with a letter whose records may come again: not those before ``undone``.
@@ -111,7 +130,19 @@ class LetterWriter:
             if one.letter.partition in undone and one.letter.offset >= undone[one.letter.partition]
         }
 
-    def _remember(self, positions: Mapping[Position, DeadLetter]) -> None:
+    async def _ask(self, question: Callable[[], Result]) -> Result:
+        """What Kafka answers, which may be away for as long as a write may take."""
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            try:
+                return await asyncio.to_thread(question)
+            except BrokerUnreachableError as error:
+                if time.monotonic() > deadline:
+                    raise
+                _LOG.warning("%s: dead letters wait: %s", self._worker.name, error)
+            await asyncio.sleep(_ASK_AGAIN_SECONDS)
+
+    def _remember(self, positions: Iterable[Position]) -> None:
         """A crash may have sent a record to its retry topic twice, shortly one after the other."""
         if not isinstance(self._worker.on_failure, RetryTopics):
             return

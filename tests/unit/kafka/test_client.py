@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from headrace.errors import BrokerUnreachableError
 from headrace.kafka import client
@@ -39,3 +40,15 @@ def test_nothing_asked_needs_no_broker():
     assert client.watermarks(config, []) == {}
     assert client.group_offsets(config, "g", []) == {}
     client.commit_offsets(config, "g", {})
+
+
+@pytest.mark.parametrize("code", [KafkaError.FENCED_LEADER_EPOCH, KafkaError.NOT_COORDINATOR])
+def test_brokers_that_change_their_leaders_are_asked_again(code):
+    changing = [KafkaException(KafkaError(code))] * 2
+
+    def request(_):
+        if changing:
+            raise changing.pop()
+        return "answer"
+
+    assert client.ask(client.client_config(KafkaSettings(), NOWHERE), request) == "answer"

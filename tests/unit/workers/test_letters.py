@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from tests.integration.instances import until
 
-from headrace.errors import SinkError
+from headrace.errors import BrokerUnreachableError, SinkError
 from headrace.kafka.dead_letters import StoredLetter
 from headrace.model import DeadLetter, Topic, TopicPartition
 from headrace.workers import RetryTopics, Worker, WorkerTask, letters
@@ -20,7 +20,7 @@ PATIENCE_SECONDS = 30
 class Kafka:
     """``writes`` are lists of offsets; a write or look-up ends when its event is set.
 
-    The next write fails with ``failure``.
+    The next write fails with ``failure``; ``away`` questions have no answer.
     """
 
     def __init__(self):
@@ -28,9 +28,15 @@ class Kafka:
         self.may_write, self.may_find = threading.Event(), threading.Event()
         self.may_write.set()
         self.may_find.set()
-        self.failure = None
+        self.failure, self.away = None, 0
 
-    def write_dead_letters(self, config, given, name, version):
+    def letter_records(self, config, given, name, version):
+        if self.away:
+            self.away -= 1
+            raise BrokerUnreachableError("nowhere", "silence")
+        return list(given)
+
+    def send(self, config, given):
         given, (failure, self.failure) = list(given), (self.failure, None)
         self.writes.append([one.offset for one in given])
         assert self.may_write.wait(PATIENCE_SECONDS)
@@ -49,8 +55,9 @@ class Kafka:
 @pytest.fixture
 def kafka(monkeypatch):
     made = Kafka()
-    monkeypatch.setattr(letters, "write_dead_letters", made.write_dead_letters)
-    monkeypatch.setattr(letters, "find_written", made.find_written)
+    for name in ("letter_records", "send", "find_written"):
+        monkeypatch.setattr(letters, name, getattr(made, name))
+    monkeypatch.setattr(letters, "_ASK_AGAIN_SECONDS", 0.001)
     return made
 
 
@@ -131,6 +138,35 @@ def test_what_is_not_waited_for_any_more_is_not_written(kafka):
 
     asyncio.run(run())
     assert kafka.writes == [[0], [2]]
+
+
+def test_letters_wait_while_kafka_is_away(kafka):
+    async def run():
+        kafka.away = 3
+        await asyncio.gather(*write(writer(), 0))
+
+    asyncio.run(run())
+    assert (kafka.away, kafka.writes) == (0, [[0]])
+
+
+def test_what_is_given_up_while_kafka_is_away_is_not_written(kafka):
+    async def run():
+        kafka.away = 10**9
+        [given_up, waited_for] = write(writer(), 0, 1)
+        await until(lambda: kafka.away < 10**9 - 1)
+        given_up.cancel()
+        kafka.away = 0
+        await waited_for
+
+    asyncio.run(run())
+    assert kafka.writes == [[1]]
+
+
+def test_kafka_may_not_be_away_for_ever(kafka, monkeypatch):
+    monkeypatch.setattr(letters, "_PATIENCE_SECONDS", 0.0)
+    kafka.away = 10**9
+    with pytest.raises(BrokerUnreachableError):
+        asyncio.run(writer().write(letter(0)))
 
 
 def test_of_what_was_written_before_only_what_may_come_again_is_known(kafka):
