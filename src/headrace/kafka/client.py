@@ -31,10 +31,12 @@ REQUEST_TIMEOUT_SECONDS = 15.0
 MESSAGE_TIMEOUT_MS = 180_000
 LARGEST_MESSAGE_BYTES = 64 * 1024 * 1024  # the topic's own limit is the one that counts
 
+# A range has an end that librdkafka does not know of: what it has fetched beyond is thrown away.
 _BULK_READING = {
-    "fetch.message.max.bytes": "8388608",
-    "queued.min.messages": "500000",
+    "fetch.message.max.bytes": "1048576",
+    "queued.min.messages": "50000",
     "queued.max.messages.kbytes": "65536",
+    "fetch.queue.backoff.ms": "10",  # by default a queue that is full is filled again after 1 s
     "fetch.wait.max.ms": "50",
 }
 

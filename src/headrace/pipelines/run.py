@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 import uuid
@@ -98,8 +99,7 @@ class PipelineRun:
         elif not self._query.isActive:
             self._ended(self._query.exception())
         else:
-            latest = self._query.lastProgress
-            self._count_duplicates([latest] if latest else ())
+            self._count_duplicates(self._latest_report(self._query))
             self._look()
 
     def stop(self) -> None:
@@ -202,12 +202,21 @@ class PipelineRun:
         behind_ms = time.time_ns() // 1_000_000 - last_ms if backlog and last_ms > 0 else 0
         self._note(
             backlog_records=backlog,
-            backlog_seconds=max(0.0, behind_ms / 1000),
+            # Whole ones, as the status is written whenever it changes.
+            backlog_seconds=max(0.0, float(math.ceil(behind_ms / 1000))),
             idle_partitions=tuple(f"{t}[{p}]" for t, view in views.items() for p in view.idle),
             paused_partitions=tuple(f"{t}[{p}]" for t, view in views.items() for p in view.paused),
             reason="; ".join(view.unreachable for view in views.values() if view.unreachable),
             duplicate_rows=sum(self._duplicates.values()),
         )
+
+    def _latest_report(self, query: StreamingQuery) -> list[Any]:
+        """Of Spark's last batch; none on the fused path, where nothing can be de-duplicated.
+
+        Spark makes it anew at each call, which costs the driver a millisecond.
+        """
+        latest = None if self.pipeline.path[0] == "fused" else query.lastProgress
+        return [latest] if latest else []
 
     def _count_duplicates(self, reports: Iterable[Any]) -> None:
         for report in reports:

@@ -13,7 +13,12 @@ if TYPE_CHECKING:
 
     from headrace.settings import SparkSettings
 
-SERIAL_COLLECTOR_CORES = 2
+FEW_CORES = 2
+# Ten times Java's defaults: when a method has run so often, it is compiled once more, thoroughly.
+_COMPILE_LATER = (
+    "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
+    "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
+)
 
 _ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
@@ -84,13 +89,16 @@ def spark_home(folder: Path) -> Path:
 def java_options(given: str, log: Path, *, cores: int) -> str:
     """The driver's Java options: the user's own first, then where the log goes.
 
-    On one or two cores the collector is the serial one, unless the user chose: the default one
-    marks on threads of its own, which takes a core from the work.
+    On one or two cores, what the JVM does on threads of its own takes a core from the work. So the
+    collector is the serial one, and methods are compiled thoroughly only when they are very hot,
+    each unless the user chose.
     """
     settings = Path(__file__).with_name("log4j2.properties").as_uri()
     logging = f"-Dlog4j2.configurationFile={settings} -Dheadrace.log={log}"
-    few = cores <= SERIAL_COLLECTOR_CORES and "-XX:+Use" not in given
-    return " ".join(filter(None, (given, "-XX:+UseSerialGC" if few else "", logging)))
+    few = cores <= FEW_CORES
+    collector = "-XX:+UseSerialGC" if few and "-XX:+Use" not in given else ""
+    compiler = _COMPILE_LATER if few and "-XX:Tier" not in given else ""
+    return " ".join(filter(None, (given, collector, compiler, logging)))
 
 
 def _local(master: str) -> dict[str, str]:

@@ -20,11 +20,19 @@ def test_a_link_to_another_spark_is_replaced(tmp_path):
 
 
 def test_two_cores_are_left_to_the_work(tmp_path):
-    assert "-XX:+UseSerialGC" in java_options("", tmp_path / "log", cores=2)
-    assert "-XX:+UseSerialGC" not in java_options("", tmp_path / "log", cores=8)
+    few = java_options("", tmp_path / "log", cores=2)
+    assert "-XX:+UseSerialGC" in few
+    assert "-XX:Tier4InvocationThreshold" in few
+    assert "-XX:" not in java_options("", tmp_path / "log", cores=8)
 
 
 def test_the_users_own_collector_is_kept(tmp_path):
     options = java_options("-XX:+UseG1GC", tmp_path / "log", cores=2)
     assert options.startswith("-XX:+UseG1GC ")
     assert "Serial" not in options
+
+
+def test_the_users_own_thresholds_of_the_compiler_are_kept(tmp_path):
+    options = java_options("-XX:TieredStopAtLevel=1", tmp_path / "log", cores=2)
+    assert options.startswith("-XX:TieredStopAtLevel=1 -XX:+UseSerialGC ")
+    assert "Tier4" not in options
