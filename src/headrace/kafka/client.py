@@ -58,6 +58,7 @@ _UNREACHABLE = frozenset(
 )
 _UNSETTLED = frozenset(
     {
+        "_DESTROY_BROKER",
         "COORDINATOR_LOAD_IN_PROGRESS",
         "COORDINATOR_NOT_AVAILABLE",
         "FENCED_LEADER_EPOCH",

@@ -42,7 +42,7 @@ def test_nothing_asked_needs_no_broker():
     client.commit_offsets(config, "g", {})
 
 
-@pytest.mark.parametrize("code", [KafkaError.FENCED_LEADER_EPOCH, KafkaError.NOT_COORDINATOR])
+@pytest.mark.parametrize("code", [KafkaError._DESTROY_BROKER, KafkaError.FENCED_LEADER_EPOCH])
 def test_brokers_that_change_their_leaders_are_asked_again(code):
     changing = [KafkaException(KafkaError(code))] * 2
 
