@@ -244,7 +244,8 @@ class Drill:
         return False
 
     def create(self, topic: str, partitions: int) -> None:
-        for future in admin(self.client).create_topics([NewTopic(topic, partitions, 1)]).values():
+        client = admin(self.client)  # drills that begin at once may each have made one of their own
+        for future in client.create_topics([NewTopic(topic, partitions, 1)]).values():
             future.result()
 
     def start(self, **changed) -> Instance:
