@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from confluent_kafka import KafkaException
+
 from headrace.errors import BrokerUnreachableError, CommittedOffsetError, TopicMissingError
 from headrace.kafka.client import ClientConfig, topic_ids
 from headrace.kafka.subscription import Membership
@@ -251,7 +253,7 @@ class RunningInstance:
         """A topic that is deleted and made again has other records at the same offsets."""
         while True:
             await asyncio.sleep(_WATCH_SECONDS)
-            with contextlib.suppress(BrokerUnreachableError):
+            with contextlib.suppress(BrokerUnreachableError, KafkaException):
                 names = [topic.name for topic in self._worker.topics]
                 self._compare(await asyncio.to_thread(topic_ids, self._config, names))
 
