@@ -91,6 +91,7 @@ def test_an_instance_that_fell_silent_is_shown_as_failed(client, run, monkeypatc
     assert follower.seen()[0][0].state is InstanceState.RUNNING
     later = time.time() + GONE_SECONDS
     monkeypatch.setattr("headrace.workers.progress.time.time", lambda: later)
+    monkeypatch.setattr(progress_topic, "_now_ms", lambda: int(later * 1000))
     [(silent, partitions)] = follower.seen()
     assert (silent.state, silent.processed, silent.lanes) == (InstanceState.FAILED, 12, 0)
     assert "killed" in silent.reason
