@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -48,3 +50,18 @@ def test_the_example_imports_no_spark(project_folder: Path) -> None:
     """Declaring is a matter of milliseconds: neither JVM nor Spark's Python part is touched."""
     script = "import flow, sys; sys.exit('pyspark' in sys.modules)"
     subprocess.run([sys.executable, "-c", script], cwd=project_folder, check=True)
+
+
+def test_its_figures_are_those_that_were_measured(pages: dict[str, str], root: Path) -> None:
+    rows = json.loads((root / "bench/results.json").read_text())["rows"]
+    measured = {
+        (row["system"], row["metric"]): row["median"]
+        for row in rows
+        if row["benchmark"] == "writer-peers" and row["threads"] == 2
+    }
+    told = re.findall(r"^\| ([a-z-]+) \| ([\d,]+) \| ([\d.]+) \|", pages["README.md"], re.MULTILINE)
+    assert {system for system, _, _ in told} == {system for system, _ in measured}
+    for system, speed, cpu in told:
+        expected = measured[system, "messages_per_second"]
+        assert abs(int(speed.replace(",", "")) - expected) <= 500, system
+        assert abs(float(cpu) - measured[system, "cpu_seconds_per_million"]) <= 0.051, system
