@@ -90,7 +90,7 @@ def test_what_was_written_is_found_by_topic_and_pipeline(config, origin):
     write_dead_letters(config, [letter(origin, 1), letter(origin, 4)], "p", "1")
     write_dead_letters(config, [letter(origin, 2)], "q", "1")
     partition = TopicPartition(origin, 1)
-    assert {one.original for one in find_written(config, origin, "p")} == {
+    assert {one.letter.position for one in find_written(config, origin, "p")} == {
         (partition, 1),
         (partition, 4),
     }

@@ -66,11 +66,6 @@ class StoredLetter:
     written_ms: int
 
     @property
-    def original(self) -> Position:
-        """Partition and offset of the original record."""
-        return self.letter.partition, self.letter.offset
-
-    @property
     def origin(self) -> str:
         """``topic/partition:offset`` of the original record: its name on the command line."""
         origin = self.letter.partition

@@ -54,3 +54,8 @@ class DeadLetter:
     timestamp_ms: int = -1
     attempts: int = 1
     first_failure_ms: int = -1
+
+    @property
+    def position(self) -> tuple[TopicPartition, int]:
+        """Partition and offset of the record."""
+        return self.partition, self.offset

@@ -198,16 +198,14 @@ class DeadLetterWriter:
 
     def _not_written(self, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
         """A letter of a derived row has no position to be known by; it may be written again."""
-        positions = {(one.partition, one.offset) for one in letters}
+        positions = {one.position for one in letters}
         written = {
-            one.original
+            one.letter.position
             for topic in {partition.topic for partition, _ in positions}
             for one in dead_letters.find_written(self._client, topic, self._pipeline.name)
-            if one.original in positions
+            if one.letter.position in positions
         }
-        return [
-            one for one in letters if one.offset < 0 or (one.partition, one.offset) not in written
-        ]
+        return [one for one in letters if one.offset < 0 or one.position not in written]
 
 
 def _first_reason(reports: Sequence[RangeReport]) -> str:

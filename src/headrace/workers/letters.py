@@ -34,11 +34,6 @@ class _Gathered:
     letter: DeadLetter
     written: asyncio.Future[None]
 
-    @property
-    def position(self) -> Position:
-        """Of its record; the same twice where it waits twice in a retry topic."""
-        return self.letter.partition, self.letter.offset
-
 
 class LetterWriter:
     """Writes one letter for a position, also when its record is processed again after a crash.
@@ -89,12 +84,13 @@ class LetterWriter:
         return waiting[:_MOST_AT_ONCE]
 
     async def _write_new(self, batch: list[_Gathered]) -> None:
-        letters = await self._without_written({one.position: one.letter for one in batch})
+        # One of a record that waits twice in a retry topic.
+        letters = await self._without_written({one.letter.position: one.letter for one in batch})
         name, version = self._worker.name, self._worker.version
         records = await self._ask(
             lambda: letter_records(self._config, letters.values(), name, version)
         )
-        waited_for = {one.position for one in _still_waited_for(batch)}
+        waited_for = {one.letter.position for one in _still_waited_for(batch)}
         new = {at: one for at, one in zip(letters, records, strict=True) if at in waited_for}
         if new:
             await asyncio.to_thread(send, self._config, new.values())
@@ -121,11 +117,11 @@ class LetterWriter:
         """
         found = find_written(self._config, topic, self._worker.name)
         if isinstance(self._worker.on_failure, RetryTopics):
-            times = ((one.written_ms, one.original) for one in found)
+            times = ((one.written_ms, one.letter.position) for one in found)
             latest = heapq.nlargest(_MOST_REMEMBERED, times)
             return {position: None for _, position in reversed(latest)}
         return {
-            one.original: None
+            one.letter.position: None
             for one in found
             if one.letter.partition in undone and one.letter.offset >= undone[one.letter.partition]
         }
