@@ -6,6 +6,7 @@ HeadraceError
 ├── JarError                a jar could not be fetched, or its hash is not the locked one
 ├── ServerStartError        an embedded server did not become ready
 ├── BrokerUnreachableError  retried: the broker does not answer
+├── AuthorizationError      the cluster does not let this user do it; never retried
 ├── TopicChangeError        a declared topic can't be reached from the live one
 ├── RefusedError            starting would lose or repeat data; never retried
 │   ├── TopicRecreatedError
@@ -139,6 +140,23 @@ class BrokerUnreachableError(_FactsError):
     @property
     def way_out(self) -> str:
         return "Start it (`headrace up` for the embedded one) or correct [kafka] in headrace.toml."
+
+
+@dataclass(eq=False)
+class AuthorizationError(_FactsError):
+    """The cluster does not let this user do what is needed.
+
+    ``operation`` as ACLs name it (READ, WRITE, CREATE, DESCRIBE, ...), ``resource`` with its kind
+    (``topic orders``, ``group headrace.orders``).
+    """
+
+    operation: str
+    resource: str
+    principal: str
+
+    @property
+    def way_out(self) -> str:
+        return f"Add an ACL: allow {self.operation} on {self.resource} to {self.principal}."
 
 
 @dataclass(eq=False)

@@ -129,8 +129,19 @@ class SourceContract:
         found = spec(lab.cluster, topic, tmp_path)
         reader = RangeReader(found, OffsetRange(TopicPartition(topic, 0), 10, 20), 0)
         rows = [row["n"] for table in reader.tables() for row in table.to_pylist()]
+        report = reader.report()
         assert rows == list(range(10, 20))
-        assert reader.report().records == 10
+        assert (report.records, report.position) == (10, 20)
+
+    def test_a_report_says_how_far_the_reader_came(self, lab, topic, tmp_path):
+        lab.append(topic, 0, [event(n) for n in range(1_500)])
+        found = spec(lab.cluster, topic, tmp_path)
+        reader = RangeReader(found, OffsetRange(TopicPartition(topic, 0), 0, 1_500), 0)
+        tables = reader.tables()
+        rows = next(tables).num_rows
+        assert reader.report().position == rows
+        rows += sum(table.num_rows for table in tables)
+        assert (rows, reader.report().position) == (1_500, 1_500)
 
     def test_a_full_batch_does_not_wait_and_the_rest_comes_next(self, lab, topic, tmp_path):
         lab.append(topic, 0, [event(n) for n in range(100)])

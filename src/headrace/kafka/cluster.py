@@ -53,6 +53,17 @@ class LivePositions:
     latest: Mapping[int, int]
 
 
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Some records of a range in order of offset, and the next offset to read behind them.
+
+    The position may be beyond the last record: offsets have gaps. A chunk may have no records.
+    """
+
+    records: Sequence[Record]
+    position: int
+
+
 class Cluster(Protocol):
     """The planner calls ``live`` and ``committed`` on the driver, tasks call ``read``.
 
@@ -67,8 +78,10 @@ class Cluster(Protocol):
     def committed(self, group: str, topic: str) -> Mapping[int, int]:
         """Committed offsets of a consumer group by partition, where it has any."""
 
-    def read(self, range_: OffsetRange) -> Iterator[Sequence[Record]]:
+    def read(self, range_: OffsetRange) -> Iterator[Chunk]:
         """Committed records of a range in order of offset, in chunks; it may have gaps.
+
+        The position of the last chunk is the end of the range.
 
         Raises RecordsGoneError when the start of the range is no longer there.
         """
@@ -95,7 +108,7 @@ class KafkaCluster:
         offsets = group_offsets(self.client, group, self._described(topic).all_partitions)
         return {one.partition: at for one, at in offsets.items()}
 
-    def read(self, range_: OffsetRange) -> Iterator[Sequence[Message]]:
+    def read(self, range_: OffsetRange) -> Iterator[Chunk]:
         """See :class:`Cluster`."""
         consumer = task_consumer(self.client)
         partition = range_.partition
@@ -112,9 +125,7 @@ class KafkaCluster:
         return found
 
 
-def _until_end(
-    consumer: Consumer, range_: OffsetRange, servers: str
-) -> Iterator[Sequence[Message]]:
+def _until_end(consumer: Consumer, range_: OffsetRange, servers: str) -> Iterator[Chunk]:
     heard = time.monotonic()
     ended = False
     while not ended:
@@ -125,8 +136,8 @@ def _until_end(
             reason = f"silent for {SILENCE_LIMIT_SECONDS:.0f} s while reading {range_.partition}"
             raise BrokerUnreachableError(servers, reason)
         records, ended = _within(got, range_)
-        if records:
-            yield records
+        if records or ended:
+            yield Chunk(records, range_.end if ended else records[-1].offset() + 1)
 
 
 def _within(got: Sequence[Message], range_: OffsetRange) -> tuple[Sequence[Message], bool]:

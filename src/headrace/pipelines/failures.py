@@ -6,12 +6,18 @@ import re
 from typing import TYPE_CHECKING
 
 from headrace import errors
-from headrace.errors import HeadraceError, RefusedError
+from headrace.errors import (
+    AuthorizationError,
+    DeadLetterLimitError,
+    HeadraceError,
+    RefusedError,
+)
 
 if TYPE_CHECKING:
     from headrace.settings import RestartSettings
 
 BUDGET_WINDOW_SECONDS = 3600.0
+NEVER_RETRIED = (RefusedError, DeadLetterLimitError, AuthorizationError)
 
 
 class RestartBudget:
@@ -41,8 +47,10 @@ def named_error(text: str) -> Exception | None:
         return None
     name, message = found[-1]
     kind = getattr(errors, name, HeadraceError)
-    base = RefusedError if issubclass(kind, RefusedError) else HeadraceError
-    remote: Exception = type(name, (base,), {"__str__": lambda _: message.strip()})()
+    base = next((base for base in NEVER_RETRIED if issubclass(kind, base)), HeadraceError)
+    # Its message is known, its fields are not.
+    methods = {"__str__": lambda _: message.strip(), "__init__": lambda _: None}
+    remote: Exception = type(name, (base,), methods)()
     return remote
 
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.errors import CheckpointLostError, DeadLetterLimitError, RefusedError
+from headrace.errors import CheckpointLostError, RefusedError
 from headrace.kafka.client import client_config
 from headrace.kafka.cluster import KafkaCluster
 from headrace.model import Pipeline, Start
 from headrace.pipelines.batch import BatchResult
 from headrace.pipelines.checkpoint import CheckpointFolder, CurrentCheckpoint
-from headrace.pipelines.failures import RestartBudget, headline, named_error
+from headrace.pipelines.failures import NEVER_RETRIED, RestartBudget, headline, named_error
 from headrace.pipelines.graph import Graph, Place, build
 from headrace.pipelines.lock import CheckpointLock, lock_folder
 from headrace.pipelines.progress import PipelineProgress, PipelineState, StatusFolder
@@ -235,7 +235,7 @@ class PipelineRun:
 
     def _failed(self, error: Exception) -> None:
         reason = headline(error)
-        if isinstance(error, RefusedError | DeadLetterLimitError):
+        if isinstance(error, NEVER_RETRIED):
             refused = isinstance(error, RefusedError)
             self._end_failed(PipelineState.REFUSED if refused else PipelineState.FAILED, reason)
             return

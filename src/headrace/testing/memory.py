@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace.errors import RecordsGoneError, TopicMissingError
-from headrace.kafka.cluster import LivePositions
+from headrace.kafka.cluster import Chunk, LivePositions
 from headrace.model import OffsetRange
 
 CHUNK_RECORDS = 1_000
@@ -112,7 +112,7 @@ class MemoryCluster:
         """See the contract."""
         return self._groups.get((group, topic), {})
 
-    def read(self, range_: OffsetRange) -> Iterator[Sequence[MemoryRecord]]:
+    def read(self, range_: OffsetRange) -> Iterator[Chunk]:
         """See the contract."""
         found = self._topics[range_.partition.topic]
         p = range_.partition.partition
@@ -121,4 +121,6 @@ class MemoryCluster:
         records = [found.partitions[p][at] for at in sorted(found.partitions[p])]
         inside = [record for record in records if range_.start <= record.at < range_.end]
         for first in range(0, len(inside), CHUNK_RECORDS):
-            yield inside[first : first + CHUNK_RECORDS]
+            records = inside[first : first + CHUNK_RECORDS]
+            yield Chunk(records, records[-1].at + 1)
+        yield Chunk((), range_.end)

@@ -1,4 +1,11 @@
-from headrace.errors import HeadraceError, RefusedError
+import pytest
+
+from headrace.errors import (
+    AuthorizationError,
+    DeadLetterLimitError,
+    HeadraceError,
+    RefusedError,
+)
 from headrace.pipelines.failures import RestartBudget, headline, named_error
 from headrace.settings.model import RestartSettings
 
@@ -20,6 +27,13 @@ def test_a_refusal_in_another_process_is_recognised_in_what_spark_passes_on():
     error = named_error(text)
     assert isinstance(error, RefusedError)
     assert str(error) == "The topic was deleted: topic 't'"
+
+
+@pytest.mark.parametrize("kind", [AuthorizationError, DeadLetterLimitError])
+def test_an_error_of_a_task_that_no_restart_mends_is_recognised(kind):
+    error = named_error(f"Traceback ...\nheadrace.errors.{kind.__name__}: as it says")
+    assert isinstance(error, kind)
+    assert str(error) == "as it says"
 
 
 def test_other_errors_of_ours_are_not_refusals():

@@ -43,6 +43,7 @@ class RangeReader:
         self._range = range_
         self._decoder = decoder_for(spec.schema, spec.partition_columns)
         self._bounds = _bounds(spec, planned_ms)
+        self._position = range_.start
         self._records = 0
         self._bytes = 0
         self._last_timestamp_ms = -1
@@ -53,13 +54,16 @@ class RangeReader:
     def tables(self) -> Iterator[pa.Table]:
         """Decoded chunks: the event's fields, then the metadata columns asked for."""
         with _cyclic_collector_off():
-            for records in self._spec.cluster.read(self._range):
-                yield self._decoded(records)
+            for chunk in self._spec.cluster.read(self._range):
+                self._position = chunk.position
+                if chunk.records:
+                    yield self._decoded(chunk.records)
 
     def report(self) -> RangeReport:
         """What the range held."""
         return RangeReport(
             range=self._range,
+            position=self._position,
             records=self._records,
             bytes=self._bytes,
             last_timestamp_ms=self._last_timestamp_ms,

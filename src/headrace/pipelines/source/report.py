@@ -48,7 +48,8 @@ class RangeReport:
     """One range after it was read.
 
     Attributes:
-        range: the offsets read.
+        range: the offsets planned.
+        position: the next offset to read; the end of the range once it was read whole.
         records: records in it, good and bad.
         bytes: of their values.
         last_timestamp_ms: Kafka's timestamp of the last record; -1 if there was none.
@@ -58,6 +59,7 @@ class RangeReport:
     """
 
     range: OffsetRange
+    position: int
     records: int
     bytes: int
     last_timestamp_ms: int
