@@ -40,6 +40,21 @@ class OfflineFile:
     newest: bool
 
 
+@dataclass(frozen=True, slots=True)
+class FileIdentity:
+    """Tells one content of one file from every other: it changes when the file is written to."""
+
+    device: int
+    inode: int
+    size: int
+    modified_ns: int
+
+    @classmethod
+    def of(cls, found: os.stat_result) -> FileIdentity:
+        """From what the operating system says of a file."""
+        return cls(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+
+
 class End(enum.Enum):
     """How a line ends: as it should, with the file, in damage, or beyond what is read of it."""
 
@@ -77,21 +92,47 @@ def find_files(folder: Path, order: FileOrder, pattern: str = "*") -> list[Offli
     return [OfflineFile(path, path is found[-1]) for path in found]
 
 
-def read_file(file: OfflineFile) -> Iterator[Line]:
+def read_file(
+    file: OfflineFile, on_open: Callable[[FileIdentity], object] = lambda _: None
+) -> Iterator[Line]:
     """Its lines that are not blank; the file is plain text or gzip, whatever its name.
 
-    A line that ends otherwise than with a newline is the last one.
+    A line that ends otherwise than with a newline is the last one. ``on_open`` is called with the
+    identity of the opened file before its first byte is read.
 
     Raises:
         OfflineFilesError: the file can't be read.
     """
     try:
         with file.path.open("rb") as opened:
+            on_open(FileIdentity.of(os.fstat(opened.fileno())))
             zipped = opened.peek(len(_GZIP)).startswith(_GZIP)
             pieces = _gunzipped(opened) if zipped else iter(lambda: opened.read(_STEP_BYTES), b"")
             yield from _Splitter(_printable(file.path.name)).lines(pieces)
     except OSError as error:
         raise _unreadable(file.path, error) from error
+
+
+def remove_file(path: Path, identity: FileIdentity) -> bool:
+    """Removes the file if it still is what ``identity`` was taken of; answers whether it did.
+
+    It is renamed to ``*.done`` first, so that nobody who opens it by its name comes between the
+    look and the removal. A file that turns out to be another gets its name back, unless a new one
+    has taken it; then it keeps the name ``*.done``, and the next load reads it.
+    """
+    done = path.with_name(f"{path.name}.done")
+    try:
+        if FileIdentity.of(path.stat()) != identity or done.exists():
+            return False
+        path.rename(done)
+        if FileIdentity.of(done.stat()) == identity:
+            done.unlink()
+            return True
+        os.link(done, path)  # unlike a rename, it never replaces what has that name now
+        done.unlink()
+    except OSError:
+        return False
+    return False
 
 
 def natural(name: str) -> tuple[tuple[int, str], ...]:
@@ -162,7 +203,15 @@ def _gunzipped(opened: BufferedReader) -> Iterator[bytes]:
                 left = opened.read(_STEP_BYTES)
                 if not left:
                     return
-        left = (member.unused_data or opened.read(_STEP_BYTES)).lstrip(b"\0")  # tapes pad with it
+        left = _next_member(opened, member.unused_data)
+
+
+def _next_member(opened: BufferedReader, left: bytes) -> bytes:
+    """What follows a member, without the zeros that tapes and some tools pad with."""
+    left = left.lstrip(b"\0")
+    while not left and (read := opened.read(_STEP_BYTES)):
+        left = read.lstrip(b"\0")
+    return left
 
 
 def _decompress(member: zlib._Decompress, left: bytes) -> bytes:

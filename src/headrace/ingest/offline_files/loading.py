@@ -19,7 +19,14 @@ from headrace.ingest.offline_files.entry import (
     read_counter,
     read_line,
 )
-from headrace.ingest.offline_files.files import End, Line, OfflineFile, read_file
+from headrace.ingest.offline_files.files import (
+    End,
+    FileIdentity,
+    Line,
+    OfflineFile,
+    read_file,
+    remove_file,
+)
 from headrace.ingest.offline_files.progress import Progress
 
 MOST_BATCH_BYTES = 16 * 1024 * 1024
@@ -67,7 +74,7 @@ class Load:
         batch_lines: lines in a transaction at most.
         limits: of a body.
         remove_done: delete files once all of their lines are done; never the newest, nor one of
-            which a part could not be read.
+            which a part could not be read, nor one that changed since it was opened.
     """
 
     files: Sequence[OfflineFile]
@@ -109,7 +116,7 @@ class _Loader:
         self._counters: dict[int, str] = {}
         self._uncounted: set[str] = set()
         self._highest = -1
-        self._read: list[Path] = []
+        self._read: list[tuple[Path, FileIdentity]] = []
 
     def run(self) -> None:
         self._figures.of_files = len(self._wanted.files)
@@ -120,10 +127,14 @@ class _Loader:
         for file in self._wanted.files:
             self._figures.files += 1
             self._figures.file = file.path.name
-            ends = {self._take(line, file) for line in read_file(file)}
-            if not (file.newest or ends & {End.DAMAGE, End.TOO_LONG}):  # whose rest is nowhere else
-                self._read.append(file.path)
+            self._read_whole(file)
         self._flush()
+
+    def _read_whole(self, file: OfflineFile) -> None:
+        identities: list[FileIdentity] = []
+        ends = {self._take(line, file) for line in read_file(file, identities.append)}
+        if not (file.newest or ends & {End.DAMAGE, End.TOO_LONG}):  # whose rest is nowhere else
+            self._read += [(file.path, identity) for identity in identities]
 
     def _take(self, line: Line, file: OfflineFile) -> End:
         self._figures.lines += 1
@@ -215,8 +226,8 @@ class _Loader:
 
     def _remove_read(self) -> None:
         if self._wanted.remove_done:
-            for path in self._read:
-                path.unlink(missing_ok=True)
+            for path, identity in self._read:
+                remove_file(path, identity)
         self._read.clear()
 
 

@@ -108,6 +108,17 @@ def test_every_member_of_a_gzip_file_is_read(tmp_path):
     assert lines(path) == plain(b"one", b"two")
 
 
+@pytest.mark.parametrize("padding", [1, 4, 512, 65_536, 200_000])
+def test_padding_between_members_hides_none_wherever_pieces_end(tmp_path, padding):
+    """The name in the first member's header makes it, with its padding, end where a piece ends."""
+    first = gzip.compress(b"one\n")
+    room = files._STEP_BYTES - len(first) - padding % files._STEP_BYTES
+    named = first[:3] + b"\x08" + first[4:10] + b"x" * (room - 1) + b"\0" + first[10:]
+    path = tmp_path / "file"
+    path.write_bytes(named + b"\0" * padding + gzip.compress(b"two\n") + b"\0" * padding)
+    assert lines(path) == plain(b"one", b"two")
+
+
 def test_a_gzip_file_that_is_cut_off_ends_within_a_line(tmp_path):
     path = tmp_path / "file"
     content = b"".join(b"%d %s\n" % (n, os.urandom(50).hex().encode()) for n in range(2000))

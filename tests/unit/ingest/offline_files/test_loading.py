@@ -3,6 +3,7 @@
 import gzip
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 from tests.offline_lines import line, write
 
 from headrace.errors import CounterReusedError, SinkError
-from headrace.ingest.offline_files import FileOrder
+from headrace.ingest.offline_files import FileOrder, read_file
+from headrace.ingest.offline_files.files import FileIdentity, remove_file
 
 from .conftest import Memory
 
@@ -124,6 +126,83 @@ def test_a_file_of_which_a_part_can_not_be_read_is_not_removed(folder, memory, m
     memory.load(folder, remove=True)
     assert {one.reason for one in memory.letters} == {"damaged-file", "line-too-long"}
     assert {one.name for one in folder.iterdir()} == {"offline.2", "offline.3", "offline.10"}
+
+
+@pytest.fixture
+def after_reading(monkeypatch):
+    """``after_reading(name, act)``: what another process does once the file is read."""
+
+    def registered(name, act):
+        def reading(file, *arguments):
+            yield from read_file(file, *arguments)
+            if file.path.name == name:
+                act()
+
+        monkeypatch.setattr("headrace.ingest.offline_files.loading.read_file", reading)
+
+    return registered
+
+
+def test_a_file_that_took_the_name_of_one_that_was_read_is_not_removed(
+    folder, memory, after_reading
+):
+    def rotate():
+        (folder / "offline.1").rename(folder / "offline.0")
+        write(folder / "offline.1", line(100))
+
+    after_reading("offline.1", rotate)
+    memory.load(folder, batch=100, remove=True)
+    assert {one.name for one in folder.iterdir()} == {"offline.0", "offline.1", "offline.10"}
+    memory.load(folder, batch=100, remove=True)
+    assert sorted(memory.counters) == [*range(10), 100]
+
+
+def test_a_file_that_was_written_to_while_it_was_read_is_not_removed(folder, memory, after_reading):
+    def append():
+        with (folder / "offline.1").open("ab") as file:
+            file.write(line(100) + b"\n")
+
+    after_reading("offline.1", append)
+    memory.load(folder, batch=100, remove=True)
+    assert {one.name for one in folder.iterdir()} == {"offline.1", "offline.10"}
+    memory.load(folder, batch=100, remove=True)
+    assert sorted(memory.counters) == [*range(10), 100]
+
+
+def test_a_file_that_came_just_before_the_removal_gets_its_name_back(tmp_path, monkeypatch):
+    path, other = write(tmp_path / "file", b"read"), write(tmp_path / "other", b"never read")
+    identity = FileIdentity.of(path.stat())
+    rename = Path.rename
+
+    def late(self, target):
+        other.replace(path)
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", late)
+    assert not remove_file(path, identity)
+    assert [(one.name, one.read_bytes()) for one in tmp_path.iterdir()] == [
+        ("file", b"never read\n")
+    ]
+
+
+def test_a_file_never_takes_a_name_that_is_in_use(tmp_path, monkeypatch):
+    path, other = write(tmp_path / "file", b"read"), write(tmp_path / "other", b"never read")
+    identity = FileIdentity.of(path.stat())
+    rename = Path.rename
+
+    def late(self, target):
+        other.replace(path)
+        rename(self, target)
+        write(path, b"newer")
+
+    monkeypatch.setattr(Path, "rename", late)
+    assert not remove_file(path, identity)
+    assert {one.name: one.read_bytes() for one in tmp_path.iterdir()} == {
+        "file": b"newer\n",
+        "file.done": b"never read\n",
+    }
+    monkeypatch.undo()
+    assert not remove_file(path, FileIdentity.of(path.stat()))
 
 
 def test_no_file_is_removed_before_its_lines_are_written(folder, memory):
