@@ -36,6 +36,7 @@ HeadraceError
 ├── InvalidRecordError      raised by a task: no retry can help this record
 ├── InstanceIdTakenError    another member of the group has that instance id
 ├── WrongOffsetError        a record was reported done twice, or was never read
+├── IngestStateError        a file that the workers of ingest share can't be made
 ├── SpoolError              the spool could not take the records, or could not be read
 │   └── SpoolFullError      its disk budget is used up; nothing was written
 └── SinkError               the sink can't take the batch
@@ -440,6 +441,18 @@ class TokenUnknownError(_FactsError):
     @property
     def way_out(self) -> str:
         return "`headrace tokens list` shows the ids."
+
+
+@dataclass(eq=False)
+class IngestStateError(_FactsError):
+    """A file that the workers of ingest share can't be made."""
+
+    file: str
+    reason: str
+
+    @property
+    def way_out(self) -> str:
+        return "Give its disk room, or the service's user the right to write there."
 
 
 @dataclass(eq=False)

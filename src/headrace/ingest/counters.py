@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import fcntl
-import mmap
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+
+from headrace.errors import IngestStateError
+from headrace.ingest.mapped_file import map_file, open_shared
 
 _WORD_BYTES = 8
 _MOST_WORKERS = 1024
@@ -19,15 +21,16 @@ class Counters:
     """Counts that only grow. Each worker adds in a file of its own, and reads those of all.
 
     The file of a worker that ended is taken over by the next one, so no count goes back.
+
+    Raises:
+        IngestStateError: the file can't be made, or the disk has no room for it.
     """
 
     def __init__(self, folder: Path, names: Iterable[Labels]) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
         self._places = {name: place for place, name in enumerate(names)}
         self._folder = folder
-        self._file = self._own_file()
-        os.ftruncate(self._file, len(self._places) * _WORD_BYTES)
-        self._map = mmap.mmap(self._file, len(self._places) * _WORD_BYTES)
+        self._file, path = self._own_file()
+        self._map = map_file(self._file, path, len(self._places) * _WORD_BYTES)
         self._counts = memoryview(self._map).cast("q")
 
     def add(self, name: Labels, count: int = 1) -> None:
@@ -51,14 +54,14 @@ class Counters:
     def _files(self) -> Iterator[Path]:
         return iter(sorted(self._folder.glob("*.counts")))
 
-    def _own_file(self) -> int:
+    def _own_file(self) -> tuple[int, Path]:
         for number in range(_MOST_WORKERS):
             path = self._folder / f"{number}.counts"
-            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            file = open_shared(path)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 os.close(file)
             else:
-                return file
-        raise OSError(f"more than {_MOST_WORKERS} workers count in {self._folder}")
+                return file, path
+        raise IngestStateError(str(self._folder), f"more than {_MOST_WORKERS} workers count here")

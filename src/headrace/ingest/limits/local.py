@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
-import mmap
 import os
 import struct
 import time
@@ -13,6 +12,7 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from pathlib import Path
 
 from headrace.ingest.limits.charge import Charge, Limiter
+from headrace.ingest.mapped_file import map_file, open_shared
 
 _SLOT = struct.Struct("=16sd")
 _SLOTS = 1 << 16
@@ -30,14 +30,15 @@ class LocalLimiter(Limiter):
     A worker may be killed at any instruction: the lock is the kernel's, and each number is written
     at once. Where no slot is left for a new bucket, its charge must wait. The clock begins anew
     with the machine, so the file must not outlive the service.
+
+    Raises:
+        IngestStateError: the file can't be made, or the disk has no room for it.
     """
 
     def __init__(self, file: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        file.parent.mkdir(parents=True, exist_ok=True)
         self._clock = clock
-        self._file = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        os.ftruncate(self._file, _SLOTS * _SLOT.size)
-        self._map = mmap.mmap(self._file, _SLOTS * _SLOT.size)
+        self._file = open_shared(file)
+        self._map = map_file(self._file, file, _SLOTS * _SLOT.size)
 
     async def take(self, charges: Sequence[Charge]) -> float:
         if not charges:

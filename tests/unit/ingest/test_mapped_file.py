@@ -1,0 +1,48 @@
+"""Files that workers map: a full disk is an error with a name, and never kills a worker."""
+
+import errno
+import os
+
+import pytest
+
+from headrace.errors import IngestStateError
+from headrace.ingest.counters import Counters
+from headrace.ingest.limits import LocalLimiter
+from headrace.ingest.service_metrics import count_names
+
+BLOCK_BYTES = 512  # the unit of st_blocks
+
+
+def count(folder):
+    return Counters(folder, count_names(f"topic{number}" for number in range(40)))
+
+
+def limit(folder):
+    return LocalLimiter(folder / "limits")
+
+
+@pytest.mark.parametrize("make", [count, limit])
+def test_every_page_has_its_block_before_it_is_written(tmp_path, make):
+    """A page without one kills its writer (SIGBUS) when the disk is full."""
+    made = make(tmp_path)
+    (file,) = tmp_path.iterdir()
+    assert file.stat().st_blocks * BLOCK_BYTES >= file.stat().st_size > 0
+    assert made is not None
+
+
+@pytest.mark.parametrize("make", [count, limit])
+def test_a_disk_without_room_is_named_with_the_file(tmp_path, make, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(IngestStateError, match=f"{tmp_path}.*No space left on device") as caught:
+        make(tmp_path)
+    assert "room" in caught.value.way_out
+
+
+@pytest.mark.parametrize("make", [count, limit])
+def test_a_folder_that_can_not_be_made_is_named(tmp_path, make):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(IngestStateError, match="file"):
+        make(tmp_path / "file" / "folder")
