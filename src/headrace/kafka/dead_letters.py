@@ -39,6 +39,8 @@ REPLAYS = "headrace-replays"
 OFFLINE_FILES = "load-offline-files"
 """Stands as the pipeline of letters that are lines of offline files, not records of the topic."""
 _PREFIX = "headrace-"
+_MAX_TEXT_BYTES = 8 * 1024
+_CUT = "…".encode()
 _SILENCE_SECONDS = 60.0
 _POLL_SECONDS = 1.0
 
@@ -124,22 +126,66 @@ class Outgoing:
 
 def send(config: ClientConfig, records: Iterable[Outgoing]) -> None:
     """Write ``records`` and wait for all acknowledgements. Raises as :func:`write_dead_letters`."""
-    failures: list[tuple[str, KafkaError]] = []
+    for error in send_each(config, records).values():
+        raise error
 
-    def delivered(error: KafkaError | None, message: confluent_kafka.Message) -> None:
-        if error is not None:
-            failures.append((message.topic() or "", error))
 
+def send_each(config: ClientConfig, records: Iterable[Outgoing]) -> dict[int, Exception]:
+    """Writes ``records`` and waits for all acknowledgements.
+
+    Returns why a record was not written, by its index: what :func:`write_dead_letters` raises. A
+    record that Kafka cannot take as it is (its size, its headers) fails alone, with a
+    :class:`SinkError`.
+    """
+    failures: dict[int, Exception] = {}
     writer = _producer(os.getpid(), frozenset(config.items()))
+    for index, record in enumerate(records):
+        report = functools.partial(_note_failure, config, failures, index, record.topic)
+        try:
+            _produce(writer, record, report)
+        except KafkaException as error:
+            failures[index] = _failure(config, record.topic, error.args[0])
+        except (TypeError, ValueError, SystemError) as error:  # the client can't write its headers
+            failures[index] = SinkError(record.topic, f"{type(error).__name__}: {error}")
     try:
-        for record in records:
-            _produce(writer, record, delivered)
         writer.flush()
     except KafkaException as error:
-        failures.append(("", error.args[0]))
+        _producer.cache_clear()
+        raise _failure(config, "", error.args[0]) from error
     if failures:
         _producer.cache_clear()  # its session may be broken for good
-        raise _failure(config, *failures[0])
+    return failures
+
+
+def _note_failure(
+    config: ClientConfig,
+    failures: dict[int, Exception],
+    index: int,
+    topic: str,
+    error: KafkaError | None,
+    _: confluent_kafka.Message,
+) -> None:
+    if error is not None:
+        failures[index] = _failure(config, topic, error)
+
+
+def check_header_names(headers: Headers) -> None:
+    """Refuses names of headers that would crash the client library.
+
+    Raises:
+        UnicodeEncodeError: a name holds half of a surrogate pair, which UTF-8 has no bytes for.
+    """
+    for name, _ in headers:
+        name.encode()
+
+
+def header_text(text: object) -> bytes:
+    """Returns ``text`` for a header: any characters, cut with "…" where it is longer than 8 KiB."""
+    written = str(text).encode("utf-8", "backslashreplace")
+    if len(written) <= _MAX_TEXT_BYTES:
+        return written
+    kept = written[: _MAX_TEXT_BYTES - len(_CUT)].decode("utf-8", "ignore")
+    return kept.encode() + _CUT
 
 
 def scan(config: ClientConfig, topic: str) -> Iterator[StoredLetter]:
@@ -185,6 +231,7 @@ def _produce(
     writer: confluent_kafka.Producer, record: Outgoing, delivered: Callable[..., None]
 ) -> None:
     where = {} if record.partition < 0 else {"partition": record.partition}
+    check_header_names(record.headers)
     while True:
         try:
             writer.produce(
@@ -232,7 +279,7 @@ class _Writer:
         if letter.first_failure_ms >= 0:
             ours["attempts"] = str(letter.attempts)
             ours["first-failure"] = str(letter.first_failure_ms)
-        headers = tuple((_PREFIX + name, value.encode()) for name, value in ours.items())
+        headers = tuple((_PREFIX + name, header_text(value)) for name, value in ours.items())
         topic = dead_letters_topic(origin.topic)
         theirs = foreign_headers(letter.headers, keep=REPLAYS)
         return Outgoing(topic, letter.key, letter.value, headers + theirs)

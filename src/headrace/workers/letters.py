@@ -7,12 +7,12 @@ import heapq
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from headrace.errors import BrokerUnreachableError
+from headrace.errors import BrokerUnreachableError, SinkError
 from headrace.kafka.client import MESSAGE_TIMEOUT_MS, ClientConfig
-from headrace.kafka.dead_letters import Position, find_written, letter_records, send
+from headrace.kafka.dead_letters import Position, find_written, letter_records, send_each
 from headrace.model import DeadLetter, TopicPartition
 from headrace.workers.assignment import Assignment
 from headrace.workers.policy import RetryTopics
@@ -69,13 +69,15 @@ class LetterWriter:
     async def _write_all(self) -> None:
         while batch := self._next_batch():
             try:
-                await self._write_new(batch)
+                failures = await self._write_new(batch)
             except Exception as error:  # noqa: BLE001 - raised where each letter is waited for
-                for one in _still_waited_for(batch):
-                    one.written.set_exception(error)
-            else:
-                for one in _still_waited_for(batch):
+                failures = {one.letter.position: error for one in batch}
+            for one in _still_waited_for(batch):
+                failure = failures.get(one.letter.position)
+                if failure is None:
                     one.written.set_result(None)
+                else:
+                    one.written.set_exception(failure)
         self._writing = None
 
     def _next_batch(self) -> list[_Gathered]:
@@ -83,18 +85,34 @@ class LetterWriter:
         self._gathered = waiting[_MOST_AT_ONCE:]
         return waiting[:_MOST_AT_ONCE]
 
-    async def _write_new(self, batch: list[_Gathered]) -> None:
+    async def _write_new(self, batch: list[_Gathered]) -> dict[Position, Exception]:
+        """Returns why letters were not written, by their positions."""
         # One of a record that waits twice in a retry topic.
         letters = await self._without_written({one.letter.position: one.letter for one in batch})
+        failures = await self._send(letters, batch)
+        refused = {at: one for at, one in failures.items() if isinstance(one, SinkError)}
+        if refused:
+            plain = {at: _plain(letters[at], error) for at, error in refused.items()}
+            others = {at: one for at, one in failures.items() if at not in refused}
+            return others | await self._send(plain, batch)
+        return failures
+
+    async def _send(
+        self, letters: Mapping[Position, DeadLetter], batch: list[_Gathered]
+    ) -> dict[Position, Exception]:
+        """Sends those of ``letters`` that are still waited for, and returns the failures."""
         name, version = self._worker.name, self._worker.version
         records = await self._ask(
             lambda: letter_records(self._config, letters.values(), name, version)
         )
         waited_for = {one.letter.position for one in _still_waited_for(batch)}
         new = {at: one for at, one in zip(letters, records, strict=True) if at in waited_for}
-        if new:
-            await asyncio.to_thread(send, self._config, new.values())
-            self._remember(new)
+        if not new:
+            return {}
+        failed = await asyncio.to_thread(send_each, self._config, list(new.values()))
+        failures = {at: failed[index] for index, at in enumerate(new) if index in failed}
+        self._remember(at for at in new if at not in failures)
+        return failures
 
     async def _without_written(
         self, letters: dict[Position, DeadLetter]
@@ -147,6 +165,17 @@ class LetterWriter:
             written[position] = None
             if len(written) > _MOST_REMEMBERED:
                 del written[next(iter(written))]
+
+
+def _plain(letter: DeadLetter, error: Exception) -> DeadLetter:
+    """``letter`` without what Kafka may have refused it for: the record's headers, a long detail.
+
+    Its key and value are kept: without them a replay would write another record.
+    """
+    detail = (
+        f"the letter was refused with the record's headers and the detail of its failure: {error}"
+    )
+    return replace(letter, detail=detail, headers=())
 
 
 def _still_waited_for(letters: list[_Gathered]) -> list[_Gathered]:

@@ -7,7 +7,7 @@ import msgspec
 
 from headrace.errors import TopicMissingError
 from headrace.kafka.client import ClientConfig, describe
-from headrace.kafka.dead_letters import foreign_headers
+from headrace.kafka.dead_letters import foreign_headers, header_text
 from headrace.kafka.topics import ensure_topics
 from headrace.model import Topic, TopicPartition
 from headrace.workers.policy import RetryTopics
@@ -65,7 +65,7 @@ def retry_headers(record: WorkerRecord, due_ms: int, first_failed_ms: int, error
         "due": due_ms,
         "error": error,
     }
-    written = tuple((_PREFIX + name, str(value).encode()) for name, value in ours.items())
+    written = tuple((_PREFIX + name, header_text(value)) for name, value in ours.items())
     return written + foreign_headers(record.headers)
 
 

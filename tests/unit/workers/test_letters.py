@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -36,13 +37,15 @@ class Kafka:
             raise BrokerUnreachableError("nowhere", "silence")
         return list(given)
 
-    def send(self, config, given):
+    def send_each(self, config, given):
         given, (failure, self.failure) = list(given), (self.failure, None)
         self.writes.append([one.offset for one in given])
         assert self.may_write.wait(PATIENCE_SECONDS)
         if failure is not None:
             raise failure
-        self.stored += given
+        refused = [one.headers for one in given]
+        self.stored += [one for one in given if not one.headers]
+        return {at: SinkError("t.dead", "bad header") for at, one in enumerate(refused) if one}
 
     def find_written(self, config, topic, name):
         self.look_ups += 1
@@ -55,7 +58,7 @@ class Kafka:
 @pytest.fixture
 def kafka(monkeypatch):
     made = Kafka()
-    for name in ("letter_records", "send", "find_written"):
+    for name in ("letter_records", "send_each", "find_written"):
         monkeypatch.setattr(letters, name, getattr(made, name))
     monkeypatch.setattr(letters, "_ASK_AGAIN_SECONDS", 0.001)
     return made
@@ -104,6 +107,21 @@ def test_a_write_has_no_more_than_so_many(kafka, monkeypatch):
 
     asyncio.run(run())
     assert kafka.writes == [[0, 1], [2, 3], [4]]
+
+
+def test_a_letter_that_is_refused_is_written_without_headers_and_holds_up_no_other(kafka):
+    refused = replace(letter(1), headers=(("name", b"value"),), detail="long")
+
+    async def run():
+        made = writer()
+        others = write(made, 0, 2)
+        await asyncio.gather(made.write(refused), *others)
+
+    asyncio.run(run())
+    assert kafka.writes == [[0, 2, 1], [1]]
+    plain = kafka.stored[-1]
+    assert (plain.offset, plain.headers) == (1, ())
+    assert "bad header" in plain.detail
 
 
 def test_a_write_that_fails_fails_each_of_its_letters_and_no_other(kafka):

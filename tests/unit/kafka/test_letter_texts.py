@@ -1,0 +1,46 @@
+"""Texts of dead letters: any characters, of a bounded length; one letter fails alone."""
+
+import confluent_kafka
+import pytest
+
+from headrace.kafka import dead_letters
+from headrace.kafka.dead_letters import Outgoing, header_text, send_each
+from headrace.model import DeadLetter, TopicPartition
+
+KIB = 1024
+
+
+def test_any_text_can_be_written():
+    assert header_text("caf\u00e9 \ud800") == "caf\u00e9 \\ud800".encode()
+    assert header_text(7) == b"7"
+
+
+def test_a_long_text_is_cut_between_characters():
+    written = header_text("\u00e9" * 5000)
+    assert len(written) <= 8 * KIB
+    assert written.decode() == "\u00e9" * ((8 * KIB - 3) // 2) + "\u2026"
+    assert header_text("x" * 8 * KIB) == b"x" * 8 * KIB
+
+
+def test_a_letter_takes_reasons_and_details_of_any_kind():
+    writer = dead_letters._Writer("pipeline", "1", {"t": "id"})
+    letter = DeadLetter(TopicPartition("t", 0), 1, "\ud800", "x" * KIB**2, None, b"v")
+    written = dict(writer.record(letter).headers)
+    assert written["headrace-reason"] == b"\\ud800"
+    assert len(written["headrace-detail"]) == 8 * KIB
+
+
+@pytest.fixture
+def config():
+    cluster = confluent_kafka.Producer({"bootstrap.servers": "-", "test.mock.num.brokers": "1"})
+    brokers = cluster.list_topics("t.dead", timeout=10).brokers.values()
+    yield {"bootstrap.servers": ",".join(f"{one.host}:{one.port}" for one in brokers)}
+    cluster.flush()
+
+
+def test_a_record_that_kafka_cannot_take_fails_alone(config):
+    names = ["fine", "\ud800", "fine too"]
+    records = [Outgoing("t.dead", None, b"", ((name, b""),)) for name in names]
+    [(index, error)] = send_each(config, records).items()
+    assert index == 1
+    assert "UnicodeEncodeError" in str(error)
