@@ -215,7 +215,7 @@ def _none_accepted(problems: list[Problem], *, as_batch: bool) -> RefusedRequest
 
 def _not_confirmed(error: Exception) -> RefusedRequestError:
     if isinstance(error, QueueFullError):
-        detail = "too many events wait for Kafka; nothing of this request was taken"
+        detail = f"{error}; nothing of this request was taken"
         return refused(HTTPStatus.SERVICE_UNAVAILABLE, "overloaded", detail, RETRY_AFTER)
     detail = f"{error}; it is unknown whether the events are there: send them again, same ids"
     return refused(HTTPStatus.SERVICE_UNAVAILABLE, "unknown-outcome", detail, RETRY_AFTER)

@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError
 
 from headrace.ingest.deadlines import Deadlines
 from headrace.ingest.kafka_answers import MISSING, REFUSALS
+from headrace.ingest.overdue import OverdueRequests, OverdueTopics
 from headrace.ingest.validation import Accepted, largest_message
 from headrace.kafka.client import ClientConfig
 from headrace.kafka.polled_producer import PolledProducer
@@ -23,12 +24,13 @@ _TUNING = {
     "queue.buffering.max.messages": "200000",
     "queue.buffering.max.kbytes": "131072",
 }
+_TOO_MANY = "too many events wait for Kafka"
 
 Headers = list[tuple[str, bytes]]
 
 
 class QueueFullError(Exception):
-    """More events wait for Kafka than are held in memory. Nothing of this request was taken."""
+    """Too many events wait for Kafka, or some for too long. Nothing of this request was taken."""
 
 
 class UnknownOutcomeError(Exception):
@@ -67,6 +69,10 @@ class _Outstanding:
         self._failed.update(event.value for event in events)
         self._unsent = len(events)
 
+    def is_settled(self) -> bool:
+        """Every event that was sent is reported."""
+        return self._left == self._unsent
+
     async def settled(self, seconds: float) -> bool:
         """Every event that was sent is reported, after ``seconds`` at most."""
         if self._left > self._unsent:
@@ -76,7 +82,7 @@ class _Outstanding:
                 await self._woken
             finally:
                 self._deadlines.end(self)
-        return self._left == self._unsent
+        return self.is_settled()
 
     def failed(self, events: Sequence[Accepted]) -> list[Accepted]:
         """Those of the request's events that Kafka did not confirm."""
@@ -92,6 +98,10 @@ class Delivery:
 
     Order: events of one key arrive in the order in which ``send`` was called. A crash, a time-out
     and a failure leave events unknown: the client sends them again with the same id.
+
+    Copies: events that timed out stay in the producer, which sends them when it can. Until Kafka
+    has answered for them, no worker that shares ``overdue`` takes others of their topic, so of an
+    event that is sent again and again two copies arrive at most.
     """
 
     def __init__(
@@ -99,6 +109,7 @@ class Delivery:
         config: ClientConfig,
         topics: Iterable[Topic],
         linger_seconds: float = _LINGER_SECONDS,
+        overdue: OverdueTopics | None = None,
     ) -> None:
         # Each batch of a partition is a request of its own, which costs the broker most.
         tuning = _TUNING | {"linger.ms": str(linger_seconds * 1000)}
@@ -107,6 +118,8 @@ class Delivery:
         kinds = {topic.name: (largest_message(topic), topic.spool) for topic in topics}
         lanes = {kind: _Lane(config, tuning, kind[0]) for kind in {*kinds.values()}}
         self._lanes = {name: lanes[kind] for name, kind in kinds.items()}
+        self._overdue = overdue or OverdueTopics(kinds)
+        self._late = OverdueRequests(self._overdue)
 
     async def send(
         self, topic: str, events: Sequence[Accepted], headers: Headers, seconds: float
@@ -117,8 +130,11 @@ class Delivery:
             QueueFullError: nothing was sent.
             UnknownOutcomeError: after ``seconds``, or when Kafka said no to an event.
         """
+        if topic in self._overdue:
+            raise QueueFullError(f"Kafka is behind with earlier events of {topic!r}")
         outstanding = self._lanes[topic].enqueue(topic, events, headers)
         if not await outstanding.settled(seconds):
+            self._late.add(outstanding, topic, outstanding.is_settled)
             raise UnknownOutcomeError(f"Kafka did not confirm within {seconds:g} s")
         if outstanding.failure is not None:
             raise UnknownOutcomeError(f"Kafka answered {outstanding.failure.str()}")
@@ -169,7 +185,7 @@ class _Lane(PolledProducer):
         """Hands the events to the producer, all or (with QueueFullError) none."""
         sender = self.current
         if len(sender) + len(events) > int(_TUNING["queue.buffering.max.messages"]):
-            raise QueueFullError
+            raise QueueFullError(_TOO_MANY)
         outstanding = _Outstanding(len(events), self._deadlines)
         produce, report = sender.produce, outstanding.reported
         sent = 0
@@ -186,7 +202,7 @@ class _Lane(PolledProducer):
                 sent += 1
         except BufferError as error:
             if not sent:
-                raise QueueFullError from error
+                raise QueueFullError(_TOO_MANY) from error
             outstanding.not_sent(events[sent:], KafkaError(KafkaError._QUEUE_FULL))  # noqa: SLF001
         except confluent_kafka.KafkaException as error:
             outstanding.not_sent(events[sent:], error.args[0])

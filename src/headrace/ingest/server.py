@@ -15,7 +15,7 @@ from granian.http import HTTP1Settings
 from granian.log import LogLevels
 
 from headrace.ingest.config import IngestConfig
-from headrace.ingest.worker import COUNTS_FOLDER, LIMITS_FILE, Worker
+from headrace.ingest.worker import COUNTS_FOLDER, LIMITS_FILE, OVERDUE_FILE, Worker
 
 _LOG = logging.getLogger("headrace.ingest")
 _RESTART_SECONDS = 1.0
@@ -30,8 +30,9 @@ def serve(config: IngestConfig) -> None:
     # Kafka clients have threads, and a fork would copy the locks that those hold.
     multiprocessing.set_start_method("spawn", force=True)
     shutil.rmtree(config.state / COUNTS_FOLDER, ignore_errors=True)
-    # Its times are those since the machine was started.
-    (config.state / LIMITS_FILE).unlink(missing_ok=True)
+    # Their times are those since the machine was started.
+    for name in (LIMITS_FILE, OVERDUE_FILE):
+        (config.state / name).unlink(missing_ok=True)
     while not _served(config):
         # Workers that keep ending make Granian give up; we do not.
         _LOG.error("workers keep ending; starting the service anew")

@@ -20,6 +20,7 @@ from headrace.ingest.counters import Counters
 from headrace.ingest.delivery import Delivery
 from headrace.ingest.gate import Gate
 from headrace.ingest.limits import FallbackLimiter, Limiter, LocalLimiter
+from headrace.ingest.overdue import OverdueTopics
 from headrace.ingest.registry import TokenRegistry
 from headrace.ingest.request import Scope, Send
 from headrace.ingest.service_metrics import LIMITED_LOCALLY, count_names
@@ -29,6 +30,7 @@ from headrace.settings import IngestSettings
 
 COUNTS_FOLDER = "counts"
 LIMITS_FILE = "limits"
+OVERDUE_FILE = "overdue"
 SPOOL_FOLDER = "spool"
 
 _LOG = logging.getLogger("headrace.ingest")
@@ -62,7 +64,8 @@ class Worker:
         registry = TokenRegistry(config.client)
         limiter = _limiter(config, counters)
         linger = config.settings.linger_seconds
-        delivery = Delivery(config.client, config.topics.values(), linger)
+        overdue = OverdueTopics.shared(config.state / OVERDUE_FILE, config.topics)
+        delivery = Delivery(config.client, config.topics.values(), linger, overdue)
         gate = Gate(registry, limiter, config.settings)
         spooled = [name for name, topic in config.topics.items() if topic.spool]
         spool = Spool(config.state / SPOOL_FOLDER, _limits(config.settings)) if spooled else None

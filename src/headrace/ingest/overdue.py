@@ -1,0 +1,94 @@
+"""Topics whose events Kafka has not confirmed in time, as all workers of a host know them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Hashable, Iterable
+from pathlib import Path
+
+from headrace.ingest.mapped_file import map_file, open_shared
+
+_WORD_BYTES = 8
+_HELD_SECONDS = 2.0  # a worker that is killed holds a topic up for so long
+_RENEWED_SECONDS = 0.5
+
+
+class OverdueTopics:
+    """For each topic, the time until which no more of its events are taken.
+
+    A client that hears "unknown" sends the same events again, perhaps to another worker. If each
+    try were handed to a producer, an outage would put every one of them into the topic.
+
+    A word is written by any worker without a lock: each only ever puts it off to about now, by the
+    clock of the machine.
+
+    Args:
+        topics: their names, in an order that is the same in all workers.
+        words: one for each topic, of any value.
+        clock: seconds that only grow, the same in all workers.
+    """
+
+    def __init__(
+        self,
+        topics: Iterable[str],
+        words: list[int] | memoryview[int] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._places = {topic: place for place, topic in enumerate(topics)}
+        self._words = [0] * len(self._places) if words is None else words
+        self._clock = clock
+
+    @classmethod
+    def shared(cls, path: Path, topics: Iterable[str]) -> OverdueTopics:
+        """Shared by all that name the same file. It must not outlive the machine's clock.
+
+        Raises:
+            IngestStateError: the file can't be made, or the disk has no room for it.
+        """
+        names = sorted(topics)
+        words = map_file(open_shared(path), path, len(names) * _WORD_BYTES)
+        return cls(names, memoryview(words).cast("q"))
+
+    def __contains__(self, topic: str) -> bool:
+        until = self._words[self._places[topic]]
+        return bool(until) and self._now_ms() < until
+
+    def hold(self, topic: str) -> None:
+        """Some of its events are overdue now."""
+        self._words[self._places[topic]] = self._now_ms() + int(_HELD_SECONDS * 1000)
+
+    def _now_ms(self) -> int:
+        return int(self._clock() * 1000)
+
+
+class OverdueRequests:
+    """One worker's requests that timed out, until Kafka has answered for each of their events.
+
+    Used in one event loop.
+    """
+
+    def __init__(self, topics: OverdueTopics) -> None:
+        self._topics = topics
+        self._requests: dict[Hashable, tuple[str, Callable[[], bool]]] = {}
+
+    def add(self, request: Hashable, topic: str, is_settled: Callable[[], bool]) -> None:
+        """Its topic is held until ``is_settled`` answers ``True``."""
+        self._topics.hold(topic)
+        self._requests[request] = topic, is_settled
+        if len(self._requests) == 1:
+            self._look_later()
+
+    def _look(self) -> None:
+        self._requests = {
+            request: (topic, is_settled)
+            for request, (topic, is_settled) in self._requests.items()
+            if not is_settled()
+        }
+        for topic in {topic for topic, _ in self._requests.values()}:
+            self._topics.hold(topic)
+        if self._requests:
+            self._look_later()
+
+    def _look_later(self) -> None:
+        asyncio.get_running_loop().call_later(_RENEWED_SECONDS, self._look)
