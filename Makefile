@@ -3,13 +3,15 @@ ROOT := $(dir $(abspath $(lastword $(MAKEFILE_LIST))))
 VENV := $(ROOT).venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
+SEED := $(or $(SEED),$(shell date +%s))
 
-.PHONY: help env lint test demo demo-errors bench bench-writer bench-ingest bench-peers lock clean
+.PHONY: help env lint test drills demo demo-errors bench bench-writer bench-ingest bench-peers lock clean
 
 help:
 	@echo "make demo    real Kafka, a week of real ad impressions, Spark, a lake, and the proof"
 	@echo "make demo-errors  errors over HTTP and from old files, into a lake and PostgreSQL, and the sums"
 	@echo "make test    every test, on real servers that it starts and stops"
+	@echo "make drills  the long drills, an hour: SEED=n chooses the faults, the report is .drills/SEED.json"
 	@echo "make lint    ruff, mypy, import-linter"
 	@echo "make bench   speed against plain Spark, and against services on Node, FastAPI and Go"
 	@echo "make bench-peers  speed against Kafka Workers, Kafka Connect, Flink and Quix Streams, in an hour"
@@ -26,7 +28,11 @@ lint: env
 	cd $(ROOT) && $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
 
 test: env
-	cd $(ROOT) && $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder
+	cd $(ROOT) && $(BIN)/python -m pytest --numprocesses=auto --dist=loadfile --no-loadscope-reorder
+
+drills: env
+	cd $(ROOT) && $(BIN)/python -m pytest -m drill --drills=long --seed=$(SEED) --drill-report=.drills/$(SEED).json \
+	  --numprocesses=2 --dist=loadfile --no-loadscope-reorder --timeout=3600
 
 demo: env
 	cd $(ROOT) && $(BIN)/python examples/ad_serving/demo.py

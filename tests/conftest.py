@@ -1,22 +1,28 @@
-"""Real servers for any test that asks: started when first asked for, stopped at the end."""
+"""Real servers for any test that asks: started when first asked for, stopped at the end.
+
+The processes of one ``pytest -n`` share the broker and HDFS: whichever asks first starts them.
+"""
 
 from __future__ import annotations
 
 import itertools
 import os
+import random
 import signal
-import subprocess
-import sys
-import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from tests import servers
+from tests.drills.run import DrillReports, DrillRun
 from tests.integration.postgres_server import PostgresServer
 from tests.integration.redis_server import RedisServer
+from tests.servers import ServerGuard
 
 from headrace.kafka.embedded import EmbeddedCluster
 from headrace.pipelines.session import start_session
@@ -26,10 +32,58 @@ from headrace.runtime.jars import fetch
 from headrace.runtime.java import Java, find_java
 from headrace.settings.model import EmbeddedKafka, SparkSettings
 
+MOST_PROCESSES = 4
+BYTES_OF_A_PROCESS = 5_500_000_000  # a Spark, and clusters of its own
+_GUARD = pytest.StashKey[ServerGuard]()
 
-def pytest_configure() -> None:
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("drills")
+    group.addoption(
+        "--drills",
+        choices=("short", "long"),
+        default="short",
+        help="short: as in CI; long: ten kills, a million events, minutes of load",
+    )
+    group.addoption("--seed", type=int, help="chooses the faults of drills; by default a new one")
+    group.addoption("--drill-report", type=Path, help="JSON file: seed, versions and counts")
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """A cancelled run stops its servers too: SIGTERM ends it as Ctrl-C does."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if _is_worker(config):
+        return
+    if config.option.seed is None:
+        config.option.seed = random.SystemRandom().randrange(2**32)
+    config.stash[_GUARD] = ServerGuard()
+    config.pluginmanager.register(DrillReports(config), "drill-reports")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if not _is_worker(config):
+        config.stash[_GUARD].close()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tells a process of ``pytest -n`` which folder all of them share."""
+    node.workerinput["server_folder"] = str(node.config.stash[_GUARD].folder)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Tests mostly wait for servers: how many run at a time is a question of memory."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return max(1, min(MOST_PROCESSES, memory // BYTES_OF_A_PROCESS))
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"drills: {config.option.drills}, seed {config.option.seed}"
+
+
+def _is_worker(config: pytest.Config) -> bool:
+    return hasattr(config, "workerinput")
 
 
 @dataclass(frozen=True)
@@ -72,26 +126,38 @@ def jars(java: Java) -> Jars:
 
 
 @pytest.fixture(scope="session")
-def server_folder() -> Path:
-    """Where this session's servers keep their data; the guard removes it."""
-    return Path(tempfile.mkdtemp(prefix="headrace-tests-"))
+def server_folder(request: pytest.FixtureRequest) -> Path:
+    """Where the servers of all processes keep their data; the guard removes it."""
+    config = request.config
+    if _is_worker(config):
+        return Path(config.workerinput["server_folder"])
+    return config.stash[_GUARD].folder
 
 
 @pytest.fixture(scope="session")
-def stop_at_end(server_folder: Path) -> Iterator[StopAtEnd]:
+def own_folder(server_folder: Path, worker_id: str) -> Path:
+    """This process's part of it."""
+    folder = server_folder / worker_id
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture(scope="session")
+def stop_at_end(server_folder: Path) -> StopAtEnd:
     """``stop_at_end(state_folder)``: its servers won't outlive the session, even a killed one."""
-    command = [sys.executable, Path(__file__).with_name("server_guard.py"), server_folder]
-    guard = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, start_new_session=True)
-    with guard:
-        pipe = guard.stdin
-        assert pipe is not None
-        yield lambda folder: print(folder, file=pipe, flush=True)
+    return partial(servers.stop_at_end, server_folder)
+
+
+@pytest.fixture
+def drill_run(request: pytest.FixtureRequest, record_property: Any) -> DrillRun:
+    """How long this drill is, what chooses its faults, and where it reports."""
+    options = request.config.option
+    chosen = random.Random(f"{options.seed} {request.node.name}")
+    return DrillRun(options.drills == "long", options.seed, chosen, record_property)
 
 
 @pytest.fixture(scope="session")
-def start_cluster(
-    java: Java, jars: Jars, server_folder: Path, stop_at_end: StopAtEnd
-) -> StartCluster:
+def start_cluster(java: Java, jars: Jars, own_folder: Path, stop_at_end: StopAtEnd) -> StartCluster:
     """``start_cluster(brokers=1, config={...}, ports=())``: a cluster of one's own.
 
     Give ``folder`` to start one again on the same data. Whatever still runs is stopped at the end.
@@ -105,7 +171,7 @@ def start_cluster(
         config: Mapping[str, str] | None = None,
         folder: Path | None = None,
     ) -> RunningCluster:
-        folder = folder or server_folder / f"cluster-{next(numbers)}"
+        folder = folder or own_folder / f"cluster-{next(numbers)}"
         settings = EmbeddedKafka(brokers=brokers, ports=ports, heap_mb=512)
         cluster = EmbeddedCluster(folder, settings, java, jars("kafka"), config=config)
         stop_at_end(folder)
@@ -115,17 +181,18 @@ def start_cluster(
 
 
 @pytest.fixture(scope="session")
-def broker(start_cluster: StartCluster) -> RunningCluster:
-    """One broker shared by the session: ``.bootstrap_servers``. Use topics of your own."""
-    return start_cluster()
+def broker(start_cluster: StartCluster, server_folder: Path) -> RunningCluster:
+    """One broker shared by all: ``.bootstrap_servers``. Use topics and groups of your own."""
+    return start_cluster(folder=server_folder / "shared")
 
 
 @pytest.fixture(scope="session")
 def hdfs(java: Java, jars: Jars, server_folder: Path, stop_at_end: StopAtEnd) -> RunningHdfs:
-    """HDFS shared by the session: ``.uri``. Use folders of your own."""
-    server = EmbeddedHdfs(server_folder, java, jars("hdfs"))
-    stop_at_end(server_folder)
-    return RunningHdfs(server, server.start(), server_folder)
+    """HDFS shared by all: ``.uri``. Use folders of your own."""
+    folder = server_folder / "shared"
+    server = EmbeddedHdfs(folder, java, jars("hdfs"))
+    stop_at_end(folder)
+    return RunningHdfs(server, server.start(), folder)
 
 
 @pytest.fixture(scope="session")
@@ -151,14 +218,14 @@ def redis_server(
 
 
 @pytest.fixture(scope="session")
-def spark(java: Java, server_folder: Path) -> Iterator[SparkSession]:
-    """The session's one Spark, as the product itself would start it."""
+def spark(java: Java, own_folder: Path) -> Iterator[SparkSession]:
+    """The one Spark of this process, as the product itself would start it."""
     session = start_session(
         "headrace tests",
         SparkSettings(),
         master="local[2]",
         java=java.environ(),
-        state=server_folder,
+        state=own_folder,
     )
     yield session
     session.stop()

@@ -1,8 +1,8 @@
 """Stops the servers of a test session when the session is gone, whatever ended it.
 
-Run by ``conftest.py`` as a process of its own. Reads state folders, one a line, until the session
-closes the pipe (its death does that too); then stops what runs in them and removes the folder that
-is its argument.
+Run by ``tests/servers.py`` as a process of its own. Its argument is the folder whose file
+``started`` has a folder a line; when the session closes the pipe (its death does that too), it
+stops what runs in them and removes its own folder.
 """
 
 from __future__ import annotations
@@ -27,11 +27,7 @@ def _stop_redis(folder: Path) -> None:
         os.kill(int(process.read_text()), signal.SIGKILL)
 
 
-def main() -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    folders = [Path(line.rstrip("\n")) for line in sys.stdin]
-
+def _stop(folders: list[Path]) -> None:
     from headrace.kafka.embedded import stop_cluster
     from headrace.runtime.hdfs import stop_hdfs
 
@@ -40,7 +36,17 @@ def main() -> None:
         stop_hdfs(folder)
         _stop_postgres(folder)
         _stop_redis(folder)
-    shutil.rmtree(sys.argv[1], ignore_errors=True)
+
+
+def main() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    sys.stdin.read()
+    own = Path(sys.argv[1])
+    started = own / "started"
+    if started.exists():
+        _stop([Path(line) for line in dict.fromkeys(started.read_text().splitlines())])
+    shutil.rmtree(own, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -6,16 +6,18 @@ import time
 import pytest
 from tests.acceptance.project import Project, kill_session, wait_for
 
-EVENTS = 60_000
 
-
+@pytest.mark.drill
 @pytest.mark.timeout(900)
-def test_a_killed_broker_and_one_away_for_a_minute_lose_and_repeat_nothing(start_cluster, tmp_path):
+def test_a_killed_broker_and_one_that_stays_away_lose_and_repeat_nothing(
+    start_cluster, tmp_path, drill_run
+):
+    events, away_seconds = 60_000, drill_run.size(short=20, long=60)
     running = start_cluster()
     project = Project(tmp_path / "drill", running.bootstrap_servers, batch=2_000)
     project.call("apply")
     process = project.start("run")
-    sender = threading.Thread(target=send_slowly, args=(project,))
+    sender = threading.Thread(target=send_slowly, args=(project, events))
     try:
         sender.start()
         wait_for(lambda: landed(project) > 5_000, "the first rows")
@@ -24,24 +26,25 @@ def test_a_killed_broker_and_one_away_for_a_minute_lose_and_repeat_nothing(start
         seen = landed(project)
         wait_for(lambda: landed(project) > seen, "rows after the restart")
         running.cluster.kill(1)
-        time.sleep(60)
+        time.sleep(away_seconds)
         assert process.poll() is None, project.output()
         running.cluster.start_broker(1)
         sender.join(300)
         assert not sender.is_alive()
-        wait_for(lambda: landed(project) >= EVENTS, "the rest", 300)
+        wait_for(lambda: landed(project) >= events, "the rest", 300)
         assert process.poll() is None, project.output()
         process.terminate()
         assert process.wait(120) == 0, project.output()
     finally:
         kill_session(process)
-    expected = {f"e{n}": 1 for n in range(EVENTS)}
+    expected = {f"e{n}": 1 for n in range(events)}
     assert project.ids("fused") == expected
     assert project.ids("stepped") == expected
+    drill_run.report(events=events, kills=2, away_seconds=away_seconds)
 
 
-def send_slowly(project):
-    for first in range(0, EVENTS, 2_000):
+def send_slowly(project, events):
+    for first in range(0, events, 2_000):
         project.send(first, 2_000)
         time.sleep(0.5)
 

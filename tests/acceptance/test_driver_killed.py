@@ -1,41 +1,39 @@
 """The driver is killed at random moments; the lake must hold every event exactly once."""
 
-import random
 import time
 
 import pytest
 from tests.acceptance.project import Project, kill_session, wait_for
 
-EVENTS = 200_000
-KILLS = 10
 TABLES = ("fused", "stepped")
 
 
+@pytest.mark.drill
 @pytest.mark.timeout(1500)
-def test_ten_kills_of_the_driver_lose_and_repeat_nothing(start_cluster, tmp_path):
+def test_kills_of_the_driver_lose_and_repeat_nothing(start_cluster, tmp_path, drill_run):
     """Both paths at once. After each kill, committed offsets must not have passed what is there."""
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")  # noqa: T201  pytest shows it when the test fails
-    moments = random.Random(seed)
+    events = drill_run.size(short=60_000, long=200_000)
+    kills = drill_run.size(short=3, long=10)
     project = Project(tmp_path / "drill", start_cluster().bootstrap_servers, batch=5_000)
     project.call("apply")
-    project.send(0, EVENTS, bad=b"not json")
-    for _ in range(KILLS):
+    project.send(0, events, bad=b"not json")
+    for _ in range(kills):
         before = {name: one["updated_ms"] for name, one in project.statuses().items()}
         process = project.start("run", "--once")
         try:
             wait_for(lambda seen=before: moved(project, seen), "a batch of the restarted run")
-            time.sleep(moments.uniform(0.0, 2.5))
+            time.sleep(drill_run.random.uniform(0.0, 2.5))
         finally:
             kill_session(process)
         nothing_is_committed_that_is_nowhere(project)
     project.call("run", "--once")
-    good = {f"e{n}": 1 for n in range(EVENTS) if n % 1000}
+    good = {f"e{n}": 1 for n in range(events) if n % 1000}
     for table in TABLES:
         assert project.ids(table) == good
         dead = project.dead_offsets(table)
-        assert len(dead) == len(set(dead)) == EVENTS // 1000
+        assert len(dead) == len(set(dead)) == events // 1000
     nothing_is_committed_that_is_nowhere(project)
+    drill_run.report(events=events, kills=kills)
 
 
 def moved(project, before):

@@ -27,7 +27,8 @@ from tests.integration.service import Service, bearer
 from headrace.settings import Rate
 
 BATCH = 10
-KILLS = 20
+
+pytestmark = pytest.mark.drill
 
 
 @dataclass
@@ -165,14 +166,15 @@ def _service(folder, bootstrap: str, settings: str = "") -> Service:
     return found
 
 
-def test_workers_killed_twenty_times_and_then_drained_lose_nothing(tmp_path, broker):
+def test_workers_killed_and_then_drained_lose_nothing(tmp_path, broker, drill_run):
+    kills = drill_run.size(short=6, long=20)
     service = _service(tmp_path, broker.bootstrap_servers)
     with service.running() as main:
         token = service.token()
         clients = [Client(service, token, f"c{number}") for number in range(4)]
 
         def kill() -> None:
-            for number in range(KILLS):
+            for number in range(kills):
                 sent = sum(len(one.accepted) for one in clients)
                 _until(lambda: len(_workers(main)) == 2)
                 os.kill(_workers(main)[number % 2].pid, signal.SIGKILL)
@@ -186,7 +188,7 @@ def test_workers_killed_twenty_times_and_then_drained_lose_nothing(tmp_path, bro
         drill(clients, kill_and_end)
         assert sum(one.unknown for one in clients) > 0
     assert "were not confirmed" not in service.output.read_text()
-    check(service, clients)
+    drill_run.report(kills=kills, events=len(check(service, clients)))
 
 
 @pytest.fixture(scope="module")
@@ -211,12 +213,13 @@ def replicated(three, tmp_path_factory) -> Service:
     return service
 
 
-def test_two_of_three_brokers_frozen_twice_repeat_and_reorder_nothing(three, replicated):
+def test_two_of_three_brokers_frozen_repeat_and_reorder_nothing(three, replicated, drill_run):
+    freezes = drill_run.size(short=1, long=4)
     with replicated.running():
         client = Client(replicated, replicated.token(), "frozen", again=False)
 
         def freeze() -> None:
-            for _ in range(2):
+            for _ in range(freezes):
                 before = client.unknown
                 for node in (1, 2):
                     three.cluster.pause(node)
@@ -233,6 +236,7 @@ def test_two_of_three_brokers_frozen_twice_repeat_and_reorder_nothing(three, rep
     assert len(all_ids) == len(there)
     assert set(there) == client.attempted
     assert there == sorted(there, key=lambda one: tuple(map(int, one.split("-")[1:])))
+    drill_run.report(freezes=freezes, events=len(there))
 
 
 @pytest.mark.usefixtures("limited_minute")

@@ -1,7 +1,6 @@
 """The loader of offline files is ended at any moment, and every counter is there once."""
 
 import json
-import random
 import signal
 import subprocess
 import time
@@ -16,7 +15,7 @@ from tests.offline_lines import line, write
 from headrace.cli.session import INTERRUPTED
 
 LINES = 2000
-KILLS = (signal.SIGKILL,) * 3
+pytestmark = pytest.mark.drill
 BAD = {n for n in range(LINES) if n % 37 == 0}
 
 
@@ -29,9 +28,11 @@ def flow(broker, tmp_path):
     return flow
 
 
-def load_and_kill(command, written):
+def load_and_kill(command, written, drill_run):
     """Ends the loader again and again while it writes, then lets it finish."""
-    ends = [_ended(command, written, one) for one in (signal.SIGINT, *KILLS)]
+    kills = [signal.SIGKILL] * drill_run.size(short=3, long=12)
+    moments = drill_run.random
+    ends = [_ended(command, written, one, moments) for one in (signal.SIGINT, *kills)]
     assert ends[0] == INTERRUPTED
     assert ends.count(-signal.SIGKILL) > 1
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -39,27 +40,28 @@ def load_and_kill(command, written):
     found = json.loads(done.stdout)
     assert found["skipped"] > 0
     assert found["holes"] == []
+    drill_run.report(kills=len(kills), lines=LINES)
 
 
-def _ended(command, written, number):
+def _ended(command, written, number, moments):
     """Exit code of a loader that gets this signal while it writes."""
     before = written()
     loader = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     while written() == before and loader.poll() is None:
         time.sleep(0.01)
-    time.sleep(random.uniform(0, 0.1))
+    time.sleep(moments.uniform(0, 0.1))
     loader.send_signal(number)
     return loader.wait()
 
 
-def test_into_topics_each_counter_is_there_once_for_readers_of_committed_records(flow):
-    load_and_kill(flow.command("--batch-size", "5"), lambda: flow.written)
+def test_into_topics_each_counter_is_there_once_for_readers_of_committed_records(flow, drill_run):
+    load_and_kill(flow.command("--batch-size", "5"), lambda: flow.written, drill_run)
     assert sorted(flow.counters) == sorted(set(range(LINES)) - BAD)
     letters = [int(dict(one.letter.headers)["counter"] or b"") for one in flow.letters]
     assert sorted(letters) == sorted(BAD)
 
 
-def test_into_tables_each_counter_is_there_once(flow, postgres):
+def test_into_tables_each_counter_is_there_once(flow, postgres, drill_run):
     url = postgres.create_database(f"kill_{uuid.uuid4().hex[:8]}")
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("CREATE TABLE raw_item (project_id int, body jsonb, counter bigint)")
@@ -69,6 +71,6 @@ def test_into_tables_each_counter_is_there_once(flow, postgres):
             return sorted(one for (one,) in rows)
 
         command = [HEADRACE, "load-offline-files", flow.files, "--postgres", url, "--json"]
-        load_and_kill([*command, "--batch-size", "1"], lambda: len(counters("raw_item")))
+        load_and_kill([*command, "--batch-size", "1"], lambda: len(counters("raw_item")), drill_run)
         assert counters("raw_item") == sorted(set(range(LINES)) - BAD)
         assert counters("headrace_dead_letters") == sorted(BAD)

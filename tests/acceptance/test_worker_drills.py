@@ -26,10 +26,12 @@ from headrace.kafka.topics import delete_topic
 from headrace.model import TopicPartition
 from headrace.workers.intents import pause, resume
 
+pytestmark = pytest.mark.drill
 AT_ONCE = 8
 PARTITIONS = 4
 QUEUE_BYTES = 512 * 1024
 FEW_MB = 64
+LONG_ROUNDS = 4
 REMADE = "the topic was deleted and made again"
 BROKER = {
     "group.initial.rebalance.delay.ms": "0",
@@ -46,7 +48,7 @@ BROKER = {
 def killed(drill: Drill, times: int) -> History:
     """C-1."""
     drill.begin({}, {}, {})
-    for _ in range(times):
+    for _ in range(times * drill.rounds):
         one = drill.one_with_partitions()
         with drill.fault("kill", taken_over(drill, one)):
             drill.kill_at_work(one)
@@ -57,7 +59,7 @@ def killed(drill: Drill, times: int) -> History:
 def restarted(drill: Drill, times: int) -> History:
     """C-2: two of three at once, so that they also leave while the group rebalances."""
     drill.begin({}, {}, {})
-    for _ in range(times):
+    for _ in range(times * drill.rounds):
         old = drill.running[:2]
         gone = [taken_over(drill, one) for one in old]
         with drill.fault("restart", lambda: all(each() for each in gone)):  # noqa: B023
@@ -82,7 +84,7 @@ def bounced(drill: Drill, ways: Sequence[signal.Signals]) -> Bounced:
     one = drill.instances[1]
     others = [other for other in drill.instances if other is not one]
     owned, moves = one.owned, lanes_moved(others)
-    for way in ways:
+    for way in [*ways] * drill.rounds:
         with drill.fault("bounce", lambda: one.owned == owned):  # noqa: B023
             one.signal(way)
             one.process.wait()
@@ -94,7 +96,7 @@ def bounced(drill: Drill, ways: Sequence[signal.Signals]) -> Bounced:
 def frozen(drill: Drill) -> History:
     """C-4."""
     drill.begin({}, {})
-    for one in drill.running:
+    for one in drill.running * drill.rounds:
         closed, gone = len(one.notes("close")), taken_over(drill, one)
         with drill.fault("freeze", lambda: one.owned and len(one.notes("close")) > closed):  # noqa: B023
             one.freeze()
@@ -180,9 +182,9 @@ def has_every_letter(history: History) -> bool:
 
 def paused(drill: Drill, times: int) -> History:
     """C-7: what is paused is not processed, whoever has it."""
-    rng = random.Random(7)
+    rng = random.Random(drill.topic)
     drill.begin({}, {}, {})
-    for _ in range(times):
+    for _ in range(times * drill.rounds):
         numbers = rng.sample(range(PARTITIONS), 2)
         partitions = [TopicPartition(drill.topic, number) for number in numbers]
         pause(drill.client, drill.spec.worker, partitions)
@@ -324,10 +326,12 @@ def ended(request, start_cluster, tmp_path_factory) -> Iterator[Callable[[str], 
     tests = [one for one in request.session.items if one.path == request.path]
     wanted = {one.callspec.params["drill"] for one in tests}
     folder = tmp_path_factory.mktemp("drills")
+    rounds = LONG_ROUNDS if request.config.option.drills == "long" else 1
 
     def run(name: str) -> object:
         drilled, options = DRILLS[name]
-        with Drill(cluster.bootstrap_servers, folder, partitions=PARTITIONS, **options) as drill:
+        declared = {"partitions": PARTITIONS, "rounds": rounds, **options}
+        with Drill(cluster.bootstrap_servers, folder, **declared) as drill:
             return drilled(drill)
 
     with ThreadPoolExecutor(AT_ONCE) as executor:

@@ -177,6 +177,7 @@ class Drill:
         folder: for the instances' files.
         most_partitions: that its topic ever has.
         sent: arguments of the ledger.
+        rounds: of faults; long drills have several.
         spec: of instances, other than where they are.
     """
 
@@ -188,9 +189,11 @@ class Drill:
         partitions: int = 4,
         most_partitions: int = 0,
         sent: dict | None = None,
+        rounds: int = 1,
         **spec,
     ) -> None:
         self.client = {"bootstrap.servers": bootstrap, "partitioner": "murmur2_random"}
+        self.rounds = rounds
         self.topic = f"drill-{uuid.uuid4().hex[:8]}"
         self.create(self.topic, partitions)
         self.create(Topic(self.topic).dead_letters, 1)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from hdfs_native import Client
 
+from headrace.runtime.hdfs import EmbeddedHdfs
+
 CONTENT = b"impression" * 100_000
 
 
@@ -22,11 +24,15 @@ def test_starting_twice_is_one_hdfs(hdfs):
     assert before.running
 
 
-def test_files_survive_a_stop_and_a_start_at_the_same_address(hdfs):
-    with Client(hdfs.uri).create("/kept.txt") as file:
+def test_files_survive_a_stop_and_a_start_at_the_same_address(java, jars, tmp_path, stop_at_end):
+    server = EmbeddedHdfs(tmp_path, java, jars("hdfs"))
+    stop_at_end(tmp_path)
+    uri = server.start()
+    with Client(uri).create("/kept.txt") as file:
         file.write(CONTENT)
-    hdfs.server.stop()
-    assert not hdfs.server.status().running
-    assert hdfs.server.start() == hdfs.uri
-    with Client(hdfs.uri).read("/kept.txt") as file:
+    server.stop()
+    assert not server.status().running
+    assert server.start() == uri
+    with Client(uri).read("/kept.txt") as file:
         assert file.read() == CONTENT
+    server.stop()

@@ -168,8 +168,9 @@ def apply_changes(config: ClientConfig, changes: Sequence[TopicChange]) -> None:
     for change in changes:
         if change.action is not Action.REFUSED:
             _apply(config, change)
-    wanted = {one.topic: one.partitions for one in changes if one.partitions}
-    _await_visible(config, wanted)
+    _await_visible(config, {one.topic: one.partitions for one in changes if one.partitions})
+    altered = {one.topic: one.config for one in changes if one.action is Action.ALTER_CONFIG}
+    _await_settings(config, altered)
 
 
 def ensure_topics(config: ClientConfig, topics: Sequence[Topic]) -> None:
@@ -371,6 +372,29 @@ def _await_visible(config: ClientConfig, partitions: Mapping[str, int]) -> None:
         if time.monotonic() > deadline:
             raise TopicChangeError(missing, "it was changed, but the broker does not show it")
         time.sleep(0.05)
+
+
+def _await_settings(config: ClientConfig, altered: Mapping[str, Mapping[str, str | None]]) -> None:
+    """A broker answers with the new settings a moment after its controller has taken them."""
+    deadline = time.monotonic() + VISIBLE_WITHIN.total_seconds()
+    while altered and not _shows(_describe_configs(config, list(altered)), altered):
+        if time.monotonic() > deadline:
+            raise TopicChangeError(
+                ", ".join(altered), "settings were changed, but the broker does not show it"
+            )
+        time.sleep(0.05)
+
+
+def _shows(
+    configs: Mapping[str, tuple[Mapping[str, str], frozenset[str]]],
+    altered: Mapping[str, Mapping[str, str | None]],
+) -> bool:
+    return all(
+        name not in overrides if value is None else settings.get(name) == value
+        for topic, changed in altered.items()
+        for settings, overrides in [configs[topic]]
+        for name, value in changed.items()
+    )
 
 
 def _fewer(live: Mapping[str, LiveTopic], partitions: Mapping[str, int]) -> str:
