@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,12 +15,13 @@ from headrace.events import LONG_RANGE, Why
 _parse: Callable[[bytes], Any] = msgspec.json.Decoder().decode
 _encode = msgspec.json.encode
 _LEAST, _MOST = LONG_RANGE
+_SHOWN_CHARACTERS = 80
 _SPACED_COLON = re.compile(rb'"[ \t\r\n]+:')
 
 
 @dataclass(frozen=True, slots=True)
 class StructureLimits:
-    """Of one event: nesting, keys over all its objects, bytes of a text."""
+    """Of one event: nesting, keys over all its objects, bytes of a text and of a key."""
 
     depth: int
     keys: int
@@ -59,7 +60,8 @@ class StructureCheck:
 
     def _fault(self, text: bytes) -> Why | None:
         pairs = json.loads(text, object_pairs_hook=_Members)
-        return _Walk(self._limits).fault(pairs)
+        fault = _Walk(self._limits).fault(pairs)
+        return None if fault is None else fault.why()
 
 
 def _has_as_many_keys(text: bytes, keys: int) -> bool:
@@ -92,50 +94,102 @@ class _Members(list[tuple[str, Any]]):
     """An object with every member, repeated ones too."""
 
 
+class _Fault:
+    """What is wrong, and where: the steps from the value at fault up to the event.
+
+    Only a fault has a path, since to write one for each value would copy a key for every element
+    below it.
+    """
+
+    def __init__(self, code: str, detail: str) -> None:
+        self._code, self._detail = code, detail
+        self.steps: list[str | int] = []
+
+    def why(self) -> Why:
+        """The reason code and the sentence, with the path in it, cut to 80 characters."""
+        return self._code, self._detail.format(path=_path(reversed(self.steps)))
+
+
 class _Walk:
     def __init__(self, limits: StructureLimits) -> None:
         self._limits, self._keys = limits, 0
 
-    def fault(self, value: Any, path: str = "$", depth: int = 1) -> Why | None:
-        if isinstance(value, str):
-            return self._in_text(value, path)
-        if isinstance(value, list):
-            return self._in_container(value, path, depth)
-        if type(value) is int and not _LEAST <= value <= _MOST:
-            return "out-of-range", f"{path} is an integer beyond 64 bits"
+    def fault(self, value: Any, depth: int = 1) -> _Fault | None:
+        kind = type(value)
+        if kind is str:
+            return self._in_text(value, "{path} is a string")
+        if kind is _Members:
+            return self._in_object(value, depth)
+        if kind is list:
+            return self._in_array(value, depth)
+        if kind is int and not _LEAST <= value <= _MOST:
+            return _Fault("out-of-range", "{path} is an integer beyond 64 bits")
         return None
 
-    def _in_text(self, text: str, path: str) -> Why | None:
+    def _in_text(self, text: str, what: str) -> _Fault | None:
         if "\0" in text:
-            return "nul-character", f"{path} is a string with a NUL character (\\u0000)"
-        size = len(text.encode())
-        if size > self._limits.string_bytes:
-            most = self._limits.string_bytes
-            return "text-too-long", f"{path} is a string of {size} bytes, expected at most {most}"
+            return _Fault("nul-character", what + " with a NUL character (\\u0000)")
+        most = self._limits.string_bytes
+        # No character takes more than four bytes.
+        if 4 * len(text) > most and (size := len(text.encode())) > most:
+            return _Fault("text-too-long", f"{what} of {size} bytes, expected at most {most}")
         return None
 
-    def _in_container(self, value: list[Any], path: str, depth: int) -> Why | None:
+    def _in_array(self, values: list[Any], depth: int) -> _Fault | None:
         if depth > self._limits.depth:
-            return "too-deep", f"the event is nested deeper than {self._limits.depth} levels"
-        if not isinstance(value, _Members):
-            return self._in_all(((f"{path}[{n}]", one) for n, one in enumerate(value)), depth)
-        self._keys += len(value)
-        if self._keys > self._limits.keys:
-            return "too-many-keys", f"the event has more than {self._limits.keys} keys"
-        return self._in_names(value, path) or self._in_all(
-            ((f"{path}.{name}", one) for name, one in value), depth
-        )
+            return self._too_deep()
+        for number, value in enumerate(values):
+            fault = self.fault(value, depth + 1)
+            if fault is not None:
+                fault.steps.append(number)
+                return fault
+        return None
 
-    def _in_names(self, members: _Members, path: str) -> Why | None:
+    def _in_object(self, members: _Members, depth: int) -> _Fault | None:
+        if depth > self._limits.depth:
+            return self._too_deep()
+        self._keys += len(members)
+        if self._keys > self._limits.keys:
+            most = self._limits.keys
+            return _Fault("too-many-keys", f"the event has more than {most} keys")
+        fault = self._in_names(members)
+        if fault is not None:
+            return fault
+        for name, value in members:
+            fault = self.fault(value, depth + 1)
+            if fault is not None:
+                fault.steps.append(name)
+                return fault
+        return None
+
+    def _in_names(self, members: _Members) -> _Fault | None:
         seen: set[str] = set()
         for name, _ in members:
             if name in seen:
-                return "repeated-key", f"key {name!r} stands more than once in {path}"
-            if "\0" in name:
-                return "nul-character", f"a key in {path} holds a NUL character (\\u0000)"
+                shown = _braced(_cut(repr(name[:_SHOWN_CHARACTERS])))
+                return _Fault("repeated-key", f"key {shown} stands more than once in {{path}}")
+            fault = self._in_text(name, "a key in {path} is a string")
+            if fault is not None:
+                return fault
             seen.add(name)
         return None
 
-    def _in_all(self, values: Any, depth: int) -> Why | None:
-        found = (self.fault(value, path, depth + 1) for path, value in values)
-        return next((why for why in found if why is not None), None)
+    def _too_deep(self) -> _Fault:
+        return _Fault("too-deep", f"the event is nested deeper than {self._limits.depth} levels")
+
+
+def _path(steps: Iterable[str | int]) -> str:
+    path = "$"
+    for step in steps:
+        path += f"[{step}]" if isinstance(step, int) else "." + _cut(step)
+        if len(path) > _SHOWN_CHARACTERS:
+            break
+    return _cut(path)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."
+
+
+def _braced(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")
