@@ -40,6 +40,7 @@ _REDIS = re.compile(
     r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:@/?#\[\]]+)(?::(?P<port>\d{1,5}))?(?:/\d*)?"
 )
 _PASSWORD = re.compile(r"//.*:(?!\$\{\w+\}@).+@")
+_MOST_EVENTS = 10_000
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
@@ -249,7 +250,7 @@ def _ingest(ingest: Table) -> IngestSettings:
         max_body_bytes=ingest.integer("max_body_bytes", default.max_body_bytes),
         max_decoded_bytes=ingest.integer("max_decoded_bytes", default.max_decoded_bytes),
         max_ratio=ingest.integer("max_ratio", default.max_ratio),
-        max_events=ingest.integer("max_events", default.max_events),
+        max_events=ingest.integer("max_events", default.max_events, most=_MOST_EVENTS),
         max_header_bytes=ingest.integer("max_header_bytes", default.max_header_bytes),
         max_depth=ingest.integer("max_depth", default.max_depth),
         max_keys=ingest.integer("max_keys", default.max_keys),

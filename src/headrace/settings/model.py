@@ -115,7 +115,7 @@ class IngestSettings:
         max_header_bytes: of a request's headers.
         max_depth: nesting of objects and arrays in an event.
         max_keys: in an event, over all its objects.
-        max_string_bytes: of a text in an event.
+        max_string_bytes: of a text or a key in an event.
         header_seconds: within which a connection must have sent its next request's headers.
         body_seconds: within which a request's body must be there.
         max_connections: open at a time, over all workers.

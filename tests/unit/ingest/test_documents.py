@@ -1,6 +1,7 @@
 """Bodies to events."""
 
 import json
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -88,6 +89,59 @@ def test_a_batch_may_be_as_large_as_the_limit_and_no_larger(body):
     content_type = NDJSON if b"\n" in body else "application/json"
     assert len(split(body, content_type, most=3)[0]) == 3
     assert refusal(body, content_type, most=2) == (413, "too-many-events")
+
+
+def peak_bytes(body, content_type):
+    """What splitting takes at most beside the body, and the code that it is refused with."""
+    split(b"[" + b"1," * 50_000 + b"1]", most=100_000)  # what is made once is made before
+    tracemalloc.start()
+    try:
+        _, code = refusal(body, content_type)
+        return code, tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "expected"),
+    [
+        (b"[" + b"11," * 1_000_000 + b"1]", "", "too-many-events"),
+        (b"[" + b'"",' * 1_000_000 + b'""]', "", "too-many-events"),
+        (b"[" + b"[]," * 1_000_000 + b"x]", "", "too-many-events"),
+        (b"[NaN" + b",[]" * 1_000_000 + b"]", "", "not-json"),
+        (b"[NaN,[" + b"[]," * 1_000_000 + b"[]]]", "", "not-json"),
+        (b"1\n" * 1_500_000, NDJSON, "too-many-events"),
+        (b"\n" * 1_500_000 + b"1\n" * 1_500_000 + b"1", NDJSON, "too-many-events"),
+    ],
+    ids=["numbers", "texts", "wrong-end", "bad-first", "bad-first-deep", "lines", "blank-lines"],
+)
+def test_events_beyond_the_limit_are_not_made(body, content_type, expected):
+    code, peak = peak_bytes(body, content_type)
+    assert code == expected
+    assert peak < 2 * len(body) + 500_000
+
+
+def test_blank_lines_beyond_the_limit_are_no_events():
+    body = b"\n \r\n".join([b'{"a": 1} '] * 3 + [b"\n" * 5000, b"{} "])
+    assert split(body, NDJSON, most=4) == ([b'{"a": 1}'] * 3 + [b"{}"], True)
+    assert refusal(body, NDJSON, most=3) == (413, "too-many-events")
+
+
+def test_a_large_array_is_split_as_a_small_one():
+    events = [json.dumps({"n": number, "a": ["x" * 500, None]}).encode() for number in range(400)]
+    assert split(b"[ " + b" ,\n".join(events) + b" ]") == (events, True)
+    assert refusal(b"[" + b",".join(events) + b"]", most=399) == (413, "too-many-events")
+
+
+def test_a_large_array_with_a_bad_element_leaves_the_others_in_place():
+    events = [b'{"a": NaN}', *(json.dumps({"a": "x" * 500}).encode() for _ in range(400))]
+    assert split(b"[" + b",".join(events) + b"]") == (events, True)
+
+
+def test_a_very_large_array_must_be_json_as_a_whole():
+    events = [b'{"a": NaN}', *(json.dumps({"a": "x" * 5000}).encode() for _ in range(400))]
+    assert refusal(b"[" + b",".join(events) + b"]") == (400, "not-json")
+    assert len(split(b"[" + b",".join(events[1:]) + b"]")[0]) == 400
 
 
 JSON = st.recursive(
