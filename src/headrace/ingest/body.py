@@ -20,6 +20,8 @@ _STEP_BYTES = 65_536
 _LARGEST_ZSTD_WINDOW = 8 * 1024 * 1024
 # A block of zstd takes 4 bytes at least and becomes 128 KiB at most, and there is no other bound.
 _ZSTD_STEP_BYTES = 256
+_FIRST_STEP_BYTES = 512
+_MOST_PARTS = 1000
 _OFF_LOOP_BYTES = 32_768
 
 
@@ -179,27 +181,41 @@ def _bomb(limits: BodyLimits) -> RefusedRequestError:
 
 
 def _gunzip(sent: bytes) -> Iterator[bytes]:
-    left = sent
-    while left:
-        member = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+    """Members in a row. Of the input, at most three bytes are handed in for each that is sent."""
+    view, place = memoryview(sent), 0
+    for _ in _numbered("gzip members"):
+        member, step = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16), _FIRST_STEP_BYTES
         while not member.eof:
-            piece = member.decompress(left, _STEP_BYTES)
-            if not piece and not member.eof and not member.unconsumed_tail:
+            piece = view[place : place + step]
+            if not piece:
                 raise EOFError("it is cut off")
-            left = member.unconsumed_tail
-            yield piece
-        left = member.unused_data
+            place += len(piece)
+            yield member.decompress(piece, _STEP_BYTES)
+            while member.unconsumed_tail:
+                yield member.decompress(member.unconsumed_tail, _STEP_BYTES)
+            step = min(2 * step, _STEP_BYTES)
+        place -= len(member.unused_data)
+        if place == len(view):
+            return
 
 
 def _unzstd(sent: bytes) -> Iterator[bytes]:
     decompressor = zstandard.ZstdDecompressor(max_window_size=_LARGEST_ZSTD_WINDOW)
-    left = sent
-    while left:
+    view, place = memoryview(sent), 0
+    for _ in _numbered("zstd frames"):
         frame = decompressor.decompressobj()
-        for start in range(0, len(left), _ZSTD_STEP_BYTES):
-            yield frame.decompress(left[start : start + _ZSTD_STEP_BYTES])
-            if frame.eof:
-                left = frame.unused_data + left[start + _ZSTD_STEP_BYTES :]
-                break
-        else:
-            raise EOFError("it is cut off")
+        while not frame.eof:
+            piece = view[place : place + _ZSTD_STEP_BYTES]
+            if not piece:
+                raise EOFError("it is cut off")
+            place += len(piece)
+            yield frame.decompress(piece)
+        place -= len(frame.unused_data)
+        if place == len(view):
+            return
+
+
+def _numbered(parts: str) -> Iterator[int]:
+    """Each part costs a decoder, however few bytes it has."""
+    yield from range(_MOST_PARTS)
+    raise EOFError(f"it has more than {_MOST_PARTS} {parts}; compress it as one")

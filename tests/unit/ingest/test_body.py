@@ -2,8 +2,10 @@
 
 import asyncio
 import gzip
+import random
 import subprocess
 import sys
+import zlib
 
 import pytest
 import zstandard
@@ -127,6 +129,68 @@ def test_other_and_nested_encodings_are_refused(encoding):
 def test_a_ratio_beyond_the_limit_is_refused(encoding, encode):
     assert read(encode(b" " * 60_000), encoding=encoding) == b" " * 60_000
     assert refusal(encode(b" " * 900_000), encoding=encoding) == (413, "decoded-body-too-large")
+
+
+class Fed:
+    """A decoder that counts the bytes it is given."""
+
+    def __init__(self, decoder, counted):
+        self._decoder, self._counted = decoder, counted
+
+    def decompress(self, piece, *most):
+        self._counted.append(len(piece))
+        return self._decoder.decompress(piece, *most)
+
+    def __getattr__(self, name):
+        return getattr(self._decoder, name)
+
+
+@pytest.fixture
+def fed(monkeypatch):
+    """Bytes given to decoders, a number for each time."""
+    counted, make_gzip, make_zstd = [], zlib.decompressobj, zstandard.ZstdDecompressor
+    monkeypatch.setattr(
+        "headrace.ingest.body.zlib.decompressobj",
+        lambda **how: Fed(make_gzip(**how), counted),
+    )
+
+    class Zstd:
+        def __init__(self, **how):
+            self._made = make_zstd(**how)
+
+        def decompressobj(self):
+            return Fed(self._made.decompressobj(), counted)
+
+    monkeypatch.setattr("headrace.ingest.body.zstandard.ZstdDecompressor", Zstd)
+    return counted
+
+
+EMPTY = {"gzip": gzip.compress(b""), "zstd": zstandard.compress(b"")}
+
+
+@pytest.mark.parametrize("part", [*EMPTY.items(), ("zstd", b"\x50\x2a\x4d\x18\0\0\0\0")])
+def test_many_empty_members_or_frames_are_refused_at_the_cost_of_some(part, fed):
+    encoding, empty = part
+    assert refusal(empty * 5_000, encoding=encoding) == (400, "undecodable-body")
+    assert len(fed) < 5_000
+    assert sum(fed) < 10 * len(empty) * 5_000
+
+
+@both
+def test_a_body_of_many_members_or_frames_is_read_once_or_so(encoding, encode, fed):
+    parts = [encode(bytes([number % 256]) * 900) for number in range(1000)]
+    sent = b"".join(parts)
+    body = read(sent, encoding=encoding, limits=BodyLimits(10**6, 10**7, 100, 30))
+    assert len(body) == 900_000
+    assert sum(fed) < 3 * len(sent) + 1000 * 512
+
+
+@pytest.mark.parametrize("size", [511, 512, 513, 1535, 1536, 1537, 40_000])
+def test_members_may_end_anywhere(size):
+    noise = random.Random(size).randbytes(size)
+    packed = zlib.compressobj(0, wbits=31)
+    member = packed.compress(noise) + packed.flush()
+    assert read(member + gzip.compress(b"x") + member, encoding="gzip") == noise + b"x" + noise
 
 
 BOMB = """
