@@ -7,6 +7,7 @@ HeadraceError
 ├── ServerStartError        an embedded server did not become ready
 ├── BrokerUnreachableError  retried: the broker does not answer
 ├── AuthorizationError      the cluster does not let this user do it; never retried
+├── RecordsUnreadableError  records of a range are damaged, or a broker refuses to give them
 ├── TopicChangeError        a declared topic can't be reached from the live one
 ├── RefusedError            starting would lose or repeat data; never retried
 │   ├── TopicRecreatedError
@@ -158,6 +159,15 @@ class AuthorizationError(_FactsError):
     @property
     def way_out(self) -> str:
         return f"Add an ACL: allow {self.operation} on {self.resource} to {self.principal}."
+
+
+@dataclass(eq=False)
+class RecordsUnreadableError(_FactsError):
+    """Records can't be read."""
+
+    partition: str
+    offset: int
+    reason: str
 
 
 @dataclass(eq=False)

@@ -21,6 +21,7 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from headrace.errors import BrokerUnreachableError, TopicMissingError
+from headrace.kafka.broker_errors import Meaning, meaning
 from headrace.model import TopicPartition
 from headrace.settings import KafkaSettings
 
@@ -38,40 +39,11 @@ _BULK_READING = {
     "queued.max.messages.kbytes": "65536",
     "fetch.queue.backoff.ms": "10",  # by default a queue that is full is filled again after 1 s
     "fetch.wait.max.ms": "50",
+    "check.crcs": "true",  # as Java's consumer does: damage on the way would land as rows
 }
 
 _LOG = logging.getLogger("headrace.kafka")
 _LOG.addHandler(logging.NullHandler())  # silent unless the application asks for it
-_UNREACHABLE = frozenset(
-    {
-        "_ALL_BROKERS_DOWN",
-        "_AUTHENTICATION",
-        "_RESOLVE",
-        "_SSL",
-        "_TIMED_OUT",
-        "_TIMED_OUT_QUEUE",
-        "_TRANSPORT",
-        "_WAIT_COORD",
-        "BROKER_NOT_AVAILABLE",
-        "REQUEST_TIMED_OUT",
-    }
-)
-_UNSETTLED = frozenset(
-    {
-        "_DESTROY_BROKER",
-        "COORDINATOR_LOAD_IN_PROGRESS",
-        "COORDINATOR_NOT_AVAILABLE",
-        "FENCED_LEADER_EPOCH",
-        "LEADER_NOT_AVAILABLE",
-        "NETWORK_EXCEPTION",
-        "NOT_CONTROLLER",
-        "NOT_COORDINATOR",
-        "NOT_LEADER_FOR_PARTITION",
-        "NOT_LEADER_OR_FOLLOWER",
-        "UNKNOWN_LEADER_EPOCH",
-    }
-)
-_UNKNOWN = frozenset({"UNKNOWN_TOPIC_OR_PART", "_NOENT", "_UNKNOWN_PARTITION"})
 _ASK_AGAIN_SECONDS = 0.05
 
 
@@ -160,6 +132,11 @@ def task_consumer(config: ClientConfig) -> confluent_kafka.Consumer:
     Spark reuses its Python workers, and a new consumer costs connections, metadata and threads.
     """
     return _task_consumer(os.getpid(), frozenset(config.items()))
+
+
+def discard_task_consumers() -> None:
+    """Makes the next read of this process begin with a consumer that has met no error."""
+    _task_consumer.cache_clear()
 
 
 @functools.lru_cache(maxsize=8)
@@ -276,8 +253,9 @@ def _ask(config: ClientConfig, request: Callable[[], Result]) -> Result:
             return request()
         except KafkaException as error:
             cause = error.args[0]
-            settling = cause.name() in _UNSETTLED
-            if cause.name() in _UNREACHABLE or (settling and time.monotonic() > deadline):
+            settling = meaning(cause) is Meaning.SETTLING
+            late = time.monotonic() > deadline
+            if meaning(cause) is Meaning.AWAY or (settling and late):
                 raise BrokerUnreachableError(_servers(config), _reason(config, cause)) from error
             if not settling:
                 raise
@@ -347,7 +325,7 @@ def _unless_missing(future: Future[Any]) -> Any:
     try:
         return future.result()
     except KafkaException as error:
-        if error.args[0].name() not in _UNKNOWN:
+        if meaning(error.args[0]) is not Meaning.MISSING:
             raise
         return None
 

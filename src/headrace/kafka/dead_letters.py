@@ -23,17 +23,17 @@ import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
 from headrace.errors import BrokerUnreachableError, SinkError, TopicMissingError
 from headrace.kafka.client import ClientConfig, consumer, describe, producer, topic_ids, watermarks
-from headrace.model import DEAD_LETTERS_SUFFIX, DeadLetter, TopicPartition
+from headrace.kafka.headers import Headers, headers_of
+from headrace.kafka.range_reader import Record, read_ranges
+from headrace.model import DEAD_LETTERS_SUFFIX, DeadLetter, OffsetRange, TopicPartition
 
 Position = tuple[TopicPartition, int]
-Headers = tuple[tuple[str, bytes | None], ...]
 
 REPLAYS = "headrace-replays"
 OFFLINE_FILES = "load-offline-files"
@@ -197,8 +197,8 @@ def scan(config: ClientConfig, topic: str) -> Iterator[StoredLetter]:
     Raises:
         BrokerUnreachableError: no answer.
     """
-    for message in _messages(config, dead_letters_topic(topic)):
-        letter = _stored(message)
+    for partition, record in _records(config, dead_letters_topic(topic)):
+        letter = _stored(partition, record)
         if letter is not None:
             yield letter
 
@@ -292,8 +292,8 @@ def foreign_headers(headers: Headers, *, keep: str = "") -> Headers:
     )
 
 
-def _stored(message: confluent_kafka.Message) -> StoredLetter | None:
-    headers: Headers = tuple(message.headers() or ())
+def _stored(partition: TopicPartition, record: Record) -> StoredLetter | None:
+    headers = headers_of(record) or ()  # where a name is not UTF-8, others wrote it
     ours = {name: (value or b"").decode(errors="replace") for name, value in headers}
     try:
         origin = TopicPartition(ours["headrace-topic"], int(ours["headrace-partition"]))
@@ -302,8 +302,8 @@ def _stored(message: confluent_kafka.Message) -> StoredLetter | None:
             int(ours["headrace-offset"]),
             ours["headrace-reason"],
             ours["headrace-detail"],
-            message.key(),
-            message.value(),
+            record.key(),
+            record.value(),
             foreign_headers(headers),
             int(ours["headrace-timestamp"]),
             int(ours.get("headrace-attempts", "1")),
@@ -312,62 +312,28 @@ def _stored(message: confluent_kafka.Message) -> StoredLetter | None:
         replays = int(ours.get(REPLAYS, "0"))
     except (KeyError, ValueError):
         return None
-    own = TopicPartition(message.topic(), message.partition())
-    position = (own, message.offset())
-    _, written_ms = message.timestamp()
+    _, written_ms = record.timestamp()
     return StoredLetter(
         letter,
         ours.get("headrace-pipeline", ""),
         ours.get("headrace-version", ""),
         ours.get("headrace-topic-id", ""),
         replays,
-        position,
+        (partition, record.offset()),
         written_ms,
     )
 
 
-def _messages(config: ClientConfig, topic: str) -> Iterator[confluent_kafka.Message]:
+def _records(config: ClientConfig, topic: str) -> Iterator[tuple[TopicPartition, Record]]:
     """Every record of a topic, up to the ends that it has now."""
     live = describe(config, [topic]).get(topic)
     if live is None:
         return
     marks = watermarks(config, live.all_partitions)
-    unread = {one.partition: end for one, (start, end) in marks.items() if start < end}
-    starts = [
-        confluent_kafka.TopicPartition(one.topic, one.partition, start)
-        for one, (start, end) in marks.items()
-        if start < end
-    ]
+    ranges = [OffsetRange(one, start, end) for one, (start, end) in marks.items() if start < end]
     reader = consumer(config, "headrace-dead-letters", {"auto.offset.reset": "earliest"})
     try:
-        reader.assign(starts)
-        yield from _until_ends(reader, unread, config)
+        for chunk in read_ranges(reader, ranges, config, silence_limit_seconds=_SILENCE_SECONDS):
+            yield from ((chunk.partition, record) for record in chunk.records)
     finally:
         reader.close()
-
-
-def _until_ends(
-    reader: confluent_kafka.Consumer, unread: dict[int, int], config: ClientConfig
-) -> Iterator[confluent_kafka.Message]:
-    while unread:
-        message = reader.poll(_SILENCE_SECONDS)
-        if message is None:
-            raise BrokerUnreachableError(config["bootstrap.servers"], "silent while reading")
-        partition = int(message.partition())
-        if message.error() is not None:
-            _check(message.error(), config)
-            unread.pop(partition, None)
-        elif message.offset() < unread.get(partition, 0):
-            yield message
-            _note_read(unread, partition, message.offset())
-
-
-def _note_read(unread: dict[int, int], partition: int, offset: int) -> None:
-    if offset + 1 >= unread[partition]:
-        del unread[partition]
-
-
-def _check(error: Any, config: Mapping[str, str]) -> None:
-    """Only the end of a partition is no error: offsets may have gaps, so ends count, not sums."""
-    if error.name() != "_PARTITION_EOF":
-        raise BrokerUnreachableError(config["bootstrap.servers"], error.str())

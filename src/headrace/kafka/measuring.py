@@ -23,8 +23,9 @@ from headrace.kafka.client import (
     producer,
     watermarks,
 )
+from headrace.kafka.range_reader import read_ranges
 from headrace.kafka.topics import apply_changes, delete_topic, plan_topics
-from headrace.model import Topic
+from headrace.model import OffsetRange, Topic
 
 TEMPORARY_PREFIX = "headrace-measure-"
 _MOST_REPLICAS = 3
@@ -141,12 +142,11 @@ def newest_values(config: ClientConfig, topic: str, count: int) -> list[bytes]:
         raise TopicMissingError(topic)
     each = -(-count // live.partitions)
     ends = watermarks(config, live.all_partitions)
-    starts = [
-        confluent_kafka.TopicPartition(topic, one.partition, max(earliest, latest - each))
+    ranges = [
+        OffsetRange(one, max(earliest, latest - each), latest)
         for one, (earliest, latest) in ends.items()
-        if latest > earliest
     ]
-    return list(_read_to_end(config, starts)) if starts else []
+    return list(_values(config, ranges))
 
 
 def _send(
@@ -214,26 +214,15 @@ def _consume(
     return Run(events, size, time.perf_counter() - begin)
 
 
-def _read_to_end(
-    config: ClientConfig, starts: list[confluent_kafka.TopicPartition]
-) -> Iterator[bytes]:
+def _values(config: ClientConfig, ranges: list[OffsetRange]) -> Iterator[bytes]:
     reader = consumer(config, "headrace-measure")
-    left = len(starts)
-    deadline = time.monotonic() + _READ_WITHIN_SECONDS
     try:
-        reader.assign(starts)
-        while left and time.monotonic() < deadline:
-            message = reader.poll(_POLL_SECONDS)
-            if message is None:
-                continue
-            if not _is_record(message):
-                left -= 1
-            elif message.value() is not None:
-                yield message.value()
+        for chunk in read_ranges(
+            reader, ranges, config, silence_limit_seconds=_READ_WITHIN_SECONDS
+        ):
+            yield from (value for record in chunk.records if (value := record.value()) is not None)
     finally:
         reader.close()
-    if left:
-        raise _silent(config, f"{left} partition(s) could not be read to their end")
 
 
 def _is_record(message: confluent_kafka.Message) -> bool:

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace.errors import RecordsGoneError, TopicMissingError
-from headrace.kafka.cluster import Chunk, LivePositions
+from headrace.kafka.cluster import LivePositions
+from headrace.kafka.range_reader import Chunk
 from headrace.model import OffsetRange
 
 CHUNK_RECORDS = 1_000
@@ -112,8 +113,12 @@ class MemoryCluster:
         """See the contract."""
         return self._groups.get((group, topic), {})
 
-    def read(self, range_: OffsetRange) -> Iterator[Chunk]:
+    def read(self, ranges: Sequence[OffsetRange]) -> Iterator[Chunk]:
         """See the contract."""
+        for range_ in ranges:
+            yield from self._read(range_)
+
+    def _read(self, range_: OffsetRange) -> Iterator[Chunk]:
         found = self._topics[range_.partition.topic]
         p = range_.partition.partition
         if range_.start < found.earliest[p]:
@@ -121,6 +126,6 @@ class MemoryCluster:
         records = [found.partitions[p][at] for at in sorted(found.partitions[p])]
         inside = [record for record in records if range_.start <= record.at < range_.end]
         for first in range(0, len(inside), CHUNK_RECORDS):
-            records = inside[first : first + CHUNK_RECORDS]
-            yield Chunk(records, records[-1].at + 1)
-        yield Chunk((), range_.end)
+            chunk = inside[first : first + CHUNK_RECORDS]
+            yield Chunk(range_.partition, chunk, chunk[-1].at + 1)
+        yield Chunk(range_.partition, (), range_.end)

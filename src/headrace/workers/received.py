@@ -8,6 +8,7 @@ import msgspec
 from headrace.errors import TopicMissingError
 from headrace.kafka.client import ClientConfig, describe
 from headrace.kafka.dead_letters import foreign_headers, header_text
+from headrace.kafka.headers import headers_of
 from headrace.kafka.topics import ensure_topics
 from headrace.model import Topic, TopicPartition
 from headrace.workers.policy import RetryTopics
@@ -45,7 +46,7 @@ def received(message: confluent_kafka.Message) -> Received:
         message.offset(),
         message.key(),
         message.value(),
-        tuple(message.headers() or ()),
+        headers_of(message) or (),
         timestamp,
     )
     if any(name.startswith(_PREFIX) for name, _ in record.headers):

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from tests.mock_brokers import LIST_OFFSETS, MockBrokers
 
 from headrace.errors import BrokerUnreachableError
 from headrace.kafka import client
+from headrace.model import TopicPartition
 from headrace.settings import KafkaSettings, Secret
 
 NOWHERE = "127.0.0.1:1"
@@ -52,3 +54,22 @@ def test_brokers_that_change_their_leaders_are_asked_again(code):
         return "answer"
 
     assert client.ask(client.client_config(KafkaSettings(), NOWHERE), request) == "answer"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+    ],
+)
+def test_offsets_are_asked_for_again_while_leaders_are_elected(code):
+    brokers = MockBrokers()
+    brokers.create("orders")
+    brokers.append("orders", [b"1", b"2"])
+    orders = TopicPartition("orders", 0)
+    assert client.watermarks(brokers.config, [orders]) == {orders: (0, 2)}
+    brokers.answer(LIST_OFFSETS, code, 2)
+    assert client.watermarks(brokers.config, [orders]) == {orders: (0, 2)}

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.kafka.cluster import Record
+from headrace.kafka.headers import headers_of
+from headrace.kafka.range_reader import Record
 from headrace.model import DeadLetter, Metadata, OffsetRange
 from headrace.pipelines.source.decode import EventTimeBounds, decoder_for
 from headrace.pipelines.source.report import BadRuns, RangeReport
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from headrace.pipelines.source.spec import SourceSpec
 
 HEARTBEAT = "_heartbeat"
+HEADERS_LEFT_OUT = "its headers are left out: the name of one is not UTF-8"
+_LATEST_MS = 253_402_300_799_999  # the end of the year 9999
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ class RangeReader:
     def tables(self) -> Iterator[pa.Table]:
         """Decoded chunks: the event's fields, then the metadata columns asked for."""
         with _cyclic_collector_off():
-            for chunk in self._spec.cluster.read(self._range):
+            for chunk in self._spec.cluster.read([self._range]):
                 self._position = chunk.position
                 if chunk.records:
                     yield self._decoded(chunk.records)
@@ -77,7 +80,7 @@ class RangeReader:
         decoded = self._decoder.decode(values, self._bounds)
         self._records += len(records)
         self._bytes += sum(map(len, filter(None, values)))
-        self._last_timestamp_ms = records[-1].timestamp()[1]
+        self._last_timestamp_ms = _timestamp_ms(records[-1]) or self._last_timestamp_ms
         self._bad_runs = self._bad_runs.then(
             BadRuns.of([index for index, _, _ in decoded.bad], len(records))
         )
@@ -117,14 +120,15 @@ def _bounds(spec: SourceSpec, planned_ms: int) -> EventTimeBounds | None:
 
 
 def _dead_letter(record: Record, range_: OffsetRange, reason: str, detail: str) -> DeadLetter:
+    headers = headers_of(record)
     return DeadLetter(
         partition=range_.partition,
         offset=record.offset(),
         reason=reason,
-        detail=detail,
+        detail=detail if headers is not None else f"{detail}; {HEADERS_LEFT_OUT}",
         key=record.key(),
         value=record.value(),
-        headers=tuple(record.headers() or ()),
+        headers=headers or (),
         timestamp_ms=record.timestamp()[1],
     )
 
@@ -156,15 +160,26 @@ def _metadata_column(column: Metadata, records: Sequence[Record], range_: Offset
         case Metadata.OFFSET:
             found = [record.offset() for record in records]
         case Metadata.TIMESTAMP:
-            found = [record.timestamp()[1] * 1000 for record in records]
+            found = [_timestamp_ms(record) for record in records]
+            return pa.array(found, pa.timestamp("ms", tz="UTC")).cast(kind)
         case Metadata.KEY:
             found = [record.key() for record in records]
         case Metadata.HEADERS:
-            found = [
-                [{"key": key, "value": value} for key, value in record.headers() or ()]
-                for record in records
-            ]
+            found = [_header_structs(record) for record in records]
     return pa.array(found, kind)
+
+
+def _timestamp_ms(record: Record) -> int | None:
+    """Nothing for a record that has none, and for one beyond the calendar: other units."""
+    milliseconds = record.timestamp()[1]
+    return milliseconds if 0 <= milliseconds <= _LATEST_MS else None
+
+
+def _header_structs(record: Record) -> list[dict[str, Any]] | None:
+    headers = headers_of(record)
+    if headers is None:
+        return None
+    return [{"key": key, "value": value} for key, value in headers]
 
 
 def metadata_types() -> dict[Metadata, pa.DataType]:

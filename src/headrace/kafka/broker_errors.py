@@ -1,0 +1,117 @@
+"""What an error of the brokers means: asked again, waited for, or said at once.
+
+librdkafka hands over the codes of Kafka's protocol and, with an underscore, its own. Each has one
+meaning here, whoever met it: the planner, a read task, a look at dead letters.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+
+from confluent_kafka import KafkaError
+
+from headrace.errors import AuthorizationError
+
+
+class Meaning(enum.Enum):
+    """What follows from an error.
+
+    END: a reader is at the end that this broker knows of; no failure.
+    AWAY: no broker answers. They come back, or the address or the login is wrong.
+    SETTLING: leaders or coordinators are changing; the same request succeeds a little later.
+    MISSING: there is no such topic or partition.
+    FORBIDDEN: an ACL is missing.
+    GONE: there is no record at that offset, and no later read will find one.
+    TRUNCATED: the log was cut behind a position that was read.
+    DAMAGED: the records can't be read: a wrong checksum, or a compression that can't be undone.
+    REFUSED: anything else; asking again does not help.
+    """
+
+    END = enum.auto()
+    AWAY = enum.auto()
+    SETTLING = enum.auto()
+    MISSING = enum.auto()
+    FORBIDDEN = enum.auto()
+    GONE = enum.auto()
+    TRUNCATED = enum.auto()
+    DAMAGED = enum.auto()
+    REFUSED = enum.auto()
+
+
+_NAMES = {
+    Meaning.END: ("_PARTITION_EOF",),
+    Meaning.AWAY: (
+        "_ALL_BROKERS_DOWN",
+        "_AUTHENTICATION",
+        "_RESOLVE",
+        "_SSL",
+        "_TIMED_OUT",
+        "_TIMED_OUT_QUEUE",
+        "_TRANSPORT",
+        "_WAIT_COORD",
+        "BROKER_NOT_AVAILABLE",
+        "REQUEST_TIMED_OUT",
+    ),
+    # Those that Kafka's own client takes for retriable, and librdkafka's for a broker that goes.
+    Meaning.SETTLING: (
+        "_DESTROY_BROKER",
+        "_RETRY",
+        "COORDINATOR_LOAD_IN_PROGRESS",
+        "COORDINATOR_NOT_AVAILABLE",
+        "ELIGIBLE_LEADERS_NOT_AVAILABLE",
+        "FENCED_LEADER_EPOCH",
+        "FETCH_SESSION_ID_NOT_FOUND",
+        "INCONSISTENT_TOPIC_ID",
+        "INVALID_FETCH_SESSION_EPOCH",
+        "KAFKA_STORAGE_ERROR",
+        "LEADER_NOT_AVAILABLE",
+        "LISTENER_NOT_FOUND",
+        "NETWORK_EXCEPTION",
+        "NOT_CONTROLLER",
+        "NOT_COORDINATOR",
+        "NOT_LEADER_FOR_PARTITION",
+        "NOT_LEADER_OR_FOLLOWER",
+        "OFFSET_NOT_AVAILABLE",
+        "PREFERRED_LEADER_NOT_AVAILABLE",
+        "REPLICA_NOT_AVAILABLE",
+        "THROTTLING_QUOTA_EXCEEDED",
+        "UNKNOWN_LEADER_EPOCH",
+        "UNKNOWN_TOPIC_ID",
+        "UNSTABLE_OFFSET_COMMIT",
+    ),
+    Meaning.MISSING: ("UNKNOWN_TOPIC_OR_PART", "_NOENT", "_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC"),
+    Meaning.FORBIDDEN: (
+        "CLUSTER_AUTHORIZATION_FAILED",
+        "GROUP_AUTHORIZATION_FAILED",
+        "TOPIC_AUTHORIZATION_FAILED",
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+    ),
+    Meaning.GONE: ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"),
+    Meaning.TRUNCATED: ("_LOG_TRUNCATION",),
+    Meaning.DAMAGED: ("_BAD_COMPRESSION", "_BAD_MSG", "_UNDERFLOW", "INVALID_MSG"),
+}
+_MEANINGS = {name: meaning for meaning, names in _NAMES.items() for name in names}
+
+
+def meaning(error: KafkaError) -> Meaning:
+    """What follows from ``error``."""
+    if error.name() in _MEANINGS:
+        return _MEANINGS[error.name()]
+    return Meaning.SETTLING if error.retriable() else Meaning.REFUSED
+
+
+def forbidden(config: Mapping[str, str], operation: str, resource: str) -> AuthorizationError:
+    """The error that names an ACL which is missing."""
+    return AuthorizationError(operation, resource, principal(config))
+
+
+def principal(config: Mapping[str, str]) -> str:
+    """Whom the brokers take the clients of ``config`` for, as far as the settings tell."""
+    if config.get("sasl.username"):
+        return f"User:{config['sasl.username']}"
+    if "sasl" in config.get("security.protocol", "").lower():
+        return "the user of its token"
+    if config.get("ssl.certificate.location") or config.get("ssl.keystore.location"):
+        return "the user of its certificate"
+    return "User:ANONYMOUS"

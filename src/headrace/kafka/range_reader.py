@@ -1,0 +1,205 @@
+"""Reads ranges of partitions; the one place that decides what ends a range.
+
+A range ends by position: with a record at or beyond its last offset, or when the brokers say that
+the partition ends at or beyond the range's end. An end of partition before that is no end: after a
+failover the new leader may, for a moment, know less than the old one had handed out. Offsets have
+gaps (compaction, transaction markers, aborted records), so records are never counted.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import confluent_kafka
+from confluent_kafka import KafkaError, Message
+
+from headrace.errors import (
+    BrokerUnreachableError,
+    HeadraceError,
+    RecordsGoneError,
+    RecordsUnreadableError,
+    TopicMissingError,
+)
+from headrace.kafka.broker_errors import Meaning, forbidden, meaning
+from headrace.model import OffsetRange, TopicPartition
+
+CHUNK_RECORDS = 10_000  # few enough that a chunk's messages stay in the processor's caches
+POLL_SECONDS = 0.2
+SILENCE_LIMIT_SECONDS = 300.0
+
+_FEW_RECORDS = 1_000
+_SHORT_POLL_SECONDS = 0.02  # where gaps hide the end of a short range, it is waited for in vain
+
+
+class Record(Protocol):
+    """A Kafka record, as confluent-kafka's Message has it."""
+
+    def value(self) -> bytes | None:
+        """The payload; ``None`` is a tombstone."""
+
+    def key(self) -> bytes | None:
+        """What the record was partitioned by."""
+
+    def offset(self) -> int:
+        """Its place in the partition."""
+
+    def timestamp(self) -> tuple[int, int]:
+        """(kind, milliseconds since 1970)."""
+
+    def headers(self) -> Sequence[tuple[str, bytes | None]] | None:
+        """Headers in order, repeated names included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Some records of one range in order of offset, and the next offset to read behind them.
+
+    The position may be beyond the last record: offsets have gaps. A chunk may have no records.
+    """
+
+    partition: TopicPartition
+    records: Sequence[Record]
+    position: int
+
+
+def read_ranges(
+    consumer: confluent_kafka.Consumer,
+    ranges: Iterable[OffsetRange],
+    config: Mapping[str, str],
+    *,
+    silence_limit_seconds: float | None = None,
+) -> Iterator[Chunk]:
+    """The records of ranges, one range a partition; each partition's in order of offset.
+
+    The position of the last chunk of a range is its end. ``consumer`` is assigned the ranges; it
+    must report ends of partitions (``enable.partition.eof``). Where reading fails it must not be
+    used again: librdkafka tells some errors only once.
+
+    Raises:
+        BrokerUnreachableError: no record came within the limit (300 s unless given).
+        AuthorizationError: an ACL is missing.
+        TopicMissingError: there is no such topic or partition.
+        RecordsGoneError: the next record of a range is no longer there.
+        RecordsUnreadableError: they are damaged, the log was cut meanwhile, or the brokers refuse.
+    """
+    reading = _Reading(ranges, config, silence_limit_seconds or SILENCE_LIMIT_SECONDS)
+    consumer.assign(reading.starts())
+    while left := reading.offsets_left():
+        wait = POLL_SECONDS if left > _FEW_RECORDS else _SHORT_POLL_SECONDS
+        yield from reading.take(consumer.consume(min(left, CHUNK_RECORDS), wait))
+        if done := reading.just_ended():
+            consumer.incremental_unassign(done)
+
+
+class _Reading:
+    """How far the reading of some ranges has come."""
+
+    def __init__(
+        self, ranges: Iterable[OffsetRange], config: Mapping[str, str], silence_limit: float
+    ) -> None:
+        self._config = config
+        self._silence_limit = silence_limit
+        self._open = {range_.partition: range_ for range_ in ranges if range_.span > 0}
+        self._positions = {p: range_.start for p, range_ in self._open.items()}
+        self._ended: list[TopicPartition] = []
+        self._heard = time.monotonic()
+        self._last_error = ""
+
+    def starts(self) -> list[confluent_kafka.TopicPartition]:
+        """What to assign."""
+        return [_assigned(p, offset) for p, offset in self._positions.items()]
+
+    def offsets_left(self) -> int:
+        """At most so many records are to come; 0 once every range has ended."""
+        return sum(range_.end - self._positions[p] for p, range_ in self._open.items())
+
+    def just_ended(self) -> list[confluent_kafka.TopicPartition]:
+        """Partitions whose range ended while others go on: what comes of them is not wanted."""
+        ended, self._ended = self._ended, []
+        return [_assigned(p) for p in ended] if self._open else []
+
+    def take(self, got: Sequence[Message]) -> Iterator[Chunk]:
+        """The chunks that lie in what a poll gave."""
+        if any(message.error() is not None for message in got):
+            events = [message for message in got if message.error() is not None]
+            got = [message for message in got if message.error() is None]
+        else:
+            events = []
+        if got:
+            self._heard = time.monotonic()
+            yield from self._chunks(got)
+        for event in events:
+            yield from self._heed(event.error(), event)
+        self._check_silence()
+
+    def _chunks(self, got: Sequence[Message]) -> Iterator[Chunk]:
+        if len(self._positions) == 1:
+            (partition,) = self._positions
+            yield from self._within(partition, got)
+            return
+        for (topic, number), messages in itertools.groupby(got, _place):
+            yield from self._within(TopicPartition(topic, number), list(messages))
+
+    def _within(self, partition: TopicPartition, got: Sequence[Message]) -> Iterator[Chunk]:
+        """The records before the range's end; the record just before it may not exist."""
+        range_ = self._open.get(partition)
+        if range_ is None:
+            return
+        reached = min(got[-1].offset() + 1, range_.end)
+        if got[-1].offset() >= range_.end:
+            got = [message for message in got if message.offset() < range_.end]
+        yield self._moved(range_, got, reached)
+
+    def _heed(self, error: KafkaError, event: Message) -> Iterator[Chunk]:
+        """What librdkafka says between the records. It reconnects by itself: silence has a limit.
+
+        Raises:
+            HeadraceError: waiting would not help.
+        """
+        partition = TopicPartition(event.topic() or "", event.partition())
+        range_ = self._open.get(partition)
+        means = meaning(error)
+        if range_ is None or means in {Meaning.AWAY, Meaning.SETTLING}:
+            self._last_error = error.str()
+        elif means is not Meaning.END:
+            raise self._failure(partition, error, event.offset())
+        elif event.offset() >= range_.end:
+            yield self._moved(range_, (), range_.end)
+        else:
+            self._last_error = f"{partition} ends at {event.offset()}, {range_.end} was planned"
+
+    def _moved(self, range_: OffsetRange, records: Sequence[Message], position: int) -> Chunk:
+        self._positions[range_.partition] = position
+        if position >= range_.end:
+            del self._open[range_.partition]
+            self._ended.append(range_.partition)
+        return Chunk(range_.partition, records, position)
+
+    def _failure(self, partition: TopicPartition, error: KafkaError, offset: int) -> HeadraceError:
+        match meaning(error):
+            case Meaning.FORBIDDEN:
+                return forbidden(self._config, "READ", f"topic {partition.topic}")
+            case Meaning.MISSING:
+                return TopicMissingError(partition.topic)
+            case Meaning.GONE:
+                return RecordsGoneError(str(partition), self._positions[partition])
+        return RecordsUnreadableError(str(partition), offset, error.str())
+
+    def _check_silence(self) -> None:
+        if self._open and time.monotonic() - self._heard > self._silence_limit:
+            read = ", ".join(f"{p} at {self._positions[p]}" for p in sorted(self._open)[:3])
+            silence = f"no record for {self._silence_limit:.0f} s while reading {read}"
+            reason = f"{silence}; {self._last_error}" if self._last_error else silence
+            raise BrokerUnreachableError(self._config.get("bootstrap.servers", ""), reason)
+
+
+def _assigned(partition: TopicPartition, offset: int = 0) -> confluent_kafka.TopicPartition:
+    return confluent_kafka.TopicPartition(partition.topic, partition.partition, offset)
+
+
+def _place(message: Message) -> tuple[str, int]:
+    return message.topic(), message.partition()

@@ -1,0 +1,80 @@
+from dataclasses import dataclass
+
+import pytest
+from tests.contracts.source import event, spec
+
+from headrace.kafka.cluster import LivePositions
+from headrace.kafka.range_reader import Chunk
+from headrace.model import Metadata, OffsetRange, TopicPartition
+from headrace.pipelines.source.reader import RangeReader
+from headrace.testing.memory import MemoryRecord
+
+NUMBERS = TopicPartition("numbers", 0)
+NANOSECONDS = 1_763_000_000_000_000_000
+
+
+class UnreadableHeaders(MemoryRecord):
+    """As the client library answers when the name of a header is not UTF-8."""
+
+    def headers(self):
+        raise SystemError("returned a result with an exception set")
+
+
+@dataclass(frozen=True)
+class Records:
+    """A cluster of one partition with exactly these records."""
+
+    records: tuple[MemoryRecord, ...]
+
+    def live(self, topic):
+        return LivePositions(topic, {0: 0}, {0: len(self.records)})
+
+    def committed(self, group, topic):
+        return {}
+
+    def read(self, ranges):
+        yield Chunk(ranges[0].partition, self.records, len(self.records))
+
+
+@pytest.fixture
+def reader(tmp_path):
+    def of(*records, **changes):
+        found = spec(Records(records), "numbers", tmp_path, **changes)
+        return RangeReader(found, OffsetRange(NUMBERS, 0, len(records)), 0)
+
+    return of
+
+
+def rows(reader):
+    return [row for table in reader.tables() for row in table.to_pylist()]
+
+
+def test_headers_that_can_not_be_read_are_null(reader):
+    headers = (("a", b"1"), ("a", None))
+    records = (MemoryRecord(0, event(0), header=headers), UnreadableHeaders(1, event(1)))
+    found = rows(reader(*records, MemoryRecord(2, event(2)), metadata=(Metadata.HEADERS,)))
+    read = [{"key": "a", "value": b"1"}, {"key": "a", "value": None}]
+    assert [row["_headers"] for row in found] == [read, None, []]
+
+
+def test_a_dead_letter_whose_headers_can_not_be_read_says_so(reader):
+    bad = reader(UnreadableHeaders(0, b"not json"))
+    assert rows(bad) == []
+    (letter,) = bad.report().dead
+    assert (letter.value, letter.headers) == (b"not json", ())
+    assert letter.detail.endswith("its headers are left out: the name of one is not UTF-8")
+
+
+def test_a_timestamp_that_is_none_or_no_milliseconds_is_null(reader):
+    given = (1_763_000_000_123, -1, NANOSECONDS)
+    records = [MemoryRecord(n, event(n), timestamp_ms=at) for n, at in enumerate(given)]
+    found = reader(*records, metadata=(Metadata.TIMESTAMP,))
+    seen = [row["_timestamp"] for row in rows(found)]
+    assert [at and at.timestamp() for at in seen] == [1_763_000_000.123, None, None]
+    assert found.report().last_timestamp_ms == -1
+
+
+def test_a_key_may_be_any_bytes(reader):
+    keys = (b"\xff\x00", b"", None)
+    records = [MemoryRecord(n, event(n), key) for n, key in enumerate(keys)]
+    assert [row["_key"] for row in rows(reader(*records))] == list(keys)
