@@ -66,6 +66,18 @@ METRICS = (
         "many with few rows: longer batches (`BatchLimits.max_wait`) or fewer partitions",
     ),
     Metric(
+        "files_merged",
+        "files",
+        "small files of the table that its maintenance has merged into larger ones",
+        "0 while `files_written` rises by thousands: see `maintenance_failures`",
+    ),
+    Metric(
+        "maintenance_failures",
+        "attempts",
+        "attempts to merge files or to shorten the table's log that failed; batches go on",
+        "rising: `maintenance_reason` and the log say why; the table gets slow to read",
+    ),
+    Metric(
         "records_per_second",
         "records/s",
         "records of the last batch by its duration",

@@ -4,11 +4,8 @@ import json
 import threading
 from collections import defaultdict
 from dataclasses import dataclass, field
-from datetime import timedelta
 
 from headrace.model.partition_value import unsafe_partition_value
-
-HOUR = timedelta(hours=1)
 
 
 @dataclass(eq=False)
@@ -19,12 +16,6 @@ class MemoryFile:
     @property
     def rows(self):
         return len(self.content)
-
-    @property
-    def end_us(self):
-        newest = max(row["at"] for row in self.content)
-        over = newest.replace(minute=0, second=0, microsecond=0) + HOUR
-        return int(over.timestamp()) * 1_000_000
 
 
 @dataclass
@@ -80,10 +71,6 @@ class MemoryTable:
 
     def discard(self, files):
         self.lake.delete([file for file in files if file not in self.lake.live])
-
-    def merge_late(self, files, late_before_us):
-        late = [file for file in files if file.end_us <= late_before_us]
-        return [file for file in files if file not in late] + self._merged(late, 2)
 
     def compact(self, min_files, retention):
         with self.lake.lock:

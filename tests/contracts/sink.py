@@ -25,7 +25,6 @@ class Table(Protocol):
     def committed_batch(self, app_id: str) -> int | None: ...
     def commit(self, files: Sequence[Any], *, app_id: str, batch_id: int) -> bool: ...
     def discard(self, files: Sequence[Any]) -> None: ...
-    def merge_late(self, files: Sequence[Any], late_before_us: int) -> list[Any]: ...
     def compact(self, min_files: int, retention: timedelta) -> Any: ...
 
 
@@ -46,10 +45,6 @@ class Lake(Protocol):
 
 def row(number: int, campaign: str | None = "all", at: datetime = NOON) -> dict[str, Any]:
     return {"id": number, "at": at, "campaign": campaign, "clicked": number % 2 == 0}
-
-
-def us(time: datetime) -> int:
-    return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 def ids(lake: Lake) -> list[int]:
@@ -179,25 +174,6 @@ class SinkContract:
         table.compact(2, timedelta(days=1))
         table.commit(pending, app_id="a", batch_id=1)
         assert ids(lake) == [1, 2]
-
-    def test_late_rows_add_one_file_a_partition(self, lake):
-        files = [file for number in range(3) for file in lake.write([row(number)])]
-        later = lake.write([row(7, at=NOON + timedelta(hours=1))])
-        table = lake.open()
-        merged = table.merge_late([*files, *later], us(NOON + timedelta(hours=1)))
-        assert sorted(file.rows for file in merged) == [1, 3]
-        assert lake.stored() == 2
-        table.commit(merged, app_id="a", batch_id=0)
-        assert ids(lake) == [0, 1, 2, 7]
-
-    def test_rows_whose_partition_is_not_over_are_not_late(self, lake):
-        files = [file for number in range(3) for file in lake.write([row(number)])]
-        assert lake.open().merge_late(files, us(NOON + timedelta(minutes=59))) == files
-
-    def test_late_rows_of_several_partitions_stay_apart(self, lake):
-        files = [file for _ in range(2) for file in lake.write([row(1), row(2, "men")])]
-        merged = lake.open().merge_late(files, us(NOON + timedelta(days=1)))
-        assert sorted(file.partition_values["campaign"] for file in merged) == ["all", "men"]
 
     def test_compaction_keeps_every_row_once_and_the_committed_batches(self, lake):
         table = lake.open()

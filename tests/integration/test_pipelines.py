@@ -8,6 +8,7 @@ from datetime import timedelta
 import confluent_kafka
 import pytest
 from confluent_kafka.admin import NewPartitions
+from deltalake import DeltaTable
 from tests.integration.flow import NOW_MS, Flow, click
 
 from headrace import (
@@ -371,20 +372,19 @@ def test_a_failing_pipeline_is_restarted_within_its_budget_and_the_others_go_on(
     assert "boom" in outcomes["broken"].reason
 
 
-def test_late_rows_are_counted_and_add_one_file_a_partition(flow):
+def test_late_rows_are_counted_and_their_files_merged_beside_the_batches(flow):
     day = 86_400_000
     flow.send([click(n, category="c") for n in range(40)])
     sink = Lake("fused", partition_by=("day", "category"), lateness=timedelta(hours=1))
-    source = Source(flow.topic, min_tasks=4)
+    source = Source(flow.topic, min_tasks=10)
     pipeline = flow.pipeline(source=source, sink=sink)
     flow.run(pipeline)
     late = [click(100 + n, event_time=NOW_MS - 5 * day, category="c") for n in range(40)]
     flow.send(late, partition=0)
     outcome = flow.run(pipeline)["fused"]
-    assert outcome.late_rows == 40
-    folder = flow.folder / "lake" / "fused"
-    days = [path for path in folder.glob("day=*/category=c") if any(path.glob("*.parquet"))]
-    assert len(list(min(days).glob("*.parquet"))) == 1
+    assert (outcome.late_rows, outcome.files_written, outcome.files_merged) == (40, 10, 10)
+    live = DeltaTable(str(flow.folder / "lake" / "fused")).file_uris()
+    assert len([uri for uri in live if "-merged-" in uri]) == 1
     assert len(flow.ids()) == 80
 
 

@@ -55,6 +55,8 @@ def summary(pipelines: Sequence[PipelineProgress]) -> Group:
 def notes(one: PipelineProgress) -> list[str]:
     """What a row of figures does not say."""
     found = [one.reason] if one.reason else []
+    if one.maintenance_reason:
+        found.append(f"maintenance of its table fails: {one.maintenance_reason}")
     if one.restarts:
         found.append(f"restarted {one.restarts} time(s)")
     if one.paused_partitions:

@@ -132,8 +132,9 @@ class Lake:
         event_time: column of the event time; by default the topic's.
         unsafe_values: home of unsafe partition values.
         lateness: rows whose partition ended longer ago than this before the newest event time
-            are late: counted, and at most one file per partition and batch.
-        compact_files: compact a partition when this many small files have gathered; 0: never.
+            are late: counted, and their files are merged sooner than others.
+        compact_files: merge the small files of a partition, beside the batches, when this many
+            have gathered; where late rows came, when 8 have. 0: never.
         compression: Parquet codec.
     """
 

@@ -24,6 +24,7 @@ from headrace.pipelines.source.report import BadRuns, RangeReport
 from headrace.pipelines.source.staging import Staging
 from headrace.pipelines.source.state import Feedback, SharedState
 from headrace.sinks.lake import LakeTable
+from headrace.sinks.maintenance import Commit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -40,7 +41,7 @@ class BatchResult:
     rows: int
     late_rows: int
     dead_letters: int
-    files: int
+    commit: Commit
     seconds: float
     last_timestamp_ms: int
     positions: Mapping[TopicPartition, int]
@@ -87,23 +88,30 @@ class BatchEnd:
         else:
             manifest = Manifest.of(frame.collect())
             reports = self._staging.take(planned.ranges)
-        late = self._end(manifest, reports, batch_id)
+        late_before_us = self._end(manifest, reports, batch_id)
+        late = [file for file in manifest.files if self._table.is_late(file, late_before_us)]
         self._commit_offsets(planned)
         self._staging.clear()
         return BatchResult(
             batch_id=batch_id,
             records=sum(report.records for report in reports),
             rows=sum(file.rows for file in manifest.files),
-            late_rows=late,
+            late_rows=sum(file.rows for file in late),
             dead_letters=sum(len(r.dead) for r in reports) + len(manifest.dead),
-            files=len(manifest.files),
+            commit=Commit(
+                self._table.version(), manifest.files, frozenset(file.partition for file in late)
+            ),
             seconds=time.monotonic() - began,
             last_timestamp_ms=max((r.last_timestamp_ms for r in reports), default=-1),
             positions=planned.positions,
         )
 
     def _end(self, manifest: Manifest, reports: Sequence[RangeReport], batch_id: int) -> int:
-        """Dead letters first: the transaction is what says that the batch is done."""
+        """Dead letters first: the transaction is what says that the batch is done.
+
+        Returns:
+            the event time, microseconds, before which partitions were over.
+        """
         dead = [letter for report in reports for letter in report.dead] + list(manifest.dead)
         try:
             self._check_limit(reports, len(dead))
@@ -111,20 +119,13 @@ class BatchEnd:
         except Exception:
             self._table.discard(manifest.files)
             raise
-        late_before = self._late_before_us()
-        if self._committed(batch_id) or not self._commit(manifest, late_before, batch_id):
+        late_before_us = self._late_before_us()
+        if self._committed(batch_id) or not self._table.commit(
+            manifest.files, app_id=self._app_id, batch_id=batch_id
+        ):
             self._table.discard(manifest.files)
         self._give_feedback(reports)
-        return sum(f.rows for f in manifest.files if self._table.is_late(f, late_before))
-
-    def _commit(self, manifest: Manifest, late_before_us: int, batch_id: int) -> bool:
-        """One transaction; False when another run was faster."""
-        files = self._table.merge_late(manifest.files, late_before_us)
-        if not self._table.commit(files, app_id=self._app_id, batch_id=batch_id):
-            self._table.discard(files)
-            return False
-        self._table.compact_if_due()
-        return True
+        return late_before_us
 
     @cached_property
     def _app_id(self) -> str:

@@ -61,9 +61,10 @@ class Place:
 
 @dataclass(frozen=True)
 class Graph:
-    """A pipeline's rows as a manifest of files, and the end of its batches."""
+    """A pipeline's rows as a manifest of files, where they are written, the end of its batches."""
 
     manifests: DataFrame
+    write: WriteSpec
     end: BatchEnd
 
 
@@ -96,7 +97,7 @@ def build(
         state=SharedState(place.state),
         on_batch=on_batch,
     )
-    return Graph(manifests, end)
+    return Graph(manifests, write, end)
 
 
 def _source_spec(

@@ -53,6 +53,9 @@ class PipelineProgress:
     duplicate_rows: int = 0
     dead_letters: int = 0
     files_written: int = 0
+    files_merged: int = 0
+    maintenance_failures: int = 0
+    maintenance_reason: str = ""
     records_per_second: float = 0.0
     batch_seconds: float = 0.0
     backlog_records: int = 0

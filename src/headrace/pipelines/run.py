@@ -24,6 +24,7 @@ from headrace.pipelines.lock import CheckpointLock, lock_folder
 from headrace.pipelines.progress import PipelineProgress, PipelineState, StatusFolder
 from headrace.pipelines.source.state import SharedState
 from headrace.sinks import storage
+from headrace.sinks.maintenance import MaintenanceHold
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 0.2
 TRIGGER = "100 milliseconds"
 STOP_GRACE_SECONDS = 30.0
+FINISH_SECONDS = 60.0
 
 _LOG = logging.getLogger("headrace.pipelines")
 
@@ -83,6 +85,7 @@ class PipelineRun:
         self._restarts = RestartBudget(settings.restart)
         self._start_at = 0.0
         self._graph: Graph | None = None
+        self._maintenance: MaintenanceHold | None = None
         self._query: StreamingQuery | None = None
         self._last_timestamp_ms = -1
         self._duplicates: dict[int, int] = {}
@@ -109,8 +112,17 @@ class PipelineRun:
             _await_idle(query)
             query.stop()
         self._lock.release()
+        self._end_maintenance()
         if not self.progress.final:
             self._note(state=PipelineState.STOPPED)
+
+    def _end_maintenance(self) -> None:
+        """What is due is done after a run that has caught up; who wants to stop is not kept."""
+        maintenance, self._maintenance = self._maintenance, None
+        if maintenance is not None:
+            done = self.progress.state is PipelineState.FINISHED
+            maintenance.release(FINISH_SECONDS if done else 0.0)
+            self._note(**_maintained(maintenance))
 
     def _start_when_due(self) -> None:
         from pyspark.errors import AnalysisException
@@ -134,6 +146,7 @@ class PipelineRun:
         start = Start(current.start) if current.start else None
         storage.delete(f"{self._place.lake}/_headrace/staging/{self.pipeline.name}")
         graph = build(self._spark, self.pipeline, self._place, checkpoint, start, self._batch_ended)
+        self._maintenance = self._maintenance or MaintenanceHold(graph.write)
         writer = graph.manifests.writeStream.queryName(self.pipeline.name)
         writer = writer.option("checkpointLocation", _spark_uri(checkpoint.uri))
         writer = (
@@ -171,6 +184,8 @@ class PipelineRun:
 
     def _batch_ended(self, result: BatchResult) -> None:
         """On Spark's thread, once a batch."""
+        if self._maintenance is not None:
+            self._maintenance.committed(result.commit)
         seen = self.progress
         with self._guard:
             self._positions = result.positions
@@ -182,7 +197,7 @@ class PipelineRun:
             rows_out=seen.rows_out + result.rows,
             late_rows=seen.late_rows + result.late_rows,
             dead_letters=seen.dead_letters + result.dead_letters,
-            files_written=seen.files_written + result.files,
+            files_written=seen.files_written + len(result.commit.files),
             batch_seconds=result.seconds,
             records_per_second=result.records / result.seconds if result.seconds else 0.0,
         )
@@ -208,6 +223,7 @@ class PipelineRun:
             paused_partitions=tuple(f"{t}[{p}]" for t, view in views.items() for p in view.paused),
             reason="; ".join(view.unreachable for view in views.values() if view.unreachable),
             duplicate_rows=sum(self._duplicates.values()),
+            **_maintained(self._maintenance),
         )
 
     def _latest_report(self, query: StreamingQuery) -> list[Any]:
@@ -258,6 +274,18 @@ class PipelineRun:
             before, self.progress = self.progress, self.progress.after(**changes)
             if not self.progress.same_as(before):
                 self._status.write(self.progress)
+
+
+def _maintained(maintenance: MaintenanceHold | None) -> dict[str, Any]:
+    """The figures of the table's maintenance."""
+    if maintenance is None:
+        return {}
+    done = maintenance.progress
+    return {
+        "files_merged": done.files_merged,
+        "maintenance_failures": done.failures,
+        "maintenance_reason": done.reason,
+    }
 
 
 def _await_idle(query: StreamingQuery) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -26,6 +27,8 @@ TARGET_BYTES = 128 * 1024 * 1024
 SMALL_BYTES = TARGET_BYTES // 2
 RETENTION = timedelta(days=7)
 _TRANSACTION_BYTES = 8 * TARGET_BYTES
+
+Threshold = Callable[[Partition], int]
 
 
 @dataclass(frozen=True)
@@ -81,16 +84,25 @@ class Compaction:
         small = _small_files(table) if table else {}
         return {partition: len(files) for partition, files in small.items()}
 
-    def run(self, min_files: int = 2) -> CompactionResult:
-        """Merge the small files of every partition that has at least ``min_files`` of them.
+    def run(
+        self, threshold: Threshold = lambda _: 2, abandoned: threading.Event | None = None
+    ) -> CompactionResult:
+        """Merge the small files of every partition that has as many as its ``threshold``.
+
+        Args:
+            threshold: of a partition.
+            abandoned: once it is set, nothing more is merged, and files of merges that are not
+                committed are deleted.
 
         Raises:
-            SinkError: there is no table, or it uses features that headrace does not write.
+            SinkError: there is no table, it uses features that headrace does not write, or the
+                compaction was abandoned.
         """
         table = self._log.existing()
         _check_protocol(self._log.uri, table)
-        merger = self._merger(table)
-        crowded = [one for one in _small_files(table).values() if len(one) >= min_files]
+        merger = self._merger(table, abandoned)
+        small = _small_files(table).items()
+        crowded = [files for partition, files in small if len(files) >= threshold(partition)]
         groups = [group for files in crowded for group in _mergeable(files)]
         transactions = in_groups(groups, _bytes, _TRANSACTION_BYTES)
         return sum((self._merge(merger, several) for several in transactions), CompactionResult())
@@ -110,13 +122,13 @@ class Compaction:
         )
         return CompactionResult(vacuumed=len(present.intersection(gone)))
 
-    def _merger(self, table: DeltaTable) -> FileMerger:
+    def _merger(self, table: DeltaTable, abandoned: threading.Event | None) -> FileMerger:
         partition_columns = table.metadata().partition_columns
         columns = pa.schema(
             [field for field in pa.schema(table.schema()) if field.name not in partition_columns]
         )
         times = [field.name for field in columns if pa.types.is_timestamp(field.type)]
-        return FileMerger(self._folder, self._codec, event_times=times, columns=columns)
+        return FileMerger(self._folder, self._codec, columns, times, abandoned)
 
     def _merge(self, merger: FileMerger, groups: Sequence[_Group]) -> CompactionResult:
         merges = merger.merge_all(
@@ -149,11 +161,16 @@ def _check_protocol(uri: str, table: DeltaTable) -> None:
         )
 
 
+def is_small(size: int) -> bool:
+    """Whether a file of ``size`` bytes is worth merging."""
+    return size < SMALL_BYTES
+
+
 def _small_files(table: DeltaTable) -> dict[Partition, list[_Small]]:
     found: dict[Partition, list[_Small]] = defaultdict(list)
     columns = table.metadata().partition_columns
     for add in _adds(table):
-        if add["size_bytes"] < SMALL_BYTES:
+        if is_small(add["size_bytes"]):
             values = add.get("partition") or {}
             partition = Partition(tuple((name, partition_text(values[name])) for name in columns))
             found[partition].append(_Small(add["path"], add["size_bytes"], partition))

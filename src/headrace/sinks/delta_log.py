@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import unquote
@@ -14,6 +14,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
 from headrace.errors import SinkError
+from headrace.sinks.log_tail import LogTail
 from headrace.sinks.manifest import WrittenFile
 from headrace.sinks.storage import NO_OPTIONS, Options
 
@@ -43,19 +44,43 @@ class Batch:
             custom_metadata={"headrace": dict(self.metadata)} if self.metadata else None,
         )
 
-    def committed_in(self, table: DeltaTable) -> bool:
-        """Whether ``table`` holds this or a later batch."""
-        latest = table.transaction_version(self.app_id)
+    def committed_in(self, tail: LogTail) -> bool:
+        """Whether the table holds this or a later batch."""
+        latest = tail.transaction_version(self.app_id)
         return latest is not None and latest >= self.batch_id
 
 
 class DeltaLog:
-    """One table; the snapshot is kept, and refreshed before each commit."""
+    """One table: its end for writers that add files, and snapshots for who needs all files."""
 
     def __init__(self, uri: str, options: Options = NO_OPTIONS) -> None:
         self.uri = uri
         self._options = dict(options)
         self._table: DeltaTable | None = None
+        self._tail: LogTail | None = None
+
+    def tail(self, app_ids: Collection[str] = ()) -> LogTail | None:
+        """The end of the log as it is now; None when the table does not exist.
+
+        All files of the table are read at the first call, and again only for applications that
+        were not asked for before, or after its columns or protocol have changed.
+
+        Raises:
+            SinkError: the log can't be read.
+        """
+        try:
+            known = self._tail.app_ids if self._tail is not None else frozenset()
+            if self._tail is None or not known.issuperset(app_ids) or not self._tail.read_on():
+                self._tail = self._read_tail(known.union(app_ids))
+        except (OSError, ValueError) as error:
+            raise SinkError(self.uri, f"its Delta log can't be read: {error}") from error
+        return self._tail
+
+    def _read_tail(self, app_ids: Collection[str]) -> LogTail | None:
+        self._table = None  # one that was made again is not read on
+        table = self.snapshot()
+        self._table = None  # all its files take memory
+        return LogTail(table, app_ids, self.uri, self._options) if table else None
 
     def snapshot(self) -> DeltaTable | None:
         """The table as it is now; None when it does not exist.
@@ -117,9 +142,16 @@ class DeltaLog:
         exists = DeltaTable.is_deltatable(self.uri, self._options)
         return CommitFailedError("another writer created the table") if exists else error
 
-    def append(self, table: DeltaTable, batch: Batch) -> None:
-        """Add the files of ``batch`` in one transaction."""
-        self._commit(table, [_add_action(file) for file in batch.files], batch.properties)
+    def append(self, tail: LogTail, batch: Batch) -> None:
+        """Add the files of ``batch`` in one transaction.
+
+        delta-rs writes it where another engine gave the table features that ask more of a writer.
+        """
+        if tail.is_plain:
+            tail.append(batch.files, {batch.app_id: batch.batch_id}, batch.metadata)
+            return
+        adds = [_add_action(file) for file in batch.files]
+        self._commit(self.existing(), adds, batch.properties)
 
     def replace(
         self, table: DeltaTable, added: Iterable[WrittenFile], removed: Iterable[RemoveAction]
@@ -141,9 +173,9 @@ class DeltaLog:
             commit_properties=properties,
         )
 
-    def add_columns(self, table: DeltaTable, columns: Sequence[Field]) -> None:
+    def add_columns(self, columns: Sequence[Field]) -> None:
         """Add nullable columns, in a transaction of their own."""
-        table.alter.add_columns(list(columns))
+        self.existing().alter.add_columns(list(columns))
 
 
 def _add_action(file: WrittenFile, *, data_change: bool = True) -> AddAction:

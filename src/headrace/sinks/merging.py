@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
+from headrace.errors import SinkError
 from headrace.sinks.encoding import ParquetEncoding
 from headrace.sinks.folder import TableFolder
 from headrace.sinks.manifest import EventTimes, WrittenFile, delta_stats
@@ -25,26 +27,31 @@ class FileMerger:
     Args:
         folder: of the table.
         codec: Parquet's name of the compression.
-        columns: of the table but its partition columns: what a file lacks is null. None: every
-            merged file has the columns of the first.
+        columns: of the table but its partition columns: what a file lacks is null.
         event_times: timestamp columns to keep statistics of.
+        abandoned: looked at before each file is read; None: merges are never abandoned.
     """
 
     def __init__(
         self,
         folder: TableFolder,
         codec: str,
-        *,
+        columns: pa.Schema,
         event_times: Sequence[str],
-        columns: pa.Schema | None = None,
+        abandoned: threading.Event | None = None,
     ) -> None:
         self._folder = folder
         self._codec = codec
-        self._event_times = tuple(event_times)
         self._columns = columns
+        self._event_times = tuple(event_times)
+        self._abandoned = abandoned
 
     def merge(self, partition: Partition, paths: Sequence[str]) -> WrittenFile:
-        """One new file with the rows of ``paths``, in their order; deletes nothing."""
+        """One new file with the rows of ``paths``, in their order; deletes nothing.
+
+        Raises:
+            SinkError: if the merge was abandoned.
+        """
         path = self._folder.new_path(partition, "merged", self._codec)
         summary = _Summary(self._event_times)
         groups = summary.of(_row_groups(self._read(paths)))
@@ -55,15 +62,25 @@ class FileMerger:
         return summary.file(path, size, partition)
 
     def merge_all(self, groups: Iterable[tuple[Partition, Sequence[str]]]) -> list[WrittenFile]:
-        """:meth:`merge` for each of ``groups``, in their order; a failure leaves orphans."""
-        return self._folder.each(lambda group: self.merge(*group), groups, at_once=_REMOTE_MERGES)
+        """:meth:`merge` for each of ``groups``, in their order; a failure leaves no new files."""
+        written: list[str] = []
+
+        def merge(group: tuple[Partition, Sequence[str]]) -> WrittenFile:
+            file = self.merge(*group)
+            written.append(file.path)
+            return file
+
+        try:
+            return self._folder.each(merge, groups, at_once=_REMOTE_MERGES)
+        except BaseException:
+            self._folder.delete(written)
+            raise
 
     def _read(self, paths: Sequence[str]) -> Iterator[pa.Table]:
-        columns = self._columns
         for path in paths:
-            rows = self._folder.read(path)
-            columns = columns or rows.schema
-            yield _conformed(rows, columns)
+            if self._abandoned is not None and self._abandoned.is_set():
+                raise SinkError(self._folder.root, "a merge of small files was abandoned")
+            yield _conformed(self._folder.read(path), self._columns)
 
 
 class _Summary:

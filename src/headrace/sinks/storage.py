@@ -97,6 +97,21 @@ def write_bytes_atomic(uri: str, content: bytes, options: Options = NO_OPTIONS) 
             stream.write(content)
 
 
+def write_bytes_new(uri: str, content: bytes, options: Options = NO_OPTIONS) -> None:
+    """Write a file that is not there yet, whole or not at all; of several writers one succeeds.
+
+    Raises:
+        FileExistsError: if there is a file, of this call too when its answer was lost.
+    """
+    files, path = filesystem(uri, options)
+    if files.type_name == "local":
+        _create_local(path, content)
+    elif _is_hdfs(uri):
+        _create_hdfs(_hdfs(uri, options), path, content)
+    else:
+        raise OSError(f"{uri}: storage that can't create a file only where there is none")
+
+
 def _is_hdfs(uri: str) -> bool:
     return urlsplit(uri).scheme in _HDFS_SCHEMES
 
@@ -107,20 +122,48 @@ def _temporary(path: str) -> str:
 
 
 def _replace_local(path: str, content: bytes) -> None:
+    os.replace(_temporary_local(path, content), path)  # noqa: PTH105
+
+
+def _create_local(path: str, content: bytes) -> None:
+    temporary = _temporary_local(path, content)
+    try:
+        os.link(temporary, path)
+    finally:
+        os.unlink(temporary)  # noqa: PTH108
+
+
+def _temporary_local(path: str, content: bytes) -> str:
+    """A file beside ``path`` that holds ``content`` and is on the disk."""
     temporary = _temporary(path)
     os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120
     with open(temporary, "wb") as stream:  # noqa: PTH123
         stream.write(content)
         stream.flush()
         os.fsync(stream.fileno())
-    os.replace(temporary, path)  # noqa: PTH105
+    return temporary
 
 
 def _replace_hdfs(hdfs: Any, path: str, content: bytes) -> None:
+    hdfs.mv(_temporary_hdfs(hdfs, path, content), path, overwrite=True)
+
+
+def _create_hdfs(hdfs: Any, path: str, content: bytes) -> None:
+    temporary = _temporary_hdfs(hdfs, path, content)
+    try:
+        hdfs.mv(temporary, path, overwrite=False)
+    except Exception as error:
+        if not hdfs.exists(path):
+            raise
+        hdfs.rm(temporary)
+        raise FileExistsError(path) from error
+
+
+def _temporary_hdfs(hdfs: Any, path: str, content: bytes) -> str:
     temporary = _temporary(path)
     with hdfs.open(temporary, "wb") as stream:
         stream.write(content)
-    hdfs.mv(temporary, path, overwrite=True)
+    return temporary
 
 
 def list_files(uri: str, options: Options = NO_OPTIONS) -> list[str]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
-from deltalake import DeltaTable, Field, Schema
+from deltalake import Field, Schema
 
 from headrace.errors import SinkError
+from headrace.sinks.log_tail import LogTail
 from headrace.sinks.manifest import WriteSpec
 from headrace.sinks.partitions import RESCUED_COLUMN
 
@@ -54,14 +55,14 @@ def _check_value_column(spec: WriteSpec, name: str) -> None:
         )
 
 
-def new_columns(spec: WriteSpec, table: DeltaTable) -> list[Field]:
-    """Columns that ``table`` lacks.
+def new_columns(spec: WriteSpec, tail: LogTail) -> list[Field]:
+    """Columns that the table lacks.
 
     Raises:
         SinkError: a column's type or the partitioning is another one.
     """
-    _check_partitioning(spec, table.metadata().partition_columns)
-    present = {field.name: field for field in table.schema().fields}
+    _check_partitioning(spec, tail.partition_columns)
+    present = {field.name: field for field in tail.schema.fields}
     wanted = Schema.from_arrow(table_schema(spec)).fields
     for field in wanted:
         if field.name in present and present[field.name].type != field.type:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import click
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
+from deltalake import DeltaTable, TableFeatures, write_deltalake
 
 from headrace import __version__
 from headrace.cli import main
@@ -199,6 +202,20 @@ def test_a_wrong_argument_is_exit_code_two(at, arguments):
 
 def test_a_wrong_pipeline_names_the_declared_ones(at):
     assert "declared: page-views-to-lake" in run("run", "no-such", *at).stderr
+
+
+def test_a_table_that_cannot_be_merged_is_vacuumed_and_the_reason_said(folder, at):
+    table = folder / ".headrace" / "lake" / "page_views"
+    write_deltalake(table, pa.table({"n": [1]}))
+    features = [TableFeatures.DeletionVectors]
+    DeltaTable(table).alter.add_feature(features, allow_protocol_versions_increase=True)
+    orphan = table / "part-0.zstd.parquet"
+    orphan.write_bytes(b"")
+    os.utime(orphan, (0, 0))
+    result = run("compact", "page_views", *at)
+    assert result.exit_code == 1
+    assert "compact it there (OPTIMIZE)" in result.stderr
+    assert not orphan.exists()
 
 
 def test_partitions_are_paused_and_resumed_one_by_one_or_all(at):

@@ -114,5 +114,6 @@ def test_programs_get_a_line_of_json_a_report(capsys):
 
 def test_every_metric_is_a_figure_of_the_progress():
     progress = PipelineProgress("p").to_json()
-    words = {"pipeline", "state", "reason", "updated_ms", "idle_partitions", "paused_partitions"}
+    words = {"pipeline", "state", "reason", "maintenance_reason", "updated_ms"}
+    words |= {"idle_partitions", "paused_partitions"}
     assert {one.name for one in METRICS} == set(progress) - words

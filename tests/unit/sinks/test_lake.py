@@ -131,15 +131,6 @@ def test_metadata_is_in_the_history(root):
     assert DeltaTable(root).history()[0]["headrace"] == {"rows": 1}
 
 
-def test_the_log_is_checkpointed_every_50_versions(root):
-    plain = spec(root, {"id": pa.int64()}, "day")
-    table = LakeTable(plain)
-    for batch in range(51):
-        table.commit(written(plain, {"id": batch}), app_id="a", batch_id=batch)
-    assert list(Path(root, "_delta_log").glob("*.checkpoint.parquet"))
-    assert read_table(root).num_rows == 51
-
-
 def test_readers_prune_files_by_event_time(root):
     plain = spec(root, {"id": pa.int64()})
     add(plain, 0, {"id": 1}, {"id": 2, "at": AT + timedelta(microseconds=1)})
@@ -181,31 +172,6 @@ def test_a_log_that_is_damaged_is_an_error(root):
     Path(root, "_delta_log", "00000000000000000000.json").write_text("{")
     with pytest.raises(SinkError, match="log can't be read"):
         read_table(root)
-
-
-def test_a_partition_is_compacted_when_enough_small_files_have_gathered(root):
-    plain = spec(root, {"id": pa.int64()}, "day", compact_files=3)
-    table = LakeTable(plain)
-    done = []
-    for batch in range(7):
-        table.commit(written(plain, {"id": batch}), app_id="a", batch_id=batch)
-        done.append(table.compact_if_due().merged)
-    assert done == [0, 0, 3, 0, 3, 0, 3]
-    assert sorted(read_table(root)["id"].to_pylist()) == list(range(7))
-
-
-def test_files_from_before_a_restart_are_counted(root):
-    plain = spec(root, {"id": pa.int64()}, "day", compact_files=3)
-    for batch in range(3):
-        add(plain, batch, {"id": batch})
-    assert LakeTable(plain).compact_if_due().merged == 3
-
-
-def test_compaction_can_be_switched_off(root):
-    plain = spec(root, {"id": pa.int64()}, compact_files=0)
-    for batch in range(3):
-        add(plain, batch, {"id": batch})
-    assert LakeTable(plain).compact_if_due() == CompactionResult()
 
 
 def test_large_files_are_left_alone(root, monkeypatch):

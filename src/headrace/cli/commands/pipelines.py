@@ -93,17 +93,22 @@ def resume(session: Session, pipeline: str, partitions: tuple[str, ...]) -> None
 def compact(session: Session, table: str) -> None:
     """Merge small files of TABLE, and remove files that no version of the last week holds.
 
-    Works beside a running pipeline.
+    Works beside a running pipeline. Where merging fails, files are removed all the same.
     """
     from headrace.control.services import lake_uri
-    from headrace.sinks.compaction import Compaction
+    from headrace.sinks.compaction import Compaction, CompactionResult
 
     declared = {one.sink.table: one.sink for one in session.project.pipelines.values()}
     if table not in declared:
         raise click.BadParameter(f"no table {table!r}; declared: {', '.join(declared) or 'none'}")
     uri = f"{lake_uri(session.settings)}/{table}"
     compaction = Compaction(uri, codec=declared[table].compression)
-    session.output.compacted(table, compaction.run() + compaction.vacuum())
+    merged = CompactionResult()
+    try:
+        merged = compaction.run()
+    finally:
+        # Dead files are removed also where nothing can be merged; the error is said after it.
+        session.output.compacted(table, merged + compaction.vacuum())
 
 
 @click.group(epilog=epilog("Example", "headrace checkpoint show impressions-to-lake"))

@@ -1,0 +1,188 @@
+"""The end of a Delta log: what a writer that only adds files must know, and its commits.
+
+delta-rs reads all live files of a table before each commit, and again after it: half a second at
+200,000 files. Adding files needs the number of the last version, the columns, and what the
+application committed last; the time that takes does not depend on the table's size.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Collection, Iterable, Mapping
+from itertools import count
+from urllib.parse import quote
+
+import msgspec
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
+
+from headrace.sinks import storage
+from headrace.sinks.manifest import WrittenFile
+from headrace.sinks.storage import Options
+
+# Features of a table that ask nothing of a writer who only adds files; the numbers stand for the
+# first two (https://github.com/delta-io/delta/blob/master/PROTOCOL.md, "Valid Feature Names").
+_PLAIN_WRITER_VERSION = 2
+_PLAIN_FEATURES = frozenset(
+    {
+        "appendOnly",
+        "deletionVectors",
+        "invariants",
+        "timestampNtz",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
+    }
+)
+# Characters that delta-rs leaves as they are in a path, besides letters and digits. What removes
+# a file must write its path as what added it did.
+_PATH_CHARACTERS = "/!$&'()+,-.:;=@_~"
+
+
+class LogTail:
+    """The last version of one table's log, and what it says; kept up to date by reading on.
+
+    Args:
+        table: as delta-rs has just read it.
+        app_ids: the applications whose transactions are followed.
+        uri: of the table.
+        options: of its storage.
+    """
+
+    def __init__(
+        self, table: DeltaTable, app_ids: Collection[str], uri: str, options: Options
+    ) -> None:
+        self.version = table.version()
+        self._transactions: dict[str, int | None] = {
+            app_id: table.transaction_version(app_id) for app_id in app_ids
+        }
+        self.schema = table.schema()
+        self.partition_columns = tuple(table.metadata().partition_columns)
+        self.is_plain = _is_plain(table)
+        self._log = storage.join(uri, "_delta_log")
+        self._options = options
+
+    @property
+    def app_ids(self) -> frozenset[str]:
+        """The applications whose transactions are followed."""
+        return frozenset(self._transactions)
+
+    def transaction_version(self, app_id: str) -> int | None:
+        """The last version that an application has committed; None when there is none.
+
+        Raises:
+            KeyError: if the application is not followed.
+        """
+        return self._transactions[app_id]
+
+    def read_on(self) -> bool:
+        """Takes in what was committed since; False when the table has to be read anew.
+
+        That is so when its columns or protocol have changed, it was made again, or its log has a
+        checkpoint that is newer: versions before that may be gone.
+        """
+        if not storage.exists(self._path(self.version), self._options) or self._is_behind():
+            return False
+        for version in count(self.version + 1):
+            try:
+                content = storage.read_bytes(self._path(version), self._options)
+            except FileNotFoundError:
+                return True
+            if not self._take_in(content):
+                return False
+            self.version = version
+        raise AssertionError
+
+    def append(
+        self,
+        files: Iterable[WrittenFile],
+        transactions: Mapping[str, int],
+        metadata: Mapping[str, object],
+    ) -> None:
+        """Adds ``files`` as the next version, with ``transactions`` by application.
+
+        Raises:
+            CommitFailedError: if another writer was faster.
+        """
+        content = self._content(files, transactions, metadata)
+        path = self._path(self.version + 1)
+        try:
+            storage.write_bytes_new(path, content, self._options)
+        except FileExistsError as error:
+            # A commit whose answer was lost on the way is still this one's.
+            if storage.read_bytes(path, self._options) != content:
+                raise CommitFailedError(f"{path} is another writer's") from error
+        self.version += 1
+        self._transactions |= transactions
+
+    def _content(
+        self,
+        files: Iterable[WrittenFile],
+        transactions: Mapping[str, int],
+        metadata: Mapping[str, object],
+    ) -> bytes:
+        now_ms = time.time_ns() // 1_000_000
+        partition_by = json.dumps(self.partition_columns)
+        info = {
+            "timestamp": now_ms,
+            "operation": "WRITE",
+            "operationParameters": {"mode": "Append", "partitionBy": partition_by},
+            "isBlindAppend": True,
+            "engineInfo": "headrace",
+        }
+        actions: list[dict[str, object]] = [
+            {"commitInfo": info | ({"headrace": dict(metadata)} if metadata else {})}
+        ]
+        actions += [
+            {"txn": {"appId": app_id, "version": version, "lastUpdated": now_ms}}
+            for app_id, version in transactions.items()
+        ]
+        actions += [{"add": _add(file, now_ms)} for file in files]
+        return b"\n".join(map(msgspec.json.encode, actions)) + b"\n"
+
+    def _take_in(self, content: bytes) -> bool:
+        """False when a commit changes more than files."""
+        for line in content.splitlines():
+            if line.startswith((b'{"add"', b'{"remove"')):
+                continue
+            action = msgspec.json.decode(line)
+            if "metaData" in action or "protocol" in action:
+                return False
+            if (txn := action.get("txn")) and txn["appId"] in self._transactions:
+                self._transactions[txn["appId"]] = txn["version"]
+        return True
+
+    def _is_behind(self) -> bool:
+        newest = last_checkpoint(self._log, self._options)
+        return newest is not None and newest > self.version
+
+    def _path(self, version: int) -> str:
+        return storage.join(self._log, f"{version:020}.json")
+
+
+def last_checkpoint(log: str, options: Options) -> int | None:
+    """The version that the newest checkpoint of the log in folder ``log`` holds, if it has one."""
+    try:
+        content = storage.read_bytes(storage.join(log, "_last_checkpoint"), options)
+    except FileNotFoundError:
+        return None
+    return int(msgspec.json.decode(content)["version"])
+
+
+def _add(file: WrittenFile, now_ms: int) -> dict[str, object]:
+    return {
+        "path": quote(file.path, safe=_PATH_CHARACTERS),
+        "partitionValues": dict(file.partition_values),
+        "size": file.size,
+        "modificationTime": now_ms,
+        "dataChange": True,
+        "stats": file.stats,
+    }
+
+
+def _is_plain(table: DeltaTable) -> bool:
+    protocol = table.protocol()
+    features = protocol.writer_features
+    if features is None:
+        return bool(protocol.min_writer_version <= _PLAIN_WRITER_VERSION)
+    return _PLAIN_FEATURES.issuperset(features)

@@ -1,0 +1,205 @@
+"""A writer that adds files knows the end of the log only; delta-rs and other engines write too."""
+
+import json
+import string
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, TableFeatures
+from tests.unit.sinks.test_lake import spec, written
+
+from headrace.errors import SinkError
+from headrace.model import Lake
+from headrace.sinks import delta_log, storage
+from headrace.sinks.compaction import Compaction
+from headrace.sinks.lake import LakeTable, read_table
+from headrace.sinks.log_tail import LogTail
+from headrace.sinks.manifest import WriteSpec, WrittenFile, delta_stats
+
+IDS = {"id": pa.int64()}
+
+
+@pytest.fixture
+def root(tmp_path):
+    return str(tmp_path / "impressions")
+
+
+@pytest.fixture
+def reads(monkeypatch):
+    """How often a table was read with all its files."""
+    seen = []
+
+    class Counted(DeltaTable):
+        def __init__(self, *args, **options):
+            seen.append("all")
+            super().__init__(*args, **options)
+
+        def update_incremental(self):
+            seen.append("new")
+            super().update_incremental()
+
+    monkeypatch.setattr(delta_log, "DeltaTable", Counted)
+    return seen
+
+
+def add(table, root, batch_id, app_id="a"):
+    files = written(spec(root, IDS), {"id": batch_id})
+    return table.commit(files, app_id=app_id, batch_id=batch_id)
+
+
+def ids(root):
+    return sorted(read_table(root)["id"].to_pylist())
+
+
+def log(root, version):
+    path = Path(root, "_delta_log", f"{version:020}.json")
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_files_of_the_table_are_read_once_a_run_and_not_once_a_batch(root, reads):
+    add(LakeTable(spec(root, IDS)), root, 0)
+    table = LakeTable(spec(root, IDS))
+    reads.clear()
+    for batch_id in range(1, 11):
+        assert table.committed_batch("a") == batch_id - 1
+        assert add(table, root, batch_id)
+    assert reads == ["all"]
+    assert ids(root) == list(range(11))
+
+
+def test_what_other_writers_commit_is_read_on(root, reads):
+    one, other = LakeTable(spec(root, IDS)), LakeTable(spec(root, IDS))
+    add(one, root, 0, "a")
+    add(other, root, 1, "b")
+    add(one, root, 2, "a")
+    reads.clear()
+    add(other, root, 3, "b")
+    Compaction(root).run()
+    assert other.committed_batch("b") == 3
+    assert add(one, root, 4, "a")
+    assert "all" not in reads[2:]  # those of the compaction come first
+    assert ids(root) == [0, 1, 2, 3, 4]
+
+
+def test_a_batch_that_another_driver_has_committed_is_seen(root):
+    one, other = LakeTable(spec(root, IDS)), LakeTable(spec(root, IDS))
+    add(one, root, 0)
+    assert other.committed_batch("a") == 0
+    add(one, root, 1)
+    assert not add(other, root, 1)
+    assert ids(root) == [0, 1]
+
+
+def test_a_table_that_was_made_again_is_read_anew(root):
+    table = LakeTable(spec(root, IDS))
+    for batch_id in range(3):
+        add(table, root, batch_id)
+    storage.delete(root)
+    add(LakeTable(spec(root, IDS)), root, 7, "b")
+    assert table.committed_batch("a") is None
+    assert add(table, root, 3)
+    assert ids(root) == [3, 7]
+
+
+def test_a_log_that_was_cleaned_meanwhile_is_read_anew(root):
+    idle, busy = LakeTable(spec(root, IDS)), LakeTable(spec(root, IDS))
+    add(busy, root, 0)
+    assert idle.committed_batch("a") == 0
+    for batch_id in range(1, 4):
+        add(busy, root, batch_id)
+    DeltaTable(root).create_checkpoint()
+    Path(root, "_delta_log", f"{1:020}.json").unlink()
+    assert idle.committed_batch("a") == 3
+    assert add(idle, root, 4)
+    assert ids(root) == [0, 1, 2, 3, 4]
+
+
+def test_a_commit_that_another_writer_was_faster_with_is_made_again(root, monkeypatch):
+    one, other = LakeTable(spec(root, IDS)), LakeTable(spec(root, IDS))
+    add(one, root, 0)
+    other.committed_batch("b")
+    append = LogTail.append
+
+    def after_the_other(tail, *args):
+        monkeypatch.setattr(LogTail, "append", append)
+        add(one, root, 1)
+        append(tail, *args)
+
+    monkeypatch.setattr(LogTail, "append", after_the_other)
+    assert add(other, root, 2, "b")
+    assert ids(root) == [0, 1, 2]
+    assert DeltaTable(root).version() == 2
+
+
+def test_a_commit_whose_answer_was_lost_is_known_by_its_content(root, monkeypatch):
+    table = LakeTable(spec(root, IDS))
+    add(table, root, 0)
+    create = storage.write_bytes_new
+
+    def answer_lost(*args):
+        create(*args)
+        create(*args)
+
+    monkeypatch.setattr(storage, "write_bytes_new", answer_lost)
+    assert add(table, root, 1)
+    assert DeltaTable(root).version() == 1
+    assert ids(root) == [0, 1]
+
+
+def test_deletion_vectors_of_another_engine_do_not_stop_a_writer(root, reads):
+    table = LakeTable(spec(root, IDS))
+    add(table, root, 0)
+    DeltaTable(root).alter.add_feature(
+        [TableFeatures.DeletionVectors], allow_protocol_versions_increase=True
+    )
+    reads.clear()
+    assert add(table, root, 1)
+    assert add(table, root, 2)
+    assert reads == ["all"]
+    assert ids(root) == [0, 1, 2]
+
+
+def test_a_table_with_features_that_ask_more_is_written_by_delta_rs(root):
+    table = LakeTable(spec(root, IDS))
+    add(table, root, 0)
+    DeltaTable(root).alter.add_feature(
+        [TableFeatures.ChangeDataFeed], allow_protocol_versions_increase=True
+    )
+    assert add(table, root, 1)
+    assert log(root, 2)[0]["commitInfo"]["engineInfo"].startswith("delta-rs")
+    assert table.committed_batch("a") == 1
+
+
+def test_paths_are_written_as_delta_rs_writes_them(root):
+    """A file is removed by the very text with which it was added, whoever removes it."""
+    values = [*string.printable.replace("/", ""), "ż", "日本", "\x7f", "\xa0"]
+    columns = pa.schema({"id": pa.int64(), "c": pa.string()})
+    declared = WriteSpec(root, columns, Lake("t", partition_by=("c",)))
+    files = [
+        WrittenFile(f"c=a{c}b/part-0.parquet", 1, 1, {"c": f"a{c}b"}, delta_stats(1, {}))
+        for c in values
+    ]
+    LakeTable(declared).commit(files[:1], app_id="a", batch_id=0)
+    table = LakeTable(declared)
+    table.commit(files, app_id="a", batch_id=1)
+    batch = delta_log.Batch("a", 2, tuple(files), {})
+    existing = delta_log.DeltaLog(root).existing()
+    adds = [delta_log._add_action(file) for file in files]
+    existing.create_write_transaction(
+        adds, "append", existing.schema(), ["c"], commit_properties=batch.properties
+    )
+    ours, theirs = (
+        [action["add"]["path"] for action in log(root, version) if "add" in action]
+        for version in (1, 2)
+    )
+    assert ours == theirs
+
+
+def test_a_log_with_a_damaged_end_is_an_error(root):
+    table = LakeTable(spec(root, IDS))
+    add(table, root, 0)
+    table.committed_batch("a")
+    Path(root, "_delta_log", f"{1:020}.json").write_text("{")
+    with pytest.raises(SinkError, match="log can't be read"):
+        table.committed_batch("a")
