@@ -37,6 +37,7 @@ HeadraceError
 ├── InvalidRecordError      raised by a task: no retry can help this record
 ├── InstanceIdTakenError    another member of the group has that instance id
 ├── WrongOffsetError        a record was reported done twice, or was never read
+├── IngestFailedError       the workers of ingest can't start
 ├── IngestStateError        a file that the workers of ingest share can't be made
 ├── SpoolError              the spool could not take the records, or could not be read
 │   └── SpoolFullError      its disk budget is used up; nothing was written
@@ -451,6 +452,14 @@ class TokenUnknownError(_FactsError):
     @property
     def way_out(self) -> str:
         return "`headrace tokens list` shows the ids."
+
+
+@dataclass(eq=False)
+class IngestFailedError(_FactsError):
+    """The workers of ingest can't start."""
+
+    failed_starts: int
+    reason: str
 
 
 @dataclass(eq=False)

@@ -68,6 +68,33 @@ def test_an_accepted_event_is_in_the_topic_as_it_came(service, token):
     assert dict(record.headers()) == {"account": b"acme", "project": b"shop"}
 
 
+def test_an_answer_has_the_requests_id_or_a_new_one(service, token):
+    assert service.post("occurrences", token, text(), x_request_id="mine-1").headers[
+        "x-request-id"
+    ] == ("mine-1")
+    refused = service.post("occurrences", token, b"", x_request_id="not mine")
+    assert re.fullmatch("[0-9a-f]{16}", refused.headers["x-request-id"])
+
+
+def test_a_service_whose_workers_can_not_start_says_why_and_ends(tmp_path, broker):
+    service = Service(tmp_path, broker.bootstrap_servers, f"-{uuid.uuid4().hex[:6]}")
+    counts = service.settings.state / "ingest" / "counts"
+    counts.parent.mkdir(parents=True)
+    counts.write_text("in the way")
+    command = [HEADRACE, "ingest", "--workers", "1", "--project", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 1
+    lines = service.settings.log.read_text().splitlines()
+    why = [line for line in lines if "this worker can't start" in line]
+    assert len(why) == 3
+    for line in why:
+        assert re.match(r"\d{4}-\d\d-\d\dT[\d:.]+Z ERROR \d+ headrace\.ingest: ", line)
+        assert line in done.stderr
+    assert len({line.split()[2] for line in why}) == 3  # each is a process of its own
+    assert f"can't be made: file '{counts}" in done.stderr.replace("\n", "")
+    assert not service.is_ready()
+
+
 @pytest.mark.parametrize(
     ("encoding", "encode"),
     [("identity", bytes), ("gzip", gzip.compress), ("zstd", zstandard.compress)],

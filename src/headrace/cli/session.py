@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 import os
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from headrace.cli.console import ConsoleOutput
 from headrace.cli.json_output import JsonOutput
 from headrace.cli.output import Output
 from headrace.errors import HeadraceError, Problem, ProjectError
+from headrace.runtime.logs import log_to
 from headrace.settings import PROJECT_FILE, Settings, environment, find_project, load_settings
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Session:
     def log(self) -> Path:
         """File for tracebacks and for what libraries log."""
         if "settings" in self.__dict__:  # asking could fail again, while failing
-            return self.settings.state / "headrace.log"
+            return self.settings.log
         return Path(tempfile.gettempdir()) / f"headrace-{os.getuid()}.log"
 
 
@@ -161,9 +161,4 @@ def _write_traceback(log: Path, error: Exception) -> None:
 
 def log_to_file(session: Session) -> None:
     """Send what headrace logs to the project's log file, for commands that run long."""
-    session.log.parent.mkdir(parents=True, exist_ok=True)
-    handler = logging.FileHandler(session.log, encoding="utf-8", delay=True)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logger = logging.getLogger("headrace")
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
+    log_to(session.log, stderr=False)

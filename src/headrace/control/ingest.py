@@ -61,7 +61,9 @@ def ingest_config(
         raise ProjectError([Problem(where, 1, "there is no topic to serve", way_out)])
     client = broker_config(project.settings)
     state = project.settings.state / STATE
-    return IngestConfig(settings, topics, client, state, project.settings.name)
+    return IngestConfig(
+        settings, topics, client, state, project.settings.name, project.settings.log
+    )
 
 
 def serve(config: IngestConfig) -> None:
@@ -70,6 +72,7 @@ def serve(config: IngestConfig) -> None:
     Raises:
         ServerStartError: the port is taken.
         BrokerUnreachableError: there is no broker to keep tokens in.
+        IngestFailedError: workers can't start.
     """
     from headrace.ingest.server import serve as run
 

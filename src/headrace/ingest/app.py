@@ -25,6 +25,7 @@ from headrace.ingest.request import (
     headers_of,
     json_answer,
     problem_answer,
+    request_id_of,
     text_answer,
 )
 from headrace.ingest.service_metrics import (
@@ -40,6 +41,7 @@ from headrace.ingest.service_metrics import (
 from headrace.ingest.structure import StructureLimits
 from headrace.ingest.tokens import Token
 from headrace.ingest.validation import Accepted, EventCheck
+from headrace.runtime.logs import REQUEST_ID
 
 _LOG = logging.getLogger("headrace.ingest")
 _SPOOLED = ((b"headrace-spooled", b"true"),)
@@ -86,6 +88,8 @@ class Application:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request (ASGI)."""
+        request_id = request_id_of(scope)
+        REQUEST_ID.set(request_id)
         try:
             answer = await self._answer(scope, receive)
         except RefusedRequestError as error:
@@ -94,9 +98,9 @@ class Application:
             return
         except Exception:  # noqa: BLE001 - a client must hear that the outcome is unknown
             _LOG.exception("a request failed")
-            answer = problem_answer(_failed())
+            answer = problem_answer(_failed(), instance=f"urn:headrace:request:{request_id}")
         self._counters.add((REQUESTS, str(answer.status)))
-        await answer.send(send)
+        await answer.send(send, (b"x-request-id", request_id.encode()))
 
     async def _answer(self, scope: Scope, receive: Receive) -> Answer:
         headers = headers_of(scope, self._settings.max_header_bytes)

@@ -20,6 +20,7 @@ class IngestConfig:
         client: librdkafka's configuration of the cluster.
         state: folder shared by the workers of this host.
         project: its name.
+        log: file that every process of the service logs to, beside stderr.
     """
 
     settings: IngestSettings
@@ -27,3 +28,4 @@ class IngestConfig:
     client: Mapping[str, str]
     state: Path
     project: str
+    log: Path

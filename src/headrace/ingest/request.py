@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -17,6 +19,8 @@ Header = tuple[bytes, bytes]
 
 _ONLY_ONCE = frozenset({b"authorization", b"content-encoding", b"content-length", b"content-type"})
 _JSON: Header = (b"content-type", b"application/json")
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
+_REQUEST_ID_BYTES = 8
 _encode = msgspec.json.encode
 
 
@@ -46,6 +50,14 @@ def headers_of(scope: Scope, most_bytes: int) -> dict[bytes, str]:
     return found
 
 
+def request_id_of(scope: Scope) -> str:
+    """The client's X-Request-Id if it is short and plain, otherwise a new one."""
+    for name, value in scope["headers"]:
+        if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
+            return str(value, "ascii")
+    return os.urandom(_REQUEST_ID_BYTES).hex()
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What a request gets."""
@@ -54,14 +66,14 @@ class Answer:
     body: bytes
     headers: tuple[Header, ...] = (_JSON,)
 
-    async def send(self, send: Send) -> None:
-        """Give it to the server."""
+    async def send(self, send: Send, *headers: Header) -> None:
+        """Give it to the server, with ``headers`` beside its own."""
         length = (b"content-length", str(len(self.body)).encode())
         await send(
             {
                 "type": "http.response.start",
                 "status": self.status,
-                "headers": [*self.headers, length],
+                "headers": [*self.headers, *headers, length],
             }
         )
         await send({"type": "http.response.body", "body": self.body})
@@ -72,9 +84,14 @@ def json_answer(status: int, document: Any, *headers: Header) -> Answer:
     return Answer(status, _encode(document), (_JSON, *headers))
 
 
-def problem_answer(error: RefusedRequestError) -> Answer:
-    """A problem document; with the problems of single events under ``refused``."""
+def problem_answer(error: RefusedRequestError, *, instance: str = "") -> Answer:
+    """A problem document; with the problems of single events under ``refused``.
+
+    ``instance`` is the URI of this very occurrence, for who looks for it in the log.
+    """
     document = error.problem.document()
+    if instance:
+        document["instance"] = instance
     if error.refused:
         document["refused"] = [one.document() for one in error.refused]
     return Answer(

@@ -14,10 +14,15 @@ from granian.constants import HTTPModes, Interfaces, Loops
 from granian.http import HTTP1Settings
 from granian.log import LogLevels
 
+from headrace.errors import IngestFailedError
 from headrace.ingest.config import IngestConfig
+from headrace.ingest.starts import WorkerStarts
 from headrace.ingest.worker import COUNTS_FOLDER, LIMITS_FILE, OVERDUE_FILE, Worker
+from headrace.runtime.logs import log_to
+from headrace.settings import IngestSettings
 
 _LOG = logging.getLogger("headrace.ingest")
+_GRANIAN = "_granian"
 _RESTART_SECONDS = 1.0
 _BUFFER_BYTES = 65_536
 
@@ -26,6 +31,9 @@ def serve(config: IngestConfig) -> None:
     """Serves until SIGTERM or SIGINT, then drains. Workers that end are replaced.
 
     Blocks, and must be called in the main thread: it handles signals.
+
+    Raises:
+        IngestFailedError: workers can't start, after three tries of each.
     """
     # Kafka clients have threads, and a fork would copy the locks that those hold.
     multiprocessing.set_start_method("spawn", force=True)
@@ -33,16 +41,44 @@ def serve(config: IngestConfig) -> None:
     # Their times are those since the machine was started.
     for name in (LIMITS_FILE, OVERDUE_FILE):
         (config.state / name).unlink(missing_ok=True)
-    while not _served(config):
-        # Workers that keep ending make Granian give up; we do not.
-        _LOG.error("workers keep ending; starting the service anew")
-        time.sleep(_RESTART_SECONDS)
+    _Service(config).run()
 
 
-def _served(config: IngestConfig) -> bool:
-    """True when it was asked to end."""
-    settings = config.settings
-    server = Granian(
+class _Service:
+    def __init__(self, config: IngestConfig) -> None:
+        self._config = config
+        self._server = _server(config.settings)
+        self._starts = WorkerStarts(config.settings.workers, self._end)
+
+    def run(self) -> None:
+        try:
+            while not self._served() and not self._starts.is_hopeless:
+                # Workers that keep ending make Granian give up; we do not, unless none can start.
+                self._starts.note("a worker ended before it could say why")
+                _LOG.error("workers keep ending; starting the service anew")
+                time.sleep(_RESTART_SECONDS)
+                self._server = _server(self._config.settings)
+        finally:
+            self._starts.close()
+        if self._starts.is_hopeless:
+            raise IngestFailedError(self._starts.failures, self._starts.reason)
+
+    def _served(self) -> bool:
+        """True when it was asked to end."""
+        configure_logs(self._config)
+        loader = functools.partial(_worker, self._config, self._starts)
+        try:
+            self._server.serve(target_loader=loader, wrap_loader=False)
+        except SystemExit:
+            return False
+        return True
+
+    def _end(self) -> None:
+        self._server.signal_handler_interrupt()
+
+
+def _server(settings: IngestSettings) -> Any:
+    return Granian(
         "headrace",
         address=settings.host,
         port=settings.port,
@@ -62,13 +98,15 @@ def _served(config: IngestConfig) -> bool:
         respawn_interval=0.1,
         workers_kill_timeout=int(settings.drain_seconds) + 5,
     )
-    try:
-        server.serve(target_loader=functools.partial(_worker, config), wrap_loader=False)
-    except SystemExit:
-        return False
-    return True
 
 
-def _worker(config: IngestConfig) -> Any:
+def configure_logs(config: IngestConfig) -> None:
+    """To stderr and the project's log; called in each process, after Granian has set up its own."""
+    log_to(config.log, stderr=True, others=(_GRANIAN,))
+    logging.getLogger(_GRANIAN).setLevel(logging.WARNING)
+
+
+def _worker(config: IngestConfig, starts: WorkerStarts) -> Any:
     """In the worker's process."""
-    return Worker(config)
+    configure_logs(config)
+    return Worker(config, starts)

@@ -26,7 +26,7 @@ from headrace.ingest.request import Scope, Send
 from headrace.ingest.service_metrics import LIMITED_LOCALLY, count_names
 from headrace.ingest.spool import Loader, Spool, SpoolLimits
 from headrace.ingest.spool_sender import SpoolSender
-from headrace.settings import IngestSettings
+from headrace.ingest.starts import WorkerStarts
 
 COUNTS_FOLDER = "counts"
 LIMITS_FILE = "limits"
@@ -45,8 +45,8 @@ class Worker:
     on their way to Kafka their confirmation, before the process ends.
     """
 
-    def __init__(self, config: IngestConfig) -> None:
-        self._config = config
+    def __init__(self, config: IngestConfig, starts: WorkerStarts) -> None:
+        self._config, self._starts = config, starts
         self._parent = os.getppid()
         self._application: Application | None = None
 
@@ -58,42 +58,74 @@ class Worker:
             await self._live(receive, send)
 
     async def _live(self, receive: Receive, send: Send) -> None:
-        config = self._config
         await receive()
-        counters = Counters(config.state / COUNTS_FOLDER, count_names(config.topics))
-        registry = TokenRegistry(config.client)
-        limiter = _limiter(config, counters)
-        linger = config.settings.linger_seconds
-        overdue = OverdueTopics.shared(config.state / OVERDUE_FILE, config.topics)
-        delivery = Delivery(config.client, config.topics.values(), linger, overdue)
-        gate = Gate(registry, limiter, config.settings)
-        spooled = [name for name, topic in config.topics.items() if topic.spool]
-        spool = Spool(config.state / SPOOL_FOLDER, _limits(config.settings)) if spooled else None
-        acceptance = Acceptance(delivery, spool, spooled)
-        self._application = Application(config, gate, acceptance, counters)
-        stop_loading = _load(spool, SpoolSender(config.client, config.topics.values()))
+        try:
+            parts = _Parts(self._config)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the worker must not serve
+            await self._fail(error, send)
+            return
+        self._application = parts.application
         threading.Thread(target=self._end_with_parent, name="parent", daemon=True).start()
         # Events are gone with their request; the collector only looks for cycles.
         gc.freeze()
         gc.set_threshold(_COLLECT_AFTER)
         await send({"type": "lifespan.startup.complete"})
+        self._starts.succeeded()
         await receive()
-        drained = delivery.close(config.settings.drain_seconds)
-        left, _ = await asyncio.gather(drained, asyncio.to_thread(stop_loading))
-        if left:
-            _LOG.warning("%d events were not confirmed; their clients were told so", left)
-        if spool is not None:
-            spool.close()
-        registry.close()
-        await limiter.close()
-        counters.close()
+        await parts.close()
         await send({"type": "lifespan.shutdown.complete"})
+
+    async def _fail(self, error: Exception, send: Send) -> None:
+        """Says why, and ends after a while; the service starts another worker in its place."""
+        delay = self._starts.delay_seconds()
+        _LOG.error(
+            "this worker can't start; another takes its place in %g s", delay, exc_info=error
+        )
+        self._starts.failed(f"{type(error).__name__}: {error}")
+        await asyncio.sleep(delay)
+        await send({"type": "lifespan.startup.failed"})
 
     def _end_with_parent(self) -> None:
         """A worker whose server was killed would keep its port for ever."""
         while os.getppid() == self._parent:
             time.sleep(_PARENT_SECONDS)
         os.kill(os.getpid(), signal.SIGTERM)
+
+
+class _Parts:
+    """What a worker is made of; made in its event loop.
+
+    Raises:
+        HeadraceError, OSError: one of them can't be made.
+    """
+
+    def __init__(self, config: IngestConfig) -> None:
+        self._config = config
+        topics = config.topics
+        self._counters = Counters(config.state / COUNTS_FOLDER, count_names(topics))
+        self._registry = TokenRegistry(config.client)
+        self._limiter = _limiter(config, self._counters)
+        overdue = OverdueTopics.shared(config.state / OVERDUE_FILE, topics)
+        linger = config.settings.linger_seconds
+        self._delivery = Delivery(config.client, topics.values(), linger, overdue)
+        gate = Gate(self._registry, self._limiter, config.settings)
+        spooled = [name for name, topic in topics.items() if topic.spool]
+        self._spool = _spool(config) if spooled else None
+        acceptance = Acceptance(self._delivery, self._spool, spooled)
+        self.application = Application(config, gate, acceptance, self._counters)
+        self._stop_loading = _load(self._spool, SpoolSender(config.client, topics.values()))
+
+    async def close(self) -> None:
+        """Ends them; the events on their way to Kafka get their confirmation first."""
+        drained = self._delivery.close(self._config.settings.drain_seconds)
+        left, _ = await asyncio.gather(drained, asyncio.to_thread(self._stop_loading))
+        if left:
+            _LOG.warning("%d events were not confirmed; their clients were told so", left)
+        if self._spool is not None:
+            self._spool.close()
+        self._registry.close()
+        await self._limiter.close()
+        self._counters.close()
 
 
 def _limiter(config: IngestConfig, counters: Counters) -> Limiter:
@@ -106,9 +138,11 @@ def _limiter(config: IngestConfig, counters: Counters) -> Limiter:
     return FallbackLimiter(remote, local, lambda: counters.add((LIMITED_LOCALLY,)))
 
 
-def _limits(settings: IngestSettings) -> SpoolLimits:
+def _spool(config: IngestConfig) -> Spool:
+    settings = config.settings
     age = timedelta(seconds=settings.spool_segment_seconds)
-    return SpoolLimits(settings.spool_segment_bytes, age, settings.spool_budget_bytes)
+    limits = SpoolLimits(settings.spool_segment_bytes, age, settings.spool_budget_bytes)
+    return Spool(config.state / SPOOL_FOLDER, limits)
 
 
 def _load(spool: Spool | None, sender: SpoolSender) -> Callable[[], None]:

@@ -183,3 +183,8 @@ class Settings:
     def state(self) -> Path:
         """Folder of everything headrace keeps on this machine for the project."""
         return self.root / STATE_FOLDER
+
+    @property
+    def log(self) -> Path:
+        """File of what headrace logs on this machine for the project."""
+        return self.state / "headrace.log"

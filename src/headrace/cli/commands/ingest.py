@@ -7,7 +7,7 @@ from datetime import timedelta
 import click
 
 from headrace.cli.parameters import Duration
-from headrace.cli.session import Session, command, epilog, log_to_file
+from headrace.cli.session import Session, command, epilog
 from headrace.settings import Rate
 
 
@@ -22,7 +22,6 @@ def ingest(session: Session, *, workers: int | None, port: int | None) -> None:
     from headrace.control.ingest import ingest_config, serve
 
     config = ingest_config(session.project, workers=workers, port=port)
-    log_to_file(session)
     session.output.serving(config)
     serve(config)
 

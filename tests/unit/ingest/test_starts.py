@@ -1,0 +1,104 @@
+"""Workers that can't start: they say why, wait longer each time, and the service ends at last."""
+
+import asyncio
+import logging
+import multiprocessing
+import threading
+
+import pytest
+
+from headrace.errors import IngestStateError
+from headrace.ingest import worker
+from headrace.ingest.starts import WorkerStarts
+from headrace.ingest.worker import Worker
+
+
+@pytest.fixture
+def hopeless():
+    return threading.Event()
+
+
+@pytest.fixture
+def starts(hopeless):
+    made = WorkerStarts(2, hopeless.set)
+    yield made
+    made.close()
+
+
+def heard(starts, failures):
+    """Until the service knows of so many failures in a row."""
+    for _ in range(2000):
+        if starts.failures == failures:
+            return True
+        threading.Event().wait(0.005)
+    return False
+
+
+def test_three_failed_starts_of_each_worker_end_the_service_with_the_reason(starts, hopeless):
+    for number in range(5):
+        starts.failed(f"no disk {number}")
+    assert heard(starts, 5)
+    assert not hopeless.is_set()
+    starts.failed("x" * 5000)
+    assert hopeless.wait(10)
+    assert starts.is_hopeless
+    assert starts.reason == "x" * 2000
+
+
+def test_a_start_that_succeeds_forgets_those_that_failed(starts):
+    starts.failed("no disk")
+    assert heard(starts, 1)
+    starts.succeeded()
+    assert heard(starts, 0)
+
+
+def test_delays_grow_to_a_limit(starts):
+    delays = []
+    for _ in range(8):
+        delays.append(starts.delay_seconds())
+        starts.failures += 1
+    assert delays == [0, 6, 12, 18, 24, 30, 30, 30]
+
+
+def _report(starts):
+    starts.failed(f"after {starts.failures}")
+
+
+def test_a_worker_process_knows_of_the_failures_before_it_and_reports_its_own(starts):
+    starts.note("earlier")
+    process = multiprocessing.get_context("spawn").Process(target=_report, args=(starts,))
+    process.start()
+    process.join()
+    assert heard(starts, 2)
+    assert starts.reason == "after 1"
+
+
+class Starts:
+    def __init__(self):
+        self.failures = []
+
+    def delay_seconds(self):
+        return 0.0
+
+    def failed(self, reason):
+        self.failures.append(reason)
+
+
+def test_a_worker_whose_parts_fail_says_why_and_does_not_serve(monkeypatch, caplog):
+    def failing(_):
+        raise IngestStateError("/state/limits", "No space left on device")
+
+    monkeypatch.setattr(worker, "_Parts", failing)
+    starts, sent = Starts(), []
+
+    async def receive():
+        return {"type": "lifespan.startup"}
+
+    async def send(message):
+        sent.append(message["type"])
+
+    with caplog.at_level(logging.ERROR):
+        asyncio.run(Worker(None, starts)({"type": "lifespan"}, receive, send))
+    assert sent == ["lifespan.startup.failed"]
+    assert starts.failures[0].startswith("IngestStateError: ")
+    assert "No space left on device" in caplog.text

@@ -1,0 +1,85 @@
+"""Log lines: where they go, what each says, and how often one that repeats is written."""
+
+import logging
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from headrace.runtime.logs import REQUEST_ID, Repeats, log_to
+
+LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (\w+) (\d+) ([\w.]+):(.*)")
+
+
+@pytest.fixture
+def logged(tmp_path):
+    """Lines of the log file; the logger is as it was afterwards."""
+    level = logging.getLogger("headrace").level
+    file = tmp_path / "folder" / "headrace.log"
+    log_to(file, stderr=False)
+    yield lambda: file.read_text().splitlines()
+    log_to(None, stderr=False)
+    logging.getLogger("headrace").setLevel(level)
+
+
+def test_a_line_says_when_how_bad_which_process_who_and_what(logged):
+    logging.getLogger("headrace.kafka").error("gone: %s", "x")
+    (line,) = logged()
+    assert LINE.fullmatch(line).groups() == (
+        "ERROR",
+        str(os.getpid()),
+        "headrace.kafka",
+        " gone: x",
+    )
+
+
+def test_a_line_of_a_request_names_it(logged):
+    token = REQUEST_ID.set("abc-1")
+    logging.getLogger("headrace.ingest").warning("slow")
+    REQUEST_ID.reset(token)
+    logging.getLogger("headrace.ingest").warning("none")
+    assert [LINE.fullmatch(line)[4] for line in logged()] == [" [abc-1] slow", " none"]
+
+
+def test_setting_up_again_repeats_no_line(logged, tmp_path):
+    log_to(tmp_path / "folder" / "headrace.log", stderr=False)
+    logging.getLogger("headrace").info("once")
+    assert len(logged()) == 1
+
+
+def test_a_process_that_set_up_nothing_else_has_every_module_in_file_and_stderr(tmp_path):
+    """As a worker of ingest, which is spawned: it inherits no logging."""
+    code = (
+        "import logging, pathlib, headrace.kafka.client\n"
+        "from headrace.runtime.logs import log_to\n"
+        f"log_to(pathlib.Path({str(tmp_path / 'log')!r}), stderr=True)\n"
+        "logging.getLogger('headrace.kafka').error('from kafka')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert LINE.fullmatch(done.stderr.strip())[4] == " from kafka"
+    assert (tmp_path / "log").read_text() == done.stderr
+
+
+def repeated(repeats, count, level=logging.WARNING, message="again: %s"):
+    records = [
+        logging.LogRecord("headrace", level, "", 0, message, (number,), None)
+        for number in range(count)
+    ]
+    return [record.left_out for record in records if repeats.filter(record)]
+
+
+def test_of_what_repeats_five_lines_a_minute_pass_and_the_next_says_how_many_did_not():
+    now = 0.0
+    repeats = Repeats(lambda: now)
+    assert repeated(repeats, 105) == [""] * 5
+    assert repeated(repeats, 3, message="another: %s") == [""] * 3
+    now = 60.0
+    assert repeated(repeats, 2) == [" (100 lines like this were left out)", ""]
+    now = 120.0
+    assert repeated(repeats, 1) == [""]
+
+
+def test_what_is_no_warning_is_never_left_out():
+    assert len(repeated(Repeats(), 100, logging.INFO)) == 100
