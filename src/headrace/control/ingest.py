@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from headrace.control.project import Project
 from headrace.control.services import broker_config
-from headrace.errors import Problem, ProjectError, TokenUnknownError
+from headrace.errors import BrokerUnreachableError, Problem, ProjectError, TokenUnknownError
 from headrace.ingest import registry
 from headrace.ingest.config import IngestConfig
 from headrace.ingest.tokens import ALL_TOPICS, Token, new_public_id
@@ -17,6 +18,8 @@ from headrace.runtime.ports import require_free
 from headrace.settings import PROJECT_FILE, IngestSettings, Rate, Settings
 
 STATE = "ingest"
+
+_LOG = logging.getLogger("headrace.ingest")
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ def ingest_config(
 
     Raises:
         ProjectError: no topic has an event class, or Redis is wanted without its client.
-        BrokerUnreachableError: the embedded broker is down.
+        BrokerUnreachableError: the embedded broker is down, and no topic has a spool.
     """
     settings = project.settings.ingest or IngestSettings()
     settings = replace(settings, workers=workers or settings.workers, port=port or settings.port)
@@ -59,7 +62,8 @@ def ingest_config(
     if not topics:
         way_out = "only topics with an event class are served"
         raise ProjectError([Problem(where, 1, "there is no topic to serve", way_out)])
-    client = broker_config(project.settings)
+    spooled = any(topic.spool for topic in topics.values())
+    client = broker_config(project.settings, may_be_down=spooled)
     state = project.settings.state / STATE
     return IngestConfig(
         settings, topics, client, state, project.settings.name, project.settings.log
@@ -71,14 +75,24 @@ def serve(config: IngestConfig) -> None:
 
     Raises:
         ServerStartError: the port is taken.
-        BrokerUnreachableError: there is no broker to keep tokens in.
+        BrokerUnreachableError: Kafka does not answer, and no topic has a spool.
         IngestFailedError: workers can't start.
     """
     from headrace.ingest.server import serve as run
 
     require_free("ingest", [config.settings.port])
-    registry.ensure_registry(config.client)
+    _ensure_registry(config)
     run(config)
+
+
+def _ensure_registry(config: IngestConfig) -> None:
+    """Without Kafka, topics with a spool can be served: with the tokens that are known here."""
+    try:
+        registry.ensure_registry(config.client)
+    except BrokerUnreachableError as error:
+        if not any(topic.spool for topic in config.topics.values()):
+            raise
+        _LOG.warning("starting without Kafka: topics with a spool are served; %s", error)
 
 
 def create_token(settings: Settings, wanted: WantedToken) -> tuple[Token, str]:

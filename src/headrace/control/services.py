@@ -107,27 +107,28 @@ def status(settings: Settings) -> Services:
     )
 
 
-def bootstrap_servers(settings: Settings) -> str:
+def bootstrap_servers(settings: Settings, *, may_be_down: bool = False) -> str:
     """Of the user's own cluster, or of the embedded one.
 
     Raises:
-        BrokerUnreachableError: the embedded one is down.
+        BrokerUnreachableError: the embedded one is down, or was never started.
     """
     if settings.kafka.bootstrap_servers:
         return settings.kafka.bootstrap_servers
     cluster = cluster_status(settings.state)
-    if not cluster.running:
+    if not cluster.running and not (may_be_down and cluster.bootstrap_servers):
         raise BrokerUnreachableError(cluster.bootstrap_servers, "the embedded broker is down")
     return cluster.bootstrap_servers
 
 
-def broker_config(settings: Settings) -> dict[str, str]:
+def broker_config(settings: Settings, *, may_be_down: bool = False) -> dict[str, str]:
     """Librdkafka's configuration for the project's cluster.
 
     Raises:
-        BrokerUnreachableError: the embedded one is down.
+        BrokerUnreachableError: the embedded one is down, or was never started.
     """
-    return client_config(settings.kafka, bootstrap_servers(settings))
+    servers = bootstrap_servers(settings, may_be_down=may_be_down)
+    return client_config(settings.kafka, servers)
 
 
 def lake_uri(settings: Settings) -> str:

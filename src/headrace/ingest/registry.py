@@ -26,6 +26,7 @@ class TokenRegistry:
 
     def __init__(self, config: ClientConfig) -> None:
         self._tokens: dict[str, Token] = {}
+        self._changes = 0
         self._follower = ChangelogFollower(config, TOKENS_TOPIC, self._take)
 
     @property
@@ -37,12 +38,22 @@ class TokenRegistry:
         """A token, revoked and expired ones too."""
         return self._tokens.get(public_id)
 
+    @property
+    def changes(self) -> int:
+        """How many records of the topic were taken."""
+        return self._changes
+
+    def tokens(self) -> dict[str, Token]:
+        """Every token by its public id, revoked and expired ones too."""
+        return dict(self._tokens)
+
     def close(self) -> None:
         """Stop following."""
         self._follower.close()
 
     def _take(self, key: bytes, value: bytes | None) -> None:
         public_id = key.decode(errors="replace")
+        self._changes += 1
         if value is None:
             self._tokens.pop(public_id, None)
             return

@@ -19,6 +19,7 @@ from headrace.ingest.config import IngestConfig
 from headrace.ingest.counters import Counters
 from headrace.ingest.delivery import Delivery
 from headrace.ingest.gate import Gate
+from headrace.ingest.known_tokens import KnownTokens
 from headrace.ingest.limits import FallbackLimiter, Limiter, LocalLimiter
 from headrace.ingest.overdue import OverdueTopics
 from headrace.ingest.registry import TokenRegistry
@@ -32,6 +33,7 @@ COUNTS_FOLDER = "counts"
 LIMITS_FILE = "limits"
 OVERDUE_FILE = "overdue"
 SPOOL_FOLDER = "spool"
+TOKENS_FILE = "tokens"
 
 _LOG = logging.getLogger("headrace.ingest")
 _PARENT_SECONDS = 1.0
@@ -108,7 +110,8 @@ class _Parts:
         overdue = OverdueTopics.shared(config.state / OVERDUE_FILE, topics)
         linger = config.settings.linger_seconds
         self._delivery = Delivery(config.client, topics.values(), linger, overdue)
-        gate = Gate(self._registry, self._limiter, config.settings)
+        self._tokens = KnownTokens(self._registry, config.state / TOKENS_FILE)
+        gate = Gate(self._tokens, self._limiter, config.settings)
         spooled = [name for name, topic in topics.items() if topic.spool]
         self._spool = _spool(config) if spooled else None
         acceptance = Acceptance(self._delivery, self._spool, spooled)
@@ -123,6 +126,7 @@ class _Parts:
             _LOG.warning("%d events were not confirmed; their clients were told so", left)
         if self._spool is not None:
             self._spool.close()
+        self._tokens.close()
         self._registry.close()
         await self._limiter.close()
         self._counters.close()
