@@ -11,13 +11,15 @@ from typing import Any
 
 from headrace.ingest.acceptance import Acceptance
 from headrace.ingest.body import BodyLimits, BodyReader, ClientGoneError, Receive
+from headrace.ingest.budget import MemoryBudget
 from headrace.ingest.config import IngestConfig
 from headrace.ingest.counters import Counters
 from headrace.ingest.delivery import QueueFullError, UnknownOutcomeError
-from headrace.ingest.documents import split_events
-from headrace.ingest.gate import RETRY_AFTER, Gate
+from headrace.ingest.documents import is_lines, split_events
+from headrace.ingest.gate import Gate
 from headrace.ingest.openapi import openapi
-from headrace.ingest.problem import Problem, RefusedRequestError, refused
+from headrace.ingest.problem import CLOSE, RETRY_AFTER, Problem, RefusedRequestError, refused
+from headrace.ingest.readiness import Readiness
 from headrace.ingest.request import (
     Answer,
     Scope,
@@ -40,7 +42,7 @@ from headrace.ingest.service_metrics import (
 )
 from headrace.ingest.structure import StructureLimits
 from headrace.ingest.tokens import Token
-from headrace.ingest.validation import Accepted, EventCheck
+from headrace.ingest.validation import Accepted, EventCheck, Verdicts
 from headrace.runtime.logs import REQUEST_ID
 
 _LOG = logging.getLogger("headrace.ingest")
@@ -79,6 +81,8 @@ class Application:
                 settings.body_seconds,
             )
         )
+        self._budget = MemoryBudget(settings.max_memory_bytes)
+        self._kafka = Readiness(acceptance.ready)
         self._openapi = openapi(config)
         self._pages: dict[str, Route] = {
             "/metrics": self._metrics,
@@ -103,11 +107,16 @@ class Application:
         await answer.send(send, (b"x-request-id", request_id.encode()))
 
     async def _answer(self, scope: Scope, receive: Receive) -> Answer:
-        headers = headers_of(scope, self._settings.max_header_bytes)
         method, path = scope["method"], scope["path"]
-        if path in self._probes:
-            return await self._page(self._probes[path], method, headers)
-        token = self._gate.token(headers.get(b"authorization", ""))
+        try:
+            headers = headers_of(scope, self._settings.max_header_bytes)
+            if path in self._probes:
+                return (await self._page(self._probes[path], method, headers)).closing()
+            token = self._gate.token(headers.get(b"authorization", ""))
+        except RefusedRequestError as error:
+            # Who shows no token gets one answer a connection: they can't pile up unread.
+            error.headers += (CLOSE,)
+            raise
         if path.startswith(_BEFORE) and path.endswith(_AFTER):
             topic = path[len(_BEFORE) : -len(_AFTER)]
             return await self._events(topic, token, method, headers, receive)
@@ -128,17 +137,51 @@ class Application:
         if check is None:
             raise refused(HTTPStatus.NOT_FOUND, "no-such-topic", _no_topic(topic, self._checks))
         _allow(method, "POST")
-        length, encoding = headers.get(b"content-length", ""), headers.get(b"content-encoding", "")
-        body = await self._bodies.read(receive, length, encoding)
-        began = time.monotonic()
+        self._gate.refuse_limited(token)
         content_type = headers.get(b"content-type", "")
-        events, as_batch = split_events(body, content_type, self._settings.max_events)
+        with self._budget.share() as share:
+            try:
+                is_lines(content_type)
+                body = await self._bodies.read(
+                    receive,
+                    headers.get(b"content-length", ""),
+                    headers.get(b"content-encoding", ""),
+                    share,
+                )
+                began = time.monotonic()
+                events, as_batch = split_events(body, content_type, self._settings.max_events)
+            except RefusedRequestError as error:
+                await self._charge(token, error, share.sent_bytes)
+                raise
+            del body
+            return await self._take(topic, token, check, events, as_batch=as_batch, began=began)
+
+    async def _charge(self, token: Token, error: RefusedRequestError, size: int) -> None:
+        """What is refused as a whole costs its token one event, and the bytes that were sent."""
+        if error.problem.status < HTTPStatus.INTERNAL_SERVER_ERROR:
+            await self._gate.admit(token, 1, size)
+
+    async def _take(
+        self,
+        topic: str,
+        token: Token,
+        check: EventCheck,
+        events: list[bytes],
+        *,
+        as_batch: bool,
+        began: float,
+    ) -> Answer:
         await self._admit(token, topic, events)
-        accepted, problems = check.batch(events, token.account)
+        headers = _record_headers(token)
+        verdicts = Verdicts([], [])
+        for _ in check.steps(events, token.account, headers, verdicts):
+            # Between two steps, others get their answers.
+            await asyncio.sleep(0)
+        accepted, problems = verdicts
         self._count_refused(topic, problems)
         if not accepted:
             raise _none_accepted(problems, as_batch=as_batch)
-        spooled = await self._accept(topic, token, accepted)
+        spooled = await self._accept(topic, headers, accepted)
         count_latency(self._counters, time.monotonic() - began)
         document = {
             "accepted": len(accepted),
@@ -153,8 +196,9 @@ class Application:
             self._counters.add((EVENTS, topic, "limited"), len(events))
             raise
 
-    async def _accept(self, topic: str, token: Token, events: list[Accepted]) -> bool:
-        headers = [("account", token.account.encode()), ("project", token.project.encode())]
+    async def _accept(
+        self, topic: str, headers: list[tuple[str, bytes]], events: list[Accepted]
+    ) -> bool:
         seconds = self._settings.deadline_seconds
         try:
             spooled = await self._acceptance.accept(topic, events, headers, seconds)
@@ -178,7 +222,7 @@ class Application:
         waits_for = []
         if not self._gate.ready:
             waits_for.append("the access tokens have not been read yet")
-        if not await asyncio.to_thread(self._acceptance.ready):
+        if not await self._kafka.is_ready():
             waits_for.append("Kafka does not answer")
         if waits_for:
             detail = "; ".join(waits_for)
@@ -194,12 +238,16 @@ class Application:
         return json_answer(HTTPStatus.OK, self._openapi)
 
 
+def _record_headers(token: Token) -> list[tuple[str, bytes]]:
+    return [("account", token.account.encode()), ("project", token.project.encode())]
+
+
 def _allow(method: str, *methods: str) -> None:
     if method not in methods:
         raise refused(
             HTTPStatus.METHOD_NOT_ALLOWED,
             "method-not-allowed",
-            f"the method is {method}, expected {' or '.join(methods)}",
+            f"the method is {method[:80]}, expected {' or '.join(methods)}",
             (b"allow", ", ".join(methods).encode()),
         )
 

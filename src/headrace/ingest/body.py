@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
 import zstandard
 
+from headrace.ingest.budget import BudgetShare
 from headrace.ingest.deadlines import Deadlines
-from headrace.ingest.problem import RefusedRequestError, refused
+from headrace.ingest.problem import CLOSE, RefusedRequestError, refused
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 
@@ -23,6 +25,8 @@ _ZSTD_STEP_BYTES = 256
 _FIRST_STEP_BYTES = 512
 _MOST_PARTS = 1000
 _OFF_LOOP_BYTES = 32_768
+_THREADS = 2
+_SHOWN_CHARACTERS = 80
 
 
 class ClientGoneError(Exception):
@@ -44,31 +48,41 @@ class BodyReader:
 
     def __init__(self, limits: BodyLimits) -> None:
         self._limits, self._deadlines = limits, Deadlines()
+        # Of their own: what waits for Kafka or a disk in the default pool holds no body up.
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="body")
 
-    async def read(self, receive: Receive, length: str, encoding: str) -> bytes:
+    async def read(self, receive: Receive, length: str, encoding: str, share: BudgetShare) -> bytes:
         """The decoded body.
 
         Args:
             receive: ASGI's.
             length: the Content-Length header; empty without one.
             encoding: the Content-Encoding header; empty, ``identity``, ``gzip`` or ``zstd``.
+            share: of the worker's memory; what the body takes of it is held until it is closed.
 
         Raises:
-            RefusedRequestError: 408, 413, 415 or 400; memory held is bounded by the limits.
+            RefusedRequestError: 408, 413, 415, 400, or 503 when the worker's memory is used up.
             ClientGoneError: there is nobody to answer.
         """
         decode = _decoder(encoding)
         expected = int(length) if length.isdigit() else None
         if expected is not None and expected > self._limits.sent_bytes:
             raise _too_large(self._limits)
-        sent = await self._receive_in_time(receive, expected)
+        sent = await self._receive_in_time(receive, expected, share)
         if decode is None:
             return sent
+        decoding = _Decoding(decode, self._limits, share)
         if len(sent) < _OFF_LOOP_BYTES:
-            return _bounded(decode, sent, self._limits)
-        return await asyncio.to_thread(_bounded, decode, sent, self._limits)
+            body = decoding(sent)
+        else:
+            loop = self._deadlines.loop
+            body = await loop.run_in_executor(self._threads, decoding, sent)
+        share.release(len(sent))
+        return body
 
-    async def _receive_in_time(self, receive: Receive, expected: int | None) -> bytes:
+    async def _receive_in_time(
+        self, receive: Receive, expected: int | None, share: BudgetShare
+    ) -> bytes:
         reading = asyncio.current_task(self._deadlines.loop)
         if reading is None:
             raise RuntimeError("a body is read by a task")
@@ -80,7 +94,7 @@ class BodyReader:
 
         self._deadlines.begin(reading, self._limits.seconds, expire)
         try:
-            return await _receive_all(receive, expected, self._limits)
+            return await _receive_all(receive, expected, self._limits, share)
         except asyncio.CancelledError:
             if not is_late or reading.uncancel():
                 raise
@@ -89,17 +103,22 @@ class BodyReader:
             self._deadlines.end(reading)
 
 
-async def _receive_all(receive: Receive, expected: int | None, limits: BodyLimits) -> bytes:
+async def _receive_all(
+    receive: Receive, expected: int | None, limits: BodyLimits, share: BudgetShare
+) -> bytes:
     """Up to the last message, or to the last byte: servers may send an empty message after it."""
     message = await receive()
     first: bytes = message.get("body", b"")
     if message["type"] == "http.request" and _is_last(message, len(first), expected):
-        _check_size(first, limits)
+        _check_size(len(first), limits)
+        share.received(len(first))
         return first
     body = bytearray()
     while message["type"] != "http.disconnect":
-        body += message.get("body", b"")
-        _check_size(body, limits)
+        piece: bytes = message.get("body", b"")
+        _check_size(len(body) + len(piece), limits)
+        share.received(len(piece))
+        body += piece
         if _is_last(message, len(body), expected):
             return bytes(body)
         message = await receive()
@@ -110,8 +129,8 @@ def _is_last(message: Mapping[str, Any], size: int, expected: int | None) -> boo
     return size == expected or not message.get("more_body")
 
 
-def _check_size(body: bytes | bytearray, limits: BodyLimits) -> None:
-    if len(body) > limits.sent_bytes:
+def _check_size(size: int, limits: BodyLimits) -> None:
+    if size > limits.sent_bytes:
         raise _too_large(limits)
 
 
@@ -128,7 +147,7 @@ def _too_slow(limits: BodyLimits) -> RefusedRequestError:
         HTTPStatus.REQUEST_TIMEOUT,
         "body-too-slow",
         f"the body was not there after {limits.seconds:g} s",
-        (b"connection", b"close"),
+        CLOSE,
     )
 
 
@@ -149,26 +168,34 @@ def _decoder(encoding: str) -> Decode | None:
         raise refused(
             HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
             "unknown-encoding",
-            f"Content-Encoding is {encoding!r}, expected one of identity, gzip, zstd",
+            f"Content-Encoding is {encoding[:_SHOWN_CHARACTERS]!r}, "
+            "expected one of identity, gzip, zstd",
             (b"accept-encoding", b"identity, gzip, zstd"),
         ) from None
 
 
-def _bounded(decode: Decode, sent: bytes, limits: BodyLimits) -> bytes:
-    most = min(limits.decoded_bytes, max(_STEP_BYTES, limits.ratio * len(sent)))
-    body = bytearray()
-    try:
-        for piece in decode(sent):
-            body += piece
-            if len(body) > most:
-                raise _bomb(limits)
-    except (zlib.error, zstandard.ZstdError, EOFError) as error:
-        raise refused(
-            HTTPStatus.BAD_REQUEST,
-            "undecodable-body",
-            f"the body is not what Content-Encoding says: {error}",
-        ) from error
-    return bytes(body)
+class _Decoding:
+    """Decodes a body within the limits and the worker's memory, on any thread."""
+
+    def __init__(self, decode: Decode, limits: BodyLimits, share: BudgetShare) -> None:
+        self._decode, self._limits, self._share = decode, limits, share
+
+    def __call__(self, sent: bytes) -> bytes:
+        most = min(self._limits.decoded_bytes, max(_STEP_BYTES, self._limits.ratio * len(sent)))
+        body = bytearray()
+        try:
+            for piece in self._decode(sent):
+                if len(body) + len(piece) > most:
+                    raise _bomb(self._limits)
+                self._share.hold(len(piece))
+                body += piece
+        except (zlib.error, zstandard.ZstdError, EOFError) as error:
+            raise refused(
+                HTTPStatus.BAD_REQUEST,
+                "undecodable-body",
+                f"the body is not what Content-Encoding says: {error}",
+            ) from error
+        return bytes(body)
 
 
 def _bomb(limits: BodyLimits) -> RefusedRequestError:

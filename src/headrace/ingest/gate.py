@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Protocol
 
 from headrace.ingest.limits import Charge, Limiter
-from headrace.ingest.problem import refused
+from headrace.ingest.problem import RETRY_AFTER, RefusedRequestError, refused
 from headrace.ingest.tokens import Token, authenticate
 from headrace.settings import IngestSettings, Rate
 
 _SCHEME = "bearer "
 _NO_RATE = Rate()
-RETRY_AFTER = (b"retry-after", b"1")
 _CHALLENGE = (b"www-authenticate", b'Bearer realm="headrace"')
 
 
@@ -35,8 +35,15 @@ class Tokens(Protocol):
 class Gate:
     """Tokens and rate limits. All refusals are problems with their HTTP status."""
 
-    def __init__(self, tokens: Tokens, limiter: Limiter, settings: IngestSettings) -> None:
-        self._tokens, self._limiter = tokens, limiter
+    def __init__(
+        self,
+        tokens: Tokens,
+        limiter: Limiter,
+        settings: IngestSettings,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._tokens, self._limiter, self._clock = tokens, limiter, clock
+        self._limited_until: dict[str, float] = {}
         self._token_rate, self._account_rate = settings.token_rate, settings.account_rate
         self._burst = settings.burst_seconds
 
@@ -71,25 +78,32 @@ class Gate:
             detail = f"this token may not write to {topic[:80]!r}"
             raise refused(HTTPStatus.FORBIDDEN, "not-allowed", detail)
 
+    def refuse_limited(self, token: Token) -> None:
+        """Raises a 429 while this worker knows that the token is over a limit.
+
+        So what is beyond a limit is neither read nor decoded, nor split to be counted.
+        """
+        until = self._limited_until.get(token.public_id)
+        if until is None:
+            return
+        wait = until - self._clock()
+        if wait > 0:
+            raise _limited(wait)
+        del self._limited_until[token.public_id]
+
     async def admit(self, token: Token, events: int, size: int) -> None:
         """Takes them from the limits of the token and of its account. Raises a 429."""
+        rate = _merged(token.rate, self._token_rate)
         charges = [
-            *self._charges(
-                f"token/{token.public_id}", token.rate or self._token_rate, events, size
-            ),
+            *self._charges(f"token/{token.public_id}", rate, events, size),
             *self._charges(f"account/{token.account}", self._account_rate, events, size),
         ]
         if not charges:
             return
         wait = await self._limiter.take(charges)
         if wait > 0:
-            seconds = math.ceil(wait)
-            raise refused(
-                HTTPStatus.TOO_MANY_REQUESTS,
-                "rate-limited",
-                f"over the limit of the token or its account; try again in {seconds} s",
-                (b"retry-after", str(seconds).encode()),
-            )
+            self._limited_until[token.public_id] = self._clock() + wait
+            raise _limited(wait)
 
     def _charges(self, owner: str, rate: Rate, events: int, size: int) -> Sequence[Charge]:
         if rate == _NO_RATE:
@@ -103,3 +117,24 @@ class Gate:
             for unit, amount, per_second in limits
             if per_second is not None
         ]
+
+
+def _merged(own: Rate | None, service: Rate) -> Rate:
+    """A token's own limits, and the service's where it has none."""
+    if own is None:
+        return service
+    events, size = own.events_per_second, own.bytes_per_second
+    return Rate(
+        service.events_per_second if events is None else events,
+        service.bytes_per_second if size is None else size,
+    )
+
+
+def _limited(wait: float) -> RefusedRequestError:
+    seconds = math.ceil(wait)
+    return refused(
+        HTTPStatus.TOO_MANY_REQUESTS,
+        "rate-limited",
+        f"over the limit of the token or its account; try again in {seconds} s",
+        (b"retry-after", str(seconds).encode()),
+    )

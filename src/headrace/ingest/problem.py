@@ -7,6 +7,10 @@ from http import HTTPStatus
 from typing import Any
 
 PROBLEM_JSON = b"application/problem+json"
+RETRY_AFTER = (b"retry-after", b"1")
+CLOSE = (b"connection", b"close")
+LONGEST_DETAIL = 500
+"""Characters of a detail that are shown; what a client sent is not sent back to it in full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +35,7 @@ class Problem:
             "type": f"urn:headrace:problem:{self.code}",
             "title": self.code.replace("-", " "),
             "status": self.status.value,
-            "detail": self.detail,
+            "detail": self.detail[:LONGEST_DETAIL],
             "code": self.code,
         }
         return members if self.index is None else members | {"index": self.index}

@@ -5,19 +5,28 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any
 
 import msgspec
 
-from headrace.ingest.problem import PROBLEM_JSON, RefusedRequestError, refused
+from headrace.ingest.problem import CLOSE, PROBLEM_JSON, RefusedRequestError, refused
 
 Scope = Mapping[str, Any]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
-_ONLY_ONCE = frozenset({b"authorization", b"content-encoding", b"content-length", b"content-type"})
+_ONLY_ONCE = frozenset(
+    {
+        b"authorization",
+        b"content-encoding",
+        b"content-length",
+        b"content-type",
+        b"transfer-encoding",
+    }
+)
+_SHOWN_CHARACTERS = 80
 _JSON: Header = (b"content-type", b"application/json")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 _REQUEST_ID_BYTES = 8
@@ -28,7 +37,8 @@ def headers_of(scope: Scope, most_bytes: int) -> dict[bytes, str]:
     """The headers by lower-case name.
 
     Raises:
-        RefusedRequestError: 431 beyond ``most_bytes``, 400 when one that counts is repeated.
+        RefusedRequestError: 431 beyond ``most_bytes``; 400 when one that counts is repeated, or
+            when the body is coded on its way in another manner than in chunks.
     """
     found: dict[bytes, str] = {}
     size = 0
@@ -47,7 +57,18 @@ def headers_of(scope: Scope, most_bytes: int) -> dict[bytes, str]:
             "headers-too-large",
             f"the headers are {size} bytes, expected at most {most_bytes}",
         )
+    _check_transfer(found.get(b"transfer-encoding", "chunked"))
     return found
+
+
+def _check_transfer(encoding: str) -> None:
+    # A proxy might decode what the server passes on as it came: two readings of one request.
+    if encoding.strip().lower() != "chunked":
+        raise refused(
+            HTTPStatus.BAD_REQUEST,
+            "unknown-transfer-encoding",
+            f"Transfer-Encoding is {encoding[:_SHOWN_CHARACTERS]!r}, expected chunked",
+        )
 
 
 def request_id_of(scope: Scope) -> str:
@@ -65,6 +86,10 @@ class Answer:
     status: int
     body: bytes
     headers: tuple[Header, ...] = (_JSON,)
+
+    def closing(self) -> Answer:
+        """The answer, after which the connection is closed."""
+        return replace(self, headers=(*self.headers, CLOSE))
 
     async def send(self, send: Send, *headers: Header) -> None:
         """Give it to the server, with ``headers`` beside its own."""

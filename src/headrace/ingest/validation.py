@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -29,9 +29,13 @@ from headrace.model import ByKey, EventField, FieldType, Topic, partition_of
 BROKER_MESSAGE_BYTES = 1_048_588  # Kafka's default of max.message.bytes
 LONGEST_ID = 256
 LONGEST_KEY_BYTES = 1024
-_ENVELOPE_BYTES = 1024  # key, headers, and what Kafka adds to a batch of one record
+LONGEST_OWNER_BYTES = 256  # an account, a project
+_BATCH_BYTES = 128  # what Kafka adds to a batch of one record, without its headers: 61 and some
+_HEADER_BYTES = 10  # what Kafka adds to a header
+_STEP_BYTES = 262_144
 _document: Callable[[bytes], dict[str, Any]] = msgspec.json.Decoder().decode
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LATEST = datetime.max.replace(tzinfo=UTC)
 _TOO_LARGE = "event-too-large"
 
 Clock = Callable[[], float]
@@ -54,6 +58,17 @@ class Accepted(msgspec.Struct, frozen=True, gc=False):
     partition: int
 
 
+class Verdicts(NamedTuple):
+    """Of the events of a request: the good ones in their order, and what is wrong with others."""
+
+    accepted: list[Accepted]
+    refused: list[Problem]
+
+
+Headers = Sequence[tuple[str, bytes]]
+"""Of the records that the events become."""
+
+
 class EventCheck:
     r"""Checks the events of one topic. The reasons are those of the pipelines' decoder, and more.
 
@@ -66,7 +81,7 @@ class EventCheck:
     bad-event-id             missing, empty, too long, or not printable ASCII
     repeated-event-id        an id that another event of the same request has
     bad-key                  the key field is null, empty or too long
-    event-too-large          beyond the topic's ``max.message.bytes``
+    event-too-large          with key and headers, beyond the topic's ``max.message.bytes``
     ======================== ===================================================================
 
     Most events are accepted at first sight; whatever else there is, good or bad, is looked at
@@ -95,17 +110,32 @@ class EventCheck:
         ]
         by_key = isinstance(topic.partitioning, ByKey)
         self._place = None if by_key else partition_of(topic.partitioning, topic.partitions)
-        self._most_bytes = largest_message(topic) - _ENVELOPE_BYTES
+        self._most_bytes = largest_message(topic) - _BATCH_BYTES
 
-    def batch(self, events: list[bytes], account: str) -> tuple[list[Accepted], list[Problem]]:
-        """The good events in their order, and a problem for each of the others."""
-        accepted: list[Accepted] = []
-        refused: list[Problem] = []
+    def batch(self, events: list[bytes], account: str, headers: Headers) -> Verdicts:
+        """All events of a request at once."""
+        verdicts = Verdicts([], [])
+        for _ in self.steps(events, account, headers, verdicts):
+            pass
+        return verdicts
+
+    def steps(
+        self, events: list[bytes], account: str, headers: Headers, verdicts: Verdicts
+    ) -> Iterator[None]:
+        """Adds to ``verdicts``, and yields after some 256 KiB: a large request is many steps."""
+        accepted, refused = verdicts
         seen: set[str] = set()
-        if self._bounds is not None:
-            self._bounds.renew()
+        most_bytes = self._most_bytes - _size(headers)
+        surely_bytes = most_bytes - max(LONGEST_KEY_BYTES, len(account.encode()))
+        left = _STEP_BYTES
+        self._renew()
         for index, text in enumerate(events):
-            verdict = self._at_first_sight(text, account) or self._verdict(text, account)
+            verdict: Accepted | Why | None = None
+            # No key makes such an event too large.
+            if len(text) <= surely_bytes:
+                verdict = self._at_first_sight(text, account)
+            if verdict is None:
+                verdict = self._verdict(text, account, most_bytes)
             if isinstance(verdict, Accepted) and verdict.event_id in seen:
                 verdict = _repeated(verdict.event_id)
             if isinstance(verdict, Accepted):
@@ -114,10 +144,18 @@ class EventCheck:
                     seen.add(verdict.event_id)
             else:
                 refused.append(_problem(verdict, index))
-        return accepted, refused
+            left -= len(text)
+            if left < 0:
+                left = _STEP_BYTES
+                yield
+                self._renew()
+
+    def _renew(self) -> None:
+        if self._bounds is not None:
+            self._bounds.renew()
 
     def _at_first_sight(self, text: bytes, account: str) -> Accepted | None:
-        event = self._plain(text) if len(text) <= self._most_bytes else None
+        event = self._plain(text)
         if event is None:
             return None
         event_id = getattr(event, self._id_slot) if self._id_slot else ""
@@ -132,9 +170,9 @@ class EventCheck:
         partition = -1 if self._place is None else self._partition(_document(text), account)
         return Accepted(text, key, event_id, partition)
 
-    def _verdict(self, text: bytes, account: str) -> Accepted | Why:
-        if len(text) > self._most_bytes:
-            return _too_large(len(text), self._most_bytes)
+    def _verdict(self, text: bytes, account: str, most_bytes: int) -> Accepted | Why:
+        if len(text) > most_bytes:
+            return _too_large(len(text), most_bytes)
         try:
             document, why = self._structure(text)
             if why is not None:
@@ -144,7 +182,12 @@ class EventCheck:
             self._parse(text)
         except (ValueError, TypeError, RecursionError) as error:
             return refusal(text, self._schema, error)
-        return self._declared(text, document, account)
+        verdict = self._declared(text, document, account)
+        if isinstance(verdict, Accepted):
+            most_bytes -= len(verdict.key)
+            if len(verdict.value) > most_bytes:
+                return _too_large(len(verdict.value), most_bytes)
+        return verdict
 
     def _declared(self, text: bytes, document: dict[str, Any], account: str) -> Accepted | Why:
         event_id = document.get(self._topic.event_id, "") if self._topic.event_id else ""
@@ -190,6 +233,11 @@ def largest_message(topic: Topic) -> int:
     return int(topic.config.get("max.message.bytes", BROKER_MESSAGE_BYTES))
 
 
+def _size(headers: Headers) -> int:
+    """Bytes of a record's headers, as Kafka counts them and a few more."""
+    return sum([len(name) + len(value) + _HEADER_BYTES for name, value in headers])
+
+
 def derived_id(topic: str, account: str, text: bytes) -> str:
     """A UUID (version 8) of the topic, the account and the event's bytes, by BLAKE2b."""
     digest = hashlib.blake2b(digest_size=16, person=b"headrace-eventid")
@@ -227,7 +275,9 @@ class _TimeBounds:
 
     def renew(self) -> None:
         """Look at the clock: once for all events of a request."""
-        self._latest = datetime.fromtimestamp(self._clock(), UTC) + self._ahead
+        now = datetime.fromtimestamp(self._clock(), UTC)
+        # A topic without a bound declares timedelta.max, and there is no time so late.
+        self._latest = now + self._ahead if self._ahead < _LATEST - now else _LATEST
 
     def hold(self, time: datetime | int) -> bool:
         """A time that was read, or milliseconds, is within them."""
@@ -282,7 +332,10 @@ def _problem(why: Why, index: int) -> Problem:
 
 
 def _too_large(size: int, most: int) -> Why:
-    return _TOO_LARGE, f"the event is {size} bytes, expected at most {most}"
+    return (
+        _TOO_LARGE,
+        f"the event is {size} bytes, expected at most {most} beside its key and headers",
+    )
 
 
 def _repeated(event_id: str) -> Why:

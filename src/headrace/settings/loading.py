@@ -258,6 +258,7 @@ def _ingest(ingest: Table) -> IngestSettings:
         header_seconds=ingest.positive("header_seconds", default.header_seconds),
         body_seconds=ingest.positive("body_seconds", default.body_seconds),
         max_connections=ingest.integer("max_connections", default.max_connections),
+        max_memory_bytes=ingest.integer("max_memory_bytes", default.max_memory_bytes),
         linger_seconds=ingest.positive("linger_seconds", default.linger_seconds),
         drain_seconds=ingest.positive("drain_seconds", default.drain_seconds),
         token_rate=_rate(limits, "token"),
@@ -271,6 +272,11 @@ def _ingest(ingest: Table) -> IngestSettings:
     if settings.max_decoded_bytes < settings.max_body_bytes:
         ingest.report(
             "max_decoded_bytes", "ingest.max_decoded_bytes is below ingest.max_body_bytes"
+        )
+    if settings.max_memory_bytes < settings.max_body_bytes + settings.max_decoded_bytes:
+        ingest.report(
+            "max_memory_bytes",
+            "ingest.max_memory_bytes is below ingest.max_body_bytes and ingest.max_decoded_bytes",
         )
     if settings.linger_seconds >= settings.deadline_seconds:
         ingest.report(

@@ -119,6 +119,7 @@ class IngestSettings:
         header_seconds: within which a connection must have sent its next request's headers.
         body_seconds: within which a request's body must be there.
         max_connections: open at a time, over all workers.
+        max_memory_bytes: of all bodies in a worker, as sent and as decoded; beyond it, 503.
         drain_seconds: requests in flight may take so long at the end.
         token_rate: of every token without a rate of its own.
         account_rate: of all tokens of an account together.
@@ -145,6 +146,7 @@ class IngestSettings:
     header_seconds: float = 10.0
     body_seconds: float = 30.0
     max_connections: int = 4096
+    max_memory_bytes: int = 256 * 1024 * 1024
     drain_seconds: float = 30.0
     token_rate: Rate = Rate()
     account_rate: Rate = Rate()

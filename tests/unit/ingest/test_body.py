@@ -11,6 +11,7 @@ import pytest
 import zstandard
 
 from headrace.ingest.body import BodyLimits, BodyReader, ClientGoneError
+from headrace.ingest.budget import MemoryBudget
 from headrace.ingest.problem import RefusedRequestError
 
 both = pytest.mark.parametrize(
@@ -34,8 +35,9 @@ def messages(*pieces):
     return receive
 
 
-def read(*pieces, length="", encoding="", limits=LIMITS):
-    return asyncio.run(BodyReader(limits).read(messages(*pieces), length, encoding))
+def read(*pieces, length="", encoding="", limits=LIMITS, share=None):
+    share = share or MemoryBudget(10**9).share()
+    return asyncio.run(BodyReader(limits).read(messages(*pieces), length, encoding, share))
 
 
 def refusal(*pieces, **how):
@@ -53,7 +55,8 @@ def test_a_body_ends_with_its_length_whatever_may_follow():
     async def receive():
         return {"type": "http.request", "body": b"abc", "more_body": True}
 
-    assert asyncio.run(BodyReader(LIMITS).read(receive, "6", "")) == b"abcabc"
+    share = MemoryBudget(100).share()
+    assert asyncio.run(BodyReader(LIMITS).read(receive, "6", "", share)) == b"abcabc"
 
 
 @pytest.mark.parametrize(("over", "fits"), [(-1, True), (0, True), (1, False)])
@@ -76,7 +79,7 @@ def test_a_body_that_does_not_come_is_given_up():
 
     limits = BodyLimits(10, 10, 1, seconds=0.01)
     with pytest.raises(RefusedRequestError) as caught:
-        asyncio.run(BodyReader(limits).read(silent, "", ""))
+        asyncio.run(BodyReader(limits).read(silent, "", "", MemoryBudget(9).share()))
     assert caught.value.problem.code == "body-too-slow"
     assert (b"connection", b"close") in caught.value.headers
 
@@ -129,6 +132,34 @@ def test_other_and_nested_encodings_are_refused(encoding):
 def test_a_ratio_beyond_the_limit_is_refused(encoding, encode):
     assert read(encode(b" " * 60_000), encoding=encoding) == b" " * 60_000
     assert refusal(encode(b" " * 900_000), encoding=encoding) == (413, "decoded-body-too-large")
+
+
+def test_a_body_holds_what_was_sent_and_then_what_it_became():
+    budget, sent = MemoryBudget(10**6), gzip.compress(b"x" * 50_000)
+    with budget.share() as share:
+        assert len(read(sent[:20], sent[20:], encoding="gzip", share=share)) == 50_000
+        assert budget.held_bytes == 50_000
+        assert share.sent_bytes == len(sent)
+    assert budget.held_bytes == 0
+
+
+@pytest.mark.parametrize("encoding", ["", "gzip", "zstd"])
+def test_bodies_beyond_the_budget_are_refused_and_hold_nothing(encoding):
+    encode = {"gzip": gzip.compress, "zstd": zstandard.compress}.get(encoding, bytes)
+    budget, sent = MemoryBudget(40_000), encode(b"x" * 50_000)
+    with budget.share() as share:
+        assert refusal(sent[:9], sent[9:], encoding=encoding, share=share) == (503, "overloaded")
+    assert budget.held_bytes == 0
+
+
+def test_a_body_that_comes_slowly_is_held_as_far_as_it_has_come():
+    budget = MemoryBudget(100)
+    with budget.share() as share, pytest.raises(ClientGoneError):
+        read(b"x" * 60, None, share=share)
+    assert budget.held_bytes == 0
+    with budget.share() as first, budget.share() as second:
+        first.received(60)
+        assert refusal(b"x" * 20, b"x" * 21, share=second) == (503, "overloaded")
 
 
 class Fed:
@@ -196,6 +227,7 @@ def test_members_may_end_anywhere(size):
 BOMB = """
 import asyncio, gzip, resource, sys, zlib, zstandard
 from headrace.ingest.body import BodyLimits, BodyReader
+from headrace.ingest.budget import MemoryBudget
 from headrace.ingest.problem import RefusedRequestError
 
 encoding = sys.argv[1]
@@ -211,7 +243,8 @@ async def receive():
 
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
-    asyncio.run(BodyReader(BodyLimits(2_000_000, 10_000_000, 100, 30)).read(receive, "", encoding))
+    reader = BodyReader(BodyLimits(2_000_000, 10_000_000, 100, 30))
+    asyncio.run(reader.read(receive, "", encoding, MemoryBudget(10**9).share()))
 except RefusedRequestError as error:
     print(error.problem.code)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)

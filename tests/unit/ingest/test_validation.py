@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.ingest.structure import StructureCheck, StructureLimits
-from headrace.ingest.validation import LONGEST_ID, EventCheck, derived_id
+from headrace.ingest.validation import LONGEST_ID, EventCheck, Verdicts, derived_id
 from headrace.model import ByHash, ByShard, EpochMillis, Topic, partition_of
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -45,7 +45,7 @@ def text(**changes):
 
 def only(event, topic=TOPIC, account="acme"):
     """The one event, accepted, or the code it is refused with."""
-    accepted, refused = check(topic).batch([event], account)
+    accepted, refused = check(topic).batch([event], account, ())
     assert len(accepted) + len(refused) == 1
     return accepted[0] if accepted else refused[0].code
 
@@ -134,13 +134,13 @@ def test_what_is_only_unusual_is_accepted(event):
 def test_one_bad_of_a_thousand_costs_only_itself():
     events = [text(event_id=str(n)) for n in range(1000)]
     events[500] = b'{"event_id": NaN}'
-    accepted, refused = check().batch(events, "acme")
+    accepted, refused = check().batch(events, "acme", ())
     assert [event.event_id for event in accepted] == [str(n) for n in range(1000) if n != 500]
     assert [(problem.index, problem.code) for problem in refused] == [(500, "not-json")]
 
 
 def test_a_refusal_names_the_field_what_it_is_and_what_was_expected():
-    _, (problem,) = check().batch([text(count="1")], "acme")
+    _, (problem,) = check().batch([text(count="1")], "acme", ())
     expected = "field 'count' is a string, expected an integer within 64 bits or null"
     assert problem.document() == {
         "type": "urn:headrace:problem:wrong-type",
@@ -153,7 +153,7 @@ def test_a_refusal_names_the_field_what_it_is_and_what_was_expected():
 
 
 def test_the_second_of_one_id_in_a_request_is_refused():
-    accepted, refused = check().batch([text(), text(message="other")], "acme")
+    accepted, refused = check().batch([text(), text(message="other")], "acme", ())
     assert (len(accepted), refused[0].index, refused[0].code) == (1, 1, "repeated-event-id")
 
 
@@ -248,7 +248,7 @@ def test_a_topic_sets_the_bounds_of_its_event_time(at, good):
 
 def test_an_event_must_fit_into_a_message_of_its_topic():
     topic = Topic("small", event=Occurrence, config={"max.message.bytes": "2000"})
-    _, (problem,) = check(topic).batch([text(message="x" * 1000)], "acme")
+    _, (problem,) = check(topic).batch([text(message="x" * 1900)], "acme", ())
     assert (problem.code, problem.status.value) == ("event-too-large", 413)
     assert only(text(message="x" * 500), topic).value
 
@@ -277,7 +277,59 @@ def test_a_repeated_key_is_found_and_nothing_else(pairs, separators):
 
 @given(st.binary(max_size=80))
 def test_any_bytes_get_a_verdict(event):
-    accepted, refused = check().batch([event, b"{" + event + b"}", b'{"a":"' + event + b'"}'], "a")
+    events = [event, b"{" + event + b"}", b'{"a":"' + event + b'"}']
+    accepted, refused = check().batch(events, "a", ())
     assert accepted == []
     assert len(refused) == 3
     msgspec.json.encode([problem.document() for problem in refused])
+
+
+SMALL = Topic("small", event=Occurrence, key="message", config={"max.message.bytes": "4096"})
+OWNER = (("account", b"a" * 256), ("project", b"p" * 256))
+
+
+@pytest.mark.parametrize("key_bytes", [1, 1024])
+@pytest.mark.parametrize("headers", [(), OWNER])
+def test_key_and_headers_count_towards_the_size_of_an_event(key_bytes, headers):
+    owner = sum(len(name) + len(value) + 10 for name, value in headers)
+    most = 4096 - 128 - key_bytes - owner
+    empty = len(text(message="k" * key_bytes, pad=""))
+    fits = text(message="k" * key_bytes, pad="x" * (most - empty))
+    over = text(message="k" * key_bytes, pad="x" * (most - empty + 1))
+    accepted, (problem,) = check(SMALL).batch([fits, over], "acme", headers)
+    assert [event.value for event in accepted] == [fits]
+    assert (problem.code, problem.status.value, problem.index) == ("event-too-large", 413, 1)
+
+
+def test_a_derived_id_counts_towards_the_size_of_an_event():
+    topic = Topic(
+        "small",
+        event=Occurrence,
+        event_id="event_id",
+        derive_event_id=True,
+        config={"max.message.bytes": "4096"},
+    )
+    empty = len(text(event_id=..., pad=""))
+    pad = 4096 - 128 - 4 - empty
+    assert only(text(event_id=..., pad="x" * pad), topic) == "event-too-large"
+    assert only(text(event_id=..., pad="x" * (pad - 51)), topic).event_id
+
+
+def test_a_topic_may_be_without_a_latest_time():
+    topic = Topic(
+        "any-time",
+        event=Occurrence,
+        event_id="event_id",
+        event_time="at",
+        latest_ahead=timedelta.max,
+    )
+    late = text(at="9999-12-31T23:59:59Z")
+    assert only(late, topic).value == late
+
+
+def test_the_events_of_a_large_request_are_checked_in_steps():
+    events = [text(event_id=f"e-{number}", message="x" * 50_000) for number in range(40)]
+    verdicts = Verdicts([], [])
+    at_a_step = [len(verdicts.accepted) for _ in check().steps(events, "acme", (), verdicts)]
+    assert len(verdicts.accepted) == 40
+    assert at_a_step == [6, 12, 18, 24, 30, 36]

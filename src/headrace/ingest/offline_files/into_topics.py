@@ -122,14 +122,18 @@ class IntoTopics:
         if topic is None:
             return _refused(one, UNKNOWN_TABLE, f"no topic is given for table {one.table!r}")
         account = one.account or self._source
-        accepted, problems = self._checks[one.table].batch([_value(one)], account)
+        accepted, problems = self._checks[one.table].batch(
+            [_value(one)], account, self._headers(one)
+        )
         if problems:
             return _refused(one, problems[0].code, problems[0].detail)
         return self._record(one, topic, accepted[0])
 
     def _record(self, one: Entry, topic: Topic, event: Accepted) -> Outgoing:
-        headers = (("source", self._source.encode()), (COUNTER, str(one.counter).encode()))
-        return Outgoing(topic.name, event.key, event.value, headers, event.partition)
+        return Outgoing(topic.name, event.key, event.value, self._headers(one), event.partition)
+
+    def _headers(self, one: Entry) -> tuple[tuple[str, bytes], ...]:
+        return ("source", self._source.encode()), (COUNTER, str(one.counter).encode())
 
     def _send(self, events: list[Outgoing], refused: list[Refused], progress: Progress) -> None:
         if self._producer is None:

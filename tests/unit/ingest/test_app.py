@@ -1,0 +1,278 @@
+"""The path of a request through the application, without a server and without Kafka."""
+
+import asyncio
+import functools
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from headrace.ingest.app import Application
+from headrace.ingest.config import IngestConfig
+from headrace.ingest.counters import Counters
+from headrace.ingest.gate import Gate
+from headrace.ingest.service_metrics import count_names
+from headrace.ingest.tokens import Token, issue
+from headrace.model import Topic
+from headrace.settings import IngestSettings, Rate
+
+
+class Occurrence:
+    event_id: str
+    message: str
+
+
+TOPICS = {
+    name: Topic(name, event=Occurrence, event_id="event_id") for name in ("occurrences", "other")
+}
+NOW = datetime(2026, 5, 1, tzinfo=UTC)
+
+
+def token_with(**changes):
+    facts = {
+        "public_id": "abcdefgh-123",
+        "name": "web",
+        "project": "shop",
+        "account": "acme",
+        "topics": ("occurrences",),
+        "secret_sha256": "",
+        "created": NOW,
+    }
+    return issue(Token(**facts | changes))
+
+
+class Acceptance:
+    """Takes everything, and remembers it."""
+
+    def __init__(self):
+        self.taken = []
+
+    async def accept(self, topic, events, headers, seconds):
+        self.taken += [(topic, event.value, headers) for event in events]
+        return False
+
+    def ready(self):
+        return True
+
+    def spool_stats(self):
+        return None
+
+
+class Limiter:
+    """Says to wait so many seconds, and remembers the charges."""
+
+    def __init__(self):
+        self.charges, self.wait = [], 0.0
+
+    async def take(self, charges):
+        if self.wait == 0:
+            self.charges += [(charge.bucket, charge.amount) for charge in charges]
+        return self.wait
+
+
+class Registry:
+    ready = True
+
+    def __init__(self, token):
+        self.get = {token.public_id: token}.get
+
+
+class Asked:
+    """An application with one token, and what it was asked and answered."""
+
+    def __init__(self, runner, folder, settings=None, **changes):
+        self.runner = runner
+        token, self.text = token_with(**changes)
+        self.now, self.limiter, self.acceptance = [0.0], Limiter(), Acceptance()
+        settings = settings or IngestSettings()
+        gate = Gate(Registry(token), self.limiter, settings, lambda: self.now[0])
+        config = IngestConfig(settings, TOPICS, {}, folder, "test")
+        counters = Counters(folder, count_names(TOPICS))
+        self.application = Application(config, gate, self.acceptance, counters)
+        self.read = 0
+
+    def __call__(self, path, body=b"", method="POST", **headers):
+        """Status, headers and document of the answer."""
+        named = {"authorization": f"Bearer {self.text}"} | headers
+        scope = {
+            "type": "http",
+            "method": method,
+            "path": path,
+            "headers": [
+                (name.replace("_", "-").encode(), value.encode())
+                for name, value in named.items()
+                if value
+            ],
+        }
+        sent = []
+
+        async def receive():
+            self.read += 1
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        async def send(message):
+            sent.append(message)
+
+        self.runner.run(self.application(scope, receive, send))
+        text = sent[1]["body"]
+        found = dict(sent[0]["headers"])
+        kind = found.get(b"content-type", b"")
+        return sent[0]["status"], found, json.loads(text) if b"json" in kind else text.decode()
+
+    def post(self, body, topic="occurrences", **headers):
+        return self(f"/v1/topics/{topic}/events", body, **headers)
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Makes applications with one token each."""
+    with asyncio.Runner() as runner:
+        yield functools.partial(Asked, runner, tmp_path)
+
+
+def event(number=0):
+    return json.dumps({"event_id": f"e-{number}", "message": "hello"}).encode()
+
+
+RATE = Rate(events_per_second=5, bytes_per_second=1000)
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status", "size"),
+    [
+        (b"[" + b"1," * 2000 + b"1]", {}, 413, 4003),
+        (b"{}", {"content_type": "text/plain"}, 415, 0),
+        (b"{}", {"content_encoding": "br"}, 415, 0),
+        (b"[1", {}, 400, 2),
+        (b"no gzip", {"content_encoding": "gzip"}, 400, 7),
+        (b"x" * 1_000_001, {}, 413, 0),
+    ],
+)
+def test_what_is_refused_as_a_whole_is_charged(make, body, headers, status, size):
+    asked = make(rate=RATE)
+    assert asked.post(body, **headers)[0] == status
+    assert asked.limiter.charges == [
+        ("token/abcdefgh-123/events", 1),
+        ("token/abcdefgh-123/bytes", size),
+    ]
+    assert asked.acceptance.taken == []
+
+
+def test_a_token_over_its_limit_is_refused_before_its_body_is_read(make):
+    asked = make(rate=RATE)
+    asked.limiter.wait = 2.5
+    assert asked.post(event())[0] == 429
+    assert asked.read == 1
+    status, headers, document = asked.post(event())
+    assert (status, headers[b"retry-after"], document["code"]) == (429, b"3", "rate-limited")
+    assert asked.read == 1
+    asked.now[0], asked.limiter.wait = 2.5, 0.0
+    assert asked.post(event())[0] == 202
+    assert asked.read == 2
+
+
+def test_a_request_is_charged_its_events_and_bytes_once(make):
+    asked = make(rate=RATE)
+    body = b"[" + event(1) + b"," + event(2) + b"]"
+    assert asked.post(body)[0] == 202
+    assert asked.limiter.charges == [
+        ("token/abcdefgh-123/events", 2),
+        ("token/abcdefgh-123/bytes", 2 * len(event())),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        (None, {"events": 10, "bytes": 100}),
+        (Rate(events_per_second=5), {"events": 5, "bytes": 100}),
+        (Rate(bytes_per_second=7), {"events": 10, "bytes": 7}),
+        (Rate(5, 7), {"events": 5, "bytes": 7}),
+    ],
+)
+def test_the_limits_of_a_token_and_the_service_are_merged_one_by_one(make, own, expected):
+    found = {}
+
+    class Rates(Limiter):
+        async def take(self, charges):
+            found.update({one.bucket.rpartition("/")[2]: one.per_second for one in charges})
+            return 0.0
+
+    asked = make(IngestSettings(token_rate=Rate(10, 100)), rate=own)
+    asked.application._gate._limiter = Rates()
+    assert asked.post(event())[0] == 202
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "headers"),
+    [
+        ("/healthz", {}),
+        ("/readyz", {}),
+        ("/healthz", {"content_length": "1" * 20_000}),
+        ("/v1/topics/occurrences/events", {"authorization": ""}),
+        ("/metrics", {"authorization": "Bearer hr_no"}),
+    ],
+)
+def test_who_shows_no_token_gets_one_answer_a_connection(make, path, headers):
+    asked = make()
+    assert asked(path, method="GET", **headers)[1][b"connection"] == b"close"
+    assert b"connection" not in asked.post(event())[1]
+
+
+@pytest.mark.parametrize("encoding", ["gzip, chunked", "identity", "chunked, chunked"])
+def test_a_body_that_is_coded_on_its_way_is_refused(make, encoding):
+    asked = make()
+    status, _, document = asked.post(event(), transfer_encoding=encoding)
+    assert (status, document["code"]) == (400, "unknown-transfer-encoding")
+    assert asked.post(event(), transfer_encoding="Chunked")[0] == 202
+
+
+def test_beyond_the_budget_nothing_is_taken_and_nothing_charged(make):
+    asked = make(IngestSettings(max_memory_bytes=10), rate=RATE)
+    status, headers, document = asked.post(event())
+    assert (status, document["code"]) == (503, "overloaded")
+    assert b"retry-after" in headers
+    assert (asked.limiter.charges, asked.acceptance.taken) == ([], [])
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"content_type": "x" * 9000},
+        {"content_encoding": "x" * 9000},
+        {"transfer_encoding": "x" * 9000},
+        {"method": "x" * 9000},
+    ],
+)
+def test_what_a_client_sent_is_not_sent_back_in_full(make, headers):
+    _, _, document = make().post(event(), **headers)
+    assert len(document["detail"]) <= 500
+
+
+def test_others_are_answered_between_the_steps_of_a_large_request(make):
+    """Counted in turns of the event loop, not in seconds."""
+    events = [
+        json.dumps({"event_id": f"e-{number}", "message": "x" * 60_000}) for number in range(100)
+    ]
+    body = ("[" + ",".join(events) + "]").encode()
+    asked, turns = make(IngestSettings(max_body_bytes=10_000_000)), 0
+
+    async def others():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    real = asked.application._take
+
+    async def take(*args, **kwargs):
+        other = asyncio.create_task(others())
+        try:
+            return await real(*args, **kwargs)
+        finally:
+            other.cancel()
+
+    asked.application._take = take
+    assert asked.post(body)[0] == 202
+    assert turns >= len(body) // 400_000
