@@ -86,7 +86,7 @@ class Asked:
         self.now, self.limiter, self.acceptance = [0.0], Limiter(), Acceptance()
         settings = settings or IngestSettings()
         gate = Gate(Registry(token), self.limiter, settings, lambda: self.now[0])
-        config = IngestConfig(settings, TOPICS, {}, folder, "test")
+        config = IngestConfig(settings, TOPICS, {}, folder, "test", folder / "log")
         counters = Counters(folder, count_names(TOPICS))
         self.application = Application(config, gate, self.acceptance, counters)
         self.read = 0
