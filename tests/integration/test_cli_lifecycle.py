@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -50,6 +52,20 @@ class Commands:
         command = [sys.executable, "produce.py", str(count)]
         done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=True)
         assert done.stdout == f"{count} page views sent to page-views\n"
+
+    def send_late(self, count: int) -> None:
+        """Page views of another day, in every partition: their files are merged into one."""
+        sender = producer(broker_config(load_settings(self.folder, {})))
+        for number in range(count):
+            view = {
+                "event_id": f"late-{number}",
+                "event_time": (datetime.now(UTC) - timedelta(days=3)).isoformat(),
+                "visitor": "v",
+                "page": "/",
+                "country": "DE",
+            }
+            sender.produce("page-views", json.dumps(view).encode(), partition=number % 4)
+        assert sender.flush(30) == 0
 
     def send_junk(self) -> None:
         """One record that is no event."""
@@ -103,7 +119,7 @@ def test_from_declared_topics_to_rows_in_the_lake(headrace):
     assert sum(one["committed"] for one in standing["positions"]) == 101
 
     _what_was_no_event_is_shown_and_replayed_once(headrace)
-    _a_run_that_is_told_to_stop_goes_on_where_the_last_one_ended(headrace)
+    _a_run_that_has_merged_late_rows_stops_at_a_signal_and_the_next_goes_on(headrace)
     _drift_is_planned_applied_or_refused(headrace)
 
 
@@ -118,25 +134,44 @@ def _what_was_no_event_is_shown_and_replayed_once(headrace) -> None:
     assert headrace("dead-letters", "replay", "page-views")["sent"] == 0
 
 
-def _a_run_that_is_told_to_stop_goes_on_where_the_last_one_ended(headrace) -> None:
+def _a_run_that_has_merged_late_rows_stops_at_a_signal_and_the_next_goes_on(headrace) -> None:
     headrace.produce(50)
+    with _running(headrace) as run:
+        while _report(run)["rows_out"] < 50:
+            pass
+        refused = headrace("checkpoint", "reset", PIPELINE, "--to", "earliest", code=3)
+        assert refused["error"] == "CHECKPOINT_IN_USE"
+        headrace.send_late(8)
+        while _report(run)["rows_out"] < 58:
+            pass
+        last = _stopped(run, signal.SIGINT)
+    assert (last["rows_out"], last["late_rows"], last["dead_letters"]) == (58, 8, 1)
+    headrace.send_late(8)
+    with _running(headrace) as run:
+        while _report(run)["rows_out"] < 8:
+            pass
+        assert _stopped(run, signal.SIGTERM)["rows_out"] == 8
+    assert headrace.rows() == 166
+    [counts] = headrace("dead-letters", "list")["topics"]
+    assert (counts["count"], counts["waiting"]) == (2, 1)
+
+
+@contextmanager
+def _running(headrace) -> Iterator[subprocess.Popen]:
     command = [HEADRACE, "run", "--json"]
     with subprocess.Popen(command, cwd=headrace.folder, stdout=subprocess.PIPE, text=True) as run:
         try:
-            while _report(run)["rows_out"] < 50:
-                pass
-            refused = headrace("checkpoint", "reset", PIPELINE, "--to", "earliest", code=3)
-            assert refused["error"] == "CHECKPOINT_IN_USE"
-            run.send_signal(signal.SIGINT)
-            last = json.loads(run.stdout.read().splitlines()[-1])["pipelines"][0]
-        except BaseException:
+            yield run
+        finally:
             run.kill()
-            raise
-    assert run.returncode == 0
-    assert (last["state"], last["rows_out"], last["dead_letters"]) == ("stopped", 50, 1)
-    assert headrace.rows() == 150
-    [counts] = headrace("dead-letters", "list")["topics"]
-    assert (counts["count"], counts["waiting"]) == (2, 1)
+
+
+def _stopped(run: subprocess.Popen, number: signal.Signals) -> dict:
+    """The pipeline in the last line of a run that is told to stop."""
+    run.send_signal(number)
+    last = json.loads(run.stdout.read().splitlines()[-1])["pipelines"][0]
+    assert (run.wait(), last["state"]) == (0, "stopped")
+    return last
 
 
 def _report(run: subprocess.Popen) -> dict:

@@ -6,9 +6,11 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import Any
+
+SLICE_SECONDS = 0.2
 
 
 @contextmanager
@@ -34,6 +36,14 @@ def stop_on_signal(on_stop: Callable[[], None]) -> Iterator[threading.Event]:
 
 
 def beside_main_thread(action: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """Spark started on the main thread takes SIGINT for itself and cancels what runs."""
+    """Runs the action on a thread of its own and returns its result.
+
+    Spark started on the main thread takes SIGINT for itself and cancels what runs. The main thread
+    waits in slices: a library may install its own handler with SA_RESTART, as polars does when it
+    is imported, and then a signal does not end a wait, so that Python's handlers never run.
+    """
     with ThreadPoolExecutor(1, thread_name_prefix="run") as thread:
-        return thread.submit(action, *arguments, **options).result()
+        result = thread.submit(action, *arguments, **options)
+        while not result.done():
+            wait([result], timeout=SLICE_SECONDS)
+        return result.result()

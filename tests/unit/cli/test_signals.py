@@ -1,0 +1,59 @@
+"""A signal is handled while the main thread waits, whatever a library did to the handlers."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+PROGRAM = """
+import signal
+import sys
+from headrace.cli.signals import beside_main_thread, stop_on_signal
+
+def act(stop):
+    {disturb}
+    print("ready", flush=True)
+    stop.wait()
+    {after}
+    return 7
+
+with stop_on_signal(lambda: print("stopping", flush=True)) as stop:
+    sys.exit(beside_main_thread(act, stop))
+"""
+RESTARTED = "signal.siginterrupt(signal.SIGINT, False); signal.siginterrupt(signal.SIGTERM, False)"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("disturb", ["import polars", RESTARTED], ids=["polars", "SA_RESTART"])
+def test_a_signal_stops_the_action_although_waits_are_restarted_after_it(disturb, number):
+    with _started(disturb, "pass") as process:
+        process.send_signal(number)
+        rest, _ = process.communicate(timeout=60)
+    assert (rest, process.returncode) == ("stopping\n", 7)
+
+
+def test_a_second_signal_ends_the_process():
+    with _started(RESTARTED, "print('deaf', flush=True); __import__('time').sleep(600)") as process:
+        process.send_signal(signal.SIGINT)
+        told = [process.stdout.readline() for _ in range(2)]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 128 + signal.SIGINT
+    assert sorted(told) == ["deaf\n", "stopping\n"]
+
+
+@contextmanager
+def _started(disturb: str, after: str) -> Iterator[subprocess.Popen[str]]:
+    program = PROGRAM.format(disturb=disturb, after=after)
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            yield process
+        finally:
+            process.kill()
