@@ -60,6 +60,12 @@ METRICS = (
         "above 0: `headrace dead-letters list`, then correct the producer or the event class",
     ),
     Metric(
+        "replays_skipped",
+        "records",
+        "records left out because they were replayed for other pipelines or workers",
+        "rises after a replay that was not for this one; nothing to do",
+    ),
+    Metric(
         "files_written",
         "files",
         "data files committed to the sink",
@@ -162,6 +168,13 @@ WORKER_METRICS = (
         "records",
         "records that failed for good and went to the dead-letter topic",
         "above 0: `headrace dead-letters list`, then correct the task or the producer",
+        grows=True,
+    ),
+    Metric(
+        "replays_skipped",
+        "records",
+        "records left out because they were replayed for other pipelines or workers",
+        "rises after a replay that was not for this one; nothing to do",
         grows=True,
     ),
     Metric(

@@ -34,6 +34,7 @@ class Lab(Protocol):
     def delete_before(self, topic: str, partition: int, offset: int) -> None: ...
     def recreate(self, topic: str, partitions: int) -> None: ...
     def commit(self, group: str, topic: str, offsets: dict[int, int]) -> None: ...
+    def replay(self, topic: str, partition: int, value: bytes, *readers: str) -> None: ...
 
 
 def event(n: int) -> bytes:
@@ -197,6 +198,38 @@ class SourceContract:
         lab.delete_before(topic, 0, 12)
         with pytest.raises(RetentionPassedError, match="12 offsets are gone"):
             planner.next(start)
+
+    def test_a_record_that_was_replayed_for_others_is_left_out_and_counted(
+        self, lab, topic, tmp_path
+    ):
+        lab.append(topic, 0, [event(0)])
+        lab.replay(topic, 0, event(1), "others")
+        lab.replay(topic, 0, event(2), "others", "numbers")
+        lab.append(topic, 0, [event(3)])
+        found = spec(lab.cluster, topic, tmp_path)
+        range_ = OffsetRange(TopicPartition(topic, 0), 0, 4)
+        reader = RangeReader(found, range_, 0, may_hold_replays=True)
+        rows = [row["n"] for table in reader.tables() for row in table.to_pylist()]
+        report = reader.report()
+        assert rows == [0, 2, 3]
+        assert (report.records, report.replays_skipped, report.position) == (3, 1, 4)
+
+    def test_headers_are_looked_at_only_where_replays_can_be(self, lab, topic, tmp_path):
+        for partition in (0, 1):
+            lab.append(topic, partition, [event(n) for n in range(10)])
+        lab.replay(topic, 0, event(10), "others")
+        lab.append(topic, 0, [event(n) for n in range(11, 20)])
+        planner = Planner(spec(lab.cluster, topic, tmp_path))
+        at = {n: planner.initial().advanced({0: n, 1: 10}, planned_ms=1) for n in (0, 10, 11, 20)}
+        looks = {
+            (start, end): [one.may_hold_replays for one in planner.work(at[start], at[end])]
+            for start, end in ((0, 10), (10, 11), (11, 20))
+        }
+        assert looks == {(0, 10): [False], (10, 11): [True], (11, 20): [False]}
+        assert [one.may_hold_replays for one in planner.work(planner.initial(), at[20])] == [
+            True,
+            False,
+        ]
 
     def test_bad_records_are_reported_with_their_bytes(self, lab, topic, tmp_path):
         lab.append(topic, 0, [event(0), b"not json", None, event(3)])

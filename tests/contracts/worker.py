@@ -12,6 +12,7 @@ import pytest
 from tests.integration.instances import drill, recorder, running, total, until
 
 from headrace.errors import ProcessingFailedError, ProcessingTimeoutError, WorkerStateError
+from headrace.kafka.replayed import addressees
 from headrace.workers import Retry, RoundRobin, Skip, WorkerTask
 from headrace.workers.states import InstanceState
 
@@ -55,6 +56,23 @@ class WorkerContract:
         drill(run())
         assert [*seen.values()] == [list(range(500))]
         assert bench.committed(worker) == {0: 500}
+
+    def test_a_record_that_was_replayed_for_others_is_done_without_the_task(self, bench):
+        seen, task = recorder()
+        worker = bench.worker(task)
+        bench.send(2)
+        bench.send(1, first=2, headers=[addressees(["others"])])
+        bench.send(1, first=3, headers=[addressees(["others", worker.name])])
+        instance = bench.instance(worker)
+
+        async def run():
+            async with running(instance):
+                await until(lambda: total(seen) == 3)
+
+        drill(run())
+        assert [*seen.values()] == [[0, 1, 3]]
+        assert bench.committed(worker) == {0: 4}
+        assert instance.counts["replays_skipped"] == 1
 
     def test_an_instance_is_used_once(self, bench):
         """LifecycleTest."""

@@ -27,7 +27,7 @@ class Bench:
         for future in admin(self.client).create_topics([NewTopic(topic, partitions, 1)]).values():
             future.result()
 
-    def send(self, count, *, first=0, partition=None, keys=None, topic=None):
+    def send(self, count, *, first=0, partition=None, keys=None, topic=None, headers=None):
         """Values are numbers; keys cycle through ``keys`` where given."""
         sender = producer(self.client)
         if partition is None and self.topic.partitions == 1:
@@ -36,7 +36,7 @@ class Bench:
         for number in range(first, first + count):
             key = None if keys is None else str(number % keys).encode()
             value = str(number).encode()
-            sender.produce(topic or self.topic.name, value, key, **where)
+            sender.produce(topic or self.topic.name, value, key, headers=headers, **where)
             sender.poll(0)
         assert sender.flush(60) == 0
 

@@ -9,8 +9,10 @@ from confluent_kafka import TopicPartition as Assignment
 
 from headrace.errors import ReplayRefusedError, SinkError, TopicMissingError
 from headrace.kafka import client
+from headrace.kafka import replay as replay_module
 from headrace.kafka.dead_letters import find_written, scan, write_dead_letters
 from headrace.kafka.replay import MAX_REPLAYS, Replay, Selection, replay
+from headrace.kafka.replayed import Window, windows
 from headrace.kafka.topics import apply_changes, plan_topics, topic_states, with_dead_letters
 from headrace.model import DeadLetter, Topic, TopicPartition
 from headrace.settings import KafkaSettings
@@ -126,10 +128,39 @@ def test_a_topic_without_dead_letters_has_none(config, topic):
 
 def test_a_replay_sends_the_original_once_to_its_own_partition(config, origin):
     write_dead_letters(config, [letter(origin, 5, headers=(("trace", b"1"),))], "p", "1")
-    assert replay(config, origin, Selection()) == Replay(sent=1, already=0, given_up=0)
+    assert replay(config, origin, Selection()) == Replay(1, already=0, given_up=0, readers={"p": 1})
     assert replay(config, origin, Selection()) == Replay(sent=0, already=1, given_up=0)
-    trace = [("trace", b"1"), ("headrace-replays", b"1")]
-    assert records(config, origin) == [(1, b"k", b"{", trace)]
+    headers = [("trace", b"1"), ("headrace-replays", b"1"), ("headrace-replay-for", b"p")]
+    assert records(config, origin) == [(1, b"k", b"{", headers)]
+
+
+def test_a_record_that_two_refused_is_sent_once_for_both(config, origin):
+    for pipeline in "qp":
+        write_dead_letters(config, [letter(origin, 5)], pipeline, "1")
+    write_dead_letters(config, [letter(origin, 6)], "p", "1")
+    assert replay(config, origin, Selection()) == Replay(2, 0, 0, readers={"p": 2, "q": 1})
+    write_dead_letters(config, [letter(origin, 5)], "late", "1")
+    assert replay(config, origin, Selection()) == Replay(1, 3, 0, readers={"late": 1})
+    sent = [dict(headers)["headrace-replay-for"] for _, _, _, headers in records(config, origin)]
+    assert sent == [b"p,q", b"p", b"late"]
+
+
+def test_where_replayed_records_lie_is_known_before_they_are_sent(config, origin, monkeypatch):
+    """A replay that is cut short leaves an open window; the next one closes it."""
+
+    def cut_short(*_):
+        raise SinkError(origin, "cut short")
+
+    write_dead_letters(config, [letter(origin, 5)], "p", "1")
+    partitions = client.describe(config, [origin])[origin].all_partitions
+    assert windows(config, origin, partitions) == {}
+    with monkeypatch.context() as patch:
+        patch.setattr(replay_module, "send", cut_short)
+        with pytest.raises(SinkError):
+            replay(config, origin, Selection())
+    assert windows(config, origin, partitions) == {0: Window(0, None), 1: Window(0, None)}
+    replay(config, origin, Selection())
+    assert windows(config, origin, partitions) == {0: Window(0, 0), 1: Window(0, 1)}
 
 
 def test_a_dry_run_sends_and_remembers_nothing(config, origin):
@@ -149,7 +180,7 @@ def test_replays_by_reason_remember_exactly_what_they_sent(config, origin):
     assert [one.sent for one in outcomes] == [2, 2, 1, 0, 0]
     assert [one.already for one in outcomes] == [0, 0, 0, 2, 2]
     write_dead_letters(config, [letter(origin, 9, reason="a")], "p", "1")
-    assert replay(config, origin, Selection()) == Replay(sent=1, already=5, given_up=0)
+    assert replay(config, origin, Selection()) == Replay(1, 5, 0, readers={"p": 1})
 
 
 def test_a_replay_can_be_repeated_on_demand(config, origin):

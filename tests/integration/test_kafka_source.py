@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka.admin import NewPartitions, NewTopic
 from tests.contracts.source import SourceContract, event, spec
 
+from headrace.kafka import client, replayed
 from headrace.kafka.client import admin, commit_offsets, producer
 from headrace.kafka.cluster import KafkaCluster
 from headrace.model import OffsetRange, TopicPartition
@@ -44,6 +45,16 @@ class KafkaLab:
     def commit(self, group, topic, offsets):
         positions = {TopicPartition(topic, p): at for p, at in offsets.items()}
         commit_offsets(self.client, group, positions)
+
+    def replay(self, topic, partition, value, *readers):
+        partitions = client.describe(self.client, [topic])[topic].all_partitions
+        replayed.open_windows(self.client, topic, partitions)
+        sender = client.producer(self.client)
+        header = replayed.addressees(readers)
+        sender.produce(topic, value, partition=partition, headers=[header])
+        assert sender.flush(30) == 0
+        closed = replayed.closed_windows(self.client, topic, partitions)
+        client.commit(self.client, replayed.replay_group(topic), closed)
 
     @staticmethod
     def _done(futures):

@@ -22,6 +22,7 @@ from headrace import (
     UnsafeValues,
 )
 from headrace.kafka.client import admin
+from headrace.kafka.replay import Selection, replay
 from headrace.model import Start
 from headrace.pipelines.checkpoint import CheckpointFolder
 from headrace.pipelines.lock import CheckpointLock
@@ -163,6 +164,27 @@ def test_unsafe_partition_values_are_rescued_where_the_sink_says_so(flow):
     assert json.loads(rows[1][1]) == {"category": "../../x"}
     assert rows[2] == (None, None)
     assert rows[3] == ("c0", None)
+
+
+def test_a_replayed_record_is_taken_again_only_by_those_that_refused_it(flow):
+    """``strict`` refuses it, the other two take it, on either path."""
+    flow.send([click(1, category="../../x"), click(2)])
+    rescue = {"partition_by": ("category",), "unsafe_values": UnsafeValues.RESCUE}
+    takers = [
+        flow.pipeline(sink=Lake("fused", **rescue)),
+        flow.stepped(sink=Lake("stepped", **rescue)),
+    ]
+    flow.run(flow.pipeline("strict"), *takers)
+    assert replay(flow.client, flow.name, Selection()).readers == {"strict": 1}
+    outcomes = flow.run(flow.pipeline("strict", sink=Lake("strict", **rescue)), *takers)
+    assert {name: one.rows_out for name, one in outcomes.items()} == {
+        "strict": 1,
+        "fused": 0,
+        "stepped": 0,
+    }
+    assert [outcomes[name].replays_skipped for name in ("strict", *PATHS)] == [0, 1, 1]
+    assert all(flow.ids(name) == {"e1": 1, "e2": 1} for name in ("strict", *PATHS))
+    assert all(flow.committed(name) == flow.latest() for name in ("strict", *PATHS))
 
 
 def test_a_derived_partition_value_without_a_home_is_a_dead_letter_too(flow):

@@ -223,6 +223,8 @@ class ConsoleOutput:
             f"{replay.sent} {verb} to {escape(topic)}, {replay.already} replayed before, "
             f"{replay.given_up} given up."
         )
+        for name, count in sorted(replay.readers.items()):
+            self._out.print(f"  {count} for {escape(name)}")
 
     def serving(self, config: IngestConfig) -> None:
         settings = config.settings

@@ -184,6 +184,19 @@ def watermarks(
     return ask(config, lambda client: _watermarks(client, asked)) if asked else {}
 
 
+def high_watermarks(
+    config: ClientConfig, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """The offset behind the last record of each partition, of open transactions too.
+
+    Raises:
+        BrokerUnreachableError: no answer.
+        TopicMissingError: a topic, or that partition of it, does not exist.
+    """
+    asked = sorted(set(partitions))
+    return ask(config, lambda client: _high_watermarks(client, asked)) if asked else {}
+
+
 def group_offsets(
     config: ClientConfig, group: str, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, int]:
@@ -346,12 +359,23 @@ def _watermarks(
     }
 
 
+def _high_watermarks(
+    client: AdminClient, partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, int]:
+    level = IsolationLevel.READ_UNCOMMITTED
+    found = _list_offsets(client, partitions, OffsetSpec.latest(), level)
+    return {one: _offset(client, one, found[one]) for one in partitions}
+
+
 def _list_offsets(
-    client: AdminClient, partitions: Sequence[TopicPartition], spec: OffsetSpec
+    client: AdminClient,
+    partitions: Sequence[TopicPartition],
+    spec: OffsetSpec,
+    level: IsolationLevel = IsolationLevel.READ_COMMITTED,
 ) -> dict[TopicPartition, Future[Any]]:
     futures = client.list_offsets(
         {confluent_kafka.TopicPartition(one.topic, one.partition): spec for one in partitions},
-        isolation_level=IsolationLevel.READ_COMMITTED,
+        isolation_level=level,
         request_timeout=REQUEST_TIMEOUT_SECONDS,
     )
     return {TopicPartition(one.topic, one.partition): future for one, future in futures.items()}

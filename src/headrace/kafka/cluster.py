@@ -16,6 +16,7 @@ from headrace.kafka.client import (
     watermarks,
 )
 from headrace.kafka.range_reader import Chunk, read_ranges
+from headrace.kafka.replayed import Window, windows
 from headrace.model import OffsetRange
 
 
@@ -45,6 +46,9 @@ class Cluster(Protocol):
     def committed(self, group: str, topic: str) -> Mapping[int, int]:
         """Committed offsets of a consumer group by partition, where it has any."""
 
+    def replay_windows(self, topic: str) -> Mapping[int, Window]:
+        """Offsets between which replayed records lie, by partition, where there may be any."""
+
     def read(self, ranges: Sequence[OffsetRange]) -> Iterator[Chunk]:
         """Committed records of ranges, one range a partition, each in order of offset.
 
@@ -73,6 +77,10 @@ class KafkaCluster:
         """See :class:`Cluster`."""
         offsets = group_offsets(self.client, group, self._described(topic).all_partitions)
         return {one.partition: at for one, at in offsets.items()}
+
+    def replay_windows(self, topic: str) -> Mapping[int, Window]:
+        """See :class:`Cluster`."""
+        return windows(self.client, topic, self._described(topic).all_partitions)
 
     def read(self, ranges: Sequence[OffsetRange]) -> Iterator[Chunk]:
         """See :class:`Cluster`."""

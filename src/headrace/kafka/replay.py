@@ -1,16 +1,21 @@
-"""Dead letters back to the topic they came from, each once.
+"""Dead letters back to the topic they came from: each record once, for those who refused it.
+
+A record that several pipelines and workers refused has a dead letter of each; it is sent once,
+with a header that names them, and everybody else who reads the topic leaves it out.
 
 What was replayed is remembered by consumer group ``headrace.replay.<topic>`` on the dead-letter
 topic: its committed offset means "all before", the metadata beside it says which ones after. A
-crash between sending and remembering sends those again: at least once, as with every producer.
+crash between sending and remembering sends those records again, to the same readers: at least
+once, as with every producer.
 """
 
 from __future__ import annotations
 
 import base64
 import zlib
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import confluent_kafka
 
@@ -27,6 +32,7 @@ from headrace.kafka.dead_letters import (
     scan,
     send,
 )
+from headrace.kafka.replayed import addressees, closed_windows, open_windows, replay_group
 from headrace.model import TopicPartition
 
 MAX_REPLAYS = 3
@@ -61,14 +67,16 @@ class Replay:
     """What a replay did, or with ``dry_run`` would do.
 
     Attributes:
-        sent: dead letters sent to their topic.
-        already: replayed before, left alone.
-        given_up: came back after :data:`MAX_REPLAYS` replays, left alone.
+        sent: records sent to their topic.
+        already: dead letters that were replayed before, left alone.
+        given_up: dead letters that came back after :data:`MAX_REPLAYS` replays, left alone.
+        readers: how many of the records are for each pipeline or worker.
     """
 
     sent: int
     already: int
     given_up: int
+    readers: Mapping[str, int] = field(default_factory=dict)
 
 
 def replay(
@@ -81,7 +89,8 @@ def replay(
 ) -> Replay:
     """Send the selected dead letters of ``topic`` (the origin's name) back to it.
 
-    Each goes to its own partition with its key, value, headers and a count of its replays.
+    Each goes to its own partition with its key, value, headers, a count of its replays and the
+    names of those who refused it.
     Lines of offline files stay: they never were records of the topic.
 
     Args:
@@ -101,16 +110,12 @@ def replay(
     selected = [one for one in letters if one in selection]
     alive = [one for one in selected if one.replays < MAX_REPLAYS]
     due = [one for one in alive if again or one.position not in done]
+    records = _by_record(due)
     if due and not dry_run:
         memory = _memory(topic, letters, done | {one.position for one in due})
-        send(config, _outgoing(config, topic, due))
-        commit(config, replay_group(topic), memory)
-    return Replay(len(due), len(alive) - len(due), len(selected) - len(alive))
-
-
-def replay_group(topic: str) -> str:
-    """Consumer group that remembers what was replayed into ``topic``."""
-    return f"headrace.replay.{topic}"
+        _send(config, topic, records, memory)
+    readers = Counter(name for record in records for name in {one.pipeline for one in record})
+    return Replay(len(records), len(alive) - len(due), len(selected) - len(alive), dict(readers))
 
 
 def replayed(config: ClientConfig, topic: str, letters: Iterable[StoredLetter]) -> set[Position]:
@@ -171,17 +176,37 @@ def _memory(
     return memory
 
 
-def _outgoing(config: ClientConfig, topic: str, due: Iterable[StoredLetter]) -> list[Outgoing]:
+def _by_record(due: Iterable[StoredLetter]) -> list[list[StoredLetter]]:
+    """The dead letters of each record; one of a derived row has no offset and stands alone."""
+    records: dict[tuple[object, ...], list[StoredLetter]] = {}
+    for one in due:
+        alone = one.position if one.letter.offset < 0 else None
+        records.setdefault((one.topic_id, one.letter.position, alone), []).append(one)
+    return list(records.values())
+
+
+def _send(
+    config: ClientConfig,
+    topic: str,
+    records: Iterable[Sequence[StoredLetter]],
+    memory: list[confluent_kafka.TopicPartition],
+) -> None:
+    """Sends the records between two commits: where they can be, then that they were replayed."""
     live = describe(config, [topic]).get(topic)
     if live is None:
         raise TopicMissingError(topic)
-    return [_original(one, live.partitions) for one in due]
+    open_windows(config, topic, live.all_partitions)
+    send(config, [_original(one, live.partitions) for one in records])
+    closed = closed_windows(config, topic, live.all_partitions)
+    commit(config, replay_group(topic), memory + closed)
 
 
-def _original(stored: StoredLetter, partitions: int) -> Outgoing:
-    letter = stored.letter
+def _original(letters: Sequence[StoredLetter], partitions: int) -> Outgoing:
+    letter = letters[0].letter
     theirs = foreign_headers(letter.headers)
-    headers = (*theirs, (REPLAYS, str(stored.replays + 1).encode()))
+    replays = max(one.replays for one in letters) + 1
+    ours = (REPLAYS, str(replays).encode()), addressees(one.pipeline for one in letters)
+    headers = (*theirs, *ours)
     known = letter.partition.partition < partitions
     partition = letter.partition.partition if known else -1
     return Outgoing(letter.partition.topic, letter.key, letter.value, headers, partition)

@@ -41,6 +41,7 @@ class BatchResult:
     rows: int
     late_rows: int
     dead_letters: int
+    replays_skipped: int
     commit: Commit
     seconds: float
     last_timestamp_ms: int
@@ -98,6 +99,7 @@ class BatchEnd:
             rows=sum(file.rows for file in manifest.files),
             late_rows=sum(file.rows for file in late),
             dead_letters=sum(len(r.dead) for r in reports) + len(manifest.dead),
+            replays_skipped=sum(report.replays_skipped for report in reports),
             commit=Commit(
                 self._table.version(), manifest.files, frozenset(file.partition for file in late)
             ),

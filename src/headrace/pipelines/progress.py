@@ -52,6 +52,7 @@ class PipelineProgress:
     late_rows: int = 0
     duplicate_rows: int = 0
     dead_letters: int = 0
+    replays_skipped: int = 0
     files_written: int = 0
     files_merged: int = 0
     maintenance_failures: int = 0

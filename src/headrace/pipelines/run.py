@@ -197,6 +197,7 @@ class PipelineRun:
             rows_out=seen.rows_out + result.rows,
             late_rows=seen.late_rows + result.late_rows,
             dead_letters=seen.dead_letters + result.dead_letters,
+            replays_skipped=seen.replays_skipped + result.replays_skipped,
             files_written=seen.files_written + len(result.commit.files),
             batch_seconds=result.seconds,
             records_per_second=result.records / result.seconds if result.seconds else 0.0,

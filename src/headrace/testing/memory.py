@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from headrace.errors import RecordsGoneError, TopicMissingError
 from headrace.kafka.cluster import LivePositions
 from headrace.kafka.range_reader import Chunk
+from headrace.kafka.replayed import Window, addressees
 from headrace.model import OffsetRange
 
 CHUNK_RECORDS = 1_000
@@ -59,6 +60,7 @@ class MemoryCluster:
 
     _topics: dict[str, _Topic] = field(default_factory=dict)
     _groups: dict[tuple[str, str], dict[int, int]] = field(default_factory=dict)
+    _replays: dict[str, dict[int, Window]] = field(default_factory=dict)
 
     def create(self, topic: str, partitions: int = 1) -> None:
         """A new, empty topic with an id of its own; one of that name is deleted first."""
@@ -76,12 +78,17 @@ class MemoryCluster:
             found.latest.append(0)
 
     def append(
-        self, topic: str, partition: int, value: bytes | None, key: bytes | None = None
+        self,
+        topic: str,
+        partition: int,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: tuple[tuple[str, bytes | None], ...] = (),
     ) -> int:
         """Append a record; returns its offset."""
         found = self._topics[topic]
         at = found.latest[partition]
-        found.partitions[partition][at] = MemoryRecord(at, value, key)
+        found.partitions[partition][at] = MemoryRecord(at, value, key, header=headers)
         found.latest[partition] = at + 1
         return at
 
@@ -112,6 +119,17 @@ class MemoryCluster:
     def committed(self, group: str, topic: str) -> Mapping[int, int]:
         """See the contract."""
         return self._groups.get((group, topic), {})
+
+    def replay(self, topic: str, partition: int, value: bytes, *readers: str) -> int:
+        """Append a record that is replayed for ``readers``; returns its offset."""
+        at = self.append(topic, partition, value, headers=(addressees(readers),))
+        first = self._replays.setdefault(topic, {}).get(partition, Window(at, at)).first
+        self._replays[topic][partition] = Window(first, at + 1)
+        return at
+
+    def replay_windows(self, topic: str) -> Mapping[int, Window]:
+        """See the contract."""
+        return self._replays.get(topic, {})
 
     def read(self, ranges: Sequence[OffsetRange]) -> Iterator[Chunk]:
         """See the contract."""

@@ -9,6 +9,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from headrace.errors import SubpartitionError
+from headrace.kafka.replayed import is_for
 from headrace.kafka.subscription import Commit, Start
 from headrace.model import TopicPartition
 from headrace.workers.assignment import Assignment, check_topic
@@ -126,9 +127,14 @@ class Assignments(Mapping[TopicPartition, Assignment]):
         if assignment is None:
             return  # revoked meanwhile
         lane = assignment.lane_of(received)
-        if lane is not None:
+        if lane is None:
+            return
+        if is_for(self._worker.name, received.record.headers):
             self.flow.took(assignment, lane, lane.put(received))
             self.ask_held()
+        else:
+            assignment.finish(received.offset)
+            self._around.counts.one_more("replays_skipped")
 
     def finished(self, assignment: Assignment, lane: Lane, handling: Handling) -> None:
         """A record is done; not heard when its partition is gone."""

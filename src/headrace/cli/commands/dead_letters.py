@@ -62,10 +62,11 @@ def replay(  # noqa: PLR0913 - one each option
     again: bool,
     dry_run: bool,
 ) -> None:
-    """Send dead letters back to TOPIC, where they came from, each once.
+    """Send dead letters back to TOPIC, where they came from, each record once.
 
-    A second replay sends nothing that the first one sent. --reason, --pipeline and --record can
-    be given more than once. A record that came back three times is left alone.
+    Only the pipelines and workers that refused a record take it again. A second replay sends
+    nothing that the first one sent. --reason, --pipeline and --record can be given more than
+    once. A record that came back three times is left alone.
     """
     from headrace.control.services import broker_config
     from headrace.kafka.replay import Selection

@@ -115,7 +115,9 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             beat = heartbeat(self._spec, row_schema(self._spec), work.heartbeat_us)
             yield from _as_batches([beat], self._schema)
             return
-        reader = RangeReader(self._spec, work.range, work.planned_ms)
+        reader = RangeReader(
+            self._spec, work.range, work.planned_ms, may_hold_replays=work.may_hold_replays
+        )
         if self._spec.write is None:
             yield from _as_batches(reader.tables(), self._schema)
         else:

@@ -18,7 +18,8 @@ from headrace.errors import (
     TopicTruncatedError,
 )
 from headrace.kafka.cluster import LivePositions
-from headrace.model import Start
+from headrace.kafka.replayed import Window
+from headrace.model import OffsetRange, Start
 from headrace.pipelines.source.offsets import SourceOffset, admitted, ranges_between, split
 from headrace.pipelines.source.reader import ReadRange
 from headrace.pipelines.source.spec import SourceSpec
@@ -92,9 +93,18 @@ class Planner:
         return start.advanced(ends, planned_ms=_now_ms())
 
     def work(self, start: SourceOffset, end: SourceOffset) -> list[ReadRange]:
-        """The tasks of the batch from ``start`` to ``end``."""
+        """The tasks of the batch from ``start`` to ``end``.
+
+        Raises:
+            BrokerUnreachableError: no answer to where replayed records lie.
+        """
         pieces = split(ranges_between(start, end), self._spec.min_tasks)
-        tasks = [ReadRange(piece, end.planned_ms) for piece in pieces]
+        # Asked for after the ends: a replay notes its window before it sends the first record.
+        windows = self._spec.cluster.replay_windows(self._spec.topic) if pieces else {}
+        tasks = [
+            ReadRange(piece, end.planned_ms, may_hold_replays=_may_hold_replays(windows, piece))
+            for piece in pieces
+        ]
         if end.heartbeat_us > start.heartbeat_us:
             tasks.append(ReadRange(None, end.planned_ms, end.heartbeat_us))
         return tasks
@@ -178,6 +188,11 @@ class Planner:
         if not others or min(others) <= own:
             return start
         return start.with_heartbeat(min(others), planned_ms=_now_ms())
+
+
+def _may_hold_replays(windows: Mapping[int, Window], range_: OffsetRange) -> bool:
+    window = windows.get(range_.partition.partition)
+    return window is not None and window.overlaps(range_.start, range_.end)
 
 
 def initial_path(checkpoint: str, topic: str) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.kafka.headers import headers_of
 from headrace.kafka.range_reader import Record
 from headrace.model import DeadLetter, Metadata, OffsetRange
+from headrace.pipelines.source.addressed import Addressed
 from headrace.pipelines.source.decode import EventTimeBounds, decoder_for
 from headrace.pipelines.source.report import BadRuns, RangeReport
 
@@ -30,23 +31,33 @@ _LATEST_MS = 253_402_300_799_999  # the end of the year 9999
 class ReadRange:
     """One task's work: a range, and the clock its event times are held against.
 
-    Without a range it is a heartbeat: one row that carries nothing but ``heartbeat_us``.
+    Without a range it is a heartbeat: one row that carries nothing but ``heartbeat_us``. Records
+    that were replayed for others are looked for where ``may_hold_replays`` says so.
     """
 
     range: OffsetRange | None
     planned_ms: int
     heartbeat_us: int = 0
+    may_hold_replays: bool = False
 
 
 class RangeReader:
     """Reads and decodes one range; ``report`` is complete once ``tables`` is exhausted."""
 
-    def __init__(self, spec: SourceSpec, range_: OffsetRange, planned_ms: int) -> None:
+    def __init__(
+        self,
+        spec: SourceSpec,
+        range_: OffsetRange,
+        planned_ms: int,
+        *,
+        may_hold_replays: bool = False,
+    ) -> None:
         self._spec = spec
         self._range = range_
         self._decoder = decoder_for(spec.schema, spec.partition_columns)
         self._bounds = _bounds(spec, planned_ms)
         self._position = range_.start
+        self._addressed = Addressed(spec.pipeline, planned_ms, may_hold_replays=may_hold_replays)
         self._records = 0
         self._bytes = 0
         self._last_timestamp_ms = -1
@@ -59,8 +70,9 @@ class RangeReader:
         with _cyclic_collector_off():
             for chunk in self._spec.cluster.read([self._range]):
                 self._position = chunk.position
-                if chunk.records:
-                    yield self._decoded(chunk.records)
+                records = self._addressed.of(chunk.records)
+                if records:
+                    yield self._decoded(records)
 
     def report(self) -> RangeReport:
         """What the range held."""
@@ -73,6 +85,7 @@ class RangeReader:
             max_event_us=self._max_event_us,
             bad_runs=self._bad_runs,
             dead=tuple(self._dead),
+            replays_skipped=self._addressed.skipped,
         )
 
     def _decoded(self, records: Sequence[Record]) -> pa.Table:

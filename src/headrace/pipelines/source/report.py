@@ -56,6 +56,7 @@ class RangeReport:
         max_event_us: newest event time in microseconds; ``None`` without one.
         bad_runs: runs of bad records.
         dead: the bad records.
+        replays_skipped: records beside these that were replayed for others.
     """
 
     range: OffsetRange
@@ -66,3 +67,4 @@ class RangeReport:
     max_event_us: int | None
     bad_runs: BadRuns = field(default_factory=BadRuns)
     dead: tuple[DeadLetter, ...] = ()
+    replays_skipped: int = 0

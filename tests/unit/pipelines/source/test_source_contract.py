@@ -14,6 +14,7 @@ class MemoryLab:
         self.add_partitions = self.cluster.add_partitions
         self.delete_before = self.cluster.delete_before
         self.commit = self.cluster.commit
+        self.replay = self.cluster.replay
 
     def append(self, topic, partition, values):
         for value in values:
