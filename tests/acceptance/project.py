@@ -73,11 +73,17 @@ class Project:
         (folder / "flow.py").write_text(FLOW.replace("{batch}", str(batch)))
         self.client = {"bootstrap.servers": bootstrap, "partitioner": "murmur2_random"}
 
-    def start(self, *arguments: str) -> subprocess.Popen:
-        """A headrace process in a session of its own; its output goes to a file."""
+    def start(self, *arguments: str, python: Path | None = None) -> subprocess.Popen:
+        """A headrace process in a session of its own; its output goes to a file.
+
+        Args:
+            arguments: of the command.
+            python: of another environment than that of the tests.
+        """
+        command = [HEADRACE] if python is None else [python, HEADRACE]
         with (self.folder / "output.txt").open("ab") as output:
             return subprocess.Popen(
-                [HEADRACE, *arguments, "--project", self.folder],
+                [*command, *arguments, "--project", self.folder],
                 stdout=output,
                 stderr=output,
                 start_new_session=True,

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import urllib.request
 from pathlib import Path
 
@@ -138,16 +139,20 @@ note = Worker(
 def test_instances_of_a_worker_on_spark_are_placed_restarted_and_stopped(
     start_cluster, spark_cluster, tmp_path
 ):
+    """Its environment is in the project's folder, where most people have it."""
     notes = tmp_path / "notes"
     notes.mkdir()
     project = Project(tmp_path / "drill", start_cluster().bootstrap_servers)
     (project.folder / "flow.py").write_text(WORKER.format(notes=str(notes)))
+    environment = project.folder / ".venv"
+    environment.symlink_to(sys.prefix)
     project.call("apply")
     sent = itertools.count()
     [port] = free_ports(1)
     command = ("workers", "run", "note", "--on", "spark", "--instances", "2")
     master = ("--master", spark_cluster.url)
-    process = project.start(*command, *master, "--metrics-port", str(port))
+    python = environment / "bin" / "python"
+    process = project.start(*command, *master, "--metrics-port", str(port), python=python)
 
     def work() -> int:
         """More records; how many instances have noted some."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.control.services import broker_config
+from headrace.control.shipping import own_modules
 from headrace.control.workers import Observe, WorkerStanding, standings, status_folder
 from headrace.errors import BrokerUnreachableError, PlacedRunError
 from headrace.kafka.subscription import Membership
@@ -240,7 +241,5 @@ def _ship_by_value(settings: Settings) -> None:
     """The project's modules are nowhere but here."""
     from pyspark import cloudpickle
 
-    root = str(settings.root)
-    for module in list(sys.modules.values()):
-        if (getattr(module, "__file__", None) or "").startswith(f"{root}/"):
-            cloudpickle.register_pickle_by_value(module)
+    for module in own_modules(settings.root, list(sys.modules.values())):
+        cloudpickle.register_pickle_by_value(module)

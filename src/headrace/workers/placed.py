@@ -9,7 +9,14 @@ from dataclasses import dataclass, replace
 
 import uvloop
 
-from headrace.errors import DeadLetterLimitError, RefusedError, WorkerError
+from headrace.errors import (
+    AuthorizationError,
+    CommittedOffsetError,
+    DeadLetterLimitError,
+    ProcessingFailedError,
+    ProcessingTimeoutError,
+    SubpartitionError,
+)
 from headrace.kafka.changelog import (
     ChangelogFollower,
     ensure_changelog,
@@ -19,13 +26,20 @@ from headrace.kafka.changelog import (
 from headrace.kafka.subscription import Membership
 from headrace.workers.instance import WorkerInstance
 from headrace.workers.intents import CONTROL_TOPIC
+from headrace.workers.policy import Stop, ending
 from headrace.workers.progress_topic import ProgressTeller, ensure_progress_topic
 from headrace.workers.watch import Watch
 from headrace.workers.worker import Worker
 
 _LOG = logging.getLogger("headrace.workers")
 _STOPPED = b"stopped"
-_LASTING = (RefusedError, WorkerError, DeadLetterLimitError)
+_LASTING = (
+    AuthorizationError,
+    CommittedOffsetError,
+    DeadLetterLimitError,
+    ProcessingFailedError,
+    SubpartitionError,
+)
 _AGAIN_SECONDS = 5.0
 
 
@@ -63,9 +77,10 @@ class PlacedRun:
         teller = ProgressTeller(self.config, self.run)
         try:
             uvloop.run(Watch(instance, name, self.config, teller.tell).run_instance())
-        except _LASTING as error:
-            self.stop(f"{name}: {error}")
-        except Exception:
+        except Exception as error:
+            if is_lasting(self.worker, error):
+                self.stop(f"{name}: {error}")
+                return
             _LOG.exception("%s failed and is started again", name)
             time.sleep(_AGAIN_SECONDS)
             raise
@@ -99,3 +114,15 @@ class PlacedRun:
     @property
     def _key(self) -> bytes:
         return f"run/{self.run}".encode()
+
+
+def is_lasting(worker: Worker, error: BaseException) -> bool:
+    """Another start of ``worker`` would meet ``error`` again.
+
+    A process that was killed, a thread that hung, a topic that a broker does not know yet: in
+    another place, or a little later, there is none. A record at which the worker stops by its
+    policy comes first again.
+    """
+    if isinstance(error, ProcessingTimeoutError):
+        return isinstance(ending(worker.on_failure), Stop)
+    return isinstance(error, _LASTING)
