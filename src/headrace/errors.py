@@ -33,6 +33,7 @@ HeadraceError
 │   ├── SubpartitionError       a partitioner said something impossible
 │   ├── PlacedRunError          an instance that was placed somewhere failed for good
 │   ├── TaskProcessError        the process that a task ran in ended
+│   ├── LastCommitError         what an instance had done was not committed at its end
 │   └── WorkerStateError        started twice, or after its end
 ├── InvalidRecordError      raised by a task: no retry can help this record
 ├── InstanceIdTakenError    another member of the group has that instance id
@@ -534,6 +535,17 @@ class InvalidRecordError(HeadraceError):
     def __init__(self, reason: str, detail: str = "") -> None:
         self.reason, self.detail = reason, detail
         super().__init__(f"{reason}: {detail}" if detail else reason)
+
+
+class LastCommitError(WorkerError):
+    """The last commit of an instance was not confirmed."""
+
+    def __init__(self, group: str, records: int) -> None:
+        self.group, self.records = group, records
+        super().__init__(
+            f"the last commit of group {group!r} was not confirmed: "
+            f"its next start may repeat {records} records or more"
+        )
 
 
 @dataclass(eq=False)

@@ -1,6 +1,6 @@
 """What workers promise, while their instances are killed, frozen, restarted, and records are bad.
 
-Drills C-1 to C-10. They share a broker and go on at the same time, each with a topic of its own.
+Drills C-1 to C-11. They share a broker and go on at the same time, each with a topic of its own.
 What was seen is judged by :mod:`tests.drills.checker`.
 """
 
@@ -66,9 +66,32 @@ def restarted(drill: Drill, times: int) -> History:
             for one in old:
                 one.signal(signal.SIGTERM)
             begun = [drill.start(), drill.start()]
-            assert [one.end() for one in old] == [0, 0]
+            ended = [one.end() for one in old]
+            assert ended == [0, 0], [one.errors.read_text() for one in old]
             drill.until(lambda: all(one.notes("holds") for one in begun))  # noqa: B023
     return drill.finish(processed_once=True)
+
+
+class Replaced(NamedTuple):
+    """``went_on``: while nobody had the partitions of the one that was killed."""
+
+    history: History
+    went_on: bool
+
+
+def replaced(drill: Drill) -> Replaced:
+    """C-11: one is killed and another comes, which waits for the session of the dead to end."""
+    drill.begin({}, {})
+    dead, healthy = drill.running
+    partitions = dead.owned
+    with drill.fault("kill", taken_over(drill, dead)):
+        dead.kill()
+        drill.start()
+        time.sleep(10 * drill.spec.commit_seconds)  # the group rebalances, and commits are due
+        before = len(healthy.processed)
+        drill.until(lambda: len(healthy.processed) > before + 200)
+        went_on = not partitions & set().union(*(one.owned for one in drill.running))
+    return Replaced(drill.finish(), went_on)
 
 
 class Bounced(NamedTuple):
@@ -310,6 +333,7 @@ DRILLS = {  # the longest first
         {"sent": {"deeds": partial(every, deeds=TASK_DEEDS, of=75)}, "retry_topics": True, **BAD},
     ),
     "frozen": (frozen, SHORT),
+    "replaced": (replaced, {"session_seconds": 15.0}),
     "restarted, consumer": (partial(restarted, times=2), CONSUMER),
     "repartitioned": (repartitioned, {"most_partitions": 2 * PARTITIONS}),
     "bounced": (partial(bounced, ways=(CLEAN, CRASH)), LONG),
@@ -351,6 +375,13 @@ def test_instances_are_killed_and_only_what_was_not_committed_is_repeated(ended,
     assert check(history) == []
     assert repeats(history)
     assert repeats_of_committed(history) == []
+
+
+@drills("replaced")
+def test_an_instance_that_is_killed_and_replaced_holds_up_no_other(ended, drill):
+    found = ended(drill)
+    assert check(found.history) == []
+    assert found.went_on
 
 
 @drills("restarted", "restarted, consumer")

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka.admin import NewTopic
 
 from headrace.errors import BrokerUnreachableError
-from headrace.kafka import subscription
+from headrace.kafka import starts
 from headrace.kafka.client import admin
 from headrace.kafka.subscription import Membership, Subscription
 from headrace.kafka.topics import ensure_topics
@@ -40,14 +40,14 @@ def test_brokers_that_are_away_when_partitions_come_are_asked_again(broker, topi
     client, name, seen = {"bootstrap.servers": broker.bootstrap_servers}, topic(), []
     ensure_topics(client, [Topic(name)])
     away = [BrokerUnreachableError(broker.bootstrap_servers, "no answer")] * 2
-    ask = subscription.watermarks
+    ask = starts.watermarks
 
     def watermarks(*asked):
         if away:
             raise away.pop()
         return ask(*asked)
 
-    monkeypatch.setattr(subscription, "watermarks", watermarks)
+    monkeypatch.setattr(starts, "watermarks", watermarks)
     member = Subscription(
         client,
         Membership(name, (name,)),

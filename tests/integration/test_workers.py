@@ -5,6 +5,7 @@ import threading
 from collections import Counter
 from datetime import timedelta
 
+import confluent_kafka
 import pytest
 from tests.contracts.worker import WorkerContract
 from tests.integration.instances import Bench, drill, recorder, running, total, until
@@ -197,6 +198,36 @@ def test_a_slow_lane_stops_reading_before_memory_fills(bench):
     drill(run())
     assert max(most) <= 1_250_000
     assert sorted(seen) == list(range(20_000))
+
+
+def test_a_marker_behind_the_last_record_is_no_lag_and_no_loss(bench):
+    """It is no record, and once retention has taken it the topic begins behind it."""
+    conf = {**bench.client, "transactional.id": bench.topic.name}
+    sender = confluent_kafka.Producer(conf)
+    sender.init_transactions(60)
+    sender.begin_transaction()
+    for number in range(10):
+        sender.produce(bench.topic.name, str(number))
+    sender.commit_transaction(60)
+    seen, task = recorder()
+    worker, partition = bench.worker(task, **FAST), TopicPartition(bench.topic.name, 0)
+
+    async def run():
+        async with running(bench.instance(worker)):
+            await until(lambda: bench.committed(worker) == {0: 11})
+
+    drill(run())
+    assert watermarks(bench.client, [partition]) == {partition: (0, 11)}
+    whole = confluent_kafka.TopicPartition(bench.topic.name, 0, confluent_kafka.OFFSET_END)
+    [deleted] = admin(bench.client).delete_records([whole]).values()
+    assert deleted.result().low_watermark == 11
+    bench.send(1, first=10)
+
+    async def run_again():
+        async with running(bench.instance(worker)):
+            await until(lambda: total(seen) == 11)
+
+    drill(run_again())
 
 
 def test_a_topic_made_again_while_it_is_read_ends_the_instance(bench):

@@ -270,6 +270,7 @@ def _number_faults(worker: Worker) -> Iterator[Fault]:
     if worker.punctuate_every is not None:
         yield from duration(worker, "punctuate_every", shortest)
     yield from duration(worker, "drain_timeout", timedelta(0))
+    yield from duration(worker, "revoke_timeout", timedelta(0))
     for name in ("queue_bytes", "batch_records", "parallelism"):
         yield from at_least(worker, name, 1)
     if worker.sync_tasks not in _SYNC_TASKS:

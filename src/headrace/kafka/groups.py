@@ -9,7 +9,7 @@ from typing import Any
 
 import confluent_kafka
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConfigResource
 
 from headrace.kafka.client import REQUEST_TIMEOUT_SECONDS, ClientConfig, ask, consumer
 from headrace.model import TopicPartition
@@ -21,6 +21,7 @@ _ONE_RECORD = {
     "fetch.message.max.bytes": "65536",
     "queued.min.messages": "1",
 }
+_METADATA_LIMIT = "offset.metadata.max.bytes"
 _NO_GROUP = frozenset({"GROUP_ID_NOT_FOUND"})
 
 
@@ -80,6 +81,18 @@ def delete_group(config: ClientConfig, name: str) -> bool:
     return True
 
 
+def offset_metadata_bytes(config: ClientConfig) -> int:
+    """Returns how many bytes of metadata brokers take with a committed offset; 0: they do not say.
+
+    Raises:
+        BrokerUnreachableError: no answer.
+    """
+    try:
+        return ask(config, _offset_metadata_bytes)
+    except KafkaException:
+        return 0  # to ask takes a permission of its own
+
+
 def first_timestamps(
     config: ClientConfig, positions: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
@@ -117,6 +130,14 @@ def _read_firsts(
             if message.error() is None and timestamp >= 0:
                 found[partition] = timestamp
     return found
+
+
+def _offset_metadata_bytes(client: AdminClient) -> int:
+    brokers = client.list_topics(timeout=REQUEST_TIMEOUT_SECONDS).brokers
+    wanted = [ConfigResource(ConfigResource.Type.BROKER, str(number)) for number in brokers]
+    futures = client.describe_configs(wanted, request_timeout=REQUEST_TIMEOUT_SECONDS)
+    found = [future.result()[_METADATA_LIMIT] for future in futures.values()]
+    return min((int(entry.value) for entry in found), default=0)
 
 
 def _describe(client: AdminClient, name: str) -> Any:

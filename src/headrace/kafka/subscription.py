@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
-from headrace.errors import (
-    BrokerUnreachableError,
-    CommittedOffsetError,
-    InstanceIdTakenError,
-    TopicMissingError,
-)
-from headrace.kafka.client import ClientConfig, describe, watermarks
+from headrace.errors import CommittedOffsetError, InstanceIdTakenError, TopicMissingError
+from headrace.kafka.client import ClientConfig
+from headrace.kafka.commits import Answered, Commit, Commits
+from headrace.kafka.starts import Start, Starts
 from headrace.model import TopicPartition
 
 _LOG = logging.getLogger("headrace.kafka")
-_COMMITTED_SECONDS = 30.0
-_STARTS_SECONDS = 120.0  # after five minutes in one poll, Kafka gives the partitions to others
-_ASK_AGAIN_SECONDS = 1.0
-_LAST_COMMIT_SECONDS = 5.0
-_COMMIT_AGAIN_SECONDS = 0.05
 _METADATA_REFRESH_MS = "10000"  # so soon a member sees new partitions
 _PREFETCH = {
     "queued.max.messages.kbytes": "16384",
@@ -34,11 +25,11 @@ _PREFETCH = {
     "fetch.message.max.bytes": "1048576",
     "fetch.wait.max.ms": "100",
 }
+_END = "_PARTITION_EOF"
 _TAKEN = frozenset({"FENCED_INSTANCE_ID", "UNRELEASED_INSTANCE_ID"})
 _PASSING = frozenset(
     {
         "_ALL_BROKERS_DOWN",
-        "_PARTITION_EOF",
         "_RESOLVE",
         "_TIMED_OUT",
         "_TRANSPORT",
@@ -46,33 +37,6 @@ _PASSING = frozenset(
         "_AUTHENTICATION",
     }
 )
-_REBALANCING = frozenset({"ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS", "STALE_MEMBER_EPOCH"})
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Where a partition that was assigned begins.
-
-    Attributes:
-        partition: of a topic.
-        position: the next record to read.
-        metadata: what was committed beside it.
-        topic_id: of the topic now.
-    """
-
-    partition: TopicPartition
-    position: int
-    metadata: str
-    topic_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """An offset to commit, the next record to read, and what is to stand beside it."""
-
-    partition: TopicPartition
-    offset: int
-    metadata: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +60,19 @@ class Membership:
     session_seconds: float = 45.0
 
 
+class Taken(NamedTuple):
+    """What was read: records, and after them ends of partitions that were reached.
+
+    An end is the offset after the last record, and after markers of transactions behind it, which
+    are no records.
+    """
+
+    records: list[confluent_kafka.Message]
+    ends: list[tuple[TopicPartition, int]]
+
+
 class Subscription:
-    """One member, on one thread; but ``pause`` and ``resume`` from any.
+    """One member, on one thread; but ``pause``, ``resume`` and ``begin_close`` from any.
 
     Args:
         config: of the cluster.
@@ -116,13 +91,18 @@ class Subscription:
         on_revoked: Callable[[list[TopicPartition]], list[Commit]],
         on_lost: Callable[[list[TopicPartition]], None],
     ) -> None:
-        self._config, self._membership = config, membership
+        self._membership = membership
         self._on_assigned, self._on_revoked, self._on_lost = on_assigned, on_revoked, on_lost
         self._closing = False
         self._moved: set[TopicPartition] = set()
         self._assigned: set[TopicPartition] = set()
         self._switches: deque[tuple[bool, list[TopicPartition]]] = deque()
-        self._consumer = confluent_kafka.Consumer(_consumer_config(config, membership), logger=_LOG)
+        self._starts = Starts(config, membership.group, lambda: self._closing)
+        self._commits = Commits(membership.group)
+        self._consumer = confluent_kafka.Consumer(
+            {**_consumer_config(config, membership), "on_commit": self._commits.answer},
+            logger=_LOG,
+        )
         self._consumer.subscribe(
             list(membership.topics),
             on_assign=self._assign,
@@ -130,7 +110,7 @@ class Subscription:
             on_lost=self._lose,
         )
 
-    def take(self, most: int, seconds: float) -> list[confluent_kafka.Message]:
+    def take(self, most: int, seconds: float) -> Taken:
         """Records that are there, up to ``most``; waits ``seconds`` for the first.
 
         Raises:
@@ -146,12 +126,17 @@ class Subscription:
         except KafkaException as error:
             raise self._named(error.args[0]) from error
         if first is None:
-            return []
+            return Taken([], [])
         self._moved.clear()
         rest = self._consumer.consume(most - 1, 0) if most > 1 else []
         # A partition that moved meanwhile begins anew at its committed offset, if it is here.
         taken = rest if self._moved and _partition(first) in self._moved else [first, *rest]
-        return [one for one in taken if self._is_record(one)]
+        ends = [
+            (_partition(message), int(message.offset()))
+            for message in taken
+            if _is_end(message) and _partition(message) not in self._moved
+        ]
+        return Taken([message for message in taken if self._is_record(message)], ends)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Records of these wait in Kafka, from the next ``take`` on.
@@ -165,50 +150,32 @@ class Subscription:
         """They come again, from the next ``take`` on."""
         self._switches.append((False, list(partitions)))
 
-    def commit(self, commits: Sequence[Commit]) -> bool:
-        """Returns when it is done; ``False``: not now, another attempt may do."""
-        return not self._commit(commits)
+    def commit(self, commits: Sequence[Commit], answered: Answered) -> None:
+        """Sends ``commits``, and returns; ``answered`` is called within a later ``take``.
 
-    def commit_last(self, commits: Sequence[Commit]) -> bool:
-        """As :meth:`commit`, but again and again while a rebalance is what is in the way.
-
-        For the last chance there is: what was done and is not committed then is repeated.
+        Raises:
+            InstanceIdTakenError, KafkaException: if this member can't commit any more.
         """
-        deadline = time.monotonic() + _LAST_COMMIT_SECONDS
-        while (reason := self._commit(commits)) in _REBALANCING and time.monotonic() < deadline:
-            time.sleep(_COMMIT_AGAIN_SECONDS)
-        return not reason
+        try:
+            self._commits.send(self._consumer, commits, answered)
+        except KafkaException as error:
+            raise self._named(error.args[0]) from error
+
+    def begin_close(self) -> None:
+        """Partitions that come from now on are not asked for, and none is delayed by such."""
+        self._closing = True
 
     def close(self) -> None:
         """Leave the group; ``on_revoked`` is called for what is still assigned."""
         self._closing = True
         self._consumer.close()
 
-    def _commit(self, commits: Sequence[Commit]) -> str:
-        """Name of the error; empty: it is done."""
-        if not commits:
-            return ""
-        offsets = [
-            confluent_kafka.TopicPartition(
-                one.partition.topic, one.partition.partition, one.offset, one.metadata
-            )
-            for one in commits
-        ]
-        try:
-            found = self._consumer.commit(offsets=offsets, asynchronous=False)
-        except KafkaException as error:
-            if error.args[0].fatal():
-                raise self._named(error.args[0]) from error
-            _LOG.warning("%s: commit failed: %s", self._membership.group, error.args[0].str())
-            return str(error.args[0].name())
-        return next((str(one.error.name()) for one in found or () if one.error is not None), "")
-
     def _assign(self, consumer: confluent_kafka.Consumer, found: list[Any]) -> None:
+        self._moved.update(_ours(found))
+        starts = self._starts.of(consumer, found)
         if self._closing:  # they go at once; to ask where they begin would have no answer
             consumer.incremental_assign(found)
             return
-        self._moved.update(_ours(found))
-        starts = self._known_starts(consumer, found)
         consumer.incremental_assign(
             [
                 confluent_kafka.TopicPartition(
@@ -223,8 +190,15 @@ class Subscription:
         self._switch(consumer)
 
     def _revoke(self, consumer: confluent_kafka.Consumer, found: list[Any]) -> None:
+        """What is committed here arrives before the request that gives the partitions away.
+
+        Both go to the coordinator over one connection. Waiting for the answer would stop all
+        other partitions for as long as the coordinator is slow or away.
+        """
         self._moved.update(_ours(found))
-        self.commit_last(self._on_revoked(_ours(found)))
+        commits = self._on_revoked(_ours(found))
+        if commits:
+            self.commit(commits, lambda _: None)
         self._assigned.difference_update(_ours(found))
         consumer.incremental_unassign(found)
 
@@ -241,40 +215,12 @@ class Subscription:
             if partitions:
                 (consumer.pause if paused else consumer.resume)(partitions)
 
-    def _known_starts(self, consumer: confluent_kafka.Consumer, found: list[Any]) -> list[Start]:
-        deadline = time.monotonic() + _STARTS_SECONDS
-        while True:
-            try:
-                return self._starts(consumer, found)
-            except BrokerUnreachableError as error:
-                if time.monotonic() > deadline:
-                    raise
-                _LOG.warning("%s: partitions came, asking again: %s", self._membership.group, error)
-            time.sleep(_ASK_AGAIN_SECONDS)
-
-    def _starts(self, consumer: confluent_kafka.Consumer, found: list[Any]) -> list[Start]:
-        if not found:
-            return []
-        committed = _committed(consumer, found, self._config)
-        partitions = _ours(found)
-        marks = watermarks(self._config, partitions)
-        ids = describe(self._config, {one.topic for one in partitions})
-        return [
-            self._start(one, committed[one], marks[one][0], ids[one.topic].topic_id)
-            for one in partitions
-        ]
-
-    def _start(self, partition: TopicPartition, one: Any, earliest: int, topic_id: str) -> Start:
-        if one.offset < 0:
-            return Start(partition, earliest, "", topic_id)
-        if one.offset < earliest:
-            raise self._gone(partition, one.offset, f"the topic begins at {earliest} now")
-        return Start(partition, one.offset, one.metadata or "", topic_id)
-
     def _is_record(self, message: confluent_kafka.Message) -> bool:
         error = message.error()
         if error is None:
             return True
+        if error.name() == _END:
+            return False
         if error.name() == "_AUTO_OFFSET_RESET":
             raise self._gone(_partition(message), message.offset(), error.str())
         if error.name() in {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"}:
@@ -303,6 +249,7 @@ def _consumer_config(config: ClientConfig, membership: Membership) -> dict[str, 
         "group.id": membership.group,
         "enable.auto.commit": "false",
         "enable.auto.offset.store": "false",
+        "enable.partition.eof": "true",  # after a transaction's marker, nothing else tells the end
         "auto.offset.reset": "error",
         "isolation.level": "read_committed",
         "topic.metadata.refresh.interval.ms": _METADATA_REFRESH_MS,
@@ -311,19 +258,19 @@ def _consumer_config(config: ClientConfig, membership: Membership) -> dict[str, 
     if membership.protocol == "classic":
         own["partition.assignment.strategy"] = "cooperative-sticky"
         own["session.timeout.ms"] = str(int(membership.session_seconds * 1000))
+    else:
+        # A heartbeat is given up after one interval. One late answer would close the connection,
+        # and a commit on it is sent again for ever without an answer.
+        own["socket.max.fails"] = "3"
+        own["socket.keepalive.enable"] = "true"
     if membership.instance_id:
         own["group.instance.id"] = membership.instance_id
     return {k: v for k, v in config.items() if k != "partitioner"} | _PREFETCH | own
 
 
-def _committed(
-    consumer: confluent_kafka.Consumer, found: list[Any], config: ClientConfig
-) -> dict[TopicPartition, Any]:
-    try:
-        answer = consumer.committed(found, timeout=_COMMITTED_SECONDS)
-    except KafkaException as error:
-        raise BrokerUnreachableError(config["bootstrap.servers"], error.args[0].str()) from error
-    return {TopicPartition(one.topic, one.partition): one for one in answer}
+def _is_end(message: confluent_kafka.Message) -> bool:
+    error = message.error()
+    return error is not None and error.name() == _END
 
 
 def _partition(message: confluent_kafka.Message) -> TopicPartition:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 
 from headrace.errors import CommittedOffsetError, SubpartitionError
-from headrace.kafka.subscription import Commit, Start
+from headrace.kafka.commits import Commit
+from headrace.kafka.starts import Start
 from headrace.workers.behind import Times
 from headrace.workers.lane import Lane
-from headrace.workers.offsets import PartitionOffsets, read_metadata
+from headrace.workers.offsets import METADATA_BYTES, PartitionOffsets, read_metadata
 from headrace.workers.partitioner import WorkerPartitioner
 from headrace.workers.received import Received
 
@@ -80,12 +81,22 @@ class Assignment:
         self._changed = True
         self._offsets.finish(offset)
 
-    def commit(self) -> Commit | None:
-        """What to commit now; ``None``: as when it was asked last."""
+    @property
+    def is_changed(self) -> bool:
+        """There is something to commit that was not asked for yet."""
+        return self._changed
+
+    def reach(self, offset: int) -> None:
+        """The end of the partition was reached, and is at ``offset``: no record is before it."""
+        if self._offsets.reach(offset):
+            self._changed = True
+
+    def commit(self, most_bytes: int = METADATA_BYTES) -> Commit | None:
+        """What to commit now, with metadata of ``most_bytes``; ``None``: as when asked last."""
         if not self._changed:
             return None
         self._changed = False
-        metadata = self._offsets.metadata(self.topic_id)
+        metadata = self._offsets.metadata(self.topic_id, most_bytes)
         return Commit(self.partition, self._offsets.committable, metadata)
 
     def not_committed(self) -> None:

@@ -9,8 +9,9 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from headrace.errors import SubpartitionError
+from headrace.kafka.commits import Commit
 from headrace.kafka.replayed import is_for
-from headrace.kafka.subscription import Commit, Start
+from headrace.kafka.starts import Start
 from headrace.model import TopicPartition
 from headrace.workers.assignment import Assignment, check_topic
 from headrace.workers.batch_lane import BatchLane
@@ -20,6 +21,7 @@ from headrace.workers.flow import Flow, Switch
 from headrace.workers.handling import Handling
 from headrace.workers.lane import Lane
 from headrace.workers.observed_lane import ObservedLane
+from headrace.workers.offsets import METADATA_BYTES
 from headrace.workers.placement import place
 from headrace.workers.progress import Counts
 from headrace.workers.received import Received
@@ -51,6 +53,9 @@ class Surroundings:
 class Assignments(Mapping[TopicPartition, Assignment]):
     """All on the event loop.
 
+    Attributes:
+        metadata_bytes: that brokers take with a commit.
+
     Args:
         worker: whose they are.
         around: what lanes use.
@@ -64,6 +69,7 @@ class Assignments(Mapping[TopicPartition, Assignment]):
         self._topic_ids: dict[str, str] = {}
         self._held: set[Lane] = set()
         self._asking = False
+        self.metadata_bytes = METADATA_BYTES
         self.budget = Budget(worker.queue_bytes)
         self.flow = Flow(self.budget, self._by_partition, pause, resume)
 
@@ -115,7 +121,8 @@ class Assignments(Mapping[TopicPartition, Assignment]):
             del self._by_partition[one.partition]
             self.flow.revoked(one)
         self._around.failures.moved(self)
-        return [commit for one in gone if (commit := one.commit()) is not None]
+        commits = (one.commit(self.metadata_bytes) for one in gone)
+        return [commit for commit in commits if commit is not None]
 
     def deliver(self, received: Received) -> None:
         """A record was read.
@@ -135,6 +142,12 @@ class Assignments(Mapping[TopicPartition, Assignment]):
         else:
             assignment.finish(received.offset)
             self._around.counts.one_more("replays_skipped")
+
+    def reach(self, partition: TopicPartition, offset: int) -> None:
+        """The end of a partition was reached: there is no record before ``offset`` to come."""
+        assignment = self._by_partition.get(partition)
+        if assignment is not None:
+            assignment.reach(offset)
 
     def finished(self, assignment: Assignment, lane: Lane, handling: Handling) -> None:
         """A record is done; not heard when its partition is gone."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -13,7 +14,7 @@ from confluent_kafka import KafkaException
 
 from headrace.errors import BrokerUnreachableError, CommittedOffsetError, TopicMissingError
 from headrace.kafka.client import ClientConfig, topic_ids
-from headrace.kafka.subscription import Membership
+from headrace.kafka.subscription import Membership, Taken
 from headrace.model import TopicPartition
 from headrace.workers.assignments import Assignments, Surroundings
 from headrace.workers.failures import Failures
@@ -143,13 +144,17 @@ class RunningInstance:
             self._fail,
         )
         self.assignments = Assignments(worker, around, self._pause, self._resume)
-        seconds = worker.drain_timeout.total_seconds()
         self._members = [
             Member(
-                config, replace(membership, group=group, topics=topics), self.assignments, seconds
+                config,
+                replace(membership, group=group, topics=topics),
+                self.assignments,
+                worker.revoke_timeout.total_seconds(),
+                functools.partial(self.counts.one_more, "commits"),
             )
             for group, topics in consumed_topics(worker).items()
         ]
+        self._readers: list[asyncio.Task[None]] = []
         self._chores = [
             self._loop.create_task(chore())
             for chore in (self._ask_held, self._expire, self._punctuate, self._watch_topics)
@@ -166,22 +171,27 @@ class RunningInstance:
         Raises:
             HeadraceError, KafkaException: it can't go on.
         """
-        await asyncio.gather(*(self._read(one) for one in self._members))
+        self._readers += [self._loop.create_task(self._read(one)) for one in self._members]
+        await self._stopping.wait()
         if self._failure is not None:
             raise self._failure
 
     async def close(self, failure: BaseException | None) -> BaseException | None:
         """Drain, commit, leave the group; why the instance failed, if it did."""
         seconds = self._worker.drain_timeout.total_seconds()
+        deadline = self._loop.time() + seconds
         await self.assignments.drain(seconds)
-        for chore in self._chores:
-            chore.cancel()
+        for task in (*self._chores, *self._readers):
+            task.cancel()
         await self._sender.close(seconds)
         self._report_uncommitted()
-        left = await asyncio.gather(*(one.close() for one in self._members), return_exceptions=True)
+        closing = (one.close(deadline) for one in self._members)
+        left = await asyncio.gather(*closing, return_exceptions=True)
         self._task_threads.shutdown(wait=False)
         if self._processes is not None:
             self._processes.close()
+        for error in filter(None, left):
+            _LOG.error("%s: %s", self._worker.name, error)
         return failure or self._failure or next(filter(None, left), None)
 
     def _report_uncommitted(self) -> None:
@@ -212,14 +222,22 @@ class RunningInstance:
         every = self._worker.commit_every.total_seconds()
         commit_at = self._loop.time() + every
         while not self._stopping.is_set():
-            for number, message in enumerate(await member.take(), 1):
-                self.assignments.deliver(received(message))
-                if number % _RECORDS_IN_A_ROW == 0:
-                    await asyncio.sleep(0)  # or lanes would take a turn a thousand records
-            if self._loop.time() >= commit_at:
-                if await member.commit():
-                    self.counts.one_more("commits")
+            await self._hand_over(await member.take())
+            if self._loop.time() >= commit_at or member.is_commit_wanted:
+                await member.commit()
                 commit_at = self._loop.time() + every
+        member.begin_close()
+        await member.commit()  # at once: what follows may take longer than there is time
+        while True:  # until cancelled: answers to commits and rebalances come while it polls
+            await member.take()
+
+    async def _hand_over(self, taken: Taken) -> None:
+        for number, message in enumerate(taken.records, 1):
+            self.assignments.deliver(received(message))
+            if number % _RECORDS_IN_A_ROW == 0:
+                await asyncio.sleep(0)  # or lanes would take a turn a thousand records
+        for partition, offset in taken.ends:
+            self.assignments.reach(partition, offset)
 
     def _pause(self, partitions: Iterable[TopicPartition]) -> None:
         for one in self._members:

@@ -4,23 +4,43 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import confluent_kafka
-
+from headrace.errors import HeadraceError, LastCommitError
 from headrace.kafka.client import ClientConfig
-from headrace.kafka.subscription import Commit, Membership, Start, Subscription
+from headrace.kafka.commits import METADATA_TOO_LARGE, REBALANCING, Commit
+from headrace.kafka.groups import offset_metadata_bytes
+from headrace.kafka.starts import Start
+from headrace.kafka.subscription import Membership, Subscription, Taken
 from headrace.model import TopicPartition
 from headrace.workers.assignment import Assignment
 from headrace.workers.assignments import Assignments
+from headrace.workers.threads import TaskThreads
 
 Result = TypeVar("Result")
 
+ANSWER_SECONDS = 30.0
+"""A commit that is not answered for so long is sent again."""
+LAST_SECONDS = 5.0
+"""At the end, the last commit may take so long, or what is left of the time to drain."""
+LEAVE_SECONDS = 5.0
+"""And leaving the group."""
+
+_LOG = logging.getLogger("headrace.workers")
 _MOST_RECORDS = 1000
 _POLL_SECONDS = 0.1
 _PAUSED_POLL_SECONDS = 0.01
+
+
+@dataclass(frozen=True, eq=False)
+class _Sent:
+    """A commit on its way, and when it is given up, by the loop's clock."""
+
+    commits: tuple[tuple[Assignment, Commit], ...]
+    deadline: float
 
 
 class Member:
@@ -33,7 +53,8 @@ class Member:
         config: of librdkafka.
         membership: of the group, with the topics that it reads.
         assignments: of the instance; told of partitions that come and go.
-        drain_seconds: what is in process of a partition that goes may take so long.
+        revoke_seconds: what is in process of a partition that goes may take so long.
+        committed: called after each commit.
     """
 
     def __init__(
@@ -41,12 +62,17 @@ class Member:
         config: ClientConfig,
         membership: Membership,
         assignments: Assignments,
-        drain_seconds: float,
+        revoke_seconds: float,
+        committed: Callable[[], None],
     ) -> None:
-        self._membership, self._assignments = membership, assignments
-        self._drain_seconds = drain_seconds
+        self._config, self._membership, self._assignments = config, membership, assignments
+        self._revoke_seconds, self._committed = revoke_seconds, committed
         self._loop = asyncio.get_running_loop()
-        self._thread = ThreadPoolExecutor(1, f"{membership.group}-consumer")
+        self._sent: _Sent | None = None
+        self._again = False
+        self._asking: asyncio.Task[None] | None = None
+        # A daemon: a client that does not return must not keep the process from its end.
+        self._thread = TaskThreads(1, f"{membership.group}-consumer")
         self._subscription = Subscription(
             config,
             membership,
@@ -56,7 +82,7 @@ class Member:
         )
         self.pause, self.resume = self._subscription.pause, self._subscription.resume
 
-    async def take(self) -> list[confluent_kafka.Message]:
+    async def take(self) -> Taken:
         """Records that are there, no more than there is room for; waits a moment for the first.
 
         Raises:
@@ -64,47 +90,149 @@ class Member:
         """
         return await self._on_consumer(self._take)
 
-    async def commit(self) -> bool:
-        """What is done; ``False``: nothing new is, or it is to be tried again.
+    @property
+    def is_commit_wanted(self) -> bool:
+        """The last commit failed because of something that passes soon, or has passed."""
+        return self._again
+
+    async def commit(self) -> None:
+        """Sends what is done, unless a commit is on its way: there is one at most.
 
         Raises:
-            KafkaException: an error that does not pass.
+            HeadraceError, KafkaException: if this member can't commit any more.
         """
-        return await self._commit(self._subscription.commit)
+        if self._is_awaited():
+            return
+        self._again = False
+        most_bytes = self._assignments.metadata_bytes
+        commits = tuple(
+            (one, commit) for one in self._own() if (commit := one.commit(most_bytes)) is not None
+        )
+        if not commits:
+            return
+        self._sent = sent = _Sent(commits, self._loop.time() + ANSWER_SECONDS)
 
-    async def close(self) -> None:
-        """Commit what is done, leave the group. Raises as :meth:`commit`."""
+        def answered(error: str) -> None:
+            self._loop.call_soon_threadsafe(self._answered, sent, error)
+
+        await self._on_consumer(
+            lambda: self._subscription.commit([commit for _, commit in commits], answered)
+        )
+
+    def begin_close(self) -> None:
+        """No record is taken any more; what comes all the same is to be left."""
+        self._subscription.begin_close()
+        self.pause([one.partition for one in self._own()])
+
+    async def close(self, deadline: float) -> None:
+        """Commits what is done, and leaves the group.
+
+        The last commit may take until ``deadline``, by the loop's clock, and at least
+        :data:`LAST_SECONDS`: it may have to wait until all members have joined anew.
+
+        Raises:
+            LastCommitError: if it was not confirmed.
+            HeadraceError, KafkaException: if this member can't commit any more.
+        """
+        seconds = max(LAST_SECONDS, deadline - self._loop.time())
         try:
-            await self._commit(self._subscription.commit_last)
+            await asyncio.wait_for(self._commit_all(), seconds)
+        except TimeoutError:
+            raise LastCommitError(self._membership.group, self._uncommitted()) from None
         finally:
-            await self._on_consumer(self._subscription.close)
-            self._thread.shutdown(wait=False)
+            await self._leave()
+
+    async def _commit_all(self) -> None:
+        while self._sent is not None or any(one.is_changed for one in self._own()):
+            await self.commit()
+            await self._on_consumer(self._take)
+
+    def _uncommitted(self) -> int:
+        """Records that a next start repeats."""
+        return sum(max(0, one.committable - one.committed) for one in self._own())
+
+    async def _leave(self) -> None:
+        leaving = asyncio.ensure_future(self._on_consumer(self._subscription.close))
+        done, _ = await asyncio.wait({leaving}, timeout=LEAVE_SECONDS)
+        self._thread.shutdown(wait=False)
+        if not done:
+            _LOG.warning(
+                "%s: the group was not left within %.0f s: its other members get the partitions "
+                "when the session of this one has ended",
+                self._membership.group,
+                LEAVE_SECONDS,
+            )
+        elif (error := leaving.exception()) is not None:
+            raise error
 
     def _own(self) -> list[Assignment]:
         topics = self._membership.topics
         return [one for one in self._assignments.values() if one.partition.topic in topics]
 
-    def _take(self) -> list[confluent_kafka.Message]:
+    def _take(self) -> Taken:
         """On the consumer's thread."""
         topics = self._membership.topics
         waiting = any(one.topic in topics for one in self._assignments.paused)
         room = max(1, min(_MOST_RECORDS, self._assignments.budget.records))
         return self._subscription.take(room, _PAUSED_POLL_SECONDS if waiting else _POLL_SECONDS)
 
-    async def _commit(self, send: Callable[[Sequence[Commit]], bool]) -> bool:
-        wanted = [(one, commit) for one in self._own() if (commit := one.commit()) is not None]
-        if not wanted:
+    # -- answers to commits -----------------------------------------------------------------------
+
+    def _is_awaited(self) -> bool:
+        if self._sent is None:
             return False
-        is_done = await self._on_consumer(functools.partial(send, [one for _, one in wanted]))
-        for assignment, commit in wanted:
-            if is_done:
-                assignment.committed = commit.offset
-            else:
+        if self._loop.time() < self._sent.deadline:
+            return True
+        _LOG.warning(
+            "%s: a commit was not answered within %.0f s, sending it again",
+            self._membership.group,
+            ANSWER_SECONDS,
+        )
+        for assignment, _ in self._sent.commits:
+            assignment.not_committed()
+        self._sent = None
+        return False
+
+    def _answered(self, sent: _Sent, error: str) -> None:
+        is_late = sent is not self._sent
+        if not is_late:
+            self._sent = None
+        for assignment, commit in sent.commits:
+            if error or is_late:  # one that was late may have taken the place of a newer one
                 assignment.not_committed()
-        return is_done
+            else:
+                assignment.committed = commit.offset
+        if error == METADATA_TOO_LARGE:
+            self._shorten_metadata()
+        self._again |= error in REBALANCING or error == METADATA_TOO_LARGE
+        if not error:
+            self._committed()
+
+    def _shorten_metadata(self) -> None:
+        """Without ranges until it is known what the brokers take."""
+        self._assignments.metadata_bytes = 0
+        if self._asking is None:
+            self._asking = self._loop.create_task(self._ask_limit())
+
+    async def _ask_limit(self) -> None:
+        try:
+            limit = await asyncio.to_thread(offset_metadata_bytes, self._config)
+        except HeadraceError as error:
+            limit, reason = 0, str(error)
+        else:
+            reason = f"offset.metadata.max.bytes is {limit}"
+        self._assignments.metadata_bytes = limit
+        _LOG.warning(
+            "%s: brokers take %d bytes of metadata with a commit (%s); records beyond a slow one "
+            "that do not fit are repeated after a restart",
+            self._membership.group,
+            limit,
+            reason,
+        )
 
     async def _on_consumer(self, call: Callable[[], Result]) -> Result:
-        return await self._loop.run_in_executor(self._thread, call)
+        # Shielded: a call that waits for its turn is to take place also when nobody waits for it.
+        return await asyncio.shield(self._loop.run_in_executor(self._thread, call))
 
     # -- partitions come and go: the consumer's thread waits for these ----------------------------
 
@@ -115,7 +243,7 @@ class Member:
         self._assignments.assign(self._membership.group, starts)
 
     async def _revoked(self, partitions: list[TopicPartition]) -> list[Commit]:
-        return await self._assignments.revoke(partitions, self._drain_seconds)
+        return await self._assignments.revoke(partitions, self._revoke_seconds)
 
     async def _lost(self, partitions: list[TopicPartition]) -> None:
         await self._assignments.revoke(partitions, 0.0)

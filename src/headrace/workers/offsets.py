@@ -95,6 +95,14 @@ class PartitionOffsets:
         self._next = offset + 1
         return not self._is_done(offset)
 
+    def reach(self, offset: int) -> bool:
+        """There is no record between the position and ``offset``; whether that is news."""
+        if offset <= self._next:
+            return False
+        self._add(self._next, offset)
+        self._next = offset
+        return True
+
     def finish(self, offset: int) -> None:
         """A record is done.
 
@@ -116,8 +124,11 @@ class PartitionOffsets:
         """What is done beyond the committable offset, for the commit: see :func:`read_metadata`.
 
         Ranges that do not fit are left out, the highest first: a restart repeats their records.
+        Empty when not even the topic's id fits.
         """
         head = f"{_VERSION}{topic_id}:"
+        if len(head) > most_bytes:
+            return ""
         return head + _written(self._committable, self._done, most_bytes - len(head))
 
     def _is_done(self, offset: int) -> bool:

@@ -36,13 +36,17 @@ class Worker:
         processing_timeout: from the call of ``process`` until the record is done. Waiting for its
             turn, being held, and the time between attempts do not count.
         punctuate_every: interval of ``punctuate``; ``None``: never.
-        commit_every: interval of commits. A crash repeats at most what was done within it.
+        commit_every: interval of commits. A crash repeats what was done since the last one that
+            was answered: while a rebalance waits for a member that was killed, there is none.
         queue_bytes: of records that wait or are in process, over the whole instance.
         batch_records: most records of a ``process_batch``.
         sync_tasks: where tasks of ordinary functions run. ``processes`` are for work that keeps a
             processor busy.
         parallelism: threads or processes for them.
         drain_timeout: what is in process when an instance stops may take so long.
+        revoke_timeout: what is in process of a partition that goes to another instance may take so
+            long; meanwhile nothing is read of those that stay. What is not done then begins anew
+            in the other instance.
         config: handed to each task's ``init``.
         version: written to dead letters, so that a fix can be told from what it fixed.
     """
@@ -60,6 +64,7 @@ class Worker:
     sync_tasks: SyncTasks = "threads"
     parallelism: int = 4
     drain_timeout: timedelta = timedelta(seconds=30)
+    revoke_timeout: timedelta = timedelta(seconds=2)
     config: Mapping[str, Any] = field(default_factory=dict)
     version: str = "1"
 

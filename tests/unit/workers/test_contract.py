@@ -8,7 +8,7 @@ from tests.contracts.worker import WorkerContract
 from tests.integration.instances import Bench
 from tests.integration.librdkafka import handle, library
 
-from headrace.kafka import changelog, client, subscription
+from headrace.kafka import changelog, client, starts
 from headrace.kafka.client import LiveTopic
 from headrace.kafka.subscription import Membership
 from headrace.workers import intents, received
@@ -37,7 +37,7 @@ def mock_brokers():
 
 @pytest.fixture
 def bench(mock_brokers, monkeypatch):
-    for module in (client, subscription, changelog, intents, received):
+    for module in (client, starts, changelog, intents, received):
         monkeypatch.setattr(module, "describe", describe)
     return MockBench(mock_brokers)
 

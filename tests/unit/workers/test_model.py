@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from headrace.kafka.subscription import Start
+from headrace.kafka.starts import Start
 from headrace.model import Topic, TopicPartition
 from headrace.workers import KeyHash, Retry, Skip, Worker, WorkerRecord, WorkerTask
 from headrace.workers.assignments import Assignments, Surroundings

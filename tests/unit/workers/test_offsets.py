@@ -33,6 +33,23 @@ def test_gaps_of_compaction_and_transactions_hold_nothing():
     assert offsets.committable == 10
 
 
+def test_the_end_that_was_reached_counts_as_consumed_and_waits_for_records_before_it():
+    offsets = PartitionOffsets(0)
+    for offset in range(10):
+        offsets.consume(offset)
+        if offset != 4:
+            offsets.finish(offset)
+    assert offsets.reach(11), "behind the last record is the marker of a transaction"
+    assert not offsets.reach(11)
+    assert (offsets.position, offsets.committable) == (11, 4)
+    offsets.finish(4)
+    assert offsets.committable == 11
+
+
+def test_metadata_is_empty_where_not_even_the_id_of_the_topic_fits():
+    assert PartitionOffsets(0).metadata("id", 12) == ""
+
+
 @pytest.mark.parametrize("offset", [4, 5, 7, 8, 100])
 def test_what_is_done_twice_or_was_never_consumed_is_an_error(offset):
     offsets = PartitionOffsets(5)

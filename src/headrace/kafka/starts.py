@@ -1,0 +1,117 @@
+"""Where partitions begin that were assigned to a member of a consumer group."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import KafkaException
+
+from headrace.errors import BrokerUnreachableError, TopicMissingError
+from headrace.kafka.client import ClientConfig, describe, watermarks
+from headrace.model import TopicPartition
+
+_LOG = logging.getLogger("headrace.kafka")
+_COMMITTED_SECONDS = 30.0
+_STARTS_SECONDS = 120.0  # after five minutes in one poll, Kafka gives the partitions to others
+_MISSING_SECONDS = 10.0  # a broker that has just started does not know all topics
+_ASK_AGAIN_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a partition that was assigned begins.
+
+    Attributes:
+        partition: of a topic.
+        position: the next record to read.
+        metadata: what was committed beside it.
+        topic_id: of the topic now.
+    """
+
+    partition: TopicPartition
+    position: int
+    metadata: str
+    topic_id: str
+
+
+class Starts:
+    """Asks the cluster where partitions begin, again while brokers are away.
+
+    Args:
+        config: of the cluster.
+        group: whose committed offsets count.
+        is_closing: the member leaves: what has no answer yet is not asked again.
+    """
+
+    def __init__(self, config: ClientConfig, group: str, is_closing: Callable[[], bool]) -> None:
+        self._config, self._group, self._is_closing = config, group, is_closing
+
+    def of(self, consumer: confluent_kafka.Consumer, partitions: list[Any]) -> list[Start]:
+        """Returns a start for each of ``partitions``; for none when the member leaves meanwhile.
+
+        Raises:
+            BrokerUnreachableError: if no broker answers for two minutes.
+            TopicMissingError: if no broker knows a topic for ten seconds.
+            KafkaException: if the cluster refuses to tell.
+        """
+        began = time.monotonic()
+        while not self._is_closing():
+            try:
+                return self._ask(consumer, partitions)
+            except (BrokerUnreachableError, TopicMissingError) as error:
+                is_missing = isinstance(error, TopicMissingError)
+                if time.monotonic() - began > (_MISSING_SECONDS if is_missing else _STARTS_SECONDS):
+                    raise
+                _LOG.warning(
+                    "%s: cannot fetch start offsets of newly assigned partitions, retrying in "
+                    "%.0f s: %s",
+                    self._group,
+                    _ASK_AGAIN_SECONDS,
+                    error,
+                )
+            time.sleep(_ASK_AGAIN_SECONDS)
+        return []
+
+    def _ask(self, consumer: confluent_kafka.Consumer, partitions: list[Any]) -> list[Start]:
+        if not partitions:
+            return []
+        committed = _committed(consumer, partitions, self._config)
+        # Only of these: all partitions of the member wait for the answer, which a partition
+        # without a leader may delay. An offset that is there no more, the first fetch reports.
+        new = [partition for partition, offset in committed.items() if offset.offset < 0]
+        marks = watermarks(self._config, new)
+        ids = self._topic_ids({partition.topic for partition in committed})
+        return [
+            Start(partition, marks[partition][0], "", ids[partition.topic])
+            if partition in marks
+            else Start(partition, offset.offset, offset.metadata or "", ids[partition.topic])
+            for partition, offset in committed.items()
+        ]
+
+    def _topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        wanted = set(topics)
+        live = describe(self._config, wanted)
+        for topic in wanted - live.keys():
+            raise TopicMissingError(topic)
+        return {name: topic.topic_id for name, topic in live.items()}
+
+
+def _committed(
+    consumer: confluent_kafka.Consumer, partitions: list[Any], config: ClientConfig
+) -> dict[TopicPartition, Any]:
+    try:
+        answer = consumer.committed(partitions, timeout=_COMMITTED_SECONDS)
+    except KafkaException as error:
+        raise BrokerUnreachableError(config["bootstrap.servers"], error.args[0].str()) from error
+    for offset in answer:
+        if offset.error is not None:
+            # Taken for "nothing is committed", it would let the group begin anew.
+            if offset.error.retriable():
+                raise BrokerUnreachableError(config["bootstrap.servers"], offset.error.str())
+            raise KafkaException(offset.error)
+    return {TopicPartition(offset.topic, offset.partition): offset for offset in answer}

@@ -1,0 +1,188 @@
+"""Commits of an instance on mock brokers whose coordinator is slow, or refuses."""
+
+import asyncio
+import ctypes
+import uuid
+from datetime import timedelta
+from types import SimpleNamespace
+
+import confluent_kafka
+import pytest
+from tests.contracts.worker import FAST
+from tests.integration.instances import drill, recorder, running, total, until
+from tests.integration.librdkafka import handle, library
+from tests.unit.workers.test_contract import MockBench, describe
+
+from headrace.errors import LastCommitError
+from headrace.kafka import changelog, client, starts
+from headrace.workers import RoundRobin, WorkerTask, intents, member, received
+from headrace.workers.states import InstanceState
+
+COORDINATOR, LEADER = 1, 2
+OFFSET_COMMIT = 8
+FOREVER_MS = 600_000
+
+
+class Mock:
+    """Two brokers: one coordinates the group, the other has the records."""
+
+    def __init__(self):
+        conf = {"bootstrap.servers": "-", "test.mock.num.brokers": "2"}
+        self._owner = confluent_kafka.Producer(conf)
+        self._functions = library()
+        self._functions.rd_kafka_handle_mock_cluster.restype = ctypes.c_void_p
+        self._mock = ctypes.c_void_p(
+            self._functions.rd_kafka_handle_mock_cluster(handle(self._owner))
+        )
+        self._functions.rd_kafka_mock_group_initial_rebalance_delay_ms(self._mock, 0)
+        brokers = self._owner.list_topics(timeout=10).brokers.values()
+        self.servers = ",".join(f"{one.host}:{one.port}" for one in brokers)
+
+    def place(self, group, topic):
+        set_coordinator = self._functions.rd_kafka_mock_coordinator_set
+        set_coordinator(self._mock, b"group", group.encode(), COORDINATOR)
+        for partition in range(4):
+            self._functions.rd_kafka_mock_partition_set_leader(
+                self._mock, topic.encode(), partition, LEADER
+            )
+
+    def delay(self, milliseconds):
+        """Of every answer of the coordinator."""
+        self._functions.rd_kafka_mock_broker_set_rtt(self._mock, COORDINATOR, milliseconds)
+
+    def refuse_commits(self, error, times):
+        push = self._functions.rd_kafka_mock_broker_push_request_error_rtts
+        for _ in range(times):
+            push(self._mock, COORDINATOR, OFFSET_COMMIT, 1, error, 0)
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """A worker of its own on brokers of its own: ``made(task)``."""
+    for module in (client, starts, changelog, intents, received):
+        monkeypatch.setattr(module, "describe", describe)
+    mock = Mock()
+
+    def make(task, **declared):
+        bench = MockBench(mock.servers, name=f"records-{uuid.uuid4().hex[:8]}")
+        worker = bench.worker(task, **{**FAST, **declared})
+        mock.place(worker.consumer_group, bench.topic.name)
+        return SimpleNamespace(bench=bench, worker=worker, mock=mock)
+
+    return make
+
+
+def test_records_are_processed_while_a_commit_is_not_answered(made):
+    seen, task = recorder()
+    here = made(task)
+    here.bench.send(10)
+    instance = here.bench.instance(here.worker)
+
+    async def run():
+        async with running(instance):
+            await until(lambda: instance.counts["commits"])
+            here.mock.delay(3000)
+            here.bench.send(10, first=10)
+            await until(lambda: total(seen) == 20)
+            commits = instance.counts["commits"]
+            await asyncio.sleep(0.3)  # a few times `commit_every`: one is on its way
+            here.bench.send(10, first=20)
+            await until(lambda: total(seen) == 30)
+            assert instance.counts["commits"] == commits
+            here.mock.delay(0)
+            await until(lambda: here.bench.committed(here.worker) == {0: 30})
+
+    drill(run())
+
+
+def test_an_instance_ends_though_its_last_commit_is_not_answered(made, monkeypatch):
+    monkeypatch.setattr(member, "LAST_SECONDS", 0.5)
+    monkeypatch.setattr(member, "LEAVE_SECONDS", 0.5)
+    seen, task = recorder()
+    here = made(task, drain_timeout=timedelta(0))
+    here.bench.send(10)
+    instance = here.bench.instance(here.worker)
+
+    async def run():
+        ended = asyncio.create_task(instance.run())
+        await until(lambda: instance.counts["commits"])
+        here.mock.delay(FOREVER_MS)
+        here.bench.send(10, first=10)
+        await until(lambda: total(seen) == 20)
+        instance.stop()
+        with pytest.raises(LastCommitError, match="may repeat 10 records"):
+            await ended
+        here.mock.delay(0)  # for the consumer, which was left to itself
+
+    drill(run())
+    assert instance.state is InstanceState.FAILED
+
+
+def test_it_drains_as_soon_as_it_is_asked_to_and_commits_first(made):
+    """Though a record in process takes its time, and the coordinator too."""
+    go_on, seen = asyncio.Event(), []
+
+    class OneSlow(WorkerTask):
+        async def process(self, record):
+            if record.offset == 5:
+                await go_on.wait()
+            seen.append(record.offset)
+
+    here = made(OneSlow, partitioner=RoundRobin(8), commit_every=FAST["commit_every"] * 10_000)
+    here.bench.send(10)
+    instance = here.bench.instance(here.worker)
+
+    async def run():
+        ended = asyncio.create_task(instance.run())
+        await until(lambda: len(seen) == 9)
+        instance.stop()
+        await until(lambda: instance.state is InstanceState.DRAINING)
+        await until(lambda: here.bench.committed(here.worker) == {0: 5})
+        assert instance.state is InstanceState.DRAINING
+        go_on.set()
+        await ended
+
+    drill(run())
+    assert here.bench.committed(here.worker) == {0: 10}
+
+
+def test_brokers_that_take_less_metadata_get_commits_without_ranges(made):
+    go_on, seen = asyncio.Event(), []
+
+    class OneSlow(WorkerTask):
+        async def process(self, record):
+            if record.offset == 5:
+                await go_on.wait()
+            seen.append(record.offset)
+
+    here = made(OneSlow, partitioner=RoundRobin(8))
+    here.bench.send(10)
+    too_large = confluent_kafka.KafkaError.OFFSET_METADATA_TOO_LARGE
+    instance = here.bench.instance(here.worker)
+
+    async def run():
+        here.mock.refuse_commits(too_large, 1)
+        async with running(instance):
+            await until(lambda: here.bench.committed(here.worker) == {0: 5})
+            assert here.bench.metadata(here.worker) == ""
+            go_on.set()
+
+    drill(run())
+    assert here.bench.committed(here.worker) == {0: 10}
+
+
+def test_a_commit_that_a_rebalance_refused_is_sent_again_at_once(made):
+    seen, task = recorder()
+    here = made(task, commit_every=FAST["commit_every"] * 20)
+    here.bench.send(10)
+    here.mock.refuse_commits(confluent_kafka.KafkaError.REBALANCE_IN_PROGRESS, 3)
+    instance = here.bench.instance(here.worker)
+
+    async def run():
+        async with running(instance):
+            await until(lambda: instance.counts["commits"])
+            assert instance.counts["commits"] == 1
+            assert here.bench.committed(here.worker) == {0: 10}
+
+    drill(run())
+    assert total(seen) == 10
