@@ -5,7 +5,7 @@ import ctypes
 import confluent_kafka
 from tests.integration.librdkafka import handle, library
 
-PRODUCE, FETCH, LIST_OFFSETS, METADATA = 0, 1, 2, 3
+FETCH, LIST_OFFSETS, OFFSETS_FOR_LEADER_EPOCH = 1, 2, 23
 
 
 class _Memory(ctypes.Structure):

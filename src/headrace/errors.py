@@ -243,20 +243,21 @@ class RecordsGoneError(RefusedError):
 
 @dataclass(eq=False)
 class TopicTruncatedError(RefusedError):
-    """The topic ends before the checkpoint: records that were read are no longer in it."""
+    """The topic was cut before the checkpoint: records that were read are no longer in it."""
 
     code = "TOPIC_TRUNCATED"
     topic: str
     partition: int
     checkpoint_offset: int
-    latest_offset: int
+    cut_offset: int
     pipeline: str
 
     @property
     def way_out(self) -> str:
         return (
-            "The broker lost acknowledged records (unclean leader election, lost disk). To go on "
-            f"from the present end: `headrace checkpoint reset {self.pipeline} --to latest`."
+            "The brokers lost acknowledged records (unclean leader election, lost disk); what "
+            f"follows offset {self.cut_offset} now was not read. To read it: "
+            f"`headrace checkpoint reset {self.pipeline} --to committed`, which begins at the cut."
         )
 
 

@@ -167,16 +167,45 @@ class SourceContract:
         rows = read(found, held, drained(planner, held))
         assert rows == [(0, n, n) for n in range(5)]
 
-    def test_new_partitions_are_read_from_their_earliest_offset(self, lab, topic, tmp_path):
+    def test_a_new_partition_is_read_from_offset_0(self, lab, topic, tmp_path):
+        found = spec(lab.cluster, topic, tmp_path)
+        start = Planner(found).initial()
+        lab.add_partitions(topic, 4)
+        lab.append(topic, 3, [event(n) for n in range(7)])
+        placed = drained(Planner(found), start)
+        assert placed.partitions == {0: 0, 1: 0, 2: 0, 3: 0}
+        end = drained(Planner(found), placed)
+        assert read(found, placed, end) == [(3, n, n) for n in range(7)]
+
+    def test_a_new_partition_whose_first_records_are_gone_is_refused(self, lab, topic, tmp_path):
+        found = spec(lab.cluster, topic, tmp_path)
+        start = Planner(found).initial()
+        lab.add_partitions(topic, 3)
+        lab.append(topic, 2, [event(n) for n in range(7)])
+        lab.delete_before(topic, 2, 6)
+        with pytest.raises(RetentionPassedError, match="6 offsets are gone"):
+            Planner(found).next(start)
+
+    def test_a_planned_batch_is_not_read_from_a_topic_made_anew(self, lab, topic, tmp_path):
+        lab.append(topic, 0, [event(n) for n in range(5)])
         found = spec(lab.cluster, topic, tmp_path)
         planner = Planner(found)
         start = planner.initial()
-        lab.add_partitions(topic, 4)
-        lab.append(topic, 3, [event(n) for n in range(7)])
-        placed = Planner(found).next(start)
-        assert placed.partitions == {0: 0, 1: 0, 2: 0, 3: 0}
-        end = drained(planner, placed)
-        assert read(found, placed, end) == [(3, n, n) for n in range(7)]
+        end = drained(planner, start)
+        lab.recreate(topic, 2)
+        lab.append(topic, 0, [event(n) for n in range(9)])
+        (task,) = Planner(found).work(start, end)
+        assert isinstance(task.refusal, TopicRecreatedError)
+
+    def test_a_planned_batch_whose_records_are_gone_is_not_read(self, lab, topic, tmp_path):
+        lab.append(topic, 0, [event(n) for n in range(5)])
+        found = spec(lab.cluster, topic, tmp_path)
+        planner = Planner(found)
+        start = planner.initial()
+        end = drained(planner, start)
+        lab.delete_before(topic, 0, 2)
+        (task,) = Planner(found).work(start, end)
+        assert isinstance(task.refusal, RetentionPassedError)
 
     def test_a_missing_topic_is_refused(self, lab, tmp_path, topic_name):
         with pytest.raises(TopicMissingError, match="headrace apply"):

@@ -11,6 +11,7 @@ from tests.contracts.source import SourceContract, event, spec
 from headrace.kafka import client, replayed
 from headrace.kafka.client import admin, commit_offsets, producer
 from headrace.kafka.cluster import KafkaCluster
+from headrace.kafka.log_cuts import Seen
 from headrace.model import OffsetRange, TopicPartition
 from headrace.pipelines.source.planner import Planner
 from headrace.pipelines.source.reader import RangeReader
@@ -129,3 +130,18 @@ def test_an_unreachable_broker_is_waited_for(tmp_path, lab, topic_name):
     start = Planner(spec(lab.cluster, topic_name, tmp_path)).initial()
     away = KafkaCluster({"bootstrap.servers": "127.0.0.1:9", "socket.timeout.ms": "1000"})
     assert Planner(spec(away, topic_name, tmp_path)).next(start) == start
+
+
+def test_a_committed_offset_keeps_the_epoch_of_its_leader(lab, topic_name):
+    lab.create(topic_name, 2)
+    lab.append(topic_name, 0, [event(0)])
+    first, second = TopicPartition(topic_name, 0), TopicPartition(topic_name, 1)
+    assert lab.cluster.live(topic_name).epochs == {0: 0, 1: 0}
+    commit_offsets(lab.client, topic_name, {first: 1, second: 0}, {first: 0})
+    assert lab.cluster.committed(topic_name, topic_name) == {0: Seen(1, 0), 1: Seen(0, -1)}
+
+
+def test_a_position_of_this_leader_is_no_cut(lab, topic_name):
+    lab.create(topic_name, 1)
+    lab.append(topic_name, 0, [event(0), event(1)])
+    assert lab.cluster.cuts(topic_name, {0: Seen(2, 0)}) == {}

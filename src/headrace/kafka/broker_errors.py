@@ -91,11 +91,15 @@ _NAMES = {
     Meaning.TRUNCATED: ("_LOG_TRUNCATION",),
     Meaning.DAMAGED: ("_BAD_COMPRESSION", "_BAD_MSG", "_UNDERFLOW", "INVALID_MSG"),
 }
+# librdkafka reports it as a reset of the offset, with this as the reason.
+_TRUNCATION = KafkaError(KafkaError._LOG_TRUNCATION).str()  # noqa: SLF001 - its public name
 _MEANINGS = {name: meaning for meaning, names in _NAMES.items() for name in names}
 
 
 def meaning(error: KafkaError) -> Meaning:
     """What follows from ``error``."""
+    if _TRUNCATION in error.str():
+        return Meaning.TRUNCATED
     if error.name() in _MEANINGS:
         return _MEANINGS[error.name()]
     return Meaning.SETTLING if error.retriable() else Meaning.REFUSED

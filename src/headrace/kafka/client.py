@@ -197,6 +197,27 @@ def high_watermarks(
     return ask(config, lambda client: _high_watermarks(client, asked)) if asked else {}
 
 
+def earliest_offsets(
+    config: ClientConfig, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """The first offset of each partition. Raises as :func:`watermarks`."""
+    asked = sorted(set(partitions))
+    found = _offsets(config, asked, OffsetSpec.earliest())
+    return {one: int(result.offset) for one, result in found.items()}
+
+
+def latest_offsets(
+    config: ClientConfig, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, tuple[int, int]]:
+    """The last stable offset of each partition, and the epoch of the leader that says so.
+
+    The epoch is -1 where brokers do not tell it. Raises as :func:`watermarks`.
+    """
+    asked = sorted(set(partitions))
+    found = _offsets(config, asked, OffsetSpec.latest())
+    return {one: (int(result.offset), leader_epoch(result)) for one, result in found.items()}
+
+
 def group_offsets(
     config: ClientConfig, group: str, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, int]:
@@ -226,17 +247,28 @@ def committed(
     return [one for one in found if one.offset >= 0]
 
 
-def commit_offsets(config: ClientConfig, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+def commit_offsets(
+    config: ClientConfig,
+    group: str,
+    offsets: Mapping[TopicPartition, int],
+    epochs: Mapping[TopicPartition, int] | None = None,
+) -> None:
     """Commit ``offsets`` for a group that nobody subscribes with; returns when it is done.
+
+    With the epochs of the leaders that told them, a log that is cut later is known by the commit.
 
     Raises:
         BrokerUnreachableError: no answer; nothing is known about the commit then.
         KafkaException: the group has members that subscribe, or a partition does not exist.
     """
+    known = epochs or {}
     commit(
         config,
         group,
-        [confluent_kafka.TopicPartition(p.topic, p.partition, at) for p, at in offsets.items()],
+        [
+            confluent_kafka.TopicPartition(p.topic, p.partition, at, "", known.get(p, -1))
+            for p, at in offsets.items()
+        ],
     )
 
 
@@ -348,6 +380,21 @@ def _live(topic: Any) -> LiveTopic:
     return LiveTopic(topic.name, str(topic.topic_id), len(topic.partitions), replication)
 
 
+def _offsets(
+    config: ClientConfig, partitions: Sequence[TopicPartition], spec: OffsetSpec
+) -> dict[TopicPartition, Any]:
+    def request(client: AdminClient) -> dict[TopicPartition, Any]:
+        futures = _list_offsets(client, partitions, spec)
+        return {one: _listed(client, one, futures[one]) for one in partitions}
+
+    return ask(config, request) if partitions else {}
+
+
+def leader_epoch(result: Any) -> int:
+    """Of an offset that brokers or a group gave; -1: they do not say."""
+    return -1 if result.leader_epoch is None else int(result.leader_epoch)
+
+
 def _watermarks(
     client: AdminClient, partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, tuple[int, int]]:
@@ -382,9 +429,13 @@ def _list_offsets(
 
 
 def _offset(client: AdminClient, partition: TopicPartition, future: Future[Any]) -> int:
+    return int(_listed(client, partition, future).offset)
+
+
+def _listed(client: AdminClient, partition: TopicPartition, future: Future[Any]) -> Any:
     found = _unless_missing(future)
     if found is not None:
-        return int(found.offset)
+        return found
     # "No leaders found" also means a partition whose only replica is down: that is no loss.
     topic = _describe(client, [partition.topic])[partition.topic]
     if topic is None or partition.partition >= len(topic.partitions):

@@ -9,12 +9,15 @@ from typing import Protocol
 from headrace.errors import TopicMissingError
 from headrace.kafka.client import (
     LiveTopic,
+    committed,
     describe,
     discard_task_consumers,
-    group_offsets,
+    earliest_offsets,
+    latest_offsets,
+    leader_epoch,
     task_consumer,
-    watermarks,
 )
+from headrace.kafka.log_cuts import Seen, find_cuts
 from headrace.kafka.range_reader import Chunk, read_ranges
 from headrace.kafka.replayed import Window, windows
 from headrace.model import OffsetRange
@@ -25,11 +28,14 @@ class LivePositions:
     """A topic as it is now: its id, and by partition the first offset and the one after the last.
 
     ``latest`` is the last stable offset: records of an open transaction are not counted.
+    ``earliest`` is empty when it was not asked for. ``epochs`` are those of the leaders that gave
+    the latest offsets; a partition is left out whose leader does not say.
     """
 
     topic_id: str
     earliest: Mapping[int, int]
     latest: Mapping[int, int]
+    epochs: Mapping[int, int] = field(default_factory=dict)
 
 
 class Cluster(Protocol):
@@ -40,10 +46,16 @@ class Cluster(Protocol):
     records, as long as retention has not removed them.
     """
 
-    def live(self, topic: str) -> LivePositions:
-        """Raises TopicMissingError; BrokerUnreachableError when nobody answers."""
+    def live(self, topic: str, *, with_earliest: bool = True) -> LivePositions:
+        """Raises TopicMissingError; BrokerUnreachableError if no broker answers."""
 
-    def committed(self, group: str, topic: str) -> Mapping[int, int]:
+    def cuts(self, topic: str, seen: Mapping[int, Seen]) -> Mapping[int, int]:
+        """Partitions whose log was cut before a position that was seen, and where it was cut.
+
+        Raises BrokerUnreachableError if no leader answers.
+        """
+
+    def committed(self, group: str, topic: str) -> Mapping[int, Seen]:
         """Committed offsets of a consumer group by partition, where it has any."""
 
     def replay_windows(self, topic: str) -> Mapping[int, Window]:
@@ -63,20 +75,27 @@ class KafkaCluster:
 
     client: Mapping[str, str] = field(repr=False)
 
-    def live(self, topic: str) -> LivePositions:
+    def live(self, topic: str, *, with_earliest: bool = True) -> LivePositions:
         """See :class:`Cluster`."""
         found = self._described(topic)
-        marks = watermarks(self.client, found.all_partitions)
+        partitions = found.all_partitions
+        earliest = earliest_offsets(self.client, partitions) if with_earliest else {}
+        ends = latest_offsets(self.client, partitions)
         return LivePositions(
             found.topic_id,
-            {one.partition: earliest for one, (earliest, _) in marks.items()},
-            {one.partition: latest for one, (_, latest) in marks.items()},
+            {one.partition: offset for one, offset in earliest.items()},
+            {one.partition: offset for one, (offset, _) in ends.items()},
+            {one.partition: epoch for one, (_, epoch) in ends.items() if epoch >= 0},
         )
 
-    def committed(self, group: str, topic: str) -> Mapping[int, int]:
+    def cuts(self, topic: str, seen: Mapping[int, Seen]) -> Mapping[int, int]:
         """See :class:`Cluster`."""
-        offsets = group_offsets(self.client, group, self._described(topic).all_partitions)
-        return {one.partition: at for one, at in offsets.items()}
+        return find_cuts(self.client, topic, seen)
+
+    def committed(self, group: str, topic: str) -> Mapping[int, Seen]:
+        """See :class:`Cluster`."""
+        found = committed(self.client, group, self._described(topic).all_partitions)
+        return {one.partition: Seen(one.offset, leader_epoch(one)) for one in found}
 
     def replay_windows(self, topic: str) -> Mapping[int, Window]:
         """See :class:`Cluster`."""

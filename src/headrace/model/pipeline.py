@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -70,7 +70,8 @@ class BatchLimits:
     """A batch closes at whichever comes first.
 
     Attributes:
-        max_records: records over all partitions of all sources.
+        max_records: records over all partitions of all sources, which share it equally. Until
+            the size of a source's records is known, its batches have at most 10,000.
         max_bytes: bytes of record values, estimated from the sizes seen so far.
         max_wait: wall clock since the first unread record was seen; a full batch does not wait.
     """
@@ -78,6 +79,14 @@ class BatchLimits:
     max_records: int = 1_000_000
     max_bytes: int = 512 * 1024 * 1024
     max_wait: timedelta = timedelta(seconds=1)
+
+    def shared_by(self, sources: int) -> BatchLimits:
+        """One source's share where ``sources`` are read together."""
+        return replace(
+            self,
+            max_records=max(1, self.max_records // sources),
+            max_bytes=max(1, self.max_bytes // sources),
+        )
 
 
 @dataclass(frozen=True)

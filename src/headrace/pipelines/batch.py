@@ -177,7 +177,8 @@ class BatchEnd:
     def _commit_offsets(self, planned: PlannedBatch) -> None:
         """Shows the progress to Kafka's tools; nothing rests on it, so an outage may skip it."""
         try:
-            commit_offsets(self._client, self._pipeline.consumer_group, planned.positions)
+            group = self._pipeline.consumer_group
+            commit_offsets(self._client, group, planned.positions, planned.epochs)
         except BrokerUnreachableError as error:
             _LOG.warning("%s: offsets not committed, the next batch will: %s", self._app_id, error)
 

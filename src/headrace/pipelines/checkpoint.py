@@ -42,6 +42,15 @@ class PlannedBatch:
             for p, offset in end.partitions.items()
         }
 
+    @property
+    def epochs(self) -> dict[TopicPartition, int]:
+        """By partition, the epoch of the leader that told its position."""
+        return {
+            TopicPartition(topic, p): epoch
+            for topic, end in self.ends.items()
+            for p, epoch in end.epochs.items()
+        }
+
 
 class CheckpointFolder:
     """All checkpoints a pipeline has had, numbered; ``current.json`` says which one counts.

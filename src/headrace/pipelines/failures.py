@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from headrace import errors
 from headrace.errors import (
     AuthorizationError,
+    BrokerUnreachableError,
     DeadLetterLimitError,
     HeadraceError,
     RefusedError,
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 BUDGET_WINDOW_SECONDS = 3600.0
 NEVER_RETRIED = (RefusedError, DeadLetterLimitError, AuthorizationError)
+_TOLD_APART = (*NEVER_RETRIED, BrokerUnreachableError)
 
 
 class RestartBudget:
@@ -47,7 +49,7 @@ def named_error(text: str) -> Exception | None:
         return None
     name, message = found[-1]
     kind = getattr(errors, name, HeadraceError)
-    base = next((base for base in NEVER_RETRIED if issubclass(kind, base)), HeadraceError)
+    base = next((base for base in _TOLD_APART if issubclass(kind, base)), HeadraceError)
     # Its message is known, its fields are not.
     methods = {"__str__": lambda _: message.strip(), "__init__": lambda _: None}
     remote: Exception = type(name, (base,), methods)()

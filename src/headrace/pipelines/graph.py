@@ -121,7 +121,7 @@ def _source_spec(
         metadata=_metadata(source),
         min_tasks=source.min_tasks if source.subpartitions == 1 else 0,
         subpartitions=source.subpartitions,
-        limits=pipeline.limits,
+        limits=pipeline.limits.shared_by(len(pipeline.sources)),
         partition_columns=_judged_columns(pipeline.sink, topic.schema),
         state=place.state,
         staging=place.staging,

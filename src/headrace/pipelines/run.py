@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.errors import CheckpointLostError, RefusedError
+from headrace.errors import BrokerUnreachableError, CheckpointLostError, RefusedError
 from headrace.kafka.client import client_config
 from headrace.kafka.cluster import KafkaCluster
 from headrace.model import Pipeline, Start
@@ -257,7 +257,7 @@ class PipelineRun:
             self._end_failed(PipelineState.REFUSED if refused else PipelineState.FAILED, reason)
             return
         _LOG.error("%s failed: %s", self.pipeline.name, reason, exc_info=error)
-        delay = self._restarts.next_delay(time.monotonic())
+        delay = self._delay(error)
         if delay is None:
             budget = f"{self._settings.restart.budget} restarts within an hour did not help"
             self._end_failed(PipelineState.FAILED, f"{budget}: {reason}")
@@ -265,6 +265,12 @@ class PipelineRun:
         self._start_at = time.monotonic() + delay
         restarts = self.progress.restarts + 1
         self._note(state=PipelineState.RESTARTING, reason=reason, restarts=restarts)
+
+    def _delay(self, error: Exception) -> float | None:
+        """Brokers that are away or settling are waited for; a run with an end waits so often."""
+        if isinstance(error, BrokerUnreachableError) and not self._once:
+            return self._settings.restart.first_delay_seconds
+        return self._restarts.next_delay(time.monotonic())
 
     def _end_failed(self, state: PipelineState, reason: str) -> None:
         self._lock.release()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from headrace.errors import RecordsGoneError, TopicMissingError
 from headrace.kafka.cluster import LivePositions
+from headrace.kafka.log_cuts import Seen
 from headrace.kafka.range_reader import Chunk
 from headrace.kafka.replayed import Window, addressees
 from headrace.model import OffsetRange
@@ -52,6 +53,7 @@ class _Topic:
     partitions: list[dict[int, MemoryRecord]]
     earliest: list[int]
     latest: list[int]
+    epochs: list[list[int]]  # by partition, the first offset of each leader's epoch
 
 
 @dataclass
@@ -59,14 +61,14 @@ class MemoryCluster:
     """Topics in this process; see :class:`headrace.kafka.cluster.Cluster` for the contract."""
 
     _topics: dict[str, _Topic] = field(default_factory=dict)
-    _groups: dict[tuple[str, str], dict[int, int]] = field(default_factory=dict)
+    _groups: dict[tuple[str, str], dict[int, Seen]] = field(default_factory=dict)
     _replays: dict[str, dict[int, Window]] = field(default_factory=dict)
 
     def create(self, topic: str, partitions: int = 1) -> None:
         """A new, empty topic with an id of its own; one of that name is deleted first."""
         empty = [0] * partitions
         self._topics[topic] = _Topic(
-            uuid.uuid4().hex, [{} for _ in empty], list(empty), list(empty)
+            uuid.uuid4().hex, [{} for _ in empty], list(empty), list(empty), [[0] for _ in empty]
         )
 
     def add_partitions(self, topic: str, partitions: int) -> None:
@@ -76,6 +78,7 @@ class MemoryCluster:
             found.partitions.append({})
             found.earliest.append(0)
             found.latest.append(0)
+            found.epochs.append([0])
 
     def append(
         self,
@@ -103,20 +106,41 @@ class MemoryCluster:
         for at in [at for at in found.partitions[partition] if at < offset]:
             del found.partitions[partition][at]
 
+    def truncate(self, topic: str, partition: int, offset: int) -> None:
+        """What an unclean election does: the next leader has no records from ``offset`` on."""
+        found = self._topics[topic]
+        for at in [at for at in found.partitions[partition] if at >= offset]:
+            del found.partitions[partition][at]
+        found.latest[partition] = offset
+        found.epochs[partition] = [
+            *(min(first, offset) for first in found.epochs[partition]),
+            offset,
+        ]
+
     def commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Commit offsets for a consumer group."""
-        self._groups[group, topic] = dict(offsets)
+        epochs = self.live(topic).epochs
+        self._groups[group, topic] = {p: Seen(at, epochs[p]) for p, at in offsets.items()}
 
-    def live(self, topic: str) -> LivePositions:
+    def live(self, topic: str, *, with_earliest: bool = True) -> LivePositions:
         """See the contract."""
         if topic not in self._topics:
             raise TopicMissingError(topic)
         found = self._topics[topic]
         return LivePositions(
-            found.topic_id, dict(enumerate(found.earliest)), dict(enumerate(found.latest))
+            found.topic_id,
+            dict(enumerate(found.earliest)) if with_earliest else {},
+            dict(enumerate(found.latest)),
+            {p: len(firsts) - 1 for p, firsts in enumerate(found.epochs)},
         )
 
-    def committed(self, group: str, topic: str) -> Mapping[int, int]:
+    def cuts(self, topic: str, seen: Mapping[int, Seen]) -> Mapping[int, int]:
+        """See the contract."""
+        found = self._topics[topic]
+        ends = {p: [*found.epochs[p], found.latest[p]][at.epoch + 1] for p, at in seen.items()}
+        return {p: end for p, end in ends.items() if end < seen[p].offset}
+
+    def committed(self, group: str, topic: str) -> Mapping[int, Seen]:
         """See the contract."""
         return self._groups.get((group, topic), {})
 

@@ -2,6 +2,7 @@ import pytest
 
 from headrace.errors import (
     AuthorizationError,
+    BrokerUnreachableError,
     DeadLetterLimitError,
     HeadraceError,
     RefusedError,
@@ -29,15 +30,15 @@ def test_a_refusal_in_another_process_is_recognised_in_what_spark_passes_on():
     assert str(error) == "The topic was deleted: topic 't'"
 
 
-@pytest.mark.parametrize("kind", [AuthorizationError, DeadLetterLimitError])
-def test_an_error_of_a_task_that_no_restart_mends_is_recognised(kind):
+@pytest.mark.parametrize("kind", [AuthorizationError, DeadLetterLimitError, BrokerUnreachableError])
+def test_an_error_of_a_task_that_decides_on_a_restart_is_recognised(kind):
     error = named_error(f"Traceback ...\nheadrace.errors.{kind.__name__}: as it says")
     assert isinstance(error, kind)
     assert str(error) == "as it says"
 
 
 def test_other_errors_of_ours_are_not_refusals():
-    error = named_error("x\nheadrace.errors.BrokerUnreachableError: The broker does not answer")
+    error = named_error("x\nheadrace.errors.SinkError: The sink can't take the batch")
     assert isinstance(error, HeadraceError)
     assert not isinstance(error, RefusedError)
 

@@ -111,6 +111,8 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In a Python worker, once a task attempt."""
         work: ReadRange = partition.value
+        if work.refusal is not None:
+            raise work.refusal
         if work.range is None:
             beat = heartbeat(self._spec, row_schema(self._spec), work.heartbeat_us)
             yield from _as_batches([beat], self._schema)

@@ -3,19 +3,21 @@
 An offset of the source is one JSON object in Spark's checkpoint::
 
     {"topic": "impressions", "topic_id": "iI2m…", "partitions": {"0": 120, "1": 98},
-     "planned_ms": 1764000000000, "heartbeat_us": 0}
+     "epochs": {"0": 4, "1": 4}, "planned_ms": 1764000000000, "heartbeat_us": 0}
 
-Each position is the next record to read. ``planned_ms`` is the clock that event times of the
-batch are held against: it is in the checkpoint, so a replayed batch judges as it did before.
+Each position is the next record to read. ``epochs`` are those of the leaders that told the
+positions, by which a log that was cut since is known. ``planned_ms`` is the clock that event times
+of the batch are held against: it is in the checkpoint, so a replayed batch judges as it did before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
+from headrace.kafka.log_cuts import Seen
 from headrace.model import OffsetRange, TopicPartition
 
 
@@ -28,6 +30,7 @@ class SourceOffset:
     partitions: Mapping[int, int]
     planned_ms: int
     heartbeat_us: int = 0
+    epochs: Mapping[int, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """As Spark keeps it in the checkpoint."""
@@ -35,6 +38,7 @@ class SourceOffset:
             "topic": self.topic,
             "topic_id": self.topic_id,
             "partitions": {str(p): offset for p, offset in sorted(self.partitions.items())},
+            "epochs": {str(p): epoch for p, epoch in sorted(self.epochs.items())},
             "planned_ms": self.planned_ms,
             "heartbeat_us": self.heartbeat_us,
         }
@@ -47,12 +51,20 @@ class SourceOffset:
             found["topic_id"],
             {int(p): int(offset) for p, offset in found["partitions"].items()},
             int(found["planned_ms"]),
-            int(found.get("heartbeat_us", 0)),
+            int(found["heartbeat_us"]),
+            {int(p): int(epoch) for p, epoch in found["epochs"].items()},
         )
 
-    def advanced(self, ends: Mapping[int, int], *, planned_ms: int) -> SourceOffset:
-        """The same source, further on."""
-        return replace(self, partitions=dict(ends), planned_ms=planned_ms)
+    def advanced(
+        self, ends: Mapping[int, int], epochs: Mapping[int, int], *, planned_ms: int
+    ) -> SourceOffset:
+        """The source further on, as leaders of these epochs told it."""
+        return replace(self, partitions=dict(ends), epochs=dict(epochs), planned_ms=planned_ms)
+
+    @property
+    def seen(self) -> dict[int, Seen]:
+        """Each position with the epoch of the leader that told it."""
+        return {p: Seen(at, self.epochs.get(p, -1)) for p, at in self.partitions.items()}
 
     def with_heartbeat(self, heartbeat_us: int, *, planned_ms: int) -> SourceOffset:
         """The same position, saying that nothing comes before ``heartbeat_us``."""

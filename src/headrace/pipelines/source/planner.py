@@ -10,24 +10,24 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 
-from headrace.errors import (
-    BrokerUnreachableError,
-    RetentionPassedError,
-    TopicRecreatedError,
-    TopicTruncatedError,
-)
+from headrace.errors import BrokerUnreachableError, RefusedError
 from headrace.kafka.cluster import LivePositions
 from headrace.kafka.replayed import Window
 from headrace.model import OffsetRange, Start
+from headrace.pipelines.source.looks import Looks
 from headrace.pipelines.source.offsets import SourceOffset, admitted, ranges_between, split
+from headrace.pipelines.source.pause import Pause
 from headrace.pipelines.source.reader import ReadRange
 from headrace.pipelines.source.spec import SourceSpec
 from headrace.pipelines.source.state import SharedState, SourceView
 from headrace.sinks import storage
 
 IDLE_AFTER_SECONDS = 10.0
-TRUNCATION_GRACE_SECONDS = 60.0
+FIRST_BATCH_RECORDS = 10_000
+TARGET_PAUSE_SECONDS = 0.5
+TARGET_GRACE_SECONDS = 60.0
 
 
 class Planner:
@@ -40,10 +40,12 @@ class Planner:
     def __init__(self, spec: SourceSpec) -> None:
         self._spec = spec
         self._state = SharedState(spec.state)
+        self._looks = Looks(spec)
+        self._pause = Pause(spec.limits.max_wait.total_seconds())
         self._target: Mapping[int, int] | None = None
+        self._planned: SourceOffset | None = None
         self._pending_since: float | None = None
         self._quiet_since: dict[int, float] = {}
-        self._truncated_since: float | None = None
 
     def initial(self) -> SourceOffset:
         """Position of the first batch; the same again when that batch is replayed.
@@ -56,7 +58,8 @@ class Planner:
         if storage.exists(path):
             return SourceOffset.from_json(json.loads(storage.read_bytes(path)))
         live = self._live()
-        offset = SourceOffset(self._spec.topic, live.topic_id, self._first(live), _now_ms())
+        first = self._first(live)
+        offset = SourceOffset(self._spec.topic, live.topic_id, first, _now_ms(), epochs=live.epochs)
         storage.write_bytes_atomic(path, json.dumps(offset.to_json()).encode())
         return offset
 
@@ -67,47 +70,94 @@ class Planner:
     def next(self, start: SourceOffset) -> SourceOffset:
         """End of the next batch; ``start`` itself while there is nothing to do.
 
-        An unreachable broker is nothing to do: the query waits instead of failing.
+        An unreachable broker is nothing to do: the query waits instead of failing. Only a run
+        that ends at a target would take that for its end.
 
         Raises:
             RefusedError: going on would lose or repeat records.
+            BrokerUnreachableError: no answer, or the target is not there, in a run with a target.
         """
+        if self._target is not None:
+            return self._toward(start, self._target)
+        if self._pause.lasts():
+            return start
         try:
-            live = self._live()
+            live = self._looks.look(start)
         except BrokerUnreachableError as error:
             self._state.write_view(self._spec.topic, SourceView(unreachable=str(error)))
             return start
-        self._guard(start, live)
-        held = self._state.paused(self._spec.topic)
-        self._observe(start, live, held)
-        ends = admitted(
-            start.partitions, self._ceiling(live), max_records=self._max_records(), held=held
-        )
-        ends |= {p: first for p, first in live.earliest.items() if p not in start.partitions}
-        if ends == start.partitions:
-            self._pending_since = None
-            return self._heartbeat(start)
-        if self._fills_up(start, ends):
-            return start
-        self._pending_since = None
-        return start.advanced(ends, planned_ms=_now_ms())
+        return self._plan(start, live, live.latest)
 
     def work(self, start: SourceOffset, end: SourceOffset) -> list[ReadRange]:
         """The tasks of the batch from ``start`` to ``end``.
 
+        A batch that was planned by an earlier run is held against the topic as it is now; where
+        it would read other records, its tasks refuse. Nothing runs them when the batch is done.
+
         Raises:
-            BrokerUnreachableError: no answer to where replayed records lie.
+            BrokerUnreachableError: no answer, also to where replayed records lie.
         """
+        refusal = None if end == self._planned else self._refusal(start, end)
         pieces = split(ranges_between(start, end), self._spec.min_tasks)
         # Asked for after the ends: a replay notes its window before it sends the first record.
         windows = self._spec.cluster.replay_windows(self._spec.topic) if pieces else {}
         tasks = [
-            ReadRange(piece, end.planned_ms, may_hold_replays=_may_hold_replays(windows, piece))
+            ReadRange(
+                piece,
+                end.planned_ms,
+                may_hold_replays=_may_hold_replays(windows, piece),
+                refusal=refusal,
+            )
             for piece in pieces
         ]
         if end.heartbeat_us > start.heartbeat_us:
             tasks.append(ReadRange(None, end.planned_ms, end.heartbeat_us))
         return tasks
+
+    def _refusal(self, start: SourceOffset, end: SourceOffset) -> RefusedError | None:
+        try:
+            self._looks.look(replace(end, partitions=start.partitions))
+            self._looks.look(end)
+        except RefusedError as error:
+            return error
+        return None
+
+    def _toward(self, start: SourceOffset, target: Mapping[int, int]) -> SourceOffset:
+        """Spark takes ``start`` for the end of the run: not before the target is reached."""
+        deadline = time.monotonic() + TARGET_GRACE_SECONDS
+        while True:
+            live = self._looks.look(start)
+            end = self._plan(
+                start, live, {p: min(latest, target.get(p, 0)) for p, latest in live.latest.items()}
+            )
+            held = self._state.paused(self._spec.topic)
+            missing = [p for p in target.keys() - held if end.partitions.get(p, 0) < target[p]]
+            if end != start or not missing:
+                return end
+            if time.monotonic() > deadline:
+                p = missing[0]
+                reason = f"{self._spec.topic}[{p}] ended at {target[p]} when the run began"
+                raise BrokerUnreachableError("", f"{reason}, and ends at {live.latest.get(p)} now")
+            time.sleep(TARGET_PAUSE_SECONDS)
+
+    def _plan(
+        self, start: SourceOffset, live: LivePositions, upto: Mapping[int, int]
+    ) -> SourceOffset:
+        held = self._state.paused(self._spec.topic)
+        self._observe(start, live, held)
+        ends = admitted(start.partitions, upto, max_records=self._max_records(), held=held)
+        ends |= {p: 0 for p in live.latest if p not in start.partitions}
+        if ends == start.partitions:
+            self._pending_since = None
+            self._pause.prolong()
+            return self._heartbeat(start)
+        found_since = self._pause.end()
+        if self._fills_up(start, ends, found_since):
+            return start
+        self._pending_since = None
+        epochs = {p: epoch for p, epoch in live.epochs.items() if p in ends}
+        self._planned = start.advanced(ends, epochs, planned_ms=_now_ms())
+        return self._planned
 
     def _live(self) -> LivePositions:
         return self._spec.cluster.live(self._spec.topic)
@@ -119,48 +169,29 @@ class Planner:
             return dict(live.latest)
         if start == Start.EARLIEST:
             return dict(live.earliest)
-        committed = self._spec.cluster.committed(self._spec.consumer_group, self._spec.topic)
+        committed = self._committed()
         return {p: max(first, committed.get(p, first)) for p, first in live.earliest.items()}
 
-    def _guard(self, start: SourceOffset, live: LivePositions) -> None:
-        spec = self._spec
-        if live.topic_id != start.topic_id:
-            raise TopicRecreatedError(spec.topic, start.topic_id, live.topic_id, spec.pipeline)
-        for p, position in start.partitions.items():
-            if position < live.earliest.get(p, position):
-                raise RetentionPassedError(spec.topic, p, position, live.earliest[p], spec.pipeline)
-        self._guard_end(start, live)
-
-    def _guard_end(self, start: SourceOffset, live: LivePositions) -> None:
-        """A broker that just restarted may briefly report an older end than it acknowledged."""
-        behind = [p for p, at in start.partitions.items() if live.latest.get(p, at) < at]
-        if not behind:
-            self._truncated_since = None
-            return
-        self._truncated_since = self._truncated_since or time.monotonic()
-        if time.monotonic() - self._truncated_since > TRUNCATION_GRACE_SECONDS:
-            p = behind[0]
-            raise TopicTruncatedError(
-                self._spec.topic, p, start.partitions[p], live.latest[p], self._spec.pipeline
-            )
-
-    def _ceiling(self, live: LivePositions) -> Mapping[int, int]:
-        if self._target is None:
-            return live.latest
-        return {p: min(end, self._target.get(p, 0)) for p, end in live.latest.items()}
+    def _committed(self) -> dict[int, int]:
+        """Where the group is; where the log was cut before it, what follows the cut is unread."""
+        cluster, topic = self._spec.cluster, self._spec.topic
+        committed = cluster.committed(self._spec.consumer_group, topic)
+        return {p: at.offset for p, at in committed.items()} | dict(cluster.cuts(topic, committed))
 
     def _max_records(self) -> int:
         limits = self._spec.limits
-        mean_bytes = self._state.feedback().mean_bytes.get(self._spec.topic, 1_000.0)
+        mean_bytes = self._state.feedback().mean_bytes.get(self._spec.topic)
+        if mean_bytes is None:  # a batch of records of any size: what a crash repeats is bounded
+            return min(limits.max_records, FIRST_BATCH_RECORDS)
         return max(1, min(limits.max_records, int(limits.max_bytes / max(mean_bytes, 1.0))))
 
-    def _fills_up(self, start: SourceOffset, ends: Mapping[int, int]) -> bool:
+    def _fills_up(self, start: SourceOffset, ends: Mapping[int, int], found_since: float) -> bool:
         """Whether the batch should wait for more: not full, and its wall clock has not run out."""
         pending = sum(at - start.partitions.get(p, at) for p, at in ends.items())
         full = pending + len(ends) > self._max_records()  # shares are rounded down
         if self._target is not None or full or not pending:
             return False
-        self._pending_since = self._pending_since or time.monotonic()
+        self._pending_since = self._pending_since or found_since
         waited = time.monotonic() - self._pending_since
         return waited < self._spec.limits.max_wait.total_seconds()
 

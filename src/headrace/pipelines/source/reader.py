@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from headrace.errors import RefusedError
 from headrace.kafka.headers import headers_of
 from headrace.kafka.range_reader import Record
 from headrace.model import DeadLetter, Metadata, OffsetRange
@@ -32,13 +33,15 @@ class ReadRange:
     """One task's work: a range, and the clock its event times are held against.
 
     Without a range it is a heartbeat: one row that carries nothing but ``heartbeat_us``. Records
-    that were replayed for others are looked for where ``may_hold_replays`` says so.
+    that were replayed for others are looked for where ``may_hold_replays`` says so. With a refusal
+    it must not be read: its offsets mean other records now.
     """
 
     range: OffsetRange | None
     planned_ms: int
     heartbeat_us: int = 0
     may_hold_replays: bool = False
+    refusal: RefusedError | None = None
 
 
 class RangeReader:

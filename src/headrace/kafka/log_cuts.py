@@ -1,0 +1,83 @@
+"""Whether a log is still the one that was read: by the epochs of its leaders (KIP-320).
+
+Who read up to an offset remembers the epoch of the leader that told it. When another one leads, it
+says where records of that epoch end in its log. Before the offset: the log was cut there, after an
+unclean election or the loss of a disk, and what stands behind the cut now is other records.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import confluent_kafka
+
+from headrace.errors import BrokerUnreachableError
+from headrace.kafka.broker_errors import Meaning, forbidden, meaning
+from headrace.kafka.client import REQUEST_TIMEOUT_SECONDS, ClientConfig, consumer
+
+_POLL_SECONDS = 0.2
+_ONE_RECORD = {
+    "fetch.wait.max.ms": "50",
+    "fetch.message.max.bytes": "1024",
+    "queued.min.messages": "1",
+}
+_CUT = re.compile(r"broker end offset is (\d+)")
+
+
+class Seen(NamedTuple):
+    """A position, and the epoch of the leader that it was told by; -1: not known."""
+
+    offset: int
+    epoch: int = -1
+
+
+def find_cuts(config: ClientConfig, topic: str, seen: Mapping[int, Seen]) -> dict[int, int]:
+    """Partitions whose log was cut before a position, with the offset where it was cut.
+
+    Raises:
+        BrokerUnreachableError: no answer.
+        AuthorizationError: reading the topic is not allowed.
+    """
+    asked = {p: at for p, at in seen.items() if at.epoch >= 0}
+    if not asked:
+        return {}
+    reader = consumer(config, "headrace-tasks", _ONE_RECORD)
+    try:
+        reader.assign(
+            [
+                confluent_kafka.TopicPartition(topic, p, at.offset, "", at.epoch)
+                for p, at in asked.items()
+            ]
+        )
+        return _answers(config, reader, topic, set(asked))
+    finally:
+        reader.close()
+
+
+def _answers(
+    config: ClientConfig, reader: confluent_kafka.Consumer, topic: str, open_: set[int]
+) -> dict[int, int]:
+    cuts: dict[int, int] = {}
+    deadline = time.monotonic() + REQUEST_TIMEOUT_SECONDS
+    reason = f"no leader says where the epochs of {topic} end"
+    while open_:
+        if time.monotonic() > deadline:
+            raise BrokerUnreachableError(config.get("bootstrap.servers", ""), reason)
+        message = reader.poll(_POLL_SECONDS)
+        if message is None:
+            continue
+        error = message.error()
+        means = Meaning.END if error is None else meaning(error)
+        if means is Meaning.FORBIDDEN:
+            raise forbidden(config, "READ", f"topic {topic}")
+        if means in {Meaning.AWAY, Meaning.SETTLING} or message.topic() is None:
+            reason = error.str()
+            continue
+        cut = _CUT.search(error.str()) if means is Meaning.TRUNCATED else None
+        if cut is not None:
+            cuts[message.partition()] = int(cut[1])
+        open_.discard(message.partition())
+    return cuts

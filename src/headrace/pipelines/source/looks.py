@@ -1,0 +1,83 @@
+"""Looks at a topic before each batch, and refuses where going on would lose or repeat records."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from headrace.errors import RetentionPassedError, TopicRecreatedError, TopicTruncatedError
+from headrace.kafka.cluster import LivePositions
+from headrace.kafka.log_cuts import Seen
+from headrace.pipelines.source.offsets import SourceOffset
+from headrace.pipelines.source.spec import SourceSpec
+
+EARLIEST_INTERVAL_SECONDS = 30.0  # what goes meanwhile is noticed by who reads it
+TRUNCATION_GRACE_SECONDS = 60.0
+
+
+class Looks:
+    """What one source's topic holds, asked anew at each look."""
+
+    def __init__(self, spec: SourceSpec) -> None:
+        self._spec = spec
+        self._earliest: Mapping[int, int] = {}
+        self._earliest_at = -EARLIEST_INTERVAL_SECONDS
+        self._whole: dict[int, Seen] = {}
+        self._short_since: float | None = None
+
+    def look(self, start: SourceOffset) -> LivePositions:
+        """The topic as it is now, if records can be read on from ``start``.
+
+        Raises:
+            BrokerUnreachableError: no answer.
+            TopicMissingError: there is no such topic.
+            RefusedError: it is another topic, or records at ``start`` are gone.
+        """
+        live = self._asked(start)
+        spec = self._spec
+        if live.topic_id != start.topic_id:
+            raise TopicRecreatedError(spec.topic, start.topic_id, live.topic_id, spec.pipeline)
+        for p, earliest in live.earliest.items():
+            position = start.partitions.get(p, 0)  # a partition that is new began at 0
+            if position < earliest:
+                raise RetentionPassedError(spec.topic, p, position, earliest, spec.pipeline)
+        self._refuse_cut(start, live)
+        self._refuse_short(start, live)
+        return live
+
+    def _asked(self, start: SourceOffset) -> LivePositions:
+        now = time.monotonic()
+        due = now - self._earliest_at >= EARLIEST_INTERVAL_SECONDS
+        live = self._spec.cluster.live(self._spec.topic, with_earliest=due)
+        if not due and (live.latest.keys() - start.partitions.keys()):
+            live = self._spec.cluster.live(self._spec.topic)
+        if live.earliest:
+            self._earliest, self._earliest_at = live.earliest, now
+        return LivePositions(live.topic_id, self._earliest, live.latest, live.epochs)
+
+    def _refuse_cut(self, start: SourceOffset, live: LivePositions) -> None:
+        """A log can be cut only when another leader takes over: then it is asked about."""
+        led_anew = {
+            p: at
+            for p, at in start.seen.items()
+            if live.epochs.get(p, at.epoch) != at.epoch
+            and self._whole.get(p) != Seen(at.offset, live.epochs[p])
+        }
+        if not led_anew:
+            return
+        for p, cut in self._spec.cluster.cuts(self._spec.topic, led_anew).items():
+            raise self._truncated(p, led_anew[p].offset, cut)
+        self._whole |= {p: Seen(at.offset, live.epochs[p]) for p, at in led_anew.items()}
+
+    def _refuse_short(self, start: SourceOffset, live: LivePositions) -> None:
+        """A broker that leads anew may briefly report an older end than was acknowledged."""
+        short = [p for p, at in start.partitions.items() if live.latest.get(p, at) < at]
+        if not short:
+            self._short_since = None
+            return
+        self._short_since = self._short_since or time.monotonic()
+        if time.monotonic() - self._short_since > TRUNCATION_GRACE_SECONDS:
+            raise self._truncated(short[0], start.partitions[short[0]], live.latest[short[0]])
+
+    def _truncated(self, partition: int, position: int, cut: int) -> TopicTruncatedError:
+        return TopicTruncatedError(self._spec.topic, partition, position, cut, self._spec.pipeline)

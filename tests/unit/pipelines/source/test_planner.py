@@ -1,0 +1,180 @@
+"""What only a cluster in memory can show of planning: cuts, outages, and who is asked how often."""
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+import pytest
+from tests.contracts.source import drained, event, read, spec
+
+from headrace.errors import BrokerUnreachableError, TopicTruncatedError
+from headrace.model import BatchLimits, Start
+from headrace.pipelines.source import looks, planner
+from headrace.pipelines.source.planner import Planner
+from headrace.pipelines.source.state import Feedback, SharedState
+from headrace.testing import MemoryCluster
+
+AT_ONCE = BatchLimits(max_wait=timedelta(0))
+
+
+@dataclass
+class Watched(MemoryCluster):
+    """Counts what it is asked, and can be away."""
+
+    away: bool = False
+    asked: Counter[str] = field(default_factory=Counter)
+
+    def live(self, topic, *, with_earliest=True):
+        self.asked["earliest" if with_earliest else "latest"] += 1
+        if self.away:
+            raise BrokerUnreachableError("b:9092", "timed out")
+        return super().live(topic, with_earliest=with_earliest)
+
+
+@pytest.fixture
+def cluster():
+    found = Watched()
+    found.create("t")
+    return found
+
+
+@pytest.fixture
+def source(cluster, tmp_path):
+    return spec(cluster, "t", tmp_path, limits=AT_ONCE)
+
+
+def fill(cluster, count):
+    for n in range(count):
+        cluster.append("t", 0, event(n))
+
+
+def test_a_log_that_was_cut_and_grew_again_is_refused(cluster, source):
+    fill(cluster, 100)
+    end = drained(Planner(source), Planner(source).initial())
+    cluster.truncate("t", 0, 90)
+    fill(cluster, 30)
+    with pytest.raises(TopicTruncatedError, match="checkpoint offset 100, cut offset 90") as raised:
+        Planner(source).next(end)
+    assert "--to committed" in raised.value.way_out
+
+
+def test_a_run_with_a_target_refuses_a_log_that_was_cut(cluster, source):
+    fill(cluster, 100)
+    end = drained(Planner(source), Planner(source).initial())
+    cluster.truncate("t", 0, 90)
+    with pytest.raises(TopicTruncatedError):
+        drained(Planner(source), end)
+
+
+def test_another_leader_with_the_whole_log_is_asked_once_for_a_position(cluster, source):
+    fill(cluster, 10)
+    end = drained(Planner(source), Planner(source).initial())
+    cluster.truncate("t", 0, 10)
+    found = Planner(source)
+    assert found.next(end) == end
+    fill(cluster, 5)
+    after = found.next(end)
+    assert (after.partitions, after.epochs) == ({0: 15}, {0: 1})
+
+
+def test_a_short_log_of_one_leader_is_waited_for_then_refused(cluster, source, monkeypatch):
+    fill(cluster, 10)
+    end = drained(Planner(source), Planner(source).initial())
+    behind = replace(end, partitions={0: 20})
+    found = Planner(source)
+    assert found.next(behind) == behind
+    monkeypatch.setattr(looks, "TRUNCATION_GRACE_SECONDS", -1.0)
+    with pytest.raises(TopicTruncatedError):
+        found.next(behind)
+
+
+def test_committed_offsets_begin_at_the_cut(cluster, source):
+    fill(cluster, 100)
+    cluster.commit(source.consumer_group, "t", {0: 100})
+    cluster.truncate("t", 0, 90)
+    fill(cluster, 30)
+    found = replace(source, start=Start.COMMITTED)
+    start = Planner(found).initial()
+    rows = read(found, start, drained(Planner(found), start))
+    assert (start.partitions, len(rows)) == ({0: 90}, 30)
+
+
+def test_a_planned_batch_of_a_log_that_was_cut_is_not_read(cluster, source):
+    fill(cluster, 100)
+    start = Planner(source).initial()
+    end = drained(Planner(source), start)
+    cluster.truncate("t", 0, 90)
+    fill(cluster, 30)
+    (task,) = Planner(source).work(start, end)
+    assert isinstance(task.refusal, TopicTruncatedError)
+
+
+def test_an_outage_is_waited_for(cluster, source):
+    start = Planner(source).initial()
+    cluster.away = True
+    assert Planner(source).next(start) == start
+    view = SharedState(source.state).view("t")
+    assert "timed out" in view.unreachable
+
+
+def test_a_run_with_a_target_never_takes_an_outage_for_its_end(cluster, source):
+    fill(cluster, 3_000)
+    found = Planner(source)
+    start = found.initial()
+    found.stop_at_latest()
+    first = found.next(start)
+    cluster.away = True
+    with pytest.raises(BrokerUnreachableError):
+        found.next(first)
+
+
+def test_a_target_that_is_not_there_any_more_is_said(cluster, source, monkeypatch):
+    fill(cluster, 10)
+    found = Planner(source)
+    start = found.initial()
+    found.stop_at_latest()
+    cluster.truncate("t", 0, 8)
+    end = found.next(start)
+    assert end.partitions == {0: 8}
+    monkeypatch.setattr(planner, "TARGET_GRACE_SECONDS", -1.0)
+    with pytest.raises(BrokerUnreachableError, match=r"ended at 10 when the run began"):
+        found.next(end)
+
+
+def test_a_paused_partition_is_no_target(cluster, source):
+    fill(cluster, 10)
+    found = Planner(source)
+    start = found.initial()
+    SharedState(source.state).pause("t", frozenset({0}))
+    found.stop_at_latest()
+    assert found.next(start) == start
+
+
+def test_an_idle_source_is_looked_at_less_often_and_its_earliest_offsets_rarely(cluster, source):
+    found = Planner(replace(source, limits=BatchLimits(max_wait=timedelta(hours=1))))
+    start = found.initial()
+    cluster.asked.clear()
+    for _ in range(50):
+        assert found.next(start) == start
+    assert cluster.asked == {"earliest": 1}
+
+
+def test_a_backlog_is_never_waited_for(cluster, source):
+    found = Planner(source)
+    start = found.initial()
+    cluster.asked.clear()
+    for _ in range(20):
+        fill(cluster, 1)
+        start = found.next(start)
+    assert start.partitions == {0: 20}
+    assert cluster.asked == {"earliest": 1, "latest": 19}
+
+
+def test_the_first_batch_is_small_until_the_size_of_records_is_known(cluster, source):
+    fill(cluster, 12_000)
+    found = Planner(source)
+    first = found.next(found.initial())
+    assert first.partitions == {0: 10_000}
+    state = SharedState(source.state)
+    state.write_feedback(Feedback({"t": 1_000_000.0}, {}))
+    assert found.next(first).partitions == {0: 10_000 + 536}
