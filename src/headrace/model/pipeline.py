@@ -70,9 +70,9 @@ class BatchLimits:
     """A batch closes at whichever comes first.
 
     Attributes:
-        max_records: records over all partitions of all sources, which share it equally. Until
-            the size of a source's records is known, its batches have at most 10,000.
-        max_bytes: bytes of record values, estimated from the sizes seen so far.
+        max_records: records over all partitions of all sources, which share it equally.
+        max_bytes: bytes of record values over all sources, shared equally, estimated from the
+            sizes seen so far; until there are any, a record is taken for 50 kB.
         max_wait: wall clock since the first unread record was seen; a full batch does not wait.
     """
 

@@ -15,11 +15,12 @@ from pyspark.sql.streaming.datasource import (
 from headrace.pipelines.manifest import manifest_schema, write_rows
 from headrace.pipelines.source.decode import decoder_for
 from headrace.pipelines.source.offsets import SourceOffset
+from headrace.pipelines.source.packs import packs
 from headrace.pipelines.source.planner import Planner
 from headrace.pipelines.source.reader import (
     HEARTBEAT,
-    RangeReader,
     ReadRange,
+    TaskReader,
     heartbeat,
     metadata_types,
 )
@@ -106,26 +107,27 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a batch; the same again when it is replayed."""
         work = self._planner.work(SourceOffset.from_json(start), SourceOffset.from_json(end))
-        return [InputPartition(one) for one in work]
+        return [InputPartition(pack) for pack in packs(work, self._spec.min_tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In a Python worker, once a task attempt."""
-        work: ReadRange = partition.value
-        if work.refusal is not None:
-            raise work.refusal
-        if work.range is None:
-            beat = heartbeat(self._spec, row_schema(self._spec), work.heartbeat_us)
+        work: Sequence[ReadRange] = partition.value
+        first = work[0]
+        if first.refusal is not None:
+            raise first.refusal
+        if first.range is None:
+            beat = heartbeat(self._spec, row_schema(self._spec), first.heartbeat_us)
             yield from _as_batches([beat], self._schema)
             return
-        reader = RangeReader(
-            self._spec, work.range, work.planned_ms, may_hold_replays=work.may_hold_replays
-        )
+        reader = TaskReader(self._spec, work)
         if self._spec.write is None:
             yield from _as_batches(reader.tables(), self._schema)
         else:
             written = write_rows(self._spec.write, reader.tables(), self._spec.topic)
             yield from _as_batches([written], self._schema)
-        Staging(self._spec.staging).put(reader.report())
+        staging = Staging(self._spec.staging)
+        for report in reader.reports():
+            staging.put(report)
 
 
 def _as_batches(tables: Any, schema: StructType) -> Iterator[pa.RecordBatch]:

@@ -25,7 +25,7 @@ from headrace.pipelines.source.state import SharedState, SourceView
 from headrace.sinks import storage
 
 IDLE_AFTER_SECONDS = 10.0
-FIRST_BATCH_RECORDS = 10_000
+UNKNOWN_BYTES = 50_000.0  # of a record: high, as a first batch too large is repeated whole
 TARGET_PAUSE_SECONDS = 0.5
 TARGET_GRACE_SECONDS = 60.0
 
@@ -180,9 +180,7 @@ class Planner:
 
     def _max_records(self) -> int:
         limits = self._spec.limits
-        mean_bytes = self._state.feedback().mean_bytes.get(self._spec.topic)
-        if mean_bytes is None:  # a batch of records of any size: what a crash repeats is bounded
-            return min(limits.max_records, FIRST_BATCH_RECORDS)
+        mean_bytes = self._state.feedback().mean_bytes.get(self._spec.topic, UNKNOWN_BYTES)
         return max(1, min(limits.max_records, int(limits.max_bytes / max(mean_bytes, 1.0))))
 
     def _fills_up(self, start: SourceOffset, ends: Mapping[int, int], found_since: float) -> bool:

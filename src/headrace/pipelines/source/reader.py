@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import RefusedError
 from headrace.kafka.headers import headers_of
-from headrace.kafka.range_reader import Record
+from headrace.kafka.range_reader import Chunk, Record
 from headrace.model import DeadLetter, Metadata, OffsetRange
 from headrace.pipelines.source.addressed import Addressed
 from headrace.pipelines.source.decode import EventTimeBounds, decoder_for
@@ -44,6 +44,31 @@ class ReadRange:
     refusal: RefusedError | None = None
 
 
+class TaskReader:
+    """Reads the ranges of one task together, as one consumer gets them from the brokers."""
+
+    def __init__(self, spec: SourceSpec, work: Sequence[ReadRange]) -> None:
+        self._cluster = spec.cluster
+        self._ranges = [one.range for one in work if one.range is not None]
+        self._readers = {
+            one.range.partition: RangeReader(
+                spec, one.range, one.planned_ms, may_hold_replays=one.may_hold_replays
+            )
+            for one in work
+            if one.range is not None
+        }
+
+    def tables(self) -> Iterator[pa.Table]:
+        """Decoded chunks, each of one range; those of a range in order of offset."""
+        with _cyclic_collector_off():
+            for chunk in self._cluster.read(self._ranges):
+                yield from self._readers[chunk.partition].take(chunk)
+
+    def reports(self) -> list[RangeReport]:
+        """What each range held; complete once ``tables`` is exhausted."""
+        return [reader.report() for reader in self._readers.values()]
+
+
 class RangeReader:
     """Reads and decodes one range; ``report`` is complete once ``tables`` is exhausted."""
 
@@ -72,10 +97,14 @@ class RangeReader:
         """Decoded chunks: the event's fields, then the metadata columns asked for."""
         with _cyclic_collector_off():
             for chunk in self._spec.cluster.read([self._range]):
-                self._position = chunk.position
-                records = self._addressed.of(chunk.records)
-                if records:
-                    yield self._decoded(records)
+                yield from self.take(chunk)
+
+    def take(self, chunk: Chunk) -> Iterator[pa.Table]:
+        """Decodes one chunk of the range; there may be nothing in it."""
+        self._position = chunk.position
+        records = self._addressed.of(chunk.records)
+        if records:
+            yield self._decoded(records)
 
     def report(self) -> RangeReport:
         """What the range held."""

@@ -174,7 +174,7 @@ def test_the_first_batch_is_small_until_the_size_of_records_is_known(cluster, so
     fill(cluster, 12_000)
     found = Planner(source)
     first = found.next(found.initial())
-    assert first.partitions == {0: 10_000}
+    assert first.partitions == {0: 10_737}
     state = SharedState(source.state)
     state.write_feedback(Feedback({"t": 1_000_000.0}, {}))
-    assert found.next(first).partitions == {0: 10_000 + 536}
+    assert found.next(first).partitions == {0: 10_737 + 536}
