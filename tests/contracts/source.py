@@ -249,13 +249,14 @@ class SourceContract:
         lab.replay(topic, 0, event(10), "others")
         lab.append(topic, 0, [event(n) for n in range(11, 20)])
         planner = Planner(spec(lab.cluster, topic, tmp_path))
-        at = {n: planner.initial().advanced({0: n, 1: 10}, planned_ms=1) for n in (0, 10, 11, 20)}
+        start = planner.initial()
+        at = {n: start.advanced({0: n, 1: 10}, {}, planned_ms=1) for n in (0, 10, 11, 20)}
         looks = {
-            (start, end): [one.may_hold_replays for one in planner.work(at[start], at[end])]
-            for start, end in ((0, 10), (10, 11), (11, 20))
+            (first, end): [one.may_hold_replays for one in planner.work(at[first], at[end])]
+            for first, end in ((0, 10), (10, 11), (11, 20))
         }
         assert looks == {(0, 10): [False], (10, 11): [True], (11, 20): [False]}
-        assert [one.may_hold_replays for one in planner.work(planner.initial(), at[20])] == [
+        assert [one.may_hold_replays for one in planner.work(start, at[20])] == [
             True,
             False,
         ]

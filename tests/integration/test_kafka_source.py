@@ -36,6 +36,7 @@ class KafkaLab:
         assert sender.flush(30) == 0
 
     def delete_before(self, topic, partition, offset):
+        self.cluster.live(topic)  # a new partition has a leader only after a moment
         upto = confluent_kafka.TopicPartition(topic, partition, offset)
         self._done(admin(self.client).delete_records([upto]))
 

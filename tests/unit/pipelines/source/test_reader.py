@@ -3,7 +3,6 @@ from dataclasses import dataclass
 import pytest
 from tests.contracts.source import event, spec
 
-from headrace.kafka.cluster import LivePositions
 from headrace.kafka.range_reader import Chunk
 from headrace.model import Metadata, OffsetRange, TopicPartition
 from headrace.pipelines.source.reader import RangeReader
@@ -25,12 +24,6 @@ class Records:
     """A cluster of one partition with exactly these records."""
 
     records: tuple[MemoryRecord, ...]
-
-    def live(self, topic):
-        return LivePositions(topic, {0: 0}, {0: len(self.records)})
-
-    def committed(self, group, topic):
-        return {}
 
     def read(self, ranges):
         yield Chunk(ranges[0].partition, self.records, len(self.records))
