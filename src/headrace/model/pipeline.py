@@ -72,7 +72,7 @@ class BatchLimits:
     Attributes:
         max_records: records over all partitions of all sources, which share it equally.
         max_bytes: bytes of record values over all sources, shared equally, estimated from the
-            sizes seen so far; until there are any, a record is taken for 50 kB.
+            last batches of each partition; until there are any, a record is taken for 50 kB.
         max_wait: wall clock since the first unread record was seen; a full batch does not wait.
     """
 
@@ -140,8 +140,8 @@ class Lake:
             and ``hour`` int) and columns of the rows, outermost first.
         event_time: column of the event time; by default the topic's.
         unsafe_values: home of unsafe partition values.
-        lateness: rows whose partition ended longer ago than this before the newest event time
-            are late: counted, and their files are merged sooner than others.
+        lateness: rows whose partition ended longer ago than this before the event time that
+            earlier batches have reached are late: counted, and their files are merged sooner.
         compact_files: merge the small files of a partition, beside the batches, when this many
             have gathered; where late rows came, when 8 have. 0: never.
         compression: Parquet codec.

@@ -22,7 +22,7 @@ from headrace.pipelines.checkpoint import Checkpoint, PlannedBatch
 from headrace.pipelines.manifest import Manifest
 from headrace.pipelines.source.report import BadRuns, RangeReport
 from headrace.pipelines.source.staging import Staging
-from headrace.pipelines.source.state import Feedback, SharedState
+from headrace.pipelines.source.state import SharedState
 from headrace.sinks.lake import LakeTable
 from headrace.sinks.maintenance import Commit
 
@@ -89,7 +89,7 @@ class BatchEnd:
         else:
             manifest = Manifest.of(frame.collect())
             reports = self._staging.take(planned.ranges)
-        late_before_us = self._end(manifest, reports, batch_id)
+        late_before_us = self._end(manifest, reports, planned, batch_id)
         late = [file for file in manifest.files if self._table.is_late(file, late_before_us)]
         self._commit_offsets(planned)
         self._staging.clear()
@@ -108,7 +108,13 @@ class BatchEnd:
             positions=planned.positions,
         )
 
-    def _end(self, manifest: Manifest, reports: Sequence[RangeReport], batch_id: int) -> int:
+    def _end(
+        self,
+        manifest: Manifest,
+        reports: Sequence[RangeReport],
+        planned: PlannedBatch,
+        batch_id: int,
+    ) -> int:
         """Dead letters first: the transaction is what says that the batch is done.
 
         Returns:
@@ -126,7 +132,7 @@ class BatchEnd:
             manifest.files, app_id=self._app_id, batch_id=batch_id
         ):
             self._table.discard(manifest.files)
-        self._give_feedback(reports)
+        self._give_feedback(reports, planned)
         return late_before_us
 
     @cached_property
@@ -159,20 +165,15 @@ class BatchEnd:
                 )
 
     def _late_before_us(self) -> int:
-        newest = max(self._state.feedback().max_event_us.values(), default=0)
+        event_us = self._state.feedback(self._checkpoint.uri).event_us
+        newest = max(event_us.values(), default=0)
         return newest - int(self._pipeline.sink.lateness.total_seconds() * 1e6)
 
-    def _give_feedback(self, reports: Sequence[RangeReport]) -> None:
-        before = self._state.feedback()
-        mean_bytes = dict(before.mean_bytes)
-        newest = dict(before.max_event_us)
-        for report in reports:
-            topic = report.range.partition.topic
-            if report.records:
-                mean_bytes[topic] = report.bytes / report.records
-            if report.max_event_us is not None:
-                newest[topic] = max(newest.get(topic, 0), report.max_event_us)
-        self._state.write_feedback(Feedback(mean_bytes, newest))
+    def _give_feedback(self, reports: Sequence[RangeReport], planned: PlannedBatch) -> None:
+        checkpoint = self._checkpoint.uri
+        planned_ms = {topic: end.planned_ms for topic, end in planned.ends.items()}
+        known = self._state.feedback(checkpoint).after(reports, planned_ms)
+        self._state.write_feedback(checkpoint, known)
 
     def _commit_offsets(self, planned: PlannedBatch) -> None:
         """Shows the progress to Kafka's tools; nothing rests on it, so an outage may skip it."""

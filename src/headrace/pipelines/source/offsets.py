@@ -76,20 +76,31 @@ def admitted(
     latest: Mapping[int, int],
     *,
     max_records: int,
+    max_bytes: float,
+    mean_bytes: Mapping[int, float],
     held: Collection[int] = (),
 ) -> dict[int, int]:
-    """Ends of the next batch: ``max_records`` shared out in proportion to each backlog.
+    """Ends of the next batch: the same share of each partition's backlog, within both limits.
 
     Held (paused) partitions stay where they are. A partition with a backlog gets at least one
     record, so that a large neighbour can't starve it.
+
+    Args:
+        start: where the batch begins.
+        latest: where the partitions end.
+        max_records: of the batch.
+        max_bytes: of the values of its records.
+        mean_bytes: of a record's value, by partition; an estimate.
+        held: partitions that are paused.
     """
     backlog = {
         p: max(0, latest[p] - start[p]) if p in latest and p not in held else 0 for p in start
     }
-    total = sum(backlog.values())
-    if total <= max_records:
+    records = sum(backlog.values())
+    bytes_ = sum(count * mean_bytes[p] for p, count in backlog.items() if count)
+    if records <= max_records and bytes_ <= max_bytes:
         return {p: start[p] + backlog[p] for p in start}
-    share = max_records / total
+    share = min(max_records / records, max_bytes / bytes_ if bytes_ else 1.0)
     return {p: start[p] + (max(1, int(backlog[p] * share)) if backlog[p] else 0) for p in start}
 
 

@@ -16,6 +16,7 @@ from headrace.errors import BrokerUnreachableError, RefusedError
 from headrace.kafka.cluster import LivePositions
 from headrace.kafka.replayed import Window
 from headrace.model import OffsetRange, Start
+from headrace.pipelines.source.feedback import Feedback
 from headrace.pipelines.source.looks import Looks
 from headrace.pipelines.source.offsets import SourceOffset, admitted, ranges_between, split
 from headrace.pipelines.source.pause import Pause
@@ -145,14 +146,15 @@ class Planner:
     ) -> SourceOffset:
         held = self._state.paused(self._spec.topic)
         self._observe(start, live, held)
-        ends = admitted(start.partitions, upto, max_records=self._max_records(), held=held)
+        ends = self._admitted(start, upto, held)
         ends |= {p: 0 for p in live.latest if p not in start.partitions}
         if ends == start.partitions:
             self._pending_since = None
             self._pause.prolong()
             return self._heartbeat(start)
         found_since = self._pause.end()
-        if self._fills_up(start, ends, found_since):
+        behind = any(upto.get(p, at) > at for p, at in ends.items() if p not in held)
+        if not behind and self._fills_up(start, ends, found_since):
             return start
         self._pending_since = None
         epochs = {p: epoch for p, epoch in live.epochs.items() if p in ends}
@@ -178,16 +180,27 @@ class Planner:
         committed = cluster.committed(self._spec.consumer_group, topic)
         return {p: at.offset for p, at in committed.items()} | dict(cluster.cuts(topic, committed))
 
-    def _max_records(self) -> int:
-        limits = self._spec.limits
-        mean_bytes = self._state.feedback().mean_bytes.get(self._spec.topic, UNKNOWN_BYTES)
-        return max(1, min(limits.max_records, int(limits.max_bytes / max(mean_bytes, 1.0))))
+    def _admitted(
+        self, start: SourceOffset, ceiling: Mapping[int, int], held: frozenset[int]
+    ) -> dict[int, int]:
+        limits, partitions = self._spec.limits, start.partitions
+        known = self._feedback().mean_bytes(self._spec.topic, partitions)
+        return admitted(
+            partitions,
+            ceiling,
+            max_records=limits.max_records,
+            max_bytes=limits.max_bytes,
+            mean_bytes=known or dict.fromkeys(partitions, UNKNOWN_BYTES),
+            held=held,
+        )
+
+    def _feedback(self) -> Feedback:
+        return self._state.feedback(self._spec.checkpoint)
 
     def _fills_up(self, start: SourceOffset, ends: Mapping[int, int], found_since: float) -> bool:
-        """Whether the batch should wait for more: not full, and its wall clock has not run out."""
+        """Whether a batch that takes all there is should wait for more, within its time."""
         pending = sum(at - start.partitions.get(p, at) for p, at in ends.items())
-        full = pending + len(ends) > self._max_records()  # shares are rounded down
-        if self._target is not None or full or not pending:
+        if self._target is not None or not pending or pending >= self._spec.limits.max_records:
             return False
         self._pending_since = self._pending_since or found_since
         waited = time.monotonic() - self._pending_since
@@ -211,7 +224,7 @@ class Planner:
         now = time.monotonic()
         if not after or any(now - since < after for since in self._quiet_since.values()):
             return start
-        newest = self._state.feedback().max_event_us
+        newest = self._feedback().event_us
         others = [us for topic, us in newest.items() if topic != self._spec.topic]
         own = max(newest.get(self._spec.topic, 0), start.heartbeat_us)
         if not others or min(others) <= own:

@@ -16,6 +16,7 @@ from headrace.kafka.range_reader import Chunk, Record
 from headrace.model import DeadLetter, Metadata, OffsetRange
 from headrace.pipelines.source.addressed import Addressed
 from headrace.pipelines.source.decode import EventTimeBounds, decoder_for
+from headrace.pipelines.source.feedback import SHARE, reached
 from headrace.pipelines.source.report import BadRuns, RangeReport
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class RangeReader:
         self._records = 0
         self._bytes = 0
         self._last_timestamp_ms = -1
-        self._max_event_us: int | None = None
+        self._event_times: list[tuple[int, int]] = []
         self._bad_runs = BadRuns()
         self._dead: list[DeadLetter] = []
 
@@ -114,7 +115,7 @@ class RangeReader:
             records=self._records,
             bytes=self._bytes,
             last_timestamp_ms=self._last_timestamp_ms,
-            max_event_us=self._max_event_us,
+            event_us=reached(self._event_times) if self._event_times else None,
             bad_runs=self._bad_runs,
             dead=tuple(self._dead),
             replays_skipped=self._addressed.skipped,
@@ -144,9 +145,12 @@ class RangeReader:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        newest = pc.max(rows.column(self._spec.event_time).cast(pa.int64())).as_py()
-        if newest is not None:
-            self._max_event_us = max(newest, self._max_event_us or newest)
+        times = rows.column(self._spec.event_time).drop_null().cast(pa.int64()).combine_chunks()
+        if len(times):
+            newer = min(len(times) - 1, max(1, int(SHARE * len(times))))
+            place = len(times) - 1 - newer
+            time = times[pc.partition_nth_indices(times, pivot=place)[place].as_py()].as_py()
+            self._event_times.append((time, len(times)))
 
 
 def heartbeat(spec: SourceSpec, schema: pa.Schema, heartbeat_us: int) -> pa.Table:

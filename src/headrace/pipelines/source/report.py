@@ -53,7 +53,8 @@ class RangeReport:
         records: records in it, good and bad.
         bytes: of their values.
         last_timestamp_ms: Kafka's timestamp of the last record; -1 if there was none.
-        max_event_us: newest event time in microseconds; ``None`` without one.
+        event_us: event time, microseconds since 1970, that some of its events have reached, see
+            :mod:`headrace.pipelines.source.feedback`; None without one.
         bad_runs: runs of bad records.
         dead: the bad records.
         replays_skipped: records beside these that were replayed for others.
@@ -64,7 +65,7 @@ class RangeReport:
     records: int
     bytes: int
     last_timestamp_ms: int
-    max_event_us: int | None
+    event_us: int | None
     bad_runs: BadRuns = field(default_factory=BadRuns)
     dead: tuple[DeadLetter, ...] = ()
     replays_skipped: int = 0

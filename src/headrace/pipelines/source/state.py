@@ -8,6 +8,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from headrace.pipelines.source.feedback import Feedback
 from headrace.runtime.process import write_json
 
 
@@ -19,17 +22,6 @@ class SourceView:
     idle: tuple[int, ...] = ()
     paused: tuple[int, ...] = ()
     unreachable: str = ""
-
-
-@dataclass(frozen=True)
-class Feedback:
-    """What the driver learnt from finished batches, by topic.
-
-    ``mean_bytes`` of a record's value; ``max_event_us`` newest event time, microseconds.
-    """
-
-    mean_bytes: Mapping[str, float] = field(default_factory=dict)
-    max_event_us: Mapping[str, int] = field(default_factory=dict)
 
 
 class SharedState:
@@ -47,13 +39,19 @@ class SharedState:
         held = self._read("paused.json") | {topic: sorted(partitions)}
         self._write("paused.json", {name: found for name, found in held.items() if found})
 
-    def feedback(self) -> Feedback:
-        """What the driver wrote last."""
-        return Feedback(**self._read("feedback.json"))
+    def feedback(self, checkpoint: str) -> Feedback:
+        """What the driver wrote last of this checkpoint; nothing is known at first.
 
-    def write_feedback(self, feedback: Feedback) -> None:
+        A checkpoint that begins at older records knows nothing of the time of newer ones.
+        """
+        found = self._read("feedback.json")
+        if found.get("checkpoint") != checkpoint:
+            return Feedback()
+        return msgspec.convert(found["feedback"], Feedback, strict=False)
+
+    def write_feedback(self, checkpoint: str, feedback: Feedback) -> None:
         """For the planner's next look."""
-        self._write("feedback.json", asdict(feedback))
+        self._write("feedback.json", {"checkpoint": checkpoint, "feedback": asdict(feedback)})
 
     def view(self, topic: str) -> SourceView:
         """What the planner wrote last."""

@@ -10,8 +10,9 @@ from tests.contracts.source import drained, event, read, spec
 from headrace.errors import BrokerUnreachableError, TopicTruncatedError
 from headrace.model import BatchLimits, Start
 from headrace.pipelines.source import looks, planner
+from headrace.pipelines.source.feedback import Feedback, RecordSizes
 from headrace.pipelines.source.planner import Planner
-from headrace.pipelines.source.state import Feedback, SharedState
+from headrace.pipelines.source.state import SharedState
 from headrace.testing import MemoryCluster
 
 AT_ONCE = BatchLimits(max_wait=timedelta(0))
@@ -176,5 +177,6 @@ def test_the_first_batch_is_small_until_the_size_of_records_is_known(cluster, so
     first = found.next(found.initial())
     assert first.partitions == {0: 10_737}
     state = SharedState(source.state)
-    state.write_feedback(Feedback({"t": 1_000_000.0}, {}))
+    sizes = RecordSizes().after(10_737 * 1_000_000, 10_737)
+    state.write_feedback(source.checkpoint, Feedback({"t": {0: sizes}}))
     assert found.next(first).partitions == {0: 10_737 + 536}

@@ -1,10 +1,11 @@
-from headrace.pipelines.source.state import Feedback, SharedState, SourceView
+from headrace.pipelines.source.feedback import Feedback, RecordSizes
+from headrace.pipelines.source.state import SharedState, SourceView
 
 
 def test_nothing_is_paused_or_known_at_first(tmp_path):
     state = SharedState(tmp_path / "none")
     assert state.paused("t") == frozenset()
-    assert state.feedback() == Feedback()
+    assert state.feedback("1") == Feedback()
     assert state.view("t") == SourceView()
 
 
@@ -23,6 +24,13 @@ def test_views_and_feedback_come_back_as_written(tmp_path):
     view = SourceView({0: 5, 10: 7}, idle=(10,), paused=(0,), unreachable="no answer")
     state.write_view("t", view)
     assert state.view("t") == view
-    feedback = Feedback({"t": 280.5}, {"t": 1_000_000})
-    state.write_feedback(feedback)
-    assert state.feedback() == feedback
+    feedback = Feedback({"t": {3: RecordSizes(2_800.0, 10.0, 280.0)}}, {"t": 1_000_000})
+    state.write_feedback("lake/p/1", feedback)
+    assert state.feedback("lake/p/1") == feedback
+
+
+def test_a_new_checkpoint_knows_nothing_of_the_one_before(tmp_path):
+    """Else a reset to older records would find every one of them late."""
+    state = SharedState(tmp_path)
+    state.write_feedback("lake/p/1", Feedback(event_us={"t": 1_000_000}))
+    assert state.feedback("lake/p/2") == Feedback()
