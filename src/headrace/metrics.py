@@ -44,7 +44,8 @@ METRICS = (
     Metric(
         "late_rows",
         "rows",
-        "rows that landed in a partition which had ended longer ago than the sink's `lateness`",
+        "rows that landed in a partition which had ended longer ago than the sink's `lateness`;"
+        " not counted behind steps that hold rows back (windows, aggregates, joins)",
         "rising: find the producer that is behind, or raise `lateness`",
     ),
     Metric(
@@ -52,6 +53,14 @@ METRICS = (
         "rows",
         "rows that a step's de-duplication dropped",
         "rising: a producer repeats itself; a few after its restart are normal",
+    ),
+    Metric(
+        "dropped_by_watermark_rows",
+        "rows",
+        "rows that Spark dropped in a step with state because they were older than its watermark;"
+        " of an aggregate's, those of one group in one task count as one",
+        "above 0: these rows are neither in the sink nor dead letters; a longer delay in the"
+        " step's `withWatermark`",
     ),
     Metric(
         "dead_letters",

@@ -410,7 +410,7 @@ def test_late_rows_are_counted_and_their_files_merged_beside_the_batches(flow):
     assert len(flow.ids()) == 80
 
 
-def test_stateful_steps_keep_their_state_across_runs_and_count_duplicates(flow):
+def test_stateful_steps_keep_their_state_across_runs_and_count_what_they_drop(flow):
     def unique(rows):
         return rows.withWatermark("event_time", "1 hour").dropDuplicatesWithinWatermark(
             ["event_id"]
@@ -423,6 +423,10 @@ def test_stateful_steps_keep_their_state_across_runs_and_count_duplicates(flow):
     outcome = flow.run(pipeline)["unique"]
     assert flow.ids("unique") == {f"e{n}": 1 for n in range(150)}
     assert outcome.duplicate_rows == 50
+    flow.send([click(200 + n, event_time=NOW_MS - 4 * 3_600_000) for n in range(20)])
+    outcome = flow.run(pipeline)["unique"]
+    assert (outcome.rows_in, outcome.rows_out, outcome.duplicate_rows) == (20, 0, 0)
+    assert outcome.dropped_by_watermark_rows == 20
 
 
 def test_an_idle_input_does_not_freeze_the_time_of_the_others(flow, monkeypatch):

@@ -30,6 +30,7 @@ _FIGURES = (
     ("rows out", "rows_out"),
     ("late", "late_rows"),
     ("duplicates", "duplicate_rows"),
+    ("dropped", "dropped_by_watermark_rows"),
     ("dead", "dead_letters"),
     ("files", "files_written"),
 )

@@ -51,6 +51,7 @@ class PipelineProgress:
     rows_out: int = 0
     late_rows: int = 0
     duplicate_rows: int = 0
+    dropped_by_watermark_rows: int = 0
     dead_letters: int = 0
     replays_skipped: int = 0
     files_written: int = 0

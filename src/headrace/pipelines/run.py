@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from headrace.pipelines.failures import NEVER_RETRIED, RestartBudget, headline, 
 from headrace.pipelines.graph import Graph, Place, build
 from headrace.pipelines.lock import CheckpointLock, lock_folder
 from headrace.pipelines.progress import PipelineProgress, PipelineState, StatusFolder
+from headrace.pipelines.run_figures import RunFigures
 from headrace.pipelines.source.state import SharedState
 from headrace.sinks import storage
 from headrace.sinks.maintenance import MaintenanceHold
@@ -87,9 +87,7 @@ class PipelineRun:
         self._graph: Graph | None = None
         self._maintenance: MaintenanceHold | None = None
         self._query: StreamingQuery | None = None
-        self._last_timestamp_ms = -1
-        self._duplicates: dict[int, int] = {}
-        self._positions: Mapping[Any, int] = {}
+        self._figures = RunFigures(pipeline, SharedState(self._place.state))
         self._guard = threading.Lock()
         self.progress = PipelineProgress(pipeline.name)
 
@@ -102,7 +100,7 @@ class PipelineRun:
         elif not self._query.isActive:
             self._ended(self._query.exception())
         else:
-            self._count_duplicates(self._latest_report(self._query))
+            self._figures.take_reports(self._query)
             self._look()
 
     def stop(self) -> None:
@@ -111,6 +109,8 @@ class PipelineRun:
         if query is not None and query.isActive:
             _await_idle(query)
             query.stop()
+            self._figures.take_reports(query)
+            self._look()
         self._lock.release()
         self._end_maintenance()
         if not self.progress.final:
@@ -186,62 +186,16 @@ class PipelineRun:
         """On Spark's thread, once a batch."""
         if self._maintenance is not None:
             self._maintenance.committed(result.commit)
-        seen = self.progress
-        with self._guard:
-            self._positions = result.positions
-            self._last_timestamp_ms = max(self._last_timestamp_ms, result.last_timestamp_ms)
-        self._note(
-            batch_id=result.batch_id,
-            batches=seen.batches + 1,
-            rows_in=seen.rows_in + result.records,
-            rows_out=seen.rows_out + result.rows,
-            late_rows=seen.late_rows + result.late_rows,
-            dead_letters=seen.dead_letters + result.dead_letters,
-            replays_skipped=seen.replays_skipped + result.replays_skipped,
-            files_written=seen.files_written + len(result.commit.files),
-            batch_seconds=result.seconds,
-            records_per_second=result.records / result.seconds if result.seconds else 0.0,
-        )
+        self._figures.batch_ended(result)
         self._look()
 
     def _look(self) -> None:
-        """Backlog, idle and paused partitions, as the planner last saw them."""
-        state = SharedState(self._place.state)
-        views = {one.topic.name: state.view(one.topic.name) for one in self.pipeline.sources}
-        with self._guard:
-            positions, last_ms = dict(self._positions), self._last_timestamp_ms
-        backlog = sum(
-            max(0, latest - position)
-            for partition, position in positions.items()
-            if (latest := views[partition.topic].latest.get(partition.partition)) is not None
-        )
-        behind_ms = time.time_ns() // 1_000_000 - last_ms if backlog and last_ms > 0 else 0
-        self._note(
-            backlog_records=backlog,
-            # Whole ones, as the status is written whenever it changes.
-            backlog_seconds=max(0.0, float(math.ceil(behind_ms / 1000))),
-            idle_partitions=tuple(f"{t}[{p}]" for t, view in views.items() for p in view.idle),
-            paused_partitions=tuple(f"{t}[{p}]" for t, view in views.items() for p in view.paused),
-            reason="; ".join(view.unreachable for view in views.values() if view.unreachable),
-            duplicate_rows=sum(self._duplicates.values()),
-            **_maintained(self._maintenance),
-        )
-
-    def _latest_report(self, query: StreamingQuery) -> list[Any]:
-        """Of Spark's last batch; none on the fused path, where nothing can be de-duplicated.
-
-        Spark makes it anew at each call, which costs the driver a millisecond.
-        """
-        latest = None if self.pipeline.path[0] == "fused" else query.lastProgress
-        return [latest] if latest else []
-
-    def _count_duplicates(self, reports: Iterable[Any]) -> None:
-        for report in reports:
-            self._duplicates[report["batchId"]] = _duplicates(report)
+        self._note(**self._figures.values(), **_maintained(self._maintenance))
 
     def _ended(self, exception: Exception | None) -> None:
         query, self._query = self._query, None
-        self._count_duplicates(query.recentProgress if query is not None else ())
+        if query is not None:
+            self._figures.take_reports(query)
         if exception is None:
             self._look()
             self._lock.release()
@@ -299,14 +253,6 @@ def _await_idle(query: StreamingQuery) -> None:
     deadline = time.monotonic() + STOP_GRACE_SECONDS
     while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
         time.sleep(LOOK_SECONDS)
-
-
-def _duplicates(progress: Mapping[str, Any]) -> int:
-    """Rows that Spark's de-duplication dropped in one batch."""
-    return sum(
-        int(operator["customMetrics"].get("numDroppedDuplicateRows", 0))
-        for operator in progress["stateOperators"]
-    )
 
 
 def _spark_uri(uri: str) -> str:
