@@ -34,12 +34,14 @@ METRICS = (
         "records",
         "records read from the topics, the bad ones included",
         "standing still with a backlog: see `state` and `reason`",
+        grows=True,
     ),
     Metric(
         "rows_out",
         "rows",
         "rows committed to the sink",
         "far from rows_in without steps that filter: look at dead_letters",
+        grows=True,
     ),
     Metric(
         "late_rows",
@@ -47,12 +49,14 @@ METRICS = (
         "rows that landed in a partition which had ended longer ago than the sink's `lateness`;"
         " not counted behind steps that hold rows back (windows, aggregates, joins)",
         "rising: find the producer that is behind, or raise `lateness`",
+        grows=True,
     ),
     Metric(
         "duplicate_rows",
         "rows",
         "rows that a step's de-duplication dropped",
         "rising: a producer repeats itself; a few after its restart are normal",
+        grows=True,
     ),
     Metric(
         "dropped_by_watermark_rows",
@@ -61,36 +65,42 @@ METRICS = (
         " of an aggregate's, those of one group in one task count as one",
         "above 0: these rows are neither in the sink nor dead letters; a longer delay in the"
         " step's `withWatermark`",
+        grows=True,
     ),
     Metric(
         "dead_letters",
         "records",
         "records that could not be processed and went to the dead-letter topic",
         "above 0: `headrace dead-letters list`, then correct the producer or the event class",
+        grows=True,
     ),
     Metric(
         "replays_skipped",
         "records",
         "records left out because they were replayed for other pipelines or workers",
         "rises after a replay that was not for this one; nothing to do",
+        grows=True,
     ),
     Metric(
         "files_written",
         "files",
         "data files committed to the sink",
         "many with few rows: longer batches (`BatchLimits.max_wait`) or fewer partitions",
+        grows=True,
     ),
     Metric(
         "files_merged",
         "files",
         "small files of the table that its maintenance has merged into larger ones",
         "0 while `files_written` rises by thousands: see `maintenance_failures`",
+        grows=True,
     ),
     Metric(
         "maintenance_failures",
         "attempts",
         "attempts to merge files or to shorten the table's log that failed; batches go on",
         "rising: `maintenance_reason` and the log say why; the table gets slow to read",
+        grows=True,
     ),
     Metric(
         "records_per_second",
@@ -109,6 +119,7 @@ METRICS = (
         "batches",
         "batches finished",
         "standing still with a backlog: the sink or the broker does not answer",
+        grows=True,
     ),
     Metric(
         "batch_id",
@@ -133,8 +144,10 @@ METRICS = (
         "restarts",
         "restarts after a failure that may pass",
         "rising: `reason` says what fails; the budget ends it as `failed`",
+        grows=True,
     ),
 )
+"""Of one pipeline; at /metrics ``headrace_pipeline_<name>``, counts with ``_total``."""
 
 WORKER_METRICS = (
     Metric(

@@ -1,4 +1,4 @@
-"""Types of options."""
+"""Types of options, and options that commands share."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import click
 
 from headrace.settings import Secret, environment
 
+_LARGEST_PORT = 65_535
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
@@ -86,3 +87,11 @@ class Route(click.ParamType):  # type: ignore[type-arg]
         if not (table and equals and destination):
             self.fail(f"{value!r} is not TABLE=DESTINATION", param, ctx)
         return table, destination
+
+
+metrics_port = click.option(
+    "--metrics-port", type=click.IntRange(1, _LARGEST_PORT), help="Serve /metrics on this port."
+)
+metrics_host = click.option(
+    "--metrics-host", default="127.0.0.1", show_default=True, help="And this address."
+)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -77,10 +77,20 @@ def reset(settings: Settings, pipeline: Pipeline, start: Start) -> Standing:
     return Standing(uri, current.number, current.start, current.begun, before.positions)
 
 
-def progress(settings: Settings) -> list[PipelineProgress]:
-    """What every pipeline wrote last, by name; one whose driver was killed is shown as stopped."""
+def progress(settings: Settings, declared: Collection[str] | None = None) -> list[PipelineProgress]:
+    """What every pipeline wrote last, by name; one whose driver was killed is shown as stopped.
+
+    Of one that is not ``declared`` any more, that is the reason shown; None: nobody knows.
+    """
     found = StatusFolder(settings.state / "status").read()
-    return [one if one.final or _lives(settings, one.pipeline) else _killed(one) for one in found]
+    seen = [one if one.final or _lives(settings, one.pipeline) else _killed(one) for one in found]
+    gone = "no longer declared; to forget it, delete .headrace/status/{}.json"
+    return [
+        one
+        if declared is None or one.pipeline in declared
+        else replace(one, reason=gone.format(one.pipeline))
+        for one in seen
+    ]
 
 
 def _lives(settings: Settings, pipeline: str) -> bool:
@@ -106,6 +116,27 @@ def paused(settings: Settings, pipeline: Pipeline) -> set[TopicPartition]:
         TopicPartition(source.topic.name, number)
         for source in pipeline.sources
         for number in state.paused(source.topic.name)
+    }
+
+
+def missing_partitions(
+    settings: Settings, pipeline: Pipeline, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Those of ``partitions`` that their topics don't have, and how many these have.
+
+    The cluster is asked only for those beyond the declared number.
+
+    Raises:
+        BrokerUnreachableError: no answer.
+    """
+    declared = {source.topic.name: source.topic.partitions for source in pipeline.sources}
+    beyond = [one for one in partitions if one.partition >= declared[one.topic]]
+    live = describe(broker_config(settings), [one.topic for one in beyond]) if beyond else {}
+    counts = {name: len(topic.all_partitions) for name, topic in live.items()}
+    return {
+        one: count
+        for one in beyond
+        if one.partition >= (count := counts.get(one.topic, declared[one.topic]))
     }
 
 

@@ -13,10 +13,11 @@ from headrace.kafka.client import ClientConfig, describe, group_offsets, waterma
 from headrace.kafka.groups import Group, delete_group, describe_group, first_timestamps
 from headrace.kafka.subscription import Membership
 from headrace.model import TopicPartition
+from headrace.runtime.prometheus import serving
 from headrace.settings import Settings
 from headrace.workers import Worker, WorkerInstance, intents
 from headrace.workers.behind import seconds_since
-from headrace.workers.exposition import serving
+from headrace.workers.exposition import exposition
 from headrace.workers.progress import (
     PartitionProgress,
     WorkerProgress,
@@ -79,7 +80,7 @@ class WorkerRun:
             def seen(progress: WorkerProgress, partitions: Sequence[PartitionProgress]) -> None:
                 self._status.write(progress)
                 if server is not None:
-                    server.observe([(progress, partitions)])
+                    server.publish(exposition([(progress, partitions)]))
                 observe(progress)
 
             watch = Watch(self._instance, self.name, self._config, seen)

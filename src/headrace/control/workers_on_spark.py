@@ -18,7 +18,8 @@ from headrace.errors import BrokerUnreachableError, PlacedRunError
 from headrace.kafka.subscription import Membership
 from headrace.pipelines.failures import headline
 from headrace.pipelines.session import start_session
-from headrace.workers.exposition import MetricsServer, serving
+from headrace.runtime.prometheus import MetricsServer, serving
+from headrace.workers.exposition import exposition
 from headrace.workers.placed import PlacedRun
 from headrace.workers.progress import WorkerProgress, summed
 from headrace.workers.progress_topic import ProgressFollower
@@ -138,7 +139,7 @@ class _Overview:
         seen = self._follower.seen()
         instances = [one for one, _ in seen]
         if self._server is not None:
-            self._server.observe(seen)
+            self._server.publish(exposition(seen))
         self._write(instances)
         whole = _of_group(summed(self._worker.name, name, state, instances), standing)
         self._observe(replace(whole, reason=reason or whole.reason))

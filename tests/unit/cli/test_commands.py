@@ -172,6 +172,21 @@ def test_status_shows_how_each_pipeline_ended(folder, at):
     assert "the disk is full" in result.stdout
 
 
+def test_status_says_which_pipelines_are_no_longer_declared(folder, at):
+    statuses = StatusFolder(folder / ".headrace" / "status")
+    for name in ("page-views-to-lake", "from-last-year"):
+        statuses.write(PipelineProgress(name, PipelineState.FINISHED))
+    reasons = {one["pipeline"]: one["reason"] for one in answer("status", *at)["pipelines"]}
+    assert reasons["page-views-to-lake"] == ""
+    assert "no longer declared" in reasons["from-last-year"]
+
+
+def test_status_works_in_a_project_that_is_broken(folder, at):
+    (folder / "flow.py").write_text("this is no Python")
+    StatusFolder(folder / ".headrace" / "status").write(PipelineProgress("any"))
+    assert [one["pipeline"] for one in answer("status", *at)["pipelines"]] == ["any"]
+
+
 def test_down_is_harmless_when_nothing_runs(at):
     assert answer("down", *at)["servers"] == []
     assert answer("down", *at)["servers"] == []
@@ -202,6 +217,17 @@ def test_a_wrong_argument_is_exit_code_two(at, arguments):
 
 def test_a_wrong_pipeline_names_the_declared_ones(at):
     assert "declared: page-views-to-lake" in run("run", "no-such", *at).stderr
+
+
+def test_a_partition_that_the_topic_does_not_have_is_not_paused(at, monkeypatch):
+    live = LiveTopic("page-views", "id", 6, 1)
+    monkeypatch.setattr("headrace.control.checkpoints.broker_config", lambda _: {})
+    monkeypatch.setattr("headrace.control.checkpoints.describe", lambda *_: {"page-views": live})
+    name = "page-views-to-lake"
+    assert answer("pause", name, "page-views/5", *at)["paused_partitions"] == ["page-views/5"]
+    result = run("pause", name, "page-views/9", *at)
+    assert result.exit_code == 2
+    assert "page-views has 6 partitions: 0 to 5" in result.stderr
 
 
 def test_a_table_that_cannot_be_merged_is_vacuumed_and_the_reason_said(folder, at):

@@ -7,10 +7,13 @@ import json
 import os
 import signal
 import threading
+import urllib.request
 
 import pytest
+from click.testing import CliRunner
 from rich.console import Console
 
+from headrace.cli import main
 from headrace.cli.commands.pipelines import exit_code
 from headrace.cli.json_output import JsonOutput
 from headrace.cli.progress_view import line, notes, reporting, summary
@@ -18,6 +21,7 @@ from headrace.cli.signals import beside_main_thread, stop_on_signal
 from headrace.errors import DeadLetterLimitError
 from headrace.metrics import METRICS
 from headrace.pipelines.progress import PipelineProgress, PipelineState
+from headrace.runtime.ports import free_ports, is_free
 
 FAILED, REFUSED = PipelineState.FAILED, PipelineState.REFUSED
 
@@ -117,3 +121,25 @@ def test_every_metric_is_a_figure_of_the_progress():
     words = {"pipeline", "state", "reason", "maintenance_reason", "updated_ms"}
     words |= {"idle_partitions", "paused_partitions"}
     assert {one.name for one in METRICS} == set(progress) - words
+
+
+def test_a_run_serves_its_metrics_while_it_lasts(tmp_path, monkeypatch):
+    [port] = free_ports(1)
+    seen = []
+
+    def run_pipelines(settings, pipelines, *, observe, **_):
+        progress = {one.name: PipelineProgress(one.name, rows_in=7) for one in pipelines}
+        observe(progress)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            seen.append(answer.read().decode())
+        return {name: one.after(state=PipelineState.FINISHED) for name, one in progress.items()}
+
+    monkeypatch.setattr("headrace.pipelines.runner.run_pipelines", run_pipelines)
+    monkeypatch.setattr("headrace.cli.commands.pipelines._placement", lambda *_: None)
+    folder = str(tmp_path / "ads")
+    assert CliRunner().invoke(main, ["init", folder]).exit_code == 0
+    arguments = ["run", "--once", "--metrics-port", str(port), "--project", folder]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+    assert 'headrace_pipeline_rows_in_total{pipeline="page-views-to-lake"} 7\n' in seen[0]
+    assert is_free(port)

@@ -14,8 +14,8 @@ from headrace.control.workers_on_spark import _Overview
 from headrace.errors import BrokerUnreachableError
 from headrace.kafka.groups import Group
 from headrace.kafka.subscription import Membership
+from headrace.runtime.prometheus import serving
 from headrace.settings import Settings, load_settings
-from headrace.workers.exposition import serving
 from headrace.workers.placed import PlacedRun
 from headrace.workers.progress import WorkerProgress
 from headrace.workers.states import InstanceState

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from headrace.metrics import PARTITION_METRICS, WORKER_METRICS
+from headrace.runtime.prometheus import CONTENT_TYPE, MetricsServer
 from headrace.workers.behind import Times
-from headrace.workers.exposition import CONTENT_TYPE, MetricsServer, exposition
+from headrace.workers.exposition import exposition
 from headrace.workers.progress import (
     GONE_SECONDS,
     PartitionProgress,
@@ -147,7 +148,7 @@ def test_labels_are_escaped():
 def test_metrics_are_served_over_http():
     server = MetricsServer("127.0.0.1", 0)
     try:
-        server.observe([(RUNNING, [PARTITION])])
+        server.publish(exposition([(RUNNING, [PARTITION])]))
         address = f"http://127.0.0.1:{server.port}"
         with urllib.request.urlopen(f"{address}/metrics") as answer:
             assert answer.headers["Content-Type"] == CONTENT_TYPE

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from headrace.cli import parameters
 from headrace.cli.session import (
     DEAD_LETTER_LIMIT,
     FAILED,
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from headrace.model import Pipeline
     from headrace.pipelines.progress import PipelineProgress
     from headrace.pipelines.run import Placement
+    from headrace.pipelines.runner import Observe
+    from headrace.runtime.prometheus import MetricsServer
 
 _PARTITION = "TOPIC/PARTITION"
 _STARTS = [one.value for one in Start]
@@ -35,7 +38,17 @@ _STARTS = [one.value for one in Start]
 @click.argument("pipelines", nargs=-1, metavar="[PIPELINE]...")
 @click.option("--once", is_flag=True, help="End when caught up with what the topics hold now.")
 @click.option("--master", help="Spark's master, instead of spark.master in headrace.toml.")
-def run(session: Session, pipelines: tuple[str, ...], *, once: bool, master: str | None) -> None:
+@parameters.metrics_port
+@parameters.metrics_host
+def run(
+    session: Session,
+    pipelines: tuple[str, ...],
+    *,
+    once: bool,
+    master: str | None,
+    metrics_port: int | None,
+    metrics_host: str,
+) -> None:
     """Run pipelines side by side, all of them when none is named, and show their progress.
 
     Ctrl-C (or SIGTERM) stops after the current batches; a second one at once, which is safe too.
@@ -43,18 +56,23 @@ def run(session: Session, pipelines: tuple[str, ...], *, once: bool, master: str
     reached its dead-letter limit.
     """
     from headrace.pipelines.runner import run_pipelines
+    from headrace.runtime.prometheus import serving
 
     chosen = session.pipelines(pipelines)
     placement = _placement(session, master)
     log_to_file(session)
-    with stop_on_signal(session.output.stopping) as stop, session.output.running() as observe:
+    with (
+        stop_on_signal(session.output.stopping) as stop,
+        session.output.running() as observe,
+        serving(metrics_host, metrics_port) as server,
+    ):
         outcomes = beside_main_thread(
             run_pipelines,
             session.settings,
             chosen,
             placement=placement,
             once=once,
-            observe=observe,
+            observe=_also_served(observe, server),
             stop=stop,
         )
     session.output.ended(outcomes)
@@ -66,10 +84,13 @@ def run(session: Session, pipelines: tuple[str, ...], *, once: bool, master: str
 @click.argument("partitions", nargs=-1, required=True, metavar=f"{_PARTITION}...")
 def pause(session: Session, pipeline: str, partitions: tuple[str, ...]) -> None:
     """Hold partitions where they are while the others go on, until `resume`."""
-    from headrace.control.checkpoints import hold, paused
+    from headrace.control.checkpoints import hold, missing_partitions, paused
 
     found = session.pipeline(pipeline)
-    held = paused(session.settings, found) | _partitions(found, partitions)
+    wanted = _partitions(found, partitions)
+    for one, count in missing_partitions(session.settings, found, wanted).items():
+        raise click.BadParameter(f"topic {one.topic} has {count} partitions: 0 to {count - 1}")
+    held = paused(session.settings, found) | wanted
     hold(session.settings, found, held)
     session.output.paused(pipeline, _named(held))
 
@@ -149,6 +170,20 @@ def exit_code(outcomes: Mapping[str, PipelineProgress]) -> int:
     """What a run ends with: 0, or the failures' own code where they agree, else 1."""
     codes = {code for one in outcomes.values() if (code := _code(one)) != OK}
     return codes.pop() if len(codes) == 1 else FAILED if codes else OK
+
+
+def _also_served(observe: Observe, server: MetricsServer | None) -> Observe:
+    """Shows progress, and publishes it as metrics."""
+    from headrace.pipelines.exposition import exposition
+
+    if server is None:
+        return observe
+
+    def both(progress: Mapping[str, PipelineProgress]) -> None:
+        server.publish(exposition(progress.values()))
+        observe(progress)
+
+    return both
 
 
 def _code(outcome: PipelineProgress) -> int:

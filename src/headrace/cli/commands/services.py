@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from headrace.cli.session import Session, command
+from headrace.errors import HeadraceError
 from headrace.settings import environment
 
 
@@ -36,4 +39,13 @@ def status(session: Session) -> None:
     from headrace.control.workers import progress as of_workers
 
     settings = session.settings
-    session.output.status(look(settings), progress(settings), of_workers(settings))
+    pipelines = progress(settings, _declared(session))
+    session.output.status(look(settings), pipelines, of_workers(settings))
+
+
+def _declared(session: Session) -> Collection[str] | None:
+    """Names of the pipelines; None where the project's modules can't be read."""
+    try:
+        return session.project.pipelines.keys()
+    except HeadraceError:
+        return None

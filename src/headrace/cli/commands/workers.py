@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from headrace.cli import parameters
 from headrace.cli.session import Session, command, epilog, log_to_file
 from headrace.cli.signals import beside_main_thread, stop_on_signal
 from headrace.settings import environment
@@ -13,8 +14,6 @@ from headrace.settings import environment
 if TYPE_CHECKING:
     from headrace.control.workers import WantedRun
     from headrace.workers import Worker
-
-_LARGEST_PORT = 65_535
 
 _worker = click.argument("name", metavar="WORKER")
 _topic = click.option("--topic", "topics", multiple=True, help="Only of this topic; repeatable.")
@@ -42,10 +41,8 @@ def workers() -> None:
     show_default=True,
     help="Of the consumer group; `consumer` is KIP-848.",
 )
-@click.option(
-    "--metrics-port", type=click.IntRange(1, _LARGEST_PORT), help="Serve /metrics on this port."
-)
-@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="And this address.")
+@parameters.metrics_port
+@parameters.metrics_host
 @click.option("--on", "place", type=click.Choice(["here", "spark"]), default="here")
 @click.option("--instances", type=click.IntRange(min=1), default=1, help="How many, on Spark.")
 @click.option("--master", help="Spark's master, in place of the project file's.")
