@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 
 from headrace.control.topic_rules import Fault
 from headrace.kafka.brokers import Brokers
-from headrace.kafka.client import LARGEST_MESSAGE_BYTES
+from headrace.kafka.client import LARGEST_MESSAGE_BYTES, LiveTopic
 from headrace.model import ByField, ByKey, Partitioning, Pipeline, Topic
 
 DEFAULT_SEGMENT = timedelta(days=7)
@@ -109,6 +109,17 @@ def cluster_warnings(brokers: Brokers) -> Iterator[Fault]:
             "brokers: auto.create.topics.enable is true: who misspells a topic makes one, with "
             f"{brokers.config.get('num.partitions', '1')} partition(s)",
             "auto.create.topics.enable=false on the brokers",
+        )
+
+
+def identity_warnings(topics: Iterable[LiveTopic]) -> Iterator[Fault]:
+    """A topic that is made again is known by its id."""
+    nameless = sorted(topic.name for topic in topics if not topic.has_id)
+    if nameless:
+        yield Fault(
+            f"brokers: topics get no ids ({', '.join(nameless)}): one that is deleted and "
+            "made again is not noticed, and its offsets are taken for the old ones",
+            "brokers of 2.8 or newer with KRaft; or reset what reads a topic that is made again",
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headrace.control.declared_keys import read_keys, remember_keys
-from headrace.control.durability import cluster_warnings, live_warnings
+from headrace.control.durability import cluster_warnings, identity_warnings, live_warnings
 from headrace.control.project import Project
 from headrace.control.services import broker_config
 from headrace.control.topic_rules import Fault
@@ -93,7 +93,8 @@ def make_plan(project: Project) -> Plan:
     try:
         config = broker_config(project.settings)
         live = topic_states(config, [topic.name for topic in topics])
-        warnings = _warnings(project, describe_brokers(config))
+        found = _warnings(project, describe_brokers(config))
+        warnings = (*identity_warnings(state.live for state in live.values()), *found)
     except BrokerUnreachableError as error:
         changes = tuple(plan_topics(topics, {}))
         return Plan(changes, routes, workers, broker_down=str(error))

@@ -29,6 +29,7 @@ ClientConfig = Mapping[str, str]
 Result = TypeVar("Result")
 
 REQUEST_TIMEOUT_SECONDS = 15.0
+NO_TOPIC_ID = str(confluent_kafka.Uuid(0, 0))
 MESSAGE_TIMEOUT_MS = 180_000
 LARGEST_MESSAGE_BYTES = 64 * 1024 * 1024  # the topic's own limit is the one that counts
 
@@ -55,6 +56,11 @@ class LiveTopic:
     topic_id: str
     partitions: int
     replication: int
+
+    @property
+    def has_id(self) -> bool:
+        """Whether the cluster gives topics ids: old ones, and some compatible ones, do not."""
+        return self.topic_id != NO_TOPIC_ID
 
     @property
     def all_partitions(self) -> list[TopicPartition]:

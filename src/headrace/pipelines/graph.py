@@ -122,7 +122,7 @@ def _source_spec(
         min_tasks=source.min_tasks if source.subpartitions == 1 else 0,
         subpartitions=source.subpartitions,
         limits=pipeline.limits.shared_by(len(pipeline.sources)),
-        partition_columns=_judged_columns(pipeline.sink, topic.schema),
+        partition_columns=judged_columns(pipeline, topic.schema),
         state=place.state,
         staging=place.staging,
         checkpoint=checkpoint.uri,
@@ -136,9 +136,13 @@ def _metadata(source: Source) -> tuple[Metadata, ...]:
     return tuple(dict.fromkeys((*source.metadata, *lanes)))
 
 
-def _judged_columns(sink: Lake, schema: EventSchema | None) -> tuple[str, ...]:
-    """Fields that name directories: judged while the record's original bytes are at hand."""
-    if schema is None or sink.unsafe_values is UnsafeValues.RESCUE:
+def judged_columns(pipeline: Pipeline, schema: EventSchema | None) -> tuple[str, ...]:
+    """Fields that name directories: judged while the record's original bytes are at hand.
+
+    Not before steps, which may make a value safe: the rows that they give are judged instead.
+    """
+    sink = pipeline.sink
+    if schema is None or pipeline.steps or sink.unsafe_values is UnsafeValues.RESCUE:
         return ()
     strings = {field.name for field in schema.fields if field.type is FieldType.STRING}
     return tuple(name for name in sink.value_columns if name in strings)

@@ -4,8 +4,14 @@ from datetime import timedelta
 
 import pytest
 
-from headrace.control.durability import cluster_warnings, live_warnings, pipeline_warnings
+from headrace.control.durability import (
+    cluster_warnings,
+    identity_warnings,
+    live_warnings,
+    pipeline_warnings,
+)
 from headrace.kafka.brokers import Brokers
+from headrace.kafka.client import NO_TOPIC_ID, LiveTopic
 from headrace.model import ByField, ByKey, Lake, Pipeline, Random, Topic
 
 # As Kafka 4.3.1 answers.
@@ -77,6 +83,14 @@ def test_topics_that_make_themselves_are_a_warning():
     )
     assert "4 partition(s)" in fault.message
     assert fault.way_out
+
+
+def test_topics_without_ids_are_a_warning_as_their_end_is_not_noticed():
+    nameless = LiveTopic("t", NO_TOPIC_ID, 1, 1)
+    [fault] = identity_warnings([LiveTopic("u", "iI2m", 1, 1), nameless])
+    assert "(t)" in fault.message
+    assert fault.way_out
+    assert list(identity_warnings([LiveTopic("u", "iI2m", 1, 1)])) == []
 
 
 @pytest.mark.parametrize(

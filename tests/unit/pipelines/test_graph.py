@@ -1,0 +1,23 @@
+import pytest
+
+from headrace.model import Lake, Pipeline, Topic, UnsafeValues, event_schema
+from headrace.pipelines.graph import judged_columns
+
+
+class Click:
+    n: int
+    url: str
+
+
+LAKE = Lake("clicks", partition_by=("url", "n"))
+RESCUING = Lake("clicks", partition_by=("url",), unsafe_values=UnsafeValues.RESCUE)
+
+
+@pytest.mark.parametrize(
+    ("sink", "steps", "judged"),
+    [(LAKE, [], ("url",)), (LAKE, [lambda rows: rows], ()), (RESCUING, [], ())],
+    ids=["no steps", "a step may make the value safe", "every value has a home"],
+)
+def test_texts_that_name_directories_are_judged_where_the_record_is_at_hand(sink, steps, judged):
+    pipeline = Pipeline("p", source=Topic("clicks", event=Click), sink=sink, steps=steps)
+    assert judged_columns(pipeline, event_schema(Click)) == judged
