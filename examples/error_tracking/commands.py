@@ -79,7 +79,8 @@ def ingest_address() -> str:
 def new_token(project: Project, *limits: str) -> str:
     """The text of a new access token."""
     owner = ("--project-id", str(project.id), "--account", project.account)
-    return str(answer("tokens", "create", project.name, *owner, *limits)["token"])
+    scopes = ("--scope", "write", "--scope", "metrics")
+    return str(answer("tokens", "create", project.name, *owner, *scopes, *limits)["token"])
 
 
 def load(folder: str, *into: str, url: str = "") -> Any:

@@ -21,12 +21,15 @@ HeadraceError
 │   ├── ReplayRefusedError
 │   ├── LoaderRunningError
 │   ├── WorkerRunningError
+│   ├── ServiceRunningError
 │   └── CounterReusedError
 ├── DeadLetterLimitError    too many bad records; never retried
 ├── OfflineFilesError       files that can't be read, or that no progress can be kept of
 ├── ExtraMissingError       an optional dependency is not installed
 ├── SampleError             no events to measure with
 ├── TokenUnknownError       no such access token
+├── TokenInvalidError       an access token can't be made like this
+├── TokenNotTakenError      the service does not take a new token yet
 ├── WorkerError             an instance of a worker can't go on
 │   ├── ProcessingFailedError   a record failed, and the worker stops at failures
 │   ├── ProcessingTimeoutError  a record was not done in time
@@ -349,6 +352,19 @@ class LoaderRunningError(RefusedError):
 
 
 @dataclass(eq=False)
+class ServiceRunningError(RefusedError):
+    """Another HTTP service of this project is running on this host."""
+
+    code = "INGEST_RUNNING"
+    folder: str
+    pid: str
+
+    @property
+    def way_out(self) -> str:
+        return "Stop it first. One service takes more with more --workers."
+
+
+@dataclass(eq=False)
 class WorkerRunningError(RefusedError):
     """The worker's group has members."""
 
@@ -462,6 +478,29 @@ class IngestFailedError(_FactsError):
 
     failed_starts: int
     reason: str
+
+
+@dataclass(eq=False)
+class TokenInvalidError(_FactsError):
+    """The access token can't be made."""
+
+    exit_code = 2
+
+    field: str
+    value: str
+    reason: str
+
+
+@dataclass(eq=False)
+class TokenNotTakenError(_FactsError):
+    """The token was made, and the service does not take it yet."""
+
+    address: str
+    reason: str
+
+    @property
+    def way_out(self) -> str:
+        return "Workers that reach Kafka take it within five seconds."
 
 
 @dataclass(eq=False)

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError
 
 from headrace import errors
 from headrace.ingest.kafka_answers import REFUSALS
-from headrace.ingest.service_metrics import CODES, OTHER, SERVICE_METRICS, SPOOL_METRICS
+from headrace.ingest.service_metrics import EVENT_CODES, OTHER, SERVICE_METRICS, SPOOL_METRICS
 from headrace.pipelines.source.decode.events import JsonDecoder
 from headrace.settings import load_settings
 from headrace.settings.document import Document
@@ -77,7 +77,7 @@ def test_every_refusal_is_documented(pages: dict[str, str]) -> None:
 def test_every_problem_of_an_event_is_counted_and_documented(pages: dict[str, str]) -> None:
     section = pages["docs/reference/ingest.md"].partition("\n### Of an event\n")[2]
     documented = set(_rows(section.partition("\n### ")[0]))
-    assert documented == set(CODES) - {OTHER}
+    assert documented == set(EVENT_CODES) - {OTHER}
 
 
 def test_every_problem_of_a_request_is_documented(pages: dict[str, str], root: Path) -> None:

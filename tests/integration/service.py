@@ -113,7 +113,8 @@ class Service:
 
     def token(self, **wanted) -> str:
         """The text of a new token of account ``acme``, known to every worker."""
-        facts = {"name": "test", "project": "shop", "account": "acme"} | wanted
+        scopes = ("write", "metrics", "describe")
+        facts = {"name": "test", "project": "shop", "account": "acme", "scopes": scopes} | wanted
         _, text = ingest.create_token(self.settings, ingest.WantedToken(**facts))
         self.wait_known(text)
         return text

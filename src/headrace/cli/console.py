@@ -17,6 +17,7 @@ from rich.table import Table
 
 from headrace.cli import worker_view
 from headrace.cli.progress_view import loading, reporting, summary
+from headrace.cli.token_view import token_cells
 from headrace.control.sizing import KIB, TIB
 from headrace.errors import HeadraceError, ProjectError
 from headrace.kafka.topics import Action
@@ -238,13 +239,19 @@ class ConsoleOutput:
         self._out.print("\nIt is shown this once:")
         self._out.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    def tokens(self, tokens: Sequence[Token]) -> None:
-        table = _table("id", "name", "project", "account", "topics", "created", "state")
+    def tokens(self, tokens: Sequence[Token], unreadable: Sequence[str] = ()) -> None:
+        columns = ("id", "name", "project", "account", "topics", "scopes", "limits")
+        table = _table(*columns, "created", "expires", "state")
+        now = datetime.now(UTC)
         for one in tokens:
-            created = one.created.strftime("%Y-%m-%d %H:%M UTC")
-            cells = (one.public_id, one.name, one.project, one.account, ", ".join(one.topics))
-            table.add_row(*map(escape, cells), created, one.state(datetime.now(UTC)))
+            table.add_row(*map(escape, token_cells(one)), one.state(now))
         self._out.print(table)
+        for public_id in unreadable:
+            self._err.print(f"token {escape(public_id)}: its record can't be read; it is no token")
+
+    def namesakes(self, name: str, public_ids: Sequence[str]) -> None:
+        text = f"other tokens are named {name!r}, too: {', '.join(public_ids)}"
+        self._err.print(escape(text), soft_wrap=True)
 
     def measuring(self) -> OnRun:
         def on_run(done: int, runs: int, name: str) -> None:

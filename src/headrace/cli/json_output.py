@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headrace.cli.token_view import rfc3339
 from headrace.errors import HeadraceError, ProjectError
 
 if TYPE_CHECKING:
@@ -145,8 +146,12 @@ class JsonOutput:
     def token(self, token: Token, text: str) -> None:
         _print(_token(token) | {"token": text})
 
-    def tokens(self, tokens: Sequence[Token]) -> None:
-        _print({"tokens": [_token(one) for one in tokens]})
+    def tokens(self, tokens: Sequence[Token], unreadable: Sequence[str] = ()) -> None:
+        _print({"tokens": [_token(one) for one in tokens], "unreadable": [*unreadable]})
+
+    def namesakes(self, name: str, public_ids: Sequence[str]) -> None:
+        text = f"other tokens are named {name!r}, too: {', '.join(public_ids)}"
+        click.echo(text, err=True)
 
     def measuring(self) -> OnRun:
         return lambda *_: None
@@ -229,8 +234,10 @@ def _plain(value: Any) -> Any:
 
 def _token(token: Token) -> dict[str, Any]:
     facts = asdict(token) | {"state": token.state(datetime.now(UTC))}
-    del facts["secret_sha256"]
-    return facts
+    for secret in ("secret_sha256", "former_sha256"):
+        del facts[secret]
+    times = ("created", "expires", "revoked", "former_until")
+    return facts | {name: facts[name] and rfc3339(facts[name]) for name in times}
 
 
 def _letter(stored: StoredLetter) -> dict[str, Any]:

@@ -113,8 +113,11 @@ class Output(Protocol):
     def token(self, token: Token, text: str) -> None:
         """A token with its secret, this once."""
 
-    def tokens(self, tokens: Sequence[Token]) -> None:
-        """Tokens without their secrets."""
+    def tokens(self, tokens: Sequence[Token], unreadable: Sequence[str] = ()) -> None:
+        """Tokens without their secrets, and ids of tokens whose record can't be read."""
+
+    def namesakes(self, name: str, public_ids: Sequence[str]) -> None:
+        """Tokens that had the name of a new one before."""
 
     def measuring(self) -> OnRun:
         """Progress of measurements."""

@@ -2,22 +2,45 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import importlib.util
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
 
 from headrace.control.project import Project
 from headrace.control.services import broker_config
-from headrace.errors import BrokerUnreachableError, Problem, ProjectError, TokenUnknownError
+from headrace.errors import (
+    BrokerUnreachableError,
+    Problem,
+    ProjectError,
+    TokenInvalidError,
+    TokenNotTakenError,
+    TokenUnknownError,
+)
 from headrace.ingest import registry
 from headrace.ingest.config import IngestConfig
-from headrace.ingest.tokens import ALL_TOPICS, Token, new_public_id
+from headrace.ingest.reservation import allow_connections, only_service
+from headrace.ingest.tokens import (
+    ACTIVE,
+    ALL_TOPICS,
+    DEFAULT_SCOPES,
+    LONGEST_NAME_BYTES,
+    Token,
+    new_public_id,
+)
 from headrace.runtime.ports import require_free
 from headrace.settings import PROJECT_FILE, IngestSettings, Rate, Settings
 
 STATE = "ingest"
+
+_KNOWN_SECONDS = 30.0
+_ASK_SECONDS = 0.1
+_ASKED_EACH = 8
 
 _LOG = logging.getLogger("headrace.ingest")
 
@@ -30,9 +53,10 @@ class WantedToken:
         name: what its owner calls it.
         project: where its events belong.
         account: who answers for them, and the key of its events where the topic declares none.
-        topics: those it may write to; none means all.
+        topics: those it may write to; none means all, also those that are declared later.
         lifetime: until it ends by itself; ``None``: never.
-        rate: its own limits, instead of the service's.
+        rate: its own limits, each instead of the service's.
+        scopes: what it may do; none means ``write`` and ``describe``.
     """
 
     name: str
@@ -41,19 +65,27 @@ class WantedToken:
     topics: Sequence[str] = ()
     lifetime: timedelta | None = None
     rate: Rate | None = None
+    scopes: Sequence[str] = ()
 
 
-def ingest_config(
-    project: Project, *, workers: int | None = None, port: int | None = None
-) -> IngestConfig:
-    """What the service is told; ``workers`` and ``port`` in place of the project file's.
+@dataclass(frozen=True)
+class Overrides:
+    """In place of what the project file says, where not ``None``."""
+
+    workers: int | None = None
+    host: str | None = None
+    port: int | None = None
+
+
+def ingest_config(project: Project, overrides: Overrides | None = None) -> IngestConfig:
+    """What the service is told.
 
     Raises:
         ProjectError: no topic has an event class, or Redis is wanted without its client.
         BrokerUnreachableError: the embedded broker is down, and no topic has a spool.
     """
-    settings = project.settings.ingest or IngestSettings()
-    settings = replace(settings, workers=workers or settings.workers, port=port or settings.port)
+    given = {name: value for name, value in vars(overrides or Overrides()).items() if value}
+    settings = replace(project.settings.ingest or IngestSettings(), **given)
     where = str(project.settings.root / PROJECT_FILE)
     if settings.redis is not None and importlib.util.find_spec("redis") is None:
         message = f"ingest.redis is {str(settings.redis)!r}, and the client for it is not installed"
@@ -70,17 +102,29 @@ def ingest_config(
     )
 
 
-def serve(config: IngestConfig) -> None:
-    """Serves until SIGTERM or SIGINT.
+@contextlib.contextmanager
+def reserved(config: IngestConfig) -> Iterator[None]:
+    """Holds what a service needs for itself on this host.
 
     Raises:
-        ServerStartError: the port is taken.
+        ServiceRunningError: another service of the project is running here.
+        ServerStartError: the port is taken, or the system allows too few open files.
+    """
+    with only_service(config.state):
+        require_free("ingest", [config.settings.port], config.settings.host)
+        allow_connections(config.settings)
+        yield
+
+
+def serve(config: IngestConfig) -> None:
+    """Serves until SIGTERM or SIGINT. Call it while it is :func:`reserved`.
+
+    Raises:
         BrokerUnreachableError: Kafka does not answer, and no topic has a spool.
         IngestFailedError: workers can't start.
     """
     from headrace.ingest.server import serve as run
 
-    require_free("ingest", [config.settings.port])
     _ensure_registry(config)
     run(config)
 
@@ -96,7 +140,13 @@ def _ensure_registry(config: IngestConfig) -> None:
 
 
 def create_token(settings: Settings, wanted: WantedToken) -> tuple[Token, str]:
-    """A new token, and its text, which is nowhere else."""
+    """A new token, and its text, which is nowhere else.
+
+    Raises:
+        TokenInvalidError: its name, project or account is empty or too long.
+    """
+    for fact in ("name", "project", "account"):
+        _require_name(fact, getattr(wanted, fact))
     now = datetime.now(UTC)
     token = Token(
         public_id=new_public_id(),
@@ -108,39 +158,103 @@ def create_token(settings: Settings, wanted: WantedToken) -> tuple[Token, str]:
         created=now,
         expires=now + wanted.lifetime if wanted.lifetime else None,
         rate=wanted.rate,
+        scopes=tuple(dict.fromkeys(wanted.scopes)) or DEFAULT_SCOPES,
     )
     return registry.create_token(broker_config(settings), token)
 
 
-def list_tokens(settings: Settings) -> list[Token]:
-    """Every token, oldest first."""
-    return registry.list_tokens(broker_config(settings))
+def namesakes(settings: Settings, name: str) -> list[str]:
+    """Public ids of the active tokens of this name."""
+    now = datetime.now(UTC)
+    tokens, _ = list_tokens(settings)
+    return [one.public_id for one in tokens if one.name == name and one.state(now) == ACTIVE]
 
 
-def rotate_token(settings: Settings, public_id: str) -> tuple[Token, str]:
-    """Another secret for a token; the last one ends within seconds.
+def list_tokens(settings: Settings) -> tuple[list[Token], list[str]]:
+    """Every token, oldest first; and the ids of those whose record can't be read."""
+    table = registry.read_tokens(broker_config(settings))
+    tokens = sorted(table.tokens().values(), key=lambda token: token.created)
+    return tokens, sorted(table.unreadable)
+
+
+def rotate_token(
+    settings: Settings, public_id: str, overlap: timedelta | None = None
+) -> tuple[Token, str]:
+    """Another secret for a token; the last one ends within seconds, or after ``overlap``.
 
     Raises:
-        TokenUnknownError: there is none, or it is revoked.
+        TokenUnknownError: there is none, or it is revoked, or has expired.
     """
-    token = _token(settings, public_id)
-    if token.revoked is not None:
-        raise TokenUnknownError(public_id, "it is revoked")
-    return registry.rotate_token(broker_config(settings), token)
+    token, now = _token(settings, public_id), datetime.now(UTC)
+    state = token.state(now)
+    if state != ACTIVE:
+        raise TokenUnknownError(public_id, f"it is {state}; create another one")
+    return registry.rotate_token(broker_config(settings), token, now, overlap)
 
 
 def revoke_token(settings: Settings, public_id: str) -> Token:
-    """End a token; harmless when it has ended.
+    """End a token for good; harmless when it has ended.
 
     Raises:
-        TokenUnknownError: there is none.
+        TokenUnknownError: there is none; or its record can't be read, and it is ended all the same.
     """
-    token = _token(settings, public_id)
-    return registry.revoke_token(broker_config(settings), token, datetime.now(UTC))
+    config, now = broker_config(settings), datetime.now(UTC)
+    table = registry.read_tokens(config)
+    token = table.get(public_id)
+    if token is not None and token.revoked is not None:
+        return token
+    if token is not None or public_id in table.unreadable:
+        registry.revoke_token(config, public_id, now)
+    if token is None:
+        raise _unknown(public_id, is_unreadable=public_id in table.unreadable)
+    return replace(token, revoked=now)
+
+
+def wait_until_known(settings: Settings, text: str) -> None:
+    """Returns when every worker of this host's service takes a new token.
+
+    Raises:
+        TokenNotTakenError: not within 30 seconds, or there is no service.
+    """
+    ingest = settings.ingest or IngestSettings()
+    agreed, deadline, reason = 0, time.monotonic() + _KNOWN_SECONDS, "no answer"
+    # A new connection goes to any of the workers.
+    while agreed < _ASKED_EACH * ingest.workers:
+        if time.monotonic() > deadline:
+            raise TokenNotTakenError(f"{ingest.host}:{ingest.port}", reason)
+        reason = _refusal(ingest, text)
+        agreed = 0 if reason else agreed + 1
+        if reason:
+            time.sleep(_ASK_SECONDS)
+
+
+def _refusal(ingest: IngestSettings, text: str) -> str:
+    """Why a worker does not take the token; empty when it does."""
+    connection = http.client.HTTPConnection(ingest.host, ingest.port, timeout=_KNOWN_SECONDS)
+    try:
+        connection.request("GET", "/", headers={"authorization": f"Bearer {text}"})
+        status = connection.getresponse().status
+    except (OSError, http.client.HTTPException) as error:
+        return str(error)
+    finally:
+        connection.close()
+    # There is no such page, and only who has shown a token is told so.
+    return "" if status == HTTPStatus.NOT_FOUND else f"it answers {status}"
+
+
+def _require_name(what: str, text: str) -> None:
+    if not 0 < len(text.encode()) <= LONGEST_NAME_BYTES:
+        raise TokenInvalidError(what, text[:80], f"expected 1 to {LONGEST_NAME_BYTES} bytes")
 
 
 def _token(settings: Settings, public_id: str) -> Token:
-    for token in list_tokens(settings):
-        if token.public_id == public_id:
-            return token
-    raise TokenUnknownError(public_id, "there is none of this id")
+    table = registry.read_tokens(broker_config(settings))
+    token = table.get(public_id)
+    if token is None:
+        raise _unknown(public_id, is_unreadable=public_id in table.unreadable)
+    return token
+
+
+def _unknown(public_id: str, *, is_unreadable: bool) -> TokenUnknownError:
+    reason = "its record can't be read" if is_unreadable else "there is none of this id"
+    return TokenUnknownError(public_id, reason)

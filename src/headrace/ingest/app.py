@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -41,7 +42,7 @@ from headrace.ingest.service_metrics import (
     spool_lines,
 )
 from headrace.ingest.structure import StructureLimits
-from headrace.ingest.tokens import Token
+from headrace.ingest.tokens import Token, TokenScope
 from headrace.ingest.validation import Accepted, EventCheck, Verdicts
 from headrace.runtime.logs import REQUEST_ID
 
@@ -50,7 +51,7 @@ _SPOOLED = ((b"headrace-spooled", b"true"),)
 _BEFORE, _AFTER = "/v1/topics/", "/events"
 
 Headers = Mapping[bytes, str]
-Route = Callable[[Headers], Awaitable[Answer]]
+Page = Callable[[], Awaitable[Answer]]
 
 
 class Application:
@@ -83,12 +84,12 @@ class Application:
         )
         self._budget = MemoryBudget(settings.max_memory_bytes)
         self._kafka = Readiness(acceptance.ready)
-        self._openapi = openapi(config)
-        self._pages: dict[str, Route] = {
+        self._config = config
+        self._pages: dict[str, Callable[[Token], Awaitable[Answer]]] = {
             "/metrics": self._metrics,
             "/openapi.json": self._description,
         }
-        self._probes: dict[str, Route] = {"/healthz": self._health, "/readyz": self._readiness}
+        self._probes: dict[str, Page] = {"/healthz": self._health, "/readyz": self._readiness}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request (ASGI)."""
@@ -111,7 +112,7 @@ class Application:
         try:
             headers = headers_of(scope, self._settings.max_header_bytes)
             if path in self._probes:
-                return (await self._page(self._probes[path], method, headers)).closing()
+                return (await self._page(self._probes[path], method)).closing()
             token = self._gate.token(headers.get(b"authorization", ""))
         except RefusedRequestError as error:
             # Who shows no token gets one answer a connection: they can't pile up unread.
@@ -121,12 +122,12 @@ class Application:
             topic = path[len(_BEFORE) : -len(_AFTER)]
             return await self._events(topic, token, method, headers, receive)
         if path in self._pages:
-            return await self._page(self._pages[path], method, headers)
+            return await self._page(functools.partial(self._pages[path], token), method)
         raise refused(HTTPStatus.NOT_FOUND, "no-such-path", "see /openapi.json for what there is")
 
-    async def _page(self, page: Route, method: str, headers: Headers) -> Answer:
+    async def _page(self, page: Page, method: str) -> Answer:
         _allow(method, "GET", "HEAD")
-        answer = await page(headers)
+        answer = await page()
         return answer if method == "GET" else Answer(answer.status, b"", answer.headers)
 
     async def _events(
@@ -215,10 +216,10 @@ class Application:
         for problem in problems:
             self._counters.add((REFUSALS, topic, known_code(problem.code)))
 
-    async def _health(self, _: Headers) -> Answer:
+    async def _health(self) -> Answer:
         return json_answer(HTTPStatus.OK, {"status": "alive"})
 
-    async def _readiness(self, _: Headers) -> Answer:
+    async def _readiness(self) -> Answer:
         waits_for = []
         if not self._gate.ready:
             waits_for.append("the access tokens have not been read yet")
@@ -229,13 +230,16 @@ class Application:
             raise refused(HTTPStatus.SERVICE_UNAVAILABLE, "not-ready", detail, RETRY_AFTER)
         return json_answer(HTTPStatus.OK, {"status": "ready"})
 
-    async def _metrics(self, _: Headers) -> Answer:
+    async def _metrics(self, token: Token) -> Answer:
+        self._gate.may(token, TokenScope.METRICS)
         lines = list(metric_lines(self._counters.totals()))
         stats = await asyncio.to_thread(self._acceptance.spool_stats)
         return text_answer([*lines, *spool_lines(stats)] if stats else lines)
 
-    async def _description(self, _: Headers) -> Answer:
-        return json_answer(HTTPStatus.OK, self._openapi)
+    async def _description(self, token: Token) -> Answer:
+        self._gate.may(token, TokenScope.DESCRIBE)
+        topics = [topic for name, topic in self._config.topics.items() if token.is_for(name)]
+        return json_answer(HTTPStatus.OK, openapi(topics, self._settings.max_events))
 
 
 def _record_headers(token: Token) -> list[tuple[str, bytes]]:

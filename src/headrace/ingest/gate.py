@@ -11,7 +11,7 @@ from typing import Protocol
 
 from headrace.ingest.limits import Charge, Limiter
 from headrace.ingest.problem import RETRY_AFTER, RefusedRequestError, refused
-from headrace.ingest.tokens import Token, authenticate
+from headrace.ingest.tokens import Token, TokenScope, authenticate
 from headrace.settings import IngestSettings, Rate
 
 _SCHEME = "bearer "
@@ -71,6 +71,12 @@ class Gate:
             "send a valid access token: `Authorization: Bearer hr_...`",
             _CHALLENGE,
         )
+
+    def may(self, token: Token, scope: TokenScope) -> None:
+        """Raises a 403."""
+        if not token.may(scope):
+            detail = f"this token has not the scope {scope.value!r}"
+            raise refused(HTTPStatus.FORBIDDEN, "not-allowed", detail)
 
     def may_write(self, token: Token, topic: str) -> None:
         """Raises a 403."""

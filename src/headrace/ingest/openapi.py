@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from headrace.ingest.config import IngestConfig
+from headrace.ingest.problem import REQUEST_CODES
+from headrace.ingest.service_metrics import EVENT_CODES
 from headrace.ingest.validation import LONGEST_ID, LONGEST_KEY_BYTES
 from headrace.model import EventField, EventSchema, FieldType, Topic
 
@@ -26,8 +29,16 @@ _PROBLEM: JsonObject = {
         "title": {"type": "string"},
         "status": {"type": "integer"},
         "detail": {"type": "string"},
-        "code": {"type": "string", "description": "stable word for programs"},
-        "index": {"type": "integer", "description": "number of the event, from 0"},
+        "instance": {"type": "string", "description": "the request, where a 500 is reported"},
+        "code": {
+            "type": "string",
+            "enum": [*REQUEST_CODES, *EVENT_CODES],
+            "description": "stable word for programs",
+        },
+        "index": {
+            "type": "integer",
+            "description": "number of the event, from 0; of lines, blank ones don't count",
+        },
         "refused": {"type": "array", "items": {"$ref": "#/components/schemas/Problem"}},
     },
 }
@@ -35,7 +46,7 @@ _ACCEPTED: JsonObject = {
     "type": "object",
     "required": ["accepted", "refused"],
     "properties": {
-        "accepted": {"type": "integer", "description": "events that Kafka has"},
+        "accepted": {"type": "integer", "description": "events that Kafka has, or the disk"},
         "refused": {"type": "array", "items": {"$ref": "#/components/schemas/Problem"}},
     },
 }
@@ -47,7 +58,7 @@ _STATUS: JsonObject = {
 _REFUSALS = {
     "400": "nothing of it was accepted; nothing of it will appear",
     "401": "no valid access token",
-    "403": "the token may not write to this topic",
+    "403": "the token has not the scope, or is not for this topic",
     "404": "no such topic",
     "405": "another method",
     "408": "the body did not come in time",
@@ -55,22 +66,40 @@ _REFUSALS = {
     "415": "unknown Content-Type or Content-Encoding",
     "429": "over the rate limit: see Retry-After",
     "431": "the headers are too large",
+    "500": "a defect; unknown whether the events are there: send them again with the same ids",
     "503": "unknown whether the events are there: send them again with the same ids",
 }
 
 
-def openapi(config: IngestConfig) -> JsonObject:
-    """The document that ``GET /openapi.json`` answers."""
+_RETRY_AFTER: JsonObject = {
+    "Retry-After": {"schema": {"type": "integer"}, "description": "seconds to wait"}
+}
+_SPOOLED: JsonObject = {
+    "Headrace-Spooled": {
+        "schema": {"const": "true"},
+        "description": "some of the events are on this host's disk, and will be sent to Kafka",
+    }
+}
+_ENCODING: JsonObject = {
+    "name": "Content-Encoding",
+    "in": "header",
+    "schema": {"type": "string", "enum": ["identity", "gzip", "zstd"]},
+}
+
+
+def openapi(topics: Sequence[Topic], max_events: int) -> JsonObject:
+    """The document that ``GET /openapi.json`` answers, with these topics."""
+    schemas = _schema_names(topics)
     paths: JsonObject = {
-        "/healthz": {"get": _open_page("The process is alive", _json(_STATUS))},
+        "/healthz": {"get": _open_page("health", "The process is alive", _json(_STATUS))},
         "/readyz": {"get": _readiness()},
-        "/metrics": {"get": _page("Counts, for Prometheus", _text())},
-        "/openapi.json": {"get": _page("This document", _json({"type": "object"}))},
+        "/metrics": {"get": _page("metrics", "Counts, for Prometheus", _text())},
+        "/openapi.json": {"get": _page("describe", "This document", _json({"type": "object"}))},
     }
-    paths |= {
-        f"/v1/topics/{name}/events": {"post": _events(topic)}
-        for name, topic in config.topics.items()
-    }
+    for topic in topics:
+        reference = {"$ref": f"#/components/schemas/{schemas[topic.name]}"}
+        paths[f"/v1/topics/{topic.name}/events"] = {"post": _events(topic, reference, max_events)}
+    events = {schemas[topic.name]: event_json_schema(topic) for topic in topics}
     return {
         "openapi": "3.1.0",
         "info": {"title": "headrace ingest", "version": "1"},
@@ -78,31 +107,45 @@ def openapi(config: IngestConfig) -> JsonObject:
         "paths": paths,
         "components": {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-            "schemas": {"Problem": _PROBLEM, "Accepted": _ACCEPTED},
+            "schemas": {**events, "Problem": _PROBLEM, "Accepted": _ACCEPTED},
         },
     }
 
 
-def _events(topic: Topic) -> JsonObject:
-    event = event_json_schema(topic)
-    one_or_many = {"oneOf": [event, {"type": "array", "items": event, "minItems": 1}]}
+def _schema_names(topics: Iterable[Topic]) -> Mapping[str, str]:
+    """A name for each topic's event: that of its class, where no other topic has one like it.
+
+    What an event may be depends on its topic too: which field is the id, the key, the time.
+    """
+    classes = {topic.name: topic.schema.name for topic in topics if topic.schema is not None}
+    count = Counter([*classes.values(), "Problem", "Accepted"])
+    return {
+        topic: name if count[name] == 1 else f"{name}.{topic}" for topic, name in classes.items()
+    }
+
+
+def _events(topic: Topic, event: JsonObject, max_events: int) -> JsonObject:
+    array = {"type": "array", "items": event, "minItems": 1, "maxItems": max_events}
+    responses = {status: _problem(text) for status, text in _REFUSALS.items()}
+    for status in ("429", "503"):
+        responses[status]["headers"] = _RETRY_AFTER
+    accepted = {
+        "description": "all in-sync replicas have the accepted events",
+        "headers": _SPOOLED,
+        "content": _json({"$ref": "#/components/schemas/Accepted"}),
+    }
     return {
         "summary": f"Send events to {topic.name}",
         "operationId": f"send-{topic.name}",
+        "parameters": [_ENCODING],
         "requestBody": {
             "required": True,
             "content": {
-                "application/json": {"schema": one_or_many},
+                "application/json": {"schema": {"oneOf": [event, array]}},
                 "application/x-ndjson": {"schema": {"type": "string"}},
             },
         },
-        "responses": {
-            "202": {
-                "description": "all in-sync replicas have the accepted events",
-                "content": _json({"$ref": "#/components/schemas/Accepted"}),
-            },
-            **{status: _problem(text) for status, text in _REFUSALS.items()},
-        },
+        "responses": {"202": accepted, **responses},
     }
 
 
@@ -134,24 +177,27 @@ def _field(field: EventField, topic: Topic) -> JsonObject:
     return found
 
 
-def _page(summary: str, content: JsonObject) -> JsonObject:
+def _page(operation: str, summary: str, content: JsonObject) -> JsonObject:
+    statuses = ("400", "401", "403", "405", "431", "500", "503")
     return {
         "summary": summary,
+        "operationId": operation,
         "responses": {
             "200": {"description": summary, "content": content},
-            **{status: _problem(_REFUSALS[status]) for status in ("400", "401", "405", "431")},
+            **{status: _problem(_REFUSALS[status]) for status in statuses},
         },
     }
 
 
-def _open_page(summary: str, content: JsonObject) -> JsonObject:
-    page = _page(summary, content) | {"security": []}
-    del page["responses"]["401"]
+def _open_page(operation: str, summary: str, content: JsonObject) -> JsonObject:
+    page = _page(operation, summary, content) | {"security": []}
+    for status in ("401", "403", "503"):
+        del page["responses"][status]
     return page
 
 
 def _readiness() -> JsonObject:
-    page = _open_page("It can take events", _json(_STATUS))
+    page = _open_page("readiness", "It can take events", _json(_STATUS))
     page["responses"]["503"] = _problem("it can't take events yet")
     return page
 

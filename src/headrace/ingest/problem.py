@@ -9,6 +9,14 @@ from typing import Any
 PROBLEM_JSON = b"application/problem+json"
 RETRY_AFTER = (b"retry-after", b"1")
 CLOSE = (b"connection", b"close")
+REQUEST_CODES = (
+    "byte-order-mark", "undecodable-body", "repeated-header", "unknown-transfer-encoding",
+    "no-event-accepted", "no-valid-token", "not-allowed", "no-such-topic", "no-such-path",
+    "method-not-allowed", "body-too-slow", "body-too-large", "decoded-body-too-large",
+    "too-many-events", "unknown-content-type", "unknown-encoding", "rate-limited",
+    "headers-too-large", "unknown-outcome", "overloaded", "not-ready", "internal",
+)  # fmt: skip
+"""Of whole requests; docs/reference/ingest.md says when each is given."""
 LONGEST_DETAIL = 500
 """Characters of a detail that are shown; what a client sent is not sent back to it in full."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
+from headrace.ingest.token_table import TokenTable, revocation
 from headrace.ingest.tokens import Token, issue
 from headrace.kafka.changelog import (
     ChangelogFollower,
@@ -18,14 +18,12 @@ from headrace.kafka.client import ClientConfig
 
 TOKENS_TOPIC = "_headrace.tokens"
 
-_LOG = logging.getLogger("headrace.ingest")
-
 
 class TokenRegistry:
     """Every token, in one worker's memory, seconds behind the topic at most."""
 
     def __init__(self, config: ClientConfig) -> None:
-        self._tokens: dict[str, Token] = {}
+        self._table = TokenTable()
         self._changes = 0
         self._follower = ChangelogFollower(config, TOKENS_TOPIC, self._take)
 
@@ -36,33 +34,24 @@ class TokenRegistry:
 
     def get(self, public_id: str) -> Token | None:
         """A token, revoked and expired ones too."""
-        return self._tokens.get(public_id)
+        return self._table.get(public_id)
 
     @property
     def changes(self) -> int:
         """How many records of the topic were taken."""
         return self._changes
 
-    def tokens(self) -> dict[str, Token]:
+    def tokens(self) -> Mapping[str, Token]:
         """Every token by its public id, revoked and expired ones too."""
-        return dict(self._tokens)
+        return self._table.tokens()
 
     def close(self) -> None:
         """Stop following."""
         self._follower.close()
 
     def _take(self, key: bytes, value: bytes | None) -> None:
-        public_id = key.decode(errors="replace")
+        self._table.take(key, value)
         self._changes += 1
-        if value is None:
-            self._tokens.pop(public_id, None)
-            return
-        try:
-            self._tokens[public_id] = Token.decoded(value)
-        except ValueError as error:
-            # What can't be read must not stay valid: it may be a revocation.
-            self._tokens.pop(public_id, None)
-            _LOG.warning("token %r in %s can't be read: %s", public_id, TOKENS_TOPIC, error)
 
 
 def ensure_registry(config: ClientConfig) -> None:
@@ -70,34 +59,30 @@ def ensure_registry(config: ClientConfig) -> None:
     ensure_changelog(config, TOKENS_TOPIC)
 
 
-def list_tokens(config: ClientConfig) -> list[Token]:
-    """Every token, oldest first. Raises BrokerUnreachableError."""
-    values = read_changelog(config, TOKENS_TOPIC).values()
-    return sorted((Token.decoded(value) for value in values), key=lambda one: one.created)
+def read_tokens(config: ClientConfig) -> TokenTable:
+    """Every token, and the ids of records that can't be read. Raises BrokerUnreachableError."""
+    table = TokenTable()
+    for key, value in read_changelog(config, TOKENS_TOPIC).items():
+        table.take(key, value)
+    return table
 
 
 def create_token(config: ClientConfig, wanted: Token) -> tuple[Token, str]:
     """Write a token with a secret of its own; the text is nowhere but in the answer."""
     ensure_registry(config)
     token, text = issue(wanted)
-    _write(config, [token])
+    write_changelog(config, TOKENS_TOPIC, {token.public_id.encode(): token.encoded()})
     return token, text
 
 
-def rotate_token(config: ClientConfig, token: Token) -> tuple[Token, str]:
-    """Give it another secret; the last one ends at once."""
-    return create_token(config, token)
+def rotate_token(
+    config: ClientConfig, token: Token, now: datetime, overlap: timedelta | None
+) -> tuple[Token, str]:
+    """Give it another secret; the last one is good for ``overlap`` more."""
+    former = (token.secret_sha256, now + overlap) if overlap else ("", None)
+    return create_token(config, replace(token, former_sha256=former[0], former_until=former[1]))
 
 
-def revoke_token(config: ClientConfig, token: Token, now: datetime) -> Token:
-    """End it. Every worker knows within seconds."""
-    revoked = replace(token, revoked=token.revoked or now)
-    _write(config, [revoked])
-    return revoked
-
-
-def _write(config: ClientConfig, tokens: Sequence[Token]) -> None:
-    changes: dict[bytes, bytes | None] = {
-        token.public_id.encode(): token.encoded() for token in tokens
-    }
-    write_changelog(config, TOKENS_TOPIC, changes)
+def revoke_token(config: ClientConfig, public_id: str, now: datetime) -> None:
+    """End it for good. Every worker that reaches Kafka knows within seconds."""
+    write_changelog(config, TOKENS_TOPIC, dict([revocation(public_id, now)]))

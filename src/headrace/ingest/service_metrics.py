@@ -12,11 +12,11 @@ from headrace.ingest.spool import SpoolStats
 STATUSES = (200, 202, 400, 401, 403, 404, 405, 408, 413, 415, 429, 431, 500, 503)
 OUTCOMES = ("accepted", "spooled", "refused", "limited", "unknown")
 OTHER = "other"
-CODES = (
+EVENT_CODES = (
     "empty", "not-utf8", "trailing-data", "not-json", "too-deep", "not-an-object",
     "missing-field", "wrong-type", "out-of-range", "unknown-value", "lone-surrogate",
     "event-time-out-of-bounds", "repeated-key", "too-many-keys", "text-too-long", "nul-character",
-    "bad-event-id", "repeated-event-id", "bad-key", "event-too-large", OTHER,
+    "bad-event-id", "repeated-event-id", "bad-key", "event-too-large",
 )  # fmt: skip
 SECONDS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
@@ -85,7 +85,7 @@ def count_names(topics: Iterable[str]) -> Iterator[Labels]:
     for topic in topics:
         yield BYTES, topic
         yield from ((EVENTS, topic, outcome) for outcome in OUTCOMES)
-        yield from ((REFUSALS, topic, code) for code in CODES)
+        yield from ((REFUSALS, topic, code) for code in (*EVENT_CODES, OTHER))
     yield from ((LATENCY, str(limit)) for limit in (*SECONDS, "+Inf"))
     yield LATENCY, _MICROSECONDS
 
@@ -100,7 +100,7 @@ def count_latency(counters: Counters, seconds: float) -> None:
 
 def known_code(code: str) -> str:
     """``code``, or ``other``: labels are bounded."""
-    return code if code in CODES else OTHER
+    return code if code in EVENT_CODES else OTHER
 
 
 def metric_lines(totals: Mapping[Labels, int]) -> Iterator[str]:

@@ -17,10 +17,30 @@ from headrace.settings import Rate
 
 ALL_TOPICS = "*"
 ACTIVE = "active"
+LONGEST_NAME_BYTES = 256
+"""Of a token's name, its project and its account: they are keys and headers of records."""
 
 _ID_BYTES = 9
 _SECRET_BYTES = 24
 _TEXT = re.compile(r"hr_(?P<public_id>[A-Za-z0-9-]{12})_(?P<secret>[A-Za-z0-9_-]{32})")
+
+
+class TokenScope(StrEnum):
+    """What a token may do.
+
+    ======== ====================================================
+    write    send events to its topics
+    metrics  read ``/metrics``: figures of all topics
+    describe read ``/openapi.json``, as far as its topics go
+    ======== ====================================================
+    """
+
+    WRITE = "write"
+    METRICS = "metrics"
+    DESCRIBE = "describe"
+
+
+DEFAULT_SCOPES = (TokenScope.WRITE, TokenScope.DESCRIBE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +52,15 @@ class Token:
         name: what its owner calls it.
         project: where its events belong; an account has many.
         account: who answers for them.
-        topics: those it may write to; ``*`` for all.
+        topics: those it may write to; ``*`` for all, also those that are declared later.
         secret_sha256: of the secret part, in hexadecimal.
         created: when.
         expires: when it ends by itself.
         revoked: when it was ended.
-        rate: its own limits, instead of the service's.
+        rate: its own limits, each instead of the service's.
+        scopes: what it may do, of :class:`TokenScope`.
+        former_sha256: of the secret before the last rotation; empty when that ended at once.
+        former_until: when that secret ends.
     """
 
     public_id: str
@@ -50,10 +73,21 @@ class Token:
     expires: datetime | None = None
     revoked: datetime | None = None
     rate: Rate | None = None
+    scopes: tuple[str, ...] = DEFAULT_SCOPES
+    former_sha256: str = ""
+    former_until: datetime | None = None
+
+    def may(self, scope: TokenScope) -> bool:
+        """It has the scope."""
+        return scope in self.scopes
+
+    def is_for(self, topic: str) -> bool:
+        """The topic is one of its own."""
+        return ALL_TOPICS in self.topics or topic in self.topics
 
     def may_write(self, topic: str) -> bool:
-        """It is good for this topic."""
-        return ALL_TOPICS in self.topics or topic in self.topics
+        """It may send events to this topic."""
+        return self.may(TokenScope.WRITE) and self.is_for(topic)
 
     def state(self, now: datetime) -> str:
         """``active``, ``revoked`` or ``expired``."""
@@ -89,8 +123,10 @@ def issue(token: Token) -> tuple[Token, str]:
 
 
 def new_public_id() -> str:
-    """Twelve random characters."""
-    return secrets.token_urlsafe(_ID_BYTES).replace("_", "-")
+    """Twelve random characters, the first of which is no dash: it is an argument of commands."""
+    while (public_id := secrets.token_urlsafe(_ID_BYTES).replace("_", "-")).startswith("-"):
+        pass
+    return public_id
 
 
 def authenticate(
@@ -105,10 +141,16 @@ def authenticate(
         return Refusal.MALFORMED
     token = lookup(parts["public_id"])
     given = _sha256(parts["secret"])
-    if not hmac.compare_digest(given, token.secret_sha256 if token else "") or token is None:
+    is_current = hmac.compare_digest(given, token.secret_sha256 if token else "")
+    is_former = hmac.compare_digest(given, token.former_sha256 if token else "")
+    if token is None or not (is_current or (is_former and _is_before(now, token.former_until))):
         return Refusal.UNKNOWN
     state = token.state(now)
     return token if state == ACTIVE else Refusal(state)
+
+
+def _is_before(now: datetime, end: datetime | None) -> bool:
+    return end is not None and now < end
 
 
 def _sha256(secret: str) -> str:

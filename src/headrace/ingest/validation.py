@@ -29,7 +29,6 @@ from headrace.model import ByKey, EventField, FieldType, Topic, partition_of
 BROKER_MESSAGE_BYTES = 1_048_588  # Kafka's default of max.message.bytes
 LONGEST_ID = 256
 LONGEST_KEY_BYTES = 1024
-LONGEST_OWNER_BYTES = 256  # an account, a project
 _BATCH_BYTES = 128  # what Kafka adds to a batch of one record, without its headers: 61 and some
 _HEADER_BYTES = 10  # what Kafka adds to a header
 _STEP_BYTES = 262_144

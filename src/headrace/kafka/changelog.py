@@ -12,7 +12,6 @@ import confluent_kafka
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from headrace.errors import HeadraceError
 from headrace.kafka.client import ClientConfig, ask, consumer, describe, producer
 from headrace.kafka.topics import ensure_topics
 from headrace.model import Topic, TopicPartition
@@ -183,7 +182,7 @@ class ChangelogFollower:
         while not self._ending.is_set():
             try:
                 self._follow(self._partitions())
-            except (HeadraceError, KafkaException):
+            except Exception:  # noqa: BLE001 - what a thread that ended follows would stay as it is
                 _LOG.exception("following %s failed; trying again", self._name)
                 self._ending.wait(_AGAIN_SECONDS)
 
@@ -214,10 +213,16 @@ class ChangelogFollower:
         error = message.error()
         if error is None:
             if message.key() is not None:
-                self._on_record(message.key(), message.value())
+                self._hand_over(message.key(), message.value())
         elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
             unread.discard(message.partition())
             if not unread:
                 self._ready.set()
         elif not error.retriable() and error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001
             raise KafkaException(error)
+
+    def _hand_over(self, key: bytes, value: bytes | None) -> None:
+        try:
+            self._on_record(key, value)
+        except Exception:  # noqa: BLE001 - those behind it must be read
+            _LOG.exception("a record of %s was passed over: key %r", self._name, key)

@@ -14,15 +14,19 @@ LOOPBACK = "127.0.0.1"
 _RANGE = range(20_000, 30_000)
 
 
-def is_free(port: int) -> bool:
-    """Nobody listens on this port of loopback."""
-    with socket.socket() as probe:
+def is_free(port: int, host: str = LOOPBACK) -> bool:
+    """Nobody listens on this port of this machine's address."""
+    with socket.socket(_family(host)) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((LOOPBACK, port))
+            probe.bind((host, port))
         except OSError:
             return False
         return True
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
 def is_open(port: int) -> bool:
@@ -38,13 +42,13 @@ def free_ports(count: int) -> list[int]:
     return [port for _, port in zip(range(count), filter(is_free, shuffled), strict=False)]
 
 
-def require_free(server: str, ports: Iterable[int]) -> None:
+def require_free(server: str, ports: Iterable[int], host: str = LOOPBACK) -> None:
     """Refuses to start a server whose port is in use.
 
     Raises:
         ServerStartError: names the port and the way out.
     """
     for port in ports:
-        if not is_free(port):
-            reason = f"port {port} of {LOOPBACK} is taken; stop that process or set another port"
+        if not is_free(port, host):
+            reason = f"port {port} of {host} is taken; stop that process or set another port"
             raise ServerStartError(server, reason, "")

@@ -1,12 +1,28 @@
 """What the HTTP service is told, and what it can't be told."""
 
+import json
+import re
+import socket
 import sys
+import threading
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
+from click.testing import CliRunner
 
-from headrace.control.ingest import ingest_config
+from headrace.cli.main import main
+from headrace.control import ingest
+from headrace.control.ingest import WantedToken, ingest_config
 from headrace.control.project import Project
-from headrace.errors import ProjectError
+from headrace.errors import (
+    ProjectError,
+    TokenInvalidError,
+    TokenNotTakenError,
+    TokenUnknownError,
+)
+from headrace.ingest import registry
+from headrace.ingest.tokens import Refusal, authenticate
 from headrace.settings import load_settings
 
 FILE = """
@@ -29,3 +45,152 @@ def test_without_the_client_of_redis_the_service_says_how_to_install_it(tmp_path
     assert "ingest.redis is 'redis://***@cache:6379/0'" in said
     assert "pip install 'headrace[redis]'" in said
     assert "hunter2" not in said
+
+
+@pytest.fixture
+def records(monkeypatch):
+    """What the registry's topic holds."""
+    table = {}
+    monkeypatch.setattr(registry, "ensure_changelog", lambda *_: None)
+    monkeypatch.setattr(registry, "read_changelog", lambda *_: dict(table))
+    monkeypatch.setattr(registry, "write_changelog", lambda *given: table.update(given[2]))
+    return table
+
+
+@pytest.fixture
+def settings(tmp_path):
+    text = '[project]\nname = "ads"\nmodules = ["flow"]\n[kafka]\nbootstrap_servers = "k:9092"\n'
+    (tmp_path / "headrace.toml").write_text(text)
+    return load_settings(tmp_path, {})
+
+
+def state_of(text, config=None):
+    table = registry.read_tokens({})
+    found = authenticate(text, table.get, datetime.now(UTC))
+    return found.value if isinstance(found, Refusal) else "active"
+
+
+WANTED = WantedToken("web", "shop", "acme")
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        WantedToken("", "shop", "acme"),
+        WantedToken("web", "", "acme"),
+        WantedToken("web", "shop", ""),
+        WantedToken("web", "shop", "é" * 129),
+        WantedToken("web", "s" * 257, "acme"),
+    ],
+)
+def test_a_token_needs_names_that_fit_into_records(records, settings, wanted):
+    with pytest.raises(TokenInvalidError, match="expected 1 to 256 bytes"):
+        ingest.create_token(settings, wanted)
+    assert records == {}
+
+
+def test_a_rotation_that_began_before_a_revocation_does_not_undo_it(records, settings, monkeypatch):
+    token, _ = ingest.create_token(settings, WANTED)
+    real = registry.write_changelog
+
+    def late(*given):
+        monkeypatch.setattr(registry, "write_changelog", real)
+        ingest.revoke_token(settings, token.public_id)
+        real(*given)
+
+    monkeypatch.setattr(registry, "write_changelog", late)
+    _, rotated = ingest.rotate_token(settings, token.public_id)
+    assert state_of(rotated) == "revoked"
+    with pytest.raises(TokenUnknownError, match="it is revoked"):
+        ingest.rotate_token(settings, token.public_id)
+
+
+def test_the_last_secret_lives_as_long_as_the_overlap(records, settings):
+    token, first = ingest.create_token(settings, WANTED)
+    _, second = ingest.rotate_token(settings, token.public_id, timedelta(hours=1))
+    assert (state_of(first), state_of(second)) == ("active", "active")
+    _, third = ingest.rotate_token(settings, token.public_id)
+    assert [state_of(one) for one in (first, second, third)] == ["unknown", "unknown", "active"]
+
+
+def test_an_expired_token_is_not_rotated(records, settings):
+    wanted = WantedToken("web", "shop", "acme", lifetime=timedelta(microseconds=1))
+    token, _ = ingest.create_token(settings, wanted)
+    with pytest.raises(TokenUnknownError, match="it is expired"):
+        ingest.rotate_token(settings, token.public_id)
+
+
+def test_a_record_that_cannot_be_read_is_reported_and_holds_up_no_command(records, settings):
+    token, text = ingest.create_token(settings, WANTED)
+    records[b"broken-12345"] = b"{}"
+    listed, unreadable = ingest.list_tokens(settings)
+    assert ([one.public_id for one in listed], unreadable) == ([token.public_id], ["broken-12345"])
+    ingest.rotate_token(settings, token.public_id, timedelta(hours=1))
+    ingest.revoke_token(settings, token.public_id)
+    assert state_of(text) == "revoked"
+    with pytest.raises(TokenUnknownError, match="can't be read"):
+        ingest.revoke_token(settings, "broken-12345")
+    records[b"broken-12345"] = token.encoded().replace(token.public_id.encode(), b"broken-12345")
+    assert registry.read_tokens({}).get("broken-12345").revoked
+
+
+def test_ids_that_begin_with_a_dash_are_arguments(records, settings):
+    token, text = ingest.create_token(settings, WANTED)
+    old = "-" + token.public_id[1:]
+    records[old.encode()] = token.encoded().replace(token.public_id.encode(), old.encode())
+    for command in ("rotate", "revoke"):
+        done = CliRunner().invoke(main, ["tokens", command, old, "--project", str(settings.root)])
+        assert done.exit_code == 0, done.output
+    assert registry.read_tokens({}).get(old).revoked
+    assert state_of(text) == "active"
+
+
+def test_a_name_that_another_token_has_is_said(records, settings):
+    command = ["tokens", "create", "web", "--project-id", "shop", "--account", "acme"]
+    command += ["--json", "--project", str(settings.root)]
+    first, second = (CliRunner().invoke(main, command) for _ in "ab")
+    assert (first.exit_code, first.stderr) == (0, "")
+    earlier, later = (json.loads(one.stdout) for one in (first, second))
+    assert second.stderr == f"other tokens are named 'web', too: {earlier['public_id']}\n"
+    assert ingest.namesakes(settings, "web") == [earlier["public_id"], later["public_id"]]
+    assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ", later["created"])
+    assert (later["scopes"], later["expires"]) == (["write", "describe"], None)
+
+
+class Known(BaseHTTPRequestHandler):
+    """Answers as workers that learn of a token one after the other."""
+
+    statuses: tuple = ()
+
+    def do_GET(self):
+        statuses = type(self).statuses
+        type(self).statuses = statuses[1:] or statuses
+        self.send_response(statuses[0])
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+def test_a_new_token_is_waited_for_until_every_worker_takes_it(settings, tmp_path):
+    Known.statuses = (401, 404, 404, 401, 404)
+    with HTTPServer(("127.0.0.1", 0), Known) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        with (tmp_path / "headrace.toml").open("a") as file:
+            file.write(f"[ingest]\nport = {server.server_port}\n")
+        ingest.wait_until_known(load_settings(tmp_path, {}), "hr_x")
+        assert Known.statuses == (404,)
+        server.shutdown()
+        thread.join()
+
+
+def test_a_service_that_does_not_take_a_token_is_named(settings, tmp_path, monkeypatch):
+    monkeypatch.setattr(ingest, "_KNOWN_SECONDS", 0.2)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        with (tmp_path / "headrace.toml").open("a") as file:
+            file.write(f"[ingest]\nport = {port}\n")
+        with pytest.raises(TokenNotTakenError, match=f"127.0.0.1:{port}"):
+            ingest.wait_until_known(load_settings(tmp_path, {}), "hr_x")

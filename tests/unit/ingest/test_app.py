@@ -4,6 +4,7 @@ import asyncio
 import functools
 import json
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,8 @@ from headrace.ingest.app import Application
 from headrace.ingest.config import IngestConfig
 from headrace.ingest.counters import Counters
 from headrace.ingest.gate import Gate
-from headrace.ingest.service_metrics import count_names
+from headrace.ingest.problem import REQUEST_CODES
+from headrace.ingest.service_metrics import EVENT_CODES, count_names
 from headrace.ingest.tokens import Token, issue
 from headrace.model import Topic
 from headrace.settings import IngestSettings, Rate
@@ -276,3 +278,59 @@ def test_others_are_answered_between_the_steps_of_a_large_request(make):
     asked.application._take = take
     assert asked.post(body)[0] == 202
     assert turns >= len(body) // 400_000
+
+
+@pytest.mark.parametrize(
+    ("path", "scope"), [("/metrics", "metrics"), ("/openapi.json", "describe")]
+)
+def test_a_page_needs_its_scope(make, path, scope):
+    others = tuple({"write", "metrics", "describe"} - {scope})
+    status, _, document = make(scopes=others)(path, method="GET")
+    assert (status, document["code"]) == (403, "not-allowed")
+    assert scope in document["detail"]
+    assert make(scopes=(scope,))(path, method="GET")[0] == 200
+
+
+def test_events_need_the_scope_to_write(make):
+    status, _, document = make(scopes=("metrics", "describe")).post(event())
+    assert (status, document["code"]) == (403, "not-allowed")
+
+
+def test_the_description_shows_a_token_its_topics_only(make):
+    _, _, document = make(topics=("other",))("/openapi.json", method="GET")
+    assert [path for path in document["paths"] if "topics" in path] == ["/v1/topics/other/events"]
+    assert "occurrences" not in json.dumps(document)
+
+
+def test_the_description_names_events_operations_and_codes(make):
+    _, _, document = make(topics=("*",))("/openapi.json", method="GET")
+    schemas = document["components"]["schemas"]
+    assert set(schemas) == {
+        "Occurrence.occurrences", "Occurrence.other", "Problem", "Accepted",
+    }  # fmt: skip
+    operations = [operation for path in document["paths"].values() for operation in path.values()]
+    names = [operation["operationId"] for operation in operations]
+    assert len(set(names)) == len(names) == 6
+    assert all("500" in operation["responses"] for operation in operations)
+    post = document["paths"]["/v1/topics/other/events"]["post"]
+    assert "Headrace-Spooled" in post["responses"]["202"]["headers"]
+    assert post["parameters"][0]["name"] == "Content-Encoding"
+    event_schema, array = post["requestBody"]["content"]["application/json"]["schema"]["oneOf"]
+    assert event_schema == {"$ref": "#/components/schemas/Occurrence.other"} == array["items"]
+    assert array["maxItems"] == 1000
+    _, _, alone = make(topics=("other",))("/openapi.json", method="GET")
+    assert "Occurrence" in alone["components"]["schemas"]
+
+
+def test_the_codes_of_problems_are_those_of_the_page():
+    page = (Path(__file__).parents[3] / "docs/reference/ingest.md").read_text()
+    rows = page.partition("## Problems")[2].partition("## Tokens")[0].splitlines()
+    of_events = {row.split("`")[1] for row in rows if row.startswith("| `")}
+    of_requests = {
+        code
+        for row in rows
+        if row[2:5].isdigit()
+        for code in row.split("|")[2].strip().strip("`").split("`, `")
+    }
+    assert of_events == set(EVENT_CODES)
+    assert of_requests == set(REQUEST_CODES)

@@ -5,7 +5,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from headrace.ingest.tokens import Refusal, Token, authenticate, issue, new_public_id
+from headrace.ingest.tokens import (
+    Refusal,
+    Token,
+    TokenScope,
+    authenticate,
+    issue,
+    new_public_id,
+)
 from headrace.settings import Rate
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
@@ -73,7 +80,33 @@ def test_public_ids_and_secrets_are_random():
     assert all("_" not in new_public_id() for _ in range(1000))
 
 
+def test_a_public_id_never_begins_with_a_dash(monkeypatch):
+    drawn = iter(["_a-b_cdefghi", "-abcdefghijk", "a_bcdefghijk"])
+    monkeypatch.setattr("headrace.ingest.tokens.secrets.token_urlsafe", lambda _: next(drawn))
+    assert new_public_id() == "a-bcdefghijk"
+
+
 def test_a_token_is_for_its_topics():
     assert WANTED.may_write("clicks")
     assert not WANTED.may_write("other")
     assert replace(WANTED, topics=("*",)).may_write("other")
+
+
+def test_a_token_has_scopes():
+    assert [scope.value for scope in TokenScope if WANTED.may(scope)] == ["write", "describe"]
+    scraper = replace(WANTED, scopes=("metrics",))
+    assert scraper.may(TokenScope.METRICS)
+    assert not scraper.may_write("clicks")
+
+
+def test_the_last_secret_is_good_until_the_overlap_ends():
+    first, old = issue(WANTED)
+    end = NOW + timedelta(hours=1)
+    former = replace(first, former_sha256=first.secret_sha256, former_until=end)
+    second, new = issue(former)
+    lookup = {second.public_id: second}.get
+    for text in (old, new):
+        assert authenticate(text, lookup, NOW) == second
+    assert authenticate(old, lookup, end) is Refusal.UNKNOWN
+    revoked = replace(second, revoked=NOW)
+    assert authenticate(old, {second.public_id: revoked}.get, NOW) is Refusal.REVOKED

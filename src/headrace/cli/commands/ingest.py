@@ -13,17 +13,22 @@ from headrace.settings import Rate
 
 @command("headrace ingest --workers 2")
 @click.option("--workers", type=click.IntRange(min=1), help="Processes, in place of the file's.")
+@click.option("--host", help="Address, in place of the file's.")
 @click.option("--port", type=click.IntRange(1, 65_535), help="Port, in place of the file's.")
-def ingest(session: Session, *, workers: int | None, port: int | None) -> None:
+def ingest(session: Session, *, workers: int | None, host: str | None, port: int | None) -> None:
     """Serve the project's topics over HTTP until Ctrl-C or SIGTERM.
 
     What is answered with 202 is on all in-sync replicas. Ends with the requests that are open.
     """
-    from headrace.control.ingest import ingest_config, serve
+    from headrace.control.ingest import Overrides, ingest_config, reserved, serve
 
-    config = ingest_config(session.project, workers=workers, port=port)
-    session.output.serving(config)
-    serve(config)
+    config = ingest_config(session.project, Overrides(workers, host, port))
+    with reserved(config):
+        session.output.serving(config)
+        serve(config)
+
+
+SCOPES = ("write", "metrics", "describe")
 
 
 @click.group(
@@ -38,9 +43,17 @@ def tokens() -> None:
 @click.option("--project-id", "project", required=True, help="Project its events belong to.")
 @click.option("--account", required=True, help="Account; the key of its events.")
 @click.option("--topic", "topics", multiple=True, help="Only this topic; can be repeated.")
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    type=click.Choice(SCOPES),
+    help="What it may do; can be repeated; without it, write and describe.",
+)
 @click.option("--expires", type=Duration(), help="Lifetime, such as 90d.")
 @click.option("--events-per-second", type=click.FloatRange(min=0, min_open=True))
 @click.option("--bytes-per-second", type=click.FloatRange(min=0, min_open=True))
+@click.option("--wait", is_flag=True, help="Return when this host's service takes it.")
 def create(  # noqa: PLR0913 - one each option
     session: Session,
     name: str,
@@ -48,18 +61,26 @@ def create(  # noqa: PLR0913 - one each option
     project: str,
     account: str,
     topics: tuple[str, ...],
+    scopes: tuple[str, ...],
     expires: timedelta | None,
     events_per_second: float | None,
     bytes_per_second: float | None,
+    wait: bool,
 ) -> None:
     """Make a token. Its text is shown now and never again."""
-    from headrace.control.ingest import WantedToken, create_token
+    from headrace.control.ingest import WantedToken, create_token, namesakes, wait_until_known
 
     limited = events_per_second is not None or bytes_per_second is not None
     rate = Rate(events_per_second, bytes_per_second) if limited else None
     _check_topics(session, topics)
-    wanted = WantedToken(name, project, account, topics, expires, rate)
-    session.output.token(*create_token(session.settings, wanted))
+    wanted = WantedToken(name, project, account, topics, expires, rate, scopes)
+    earlier = namesakes(session.settings, name)
+    token, text = create_token(session.settings, wanted)
+    session.output.token(token, text)
+    if earlier:
+        session.output.namesakes(name, earlier)
+    if wait:
+        wait_until_known(session.settings, text)
 
 
 @command("headrace tokens list --json", name="list")
@@ -67,16 +88,17 @@ def list_(session: Session) -> None:
     """Show every token, without its secret."""
     from headrace.control.ingest import list_tokens
 
-    session.output.tokens(list_tokens(session.settings))
+    session.output.tokens(*list_tokens(session.settings))
 
 
-@command("headrace tokens rotate 3x8Jq0aLmN2b")
+@command("headrace tokens rotate 3x8Jq0aLmN2b --overlap 1h")
 @click.argument("public_id")
-def rotate(session: Session, public_id: str) -> None:
-    """Give a token another secret. The last one ends within seconds."""
+@click.option("--overlap", type=Duration(), help="The last secret is good for so long, too.")
+def rotate(session: Session, public_id: str, *, overlap: timedelta | None) -> None:
+    """Give a token another secret. The last one ends within seconds, or after --overlap."""
     from headrace.control.ingest import rotate_token
 
-    session.output.token(*rotate_token(session.settings, public_id))
+    session.output.token(*rotate_token(session.settings, public_id, overlap))
 
 
 @command("headrace tokens revoke 3x8Jq0aLmN2b")
@@ -89,12 +111,14 @@ def revoke(session: Session, public_id: str) -> None:
 
 
 def _check_topics(session: Session, topics: tuple[str, ...]) -> None:
-    declared = session.project.topics
     for topic in topics:
-        if topic not in declared:
-            known = ", ".join(declared)
+        if topic not in session.project.topics:
+            known = ", ".join(session.project.topics)
             raise click.BadParameter(f"no topic {topic!r}; declared: {known}")
 
 
+for one in (rotate, revoke):
+    # An id may begin with a dash.
+    one.context_settings["ignore_unknown_options"] = True
 for one in (create, list_, rotate, revoke):
     tokens.add_command(one)

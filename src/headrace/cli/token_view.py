@@ -1,0 +1,37 @@
+"""How a token is shown."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headrace.ingest.tokens import Token
+    from headrace.settings import Rate
+
+
+def rfc3339(time: datetime) -> str:
+    """A time in UTC as RFC 3339 has it, to the second."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def token_cells(token: Token) -> tuple[str, ...]:
+    """Its cells of a table, without its state."""
+    return (
+        token.public_id,
+        token.name,
+        token.project,
+        token.account,
+        ", ".join(token.topics),
+        ", ".join(token.scopes),
+        _limits(token.rate),
+        rfc3339(token.created),
+        rfc3339(token.expires) if token.expires else "",
+    )
+
+
+def _limits(rate: Rate | None) -> str:
+    if rate is None:
+        return ""
+    limits = ((rate.events_per_second, "events/s"), (rate.bytes_per_second, "bytes/s"))
+    return ", ".join(f"{limit:g} {unit}" for limit, unit in limits if limit is not None)

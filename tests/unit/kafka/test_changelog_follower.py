@@ -1,0 +1,85 @@
+"""The thread that follows a changelog outlives whatever a record or a client does to it."""
+
+import threading
+
+import pytest
+
+from headrace.kafka import changelog
+from headrace.kafka.changelog import ChangelogFollower
+from headrace.model import TopicPartition
+
+
+class Message:
+    def __init__(self, key, value):
+        self._key, self._value = key, value
+
+    def error(self):
+        return None
+
+    def key(self):
+        return self._key
+
+    def value(self):
+        return self._value
+
+
+class Reader:
+    """Gives what it was told to, then nothing; raises what is an exception."""
+
+    def __init__(self, given):
+        self._given = given
+
+    def assign(self, _):
+        pass
+
+    def poll(self, seconds):
+        given = self._given.pop(0) if self._given else None
+        if isinstance(given, Exception):
+            raise given
+        return given
+
+    def close(self):
+        pass
+
+
+@pytest.fixture
+def follow(monkeypatch):
+    """Follows a topic whose consumers give these messages; gives what was handed over."""
+    followers = []
+
+    def start(given, on_record):
+        class Live:
+            all_partitions = (TopicPartition("t", 0),)
+
+        monkeypatch.setattr(changelog, "describe", lambda *_: {"t": Live})
+        monkeypatch.setattr(changelog, "consumer", lambda *_: Reader(given))
+        monkeypatch.setattr(changelog, "_AGAIN_SECONDS", 0.01)
+        followers.append(ChangelogFollower({}, "t", on_record))
+
+    yield start
+    for one in followers:
+        one.close()
+
+
+@pytest.mark.parametrize("error", [RecursionError("deep"), TypeError("no"), ValueError("bad")])
+def test_a_record_that_cannot_be_taken_keeps_no_other_from_being_read(follow, error, caplog):
+    taken, done = [], threading.Event()
+
+    def take(key, value):
+        if key == b"bad":
+            raise error
+        taken.append(key)
+        if key == b"last":
+            done.set()
+
+    follow([Message(b"a", b"1"), Message(b"bad", b"2"), Message(b"last", b"3")], take)
+    assert done.wait(30)
+    assert taken == [b"a", b"last"]
+    assert "key b'bad'" in caplog.text
+
+
+def test_an_unexpected_failure_is_logged_and_the_topic_followed_on(follow, caplog):
+    done = threading.Event()
+    follow([RuntimeError("of the client"), Message(b"a", b"1")], lambda *_: done.set())
+    assert done.wait(30)
+    assert "following t failed" in caplog.text
