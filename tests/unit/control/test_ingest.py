@@ -134,9 +134,9 @@ def test_a_record_that_cannot_be_read_is_reported_and_holds_up_no_command(record
     assert registry.read_tokens({}).get("broken-12345").revoked
 
 
-def test_ids_that_begin_with_a_dash_are_arguments(records, settings):
+@pytest.mark.parametrize("old", ["-hJq0aLmN2bx", "--Jq0aLmN2bx", "-Jq0-LmN2bxh"])
+def test_ids_that_begin_with_a_dash_are_arguments(records, settings, old):
     token, text = ingest.create_token(settings, WANTED)
-    old = "-" + token.public_id[1:]
     records[old.encode()] = token.encoded().replace(token.public_id.encode(), old.encode())
     for command in ("rotate", "revoke"):
         done = CliRunner().invoke(main, ["tokens", command, old, "--project", str(settings.root)])

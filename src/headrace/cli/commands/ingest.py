@@ -118,7 +118,7 @@ def _check_topics(session: Session, topics: tuple[str, ...]) -> None:
 
 
 for one in (rotate, revoke):
-    # An id may begin with a dash.
-    one.context_settings["ignore_unknown_options"] = True
+    # An id may begin with a dash, and hold an h: then it is no option.
+    one.context_settings.update(ignore_unknown_options=True, help_option_names=["--help"])
 for one in (create, list_, rotate, revoke):
     tokens.add_command(one)
