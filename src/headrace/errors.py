@@ -33,6 +33,9 @@ HeadraceError
 ├── WorkerError             an instance of a worker can't go on
 │   ├── ProcessingFailedError   a record failed, and the worker stops at failures
 │   ├── ProcessingTimeoutError  a record was not done in time
+│   ├── TaskTimeoutError        init, punctuate or close of a task took too long
+│   ├── TaskThreadsError        every thread for tasks is held by a call that does not return
+│   ├── LaneEndedError          a subpartition stopped, and nothing had ended it
 │   ├── SubpartitionError       a partitioner said something impossible
 │   ├── PlacedRunError          an instance that was placed somewhere failed for good
 │   ├── TaskProcessError        the process that a task ran in ended
@@ -542,6 +545,18 @@ class ProcessingFailedError(WorkerError):
 
 class ProcessingTimeoutError(WorkerError):
     """A record was not done within the worker's ``processing_timeout``."""
+
+
+class TaskTimeoutError(WorkerError):
+    """``init``, ``punctuate`` or ``close`` of a task did not end in time."""
+
+
+class TaskThreadsError(WorkerError):
+    """Every thread for ordinary functions is held by a call that was given up and goes on."""
+
+
+class LaneEndedError(WorkerError):
+    """The event loop's task of a subpartition ended, and nothing had ended it."""
 
 
 class SubpartitionError(WorkerError):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 
-from headrace.errors import CommittedOffsetError, SubpartitionError
+import msgspec
+
+from headrace.errors import CommittedOffsetError, InvalidRecordError
 from headrace.kafka.commits import Commit
 from headrace.kafka.starts import Start
 from headrace.workers.behind import Times
@@ -57,24 +60,34 @@ class Assignment:
         """Records that are done, beyond the offset that can be committed."""
         return self._offsets.done_beyond
 
-    def lane_of(self, received: Received) -> Lane | None:
-        """Where a record that was just read belongs; ``None``: it was done before a restart.
-
-        Raises:
-            SubpartitionError: the partitioner gave a subpartition that there is not.
-        """
-        record = received.record
+    def consume(self, received: Received) -> bool:
+        """A record was just read; ``False``: it was done before a restart."""
         self._changed = True
-        self.times.read(received.offset, record.timestamp_ms)
-        if not self._offsets.consume(received.offset):
-            return None
-        index = self._partitioner.subpartition(record)
-        if not 0 <= index < len(self.lanes):
-            raise SubpartitionError(
-                f"{self._partitioner!r} gave subpartition {index} for {record}, "
-                f"which has {len(self.lanes)}"
-            )
-        return self.lanes[index]
+        self.times.read(received.offset, received.record.timestamp_ms)
+        return self._offsets.consume(received.offset)
+
+    def put(self, received: Received) -> tuple[Lane, int]:
+        """Puts a record that was consumed into its lane; which one, and what it weighs there.
+
+        One that the partitioner has no subpartition for comes into the first lane as a failed one,
+        so that its policy decides.
+        """
+        index = 0
+        try:
+            if received.error is None:
+                index = self._partitioner.subpartition(received.record)
+            is_there = 0 <= index < len(self.lanes)
+        except Exception as error:  # noqa: BLE001 - whatever the user's code raises
+            return self._unplaced(received, "".join(traceback.format_exception_only(error)).strip())
+        if not is_there:
+            return self._unplaced(received, f"gave subpartition {index} of {len(self.lanes)}")
+        lane = self.lanes[index]
+        return lane, lane.put(received)
+
+    def _unplaced(self, received: Received, detail: str) -> tuple[Lane, int]:
+        error = InvalidRecordError("partitioner-failed", f"{self._partitioner!r}: {detail}")
+        lane = self.lanes[0]
+        return lane, lane.put(msgspec.structs.replace(received, error=error))
 
     def finish(self, offset: int) -> None:
         """A record is done."""

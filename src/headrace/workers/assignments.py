@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from headrace.errors import SubpartitionError
@@ -19,6 +18,7 @@ from headrace.workers.budget import Budget
 from headrace.workers.failures import Failures
 from headrace.workers.flow import Flow, Switch
 from headrace.workers.handling import Handling
+from headrace.workers.held import Held
 from headrace.workers.lane import Lane
 from headrace.workers.observed_lane import ObservedLane
 from headrace.workers.offsets import METADATA_BYTES
@@ -26,6 +26,7 @@ from headrace.workers.placement import place
 from headrace.workers.progress import Counts
 from headrace.workers.received import Received
 from headrace.workers.task import Send, WorkerSubpartition, WorkerTask
+from headrace.workers.threads import TaskThreads
 from headrace.workers.worker import Worker
 
 
@@ -43,7 +44,7 @@ class Surroundings:
     """
 
     make: Callable[[], WorkerTask]
-    threads: Executor
+    threads: TaskThreads
     send: Send
     failures: Failures
     counts: Counts
@@ -67,9 +68,8 @@ class Assignments(Mapping[TopicPartition, Assignment]):
         self._worker, self._around = worker, around
         self._by_partition: dict[TopicPartition, Assignment] = {}
         self._topic_ids: dict[str, str] = {}
-        self._held: set[Lane] = set()
-        self._asking = False
         self.metadata_bytes = METADATA_BYTES
+        self.held = Held()
         self.budget = Budget(worker.queue_bytes)
         self.flow = Flow(self.budget, self._by_partition, pause, resume)
 
@@ -125,20 +125,15 @@ class Assignments(Mapping[TopicPartition, Assignment]):
         return [commit for commit in commits if commit is not None]
 
     def deliver(self, received: Received) -> None:
-        """A record was read.
-
-        Raises:
-            SubpartitionError: the partitioner gave a subpartition that there is not.
-        """
+        """A record was read."""
         assignment = self._by_partition.get(received.partition)
         if assignment is None:
             return  # revoked meanwhile
-        lane = assignment.lane_of(received)
-        if lane is None:
+        if not assignment.consume(received):
             return
         if is_for(self._worker.name, received.record.headers):
-            self.flow.took(assignment, lane, lane.put(received))
-            self.ask_held()
+            self.flow.took(assignment, *assignment.put(received))
+            self.held.ask()
         else:
             assignment.finish(received.offset)
             self._around.counts.one_more("replays_skipped")
@@ -156,25 +151,9 @@ class Assignments(Mapping[TopicPartition, Assignment]):
         assignment.finish(handling.offset)
         self.flow.gave_back(assignment, lane, handling.weight)
         self._around.counts.one_more("processed")
-        if handling.first_failed_ms < 0:
-            self._around.failures.succeeded(assignment.partition)
-        self.ask_held()
-
-    def hold(self, lane: Lane) -> None:
-        """Its task did not accept a record."""
-        self._held.add(lane)
-
-    def ask_held(self) -> None:
-        """Something happened: ask what is held again, once however much happens at once."""
-        if self._held and not self._asking:
-            self._asking = True
-            asyncio.get_running_loop().call_soon(self._ask_now)
-
-    def _ask_now(self) -> None:
-        self._asking = False
-        held, self._held = self._held, set()
-        for lane in held:
-            lane.ask_again()
+        if not handling.is_given_up:
+            self._around.failures.succeeded(handling)
+        self.held.ask()
 
     def _new_lanes(self, assignment: Assignment) -> list[Lane]:
         partition, partitioner = assignment.partition, self._worker.partitioner
@@ -213,14 +192,22 @@ class _Host:
     def finished(self, lane: Lane, handling: Handling) -> None:
         self.assignments.finished(self.assignment, lane, handling)
 
+    def failed(self, handling: Handling, error: BaseException) -> None:
+        self.count("failed")
+        self.around.failures.log.failed(handling.record, error)
+
     async def give_up(self, handling: Handling, error: BaseException) -> None:
         self.count(await self.around.failures.end(handling, error))
+        handling.is_given_up = True
 
     def broke(self, error: BaseException) -> None:
         self.around.broke(error)
 
     def held(self, lane: Lane) -> None:
-        self.assignments.hold(lane)
+        self.assignments.held.refused(lane)
+
+    def due_at(self, lane: Lane, due_ms: int) -> None:
+        self.assignments.held.due_at(lane, due_ms)
 
     def count(self, name: str) -> None:
         self.around.counts.one_more(name)

@@ -32,26 +32,42 @@ class BatchLane(Lane):
         super().__init__(subpartition, task, host, policy, config)
         self._process_batch, self._most = process_batch, most
         self._batch: list[Handling] = []
+        self._alone = 0  # so many of the queue's first records failed as a batch
 
     @property
     def in_process(self) -> int:
         """Records of the batch, as long as it is."""
-        return len(self._batch)
+        return len(self._batch) or super().in_process
 
     async def _handle(self, handling: Handling) -> None:
+        if self._alone or handling.error is not None:
+            self._alone = max(0, self._alone - 1)
+            await super()._handle(handling)
+            return
         self._batch = [handling]
-        while self._queue and len(self._batch) < self._most:
+        while self._next_goes_along():
             self._batch.append(self._queue.popleft())
         records = arrow_batch([one.record for one in self._batch])
         error = await self._attempt(handling, self._process_all(handling, records))
-        if error is not None and self._is_lost(error):
-            raise error
         batch, self._batch = self._batch, []
-        for one in batch:
-            if error is None:
+        if error is None:
+            for one in batch:
                 self._finish(one)
-            elif not self._draining.is_set():
-                await super()._handle(one)
+        elif self._goes_on_elsewhere(error):
+            raise error
+        else:
+            self._queue.extendleft(reversed(batch))
+            self._alone = len(batch)
+
+    def _next_goes_along(self) -> bool:
+        if not self._queue or len(self._batch) >= self._most:
+            return False
+        following = self._queue[0]
+        return self._accepts(following) and following.error is None
+
+    def _put_first(self, handling: Handling) -> None:
+        super()._put_first(handling)
+        self._alone += 1
 
     async def _process_all(self, first: Handling, records: pa.RecordBatch) -> None:
         await self._process_batch(records)

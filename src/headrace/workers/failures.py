@@ -18,6 +18,7 @@ from headrace.errors import (
 from headrace.kafka.client import ClientConfig
 from headrace.model import DeadLetter, DeadLetterLimit, TopicPartition
 from headrace.workers.assignment import Assignment
+from headrace.workers.failure_log import FailureLog, raised_at
 from headrace.workers.handling import Handling
 from headrace.workers.letters import LetterWriter
 from headrace.workers.policy import DeadLetters, RetryTopics, Skip, Stop, ending, retry_delay
@@ -30,7 +31,11 @@ FAILED, TIMED_OUT = "processing-failed", "processing-timeout"
 
 
 class Failures:
-    """What one instance does with records for which no attempt is left."""
+    """What one instance does with records for which no attempt is left.
+
+    Attributes:
+        log: of each attempt that failed.
+    """
 
     def __init__(self, worker: Worker, config: ClientConfig, send: Send) -> None:
         self._worker, self._config, self._send = worker, config, send
@@ -38,10 +43,11 @@ class Failures:
         limit = self._end.limit if isinstance(self._end, DeadLetters) else DeadLetterLimit()
         self._limiter = DeadLetterLimiter(worker.name, limit)
         self._letters = LetterWriter(worker, config)
+        self.log = FailureLog(worker.name)
 
-    def succeeded(self, partition: TopicPartition) -> None:
-        """A record was done without failing."""
-        self._limiter.good(partition)
+    def succeeded(self, handling: Handling) -> None:
+        """Its task did a record, at whatever attempt."""
+        self._limiter.good(handling)
 
     def moved(self, here: Mapping[TopicPartition, Assignment]) -> None:
         """Partitions came or went; ``here`` are those of this instance, now and later."""
@@ -87,10 +93,10 @@ class DeadLetterLimiter:
         self._in_a_row: defaultdict[TopicPartition, int] = defaultdict(int)
         self._seen = self._bad = 0
 
-    def good(self, partition: TopicPartition) -> None:
-        """A record did not fail."""
+    def good(self, handling: Handling) -> None:
+        """A record was done."""
         if self._in_a_row:
-            self._in_a_row.pop(partition, None)
+            self._in_a_row.pop(handling.record.topic_partition, None)
         self._count()
 
     def bad(self, partition: TopicPartition) -> None:
@@ -120,7 +126,9 @@ def _stopping(handling: Handling, error: BaseException) -> Exception:
     if isinstance(error, ProcessingTimeoutError):
         return ProcessingTimeoutError(str(error))
     attempts = f" after {handling.record.attempt} attempts" if handling.record.attempt > 1 else ""
-    return ProcessingFailedError(f"{handling.record} failed{attempts}: {_detail(error)}")
+    where = raised_at(error)
+    at = f" (raised at {where})" if where else ""
+    return ProcessingFailedError(f"{handling.record} failed{attempts}: {_detail(error)}{at}")
 
 
 def _letter(handling: Handling, error: BaseException) -> DeadLetter:

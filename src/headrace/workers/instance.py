@@ -12,7 +12,12 @@ from datetime import UTC, datetime
 
 from confluent_kafka import KafkaException
 
-from headrace.errors import BrokerUnreachableError, CommittedOffsetError, TopicMissingError
+from headrace.errors import (
+    BrokerUnreachableError,
+    CommittedOffsetError,
+    TaskThreadsError,
+    TopicMissingError,
+)
 from headrace.kafka.client import ClientConfig, topic_ids
 from headrace.kafka.subscription import Membership, Taken
 from headrace.model import TopicPartition
@@ -34,6 +39,7 @@ _RECORDS_IN_A_ROW = 32
 _ASK_AGAIN_SECONDS = 1.0
 _SHORTEST_LOOK_SECONDS = 0.02
 _WATCH_SECONDS = 5.0
+_HANGING_SECONDS = 10.0
 
 
 class WorkerInstance:
@@ -207,7 +213,7 @@ class RunningInstance:
     def _fail(self, error: BaseException) -> None:
         if self._failure is None:
             self._failure = error
-            _LOG.error("%s: %s", self._worker.name, error)
+            _LOG.error("%s: %s", self._worker.name, error, exc_info=error)
         self._stopping.set()
 
     # -- reading ----------------------------------------------------------------------------------
@@ -252,7 +258,7 @@ class RunningInstance:
     async def _ask_held(self) -> None:
         while True:
             await asyncio.sleep(_ASK_AGAIN_SECONDS)
-            self.assignments.ask_held()
+            self.assignments.held.ask()
 
     async def _expire(self) -> None:
         timeout = self._worker.processing_timeout.total_seconds()
@@ -260,6 +266,10 @@ class RunningInstance:
             await asyncio.sleep(min(max(timeout / 4, _SHORTEST_LOOK_SECONDS), 1.0))
             for lane in self.assignments.lanes:
                 lane.expire(self._loop.time() - timeout)
+            held = self._task_threads.all_hang(_HANGING_SECONDS)
+            if held:
+                what = f"all {len(held)} threads for tasks hang, in {', '.join(sorted(held))}"
+                self._fail(TaskThreadsError(what))
 
     async def _punctuate(self) -> None:
         while self._worker.punctuate_every is not None:

@@ -1,27 +1,43 @@
 """A lane: the records of one subpartition, in their order, through one task.
 
-This one takes a record at a time, and the next when that one is done.
+This one begins the next record when the task has returned from the last one. Records whose sends
+are not confirmed yet are put aside; they are done when the last confirmation comes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
+import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
-from headrace.errors import ProcessingTimeoutError, WorkerError
-from headrace.workers.handling import CURRENT, Handling
+from headrace.errors import (
+    LaneEndedError,
+    ProcessingFailedError,
+    ProcessingTimeoutError,
+    TaskTimeoutError,
+)
+from headrace.workers.handling import CURRENT, Call, Handling, OwnCall
 from headrace.workers.placement import PlacedTask
 from headrace.workers.policy import FailurePolicy, Retry, retry_delay
 from headrace.workers.received import Received
 from headrace.workers.states import AT_WORK, LANE, LaneState, follow
+from headrace.workers.suspended import where_suspended
 from headrace.workers.task import WorkerSubpartition
 
+_LOG = logging.getLogger("headrace.workers")
 _STEPS_IN_A_ROW = 32
 _CLOSE_SECONDS = 10.0
+_GRACE_SECONDS = 5.0
+_MAX_UNCONFIRMED = 1000
+_EXPECTED_ENDS: frozenset[LaneState] = frozenset(
+    {LaneState.DRAINING, LaneState.FAILED, LaneState.CLOSED}
+)
 
 
 class LaneHost(Protocol):
@@ -29,6 +45,9 @@ class LaneHost(Protocol):
 
     def finished(self, lane: Lane, handling: Handling) -> None:
         """The record is done."""
+
+    def failed(self, handling: Handling, error: BaseException) -> None:
+        """An attempt failed; its policy is asked next."""
 
     async def give_up(self, handling: Handling, error: BaseException) -> None:
         """No attempt is left in this lane. Returns when the record is done all the same."""
@@ -38,6 +57,9 @@ class LaneHost(Protocol):
 
     def held(self, lane: Lane) -> None:
         """Its task did not accept a record: it is to be asked again when something happened."""
+
+    def due_at(self, lane: Lane, due_ms: int) -> None:
+        """Its turn comes then: it is to be asked again, milliseconds since 1970."""
 
     def count(self, name: str) -> None:
         """One more of a metric."""
@@ -65,15 +87,20 @@ class Lane:
         self.state = LaneState.STARTING
         self._task, self._host, self._policy, self._config = task, host, policy, config
         self._queue: deque[Handling] = deque()
-        self._current: Handling | None = None
+        self._aside: dict[Handling, None] = {}
+        self._late: deque[Handling] = deque()
+        self._current: Call | None = None
         self._punctuate_at: datetime | None = None
-        self._timed_out = False
-        self._paused = False
+        self._lost: Call | None = None
+        self._paused = self._is_cut_off = False
         self._steps = 0
         self._draining = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._woken: asyncio.Future[None] | None = None
-        self._runner = self._loop.create_task(self._run())
+        self._ending: asyncio.Task[None] | None = None
+        self._coroutine = self._run()
+        self._runner = self._loop.create_task(self._coroutine)
+        self._runner.add_done_callback(self._check_end)
 
     @property
     def waiting(self) -> int:
@@ -83,19 +110,21 @@ class Lane:
     @property
     def in_process(self) -> int:
         """Records that were given to the task and are not done."""
-        return int(self._current is not None)
+        return isinstance(self._current, Handling) + len(self._aside) + len(self._late)
 
     @property
     def begun(self) -> float | None:
         """When its oldest record in process was given to the task, by the loop's clock."""
-        return None if self._current is None else self._current.started
+        oldest = next(iter(self._aside), self._current)
+        return oldest.started if isinstance(oldest, Handling) else None
 
     def put(self, received: Received) -> int:
         """Another record, after those that wait; its weight in bytes."""
         handling = Handling(received, received.record.weight, self._told)
         self.bytes += handling.weight
         self._queue.append(handling)
-        self._wake()
+        if self.state is not LaneState.HELD:
+            self._wake()
         return handling.weight
 
     def ask_again(self) -> None:
@@ -114,11 +143,21 @@ class Lane:
         self._wake()
 
     def expire(self, started_before: float) -> None:
-        """Fails what has been in process since before that moment of the loop's clock."""
-        current = self._current
-        if current is not None and current.started < started_before:
-            self._timed_out = True
+        """Ends the call that has run since before that moment of the loop's clock.
+
+        It is cancelled once, and has a grace to clean up. A coroutine that swallows this is given
+        up with its record, and ends the instance.
+        """
+        current, now = self._current, self._loop.time()
+        if current is None or current is self._lost:
+            return
+        if isinstance(current, OwnCall) and current.name == "close":
+            started_before = max(started_before, now - _CLOSE_SECONDS)
+        if not current.expired_at and current.started < started_before:
+            current.expired_at = now
             self._runner.cancel()
+        elif current.expired_at and current.expired_at < now - _GRACE_SECONDS:
+            self._lose(current)
 
     def begin_drain(self) -> None:
         """Begin no record from now on."""
@@ -130,124 +169,226 @@ class Lane:
     async def drained(self, seconds: float) -> None:
         """Returns when nothing is in process, or after ``seconds``: then what is, is abandoned.
 
-        Its task is closed.
+        Its task is closed. What ends neither then nor when it is cancelled is left to itself, and
+        logged with its stack.
         """
         await asyncio.wait({self._runner}, timeout=seconds)
-        self._runner.cancel()
-        await asyncio.gather(self._runner, return_exceptions=True)
+        if not self._runner.done() and not self._is_closing:
+            self._is_cut_off = True
+            self._runner.cancel()
+            await asyncio.wait({self._runner}, timeout=_GRACE_SECONDS)
+        if self._is_closing:
+            await asyncio.wait({self._runner}, timeout=max(seconds, _CLOSE_SECONDS))
+        if not self._runner.done():
+            _LOG.error("%s does not end, and is left to itself:\n%s", self, self._stack())
         self._move(LaneState.CLOSED)
+
+    def __str__(self) -> str:
+        return f"subpartition {self.subpartition}"
 
     # -- the records, one after the other ---------------------------------------------------------
 
     async def _run(self) -> None:
+        has_begun = False
         try:
-            await self._task.init(self.subpartition, self._config)
+            await self._call_own("init", self._task.init(self.subpartition, self._config))
+            has_begun = True
             self._move(LaneState.RUNNING)
             while self.state in AT_WORK:
                 await self._step()
-                await self._give_way()
             await self._finish_all()
         except Exception as error:  # noqa: BLE001 - whatever the user's code raises
             self._break(error)
         finally:
-            await self._close()
+            await self._close(has_begun=has_begun)
 
     async def _step(self) -> None:
         if self._punctuate_at is not None:
             now, self._punctuate_at = self._punctuate_at, None
-            await self._task.punctuate(now)
+            await self._call_own("punctuate", self._task.punctuate(now))
+        if self._late:
+            await self._end_late()
         handling = self._next()
-        if handling is None:
-            await self._sleep()
-        else:
+        if handling is not None:
             await self._handle(handling)
+        elif not self._late:
+            await self._sleep()
+        self._steps += 1
+        if self._steps % _STEPS_IN_A_ROW == 0:  # a task that never waits holds up other lanes
+            await asyncio.sleep(0)
 
     def _next(self) -> Handling | None:
-        if self._paused or not self._queue:
+        if self._paused or not self._queue or len(self._aside) >= _MAX_UNCONFIRMED:
             return None
-        if not self._accepts(self._queue[0]):
+        handling = self._queue[0]
+        if (handling.due_ms or self._task.accept is not None) and not self._accepts(handling):
             self._move(LaneState.HELD)
-            self._host.held(self)
             return None
-        self._move(LaneState.RUNNING)
+        if self.state is not LaneState.RUNNING:
+            self._move(LaneState.RUNNING)
         return self._queue.popleft()
 
     def _accepts(self, handling: Handling) -> bool:
-        if handling.due_ms and handling.due_ms > time.time_ns() // 1_000_000:
+        """Whether its turn has come; a failure of ``accept`` is kept as the attempt's."""
+        if handling.due_ms > time.time_ns() // 1_000_000:
+            self._host.due_at(self, handling.due_ms)
             return False
-        return self._task.accept is None or self._task.accept(handling.record)
+        try:
+            if handling.error or self._task.accept is None or self._task.accept(handling.record):
+                return True
+        except BaseException as error:  # noqa: BLE001 - whatever the user's code raises
+            handling.error = self._judged(handling, error)
+            return True
+        self._host.held(self)
+        return False
 
     async def _handle(self, handling: Handling) -> None:
-        """Until the record is done, or no attempt is left, or the lane drains."""
-        error = await self._attempt(handling, self._process(handling))
-        while error is not None:
-            again = await self._after(handling, error)
-            if again is None:
-                return
-            handling = again
-            error = await self._attempt(handling, self._process(handling))
-        self._finish(handling)
+        """Until the task has returned, or the record has met its policy."""
+        call = self._task.process
+        error = handling.error or await self._attempt(handling, call(handling.record))
+        sends = handling.sends
+        if error is None and sends is not None and not sends.are_confirmed:
+            self._aside[handling] = None
+            sends.when_confirmed(functools.partial(self._confirmed, handling))
+            return
+        error = error or (sends.error if sends is not None else None)
+        if error is None:
+            self._finish(handling)
+        else:
+            await self._failed(handling, error)
 
-    async def _process(self, handling: Handling) -> None:
-        await self._task.process(handling.record)
-        if handling.sends:
-            await handling.confirm_sends()
+    def _confirmed(self, handling: Handling) -> None:
+        """What was sent for a record that was put aside is there, or failed."""
+        del self._aside[handling]
+        if handling.sends is None or handling.sends.error is None:
+            self._finish(handling)
+        else:
+            self._late.append(handling)
+        if self._late or self._draining.is_set() or len(self._aside) + 1 == _MAX_UNCONFIRMED:
+            self._wake()
+
+    async def _end_late(self) -> None:
+        """The policy of a record whose sends failed after the task had gone on to others."""
+        handling = self._late.popleft()
+        if handling.sends is not None and handling.sends.error is not None:
+            await self._failed(handling, handling.sends.error)
 
     async def _finish_all(self) -> None:
         """Nothing is begun any more: wait for what is in process."""
+        while self._aside or self._late:
+            if self._late:
+                await self._end_late()
+            else:
+                await self._sleep()
 
     async def _attempt(self, handling: Handling, call: Awaitable[Any]) -> BaseException | None:
         """What ``call`` raised, or that it took too long."""
         CURRENT.set(handling)
         handling.started = self._loop.time()
-        self._current, self._timed_out = handling, False
+        self._current = handling
         try:
             await call
-        except asyncio.CancelledError:
-            if not self._timed_out:
-                raise
-            self._runner.uncancel()
-            return self._timeout(handling)
-        except WorkerError:
-            raise  # not of the record
-        except Exception as error:  # noqa: BLE001 - whatever the user's code raises
-            return error
+        except BaseException as error:  # noqa: BLE001 - whatever the user's code raises
+            return self._judged(handling, error)
         finally:
             self._current = None
-        return None
+        return self._judged(handling, None) if handling.expired_at else None
 
-    async def _after(self, handling: Handling, error: BaseException) -> Handling | None:
-        """The next attempt, when its time has come; ``None``: there is none."""
-        delay = self._retry_delay(handling, error)
-        if delay is None or self._is_lost(error):
-            await self._host.give_up(handling, error)
-            self._finish(handling)
-            if self._is_lost(error):
-                raise error
-            return None
+    def _judged(self, call: Call, error: BaseException | None) -> BaseException | None:
+        """Why an attempt failed, when ``error`` came out of the user's code.
+
+        Raises:
+            BaseException: it is not of the record: the lane was cancelled, or ends the instance.
+        """
+        if call is self._lost or (self._is_cut_off and isinstance(call, Handling)):
+            raise error or asyncio.CancelledError
+        if call.expired_at:
+            self._runner.uncancel()
+            return self._timeout(call)
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            raise ProcessingFailedError(f"{self._name_of(call)} raised {error!r}") from error
+        if isinstance(error, GeneratorExit) or (
+            isinstance(error, asyncio.CancelledError) and self._runner.cancelling()
+        ):
+            raise error  # the event loop ends
+        return error
+
+    async def _failed(self, handling: Handling, error: BaseException) -> None:
+        """The attempt meets the policy: another follows in its time, or the record is done."""
+        handling.failed_at(time.time_ns() // 1_000_000)
+        self._host.failed(handling, error)
+        delay = None if self._goes_on_elsewhere(error) else self._retry_delay(handling, error)
+        if delay is None:
+            await self._give_up(handling, error)
+            return
+        self._host.count("retried")
         self._move(LaneState.RETRYING)
-        if not await self._delay(delay):
-            return None
-        self._move(LaneState.RUNNING)
-        return handling.again()
+        if await self._delay(delay):
+            self._put_first(handling.again())
+            self._move(LaneState.RUNNING)
+
+    async def _give_up(self, handling: Handling, error: BaseException) -> None:
+        await self._host.give_up(handling, error)
+        self._finish(handling)
+        if self._goes_on_elsewhere(error):
+            raise error
 
     def _retry_delay(self, handling: Handling, error: BaseException) -> timedelta | None:
         """Until the next attempt in this lane; ``None``: there is none."""
-        handling.failed_at(time.time_ns() // 1_000_000)
-        self._host.count("failed")
         if not isinstance(self._policy, Retry):
             return None
-        delay = retry_delay(self._policy, error, handling.record.attempt)
-        if delay is not None:
-            self._host.count("retried")
-        return delay
+        return retry_delay(self._policy, error, handling.record.attempt)
 
-    def _is_lost(self, error: BaseException) -> bool:
+    def _goes_on_elsewhere(self, error: BaseException) -> bool:
         """A thread goes on with a record that timed out: nothing else may run beside it."""
         return isinstance(error, ProcessingTimeoutError) and not self._task.is_interruptible
 
+    def _put_first(self, handling: Handling) -> None:
+        self._queue.appendleft(handling)
+
     def _told(self, handling: Handling, error: BaseException | None) -> None:
         """An observer was told: the task of this lane has none."""
+
+    # -- what is no record ------------------------------------------------------------------------
+
+    async def _call_own(self, name: str, call: Awaitable[Any]) -> None:
+        """``init``, ``punctuate`` or ``close``, and what it sends.
+
+        Raises:
+            TaskTimeoutError: it took too long.
+            BaseException: what it raised, or why something was not written.
+        """
+        own = OwnCall(name)
+        CURRENT.set(own)
+        own.started = self._loop.time()
+        self._current = own
+        error: BaseException | None = None
+        try:
+            await call
+        except BaseException as raised:  # noqa: BLE001 - whatever the user's code raises
+            error = raised
+        finally:
+            self._current = None
+        error = self._judged(own, error)
+        if isinstance(error, asyncio.CancelledError):
+            raise ProcessingFailedError(f"{self._name_of(own)} raised {error!r}") from error
+        if error is not None:
+            raise error
+        await own.confirm_sends()
+
+    async def _close(self, *, has_begun: bool) -> None:
+        try:
+            await self._call_own("close", self._task.close())
+        except Exception as error:  # noqa: BLE001 - whatever the user's code raises
+            if has_begun:
+                self._host.broke(error)
+            else:  # it may well miss what init did not come to make
+                _LOG.warning("close of %s failed, and its init did not end", self, exc_info=error)
+
+    @property
+    def _is_closing(self) -> bool:
+        current = self._current
+        return isinstance(current, OwnCall) and current.name == "close"
 
     # -- ends and waits ---------------------------------------------------------------------------
 
@@ -255,22 +396,49 @@ class Lane:
         self.bytes -= handling.weight
         self._host.finished(self, handling)
 
-    def _timeout(self, handling: Handling) -> ProcessingTimeoutError:
-        self._host.count("timed_out")
-        seconds = self._loop.time() - handling.started
-        return ProcessingTimeoutError(f"{handling.record} was not done after {seconds:.1f} s")
+    def _timeout(self, call: Call) -> BaseException:
+        seconds = self._loop.time() - call.started
+        if isinstance(call, Handling):
+            self._host.count("timed_out")
+            return ProcessingTimeoutError(f"{call.record} was not done after {seconds:.1f} s")
+        return TaskTimeoutError(f"{self._name_of(call)} did not end within {seconds:.1f} s")
+
+    def _name_of(self, call: Call) -> str:
+        name = call.name if isinstance(call, OwnCall) else "process"
+        what = f" at {call.record}" if isinstance(call, Handling) else ""
+        return f"{name} of {self}{what}"
+
+    def _lose(self, call: Call) -> None:
+        """A call was cancelled and goes on: its record is given up, and then the instance ends."""
+        self._lost = call
+        _LOG.error("%s was cancelled and goes on:\n%s", self._name_of(call), self._stack())
+        self._ending = self._loop.create_task(self._end_lost(call))
+
+    async def _end_lost(self, call: Call) -> None:
+        error = self._timeout(call)
+        try:
+            if isinstance(call, Handling):
+                await self._host.give_up(call, error)
+                self._finish(call)
+        except Exception as broken:  # noqa: BLE001 - it stops at failures, or no letter is written
+            error = broken
+        self._break(error)
 
     def _break(self, error: BaseException) -> None:
-        if self.state is not LaneState.FAILED:
+        if LaneState.FAILED in LANE[self.state]:
             self._enter(LaneState.FAILED)
             self._wake()
             self._host.broke(error)
 
-    async def _close(self) -> None:
-        try:
-            await asyncio.wait_for(self._task.close(), _CLOSE_SECONDS)
-        except Exception as error:  # noqa: BLE001 - whatever the user's code raises
-            self._host.broke(error)
+    def _check_end(self, runner: asyncio.Task[None]) -> None:
+        """No lane ends without a reason that is heard."""
+        if self.state in _EXPECTED_ENDS:
+            return
+        reason = "it was cancelled" if runner.cancelled() else repr(runner.exception())
+        self._break(LaneEndedError(f"{self} ended by itself: {reason}"))
+
+    def _stack(self) -> str:
+        return where_suspended(self._coroutine)
 
     def _enter(self, state: LaneState) -> None:
         self.state = follow(self.state, state, LANE)
@@ -280,23 +448,15 @@ class Lane:
         if self.state is not state and state in LANE[self.state]:
             self._enter(state)
 
-    async def _give_way(self) -> None:
-        """A task that never waits is not to keep the loop from other lanes."""
-        self._steps += 1
-        if self._steps % _STEPS_IN_A_ROW == 0:
-            await asyncio.sleep(0)
-
     async def _sleep(self) -> None:
         self._woken = self._loop.create_future()
         await self._woken
 
     async def _delay(self, delay: timedelta) -> bool:
         """``False``: the lane began to drain meanwhile."""
-        try:
+        with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._draining.wait(), delay.total_seconds())
-        except TimeoutError:
-            return True
-        return False
+        return not self._draining.is_set()
 
     def _wake(self) -> None:
         if self._woken is not None and not self._woken.done():

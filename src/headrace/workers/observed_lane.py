@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
-from collections import deque
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,13 +33,12 @@ class ObservedLane(Lane):
         super().__init__(subpartition, task, host, policy, config)
         self._open: set[Handling] = set()
         self._settling: set[asyncio.Task[None]] = set()
-        self._again: deque[Handling] = deque()
         self._thread = threading.get_ident()
 
     @property
     def in_process(self) -> int:
-        """Records whose observer was not told yet, or that wait to be tried again."""
-        return len(self._open) + len(self._again)
+        """Records whose observer was not told yet, or whose sends are not confirmed."""
+        return len(self._open)
 
     @property
     def begun(self) -> float | None:
@@ -63,13 +63,16 @@ class ObservedLane(Lane):
         await asyncio.gather(*settling, return_exceptions=True)
         await super().drained(0.0)
 
-    def _next(self) -> Handling | None:
-        return self._again.popleft() if self._again else super()._next()
-
     async def _handle(self, handling: Handling) -> None:
         self._open.add(handling)
-        error = await self._attempt(handling, self._task.process(handling.record, handling))
-        if error is not None and handling.abandon():
+        process = self._task.process
+        error = handling.error or await self._attempt(handling, process(handling.record, handling))
+        if error is None or not handling.abandon():
+            return
+        if self._goes_on_elsewhere(error):
+            self._open.discard(handling)
+            await self._failed(handling, error)
+        else:
             self._settle(handling, error)
 
     async def _finish_all(self) -> None:
@@ -84,36 +87,42 @@ class ObservedLane(Lane):
             self._loop.call_soon_threadsafe(self._hear, handling, error)
 
     def _hear(self, handling: Handling, error: BaseException | None) -> None:
-        if error is None and not handling.sends:
+        sends = handling.sends
+        if error is None and sends is not None and not sends.are_confirmed:
+            sends.when_confirmed(functools.partial(self._hear, handling, None))
+            return
+        error = error or (sends.error if sends is not None else None)
+        if error is None:
             self._end(handling)
         else:
             self._settle(handling, error)
 
-    def _settle(self, handling: Handling, error: BaseException | None) -> None:
+    def _settle(self, handling: Handling, error: BaseException) -> None:
         task = self._loop.create_task(self._settled(handling, error))
         self._settling.add(task)
         task.add_done_callback(self._settling.discard)
 
-    async def _settled(self, handling: Handling, error: BaseException | None) -> None:
-        """The end of an attempt that did not simply succeed."""
+    async def _settled(self, handling: Handling, error: BaseException) -> None:
+        """The end of an attempt that did not succeed."""
         try:
-            error = error or await _failure_of(handling)
-            if error is not None and await self._is_tried_again(handling, error):
-                return
-            self._end(handling)
+            if not await self._is_tried_again(handling, error):
+                self._end(handling)
         except Exception as broken:  # noqa: BLE001 - it stops at failures, or no letter is written
             self._leave(handling)
             self._break(broken)
 
     async def _is_tried_again(self, handling: Handling, error: BaseException) -> bool:
         """``False``: no attempt is left, and the record is done all the same."""
+        handling.failed_at(time.time_ns() // 1_000_000)
+        self._host.failed(handling, error)
         delay = self._retry_delay(handling, error)
         if delay is None:
             await self._host.give_up(handling, error)
             return False
+        self._host.count("retried")
         self._leave(handling)
         if await self._delay(delay):
-            self._again.append(handling.again())
+            self._put_first(handling.again())
             self._wake()
         return True
 
@@ -125,11 +134,3 @@ class ObservedLane(Lane):
     def _leave(self, handling: Handling) -> None:
         self._open.discard(handling)
         self._wake()
-
-
-async def _failure_of(handling: Handling) -> BaseException | None:
-    try:
-        await handling.confirm_sends()
-    except Exception as error:  # noqa: BLE001 - whatever the broker answered
-        return error
-    return None

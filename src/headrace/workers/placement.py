@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import math
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.workers.handling import CURRENT
 from headrace.workers.processes import RemoteTask
 from headrace.workers.task import BatchWorkerTask, WorkerRecord, WorkerTask, arrow_batch
+from headrace.workers.threads import TaskThreads
 
 Call = Callable[..., Awaitable[Any]]
 
@@ -38,7 +40,7 @@ class PlacedTask:
     is_interruptible: bool
 
 
-def place(task: WorkerTask, threads: Executor) -> PlacedTask:
+def place(task: WorkerTask, threads: TaskThreads) -> PlacedTask:
     """``task``, its ordinary functions on ``threads``: one at a time, because lanes wait."""
 
     def call(method: Callable[..., Any]) -> Call:
@@ -59,11 +61,24 @@ def place(task: WorkerTask, threads: Executor) -> PlacedTask:
     )
 
 
-def _on(threads: Executor, method: Callable[..., Any]) -> Call:
+def _on(threads: TaskThreads, method: Callable[..., Any]) -> Call:
     async def call(*arguments: Any) -> Any:
         context = contextvars.copy_context()  # knows for which record something is sent
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(threads, context.run, method, *arguments)
+        current = CURRENT.get()
+        current.started = math.inf
+
+        def taken() -> Any:
+            current.started = loop.time()
+            return method(*arguments)
+
+        future = threads.submit(context.run, taken)
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            if not future.cancel():
+                threads.give_up(future, str(method.__qualname__))
+            raise
 
     return call
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import confluent_kafka
 import msgspec
 
-from headrace.errors import TopicMissingError
+from headrace.errors import InvalidRecordError, TopicMissingError
 from headrace.kafka.client import ClientConfig, describe
 from headrace.kafka.dead_letters import foreign_headers, header_text
 from headrace.kafka.headers import headers_of
@@ -27,6 +27,7 @@ class Received(msgspec.Struct, frozen=True):
         offset: there.
         due_ms: its turn does not come before, milliseconds since 1970.
         first_failed_ms: when an attempt failed first; -1: none has.
+        error: why no task can be given it; ``None``: one can.
     """
 
     record: WorkerRecord
@@ -34,6 +35,7 @@ class Received(msgspec.Struct, frozen=True):
     offset: int
     due_ms: int = 0
     first_failed_ms: int = -1
+    error: InvalidRecordError | None = None
 
 
 def received(message: confluent_kafka.Message) -> Received:

@@ -3,19 +3,63 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
-from typing import Any
+import threading
+from collections import deque
+from collections.abc import Generator
+from typing import Any, TypeAlias
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
 from headrace.kafka.client import ClientConfig
+from headrace.kafka.dead_letters import check_header_names
 from headrace.kafka.polled_producer import PolledProducer
-from headrace.workers.handling import CURRENT
+from headrace.workers.handling import CURRENT, Sends
 from headrace.workers.task import Headers
 
-_TUNING = {"linger.ms": "5"}
+_TUNING = {"linger.ms": "1"}
 _FULL_SECONDS = 0.01
+
+_Record: TypeAlias = tuple[str, bytes | None, bytes | None, int]
+"""Topic, value, key, partition."""
+
+
+class Sent:
+    """Something that was sent. Awaiting it waits for all in-sync replicas, and raises what failed.
+
+    No future is made where nothing awaits it: most tasks leave that to the record's end.
+    """
+
+    __slots__ = ("_error", "_is_there", "_loop", "_sends", "_waiters")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, sends: Sends | None) -> None:
+        self._loop, self._sends = loop, sends
+        self._error: BaseException | None = None
+        self._is_there = False
+        self._waiters: list[asyncio.Future[None]] = []
+
+    def __await__(self) -> Generator[Any, None, None]:
+        if not self._is_there:
+            waiter = self._loop.create_future()
+            self._waiters.append(waiter)
+            yield from waiter
+        if self._error is not None:
+            raise self._error
+
+    def report(self, error: KafkaError | None, _: confluent_kafka.Message) -> None:
+        """As the client library calls it, on the event loop."""
+        self.end(None if error is None else KafkaException(error))
+
+    def end(self, error: BaseException | None) -> None:
+        """It is there, or failed."""
+        if self._is_there:
+            return
+        self._is_there, self._error = True, error
+        if self._sends is not None:
+            self._sends.confirm(error)
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
 
 class Sender:
@@ -24,8 +68,9 @@ class Sender:
     def __init__(self, config: ClientConfig) -> None:
         self._config = config
         self._loop = asyncio.get_running_loop()
-        self._turn = asyncio.Lock()
+        self._thread = threading.get_ident()
         self._producer: PolledProducer | None = None
+        self._waiting: deque[tuple[_Record, Headers, Sent]] = deque()
 
     def send(
         self,
@@ -35,18 +80,24 @@ class Sender:
         key: bytes | None = None,
         headers: Headers = (),
         partition: int = -1,
-    ) -> Awaitable[None]:
-        """As :class:`headrace.workers.Send` says. From any thread."""
-        record = (topic, value, key, partition, list(headers))
-        on_loop = asyncio._get_running_loop() is self._loop  # noqa: SLF001 - asyncio's public name
-        if on_loop:
-            sent: Awaitable[None] = asyncio.ensure_future(self._deliver(*record))
+    ) -> Sent:
+        """As :class:`headrace.workers.Send` says. From any thread.
+
+        Raises:
+            UnicodeEncodeError: the name of a header is no text.
+        """
+        if headers:
+            check_header_names(headers)
+        call = CURRENT.get(None)
+        sends = None if call is None else call.sending()
+        if sends is not None:
+            sends.add()
+        sent = Sent(self._loop, sends)
+        record = (topic, value, key, partition)
+        if threading.get_ident() == self._thread:
+            self._produce(record, headers, sent)
         else:
-            concurrent = asyncio.run_coroutine_threadsafe(self._deliver(*record), self._loop)
-            sent = asyncio.wrap_future(concurrent, loop=self._loop)
-        handling = CURRENT.get(None)
-        if handling is not None:
-            handling.sends.append(sent)
+            self._loop.call_soon_threadsafe(self._produce, record, headers, sent)
         return sent
 
     async def close(self, seconds: float) -> None:
@@ -54,29 +105,30 @@ class Sender:
         if self._producer is not None:
             await self._producer.close(seconds)
 
-    async def _deliver(
-        self, topic: str, value: bytes | None, key: bytes | None, partition: int, headers: list[Any]
-    ) -> None:
-        if self._producer is None:
-            self._producer = PolledProducer(self._config, _TUNING)
-        confirmed: asyncio.Future[None] = self._loop.create_future()
+    def _produce(self, record: _Record, headers: Headers, sent: Sent) -> None:
+        """Hands it over, behind what waits for room: in the order of the calls."""
+        if self._waiting or not self._has_taken(record, headers, sent):
+            if not self._waiting:
+                self._loop.call_later(_FULL_SECONDS, self._produce_waiting)
+            self._waiting.append((record, headers, sent))
 
-        def report(error: KafkaError | None, message: confluent_kafka.Message) -> None:  # noqa: ARG001
-            if confirmed.done():
+    def _produce_waiting(self) -> None:
+        while self._waiting:
+            if not self._has_taken(*self._waiting[0]):
+                self._loop.call_later(_FULL_SECONDS, self._produce_waiting)
                 return
-            if error is None:
-                confirmed.set_result(None)
-            else:
-                confirmed.set_exception(KafkaException(error))
+            self._waiting.popleft()
 
-        async with self._turn:  # in the order of the calls, also when there is no room
-            while True:
-                try:
-                    self._producer.current.produce(
-                        topic, value, key, partition, headers=headers, on_delivery=report
-                    )
-                    break
-                except BufferError:
-                    await asyncio.sleep(_FULL_SECONDS)
-        self._producer.expect_reports()
-        await confirmed
+    def _has_taken(self, record: _Record, headers: Headers, sent: Sent) -> bool:
+        """``False``: the producer has no room."""
+        try:
+            if self._producer is None:
+                self._producer = PolledProducer(self._config, _TUNING)
+            self._producer.current.produce(*record, headers=list(headers), on_delivery=sent.report)
+        except BufferError:
+            return False
+        except Exception as error:  # noqa: BLE001 - it is of the record that it was sent for
+            sent.end(error)
+        else:
+            self._producer.expect_reports()
+        return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any, ParamSpec, TypeVar
@@ -17,6 +18,7 @@ class TaskThreads(Executor):
 
     def __init__(self, count: int, name: str) -> None:
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._given_up: dict[Future[Any], tuple[float, str]] = {}
         self._threads = [
             threading.Thread(target=self._work, name=f"{name}-{number}", daemon=True)
             for number in range(count)
@@ -41,6 +43,17 @@ class TaskThreads(Executor):
         self._calls.put(call)
         return future
 
+    def give_up(self, future: Future[Any], name: str) -> None:
+        """Nothing waits for a call any more that a thread goes on with."""
+        self._given_up[future] = (time.monotonic(), name)
+        future.add_done_callback(lambda ended: self._given_up.pop(ended, None))
+
+    def all_hang(self, seconds: float) -> list[str]:
+        """Returns what holds the threads, if all have been held by such calls for so long."""
+        until = time.monotonic() - seconds
+        held = [name for since, name in list(self._given_up.values()) if since <= until]
+        return held if len(held) >= len(self._threads) else []
+
     def shutdown(
         self,
         wait: bool = True,
@@ -62,6 +75,10 @@ class TaskThreads(Executor):
 def _settle(future: Future[Any], function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
     try:
         result = function(*args, **kwargs)
+    except StopIteration as error:  # no future takes it, for it would end the caller's coroutine
+        raised = RuntimeError("a function raised StopIteration")
+        raised.__cause__ = error
+        future.set_exception(raised)
     except BaseException as error:  # noqa: BLE001 - it is the caller's
         future.set_exception(error)
     else:

@@ -6,7 +6,6 @@ in process ends when the machine says so.
 
 import asyncio
 from collections import defaultdict
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 from hypothesis import settings
@@ -17,9 +16,11 @@ from headrace.kafka.starts import Start
 from headrace.model import Topic, TopicPartition
 from headrace.workers import KeyHash, Retry, Skip, Worker, WorkerRecord, WorkerTask
 from headrace.workers.assignments import Assignments, Surroundings
+from headrace.workers.failure_log import FailureLog
 from headrace.workers.offsets import read_metadata
 from headrace.workers.progress import Counts
 from headrace.workers.received import Received
+from headrace.workers.threads import TaskThreads
 
 PARTITIONS = [TopicPartition("t", number) for number in range(3)]
 GAPS = {4, 5, 11, 30}
@@ -31,8 +32,9 @@ SETTLE = 12  # turns of the loop within which everything that can happen has hap
 class Failures:
     def __init__(self):
         self.ended = []
+        self.log = FailureLog("w")
 
-    def succeeded(self, partition):
+    def succeeded(self, handling):
         pass
 
     def moved(self, here):
@@ -47,7 +49,7 @@ class Machine(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.loop = asyncio.new_event_loop()
-        self.threads = ThreadPoolExecutor(1)
+        self.threads = TaskThreads(1, "t")
         self.broker = dict.fromkeys(PARTITIONS, (0, ""))
         self.done = defaultdict(set)
         self.begun_since = defaultdict(list)

@@ -1,0 +1,74 @@
+"""Failed attempts in the log: what failed, at which record, and where in the user's code."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import sysconfig
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import headrace
+from headrace.workers.task import WorkerRecord
+
+_LOG = logging.getLogger("headrace.workers")
+_MOST_IN_A_SPAN = 10
+_SPAN_SECONDS = 10.0
+_NOT_THE_USERS = tuple(
+    {
+        str(Path(headrace.__file__).parent),
+        *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+        "<frozen ",
+    }
+)
+
+
+class FailureLog:
+    """Logs failed attempts with their traceback: up to 10 in 10 seconds, the others by number.
+
+    Args:
+        worker: its name.
+        clock: seconds, of any origin.
+    """
+
+    def __init__(self, worker: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._worker, self._clock = worker, clock
+        self._span_ends = float("-inf")
+        self._logged = self._left_out = 0
+
+    def failed(self, record: WorkerRecord, error: BaseException) -> None:
+        """An attempt failed."""
+        now = self._clock()
+        if now >= self._span_ends:
+            self._span_ends, self._logged = now + _SPAN_SECONDS, 0
+            self._tell_left_out()
+        if self._logged >= _MOST_IN_A_SPAN:
+            self._left_out += 1
+            return
+        self._logged += 1
+        _LOG.warning(
+            "%s: attempt %d at %s failed", self._worker, record.attempt, record, exc_info=error
+        )
+
+    def _tell_left_out(self) -> None:
+        if self._left_out:
+            left_out, self._left_out = self._left_out, 0
+            _LOG.warning("%s: %d more attempts failed, not logged", self._worker, left_out)
+
+
+def raised_at(error: BaseException) -> str:
+    """Returns file and line in the user's own code that ``error`` came from; empty: in none."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [one for one in frames if not one.filename.startswith(_NOT_THE_USERS)]
+    if not own:
+        return ""
+    return f"{_shortened(own[-1].filename)}:{own[-1].lineno}, in {own[-1].name}"
+
+
+def _shortened(file: str) -> str:
+    """Relative to where modules are imported from, where it is below that."""
+    roots = [Path(root).absolute() for root in sys.path]
+    below = [Path(file).relative_to(root) for root in roots if Path(file).is_relative_to(root)]
+    return str(min(below, key=lambda path: len(path.parts), default=file))

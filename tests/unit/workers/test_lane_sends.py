@@ -1,0 +1,137 @@
+"""What a task sends does not stop its lane, and its record is not done before it is there."""
+
+import asyncio
+
+import pytest
+from tests.integration.instances import drill, until
+from tests.unit.workers.lanes import LaneBench, settled
+from tests.unit.workers.test_lanes import TWICE
+
+from headrace.workers import WorkerTask, lane
+from headrace.workers.states import LaneState
+
+
+class Copying(WorkerTask):
+    async def process(self, record):
+        self.send("out", (record.offset, record.attempt))
+
+
+class Observed(WorkerTask):
+    async def process(self, record, observer):
+        self.send("out", (record.offset, record.attempt))
+        observer.on_success()
+
+
+def values(bench):
+    return [one.value for one in bench.sent]
+
+
+@pytest.mark.parametrize("task", [Copying, Observed])
+def test_the_next_record_begins_before_the_last_ones_sends_are_confirmed(task):
+    async def run():
+        bench = LaneBench(task)
+        bench.put(0, 1, 2)
+        await until(lambda: values(bench) == [(0, 1), (1, 1), (2, 1)])
+        assert (bench.committable, bench.lane.in_process) == (0, 3)
+        bench.confirm((1, 1))
+        await settled()
+        assert bench.committable == 0
+        bench.confirm((0, 1), (2, 1))
+        await settled()
+        assert (bench.committable, bench.lane.in_process) == (3, 0)
+
+    drill(run())
+
+
+def test_a_lane_has_so_many_unconfirmed_records_and_no_more(monkeypatch):
+    monkeypatch.setattr(lane, "_MAX_UNCONFIRMED", 2)
+
+    async def run():
+        bench = LaneBench(Copying)
+        bench.put(0, 1, 2)
+        await settled()
+        assert values(bench) == [(0, 1), (1, 1)]
+        bench.confirm((1, 1))
+        await until(lambda: values(bench) == [(0, 1), (1, 1), (2, 1)])
+
+    drill(run())
+
+
+@pytest.mark.parametrize("task", [Copying, Observed])
+def test_a_send_that_fails_late_meets_the_policy_before_further_records(task):
+    async def run():
+        bench = LaneBench(task, on_failure=TWICE)
+        bench.put(0, 1)
+        await until(lambda: len(bench.sent) == 2)
+        bench.confirm((0, 1), error=OSError("not written"))
+        bench.put(2)
+        await until(lambda: len(bench.sent) == 4)
+        assert values(bench)[:2] == [(0, 1), (1, 1)]
+        assert sorted(values(bench)[2:]) == [(0, 2), (2, 1)]
+        bench.confirm((0, 2), error=OSError("not written"))
+        bench.confirm((1, 1), (2, 1))
+        await until(lambda: bench.committable == 3)
+        assert bench.failures.errors == {0: OSError}
+        assert bench.counts["failed"] == 2
+
+    drill(run())
+
+
+def test_a_record_whose_sends_failed_is_the_next_one_of_its_lane():
+    async def run():
+        bench = LaneBench(Copying, on_failure=TWICE)
+        bench.put(0, 1)
+        await until(lambda: len(bench.sent) == 2)
+        bench.confirm((0, 1), (1, 1), error=OSError("not written"))
+        bench.put(2)
+        await until(lambda: len(bench.sent) == 5)
+        assert values(bench)[2:] == [(0, 2), (1, 2), (2, 1)]
+
+    drill(run())
+
+
+def test_a_drain_waits_for_confirmations():
+    async def run():
+        bench = LaneBench(Copying)
+        bench.put(0, 1)
+        await until(lambda: len(bench.sent) == 2)
+        revoked = asyncio.create_task(bench.revoke(60))
+        await settled()
+        assert not revoked.done()
+        assert bench.lane.state is LaneState.DRAINING
+        bench.confirm((0, 1), (1, 1))
+        [commit] = await revoked
+        assert commit.offset == 2
+
+    drill(run())
+
+
+def test_a_drain_ends_without_confirmations_that_do_not_come():
+    async def run():
+        bench = LaneBench(Copying)
+        bench.put(0)
+        await until(lambda: bench.sent)
+        commits = await bench.revoke()
+        assert [one.offset for one in commits] == [0]
+        bench.confirm((0, 1))
+
+    drill(run())
+
+
+@pytest.mark.parametrize("method", ["init", "punctuate", "close"])
+def test_a_send_of_no_record_that_fails_ends_the_instance(method):
+    async def sending(self, *_):
+        self.send("out", method)
+
+    async def run():
+        bench = LaneBench(type("Sending", (Copying,), {method: sending}))
+        await settled()
+        bench.lane.punctuate("now")
+        if method == "close":
+            bench.begin_drain()
+        await until(lambda: values(bench) == [method])
+        assert bench.broken == []
+        bench.confirm(method, error=OSError("not written"))
+        await until(lambda: [type(one) for one in bench.broken] == [OSError])
+
+    drill(run())
