@@ -27,7 +27,12 @@ from headrace.workers.intents import PauseIntents
 from headrace.workers.member import Member
 from headrace.workers.processes import TaskProcesses
 from headrace.workers.progress import Counts
-from headrace.workers.received import consumed_topics, ensure_retry_topics, received
+from headrace.workers.received import (
+    consumed_topics,
+    ensure_retry_topics,
+    received,
+    retry_topics,
+)
 from headrace.workers.sender import Sender
 from headrace.workers.states import INSTANCE, InstanceState, follow
 from headrace.workers.threads import TaskThreads
@@ -136,6 +141,7 @@ class RunningInstance:
         self._stopping = asyncio.Event()
         self._failure: BaseException | None = None
         self._missed: set[str] = set()
+        self._retries = retry_topics(worker)
         self.counts = Counts()
         self._task_threads = TaskThreads(worker.parallelism, f"{worker.name}-task")
         self._sender = Sender(config)
@@ -239,7 +245,7 @@ class RunningInstance:
 
     async def _hand_over(self, taken: Taken) -> None:
         for number, message in enumerate(taken.records, 1):
-            self.assignments.deliver(received(message))
+            self.assignments.deliver(received(message, self._retries))
             if number % _RECORDS_IN_A_ROW == 0:
                 await asyncio.sleep(0)  # or lanes would take a turn a thousand records
         for partition, offset in taken.ends:

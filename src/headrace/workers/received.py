@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import confluent_kafka
 import msgspec
 
@@ -15,7 +17,9 @@ from headrace.workers.policy import RetryTopics
 from headrace.workers.task import Headers, WorkerRecord
 from headrace.workers.worker import Worker
 
+BAD_HEADER, BAD_RETRY = "bad-header-name", "bad-retry-headers"
 _PREFIX = "headrace-retry-"
+_MAX_PARTITIONS = 1_000_000
 
 
 class Received(msgspec.Struct, frozen=True):
@@ -38,21 +42,33 @@ class Received(msgspec.Struct, frozen=True):
     error: InvalidRecordError | None = None
 
 
-def received(message: confluent_kafka.Message) -> Received:
-    """What ``message`` is, by its headers."""
+def received(message: confluent_kafka.Message, retries: Mapping[str, str]) -> Received:
+    """What ``message`` is, by its headers where it comes from a retry topic.
+
+    In other topics our headers may be anybody's: a record that was copied, or made up. A record
+    that can't be read keeps what can be, with the error that its policy is to decide about.
+
+    Args:
+        message: as it was consumed.
+        retries: the retry topics, and the topic that each is for.
+    """
     _, timestamp = message.timestamp()
     partition = TopicPartition(message.topic(), message.partition())
+    headers = headers_of(message)
     record = WorkerRecord(
         partition.topic,
         partition.partition,
         message.offset(),
         message.key(),
         message.value(),
-        headers_of(message) or (),
+        headers or (),
         timestamp,
     )
-    if any(name.startswith(_PREFIX) for name, _ in record.headers):
-        return _retried(record, partition)
+    if partition.topic in retries:
+        return _retried(record, partition, retries)
+    if headers is None:
+        error = InvalidRecordError(BAD_HEADER, "the name of a header is not UTF-8")
+        return Received(record, partition, record.offset, error=error)
     return Received(record, partition, record.offset)
 
 
@@ -126,7 +142,21 @@ def ensure_retry_topics(worker: Worker, config: ClientConfig) -> None:
     ensure_topics(config, topics)
 
 
-def _retried(read: WorkerRecord, partition: TopicPartition) -> Received:
+def _retried(read: WorkerRecord, partition: TopicPartition, retries: Mapping[str, str]) -> Received:
+    try:
+        return _first_read(read, partition)
+    except (KeyError, ValueError) as unread:
+        reason = f"{read} is no record that a worker put there: {unread!r}"
+    # A letter is known by its position. This one has none in the topic, so it gets one below 0,
+    # which no other record of the retry topics has.
+    place = -1 - partition.partition - _MAX_PARTITIONS * list(retries).index(partition.topic)
+    foreign = msgspec.structs.replace(read, topic=retries[partition.topic], partition=place)
+    error = InvalidRecordError(BAD_RETRY, reason)
+    return Received(foreign, partition, read.offset, error=error)
+
+
+def _first_read(read: WorkerRecord, partition: TopicPartition) -> Received:
+    """As its task saw it at first."""
     ours = {
         name.removeprefix(_PREFIX): (value or b"").decode()
         for name, value in read.headers
