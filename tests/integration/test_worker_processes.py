@@ -8,11 +8,11 @@ import pytest
 from tests.integration.instances import Bench, drill, running, until
 from tests.integration.sync_tasks import Busy, Dying, Endless, Squares
 
-from headrace.errors import ProcessingTimeoutError, TaskProcessError
+from headrace.errors import ProcessingTimeoutError
 from headrace.kafka.client import watermarks
 from headrace.kafka.dead_letters import scan
 from headrace.model import TopicPartition
-from headrace.workers import DeadLetters, KeyHash, Retry, RoundRobin
+from headrace.workers import DeadLetters, KeyHash, RoundRobin
 
 PROCESSES = {
     "sync_tasks": "processes",
@@ -76,13 +76,13 @@ def test_batches_go_to_processes_as_arrow(bench):
     assert sent(bench) == {b"%d" % n: b"%d" % n**2 for n in range(100)}
 
 
-def test_a_process_that_ends_by_itself_ends_the_instance_and_no_record(bench):
+def test_a_process_that_ends_by_itself_is_the_records_failure(bench):
     bench.send(5)
-    worker = bench.worker(Dying, on_failure=Retry(), **PROCESSES)
-    with pytest.raises(TaskProcessError, match="ended by itself"):
-        drill(bench.instance(worker).run())
-    assert bench.committed(worker) == {0: 3}
-    assert [*scan(bench.client, bench.topic.name)] == []
+    worker = bench.worker(Dying, on_failure=DeadLetters(), **PROCESSES)
+    run_until_committed(bench, worker, 5)
+    [stored] = scan(bench.client, bench.topic.name)
+    assert stored.letter.offset == 3
+    assert "ended by itself: exit code 1" in stored.letter.detail
 
 
 def test_a_process_that_never_answers_is_ended_with_the_instance(bench):

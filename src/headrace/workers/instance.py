@@ -146,7 +146,9 @@ class RunningInstance:
         self._task_threads = TaskThreads(worker.parallelism, f"{worker.name}-task")
         self._sender = Sender(config)
         wanted = worker.sync_tasks == "processes"
-        self._processes = TaskProcesses(worker.task, worker.parallelism) if wanted else None
+        self._processes = (
+            TaskProcesses(worker.task, worker.parallelism, self._fail) if wanted else None
+        )
         around = Surroundings(
             worker.task if self._processes is None else self._processes.task,
             self._task_threads,

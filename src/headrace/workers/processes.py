@@ -1,28 +1,37 @@
 """Tasks in processes of their own, for work that keeps a processor busy.
 
-Each task lives in one process from its ``init`` to its ``close``; a process may have several. What
-they exchange is pickled: the task's factory and config once, then records and Arrow batches.
+Each task lives in one process from its ``init`` to its ``close``; a process may have several. When
+it ends by itself, the record that it was at has failed, and its tasks are made anew in another one.
+What they exchange is pickled: the task's factory and config once, then records and Arrow batches.
 """
 
 from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import itertools
+import logging
+import math
 import multiprocessing
 import pickle
 import socket
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import TaskProcessError
+from headrace.workers.handling import CURRENT, Call
 from headrace.workers.task import BatchWorkerTask, WorkerRecord, WorkerSubpartition, WorkerTask
 from headrace.workers.task_process import SIZE, Answer, Request, Sent, framed, serve
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_LOG = logging.getLogger("headrace.workers")
+_MOST_ENDS_IN_A_ROW = 10
 
 
 class TaskProcesses:
@@ -31,15 +40,21 @@ class TaskProcesses:
     Args:
         make: makes a task, in its process.
         count: how many processes.
+        broke: called when a process ended too often.
     """
 
-    def __init__(self, make: Callable[[], WorkerTask], count: int) -> None:
+    def __init__(
+        self,
+        make: Callable[[], WorkerTask],
+        count: int,
+        broke: Callable[[BaseException], None],
+    ) -> None:
         from pyspark import cloudpickle  # functions that a decorator replaced have no other way
 
         self._make = cloudpickle.dumps(make)
         self._is_batch = isinstance(make(), BatchWorkerTask)
         self._numbers = itertools.count()
-        self._processes = [TaskProcess() for _ in range(count)]
+        self._processes = [TaskProcess(broke) for _ in range(count)]
 
     def task(self) -> WorkerTask:
         """A task that runs in one of the processes."""
@@ -55,9 +70,54 @@ class TaskProcesses:
 
 
 class TaskProcess:
-    """One process, which does one thing at a time, in the order in which it was asked."""
+    """One process, which does one thing at a time, in the order in which it was asked.
 
-    def __init__(self) -> None:
+    What waits is kept here until the process has answered what it was given before: so a call that
+    nobody waits for any more is not made, and when the process ends by itself, only the call that
+    it was at has failed. Another process takes its place then.
+
+    Attributes:
+        generation: counts the processes that there were in this place.
+    """
+
+    def __init__(self, broke: Callable[[BaseException], None]) -> None:
+        self.generation = 0
+        self._broke = broke
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[_Asked] = deque()
+        self._taken: _Asked | None = None
+        self._ends_in_a_row = 0
+        self._is_closed = False
+        self._start()
+
+    async def call(self, request: Request) -> list[Sent]:
+        """What the task sent meanwhile.
+
+        Raises:
+            TaskProcessError: the process ended while it was at this.
+            ProcessReplacedError: another process took its place before this was begun.
+            Exception: what the task raised.
+        """
+        call = CURRENT.get(None) or Call()
+        call.started = math.inf
+        asked = _Asked(framed(request), request.method, call, self._loop.create_future())
+        self._waiting.append(asked)
+        self._take_next()
+        return await asked.answer
+
+    def close(self) -> None:
+        """Ends it, whatever it does."""
+        self._is_closed = True
+        self._connecting.cancel()
+        if self._transport is None:
+            self._channel.close()
+        else:
+            self._transport.abort()
+        self._kill()
+
+    def _start(self) -> None:
+        self.generation += 1
+        self._transport: asyncio.WriteTransport | None = None
         self._channel, theirs = socket.socketpair()
         # Spawned: librdkafka does not survive a fork.
         context = multiprocessing.get_context("spawn")
@@ -65,60 +125,100 @@ class TaskProcess:
         self._process.start()
         atexit.register(self._process.kill)  # multiprocessing waits for one that still runs
         theirs.close()
-        self._connected = asyncio.ensure_future(
-            asyncio.get_running_loop().create_unix_connection(_Answers, sock=self._channel)
-        )
+        self._connecting = self._loop.create_task(self._connect())
 
-    async def call(self, request: Request) -> list[Sent]:
-        """What the task sent meanwhile.
+    async def _connect(self) -> None:
+        def answers() -> _Answers:
+            return _Answers(self._answered, self._ended)
 
-        Raises:
-            TaskProcessError: the process is gone.
-            Exception: what the task raised.
-        """
-        _, answers = await asyncio.shield(self._connected)
-        return await answers.ask(request)
+        transport, _ = await self._loop.create_unix_connection(answers, sock=self._channel)
+        self._transport = transport
+        self._take_next()
 
-    def close(self) -> None:
-        """Ends it, whatever it does."""
+    def _kill(self) -> None:
         atexit.unregister(self._process.kill)
         self._process.kill()
         self._process.join()
-        if self._connected.done():
-            transport, _ = self._connected.result()
-            transport.abort()
+
+    def _take_next(self) -> None:
+        while self._taken is None and self._transport is not None and self._waiting:
+            asked = self._waiting.popleft()
+            if not asked.answer.done():  # else nobody waits for it any more
+                self._taken = asked
+                asked.call.started = self._loop.time()
+                self._transport.write(asked.frame)
+
+    def _answered(self, found: Answer) -> None:
+        asked, self._taken = self._taken, None
+        if asked is None:
+            return
+        if asked.method.startswith("process"):
+            self._ends_in_a_row = 0
+        if isinstance(found, BaseException):
+            asked.fail(found)
+        elif not asked.answer.done():
+            asked.answer.set_result(found)
+        self._take_next()
+
+    def _ended(self) -> None:
+        """The process is gone."""
+        if self._is_closed:
+            return
+        self._kill()
+        self._ends_in_a_row += 1
+        error = TaskProcessError(f"the process of a task ended by itself: {self._how}")
+        taken, self._taken = self._taken, None
+        if taken is not None:
+            taken.fail(error)
+        waiting, self._waiting = self._waiting, deque()
+        if self._ends_in_a_row < _MOST_ENDS_IN_A_ROW:
+            _LOG.warning("%s; another one is started", error)
+            self._start()
         else:
-            self._connected.cancel()
-            self._channel.close()
+            self._broke(error)
+        for asked in waiting:
+            asked.fail(ProcessReplacedError())
+
+    @property
+    def _how(self) -> str:
+        code = self._process.exitcode or 0
+        return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a process is to do, and the future that ends with its answer."""
+
+    frame: bytes
+    method: str
+    call: Call
+    answer: asyncio.Future[list[Sent]]
+
+    def fail(self, error: BaseException) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+class ProcessReplacedError(Exception):
+    """A call was not begun in its process, which ended."""
 
 
 class _Answers(asyncio.Protocol):
     """What a process answers, in the order of the requests."""
 
-    def __init__(self) -> None:
-        self._transport: asyncio.WriteTransport | None = None
-        self._asked: deque[asyncio.Future[list[Sent]]] = deque()
+    def __init__(self, answered: Callable[[Answer], None], ended: Callable[[], None]) -> None:
+        self._answered, self._ended = answered, ended
         self._received = bytearray()
-
-    def ask(self, request: Request) -> asyncio.Future[list[Sent]]:
-        """Queues it; the answer may be waited for or not."""
-        answer: asyncio.Future[list[Sent]] = asyncio.get_running_loop().create_future()
-        if self._transport is None:
-            answer.set_exception(_ended())
-        else:
-            self._transport.write(framed(request))
-            self._asked.append(answer)
-        return answer
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport  # type: ignore[assignment]  # a socket's can write
 
     def data_received(self, data: bytes) -> None:
         self._received += data
         while (end := self._end()) <= len(self._received):
             content = bytes(self._received[SIZE.size : end])
             del self._received[:end]
-            self._answer(pickle.loads(content))  # noqa: S301 - our own process wrote it
+            self._answered(pickle.loads(content))  # noqa: S301 - our own process wrote it
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - of the interface
+        self._ended()
 
     def _end(self) -> int:
         """Of the first answer, as far as that can be told."""
@@ -127,36 +227,17 @@ class _Answers(asyncio.Protocol):
         [size] = SIZE.unpack_from(self._received)
         return SIZE.size + int(size)
 
-    def _answer(self, found: Answer) -> None:
-        answer = self._asked.popleft()
-        if answer.cancelled():
-            return
-        if isinstance(found, BaseException):
-            answer.set_exception(found)
-        else:
-            answer.set_result(found)
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - of the interface
-        self._transport = None
-        for answer in self._asked:
-            if not answer.cancelled():
-                answer.set_exception(_ended())
-        self._asked.clear()
-
-
-def _ended() -> TaskProcessError:
-    return TaskProcessError("the process of a task ended by itself")
-
 
 class RemoteTask(WorkerTask):
-    """Stands for a task in another process."""
+    """Stands for a task in another process, and is made anew in the one that takes its place."""
 
     def __init__(self, process: TaskProcess, number: int, make: bytes) -> None:
         self._process, self._number, self._make = process, number, make
+        self._made_in = 0
 
     async def init(self, subpartition: WorkerSubpartition, config: Mapping[str, Any]) -> None:
-        await self._call("make", self._make)
-        await self._call("init", subpartition, dict(config))
+        self._given = (subpartition, dict(config))
+        await self._made()
 
     async def process(self, record: WorkerRecord) -> None:
         await self._call("process", record)
@@ -165,9 +246,28 @@ class RemoteTask(WorkerTask):
         await self._call("punctuate", now)
 
     async def close(self) -> None:
-        await self._call("close")
+        if self._made_in == self._process.generation:
+            with contextlib.suppress(ProcessReplacedError):
+                await self._ask("close")
 
     async def _call(self, method: str, *arguments: Any) -> None:
+        while True:
+            await self._made()
+            try:
+                return await self._ask(method, *arguments)
+            except ProcessReplacedError:
+                continue
+
+    async def _made(self) -> None:
+        """Returns when the task is in the process that there is now."""
+        while self._made_in != self._process.generation:
+            generation = self._process.generation
+            with contextlib.suppress(ProcessReplacedError):
+                await self._ask("make", self._make)
+                await self._ask("init", *self._given)
+                self._made_in = generation
+
+    async def _ask(self, method: str, *arguments: Any) -> None:
         sent = await self._process.call(Request(self._number, method, arguments))
         for topic, value, key, headers, partition in sent:
             self.send(topic, value, key=key, headers=headers, partition=partition)

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from headrace.errors import TaskProcessError
-from headrace.workers import WorkerTask
+from headrace.workers import WorkerTask, processes
 from headrace.workers.processes import TaskProcesses
 
 LARGE = 4 * 1024 * 1024
@@ -42,8 +42,9 @@ async def opened(processes, lane):
     return task, sent
 
 
-async def run(check):
-    processes = TaskProcesses(Answering, 2)
+async def run(check, broken=None):
+    broken = [] if broken is None else broken
+    processes = TaskProcesses(Answering, 2, broken.append)
     try:
         await check(processes)
     finally:
@@ -103,14 +104,49 @@ def test_a_signal_to_the_whole_group_is_the_instances_to_hear():
     asyncio.run(run(check))
 
 
-def test_a_process_that_has_ended_fails_what_was_asked_and_what_is_asked():
+def test_a_process_that_ends_fails_the_call_it_was_at_and_another_takes_its_place():
+    async def check(processes):
+        task, sent = await opened(processes, 0)
+        other, _ = await opened(processes, 1)
+        neighbour, beside = await opened(processes, 2)
+        await task.process(b"before")
+        asked = [task.process("die"), task.process(b"after it"), neighbour.process(b"beside")]
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        assert [type(one) for one in found] == [TaskProcessError, type(None), type(None)]
+        assert "ended by itself: exit code 1" in str(found[0])
+        await other.process(b"elsewhere")
+        pids = [key.split()[1] for key, _ in sent + beside]
+        assert pids[0] != pids[1] == pids[2]
+        assert [key.split()[0] for key, _ in sent] == [b"0", b"0"], "its init was called again"
+        await task.close()
+
+    asyncio.run(run(check))
+
+
+def test_a_process_that_ends_again_and_again_ends_the_instance(monkeypatch):
+    monkeypatch.setattr(processes, "_MOST_ENDS_IN_A_ROW", 2)
+    broken = []
+
     async def check(processes):
         task, _ = await opened(processes, 0)
-        asked = [task.process("die"), task.process(b"after it")]
-        found = await asyncio.gather(*asked, return_exceptions=True)
-        assert [type(one) for one in found] == [TaskProcessError] * 2
-        with pytest.raises(TaskProcessError, match="ended by itself"):
-            await task.process(b"later")
+        for _ in range(2):
+            assert broken == []
+            with pytest.raises(TaskProcessError):
+                await task.process("die")
+        assert [type(one) for one in broken] == [TaskProcessError]
+
+    asyncio.run(run(check, broken))
+
+
+def test_a_call_that_is_given_up_before_it_is_begun_is_not_made():
+    async def check(processes):
+        task, sent = await opened(processes, 0)
+        calls = [asyncio.create_task(task.process(one)) for one in (b"first", b"second", b"third")]
+        await asyncio.sleep(0)
+        calls[1].cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+        assert [value for _, value in sent] == [b"first", b"third"]
+        assert calls[1].cancelled()
 
     asyncio.run(run(check))
 
