@@ -258,7 +258,7 @@ WORKER_METRICS = (
     Metric(
         "queue_limit_bytes",
         "bytes",
-        "most of it: the worker's `queue_bytes`",
+        "the worker's `queue_bytes`, at which partitions are paused; it may come to twice that",
         "as declared",
     ),
     Metric(

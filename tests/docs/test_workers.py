@@ -28,7 +28,7 @@ _PATIENCE_SECONDS = 60.0
 
 @pytest.fixture
 def shown(blocks: Callable[[str], list]) -> list[str]:
-    """The Python blocks of the page: the project, a task, the program, metrics for it."""
+    """The Python blocks of the page: project, task, session, program, metrics."""
     return [one.text for one in blocks("python") if one.page == _PAGE]
 
 
@@ -41,8 +41,8 @@ def project(shown: list[str], broker, tmp_path: Path, monkeypatch: pytest.Monkey
         f'[kafka]\nbootstrap_servers = "{broker.bootstrap_servers}"\n'
     )
     (tmp_path / "flow.py").write_text(shown[0])
-    program = shown[2].replace("localhost:9092", broker.bootstrap_servers)
-    assert program != shown[2]
+    program = shown[3].replace("localhost:9092", broker.bootstrap_servers)
+    assert program != shown[3]
     (tmp_path / "program.py").write_text(program)
     return load_project(load_settings(tmp_path, {}))
 
@@ -83,7 +83,7 @@ def test_an_instance_inside_a_program_has_the_metrics_of_the_page(
     apply_plan(project)
     [port] = free_ports(1)
     names: dict[str, Callable] = {}
-    exec(shown[3].replace("9400", str(port)), names)
+    exec(shown[4].replace("9400", str(port)), names)
     instance = WorkerInstance(project.workers["enrich"], client)
 
     def running() -> bool:

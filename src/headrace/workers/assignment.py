@@ -108,6 +108,7 @@ class Assignment:
         """What to commit now, with metadata of ``most_bytes``; ``None``: as when asked last."""
         if not self._changed:
             return None
+        self.times.forget(self._offsets.committable)
         self._changed = False
         metadata = self._offsets.metadata(self.topic_id, most_bytes)
         return Commit(self.partition, self._offsets.committable, metadata)

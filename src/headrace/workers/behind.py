@@ -13,12 +13,14 @@ from headrace.kafka.groups import first_timestamps
 from headrace.model import TopicPartition
 
 _GRAIN_MS = 1000
+_MOST_SAMPLES = 10_000
 
 
 class Times:
     """About when the records of a partition are from, by offset: to a second, and for those kept.
 
-    Holds one entry a second of timestamps, from the first record that is not done on.
+    Holds one entry a second of timestamps, from the first record that is not done on, and every
+    second one of them whenever they are too many.
     """
 
     def __init__(self) -> None:
@@ -28,16 +30,22 @@ class Times:
         """A record was read, after those before it."""
         if not self._samples or abs(timestamp_ms - self._samples[-1][1]) >= _GRAIN_MS:
             self._samples.append((offset, timestamp_ms))
+            if len(self._samples) > _MOST_SAMPLES:
+                self._samples = deque(list(self._samples)[::2])
+
+    def forget(self, offset: int) -> None:
+        """Drops what is not needed for ``offset`` and those after it."""
+        samples = self._samples
+        while len(samples) > 1 and samples[1][0] <= offset:
+            samples.popleft()
 
     def at(self, offset: int) -> int:
         """Of the record at ``offset``, or the last before it; -1: none was read.
 
         What is before ``offset`` is forgotten.
         """
-        samples = self._samples
-        while len(samples) > 1 and samples[1][0] <= offset:
-            samples.popleft()
-        return samples[0][1] if samples else -1
+        self.forget(offset)
+        return self._samples[0][1] if self._samples else -1
 
 
 class Ends:

@@ -44,7 +44,9 @@ def place(task: WorkerTask, threads: TaskThreads) -> PlacedTask:
     """``task``, its ordinary functions on ``threads``: one at a time, because lanes wait."""
 
     def call(method: Callable[..., Any]) -> Call:
-        return method if inspect.iscoroutinefunction(method) else _on(threads, method)
+        if inspect.iscoroutinefunction(method):
+            return method
+        return _nothing if _is_undefined(method) else _on(threads, method)
 
     method = task.process_batch if isinstance(task, BatchWorkerTask) else task.process
     batch = call(task.process_batch) if isinstance(task, BatchWorkerTask) else None
@@ -59,6 +61,15 @@ def place(task: WorkerTask, threads: TaskThreads) -> PlacedTask:
         is_observed=batch is None and len(inspect.signature(task.process).parameters) > 1,
         is_interruptible=inspect.iscoroutinefunction(method) and not isinstance(task, RemoteTask),
     )
+
+
+def _is_undefined(method: Callable[..., Any]) -> bool:
+    own = (WorkerTask.init, WorkerTask.punctuate, WorkerTask.close)
+    return getattr(method, "__func__", None) in own
+
+
+async def _nothing(*_: Any) -> None:
+    """What the task does not define needs no thread."""
 
 
 def _on(threads: TaskThreads, method: Callable[..., Any]) -> Call:

@@ -5,7 +5,7 @@ this instance until it is revoked. Its methods are never called at the same time
 
 ========================  ======================================================================
 ``init``                  once, before everything else
-``accept``                on the event loop, for the record whose turn it is; as often as it says no
+``accept``                on the event loop, before each attempt; again after it said no
 ``process``               once for a record and attempt, in the order of the offsets
 ``process_batch``         instead of both, for tasks that define it
 ``punctuate``             every ``punctuate_every``, also while a record is held
@@ -21,7 +21,7 @@ metadata could not hold; so ``process`` may see a record again, in the same orde
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -104,8 +104,9 @@ class RecordStatusObserver(Protocol):
 class Send(Protocol):
     """Writes a record to a topic, for the record that is being processed.
 
-    That one is not done before all in-sync replicas have what was sent for it; to wait for it
-    earlier, await the result. Raises what the broker answered.
+    That one is not done before all in-sync replicas have what was sent for it; the next one of its
+    subpartition does not wait for that. To wait for it earlier, await the result, which raises what
+    the broker answered.
     """
 
     def __call__(
@@ -123,6 +124,8 @@ class Send(Protocol):
 class WorkerTask:
     """Processes the records of one subpartition. See the top of this module for when and how often.
 
+    Each method may be a coroutine function or an ordinary one.
+
     Define :meth:`process` in one of two forms. ``process(self, record)``: the record is done when
     it returns, and failed when it raises; the next one waits for it. ``process(self, record,
     observer)``: the record is done when the observer is told, and the next one follows as soon as
@@ -134,25 +137,32 @@ class WorkerTask:
 
     send: Send
 
-    async def init(self, subpartition: WorkerSubpartition, config: Mapping[str, Any]) -> None:
+    def init(
+        self, subpartition: WorkerSubpartition, config: Mapping[str, Any]
+    ) -> Awaitable[None] | None:
         """Prepare. ``config`` is the worker's own, as it was declared."""
 
     def accept(self, record: WorkerRecord) -> bool:  # noqa: ARG002 - for those who override it
         """``False`` holds this record, and with it this subpartition alone.
 
-        Asked again whenever another record of this instance arrives or is done, after
-        ``punctuate``, and once a second. A held record does not time out. Must be quick.
+        Asked again when another record of this instance arrives or is done, after ``punctuate``,
+        and once a second. A held record does not time out. Must be quick. What it raises is a
+        failed attempt.
         """
         return True
 
-    async def process(self, record: WorkerRecord) -> None:
-        """One record. To be defined, here or as ``process_batch``."""
-        raise NotImplementedError
+    if TYPE_CHECKING:
+        process: Callable[..., Any]
+        """One record, in one of its two forms. To be defined, here or as ``process_batch``."""
+    else:
 
-    async def punctuate(self, now: datetime) -> None:
+        def process(self, record: WorkerRecord) -> None:
+            raise NotImplementedError
+
+    def punctuate(self, now: datetime) -> Awaitable[None] | None:
         """Something is to be done now and then, records or not. ``now`` is in UTC."""
 
-    async def close(self) -> None:
+    def close(self) -> Awaitable[None] | None:
         """Give back what ``init`` took. No record is in process any more."""
 
 
@@ -165,7 +175,7 @@ class BatchWorkerTask(WorkerTask):
     that only the bad ones meet the failure policy.
     """
 
-    async def process_batch(self, records: pa.RecordBatch) -> None:
+    def process_batch(self, records: pa.RecordBatch) -> Awaitable[None] | None:
         """To be defined."""
         raise NotImplementedError
 

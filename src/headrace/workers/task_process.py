@@ -104,7 +104,7 @@ class _Tasks:
             self._make(request.number, *request.arguments)
             return []
         result = getattr(self._tasks[request.number], request.method)(*request.arguments)
-        if asyncio.iscoroutine(result):  # those of WorkerTask itself, which do nothing
+        if asyncio.iscoroutine(result):  # `headrace check` refuses those; a program may not
             asyncio.run(result)
         if request.method == "close":
             del self._tasks[request.number]

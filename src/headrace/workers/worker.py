@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 
 from headrace.model import Topic
 from headrace.workers.partitioner import KeyHash, OneToOne, WorkerPartitioner
@@ -33,12 +33,14 @@ class Worker:
             function that makes one.
         partitioner: divides partitions into subpartitions.
         on_failure: what happens to a record that failed.
-        processing_timeout: from the call of ``process`` until the record is done. Waiting for its
-            turn, being held, and the time between attempts do not count.
+        processing_timeout: from where ``process`` is begun until it returns, or its observer is
+            told. Waiting for its turn or a thread, being held, and the time between attempts do not
+            count. Also of ``init`` and ``punctuate``.
         punctuate_every: interval of ``punctuate``; ``None``: never.
         commit_every: interval of commits. A crash repeats what was done since the last one that
             was answered: while a rebalance waits for a member that was killed, there is none.
-        queue_bytes: of records that wait or are in process, over the whole instance.
+        queue_bytes: of records that wait or are in process, over the whole instance. Partitions
+            with less than their share go on when it is full, up to twice as much.
         batch_records: most records of a ``process_batch``.
         sync_tasks: where tasks of ordinary functions run. ``processes`` are for work that keeps a
             processor busy.
@@ -79,6 +81,24 @@ class Worker:
         return f"headrace.{self.name}"
 
 
+class WorkerOptions(TypedDict, total=False):
+    """Attributes of :class:`Worker` that :func:`worker` takes by these names."""
+
+    partitioner: WorkerPartitioner
+    on_failure: FailurePolicy
+    processing_timeout: timedelta
+    punctuate_every: timedelta | None
+    commit_every: timedelta
+    queue_bytes: int
+    batch_records: int
+    sync_tasks: SyncTasks
+    parallelism: int
+    drain_timeout: timedelta
+    revoke_timeout: timedelta
+    config: Mapping[str, Any]
+    version: str
+
+
 class FunctionTask(WorkerTask):
     """A task that is one function without state."""
 
@@ -87,12 +107,13 @@ class FunctionTask(WorkerTask):
         self._function = function
         self._wants_send = "send" in wanted
         if "observer" in wanted:
-            self.process = self._observed  # type: ignore[assignment]  # the task's other form
-        elif not inspect.iscoroutinefunction(function):
-            self.process = self._sync  # type: ignore[assignment]  # runs on a thread
+            self.process = self._observed
+        elif inspect.iscoroutinefunction(function):
+            self.process = self._awaited
+        else:
+            self.process = self._sync
 
-    async def process(self, record: WorkerRecord) -> None:
-        """Calls the function."""
+    async def _awaited(self, record: WorkerRecord) -> None:
         await self._function(record, **self._given())
 
     async def _observed(self, record: WorkerRecord, observer: RecordStatusObserver) -> None:
@@ -106,7 +127,11 @@ class FunctionTask(WorkerTask):
 
 
 def worker(
-    *, topic: Topic | Sequence[Topic], subpartitions: int = 1, name: str = "", **declared: Any
+    *,
+    topic: Topic | Sequence[Topic],
+    subpartitions: int = 1,
+    name: str = "",
+    **declared: Unpack[WorkerOptions],
 ) -> Callable[[Process], Worker]:
     """Makes a function a worker.
 

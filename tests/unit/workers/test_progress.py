@@ -170,3 +170,13 @@ def test_the_time_of_a_record_is_known_to_a_second_and_forgotten_when_it_is_done
     assert times.at(7) == 5000 + 400 * 6
     assert times.at(3) == times.at(7)
     assert times.at(1000) == 5000 + 400 * 9
+
+
+def test_times_of_clocks_that_differ_and_of_what_is_committed_take_no_more_than_so_much():
+    times = Times()
+    for offset in range(100_000):
+        times.read(offset, offset + 5000 * (offset % 2))
+    assert len(times._samples) <= 10_000
+    times.forget(99_999)
+    assert len(times._samples) == 1
+    assert abs(times.at(99_999) - 102_500) <= 20_000

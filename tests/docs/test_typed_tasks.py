@@ -1,0 +1,51 @@
+"""What the documentation shows of tasks can be written under ``mypy --strict``."""
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headrace.workers import Worker
+from headrace.workers.worker import WorkerOptions
+
+FORMS = Path(__file__).with_name("typed_tasks.py")
+WRONG = """
+from headrace import Topic, WorkerRecord, worker
+
+@worker(topic=Topic("t"), subpartition=64)
+async def typo(record: WorkerRecord) -> None: ...
+
+@worker(topic=Topic("t"), commit_every=5)
+async def wrong(record: WorkerRecord) -> None: ...
+"""
+
+
+def mypy(file, cache):
+    command = [sys.executable, "-m", "mypy", "--strict", "--ignore-missing-imports"]
+    command += ["--config-file=", f"--cache-dir={cache}", str(file)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("mypy")
+
+
+def test_every_documented_form_of_a_task_is_well_typed(cache):
+    found = mypy(FORMS, cache)
+    assert found.returncode == 0, found.stdout
+
+
+def test_options_of_a_worker_that_are_wrong_are_seen(cache, tmp_path):
+    file = tmp_path / "wrong.py"
+    file.write_text(WRONG)
+    found = mypy(file, cache)
+    assert 'Unexpected keyword argument "subpartition"' in found.stdout
+    assert "commit_every" in found.stdout
+
+
+def test_the_decorator_takes_every_option_of_a_worker():
+    declared = {one.name for one in dataclasses.fields(Worker)}
+    assert declared - {"name", "topic", "task"} == set(WorkerOptions.__annotations__)

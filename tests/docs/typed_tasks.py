@@ -1,0 +1,95 @@
+"""Each documented form of a task, as a user writes it: ``mypy --strict`` has nothing to say."""
+
+import asyncio
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+
+from headrace import (
+    BatchWorkerTask,
+    KeyHash,
+    RecordStatusObserver,
+    Retry,
+    Send,
+    Topic,
+    Worker,
+    WorkerRecord,
+    WorkerSubpartition,
+    WorkerTask,
+    worker,
+)
+
+clicks = Topic("clicks", partitions=4)
+
+
+class Coroutines(WorkerTask):
+    async def init(self, subpartition: WorkerSubpartition, config: Mapping[str, Any]) -> None:
+        self.url = str(config["url"])
+
+    def accept(self, record: WorkerRecord) -> bool:
+        return record.key is not None
+
+    async def process(self, record: WorkerRecord) -> None:
+        await self.send("out", record.value, key=record.key, headers=record.headers)
+
+    async def punctuate(self, now: datetime) -> None:
+        self.send("out", now.isoformat().encode())
+
+    async def close(self) -> None:
+        self.url = ""
+
+
+class Functions(WorkerTask):
+    def init(self, subpartition: WorkerSubpartition, config: Mapping[str, Any]) -> None:
+        self.lane = subpartition.index
+
+    def process(self, record: WorkerRecord) -> None:
+        self.send("out", record.value)
+
+    def punctuate(self, now: datetime) -> None:
+        self.lane += 1
+
+    def close(self) -> None:
+        self.lane = 0
+
+
+class Observed(WorkerTask):
+    async def process(self, record: WorkerRecord, observer: RecordStatusObserver) -> None:
+        asyncio.get_running_loop().call_soon(observer.on_success)
+
+
+class ObservedFunctions(WorkerTask):
+    def process(self, record: WorkerRecord, observer: RecordStatusObserver) -> None:
+        observer.on_failure(OSError("away"))
+
+
+class Batches(BatchWorkerTask):
+    async def process_batch(self, records: pa.RecordBatch) -> None:
+        self.send("out", records.column("value")[0].as_py())
+
+
+class BatchFunctions(BatchWorkerTask):
+    def process_batch(self, records: pa.RecordBatch) -> None:
+        self.send("out", records.column("value")[0].as_py())
+
+
+@worker(topic=clicks, subpartitions=64, on_failure=Retry(attempts=3), queue_bytes=1_000_000)
+async def enrich(record: WorkerRecord, send: Send) -> None:
+    send("out", record.value, key=record.key)
+
+
+@worker(topic=[clicks], processing_timeout=timedelta(seconds=5), sync_tasks="processes")
+def count(record: WorkerRecord) -> None:
+    assert record.offset >= record.attempt > record.timestamp_ms
+
+
+workers = [
+    Worker("one", clicks, Coroutines, partitioner=KeyHash(64), config={"url": "http://..."}),
+    Worker("two", [clicks], Functions, punctuate_every=timedelta(seconds=1)),
+    Worker("three", clicks, Observed),
+    Worker("four", clicks, Batches, batch_records=1000),
+    enrich,
+    count,
+]
