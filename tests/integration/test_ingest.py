@@ -238,16 +238,16 @@ def test_a_limit_is_shared_by_the_workers(service):
     began = time.monotonic()
     admitted, refused = 0, []
     while time.monotonic() < began + 6:
-        answer = service.post("derived", limited, json.dumps([event() for _ in range(5)]))
+        answer = service.post("derived", limited, json.dumps([event() for _ in range(25)]))
         if answer.status_code == 202:
-            admitted += 5
+            admitted += 25
         else:
             refused.append(answer)
     elapsed = time.monotonic() - began
     assert refused
     assert {(one.status_code, one.json()["code"]) for one in refused} == {(429, "rate-limited")}
     assert all(int(one.headers["retry-after"]) >= 1 for one in refused)
-    assert 50 * (elapsed - 2) <= admitted <= 50 * (elapsed + 1) + 5
+    assert 50 * (elapsed - 2) <= admitted <= 50 * (elapsed + 1) + 25
 
 
 def _talk(port: int, *parts: bytes | float) -> bytes:

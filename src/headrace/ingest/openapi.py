@@ -83,7 +83,7 @@ _SPOOLED: JsonObject = {
 _ENCODING: JsonObject = {
     "name": "Content-Encoding",
     "in": "header",
-    "schema": {"type": "string", "enum": ["identity", "gzip", "zstd"]},
+    "schema": {"type": "string", "enum": ["", "identity", "gzip", "zstd"]},
 }
 
 
@@ -125,7 +125,13 @@ def _schema_names(topics: Iterable[Topic]) -> Mapping[str, str]:
 
 
 def _events(topic: Topic, event: JsonObject, max_events: int) -> JsonObject:
-    array = {"type": "array", "items": event, "minItems": 1, "maxItems": max_events}
+    # What is beyond maxItems is said to be a 400; ours is the 413 of all that is too much.
+    array = {
+        "type": "array",
+        "items": event,
+        "minItems": 1,
+        "description": f"at most {max_events} events",
+    }
     responses = {status: _problem(text) for status, text in _REFUSALS.items()}
     for status in ("429", "503"):
         responses[status]["headers"] = _RETRY_AFTER

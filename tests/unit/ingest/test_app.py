@@ -317,7 +317,7 @@ def test_the_description_names_events_operations_and_codes(make):
     assert post["parameters"][0]["name"] == "Content-Encoding"
     event_schema, array = post["requestBody"]["content"]["application/json"]["schema"]["oneOf"]
     assert event_schema == {"$ref": "#/components/schemas/Occurrence.other"} == array["items"]
-    assert array["maxItems"] == 1000
+    assert array["description"] == "at most 1000 events"
     _, _, alone = make(topics=("other",))("/openapi.json", method="GET")
     assert "Occurrence" in alone["components"]["schemas"]
 
