@@ -116,7 +116,8 @@ class IngestSettings:
         max_depth: nesting of objects and arrays in an event.
         max_keys: in an event, over all its objects.
         max_string_bytes: of a text or a key in an event.
-        header_seconds: within which a connection must have sent its next request's headers.
+        header_seconds: within which a connection must have sent its next request's headers; an
+            idle connection is kept for so long, too.
         body_seconds: within which a request's body must be there.
         max_connections: open at a time, over all workers.
         max_memory_bytes: of all bodies in a worker, as sent and as decoded; beyond it, 503.
@@ -143,7 +144,7 @@ class IngestSettings:
     max_depth: int = 64
     max_keys: int = 1000
     max_string_bytes: int = 65_536
-    header_seconds: float = 10.0
+    header_seconds: float = 75.0
     body_seconds: float = 30.0
     max_connections: int = 4096
     max_memory_bytes: int = 256 * 1024 * 1024
