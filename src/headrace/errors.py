@@ -18,11 +18,16 @@ HeadraceError
 │   ├── CommittedOffsetError
 │   ├── CheckpointInUseError
 │   ├── CheckpointLostError
+│   ├── CheckpointBehindTableError
+│   ├── TableBehindCheckpointError
+│   ├── NothingCommittedError
+│   ├── TableMismatchError
 │   ├── ReplayRefusedError
 │   ├── LoaderRunningError
 │   ├── WorkerRunningError
 │   ├── ServiceRunningError
 │   └── CounterReusedError
+├── UnreadRangesError       a batch has no report of what it was to read; it is repeated
 ├── DeadLetterLimitError    too many bad records; never retried
 ├── OfflineFilesError       files that can't be read, or that no progress can be kept of
 ├── ExtraMissingError       an optional dependency is not installed
@@ -56,7 +61,7 @@ The class docstring is the first line of the message; facts are fields. ``way_ou
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import ClassVar
 
 
@@ -100,9 +105,9 @@ class _FactsError(HeadraceError):
 
     def __str__(self) -> str:
         facts = ", ".join(
-            f"{field.name.replace('_', ' ')} {getattr(self, field.name)!r}"
-            for field in fields(self)  # type: ignore[arg-type]
-            if getattr(self, field.name) != ""
+            f"{fact.name.replace('_', ' ')} {getattr(self, fact.name)!r}"
+            for fact in fields(self)  # type: ignore[arg-type]
+            if fact.repr and getattr(self, fact.name) != ""
         )
         headline = (self.__doc__ or "").splitlines()[0].rstrip(".")
         text = f"{headline}: {facts}" if facts else headline
@@ -227,7 +232,7 @@ class RetentionPassedError(RefusedError):
         lost = self.earliest_offset - self.checkpoint_offset
         return (
             f"{lost} offsets are gone. To accept the loss and go on from the earliest that is "
-            f"left: `headrace checkpoint reset {self.pipeline} --to committed`."
+            f"left: `headrace checkpoint reset {self.pipeline} --to table --accept-loss`."
         )
 
 
@@ -243,7 +248,7 @@ class RecordsGoneError(RefusedError):
     def way_out(self) -> str:
         return (
             "Give the topic a longer retention or more of it a batch; to accept the loss: "
-            "`headrace checkpoint reset PIPELINE --to committed`."
+            "`headrace checkpoint reset PIPELINE --to table --accept-loss`."
         )
 
 
@@ -314,18 +319,110 @@ class CheckpointInUseError(RefusedError):
 
 @dataclass(eq=False)
 class CheckpointLostError(RefusedError):
-    """The pipeline has run before, but its checkpoint is gone."""
+    """The pipeline has run before, but its checkpoint is gone.
+
+    ``in_table``: whether the table records where it stands.
+    """
 
     code = "CHECKPOINT_LOST"
     pipeline: str
     checkpoint: str
     evidence: str
+    in_table: bool = field(default=True, repr=False)
+
+    @property
+    def way_out(self) -> str:
+        reset = f"`headrace checkpoint reset {self.pipeline}"
+        if self.in_table:
+            return (
+                f"To go on exactly where the table stands: {reset} --to table` (state of stateful "
+                "steps begins anew). A checkpoint from a backup is compared with the table first."
+            )
+        return (
+            f"The table has nothing of it. To read all that the topics hold: {reset} --to "
+            f"earliest`; to go on from the group's committed offsets: {reset} --to committed`."
+        )
+
+
+@dataclass(eq=False)
+class CheckpointBehindTableError(RefusedError):
+    """The table holds batches that the checkpoint does not know of."""
+
+    code = "CHECKPOINT_BEHIND_TABLE"
+    pipeline: str
+    partition: str
+    checkpoint_offset: int | str
+    table_offset: int | str
+    reason: str = ""
 
     @property
     def way_out(self) -> str:
         return (
-            "Restore the checkpoint, or go on from the consumer group's committed offsets: "
-            f"`headrace checkpoint reset {self.pipeline} --to committed`."
+            "The checkpoint is an older copy, has lost files, or another driver runs the pipeline. "
+            "To go on exactly where the table stands: "
+            f"`headrace checkpoint reset {self.pipeline} --to table` (state of stateful steps "
+            "begins anew)."
+        )
+
+
+@dataclass(eq=False)
+class TableBehindCheckpointError(RefusedError):
+    """The table lacks batches that the checkpoint has done.
+
+    ``in_table``: whether the table records where it stands.
+    """
+
+    code = "TABLE_BEHIND_CHECKPOINT"
+    pipeline: str
+    partition: str
+    checkpoint_offset: int | str
+    table_offset: int | str
+    reason: str = ""
+    in_table: bool = field(default=True, repr=False)
+
+    @property
+    def way_out(self) -> str:
+        reset = f"`headrace checkpoint reset {self.pipeline}"
+        if self.in_table:
+            return (
+                "The table is an older copy, or was restored. To write again what it lacks: "
+                f"{reset} --to table` (state of stateful steps begins anew)."
+            )
+        return (
+            "The table was deleted, or is another one. Restore it; or let all that the topics hold "
+            f"land in it: {reset} --to earliest`; or only what is new: {reset} --to committed`."
+        )
+
+
+@dataclass(eq=False)
+class NothingCommittedError(RefusedError):
+    """There are no offsets to begin at."""
+
+    code = "NOTHING_COMMITTED"
+    pipeline: str
+    reason: str
+
+    @property
+    def way_out(self) -> str:
+        return (
+            "To read all that the topics hold: "
+            f"`headrace checkpoint reset {self.pipeline} --to earliest`."
+        )
+
+
+@dataclass(eq=False)
+class TableMismatchError(RefusedError):
+    """The rows do not fit the table."""
+
+    code = "TABLE_MISMATCH"
+    table: str
+    reason: str
+
+    @property
+    def way_out(self) -> str:
+        return (
+            "Correct the declaration, declare another `table` for the new shape, "
+            "or convert this one first."
         )
 
 
@@ -398,6 +495,14 @@ class CounterReusedError(RefusedError):
             "Files of two hosts, or of a host whose counter began anew? Load each with a "
             "--source of its own, or its lines would be skipped as if they were done."
         )
+
+
+@dataclass(eq=False)
+class UnreadRangesError(_FactsError):
+    """The reports of a batch do not cover what it was to read."""
+
+    pipeline: str
+    ranges: str
 
 
 @dataclass(eq=False)

@@ -5,6 +5,7 @@ import threading
 from collections import defaultdict
 from dataclasses import dataclass, field
 
+from headrace.errors import SinkError
 from headrace.model.partition_value import unsafe_partition_value
 
 
@@ -24,7 +25,7 @@ class MemoryLake:
 
     storage: list[MemoryFile] = field(default_factory=list)
     live: list[MemoryFile] = field(default_factory=list)
-    batches: dict[str, int] = field(default_factory=dict)
+    versions: dict[str, int] = field(default_factory=dict)
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def open(self):
@@ -57,16 +58,18 @@ class MemoryLake:
 class MemoryTable:
     lake: MemoryLake
 
-    def committed_batch(self, app_id):
-        return self.lake.batches.get(app_id)
+    def versions(self, app_ids):
+        return {name: self.lake.versions[name] for name in app_ids if name in self.lake.versions}
 
-    def commit(self, files, *, app_id, batch_id):
+    def commit(self, files, *, versions, expected):
         with self.lake.lock:
-            if self.lake.batches.get(app_id, -1) >= batch_id:
+            recorded = self.lake.versions
+            if any(recorded.get(name) != at for name, at in expected.items()):
+                if any(recorded.get(name) != at for name, at in versions.items()):
+                    raise SinkError("memory", "another writer has recorded other versions")
                 return False
-            if files:
-                self.lake.live += files
-                self.lake.batches[app_id] = batch_id
+            self.lake.live += files
+            recorded.update(versions)
             return True
 
     def discard(self, files):

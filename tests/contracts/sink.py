@@ -4,10 +4,14 @@ A test module subclasses ``SinkContract`` and gives the fixture ``lake``: an emp
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Protocol
+
+import pytest
+
+from headrace.errors import SinkError
 
 Rows = list[dict[str, Any]]
 NOON = datetime(2019, 11, 24, 12, tzinfo=UTC)
@@ -22,8 +26,14 @@ AWKWARD = [
 class Table(Protocol):
     """A driver's hold of the table."""
 
-    def committed_batch(self, app_id: str) -> int | None: ...
-    def commit(self, files: Sequence[Any], *, app_id: str, batch_id: int) -> bool: ...
+    def versions(self, app_ids: Iterable[str]) -> Mapping[str, int]: ...
+    def commit(
+        self,
+        files: Sequence[Any],
+        *,
+        versions: Mapping[str, int],
+        expected: Mapping[str, int | None],
+    ) -> bool: ...
     def discard(self, files: Sequence[Any]) -> None: ...
     def compact(self, min_files: int, retention: timedelta) -> Any: ...
 
@@ -47,6 +57,12 @@ def row(number: int, campaign: str | None = "all", at: datetime = NOON) -> dict[
     return {"id": number, "at": at, "campaign": campaign, "clicked": number % 2 == 0}
 
 
+def add(table: Table, files: Sequence[Any], app_id: str = "a", version: int = 0) -> bool:
+    """Commits what follows version ``version`` - 1 of an application."""
+    before = version - 1 if version else None
+    return table.commit(files, versions={app_id: version}, expected={app_id: before})
+
+
 def ids(lake: Lake) -> list[int]:
     return sorted(found["id"] for found in lake.rows())
 
@@ -54,7 +70,7 @@ def ids(lake: Lake) -> list[int]:
 class SinkContract:
     def test_a_committed_batch_is_read_back_with_its_partition_columns(self, lake):
         files = lake.write([row(1), row(2, "men", NOON + timedelta(hours=11))])
-        assert lake.open().commit(files, app_id="a", batch_id=0)
+        assert add(lake.open(), files)
         assert sorted(lake.rows(), key=lambda found: found["id"]) == [
             {**row(1), "day": date(2019, 11, 24), "hour": 12, "_rescued": None},
             {
@@ -71,41 +87,54 @@ class SinkContract:
 
     def test_files_are_invisible_until_their_commit(self, lake):
         table = lake.open()
-        table.commit(lake.write([row(1)]), app_id="a", batch_id=0)
+        add(table, lake.write([row(1)]))
         files = lake.write([row(2)])
         assert ids(lake) == [1]
-        table.commit(files, app_id="a", batch_id=1)
+        add(table, files, version=1)
         assert ids(lake) == [1, 2]
 
-    def test_a_replayed_batch_adds_nothing(self, lake):
-        lake.open().commit(lake.write([row(1)]), app_id="a", batch_id=3)
+    def test_a_repeated_transaction_adds_nothing(self, lake):
+        add(lake.open(), lake.write([row(1)]))
         table = lake.open()
-        assert not table.commit(lake.write([row(1)]), app_id="a", batch_id=3)
+        assert not add(table, lake.write([row(1)]))
         assert ids(lake) == [1]
-        assert table.committed_batch("a") == 3
+        assert table.versions(["a"]) == {"a": 0}
 
-    def test_an_older_batch_adds_nothing(self, lake):
+    @pytest.mark.parametrize("expected", [None, 0, 7])
+    def test_a_transaction_that_expects_something_else_is_an_error(self, lake, expected):
         table = lake.open()
-        table.commit(lake.write([row(1)]), app_id="a", batch_id=3)
-        assert not table.commit(lake.write([row(2)]), app_id="a", batch_id=2)
-        assert ids(lake) == [1]
+        table.commit(lake.write([row(1)]), versions={"a": 3}, expected={"a": None})
+        files = lake.write([row(2)])
+        with pytest.raises(SinkError, match="another writer"):
+            table.commit(files, versions={"a": 4}, expected={"a": expected})
+        assert (ids(lake), table.versions(["a"])) == ([1], {"a": 3})
 
-    def test_batches_of_other_applications_are_their_own(self, lake):
+    def test_versions_of_other_applications_are_their_own(self, lake):
         table = lake.open()
-        table.commit(lake.write([row(1)]), app_id="a", batch_id=7)
-        assert table.commit(lake.write([row(2)]), app_id="b", batch_id=0)
-        assert (table.committed_batch("a"), table.committed_batch("b")) == (7, 0)
-        assert table.committed_batch("c") is None
+        add(table, lake.write([row(1)]))
+        add(table, lake.write([row(3)]), version=1)
+        assert add(table, lake.write([row(2)]), app_id="b")
+        assert table.versions(["a", "b", "c"]) == {"a": 1, "b": 0}
 
-    def test_an_empty_batch_commits_nothing(self, lake):
+    def test_a_transaction_without_files_records_its_versions(self, lake):
         table = lake.open()
-        assert table.commit([], app_id="a", batch_id=0)
-        assert table.committed_batch("a") is None
+        assert add(table, [])
+        assert add(table, [], version=1)
+        assert lake.open().versions(["a"]) == {"a": 1}
+        assert ids(lake) == []
+
+    def test_a_transaction_records_many_versions_and_a_version_may_fall(self, lake):
+        table = lake.open()
+        many = {f"app/{number}": 2**40 + number for number in range(200)}
+        assert table.commit(lake.write([row(1)]), versions=many, expected={"app/0": None})
+        assert lake.open().versions(many) == many
+        assert table.commit([], versions={"app/7": 3}, expected={"app/7": many["app/7"]})
+        assert table.versions(["app/7", "app/8"]) == {"app/7": 3, "app/8": many["app/8"]}
 
     def test_discarded_files_are_gone_but_committed_ones_stay(self, lake):
         table = lake.open()
         kept, given_up = lake.write([row(1)]), lake.write([row(2)])
-        table.commit(kept, app_id="a", batch_id=0)
+        add(table, kept)
         table.discard([*kept, *given_up])
         assert ids(lake) == [1]
         assert lake.stored() == 1
@@ -113,8 +142,8 @@ class SinkContract:
     def test_awkward_partition_values_round_trip(self, lake):
         rows = [row(number, campaign) for number, campaign in enumerate(AWKWARD)]
         table = lake.open()
-        table.commit(lake.write(rows), app_id="a", batch_id=0)
-        table.commit(lake.write(rows), app_id="a", batch_id=1)
+        add(table, lake.write(rows))
+        add(table, lake.write(rows), version=1)
         expected = sorted([(n, c) for n, c in enumerate(AWKWARD)] * 2)
         assert sorted((found["id"], found["campaign"]) for found in lake.rows()) == expected
         table.compact(2, timedelta(0))
@@ -124,14 +153,14 @@ class SinkContract:
     def test_null_and_empty_are_one_partition_and_read_back_as_null(self, lake):
         files = lake.write([row(1, None), row(2, "")])
         assert len(files) == 1
-        lake.open().commit(files, app_id="a", batch_id=0)
+        add(lake.open(), files)
         assert [found["campaign"] for found in lake.rows()] == [None, None]
 
     def test_unsafe_values_are_rescued_with_what_they_were(self, lake):
         unsafe = ["../../x", "a\\b", "x" * 101, "new\nline", ".", "..", "__unsafe__"]
         files = lake.write([row(number, campaign) for number, campaign in enumerate(unsafe)])
         assert len(files) == 1
-        lake.open().commit(files, app_id="a", batch_id=0)
+        add(lake.open(), files)
         found = {one["id"]: (one["campaign"], json.loads(one["_rescued"])) for one in lake.rows()}
         assert found == {n: ("__unsafe__", {"campaign": c}) for n, c in enumerate(unsafe)}
 
@@ -139,21 +168,19 @@ class SinkContract:
         def run(app_id: str) -> list[bool]:
             table = lake.open()
             files = [lake.write([row(number, app_id)]) for number in range(5)]
-            return [
-                table.commit(one, app_id=app_id, batch_id=batch) for batch, one in enumerate(files)
-            ]
+            return [add(table, one, app_id, batch) for batch, one in enumerate(files)]
 
         with ThreadPoolExecutor(3) as pool:
             assert all(all(done) for done in pool.map(run, ["a", "b", "c"]))
         assert ids(lake) == sorted([0, 1, 2, 3, 4] * 3)
 
     def test_of_two_drivers_with_the_same_batch_one_commits(self, lake):
-        lake.open().commit(lake.write([row(0)]), app_id="a", batch_id=0)
+        add(lake.open(), lake.write([row(0)]))
         drivers = [(lake.open(), lake.write([row(1)])) for _ in range(4)]
 
         def run(driver: tuple[Table, list[Any]]) -> bool:
             table, files = driver
-            return table.commit(files, app_id="a", batch_id=1)
+            return add(table, files, version=1)
 
         with ThreadPoolExecutor(4) as pool:
             assert sorted(pool.map(run, drivers)) == [False, False, False, True]
@@ -161,7 +188,7 @@ class SinkContract:
 
     def test_a_crash_before_the_commit_leaves_an_orphan_that_compaction_removes(self, lake):
         table = lake.open()
-        table.commit(lake.write([row(1)]), app_id="a", batch_id=0)
+        add(table, lake.write([row(1)]))
         lake.write([row(2)])
         assert (ids(lake), lake.stored()) == ([1], 2)
         lake.open().compact(2, timedelta(0))
@@ -169,37 +196,37 @@ class SinkContract:
 
     def test_an_orphan_within_the_retention_stays(self, lake):
         table = lake.open()
-        table.commit(lake.write([row(1)]), app_id="a", batch_id=0)
+        add(table, lake.write([row(1)]))
         pending = lake.write([row(2)])
         table.compact(2, timedelta(days=1))
-        table.commit(pending, app_id="a", batch_id=1)
+        add(table, pending, version=1)
         assert ids(lake) == [1, 2]
 
     def test_compaction_keeps_every_row_once_and_the_committed_batches(self, lake):
         table = lake.open()
         for batch in range(4):
-            table.commit(lake.write([row(batch), row(9, "men")]), app_id="a", batch_id=batch)
-        table.commit(lake.write([row(5)]), app_id="b", batch_id=11)
+            add(table, lake.write([row(batch), row(9, "men")]), version=batch)
+        add(table, lake.write([row(5)]), app_id="b")
         lake.open().compact(2, timedelta(0))
         assert ids(lake) == [0, 1, 2, 3, 5, 9, 9, 9, 9]
         assert lake.stored() == 2
-        assert (table.committed_batch("a"), table.committed_batch("b")) == (3, 11)
-        assert not table.commit(lake.write([row(3)]), app_id="a", batch_id=3)
+        assert table.versions(["a", "b"]) == {"a": 3, "b": 0}
+        assert not add(table, lake.write([row(3)]), version=3)
 
     def test_partitions_with_fewer_files_are_not_compacted(self, lake):
         table = lake.open()
         for batch in range(3):
-            table.commit(lake.write([row(batch)]), app_id="a", batch_id=batch)
+            add(table, lake.write([row(batch)]), version=batch)
         table.compact(4, timedelta(0))
         assert lake.stored() == 3
 
     def test_compaction_beside_a_writer_loses_nothing(self, lake):
         table = lake.open()
-        table.commit(lake.write([row(0)]), app_id="a", batch_id=0)
+        add(table, lake.write([row(0)]))
 
         def write() -> None:
             for batch in range(1, 12):
-                table.commit(lake.write([row(batch)]), app_id="a", batch_id=batch)
+                add(table, lake.write([row(batch)]), version=batch)
 
         def compact() -> None:
             for _ in range(6):

@@ -12,11 +12,15 @@ from confluent_kafka.admin import NewTopic
 
 from headrace import EpochMillis, Lake, Pipeline, Topic
 from headrace.kafka.client import admin, group_offsets, producer
+from headrace.kafka.cluster import KafkaCluster
 from headrace.kafka.dead_letters import scan
-from headrace.model import TopicPartition
+from headrace.model import Start, TopicPartition
+from headrace.pipelines.checkpoint import CheckpointFolder
+from headrace.pipelines.resets import Resets
 from headrace.pipelines.run import Placement
 from headrace.pipelines.runner import Driver
 from headrace.settings.model import RestartSettings, Settings
+from headrace.sinks.delta_log import DeltaLog
 from headrace.sinks.lake import read_table
 
 NOW_MS = int(time.time() * 1000)
@@ -126,6 +130,14 @@ class Flow:
             marks[p] = reader.get_watermark_offsets(one, timeout=20)[1]
         reader.close()
         return marks
+
+    def reset(self, pipeline, to, *, accept_loss=False):
+        table = DeltaLog(f"{self.lake}/{pipeline.sink.table}")
+        folder = CheckpointFolder(self.lake, pipeline.name)
+        resets = Resets(pipeline, folder, table, KafkaCluster(self.client))
+        if to == "table":
+            return resets.to_table(accept_loss=accept_loss)
+        return resets.to_start(Start(to))
 
     def checkpoint(self, pipeline="fused", number=1):
         return Path(self.lake) / "_headrace" / "checkpoints" / pipeline / str(number)

@@ -120,6 +120,7 @@ def test_from_declared_topics_to_rows_in_the_lake(headrace):
 
     _what_was_no_event_is_shown_and_replayed_once(headrace)
     _a_run_that_has_merged_late_rows_stops_at_a_signal_and_the_next_goes_on(headrace)
+    _a_reset_to_the_table_goes_on_exactly(headrace)
     _drift_is_planned_applied_or_refused(headrace)
 
 
@@ -172,6 +173,14 @@ def _stopped(run: subprocess.Popen, number: signal.Signals) -> dict:
     last = json.loads(run.stdout.read().splitlines()[-1])["pipelines"][0]
     assert (run.wait(), last["state"]) == (0, "stopped")
     return last
+
+
+def _a_reset_to_the_table_goes_on_exactly(headrace) -> None:
+    standing = headrace("checkpoint", "reset", PIPELINE, "--to", "table")
+    assert (standing["number"], standing["start"], standing["begun"]) == (2, "table", False)
+    headrace.produce(10)
+    headrace("run", "--once")
+    assert headrace.rows() == 160
 
 
 def _report(run: subprocess.Popen) -> dict:

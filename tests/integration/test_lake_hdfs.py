@@ -4,7 +4,10 @@ import uuid
 import pytest
 from hdfs_native import Client
 from tests.contracts.delta_lake import DeltaLake
-from tests.contracts.sink import SinkContract, row
+from tests.contracts.sink import SinkContract, add, row
+from tests.unit.pipelines.spark_like import Site, once, without_kafka
+
+from headrace.pipelines.lock import lock_folder
 
 
 class TestHdfs(SinkContract):
@@ -13,7 +16,7 @@ class TestHdfs(SinkContract):
         return DeltaLake(f"{hdfs.uri}/lake-{uuid.uuid4().hex[:8]}/impressions")
 
     def test_files_have_the_replication_of_the_server(self, lake, hdfs):
-        lake.open().commit(lake.write([row(1)]), app_id="a", batch_id=0)
+        add(lake.open(), lake.write([row(1)]))
         path = lake.spec.root.removeprefix(hdfs.uri)
         found = [file for file in Client(hdfs.uri).list_status(path, True) if not file.isdir]
         assert {file.replication for file in found} == {1}
@@ -29,3 +32,23 @@ def test_a_process_that_has_used_hdfs_can_still_fork(hdfs):
         script, preexec_fn=lambda: None, capture_output=True, check=True, timeout=60
     )
     assert done.stdout == b"alive\n"
+
+
+def test_two_project_folders_on_one_lake_add_each_row_once(hdfs, tmp_path, monkeypatch):
+    """As two machines would: no lock is in the way of the second, only the table's positions."""
+    without_kafka(monkeypatch)
+    site = Site(tmp_path / "one", f"{hdfs.uri}/lake-{uuid.uuid4().hex[:8]}")
+    other = site.other(tmp_path / "other")
+    site.cluster.create("clicks", 2)
+    site.send(10, 5)
+    site.run()
+    for place in ("planned", "files written", "letters written"):
+        site.send(4, 4)
+        first, second = site.started(), other.started()
+        site.beside[place] = second.batch
+        while first.batch():
+            pass
+    other.run()
+    assert site.rows() == once(22, 17)
+    locks = [lock_folder(one.folder, one.lake) for one in (site, other)]
+    assert locks[0] != locks[1]

@@ -1,8 +1,10 @@
 """Pipelines end to end, on a real broker and a real Spark, on both paths."""
 
 import json
+import shutil
 import threading
 from collections import defaultdict
+from dataclasses import replace
 from datetime import timedelta
 
 import confluent_kafka
@@ -14,6 +16,7 @@ from tests.integration.flow import NOW_MS, Flow, click
 from headrace import (
     BatchLimits,
     DeadLetterLimit,
+    EpochMillis,
     Lake,
     Metadata,
     Pipeline,
@@ -21,13 +24,13 @@ from headrace import (
     Topic,
     UnsafeValues,
 )
+from headrace.errors import RetentionPassedError
 from headrace.kafka.client import admin
 from headrace.kafka.replay import Selection, replay
-from headrace.model import Start
-from headrace.pipelines.checkpoint import CheckpointFolder
 from headrace.pipelines.lock import CheckpointLock
 from headrace.pipelines.progress import PipelineState
 from headrace.pipelines.source.state import SharedState
+from headrace.sinks import storage
 
 PATHS = ("fused", "stepped")
 
@@ -265,6 +268,7 @@ def test_every_column_of_the_record_is_at_hand(flow):
 def test_raw_topics_land_as_bytes_and_keep_tombstones(flow):
     raw = Topic(f"{flow.name}-raw")
     flow.create(raw.name, 1)
+    flow.create(raw.dead_letters, 1)
     flow.send([b"\xff\x00", None, b""], topic=raw.name)
     flow.run(Pipeline("raw", raw, Lake("raw")))
     assert [row["value"] for row in flow.rows("raw")] == [b"\xff\x00", None, b""]
@@ -297,7 +301,7 @@ def test_a_recreated_topic_is_refused_and_a_reset_reads_it_from_its_start(flow):
     outcome = flow.run(flow.pipeline())["fused"]
     assert outcome.state is PipelineState.REFUSED
     assert "headrace checkpoint reset fused --to earliest" in outcome.reason
-    CheckpointFolder(flow.lake, "fused").reset(Start.EARLIEST)
+    flow.reset(flow.pipeline(), "earliest")
     assert flow.run(flow.pipeline())["fused"].state is PipelineState.FINISHED
     assert len(flow.ids()) == 80
 
@@ -312,8 +316,10 @@ def test_retention_past_the_checkpoint_is_refused_and_a_reset_accepts_the_loss(f
     outcome = flow.run(flow.pipeline())["fused"]
     assert outcome.state is PipelineState.REFUSED
     assert "30 offsets are gone" in outcome.reason
-    assert "headrace checkpoint reset fused --to committed" in outcome.reason
-    CheckpointFolder(flow.lake, "fused").reset(Start.COMMITTED)
+    assert "headrace checkpoint reset fused --to table --accept-loss" in outcome.reason
+    with pytest.raises(RetentionPassedError):
+        flow.reset(flow.pipeline(), "table")
+    flow.reset(flow.pipeline(), "table", accept_loss=True)
     assert flow.run(flow.pipeline())["fused"].state is PipelineState.FINISHED
     assert flow.ids() == {f"e{n}": 1 for n in (*range(20), *range(50, 60))}
 
@@ -329,19 +335,105 @@ def test_two_runs_on_one_checkpoint_are_refused_while_others_go_on(flow):
     assert outcomes["stepped"].state is PipelineState.FINISHED
 
 
-def test_a_lost_checkpoint_is_refused_and_the_committed_offsets_go_on(flow):
+def test_a_lost_checkpoint_is_refused_and_the_table_says_where_to_go_on(flow):
     flow.send([click(n) for n in range(30)])
     flow.run(flow.pipeline())
-    from headrace.sinks import storage
-
     storage.delete(f"{flow.lake}/_headrace/checkpoints/fused")
     flow.send([click(n) for n in range(30, 40)])
     outcome = flow.run(flow.pipeline())["fused"]
     assert outcome.state is PipelineState.REFUSED
-    assert "headrace checkpoint reset fused --to committed" in outcome.reason
-    CheckpointFolder(flow.lake, "fused").reset(Start.COMMITTED)
+    assert "headrace checkpoint reset fused --to table" in outcome.reason
+    flow.reset(flow.pipeline(), "table")
     flow.run(flow.pipeline())
     assert flow.ids() == {f"e{n}": 1 for n in range(40)}
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_checkpoint_from_a_backup_is_refused_and_a_reset_to_the_table_is_exact(flow, path):
+    pipeline, backup = built(flow, path), flow.folder / "backup"
+    flow.send([click(n) for n in range(100)])
+    flow.run(pipeline)
+    shutil.copytree(flow.checkpoint(path), backup)
+    flow.send([click(n) for n in range(100, 200)] + [b"bad"])
+    flow.run(pipeline)
+    shutil.rmtree(flow.checkpoint(path))
+    shutil.copytree(backup, flow.checkpoint(path))
+    flow.send([click(n) for n in range(200, 300)])
+    outcome = flow.run(pipeline)[path]
+    assert outcome.state is PipelineState.REFUSED
+    assert f"headrace checkpoint reset {path} --to table" in outcome.reason
+    flow.reset(pipeline, "table")
+    outcome = flow.run(pipeline)[path]
+    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    assert flow.ids(path) == {f"e{n}": 1 for n in range(300)}
+    assert len(flow.dead()) == 1
+
+
+def test_a_lost_newest_file_of_sparks_offsets_is_refused(flow):
+    for first in (0, 100):
+        flow.send([click(n) for n in range(first, first + 100)])
+        flow.run(flow.pipeline())
+    for folder in ("offsets", "commits"):
+        for name in ("1", ".1.crc"):
+            (flow.checkpoint() / folder / name).unlink()
+    flow.send([click(n) for n in range(200, 300)])
+    assert flow.run(flow.pipeline())["fused"].state is PipelineState.REFUSED
+    flow.reset(flow.pipeline(), "table")
+    flow.run(flow.pipeline())
+    assert flow.ids() == {f"e{n}": 1 for n in range(300)}
+
+
+def test_a_table_that_is_gone_is_refused_and_can_be_filled_again(flow):
+    flow.send([click(n) for n in range(100)])
+    flow.run(flow.pipeline())
+    storage.delete(f"{flow.lake}/fused")
+    flow.send([click(n) for n in range(100, 110)])
+    outcome = flow.run(flow.pipeline())["fused"]
+    assert outcome.state is PipelineState.REFUSED
+    assert "headrace checkpoint reset fused --to earliest" in outcome.reason
+    flow.reset(flow.pipeline(), "earliest")
+    flow.run(flow.pipeline())
+    assert flow.ids() == {f"e{n}": 1 for n in range(110)}
+
+
+@pytest.mark.parametrize("step", ["limit", "false"])
+def test_dead_letters_of_input_that_a_step_does_not_read_are_not_lost(flow, step):
+    from pyspark.sql import functions as F  # noqa: N812
+
+    def few(rows):
+        return rows.limit(5) if step == "limit" else rows.where(F.expr("false"))
+
+    flow.send([click(n) for n in range(30_000)] + [b"not json"], partition=0)
+    flow.send([b"not json"] + [click(n) for n in range(200)], partition=1)
+    outcome = flow.run(flow.pipeline("few", steps=[few], sink=Lake("few")))["few"]
+    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    assert (outcome.rows_in, outcome.dead_letters, len(flow.dead())) == (30_202, 2, 2)
+
+
+def test_a_missing_topic_of_dead_letters_is_refused_at_the_start(flow):
+    raw = Topic(f"{flow.name}-raw")
+    flow.create(raw.name, 1)
+    outcome = flow.run(Pipeline("raw", raw, Lake("raw")))["raw"]
+    assert outcome.state is PipelineState.REFUSED
+    assert raw.dead_letters in outcome.reason
+
+
+def test_rows_that_do_not_fit_the_table_are_refused_before_anything_is_read(flow):
+    class Other:
+        event_id: str
+        event_time: EpochMillis
+        category: str
+        n: float
+        price: float | None
+
+    flow.send([click(1)])
+    flow.run(flow.pipeline())
+    flow.send([click(2), b"bad"])
+    outcome = flow.run(flow.pipeline(source=replace(flow.topic, event=Other)))["fused"]
+    assert (outcome.state, outcome.restarts) == (PipelineState.REFUSED, 0)
+    assert "another `table`" in outcome.reason
+    assert flow.dead() == []
+    assert len(list(flow.folder.glob("lake/fused/**/*.parquet"))) == 1
 
 
 def test_partitions_added_while_running_are_read_from_their_earliest_offset(flow):
@@ -437,6 +529,7 @@ def test_an_idle_input_does_not_freeze_the_time_of_the_others(flow, monkeypatch)
         f"{flow.name}-silent", event=flow.topic.event, event_time="event_time", partitions=1
     )
     flow.create(silent.name, 1)
+    flow.create(silent.dead_letters, 1)
     stop = threading.Event()
 
     def counted(clicks, others):

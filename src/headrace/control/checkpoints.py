@@ -9,12 +9,16 @@ from dataclasses import dataclass, replace
 
 from headrace.control.services import broker_config, lake_uri, status
 from headrace.kafka.client import describe, group_offsets, watermarks
+from headrace.kafka.cluster import KafkaCluster
 from headrace.model import Pipeline, Start, TopicPartition
-from headrace.pipelines.checkpoint import CheckpointFolder, CurrentCheckpoint
+from headrace.pipelines.checkpoint import FROM_TABLE, CheckpointFolder, CurrentCheckpoint
 from headrace.pipelines.lock import CheckpointLock, lock_folder
 from headrace.pipelines.progress import PipelineProgress, PipelineState, StatusFolder
+from headrace.pipelines.resets import Resets
 from headrace.pipelines.source.state import SharedState
+from headrace.pipelines.start_checks import table_uri
 from headrace.settings import Settings
+from headrace.sinks.delta_log import DeltaLog
 
 _PARTITION = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)/(?P<number>\d+)")
 
@@ -62,17 +66,33 @@ def standing(settings: Settings, pipeline: Pipeline) -> Standing:
     return Standing(uri, found.number, found.start, found.begun, positions)
 
 
-def reset(settings: Settings, pipeline: Pipeline, start: Start) -> Standing:
-    """Begin a new checkpoint at ``start`` with the next run; deletes nothing.
+def reset(
+    settings: Settings, pipeline: Pipeline, to: str, *, accept_loss: bool = False
+) -> Standing:
+    """Begin a new checkpoint with the next run; deletes nothing.
+
+    Args:
+        settings: the deployment.
+        pipeline: which must not run.
+        to: a :class:`Start`, or ``table``: where the table stands.
+        accept_loss: with ``table``: also where retention has removed records after that.
 
     Raises:
         CheckpointInUseError: the pipeline runs.
+        NothingCommittedError: there are no offsets to begin at.
+        RetentionPassedError: records after the place where the table stands are gone.
         BrokerUnreachableError: no answer.
     """
     before = standing(settings, pipeline)  # a start that can't be reached is no reason to reset
+    lake = lake_uri(settings)
+    folder = CheckpointFolder(lake, pipeline.name)
+    table = DeltaLog(table_uri(lake, pipeline))
+    resets = Resets(pipeline, folder, table, KafkaCluster(broker_config(settings)))
     with _held(settings, pipeline):
-        folder = CheckpointFolder(lake_uri(settings), pipeline.name)
-        current = folder.reset(start)
+        if to == FROM_TABLE:
+            current = resets.to_table(accept_loss=accept_loss)
+        else:
+            current = resets.to_start(Start(to))
     uri = folder.checkpoint(current).uri
     return Standing(uri, current.number, current.start, current.begun, before.positions)
 

@@ -28,10 +28,18 @@ class OffsetRange:
     start: int
     end: int
 
+    def __str__(self) -> str:
+        return f"{self.partition} {self.start} to {self.end}"
+
     @property
     def span(self) -> int:
         """Offsets covered: at least the number of records."""
         return self.end - self.start
+
+    def within(self, wider: OffsetRange) -> bool:
+        """Whether all of it is in ``wider``."""
+        same = self.partition == wider.partition
+        return same and wider.start <= self.start and self.end <= wider.end
 
 
 @dataclass(frozen=True, slots=True)

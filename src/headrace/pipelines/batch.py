@@ -1,8 +1,8 @@
 """The end of a batch: dead letters, one transaction, committed offsets, in this order.
 
 What a crash repeats: the whole batch, from the same offsets. Dead letters that were already
-written are looked up and skipped; a transaction that was already committed is recognised by
-(pipeline id, batch id) and adds nothing; committing offsets again changes nothing.
+written are looked up and skipped; a batch that the table holds already is known by its offsets
+(:mod:`headrace.pipelines.positions`) and adds nothing; committing offsets again changes nothing.
 """
 
 from __future__ import annotations
@@ -11,16 +11,18 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
-from headrace.errors import BrokerUnreachableError, DeadLetterLimitError
-from headrace.kafka import dead_letters
-from headrace.kafka.client import ClientConfig, commit_offsets
-from headrace.model import DeadLetter, Pipeline, TopicPartition
-from headrace.pipelines.checkpoint import Checkpoint, PlannedBatch
+from headrace.errors import DeadLetterLimitError, UnreadRangesError
+from headrace.kafka.client import ClientConfig
+from headrace.model import Pipeline, TopicPartition
+from headrace.pipelines.checkpoint import Checkpoint, PlannedBatch, positions_of
+from headrace.pipelines.dead_letter_writer import DeadLetterWriter
+from headrace.pipelines.group_offsets import GroupOffsets
 from headrace.pipelines.manifest import Manifest
-from headrace.pipelines.source.report import BadRuns, RangeReport
+from headrace.pipelines.positions import TablePositions
+from headrace.pipelines.source.report import BadRuns, RangeReport, unread
+from headrace.pipelines.source.rereading import Rereading
 from headrace.pipelines.source.staging import Staging
 from headrace.pipelines.source.state import SharedState
 from headrace.sinks.lake import LakeTable
@@ -56,7 +58,9 @@ class BatchEnd:
         pipeline: Pipeline,
         *,
         checkpoint: Checkpoint,
+        positions: TablePositions,
         staging: Staging,
+        rereading: Rereading,
         table: LakeTable,
         client: ClientConfig,
         state: SharedState,
@@ -64,14 +68,27 @@ class BatchEnd:
     ) -> None:
         self._pipeline = pipeline
         self._checkpoint = checkpoint
+        self._positions = positions
         self._staging = staging
+        self._rereading = rereading
         self._table = table
-        self._client = client
+        self._group = GroupOffsets(client, pipeline.consumer_group)
         self._state = state
         self._on_batch = on_batch
         self._bad_runs: dict[TopicPartition, BadRuns] = {}
         self._dead = DeadLetterWriter(pipeline, client)
         self.failure: Exception | None = None
+
+    def check_start(self) -> None:
+        """Holds the checkpoint against the table, before the first batch of a run.
+
+        Raises:
+            CheckpointBehindTableError: the table holds more than the checkpoint knows of.
+            TableBehindCheckpointError: the table lacks batches.
+        """
+        done = self._checkpoint.last_done()
+        if done is not None:
+            self._positions.check_end(done)
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Runs the batch and ends it."""
@@ -84,14 +101,14 @@ class BatchEnd:
     def _run(self, frame: DataFrame, batch_id: int) -> BatchResult:
         began = time.monotonic()
         planned = self._checkpoint.batch(batch_id)
-        if self._pipeline.path[0] == "fused" and self._committed(batch_id):
-            manifest, reports = Manifest((), ()), []
+        if self._positions.holds(planned):
+            manifest, reports, late = self._passed_over(frame), [], []
         else:
             manifest = Manifest.of(frame.collect())
-            reports = self._staging.take(planned.ranges)
-        late_before_us = self._end(manifest, reports, planned, batch_id)
-        late = [file for file in manifest.files if self._table.is_late(file, late_before_us)]
-        self._commit_offsets(planned)
+            reports = self._reports(manifest, planned)
+            late_before_us = self._end(manifest, reports, planned)
+            late = [file for file in manifest.files if self._table.is_late(file, late_before_us)]
+        self._group.show(planned.positions, planned.epochs)
         self._staging.clear()
         return BatchResult(
             batch_id=batch_id,
@@ -108,12 +125,36 @@ class BatchEnd:
             positions=planned.positions,
         )
 
+    def _passed_over(self, frame: DataFrame) -> Manifest:
+        """A batch that the table holds: steps run again for the sake of their state alone."""
+        if self._pipeline.path[0] != "fused":
+            self._table.discard(Manifest.of(frame.collect()).files)
+        return Manifest()
+
+    def _reports(self, manifest: Manifest, planned: PlannedBatch) -> list[RangeReport]:
+        """Reports that tile the planned ranges exactly.
+
+        Raises:
+            UnreadRangesError: there are none for a part of them, and they can't be had.
+        """
+        reports = [*manifest.reports, *self._staging.take(planned.ranges)]
+        missing = unread(planned.ranges, reports)
+        if missing and self._pipeline.path[0] != "fused":
+            _LOG.warning(
+                "%s: a step has not read %d of its input ranges to their ends, %s first; they are "
+                "read once more for their dead letters",
+                *(self._pipeline.name, len(missing), missing[0]),
+            )
+            planned_ms = {topic: end.planned_ms for topic, end in planned.ends.items()}
+            reports = [one for one in reports if not any(map(one.range.within, missing))]
+            reports += self._rereading.reports(missing, planned_ms)
+            missing = unread(planned.ranges, reports)
+        if missing:
+            raise UnreadRangesError(self._pipeline.name, ", ".join(map(str, missing[:3])))
+        return sorted(reports, key=lambda report: (report.range.partition, report.range.start))
+
     def _end(
-        self,
-        manifest: Manifest,
-        reports: Sequence[RangeReport],
-        planned: PlannedBatch,
-        batch_id: int,
+        self, manifest: Manifest, reports: Sequence[RangeReport], planned: PlannedBatch
     ) -> int:
         """Dead letters first: the transaction is what says that the batch is done.
 
@@ -123,26 +164,30 @@ class BatchEnd:
         dead = [letter for report in reports for letter in report.dead] + list(manifest.dead)
         try:
             self._check_limit(reports, len(dead))
-            self._dead.write(dead)
+            self._dead.write(dead, positions_of(planned.starts))
         except Exception:
             self._table.discard(manifest.files)
             raise
         late_before_us = self._late_before_us()
-        if self._committed(batch_id) or not self._table.commit(
-            manifest.files, app_id=self._app_id, batch_id=batch_id
-        ):
-            self._table.discard(manifest.files)
+        self._commit(manifest, planned)
         self._give_feedback(reports, planned)
         return late_before_us
 
-    @cached_property
-    def _app_id(self) -> str:
-        """New when the checkpoint is, since batch ids begin anew with it."""
-        return f"{self._pipeline.consumer_group}.{self._checkpoint.query_id()}"
-
-    def _committed(self, batch_id: int) -> bool:
-        latest = self._table.committed_batch(self._app_id)
-        return latest is not None and latest >= batch_id
+    def _commit(self, manifest: Manifest, planned: PlannedBatch) -> None:
+        """One transaction, unless the batch changes nothing: no rows, and no position."""
+        if not manifest.files and not planned.moves:
+            return
+        transaction = self._positions.transaction(planned)
+        if not self._table.commit(
+            manifest.files,
+            versions=transaction.versions,
+            expected=transaction.expected,
+            metadata=transaction.metadata,
+        ):
+            name, batch_id = self._pipeline.name, planned.batch_id
+            _LOG.warning("%s: batch %d was ended by another driver meanwhile", name, batch_id)
+            self._table.discard(manifest.files)
+        self._positions.ended(planned)
 
     def _check_limit(self, reports: Sequence[RangeReport], dead: int) -> None:
         limit = self._pipeline.dead_letter_limit
@@ -174,43 +219,6 @@ class BatchEnd:
         planned_ms = {topic: end.planned_ms for topic, end in planned.ends.items()}
         known = self._state.feedback(checkpoint).after(reports, planned_ms)
         self._state.write_feedback(checkpoint, known)
-
-    def _commit_offsets(self, planned: PlannedBatch) -> None:
-        """Shows the progress to Kafka's tools; nothing rests on it, so an outage may skip it."""
-        try:
-            group = self._pipeline.consumer_group
-            commit_offsets(self._client, group, planned.positions, planned.epochs)
-        except BrokerUnreachableError as error:
-            _LOG.warning("%s: offsets not committed, the next batch will: %s", self._app_id, error)
-
-
-class DeadLetterWriter:
-    """Writes dead letters once, also when the first batch of a run is a repeated one."""
-
-    def __init__(self, pipeline: Pipeline, client: ClientConfig) -> None:
-        self._pipeline = pipeline
-        self._client = client
-        self._may_repeat = True
-
-    def write(self, letters: Sequence[DeadLetter]) -> None:
-        """Returns when every letter is in its topic on all in-sync replicas."""
-        if letters and self._may_repeat:
-            letters = self._not_written(letters)
-        dead_letters.write_dead_letters(
-            self._client, letters, self._pipeline.name, self._pipeline.version
-        )
-        self._may_repeat = False
-
-    def _not_written(self, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
-        """A letter of a derived row has no position to be known by; it may be written again."""
-        positions = {one.position for one in letters}
-        written = {
-            one.letter.position
-            for topic in {partition.topic for partition, _ in positions}
-            for one in dead_letters.find_written(self._client, topic, self._pipeline.name)
-            if one.letter.position in positions
-        }
-        return [one for one in letters if one.offset < 0 or one.position not in written]
 
 
 def _first_reason(reports: Sequence[RangeReport]) -> str:

@@ -11,16 +11,28 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from headrace.errors import SinkError
-from headrace.model import OffsetRange, Start, TopicPartition
+from headrace.model import OffsetRange, TopicPartition
+from headrace.pipelines.source.initial import initial_path, read_initial
 from headrace.pipelines.source.offsets import SourceOffset, ranges_between
-from headrace.pipelines.source.planner import initial_path
 from headrace.sinks import storage
+
+FROM_TABLE = "table"
+"""Where a checkpoint begins that was reset to its table: its first positions are files in it."""
 
 
 @dataclass(frozen=True)
 class PlannedBatch:
-    """The offsets of one batch: where each source began and ended."""
+    """The offsets of one batch, by topic.
 
+    Attributes:
+        batch_id: Spark's.
+        initial: where the checkpoint began.
+        starts: where the batch begins.
+        ends: where it ends.
+    """
+
+    batch_id: int
+    initial: Mapping[str, SourceOffset]
     starts: Mapping[str, SourceOffset]
     ends: Mapping[str, SourceOffset]
 
@@ -36,11 +48,7 @@ class PlannedBatch:
     @property
     def positions(self) -> dict[TopicPartition, int]:
         """The next record to read of every partition, after this batch."""
-        return {
-            TopicPartition(topic, p): offset
-            for topic, end in self.ends.items()
-            for p, offset in end.partitions.items()
-        }
+        return positions_of(self.ends)
 
     @property
     def epochs(self) -> dict[TopicPartition, int]:
@@ -50,6 +58,20 @@ class PlannedBatch:
             for topic, end in self.ends.items()
             for p, epoch in end.epochs.items()
         }
+
+    @property
+    def moves(self) -> bool:
+        """Whether a position changes; not so where Spark ends windows, or an idle source ticks."""
+        return positions_of(self.starts) != self.positions
+
+
+def positions_of(offsets: Mapping[str, SourceOffset]) -> dict[TopicPartition, int]:
+    """Positions by partition."""
+    return {
+        TopicPartition(topic, p): at
+        for topic, offset in offsets.items()
+        for p, at in offset.partitions.items()
+    }
 
 
 class CheckpointFolder:
@@ -70,18 +92,19 @@ class CheckpointFolder:
 
     def checkpoint(self, current: CurrentCheckpoint) -> Checkpoint:
         """Its folder."""
-        return Checkpoint(f"{self.uri}/{current.number}")
+        return Checkpoint(f"{self.uri}/{current.number}", current.number)
 
     def write(self, current: CurrentCheckpoint) -> None:
         """Make it the one that counts."""
         storage.write_bytes_atomic(self._current, json.dumps(asdict(current)).encode())
 
-    def reset(self, start: Start) -> CurrentCheckpoint:
-        """Begin a new checkpoint at ``start`` with the next run."""
+    def following(self, above: int) -> int:
+        """A number that no checkpoint has had, greater than ``above``."""
         found = self.current()
-        following = CurrentCheckpoint(found.number + 1 if found else 1, start.value, begun=False)
-        self.write(following)
-        return following
+        number = max(above, found.number if found else 0) + 1
+        while storage.exists(f"{self.uri}/{number}"):
+            number += 1
+        return number
 
 
 @dataclass(frozen=True)
@@ -94,36 +117,48 @@ class CurrentCheckpoint:
 
 
 class Checkpoint:
-    """A query's checkpoint folder."""
+    """A query's checkpoint folder, and its number among those of the pipeline."""
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, number: int) -> None:
         self.uri = uri
+        self.number = number
 
     def exists(self) -> bool:
         """Whether Spark has begun this checkpoint."""
         return storage.exists(f"{self.uri}/metadata")
 
-    def query_id(self) -> str:
-        """Spark's id of the query: born and lost with the checkpoint."""
-        found = json.loads(storage.read_bytes(f"{self.uri}/metadata"))
-        return str(found["id"])
-
     def batch(self, batch_id: int) -> PlannedBatch:
         """Starts and ends of a batch that Spark has planned.
 
         Raises:
-            SinkError: the checkpoint's file is torn or of another format.
+            SinkError: a file of the checkpoint is torn, of another format, or not there.
         """
         ends = self._offsets(batch_id)
+        initial = {topic: self._initial(topic) for topic in ends}
         starts = self._offsets(batch_id - 1) if batch_id else {}
-        for topic in ends.keys() - starts.keys():
-            found = json.loads(storage.read_bytes(initial_path(self.uri, topic)))
-            starts[topic] = SourceOffset.from_json(found)
-        return PlannedBatch(starts, ends)
+        return PlannedBatch(batch_id, initial, initial | starts, ends)
+
+    def last_done(self) -> PlannedBatch | None:
+        """The newest batch, if Spark knows that it has ended; None: the next run repeats it."""
+        planned, done = self._newest("offsets"), self._newest("commits")
+        return None if planned is None or planned != done else self.batch(planned)
+
+    def _newest(self, folder: str) -> int | None:
+        names = storage.list_files(f"{self.uri}/{folder}")
+        return max((int(name) for name in names if name.isdigit()), default=None)
+
+    def _initial(self, topic: str) -> SourceOffset:
+        found = read_initial(self.uri, topic)
+        if found is None:
+            raise SinkError(initial_path(self.uri, topic), "this file of the checkpoint is gone")
+        return found
 
     def _offsets(self, batch_id: int) -> dict[str, SourceOffset]:
         path = f"{self.uri}/offsets/{batch_id}"
-        lines = storage.read_bytes(path).decode().splitlines()
+        try:
+            lines = storage.read_bytes(path).decode().splitlines()
+        except FileNotFoundError:
+            raise SinkError(path, "this file of the checkpoint is gone") from None
         if not lines or lines[0] != "v1":
             raise SinkError(path, "Spark's offset log is torn or not of version 1")
         found = [SourceOffset.from_json(json.loads(line)) for line in lines[2:] if line != "-"]

@@ -56,6 +56,11 @@ def named_error(text: str) -> Exception | None:
     return remote
 
 
+def used_twice(text: str) -> bool:
+    """Whether Spark's offset log says that another driver plans batches of this checkpoint."""
+    return "CONCURRENT_STREAM_LOG_UPDATE" in text
+
+
 def headline(error: BaseException) -> str:
     """The sentence that says what went wrong; Spark's errors go on with plans and traces."""
     lines = [line for line in str(error).splitlines() if line.strip()]

@@ -22,12 +22,14 @@ from headrace.model import (
 from headrace.pipelines.batch import BatchEnd, BatchResult
 from headrace.pipelines.checkpoint import Checkpoint
 from headrace.pipelines.manifest import arrow_writer, manifest_schema
+from headrace.pipelines.positions import CheckpointIds, TablePositions
 from headrace.pipelines.source.datasource import (
     kafka_source,
     row_schema,
     source_name,
 )
 from headrace.pipelines.source.reader import HEARTBEAT
+from headrace.pipelines.source.rereading import Rereading
 from headrace.pipelines.source.spec import SourceSpec
 from headrace.pipelines.source.staging import Staging
 from headrace.pipelines.source.state import SharedState
@@ -50,13 +52,13 @@ class Place:
         lake: root URI of the lake.
         client: librdkafka settings of the cluster.
         state: folder on this machine shared with the planner.
-        staging: URI of this run's staging folder.
+        staging: URI of the staging folder of this start; empty before there is one.
     """
 
     lake: str
     client: ClientConfig
     state: Path
-    staging: str
+    staging: str = ""
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,9 @@ def build(
     """Puts the pipeline together; nothing runs yet.
 
     ``start``, when given, overrides where the sources declare that they begin.
+
+    Raises:
+        TableMismatchError: the rows do not fit the table that is there.
     """
     specs = [_source_spec(pipeline, one, place, checkpoint, start) for one in pipeline.sources]
     if pipeline.path[0] == "fused":
@@ -88,11 +93,16 @@ def build(
         rows = _rows(spark, pipeline, specs)
         write = _write_spec(pipeline.sink, place, _arrow_schema(rows), pipeline.event_time)
         manifests = _written(rows, write, specs[0].topic)
+    table = LakeTable(write)
+    table.check()
+    ids = CheckpointIds(pipeline.name, checkpoint.number)
     end = BatchEnd(
         pipeline,
         checkpoint=checkpoint,
+        positions=TablePositions(ids, table),
         staging=Staging(place.staging),
-        table=LakeTable(write),
+        rereading=Rereading(spark, specs),
+        table=table,
         client=place.client,
         state=SharedState(place.state),
         on_batch=on_batch,

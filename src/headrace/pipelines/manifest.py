@@ -10,22 +10,30 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headrace.model import DeadLetter, TopicPartition
+from headrace.pipelines.source.report import RangeReport
 from headrace.sinks.files import PartitionedWriter
 from headrace.sinks.manifest import WriteSpec, WrittenFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FILE, DEAD = "file", "dead"
+FILE, DEAD, REPORT = "file", "dead", "report"
 ROWS_AT_ONCE = 50_000
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """One batch as its tasks left it."""
+    """One batch as its tasks left it.
 
-    files: tuple[WrittenFile, ...]
-    dead: tuple[DeadLetter, ...]
+    Attributes:
+        files: what they have written.
+        dead: rows that have no home in the table.
+        reports: of the ranges that were read; of the fused path, where the reading task writes.
+    """
+
+    files: tuple[WrittenFile, ...] = ()
+    dead: tuple[DeadLetter, ...] = ()
+    reports: tuple[RangeReport, ...] = ()
 
     @classmethod
     def of(cls, rows: Iterable[Any]) -> Manifest:
@@ -34,22 +42,30 @@ class Manifest:
         return cls(
             tuple(WrittenFile.from_json(row[FILE]) for row in found if row[FILE]),
             tuple(msgspec.json.decode(row[DEAD], type=DeadLetter) for row in found if row[DEAD]),
+            tuple(
+                msgspec.json.decode(row[REPORT], type=RangeReport) for row in found if row[REPORT]
+            ),
         )
 
 
 def manifest_schema() -> pa.Schema:
-    """``file`` and ``dead``: JSON text; each row has one of them."""
+    """``file``, ``dead`` and ``report``: JSON text; each row has one of them."""
     import pyarrow as pa
 
-    return pa.schema([(FILE, pa.string()), (DEAD, pa.string())])
+    return pa.schema([(FILE, pa.string()), (DEAD, pa.string()), (REPORT, pa.string())])
 
 
-def manifest_table(files: Sequence[WrittenFile], dead: Sequence[DeadLetter] = ()) -> pa.Table:
+def manifest_table(
+    files: Sequence[WrittenFile] = (),
+    dead: Sequence[DeadLetter] = (),
+    reports: Sequence[RangeReport] = (),
+) -> pa.Table:
     """A task's part of the manifest."""
     import pyarrow as pa
 
-    rows = [{FILE: file.to_json(), DEAD: None} for file in files]
-    rows += [{FILE: None, DEAD: msgspec.json.encode(letter).decode()} for letter in dead]
+    rows = [{FILE: file.to_json()} for file in files]
+    rows += [{DEAD: msgspec.json.encode(letter).decode()} for letter in dead]
+    rows += [{REPORT: msgspec.json.encode(report).decode()} for report in reports]
     return pa.Table.from_pylist(rows, manifest_schema())
 
 

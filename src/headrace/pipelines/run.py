@@ -11,18 +11,26 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.errors import BrokerUnreachableError, CheckpointLostError, RefusedError
+from headrace.errors import BrokerUnreachableError, CheckpointInUseError, RefusedError
 from headrace.kafka.client import client_config
 from headrace.kafka.cluster import KafkaCluster
 from headrace.model import Pipeline, Start
 from headrace.pipelines.batch import BatchResult
-from headrace.pipelines.checkpoint import CheckpointFolder, CurrentCheckpoint
-from headrace.pipelines.failures import NEVER_RETRIED, RestartBudget, headline, named_error
+from headrace.pipelines.checkpoint import FROM_TABLE
+from headrace.pipelines.failures import (
+    NEVER_RETRIED,
+    RestartBudget,
+    headline,
+    named_error,
+    used_twice,
+)
 from headrace.pipelines.graph import Graph, Place, build
 from headrace.pipelines.lock import CheckpointLock, lock_folder
 from headrace.pipelines.progress import PipelineProgress, PipelineState, StatusFolder
 from headrace.pipelines.run_figures import RunFigures
+from headrace.pipelines.source.staging import driver_staging
 from headrace.pipelines.source.state import SharedState
+from headrace.pipelines.start_checks import StartChecks, check_dead_letter_topics
 from headrace.sinks import storage
 from headrace.sinks.maintenance import MaintenanceHold
 
@@ -73,12 +81,10 @@ class PipelineRun:
         self._spark = spark
         self._settings = settings
         self._once = once
-        run = uuid.uuid4().hex
         self._place = Place(
             lake=placement.lake,
             client=client_config(settings.kafka, placement.bootstrap),
             state=settings.state / "state" / pipeline.name,
-            staging=f"{placement.lake}/_headrace/staging/{pipeline.name}/{run}",
         )
         self._lock = CheckpointLock(lock_folder(settings.state, placement.lake), pipeline.name)
         self._status = StatusFolder(settings.state / "status")
@@ -140,12 +146,15 @@ class PipelineRun:
             self._note(state=PipelineState.RUNNING, reason="")
 
     def _started(self) -> tuple[Graph, StreamingQuery]:
-        folder = CheckpointFolder(self._place.lake, self.pipeline.name)
-        current = self._usable(folder)
-        checkpoint = folder.checkpoint(current)
-        start = Start(current.start) if current.start else None
-        storage.delete(f"{self._place.lake}/_headrace/staging/{self.pipeline.name}")
-        graph = build(self._spark, self.pipeline, self._place, checkpoint, start, self._batch_ended)
+        client = self._place.client
+        checks = StartChecks(self.pipeline, self._place.lake, KafkaCluster(client))
+        current = checks.checkpoint()
+        check_dead_letter_topics(client, self.pipeline)
+        checkpoint = checks.folder.checkpoint(current)
+        start = Start(current.start) if current.start not in ("", FROM_TABLE) else None
+        place = self._place_of_start()
+        graph = build(self._spark, self.pipeline, place, checkpoint, start, self._batch_ended)
+        graph.end.check_start()
         self._maintenance = self._maintenance or MaintenanceHold(graph.write)
         writer = graph.manifests.writeStream.queryName(self.pipeline.name)
         writer = writer.option("checkpointLocation", _spark_uri(checkpoint.uri))
@@ -155,32 +164,15 @@ class PipelineRun:
             else writer.trigger(processingTime=TRIGGER)
         )
         query = writer.foreachBatch(graph.end).start()
-        folder.write(replace(current, begun=True))
+        checks.folder.write(replace(current, begun=True))
         return graph, query
 
-    def _usable(self, folder: CheckpointFolder) -> CurrentCheckpoint:
-        """The checkpoint to go on with; a new one only where nothing was there before.
-
-        Raises:
-            CheckpointLostError: there are traces of a checkpoint that is gone.
-        """
-        current = folder.current()
-        if current is None:
-            self._refuse_lost(folder)
-            return CurrentCheckpoint(1, "", begun=False)
-        checkpoint = folder.checkpoint(current)
-        if current.begun and not checkpoint.exists():
-            raise CheckpointLostError(
-                self.pipeline.name, checkpoint.uri, f"{folder.uri}/current.json says it was begun"
-            )
-        return current
-
-    def _refuse_lost(self, folder: CheckpointFolder) -> None:
-        cluster, group = KafkaCluster(self._place.client), self.pipeline.consumer_group
-        for source in self.pipeline.sources:
-            if cluster.committed(group, source.topic.name):
-                evidence = f"consumer group {group} has offsets of {source.topic.name}"
-                raise CheckpointLostError(self.pipeline.name, folder.uri, evidence)
+    def _place_of_start(self) -> Place:
+        """Each start has a staging folder of its own; what earlier ones left is deleted."""
+        place = self._place
+        staging = driver_staging(place.lake, self.pipeline.name, place.state)
+        storage.delete(staging)
+        return replace(place, staging=storage.join(staging, uuid.uuid4().hex))
 
     def _batch_ended(self, result: BatchResult) -> None:
         """On Spark's thread, once a batch."""
@@ -202,6 +194,9 @@ class PipelineRun:
             self._note(state=PipelineState.FINISHED)
             return
         failure = self._graph.end.failure if self._graph is not None else None
+        if failure is None and used_twice(str(exception)):
+            holder = "a driver that this machine can't see"
+            failure = CheckpointInUseError(self.pipeline.name, self._place.lake, holder)
         self._failed(failure or named_error(str(exception)) or exception)
 
     def _failed(self, error: Exception) -> None:

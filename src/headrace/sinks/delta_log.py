@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import unquote
@@ -22,6 +22,7 @@ TABLE_PROPERTIES = {
     "delta.checkpointInterval": "50",
     "delta.logRetentionDuration": "interval 1 days",
 }
+HISTORY_KEY = "headrace"
 _ATTEMPTS = 20
 _FIRST_DELAY_SECONDS = 0.01
 _Result = TypeVar("_Result")
@@ -29,33 +30,50 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class Batch:
-    """What one batch of one application adds, and JSON values for the table's history."""
+    """What one transaction adds to a table, and what it records of the applications that write.
 
-    app_id: str
-    batch_id: int
+    Attributes:
+        files: data files.
+        versions: by application id, the version to record.
+        expected: by application id, the version that must be recorded before; None: none at all.
+        metadata: JSON values for the table's history.
+    """
+
     files: tuple[WrittenFile, ...]
+    versions: Mapping[str, int]
+    expected: Mapping[str, int | None]
     metadata: Mapping[str, object]
 
     @property
     def properties(self) -> CommitProperties:
-        """Of its transaction."""
+        """What the transaction carries besides files."""
         return CommitProperties(
-            app_transactions=[Transaction(self.app_id, self.batch_id)],
-            custom_metadata={"headrace": dict(self.metadata)} if self.metadata else None,
+            app_transactions=[Transaction(name, at) for name, at in self.versions.items()],
+            custom_metadata={HISTORY_KEY: dict(self.metadata)} if self.metadata else None,
         )
 
-    def committed_in(self, tail: LogTail) -> bool:
-        """Whether the table holds this or a later batch."""
-        latest = tail.transaction_version(self.app_id)
-        return latest is not None and latest >= self.batch_id
+    def follows(self, tail: LogTail | None) -> bool:
+        """Whether the table records what is expected before."""
+        return all(_version(tail, name) == at for name, at in self.expected.items())
+
+    def recorded_in(self, tail: LogTail | None) -> bool:
+        """Whether the table records what this transaction would."""
+        return all(_version(tail, name) == at for name, at in self.versions.items())
+
+
+def _version(tail: LogTail | DeltaTable | None, app_id: str) -> int | None:
+    return None if tail is None else tail.transaction_version(app_id)
 
 
 class DeltaLog:
     """One table: its end for writers that add files, and snapshots for who needs all files."""
 
-    def __init__(self, uri: str, options: Options = NO_OPTIONS) -> None:
+    def __init__(
+        self, uri: str, options: Options = NO_OPTIONS, *, as_of: int | str | None = None
+    ) -> None:
         self.uri = uri
         self._options = dict(options)
+        self._as_of = as_of
         self._table: DeltaTable | None = None
         self._tail: LogTail | None = None
 
@@ -90,8 +108,8 @@ class DeltaLog:
         """
         try:
             if self._table is None:
-                self._table = DeltaTable(self.uri, storage_options=self._options)
-            else:
+                self._table = self._opened()
+            elif self._as_of is None:
                 self._table.update_incremental()
         except TableNotFoundError:
             self._table = None
@@ -99,12 +117,44 @@ class DeltaLog:
             raise SinkError(self.uri, f"its Delta log can't be read: {error}") from error
         return self._table
 
+    def _opened(self) -> DeltaTable:
+        table = DeltaTable(self.uri, storage_options=self._options)
+        if self._as_of is not None:
+            table.load_as_version(self._as_of)
+        return table
+
     def existing(self) -> DeltaTable:
         """The table as it is now; SinkError when it does not exist."""
         table = self.snapshot()
         if table is None:
             raise SinkError(self.uri, "there is no Delta table")
         return table
+
+    def versions(self, app_ids: Iterable[str]) -> dict[str, int]:
+        """What the table records of applications; those it does not know are left out."""
+        asked = list(app_ids)
+        table = self.tail(asked) if self._as_of is None else self.snapshot()
+        found = {name: _version(table, name) for name in asked}
+        return {name: at for name, at in found.items() if at is not None}
+
+    def restored(self, writer: Mapping[str, object]) -> DeltaLog | None:
+        """The table as of the version that a RESTORE brought back after ``writer`` wrote last.
+
+        RESTORE takes rows away and leaves what the table records of applications.
+
+        Args:
+            writer: values in the metadata of its commits.
+
+        Returns:
+            None when there was no RESTORE since.
+        """
+        table = self.snapshot()
+        for entry in _history(table) if table else ():
+            if writer.items() <= dict(entry.get(HISTORY_KEY, {})).items():
+                return None
+            if entry.get("operation") == "RESTORE":
+                return DeltaLog(self.uri, self._options, as_of=_restored_to(entry))
+        return None
 
     def retrying(self, attempt: Callable[[], _Result]) -> _Result:
         """The result of ``attempt``, which is repeated while other writers come in between.
@@ -148,10 +198,12 @@ class DeltaLog:
         delta-rs writes it where another engine gave the table features that ask more of a writer.
         """
         if tail.is_plain:
-            tail.append(batch.files, {batch.app_id: batch.batch_id}, batch.metadata)
+            tail.append(batch.files, batch.versions, batch.metadata)
             return
-        adds = [_add_action(file) for file in batch.files]
-        self._commit(self.existing(), adds, batch.properties)
+        table = self.existing()
+        if table.version() != tail.version:
+            raise CommitFailedError("another writer was faster")
+        self._commit(table, [_add_action(file) for file in batch.files], batch.properties)
 
     def replace(
         self, table: DeltaTable, added: Iterable[WrittenFile], removed: Iterable[RemoveAction]
@@ -176,6 +228,24 @@ class DeltaLog:
     def add_columns(self, columns: Sequence[Field]) -> None:
         """Add nullable columns, in a transaction of their own."""
         self.existing().alter.add_columns(list(columns))
+
+
+def _history(table: DeltaTable) -> Iterator[Mapping[str, Any]]:
+    """What was done to the table, newest first; a few entries are read before many."""
+    seen = 0
+    for limit in (20, 1_000, 100_000):
+        entries = list(table.history(limit))
+        yield from entries[seen:]
+        seen = len(entries)
+        if seen < limit:
+            return
+
+
+def _restored_to(entry: Mapping[str, Any]) -> int | str:
+    """The version, or the time, of a RESTORE's entry; engines write its numbers as text."""
+    given = entry["operationParameters"]
+    version = str(given.get("version") or "")
+    return int(version) if version.isdigit() else str(given.get("datetime") or given["timestamp"])
 
 
 def _add_action(file: WrittenFile, *, data_change: bool = True) -> AddAction:

@@ -6,9 +6,9 @@
     impressions/day=2019-11-24/hour=7/campaign=all/part-<task>-<uuid>.zstd.parquet
 
 Guarantees:
-- Exactly once. A batch is one Delta transaction that carries (application id, batch id). A batch
-  that is committed already, or an older one, is refused and changes nothing, also when two
-  drivers try at the same moment.
+- Exactly once. A batch is one Delta transaction that records versions of applications, such as the
+  offsets it ends at, and that goes through only if the table records what it is expected to: of
+  two drivers that try at the same moment, one commits.
 - Nothing half-written is visible: readers see the files of a batch all at once, or none.
 - Partition columns read back as they were, whatever they hold. Null and the empty text are one
   partition and read back as null; values that can't name a directory have the home that
@@ -26,12 +26,12 @@ The task's half, which needs no Spark either, is :class:`headrace.sinks.files.Pa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 
 import pyarrow as pa
-from deltalake import DeltaTable
 
+from headrace.errors import SinkError
 from headrace.sinks.compaction import RETENTION, Compaction, CompactionResult
 from headrace.sinks.delta_log import Batch, DeltaLog, live_paths
 from headrace.sinks.folder import TableFolder
@@ -59,45 +59,45 @@ class LakeTable:
         self._folder = TableFolder(spec.root, spec.storage_options)
         self._compaction = Compaction(spec.root, spec.storage_options, spec.lake.compression)
 
-    def committed_batch(self, app_id: str) -> int | None:
-        """The last batch of ``app_id`` in the table; None when there is none."""
-        tail = self._log.tail([app_id])
-        return None if tail is None else tail.transaction_version(app_id)
+    def versions(self, app_ids: Iterable[str]) -> dict[str, int]:
+        """What the table records of applications; those it does not know are left out."""
+        return self._log.versions(app_ids)
 
     def commit(
         self,
         files: Sequence[WrittenFile],
         *,
-        app_id: str,
-        batch_id: int,
+        versions: Mapping[str, int],
+        expected: Mapping[str, int | None],
         metadata: Mapping[str, object] = NO_METADATA,
     ) -> bool:
         """Make ``files`` visible in one transaction; creates the table when there is none.
 
-        New columns of the rows are added to the table first. No files: nothing is committed.
+        New columns of the rows are added to the table first. Without files the transaction only
+        records ``versions``.
 
         Args:
             files: of all tasks of the batch.
-            app_id: the pipeline's identity, new when its checkpoint is.
-            batch_id: Spark's.
+            versions: by application id, the version that the transaction records.
+            expected: by application id, the version that the table must record before; None: none.
+                Of two writers that expect the same, one commits.
             metadata: JSON values for the history of the table.
 
         Returns:
-            False when this or a later batch is in the table: nothing changed, discard the files.
+            False when the table records ``versions`` already, where it was expected not to:
+            nothing changed, discard the files.
 
         Raises:
-            SinkError: a column's type or the partitioning differs from the table's.
+            SinkError: the table records neither what is expected nor ``versions``.
+            TableMismatchError: a column's type or the partitioning differs from the table's.
         """
-        batch = Batch(app_id, batch_id, tuple(files), metadata)
+        batch = Batch(tuple(files), versions, expected, metadata)
         return self._log.retrying(lambda: self._commit_once(batch))
 
     def _commit_once(self, batch: Batch) -> bool:
-        tail = self._log.tail([batch.app_id])
-        if tail is not None and batch.committed_in(tail):
-            # By this call: the answer was lost.
-            return _is_in(self._log.existing(), batch.files)
-        if not batch.files:
-            return True
+        tail = self._log.tail(batch.expected)
+        if not batch.follows(tail):
+            return self._has_committed(batch)
         if tail is None:
             self._log.create(self._columns, self._spec.partition_columns, batch)
         elif missing := new_columns(self._spec, tail):
@@ -111,6 +111,23 @@ class LakeTable:
         """The table's newest version; -1 when there is no table."""
         tail = self._log.tail()
         return -1 if tail is None else tail.version
+
+    def _has_committed(self, batch: Batch) -> bool:
+        """Whether an earlier attempt of this call has committed; its answer was lost then."""
+        if not batch.recorded_in(self._log.tail(batch.versions)):
+            reason = "another writer has recorded other versions of its application meanwhile"
+            raise SinkError(self._spec.root, reason)
+        return not batch.files or batch.files[0].path in live_paths(self._log.existing())
+
+    def check(self) -> None:
+        """Compares the declaration with the table that is there.
+
+        Raises:
+            TableMismatchError: a column's type or the partitioning differs.
+        """
+        tail = self._log.tail()
+        if tail is not None:
+            new_columns(self._spec, tail)
 
     def discard(self, files: Sequence[WrittenFile]) -> None:
         """Delete files of a batch that is given up; those that the table holds are kept."""
@@ -140,7 +157,3 @@ def read_table(
     types = pa.schema(table.schema())
     rows = pa.table(table.scan(columns=list(columns) if columns is not None else None))
     return rows.cast(pa.schema([types.field(name) for name in rows.column_names]))
-
-
-def _is_in(table: DeltaTable, files: Sequence[WrittenFile]) -> bool:
-    return bool(files) and files[0].path in live_paths(table)

@@ -17,6 +17,7 @@ import msgspec
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
+from headrace.errors import SinkError
 from headrace.sinks import storage
 from headrace.sinks.manifest import WrittenFile
 from headrace.sinks.storage import Options
@@ -80,6 +81,9 @@ class LogTail:
 
         That is so when its columns or protocol have changed, it was made again, or its log has a
         checkpoint that is newer: versions before that may be gone.
+
+        Raises:
+            SinkError: if a RESTORE has removed rows, of which applications know nothing.
         """
         if not storage.exists(self._path(self.version), self._options) or self._is_behind():
             return False
@@ -146,6 +150,8 @@ class LogTail:
             if line.startswith((b'{"add"', b'{"remove"')):
                 continue
             action = msgspec.json.decode(line)
+            if action.get("commitInfo", {}).get("operation") == "RESTORE":
+                raise SinkError(self._log, "RESTORE has taken the table back to an older version")
             if "metaData" in action or "protocol" in action:
                 return False
             if (txn := action.get("txn")) and txn["appId"] in self._transactions:

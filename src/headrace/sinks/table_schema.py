@@ -7,20 +7,19 @@ from collections.abc import Sequence
 import pyarrow as pa
 from deltalake import Field, Schema
 
-from headrace.errors import SinkError
+from headrace.errors import TableMismatchError
 from headrace.sinks.log_tail import LogTail
 from headrace.sinks.manifest import WriteSpec
 from headrace.sinks.partitions import RESCUED_COLUMN
 
 _TIME_COLUMNS = {"day": pa.date32(), "hour": pa.int32()}
-_WAY_OUT = "declare another `table` for the new shape, or convert this one first"
 
 
 def table_schema(spec: WriteSpec) -> pa.Schema:
     """Columns of the table: those of the rows, then ``day``, ``hour``, ``_rescued`` as declared.
 
     Raises:
-        SinkError: the declaration and the rows do not fit.
+        TableMismatchError: the declaration and the rows do not fit.
     """
     _check_partition_columns(spec)
     fields = [pa.field(field.name, field.type) for field in spec.schema]
@@ -33,24 +32,26 @@ def table_schema(spec: WriteSpec) -> pa.Schema:
 def _check_partition_columns(spec: WriteSpec) -> None:
     taken = [str(unit) for unit in spec.lake.time_units if unit in spec.schema.names]
     if taken:
-        raise SinkError(
+        raise TableMismatchError(
             spec.root,
             f"partition {taken[0]!r} is taken from the event time, but the rows have "
             f"a column {taken[0]!r}: rename it",
         )
     if spec.lake.time_units and spec.event_time is None:
-        raise SinkError(spec.root, "partitions by time need an event time: declare `event_time`")
+        raise TableMismatchError(
+            spec.root, "partitions by time need an event time: declare `event_time`"
+        )
     for name in spec.lake.value_columns:
         _check_value_column(spec, name)
 
 
 def _check_value_column(spec: WriteSpec, name: str) -> None:
     if name not in spec.schema.names:
-        raise SinkError(spec.root, f"partition column {name!r} is not in the rows")
+        raise TableMismatchError(spec.root, f"partition column {name!r} is not in the rows")
     kind = spec.schema.field(name).type
     texts = (pa.string(), pa.large_string(), pa.string_view())
     if kind not in texts and not pa.types.is_integer(kind) and not pa.types.is_boolean(kind):
-        raise SinkError(
+        raise TableMismatchError(
             spec.root, f"can't partition by {name!r}, a {kind}: use text, integers or booleans"
         )
 
@@ -59,27 +60,27 @@ def new_columns(spec: WriteSpec, tail: LogTail) -> list[Field]:
     """Columns that the table lacks.
 
     Raises:
-        SinkError: a column's type or the partitioning is another one.
+        TableMismatchError: a column's type or the partitioning is another one.
     """
     _check_partitioning(spec, tail.partition_columns)
     present = {field.name: field for field in tail.schema.fields}
     wanted = Schema.from_arrow(table_schema(spec)).fields
     for field in wanted:
         if field.name in present and present[field.name].type != field.type:
-            raise SinkError(
+            raise TableMismatchError(
                 spec.root,
                 f"column {field.name!r} is {_type(present[field.name])} in the table, "
-                f"but {_type(field)} in the rows: {_WAY_OUT}",
+                f"but {_type(field)} in the rows",
             )
     return [field for field in wanted if field.name not in present]
 
 
 def _check_partitioning(spec: WriteSpec, present: Sequence[str]) -> None:
     if tuple(present) != spec.partition_columns:
-        raise SinkError(
+        raise TableMismatchError(
             spec.root,
             f"the table is partitioned by {list(present)}, the declaration by "
-            f"{list(spec.partition_columns)}: {_WAY_OUT}",
+            f"{list(spec.partition_columns)}",
         )
 
 

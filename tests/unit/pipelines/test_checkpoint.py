@@ -3,8 +3,8 @@ import json
 import pytest
 
 from headrace.errors import SinkError
-from headrace.model import OffsetRange, Start, TopicPartition
-from headrace.pipelines.checkpoint import Checkpoint, CheckpointFolder
+from headrace.model import OffsetRange, TopicPartition
+from headrace.pipelines.checkpoint import Checkpoint, CheckpointFolder, CurrentCheckpoint
 from headrace.pipelines.source.offsets import SourceOffset
 
 
@@ -23,7 +23,7 @@ def checkpoint(tmp_path):
     (tmp_path / "offsets" / "1").write_text(
         f"v1\n{{}}\n{line('a', p0=12, p1=4)}\n{line('b', p0=2)}"
     )
-    return Checkpoint(str(tmp_path))
+    return Checkpoint(str(tmp_path), 1)
 
 
 def test_the_first_batch_begins_at_the_first_position(checkpoint):
@@ -51,11 +51,25 @@ def test_a_torn_offset_file_is_named(checkpoint, tmp_path):
         checkpoint.batch(2)
 
 
-def test_a_reset_begins_the_next_number_and_keeps_the_old_folder(tmp_path):
+def test_a_file_that_is_gone_is_named(checkpoint):
+    with pytest.raises(SinkError, match=r"offsets/7.*is gone"):
+        checkpoint.batch(7)
+
+
+def test_only_a_batch_that_spark_has_ended_is_done(checkpoint, tmp_path):
+    assert checkpoint.last_done() is None
+    (tmp_path / "commits").mkdir()
+    (tmp_path / "commits" / "0").touch()
+    assert checkpoint.last_done() is None
+    (tmp_path / "commits" / "1").touch()
+    assert checkpoint.last_done() == checkpoint.batch(1)
+
+
+def test_a_number_is_never_used_twice(tmp_path):
     folder = CheckpointFolder(str(tmp_path), "p")
-    assert folder.current() is None
-    assert folder.reset(Start.COMMITTED).number == 1
-    second = folder.reset(Start.EARLIEST)
-    assert (second.number, second.start, second.begun) == (2, "earliest", False)
-    assert folder.current() == second
-    assert folder.checkpoint(second).uri.endswith("/checkpoints/p/2")
+    assert folder.following(0) == 1
+    folder.write(CurrentCheckpoint(3, "", begun=True))
+    assert folder.following(0) == 4
+    assert folder.following(8) == 9
+    (tmp_path / "_headrace" / "checkpoints" / "p" / "4").mkdir()
+    assert folder.following(0) == 5

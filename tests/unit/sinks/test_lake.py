@@ -7,8 +7,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
+from tests.contracts.sink import add as commit
 
-from headrace.errors import SinkError
+from headrace.errors import SinkError, TableMismatchError
 from headrace.model import Lake, UnsafeValues
 from headrace.sinks import compaction
 from headrace.sinks.compaction import Compaction, CompactionResult
@@ -37,8 +38,8 @@ def written(spec, *rows):
     return writer.close()
 
 
-def add(spec, batch_id, *rows):
-    return LakeTable(spec).commit(written(spec, *rows), app_id="a", batch_id=batch_id)
+def add(spec, number, *rows):
+    return commit(LakeTable(spec), written(spec, *rows), version=number)
 
 
 def test_a_new_column_is_added_and_older_rows_read_as_null(root):
@@ -68,21 +69,25 @@ def test_two_pipelines_that_add_the_same_column_both_succeed(root):
     later = spec(root, {"id": pa.int64(), "country": pa.string()})
     tables = [LakeTable(later), LakeTable(later)]
     for app_id, table in zip("bc", tables, strict=True):
-        table.committed_batch(app_id)
+        table.versions([app_id])
     for app_id, table in zip("bc", tables, strict=True):
-        assert table.commit(written(later, {"id": 2}), app_id=app_id, batch_id=0)
+        assert commit(table, written(later, {"id": 2}), app_id)
     assert read_table(root).num_rows == 3
 
 
 def test_a_changed_type_is_refused_with_the_way_out(root):
     add(spec(root, {"id": pa.int64()}), 0, {"id": 1})
-    with pytest.raises(SinkError, match=r"'id' is long in the table, but string .*another `table`"):
+    with pytest.raises(
+        TableMismatchError, match=r"'id' is long in the table, but string .*another `table`"
+    ):
         add(spec(root, {"id": pa.string()}), 1, {"id": "x"})
 
 
 def test_another_partitioning_is_refused_with_the_way_out(root):
     add(spec(root, {"id": pa.int64()}, "day"), 0, {"id": 1})
-    with pytest.raises(SinkError, match=r"\['day'\], the declaration by \['hour'\].*another"):
+    with pytest.raises(
+        TableMismatchError, match=r"\['day'\], the declaration by \['hour'\].*another"
+    ):
         add(spec(root, {"id": pa.int64()}, "hour"), 1, {"id": 1})
 
 
@@ -95,12 +100,12 @@ def test_another_partitioning_is_refused_with_the_way_out(root):
     ],
 )
 def test_declarations_that_do_not_fit_the_rows_are_refused(root, columns, partition_by, reason):
-    with pytest.raises(SinkError, match=reason):
+    with pytest.raises(TableMismatchError, match=reason):
         LakeTable(spec(root, columns, partition_by))
 
 
 def test_time_partitions_need_an_event_time(root):
-    with pytest.raises(SinkError, match="declare `event_time`"):
+    with pytest.raises(TableMismatchError, match="declare `event_time`"):
         LakeTable(WriteSpec(root, pa.schema({"id": pa.int64()}), Lake("t", ("day",))))
 
 
@@ -127,7 +132,7 @@ def test_tables_without_partitions_are_committed_and_compacted(root):
 def test_metadata_is_in_the_history(root):
     table = LakeTable(spec(root, {"id": pa.int64()}))
     files = written(spec(root, {"id": pa.int64()}), {"id": 1})
-    table.commit(files, app_id="a", batch_id=0, metadata={"rows": 1})
+    table.commit(files, versions={"a": 0}, expected={}, metadata={"rows": 1})
     assert DeltaTable(root).history()[0]["headrace"] == {"rows": 1}
 
 

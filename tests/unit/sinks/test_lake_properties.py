@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.contracts.delta_lake import DeltaLake
-from tests.contracts.sink import row
+from tests.contracts.sink import add, row
 
 CAMPAIGNS = st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=120)
 TIMES = st.integers(-(10**9), 4 * 10**9).map(
@@ -20,10 +20,10 @@ def test_whatever_the_values_are_every_row_is_there_once_also_after_compaction(g
     with tempfile.TemporaryDirectory() as folder:
         lake = DeltaLake(f"{folder}/lake")
         table = lake.open()
-        table.commit(lake.write(rows), app_id="a", batch_id=0)
+        add(table, lake.write(rows))
         assert originals(lake) == [{**one, "campaign": one["campaign"] or None} for one in rows]
         again = [{**one, "id": one["id"] + len(rows)} for one in rows]
-        table.commit(lake.write(again), app_id="a", batch_id=1)
+        add(table, lake.write(again), version=1)
         twice = originals(lake)
         table.compact(2, timedelta(0))
         assert originals(lake) == twice

@@ -43,9 +43,14 @@ def reads(monkeypatch):
     return seen
 
 
-def add(table, root, batch_id, app_id="a"):
-    files = written(spec(root, IDS), {"id": batch_id})
-    return table.commit(files, app_id=app_id, batch_id=batch_id)
+def add(table, root, number, app_id="a"):
+    """Adds a row of that number; it is what follows the last one of the application."""
+    return follow(table, root, number, table.versions([app_id]).get(app_id), app_id)
+
+
+def follow(table, root, number, before, app_id="a"):
+    files = written(spec(root, IDS), {"id": number})
+    return table.commit(files, versions={app_id: number}, expected={app_id: before})
 
 
 def ids(root):
@@ -62,8 +67,7 @@ def test_files_of_the_table_are_read_once_a_run_and_not_once_a_batch(root, reads
     table = LakeTable(spec(root, IDS))
     reads.clear()
     for batch_id in range(1, 11):
-        assert table.committed_batch("a") == batch_id - 1
-        assert add(table, root, batch_id)
+        assert follow(table, root, batch_id, batch_id - 1)
     assert reads == ["all"]
     assert ids(root) == list(range(11))
 
@@ -76,7 +80,7 @@ def test_what_other_writers_commit_is_read_on(root, reads):
     reads.clear()
     add(other, root, 3, "b")
     Compaction(root).run()
-    assert other.committed_batch("b") == 3
+    assert other.versions(["b"]) == {"b": 3}
     assert add(one, root, 4, "a")
     assert "all" not in reads[2:]  # those of the compaction come first
     assert ids(root) == [0, 1, 2, 3, 4]
@@ -85,9 +89,9 @@ def test_what_other_writers_commit_is_read_on(root, reads):
 def test_a_batch_that_another_driver_has_committed_is_seen(root):
     one, other = LakeTable(spec(root, IDS)), LakeTable(spec(root, IDS))
     add(one, root, 0)
-    assert other.committed_batch("a") == 0
+    assert other.versions(["a"]) == {"a": 0}
     add(one, root, 1)
-    assert not add(other, root, 1)
+    assert not follow(other, root, 1, 0)
     assert ids(root) == [0, 1]
 
 
@@ -97,7 +101,7 @@ def test_a_table_that_was_made_again_is_read_anew(root):
         add(table, root, batch_id)
     storage.delete(root)
     add(LakeTable(spec(root, IDS)), root, 7, "b")
-    assert table.committed_batch("a") is None
+    assert table.versions(["a"]) == {}
     assert add(table, root, 3)
     assert ids(root) == [3, 7]
 
@@ -105,12 +109,12 @@ def test_a_table_that_was_made_again_is_read_anew(root):
 def test_a_log_that_was_cleaned_meanwhile_is_read_anew(root):
     idle, busy = LakeTable(spec(root, IDS)), LakeTable(spec(root, IDS))
     add(busy, root, 0)
-    assert idle.committed_batch("a") == 0
+    assert idle.versions(["a"]) == {"a": 0}
     for batch_id in range(1, 4):
         add(busy, root, batch_id)
     DeltaTable(root).create_checkpoint()
     Path(root, "_delta_log", f"{1:020}.json").unlink()
-    assert idle.committed_batch("a") == 3
+    assert idle.versions(["a"]) == {"a": 3}
     assert add(idle, root, 4)
     assert ids(root) == [0, 1, 2, 3, 4]
 
@@ -118,7 +122,7 @@ def test_a_log_that_was_cleaned_meanwhile_is_read_anew(root):
 def test_a_commit_that_another_writer_was_faster_with_is_made_again(root, monkeypatch):
     one, other = LakeTable(spec(root, IDS)), LakeTable(spec(root, IDS))
     add(one, root, 0)
-    other.committed_batch("b")
+    other.versions(["b"])
     append = LogTail.append
 
     def after_the_other(tail, *args):
@@ -168,7 +172,7 @@ def test_a_table_with_features_that_ask_more_is_written_by_delta_rs(root):
     )
     assert add(table, root, 1)
     assert log(root, 2)[0]["commitInfo"]["engineInfo"].startswith("delta-rs")
-    assert table.committed_batch("a") == 1
+    assert table.versions(["a"]) == {"a": 1}
 
 
 def test_paths_are_written_as_delta_rs_writes_them(root):
@@ -180,10 +184,10 @@ def test_paths_are_written_as_delta_rs_writes_them(root):
         WrittenFile(f"c=a{c}b/part-0.parquet", 1, 1, {"c": f"a{c}b"}, delta_stats(1, {}))
         for c in values
     ]
-    LakeTable(declared).commit(files[:1], app_id="a", batch_id=0)
+    LakeTable(declared).commit(files[:1], versions={"a": 0}, expected={"a": None})
     table = LakeTable(declared)
-    table.commit(files, app_id="a", batch_id=1)
-    batch = delta_log.Batch("a", 2, tuple(files), {})
+    table.commit(files, versions={"a": 1}, expected={"a": 0})
+    batch = delta_log.Batch(tuple(files), {"a": 2}, {}, {})
     existing = delta_log.DeltaLog(root).existing()
     adds = [delta_log._add_action(file) for file in files]
     existing.create_write_transaction(
@@ -199,7 +203,35 @@ def test_paths_are_written_as_delta_rs_writes_them(root):
 def test_a_log_with_a_damaged_end_is_an_error(root):
     table = LakeTable(spec(root, IDS))
     add(table, root, 0)
-    table.committed_batch("a")
+    table.versions(["a"])
     Path(root, "_delta_log", f"{1:020}.json").write_text("{")
     with pytest.raises(SinkError, match="log can't be read"):
-        table.committed_batch("a")
+        table.versions(["a"])
+
+
+@pytest.mark.parametrize("features", [[], [TableFeatures.ChangeDataFeed]])
+def test_two_writers_that_expect_the_same_do_not_both_commit(root, monkeypatch, features):
+    one, other = LakeTable(spec(root, IDS)), LakeTable(spec(root, IDS))
+    add(one, root, 0)
+    for feature in features:
+        DeltaTable(root).alter.add_feature([feature], allow_protocol_versions_increase=True)
+    append = delta_log.DeltaLog.append
+
+    def after_the_other(log, *args):
+        monkeypatch.setattr(delta_log.DeltaLog, "append", append)
+        follow(one, root, 1, 0)
+        append(log, *args)
+
+    monkeypatch.setattr(delta_log.DeltaLog, "append", after_the_other)
+    assert not follow(other, root, 1, 0)
+    assert ids(root) == [0, 1]
+
+
+def test_a_restore_under_a_writer_stops_it(root):
+    table = LakeTable(spec(root, IDS))
+    for number in range(3):
+        add(table, root, number)
+    DeltaTable(root).restore(1)
+    with pytest.raises(SinkError, match="RESTORE"):
+        follow(table, root, 3, 2)
+    assert ids(root) == [0, 1]

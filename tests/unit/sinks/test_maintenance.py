@@ -38,7 +38,7 @@ class Writer:
 
     def batch(self, number, *, late=False):
         files = written(self._spec, {"id": number})
-        assert self.table.commit(files, app_id="a", batch_id=number)
+        assert self.table.commit(files, versions={"a": number}, expected={})
         over = frozenset(file.partition for file in files) if late else frozenset()
         self._maintenance.committed(Commit(self.table.version(), files, over))
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from headrace.runtime.prometheus import MetricsServer
 
 _PARTITION = "TOPIC/PARTITION"
-_STARTS = [one.value for one in Start]
+_STARTS = ["table", *(one.value for one in Start)]
 
 
 @command("headrace run --once\nheadrace run impressions-to-lake --master spark://host:7077")
@@ -147,19 +147,27 @@ def show(session: Session, pipeline: str) -> None:
     session.output.checkpoint(pipeline, standing(session.settings, found))
 
 
-@command("headrace checkpoint reset impressions-to-lake --to committed")
+@command("headrace checkpoint reset impressions-to-lake --to table")
 @click.argument("pipeline")
 @click.option("--to", type=click.Choice(_STARTS), required=True, help="Where it begins.")
-def reset(session: Session, pipeline: str, *, to: str) -> None:
+@click.option(
+    "--accept-loss",
+    is_flag=True,
+    help="With --to table: begin at the earliest record where retention has passed that place.",
+)
+def reset(session: Session, pipeline: str, *, to: str, accept_loss: bool) -> None:
     """Begin a new checkpoint with the next run. Nothing is deleted, neither rows nor offsets.
 
-    Records after the place it is reset to land again; records before it are left out. Refused
-    (exit code 3) while the pipeline runs.
+    `--to table` goes on exactly where the table stands: no row is missing, none is there twice.
+    Elsewhere, records after the place it is reset to land again, records before it are left out.
+    The state of stateful steps (windows, de-duplication) begins anew. Refused (exit code 3) while
+    the pipeline runs, and where there is no such place.
     """
     from headrace.control.checkpoints import reset as begin_anew
 
     found = session.pipeline(pipeline)
-    session.output.checkpoint(pipeline, begin_anew(session.settings, found, Start(to)))
+    standing = begin_anew(session.settings, found, to, accept_loss=accept_loss)
+    session.output.checkpoint(pipeline, standing)
 
 
 for one in (show, reset):

@@ -12,7 +12,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from headrace.pipelines.manifest import manifest_schema, write_rows
+from headrace.pipelines.manifest import manifest_schema, manifest_table, write_rows
 from headrace.pipelines.source.decode import decoder_for
 from headrace.pipelines.source.offsets import SourceOffset
 from headrace.pipelines.source.packs import packs
@@ -122,12 +122,13 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         reader = TaskReader(self._spec, work)
         if self._spec.write is None:
             yield from _as_batches(reader.tables(), self._schema)
+            staging = Staging(self._spec.staging)
+            for report in reader.reports():
+                staging.put(report)
         else:
             written = write_rows(self._spec.write, reader.tables(), self._spec.topic)
-            yield from _as_batches([written], self._schema)
-        staging = Staging(self._spec.staging)
-        for report in reader.reports():
-            staging.put(report)
+            reports = manifest_table(reports=reader.reports())
+            yield from _as_batches([written, reports], self._schema)
 
 
 def _as_batches(tables: Any, schema: StructType) -> Iterator[pa.RecordBatch]:

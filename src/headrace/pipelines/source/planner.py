@@ -7,7 +7,6 @@ sources are), the planner what only it sees (latest offsets, idle partitions).
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,13 +16,13 @@ from headrace.kafka.cluster import LivePositions
 from headrace.kafka.replayed import Window
 from headrace.model import OffsetRange, Start
 from headrace.pipelines.source.feedback import Feedback
+from headrace.pipelines.source.initial import read_initial, write_initial
 from headrace.pipelines.source.looks import Looks
 from headrace.pipelines.source.offsets import SourceOffset, admitted, ranges_between, split
 from headrace.pipelines.source.pause import Pause
 from headrace.pipelines.source.reader import ReadRange
 from headrace.pipelines.source.spec import SourceSpec
 from headrace.pipelines.source.state import SharedState, SourceView
-from headrace.sinks import storage
 
 IDLE_AFTER_SECONDS = 10.0
 UNKNOWN_BYTES = 50_000.0  # of a record: high, as a first batch too large is repeated whole
@@ -55,13 +54,13 @@ class Planner:
             TopicMissingError: there is no such topic.
             BrokerUnreachableError: no answer.
         """
-        path = initial_path(self._spec.checkpoint, self._spec.topic)
-        if storage.exists(path):
-            return SourceOffset.from_json(json.loads(storage.read_bytes(path)))
+        found = read_initial(self._spec.checkpoint, self._spec.topic)
+        if found is not None:
+            return found
         live = self._live()
         first = self._first(live)
         offset = SourceOffset(self._spec.topic, live.topic_id, first, _now_ms(), epochs=live.epochs)
-        storage.write_bytes_atomic(path, json.dumps(offset.to_json()).encode())
+        write_initial(self._spec.checkpoint, offset)
         return offset
 
     def stop_at_latest(self) -> None:
@@ -235,11 +234,6 @@ class Planner:
 def _may_hold_replays(windows: Mapping[int, Window], range_: OffsetRange) -> bool:
     window = windows.get(range_.partition.partition)
     return window is not None and window.overlaps(range_.start, range_.end)
-
-
-def initial_path(checkpoint: str, topic: str) -> str:
-    """Where the first position of a topic is kept, inside the checkpoint."""
-    return f"{checkpoint}/headrace/initial-{topic}.json"
 
 
 def _now_ms() -> int:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from headrace.model import DeadLetter, OffsetRange
+from headrace.model import DeadLetter, OffsetRange, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +69,28 @@ class RangeReport:
     bad_runs: BadRuns = field(default_factory=BadRuns)
     dead: tuple[DeadLetter, ...] = ()
     replays_skipped: int = 0
+
+
+def unread(planned: Iterable[OffsetRange], reports: Iterable[RangeReport]) -> list[OffsetRange]:
+    """What of the ``planned`` ranges no report covers to its end; empty when they tile it exactly.
+
+    A stretch that two reports cover counts as unread: nobody can say which of them is true.
+    """
+    found: dict[TopicPartition, list[RangeReport]] = {}
+    for report in sorted(reports, key=lambda one: one.range.start):
+        found.setdefault(report.range.partition, []).append(report)
+    return [gap for range_ in planned for gap in _gaps(range_, found.get(range_.partition, []))]
+
+
+def _gaps(planned: OffsetRange, reports: Sequence[RangeReport]) -> list[OffsetRange]:
+    gaps, position = [], planned.start
+    for report in reports:
+        whole = report.position == report.range.end <= planned.end
+        if not whole or report.range.start < position:
+            return [planned]
+        if report.range.start > position:
+            gaps.append(OffsetRange(planned.partition, position, report.range.start))
+        position = report.range.end
+    if position < planned.end:
+        gaps.append(OffsetRange(planned.partition, position, planned.end))
+    return gaps

@@ -1,18 +1,39 @@
-"""Reports and dead letters on their way from read tasks to the end of the batch.
+"""Reports and dead letters on their way from read tasks to the end of the batch, in Spark's path.
 
-A file a range under ``<staging>/<run>/``, named by the range, so a retried task overwrites what
-its first attempt left. The folder is the run's own: what a killed run left is never read.
+There the rows go through steps, so that the reading task has nothing of its own to hand over. It
+leaves a file a range, named by the range, so a retried task overwrites what its first attempt
+left. The folder is the run's own: what a killed run left is never read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
+from uuid import uuid4
 
 import msgspec
 
 from headrace.model import OffsetRange
 from headrace.pipelines.source.report import RangeReport
 from headrace.sinks import storage
+
+
+def driver_staging(lake: str, pipeline: str, state: Path) -> str:
+    """Folder for the runs of one pipeline from one project folder, which has an id for that.
+
+    Its runs follow one another, so that a new one may delete what is there. Another machine or
+    checkout, on the same lake, has an id and a folder of its own.
+
+    Args:
+        lake: root URI of the lake.
+        pipeline: its name.
+        state: the pipeline's folder on this machine; the caller holds the pipeline's lock.
+    """
+    file = state / "driver"
+    if not file.exists():
+        state.mkdir(parents=True, exist_ok=True)
+        file.write_text(uuid4().hex)
+    return storage.join(lake, "_headrace", "staging", pipeline, file.read_text())
 
 
 class Staging:

@@ -1,0 +1,222 @@
+"""A batch is known by its offsets: what the table records of a checkpoint, and what it may add.
+
+Each transaction records, as application versions of Delta, which are part of every snapshot and
+survive checkpoints and cleanup of the table's log:
+
+============================================== ============================================
+headrace.<pipeline>                            number of the checkpoint
+headrace.<pipeline>/<number>                   Spark's batch id
+headrace.<pipeline>/<number>/<topic>/<id>/<p>  position of partition p: the next to read; id
+                                               is the topic's, new when it is made again
+============================================== ============================================
+
+The batch id tells batches apart that have the same offsets: Spark ends windows in batches that
+read nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from headrace.errors import CheckpointBehindTableError, TableBehindCheckpointError
+from headrace.model import TopicPartition
+from headrace.pipelines.checkpoint import PlannedBatch, positions_of
+from headrace.pipelines.source.offsets import SourceOffset
+
+
+class Versions(Protocol):
+    """A table, as far as it records what applications have written."""
+
+    def versions(self, app_ids: Iterable[str]) -> Mapping[str, int]:
+        """The version of each application that the table records."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What a table records of one checkpoint.
+
+    Attributes:
+        newest: number of the newest checkpoint that the table knows of the pipeline.
+        batch_id: of the last transaction of this checkpoint; None: there was none.
+        positions: the next record to read, of each partition.
+    """
+
+    newest: int | None
+    batch_id: int | None
+    positions: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """What the transaction of a batch records, expects, and tells readers of the history."""
+
+    versions: Mapping[str, int]
+    expected: Mapping[str, int | None]
+    metadata: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class CheckpointIds:
+    """The application ids of one checkpoint of a pipeline."""
+
+    pipeline: str
+    number: int
+
+    @property
+    def newest(self) -> str:
+        """Whose version is the number of the newest checkpoint."""
+        return f"headrace.{self.pipeline}"
+
+    @property
+    def batch(self) -> str:
+        """Whose version is Spark's batch id."""
+        return f"{self.newest}/{self.number}"
+
+    @property
+    def writer(self) -> dict[str, object]:
+        """What the pipeline's transactions say in the table's history."""
+        return {"pipeline": self.pipeline}
+
+    def partitions(self, offsets: Mapping[str, SourceOffset]) -> dict[TopicPartition, str]:
+        """Those whose versions are positions."""
+        return {
+            TopicPartition(topic, p): f"{self.batch}/{topic}/{offset.topic_id}/{p}"
+            for topic, offset in offsets.items()
+            for p in offset.partitions
+        }
+
+    def check_newest(self, newest: int | None) -> None:
+        """Raises CheckpointBehindTableError if the table knows a newer checkpoint."""
+        if newest is not None and newest > self.number:
+            reason = f"it has rows of checkpoint {newest}, current.json says {self.number}"
+            raise CheckpointBehindTableError(self.pipeline, "", "", "", reason)
+
+    def recorded(self, table: Versions, offsets: Mapping[str, SourceOffset]) -> Recorded:
+        """What ``table`` records of the partitions in ``offsets``."""
+        partitions = self.partitions(offsets)
+        found = table.versions([self.newest, self.batch, *partitions.values()])
+        positions = {one: found[name] for one, name in partitions.items() if name in found}
+        return Recorded(found.get(self.newest), found.get(self.batch), positions)
+
+
+class TablePositions:
+    """Holds the batches of one checkpoint against its table.
+
+    The table is read once, with the first batch of a run; after that its transactions see to it
+    that nobody else has moved on.
+    """
+
+    def __init__(self, ids: CheckpointIds, table: Versions) -> None:
+        self._ids = ids
+        self._table = table
+        self._recorded: Recorded | None = None
+
+    def holds(self, planned: PlannedBatch) -> bool:
+        """Whether the table holds the batch; False: it ends just where the batch begins.
+
+        Raises:
+            CheckpointBehindTableError: the table holds more than the checkpoint knows of.
+            TableBehindCheckpointError: the table lacks what came before.
+        """
+        recorded = self._known(planned)
+        if recorded.batch_id == planned.batch_id and _stands_at(recorded, planned.ends, planned):
+            return True
+        later = recorded.batch_id is not None and recorded.batch_id >= planned.batch_id
+        if later or not _stands_at(recorded, planned.starts, planned):
+            raise self._out_of_step(recorded, planned.starts, planned)
+        return False
+
+    def check_end(self, planned: PlannedBatch) -> None:
+        """Sees to it that the table stands where ``planned``, which Spark has done, ended.
+
+        Raises:
+            CheckpointBehindTableError: the table holds more than the checkpoint knows of.
+            TableBehindCheckpointError: the table lacks batches.
+        """
+        recorded = self._known(planned)
+        later = recorded.batch_id is not None and recorded.batch_id > planned.batch_id
+        if later or not _stands_at(recorded, planned.ends, planned):
+            raise self._out_of_step(recorded, planned.ends, planned)
+
+    def transaction(self, planned: PlannedBatch) -> Transaction:
+        """What the transaction of a batch records; the first one of a checkpoint, all positions."""
+        ids, recorded = self._ids, self._known(planned)
+        names = ids.partitions(planned.ends)
+        moved = {
+            partition: at
+            for partition, at in planned.positions.items()
+            if recorded.positions.get(partition) != at
+        }
+        versions = {ids.newest: ids.number, ids.batch: planned.batch_id}
+        starts = positions_of(planned.starts)
+        return Transaction(
+            versions | {names[partition]: at for partition, at in moved.items()},
+            {ids.newest: recorded.newest, ids.batch: recorded.batch_id},
+            {
+                **ids.writer,
+                "checkpoint": ids.number,
+                "batch": planned.batch_id,
+                "offsets": {str(one): [starts.get(one, at), at] for one, at in moved.items()},
+            },
+        )
+
+    def ended(self, planned: PlannedBatch) -> None:
+        """Notes that the table holds the batch now."""
+        positions = {**self._known(planned).positions, **planned.positions}
+        self._recorded = Recorded(self._ids.number, planned.batch_id, positions)
+
+    def _known(self, planned: PlannedBatch) -> Recorded:
+        if self._recorded is None:
+            self._recorded = self._ids.recorded(self._table, planned.ends)
+            self._ids.check_newest(self._recorded.newest)
+        return self._recorded
+
+    def _out_of_step(
+        self, recorded: Recorded, expected: Mapping[str, SourceOffset], planned: PlannedBatch
+    ) -> Exception:
+        """The error that says which of the two is behind, by the first partition that differs."""
+        pipeline, number = self._ids.pipeline, self._ids.number
+        for partition in sorted(planned.positions):
+            position = _position(expected, partition)
+            at = recorded.positions.get(partition)
+            if not _same(at, position, _position(planned.initial, partition)):
+                facts = (pipeline, str(partition), _fact(position), _fact(at))
+                if at is None or (position is not None and at < position):
+                    in_table = bool(recorded.positions)
+                    return TableBehindCheckpointError(*facts, in_table=in_table)
+                return CheckpointBehindTableError(*facts)
+        reason = (
+            f"checkpoint {number} is at batch {planned.batch_id}, the table has its batch "
+            f"{recorded.batch_id}"
+        )
+        return CheckpointBehindTableError(pipeline, "", "", "", reason)
+
+
+def _stands_at(
+    recorded: Recorded, offsets: Mapping[str, SourceOffset], planned: PlannedBatch
+) -> bool:
+    """Whether the table stands at ``offsets`` with every partition of the batch."""
+    return all(
+        _same(
+            recorded.positions.get(partition),
+            _position(offsets, partition),
+            _position(planned.initial, partition),
+        )
+        for partition in planned.positions
+    )
+
+
+def _same(recorded: int | None, position: int | None, initial: int | None) -> bool:
+    """Where nothing is recorded, only the place where the checkpoint began will do."""
+    return recorded == position or (recorded is None and position == initial)
+
+
+def _position(offsets: Mapping[str, SourceOffset], partition: TopicPartition) -> int | None:
+    found = offsets.get(partition.topic)
+    return None if found is None else found.partitions.get(partition.partition)
+
+
+def _fact(offset: int | None) -> int | str:
+    return "" if offset is None else offset

@@ -1,0 +1,132 @@
+"""A new checkpoint, elsewhere: begun by the next run, numbered above all that were."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from headrace.errors import NothingCommittedError, RetentionPassedError
+from headrace.kafka.cluster import Cluster, LivePositions
+from headrace.model import Pipeline, Start
+from headrace.pipelines.checkpoint import FROM_TABLE, CheckpointFolder, CurrentCheckpoint
+from headrace.pipelines.positions import CheckpointIds
+from headrace.pipelines.source.initial import write_initial
+from headrace.pipelines.source.offsets import SourceOffset
+from headrace.sinks.delta_log import DeltaLog
+
+
+@dataclass(frozen=True)
+class Resets:
+    """Resets of one pipeline, which must not run meanwhile. They delete nothing.
+
+    Attributes:
+        pipeline: whose checkpoint it is.
+        folder: its checkpoints.
+        table: the log of its table.
+        cluster: where its topics are.
+    """
+
+    pipeline: Pipeline
+    folder: CheckpointFolder
+    table: DeltaLog
+    cluster: Cluster
+
+    def to_start(self, start: Start) -> CurrentCheckpoint:
+        """Begins at what the topics or the group's committed offsets say.
+
+        Raises:
+            NothingCommittedError: the group has no offsets to begin at.
+        """
+        if start is Start.COMMITTED:
+            self._refuse_uncommitted()
+        return self._begun(self._number(), start.value)
+
+    def to_table(self, *, accept_loss: bool) -> CurrentCheckpoint:
+        """Begins where the table stands: what it has not, and nothing that it has.
+
+        Args:
+            accept_loss: begin at the earliest record where retention has passed that place.
+
+        Raises:
+            NothingCommittedError: the table records no place.
+            RetentionPassedError: records after that place are gone.
+        """
+        offsets = self._in_table()
+        live = {offset.topic: self.cluster.live(offset.topic) for offset in offsets}
+        begins = [
+            self._still_there(offset, live[offset.topic], accept_loss=accept_loss)
+            for offset in offsets
+        ]
+        number = self._number()
+        for offset in begins:
+            uri = self.folder.checkpoint(CurrentCheckpoint(number, FROM_TABLE, begun=False)).uri
+            write_initial(uri, offset)
+        return self._begun(number, FROM_TABLE)
+
+    def _begun(self, number: int, start: str) -> CurrentCheckpoint:
+        current = CurrentCheckpoint(number, start, begun=False)
+        self.folder.write(current)
+        return current
+
+    def _number(self) -> int:
+        return self.folder.following(_newest(self.pipeline, self.table) or 0)
+
+    def _refuse_uncommitted(self) -> None:
+        group = self.pipeline.consumer_group
+        for source in self.pipeline.sources:
+            if not self.cluster.committed(group, source.topic.name):
+                reason = f"consumer group {group} has committed nothing of {source.topic.name}"
+                raise NothingCommittedError(self.pipeline.name, reason)
+
+    def _in_table(self) -> list[SourceOffset]:
+        """The place of each topic, as of the version that a RESTORE went back to if there was one.
+
+        A topic that was made again is another one: the table has no place of it.
+        """
+        table = self.table.restored(CheckpointIds(self.pipeline.name, 0).writer) or self.table
+        number = _newest(self.pipeline, table)
+        if number is None:
+            reason = f"{self.table.uri} records no offsets of it"
+            raise NothingCommittedError(self.pipeline.name, reason)
+        ids = CheckpointIds(self.pipeline.name, number)
+        return [self._recorded(ids, table, source.topic.name) for source in self.pipeline.sources]
+
+    def _recorded(self, ids: CheckpointIds, table: DeltaLog, topic: str) -> SourceOffset:
+        live = self.cluster.live(topic)
+        asked = SourceOffset(topic, live.topic_id, live.latest, time.time_ns() // 1_000_000)
+        found = ids.recorded(table, {topic: asked}).positions
+        if not found:
+            reason = f"{self.table.uri} records no offsets of {topic}, id {live.topic_id}"
+            raise NothingCommittedError(self.pipeline.name, reason)
+        positions = {one.partition: at for one, at in found.items()}
+        return replace(asked, partitions=positions, epochs=self._epochs(topic, positions))
+
+    def _epochs(self, topic: str, positions: Mapping[int, int]) -> dict[int, int]:
+        """Epochs of the leaders that told ``positions``, where the group has committed just these.
+
+        By them a log that was cut since is known.
+        """
+        committed = self.cluster.committed(self.pipeline.consumer_group, topic)
+        return {
+            p: seen.epoch
+            for p, seen in committed.items()
+            if seen.offset == positions.get(p) and seen.epoch >= 0
+        }
+
+    def _still_there(
+        self, offset: SourceOffset, live: LivePositions, *, accept_loss: bool
+    ) -> SourceOffset:
+        begins: Mapping[int, int] = {
+            p: max(at, live.earliest[p]) for p, at in offset.partitions.items()
+        }
+        for p, at in offset.partitions.items():
+            if begins[p] > at and not accept_loss:
+                facts = (offset.topic, p, at, begins[p], self.pipeline.name)
+                raise RetentionPassedError(*facts)
+        return replace(offset, partitions=begins)
+
+
+def _newest(pipeline: Pipeline, table: DeltaLog) -> int | None:
+    name = CheckpointIds(pipeline.name, 0).newest
+    return table.versions([name]).get(name)

@@ -1,0 +1,48 @@
+"""Reads ranges for their reports alone, in a Spark job beside the query.
+
+A step may stop before it has read its input: `limit`, a condition that Spark knows to be false, a
+join with an empty table. Rows that it does not want are its own business; the bad records among
+them are dead letters all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from headrace.model import OffsetRange
+from headrace.pipelines.source.reader import RangeReader
+from headrace.pipelines.source.report import RangeReport
+from headrace.pipelines.source.spec import SourceSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Rereading:
+    """Gets the reports of ranges that nobody has read to their ends."""
+
+    def __init__(self, spark: SparkSession, specs: Sequence[SourceSpec]) -> None:
+        self._spark = spark
+        self._specs = {spec.topic: spec for spec in specs}
+
+    def reports(
+        self, ranges: Sequence[OffsetRange], planned_ms: Mapping[str, int]
+    ) -> list[RangeReport]:
+        """Reads ``ranges``, each in a task; ``planned_ms``, by topic, is the clock of the batch."""
+        specs = self._specs
+
+        def report(range_: OffsetRange) -> RangeReport:
+            topic = range_.partition.topic
+            return read_report(specs[topic], range_, planned_ms[topic])
+
+        context = self._spark.sparkContext
+        return list(context.parallelize(ranges, len(ranges)).map(report).collect())
+
+
+def read_report(spec: SourceSpec, range_: OffsetRange, planned_ms: int) -> RangeReport:
+    """Reads and judges a range, and drops its rows."""
+    reader = RangeReader(spec, range_, planned_ms, may_hold_replays=True)
+    for _ in reader.tables():
+        pass
+    return reader.report()

@@ -1,0 +1,120 @@
+"""What is looked at before a pipeline starts: its checkpoint, its table, its topics."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from headrace.errors import (
+    BrokerUnreachableError,
+    CheckpointLostError,
+    TableBehindCheckpointError,
+    TopicMissingError,
+)
+from headrace.kafka.client import ClientConfig, describe
+from headrace.kafka.cluster import Cluster
+from headrace.model import Pipeline
+from headrace.pipelines.checkpoint import FROM_TABLE, CheckpointFolder, CurrentCheckpoint
+from headrace.pipelines.positions import CheckpointIds
+from headrace.pipelines.source.initial import read_initial
+from headrace.sinks import storage
+from headrace.sinks.delta_log import DeltaLog
+
+_LOG = logging.getLogger("headrace.pipelines")
+
+
+def table_uri(lake: str, pipeline: Pipeline) -> str:
+    """Where the table of a pipeline is."""
+    return storage.join(lake, pipeline.sink.table)
+
+
+def check_dead_letter_topics(client: ClientConfig, pipeline: Pipeline) -> None:
+    """Looks for the topics of dead letters, which may be needed only months later.
+
+    While the cluster does not answer it is not known, and the pipeline waits for it anyway.
+
+    Raises:
+        TopicMissingError: there is none.
+    """
+    names = [source.topic.dead_letters for source in pipeline.sources]
+    try:
+        present = describe(client, names)
+    except BrokerUnreachableError as error:
+        _LOG.warning("%s: dead-letter topics not looked for: %s", pipeline.name, error)
+        return
+    for name in names:
+        if name not in present:
+            raise TopicMissingError(name)
+
+
+@dataclass(frozen=True)
+class StartChecks:
+    """Finds the checkpoint to go on with, and refuses what does not fit together.
+
+    Attributes:
+        pipeline: the one to start.
+        lake: root URI of the lake.
+        cluster: where its topics are.
+    """
+
+    pipeline: Pipeline
+    lake: str
+    cluster: Cluster
+
+    @property
+    def folder(self) -> CheckpointFolder:
+        """All checkpoints of the pipeline."""
+        return CheckpointFolder(self.lake, self.pipeline.name)
+
+    def checkpoint(self) -> CurrentCheckpoint:
+        """The checkpoint to go on with; a new one only where nothing was there before.
+
+        Raises:
+            CheckpointLostError: there are traces of a checkpoint that is gone.
+            CheckpointBehindTableError: the table knows a newer checkpoint.
+            TableBehindCheckpointError: a RESTORE has taken rows from the table.
+        """
+        current = self.folder.current()
+        log = DeltaLog(table_uri(self.lake, self.pipeline))
+        ids = CheckpointIds(self.pipeline.name, current.number if current else 1)
+        newest = log.versions([ids.newest]).get(ids.newest)
+        if current is None:
+            self._refuse_lost(newest)
+            return CurrentCheckpoint(1, "", begun=False)
+        self._refuse_incomplete(current, newest)
+        ids.check_newest(newest)
+        if newest == current.number:
+            self._refuse_restored(log, ids)
+        return current
+
+    def _refuse_lost(self, newest: int | None) -> None:
+        if newest is not None:
+            raise self._lost(f"the table has rows of its checkpoint {newest}", in_table=True)
+        if storage.exists(f"{self.folder.uri}/1"):
+            raise self._lost("current.json is gone, checkpoint 1 is there", in_table=False)
+        group = self.pipeline.consumer_group
+        for source in self.pipeline.sources:
+            if self.cluster.committed(group, source.topic.name):
+                evidence = f"consumer group {group} has offsets of {source.topic.name}"
+                raise self._lost(evidence, in_table=False)
+
+    def _refuse_incomplete(self, current: CurrentCheckpoint, newest: int | None) -> None:
+        checkpoint = self.folder.checkpoint(current)
+        if current.begun and not checkpoint.exists():
+            evidence = f"{self.folder.uri}/current.json says it was begun"
+            raise self._lost(evidence, in_table=newest is not None)
+        if current.start != FROM_TABLE:
+            return
+        for source in self.pipeline.sources:
+            if read_initial(checkpoint.uri, source.topic.name) is None:
+                evidence = f"it was reset to the table, its position of {source.topic.name} is gone"
+                raise self._lost(evidence, in_table=True)
+
+    def _lost(self, evidence: str, *, in_table: bool) -> CheckpointLostError:
+        return CheckpointLostError(self.pipeline.name, self.folder.uri, evidence, in_table)
+
+    def _refuse_restored(self, log: DeltaLog, ids: CheckpointIds) -> None:
+        before = log.restored(ids.writer)
+        if before is not None and before.versions([ids.batch]) != log.versions([ids.batch]):
+            reason = "a RESTORE has taken rows of its batches from the table"
+            raise TableBehindCheckpointError(self.pipeline.name, "", "", "", reason)

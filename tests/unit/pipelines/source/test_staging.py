@@ -1,0 +1,32 @@
+from headrace.model import OffsetRange, TopicPartition
+from headrace.pipelines.source.report import RangeReport
+from headrace.pipelines.source.staging import Staging, driver_staging
+from headrace.sinks import storage
+
+CLICKS = TopicPartition("clicks", 0)
+
+
+def report(start, end):
+    return RangeReport(OffsetRange(CLICKS, start, end), end, end - start, 1, 0, None)
+
+
+def test_reports_of_the_planned_ranges_are_taken_in_order(tmp_path):
+    staging = Staging(str(tmp_path))
+    for one in (report(20, 30), report(10, 20), report(30, 40)):
+        staging.put(one)
+    assert staging.take([OffsetRange(CLICKS, 10, 30)]) == [report(10, 20), report(20, 30)]
+    staging.clear()
+    assert staging.take([OffsetRange(CLICKS, 10, 30)]) == []
+
+
+def test_a_start_deletes_only_what_its_own_project_folder_has_left(tmp_path):
+    """Two checkouts, or machines, with one lake: the reports of a live run are not in the way."""
+    lake = str(tmp_path / "lake")
+    mine, theirs = (driver_staging(lake, "p", tmp_path / name) for name in ("mine", "theirs"))
+    assert driver_staging(lake, "p", tmp_path / "mine") == mine
+    for folder in (mine, theirs):
+        Staging(storage.join(folder, "run")).put(report(0, 10))
+    storage.delete(driver_staging(lake, "p", tmp_path / "mine"))
+    whole = [OffsetRange(CLICKS, 0, 10)]
+    assert Staging(storage.join(mine, "run")).take(whole) == []
+    assert Staging(storage.join(theirs, "run")).take(whole) == [report(0, 10)]

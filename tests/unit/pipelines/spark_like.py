@@ -1,0 +1,246 @@
+"""Batches without Spark: its checkpoint format, the real end of batches, real tables."""
+
+import json
+import shutil
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow as pa
+
+from headrace.model import DeadLetter, Lake, Pipeline, Topic
+from headrace.pipelines.batch import BatchEnd
+from headrace.pipelines.checkpoint import CheckpointFolder
+from headrace.pipelines.manifest import manifest_table, write_rows
+from headrace.pipelines.positions import CheckpointIds, TablePositions
+from headrace.pipelines.resets import Resets
+from headrace.pipelines.source.initial import read_initial, write_initial
+from headrace.pipelines.source.offsets import SourceOffset, ranges_between
+from headrace.pipelines.source.report import RangeReport
+from headrace.pipelines.source.staging import Staging
+from headrace.pipelines.source.state import SharedState
+from headrace.pipelines.start_checks import StartChecks, table_uri
+from headrace.sinks import storage
+from headrace.sinks.delta_log import DeltaLog
+from headrace.sinks.lake import LakeTable, read_table
+from headrace.sinks.manifest import WriteSpec
+from headrace.testing import MemoryCluster
+
+ROWS = pa.schema([("partition", pa.int64()), ("offset", pa.int64())])
+BAD_EVERY = 7
+PIPELINE = Pipeline("clicks-to-lake", Topic("clicks", partitions=2), Lake("clicks"))
+
+
+class Crashed(Exception):  # noqa: N818  what it stands for is no error
+    """The driver was killed here."""
+
+
+@dataclass
+class Frame:
+    """A batch as Spark hands it over: its tasks run when it is collected."""
+
+    site: "Site"
+    write: WriteSpec
+    start: SourceOffset
+    end: SourceOffset
+
+    def collect(self):
+        self.site.reach("planned")
+        rows = [row for range_ in ranges_between(self.start, self.end) for row in self.task(range_)]
+        self.site.reach("files written")
+        return rows
+
+    def task(self, range_):
+        offsets = range(range_.start, range_.end)
+        good = [at for at in offsets if at % BAD_EVERY]
+        partition = range_.partition
+        rows = pa.table([[partition.partition] * len(good), good], schema=ROWS)
+        dead = tuple(
+            DeadLetter(partition, at, "not-json", "", None, b"x")
+            for at in offsets
+            if not at % BAD_EVERY
+        )
+        report = RangeReport(range_, range_.end, len(offsets), 1, 0, None, dead=dead)
+        written = write_rows(self.write, [rows] if good else [], partition.topic)
+        return [*written.to_pylist(), *manifest_table(reports=[report]).to_pylist()]
+
+
+@dataclass
+class Site:
+    """One machine with a driver; the lake and the cluster may be shared with another one.
+
+    ``letters`` and ``committed`` are what Kafka holds. A driver is killed at the place ``crash``;
+    ``beside`` is what else happens when it reaches a place.
+    """
+
+    folder: Path
+    lake: str
+    cluster: MemoryCluster = field(default_factory=MemoryCluster)
+    letters: list = field(default_factory=list)
+    committed: dict = field(default_factory=dict)
+    crash: str = ""
+    beside: dict = field(default_factory=dict)
+    pipeline = PIPELINE
+
+    def reach(self, place):
+        self.beside.pop(place, bool)()
+        if place == self.crash:
+            raise Crashed(place)
+
+    def other(self, folder):
+        """Another machine with the same lake and cluster."""
+        return Site(folder, self.lake, self.cluster, self.letters, self.committed)
+
+    def letter_counts(self):
+        return Counter((one.partition.partition, one.offset) for one in self.letters)
+
+    @property
+    def table(self):
+        return DeltaLog(table_uri(self.lake, self.pipeline))
+
+    @property
+    def checkpoints(self):
+        return CheckpointFolder(self.lake, self.pipeline.name)
+
+    def send(self, *counts):
+        for partition, count in enumerate(counts):
+            for _ in range(count):
+                self.cluster.append("clicks", partition, b"x")
+
+    def reset(self, **options):
+        resets = Resets(self.pipeline, self.checkpoints, self.table, self.cluster)
+        return resets.to_table(**{"accept_loss": False} | options)
+
+    def started(self):
+        current = StartChecks(self.pipeline, self.lake, self.cluster).checkpoint()
+        self.checkpoints.write(current)
+        return Driver(self, self.checkpoints.checkpoint(current))
+
+    def run(self, *, crash=""):
+        """One start, and as many batches as there are."""
+        self.crash = crash
+        try:
+            driver = self.started()
+            while driver.batch():
+                pass
+        finally:
+            self.crash = ""
+
+    def rows(self):
+        found = read_table(self.table.uri)
+        return Counter(zip(*(found[name].to_pylist() for name in ROWS.names), strict=True))
+
+    def keep(self, place):
+        """Copies of checkpoints and table, as a backup takes them."""
+        return Path(shutil.copytree(self.lake, place))
+
+    def restore(self, kept, what):
+        """Puts one part of the lake back to what was kept."""
+        storage.delete(f"{self.lake}/{what}")
+        if (kept / what).exists():
+            shutil.copytree(kept / what, Path(self.lake, what))
+
+
+class Driver:
+    """What Spark does with one query: plans, writes offsets, runs, writes commits."""
+
+    def __init__(self, site, checkpoint):
+        self.site, self.uri = site, checkpoint.uri
+        self.write = WriteSpec(site.table.uri, ROWS, site.pipeline.sink)
+        table = Watched(self.write, site)
+        ids = CheckpointIds(site.pipeline.name, checkpoint.number)
+        self.end = BatchEnd(
+            site.pipeline,
+            checkpoint=checkpoint,
+            positions=TablePositions(ids, table),
+            staging=Staging(str(site.folder / "staging")),
+            rereading=None,
+            table=table,
+            client=site,
+            state=SharedState(site.folder / "state"),
+            on_batch=lambda _: site.reach("group shown"),
+        )
+        self.put("metadata", b"{}")
+        self.end.check_start()
+
+    def batch(self):
+        """The last batch again if it was cut short, else the next; False: there is none."""
+        planned, done = self.newest("offsets"), self.newest("commits")
+        batch_id = planned if planned is not None and planned != done else self.plan(planned)
+        if batch_id is None:
+            return False
+        frame = Frame(self.site, self.write, self.offset(batch_id - 1), self.offset(batch_id))
+        self.end(frame, batch_id)
+        self.put(f"commits/{batch_id}", b"v1\n{}")
+        return True
+
+    def plan(self, last):
+        batch_id = 0 if last is None else last + 1
+        start = self.offset(batch_id - 1)
+        latest = self.site.cluster.live("clicks").latest
+        end = start.advanced(latest, {}, planned_ms=batch_id)
+        if end.partitions == start.partitions:
+            return None
+        self.put(f"offsets/{batch_id}", f"v1\n{{}}\n{json.dumps(end.to_json())}".encode())
+        return batch_id
+
+    def offset(self, batch_id):
+        if batch_id >= 0:
+            line = storage.read_bytes(f"{self.uri}/offsets/{batch_id}").splitlines()[2]
+            return SourceOffset.from_json(json.loads(line))
+        found = read_initial(self.uri, "clicks")
+        if found is None:
+            live = self.site.cluster.live("clicks")
+            found = SourceOffset("clicks", live.topic_id, live.earliest, 0)
+            write_initial(self.uri, found)
+        return found
+
+    def newest(self, folder):
+        return max(map(int, storage.list_files(f"{self.uri}/{folder}")), default=None)
+
+    def put(self, name, content):
+        storage.write_bytes_atomic(f"{self.uri}/{name}", content)
+
+
+class Watched(LakeTable):
+    """Its driver can be killed right after a commit."""
+
+    def __init__(self, write, site):
+        super().__init__(write)
+        self.site = site
+
+    def commit(self, *args, **options):
+        done = super().commit(*args, **options)
+        self.site.reach("committed")
+        return done
+
+
+def without_kafka(monkeypatch):
+    """Dead letters and committed offsets go to the site that stands as their client."""
+
+    def write_letters(client, letters, *_):
+        client.letters.extend(letters)
+        client.reach("letters written")
+
+    module = "headrace.pipelines.dead_letter_writer.dead_letters"
+    monkeypatch.setattr(f"{module}.write_dead_letters", write_letters)
+    monkeypatch.setattr(
+        f"{module}.find_written",
+        lambda client, *_: [SimpleNamespace(letter=letter) for letter in client.letters],
+    )
+    monkeypatch.setattr(
+        "headrace.pipelines.group_offsets.commit_offsets",
+        lambda client, _, offsets, __: client.committed.update(offsets),
+    )
+
+
+def once(*ends):
+    """Each good record before these ends of the partitions, once."""
+    offsets = [(p, at) for p, end in enumerate(ends) for at in range(end)]
+    return Counter(one for one in offsets if one[1] % BAD_EVERY)
+
+
+def bad(*ends):
+    """Each bad one."""
+    return Counter((p, at) for p, end in enumerate(ends) for at in range(0, end, BAD_EVERY))

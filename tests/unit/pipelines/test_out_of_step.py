@@ -1,0 +1,270 @@
+"""Checkpoint and table out of step, in each direction, at each point where a crash leaves them."""
+
+import itertools
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from tests.unit.pipelines.spark_like import Crashed, Site, bad, once, without_kafka
+
+from headrace.errors import (
+    CheckpointBehindTableError,
+    CheckpointLostError,
+    NothingCommittedError,
+    RetentionPassedError,
+    SinkError,
+    TableBehindCheckpointError,
+)
+from headrace.model import TopicPartition
+from headrace.pipelines.checkpoint import CurrentCheckpoint
+from headrace.sinks.lake import LakeTable
+
+CRASHES = ("planned", "files written", "letters written", "committed", "group shown")
+CHECKPOINTS, TABLE = "_headrace/checkpoints", "clicks"
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    """A driver whose dead letters and committed offsets go to lists, and that can be killed."""
+    without_kafka(monkeypatch)
+    site = Site(tmp_path, str(tmp_path / "lake"))
+    site.cluster.create("clicks", 2)
+    site.send(10, 5)
+    site.run()
+    return site
+
+
+@pytest.mark.parametrize("crash", CRASHES)
+def test_a_batch_that_was_cut_short_is_repeated_without_a_trace(site, crash):
+    site.send(10, 30)
+    with pytest.raises(Crashed):
+        site.run(crash=crash)
+    site.run()
+    assert (site.rows(), site.letter_counts()) == (once(20, 35), bad(20, 35))
+    assert {str(one): at for one, at in site.committed.items()} == {
+        "clicks[0]": 20,
+        "clicks[1]": 35,
+    }
+
+
+STATES = ("before", *CRASHES, "after")
+
+
+@pytest.mark.parametrize(("checkpoint", "table"), list(itertools.product(STATES, STATES)))
+def test_any_checkpoint_with_any_table_goes_on_exactly_or_is_refused(
+    site, tmp_path, checkpoint, table
+):
+    kept = {"before": site.keep(tmp_path / "before")}
+    for number, crash in enumerate(CRASHES):
+        site.send(3, 2)
+        with pytest.raises(Crashed):
+            site.run(crash=crash)
+        kept[crash] = site.keep(tmp_path / f"kept {number}")
+    site.send(1, 1)
+    site.run()
+    kept["after"] = site.keep(tmp_path / "after")
+    site.restore(kept[checkpoint], CHECKPOINTS)
+    site.restore(kept[table], TABLE)
+    site.send(4, 4)
+    if refused(site):
+        assert checkpoint != table
+        site.reset()
+        site.run()
+    assert (site.rows(), site.letter_counts()) == (once(30, 20), bad(30, 20))
+
+
+def refused(site):
+    try:
+        site.run()
+    except (CheckpointBehindTableError, TableBehindCheckpointError):
+        return True
+    return False
+
+
+def test_a_checkpoint_from_a_backup_is_behind_its_table(site, tmp_path):
+    kept = site.keep(tmp_path / "kept")
+    site.send(10, 0)
+    site.run()
+    site.restore(kept, CHECKPOINTS)
+    site.send(0, 7)
+    with pytest.raises(CheckpointBehindTableError) as caught:
+        site.run()
+    error = caught.value
+    facts = (error.partition, error.checkpoint_offset, error.table_offset)
+    assert facts == ("clicks[0]", 10, 20)
+    assert "headrace checkpoint reset clicks-to-lake --to table" in str(error)
+    site.reset()
+    site.run()
+    assert site.rows() == once(20, 12)
+
+
+def test_a_table_from_a_backup_is_behind_its_checkpoint_also_when_nothing_is_new(site, tmp_path):
+    kept = site.keep(tmp_path / "kept")
+    site.send(10, 0)
+    site.run()
+    site.restore(kept, TABLE)
+    with pytest.raises(TableBehindCheckpointError, match="--to table") as caught:
+        site.run()
+    assert (caught.value.checkpoint_offset, caught.value.table_offset) == (20, 10)
+    site.reset()
+    site.run()
+    assert site.rows() == once(20, 5)
+
+
+def test_a_table_that_is_gone_is_refused_and_has_no_place_to_go_on_from(site, tmp_path):
+    site.restore(tmp_path / "nothing", TABLE)
+    with pytest.raises(TableBehindCheckpointError, match=r"--to earliest.*--to committed"):
+        site.run()
+    with pytest.raises(NothingCommittedError, match="records no offsets"):
+        site.reset()
+
+
+def test_a_restored_version_of_the_table_is_refused_and_filled_again(site):
+    version = DeltaTable(site.table.uri).version()
+    for _ in range(2):
+        site.send(10, 3)
+        site.run()
+    DeltaTable(site.table.uri).restore(version)
+    assert site.rows() == once(10, 5)
+    with pytest.raises(TableBehindCheckpointError, match="RESTORE"):
+        site.run()
+    site.reset()
+    site.send(1, 1)
+    site.run()
+    assert site.rows() == once(31, 12)
+    site.send(1, 1)
+    site.run()
+    assert site.rows() == once(32, 13)
+
+
+def test_a_restored_version_that_has_all_batches_is_no_loss(site):
+    version = DeltaTable(site.table.uri).version()
+    LakeTable.commit(
+        LakeTable(site.started().write), [], versions={"other": 1}, expected={"other": None}
+    )
+    DeltaTable(site.table.uri).restore(version)
+    site.send(1, 1)
+    site.run()
+    assert site.rows() == once(11, 6)
+
+
+def test_all_that_is_lost_but_the_table_is_a_lost_checkpoint(site, tmp_path):
+    site.restore(tmp_path / "nothing", CHECKPOINTS)
+    with pytest.raises(CheckpointLostError, match=r"checkpoint 1.*--to table"):
+        site.run()
+    site.send(0, 9)
+    assert site.reset().number == 2
+    site.run()
+    assert site.rows() == once(10, 14)
+
+
+def test_a_lost_current_json_is_a_lost_checkpoint(site, tmp_path):
+    Path(site.lake, CHECKPOINTS, "clicks-to-lake", "current.json").unlink()
+    site.restore(tmp_path / "nothing", TABLE)
+    with pytest.raises(CheckpointLostError, match="checkpoint 1 is there"):
+        site.run()
+
+
+def test_an_older_current_json_is_refused(site):
+    site.reset()
+    site.send(1, 0)
+    site.run()
+    site.checkpoints.write(CurrentCheckpoint(1, "", begun=True))
+    site.send(1, 0)
+    with pytest.raises(CheckpointBehindTableError, match=r"rows of checkpoint 2.*says 1"):
+        site.run()
+
+
+def test_a_reset_whose_first_position_is_gone_is_a_lost_checkpoint(site):
+    site.reset()
+    initial = "clicks-to-lake/2/headrace/initial-clicks.json"
+    Path(site.lake, CHECKPOINTS, initial).unlink()
+    with pytest.raises(CheckpointLostError, match="its position of clicks is gone"):
+        site.run()
+
+
+@pytest.mark.parametrize("crash", CRASHES)
+def test_a_crash_in_the_first_batch_after_a_reset_is_repeated_too(site, crash):
+    site.reset()
+    site.send(3, 3)
+    with pytest.raises(Crashed):
+        site.run(crash=crash)
+    site.run()
+    assert (site.rows(), site.letter_counts()) == (once(13, 8), bad(13, 8))
+
+
+def test_a_reset_to_the_table_needs_the_old_checkpoint_for_nothing(site, tmp_path):
+    """Also a partition that has never moved is in the table's positions."""
+    quiet = Site(tmp_path / "quiet", str(tmp_path / "quiet"), site.cluster)
+    site.cluster.create("clicks", 2)
+    quiet.send(5, 0)
+    quiet.run()
+    quiet.restore(tmp_path / "nothing", CHECKPOINTS)
+    quiet.send(0, 5)
+    quiet.reset()
+    quiet.run()
+    assert quiet.rows() == once(5, 5)
+
+
+def test_records_that_retention_took_are_left_out_only_on_request(site):
+    site.send(10, 10)
+    site.cluster.delete_before("clicks", 0, 15)
+    with pytest.raises(RetentionPassedError, match="5 offsets are gone"):
+        site.reset()
+    assert site.checkpoints.current().number == 1
+    site.reset(accept_loss=True)
+    site.run()
+    expected = once(20, 15)
+    assert site.rows() == Counter(one for one in expected if one[0] or not 10 <= one[1] < 15)
+
+
+def test_a_topic_that_was_made_again_has_no_place_in_the_table(site):
+    site.cluster.create("clicks", 2)
+    with pytest.raises(NothingCommittedError, match="records no offsets of clicks, id"):
+        site.reset()
+
+
+@pytest.mark.parametrize("place", ["planned", "files written", "letters written"])
+def test_of_two_drivers_on_two_machines_with_one_batch_one_adds_it(site, tmp_path, place):
+    """The second one has a project folder of its own, so that no lock is in its way."""
+    other = site.other(tmp_path / "other")
+    site.send(10, 10)
+    first, second = site.started(), other.started()
+    site.beside[place] = lambda: (second.batch(), site.send(5, 5), second.batch())
+    with suppress(SinkError, FileExistsError):
+        while first.batch():
+            pass
+    site.run()
+    assert site.rows() == once(25, 20)
+    assert set(site.letter_counts()) == set(bad(25, 20))
+
+
+def test_what_a_second_driver_finds_done_it_does_not_do_again(site, tmp_path):
+    other = site.other(tmp_path / "other")
+    site.send(10, 10)
+    with pytest.raises(Crashed):
+        site.run(crash="committed")
+    other.run(crash="files written")
+    assert (site.rows(), site.letter_counts()) == (once(20, 15), bad(20, 15))
+
+
+def test_offsets_are_in_the_history_for_people(site):
+    site.send(0, 4)
+    site.run()
+    entry = DeltaTable(site.table.uri).history(1)[0]["headrace"]
+    assert entry == {
+        "pipeline": "clicks-to-lake",
+        "checkpoint": 1,
+        "batch": 1,
+        "offsets": {"clicks[1]": [5, 9]},
+    }
+
+
+def test_a_batch_without_rows_moves_the_table_too(site):
+    site.send(1, 0)
+    site.run()
+    site.cluster.skip("clicks", 1)
+    site.run()
+    assert TopicPartition("clicks", 1) in site.committed
