@@ -270,6 +270,7 @@ class WorkerContract:
         assert all("-task" in name for name in threads)
 
     def test_observed_records_are_in_process_at_once_and_retried_alone(self, bench):
+        bench.create(bench.topic.dead_letters)
         bench.send(20)
         begun, most = Counter(), []
         waiting = []

@@ -19,6 +19,13 @@ from headrace.errors import (
 from headrace.kafka.client import admin, describe, producer, watermarks
 from headrace.kafka.dead_letters import scan
 from headrace.kafka.subscription import Membership
+from headrace.kafka.topics import (
+    DEAD_LETTERS_HEADER_BYTES,
+    Action,
+    TopicChange,
+    apply_changes,
+    topic_states,
+)
 from headrace.model import TopicPartition
 from headrace.workers import (
     BatchWorkerTask,
@@ -30,8 +37,10 @@ from headrace.workers import (
     Worker,
     WorkerRecord,
     WorkerTask,
+    needed_topics,
 )
-from headrace.workers.received import ensure_retry_topics, retry_headers, retry_topic
+from headrace.workers.needed_topics import ensure_needed_topics
+from headrace.workers.received import retry_headers, retry_topic
 from headrace.workers.states import InstanceState
 
 FAST = {"commit_every": timedelta(milliseconds=100)}
@@ -316,6 +325,33 @@ def test_retry_topics_let_others_pass_and_survive_a_restart(bench):
     assert letter.first_failure_ms > 0
 
 
+def test_retry_topics_take_what_their_topic_takes_and_are_mended(bench):
+    """Room for our headers too, and they keep records for twice the delay."""
+    bench.create(bench.topic.dead_letters)
+    delays = (timedelta(seconds=1), timedelta(days=30))
+    worker = bench.worker(WorkerTask, on_failure=RetryTopics(delays))
+    first, second = (retry_topic(worker.name, bench.topic.name, number) for number in (1, 2))
+    bench.create(second)
+    large = TopicChange(
+        bench.topic.name, Action.ALTER_CONFIG, "", config={"max.message.bytes": "4000000"}
+    )
+    apply_changes(bench.client, [large])
+    ensure_needed_topics(worker, bench.client)
+    states = topic_states(bench.client, [bench.topic.name, first, second])
+    own = int(states[bench.topic.name].config["retention.ms"])
+    room = str(4_000_000 + DEAD_LETTERS_HEADER_BYTES)
+    assert [states[name].config["max.message.bytes"] for name in (first, second)] == [room] * 2
+    kept = [int(states[name].config["retention.ms"]) for name in (first, second)]
+    assert kept == [own, 60 * 86_400_000]
+
+
+def test_a_worker_without_its_dead_letter_topic_does_not_begin(bench, monkeypatch):
+    monkeypatch.setattr(needed_topics, "KNOWN_WITHIN_SECONDS", 0.0)
+    worker = bench.worker(WorkerTask, on_failure=DeadLetters())
+    with pytest.raises(TopicMissingError, match=bench.topic.dead_letters):
+        drill(bench.instance(worker).run())
+
+
 def test_a_record_that_waits_twice_because_of_a_crash_is_one_dead_letter(bench):
     bench.create(bench.topic.dead_letters)
     bench.send(1)
@@ -325,7 +361,7 @@ def test_a_record_that_waits_twice_because_of_a_crash_is_one_dead_letter(bench):
             raise ConnectionError("away")
 
     worker = bench.worker(Failing, on_failure=RetryTopics((timedelta(0),)), **FAST)
-    ensure_retry_topics(worker, bench.client)
+    ensure_needed_topics(worker, bench.client)
     waiting = retry_topic(worker.name, bench.topic.name, 1)
     record = WorkerRecord(bench.topic.name, 0, 0, b"k", b"0", (), 0)
     sender = producer(bench.client)
@@ -345,6 +381,7 @@ def test_a_record_that_waits_twice_because_of_a_crash_is_one_dead_letter(bench):
 
 def test_instances_share_the_topic_as_well_as_its_retry_topics(broker):
     bench = Bench(broker.bootstrap_servers, partitions=4)
+    bench.create(bench.topic.dead_letters)
     _, task = recorder()
     worker = bench.worker(task, on_failure=RetryTopics([timedelta(0)]), **FAST)
     first, second = (bench.instance(worker) for _ in range(2))

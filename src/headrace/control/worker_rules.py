@@ -16,7 +16,7 @@ from headrace.control.pipeline_rules import (
     duration,
 )
 from headrace.control.topic_rules import Fault, is_a, name_faults
-from headrace.model import DeadLetterLimit, Topic, TopicPartition
+from headrace.model import DeadLetterLimit, Start, Topic, TopicPartition
 from headrace.workers import (
     DeadLetters,
     Retry,
@@ -282,6 +282,9 @@ def _number_faults(worker: Worker) -> Iterator[Fault]:
 def _config_faults(worker: Worker) -> Iterator[Fault]:
     if not is_a(worker.config, Mapping):
         yield Fault(f"{_label(worker)}: config is {worker.config!r}", "a dict")
+    if worker.start not in {Start.EARLIEST, Start.LATEST}:
+        way_out = "Start.EARLIEST or Start.LATEST; what is committed always counts first"
+        yield Fault(f"{_label(worker)}: start is {worker.start!r}", way_out)
     if not is_a(worker.version, str):
         yield Fault(f"{_label(worker)}: version is {worker.version!r}; it must be text")
 

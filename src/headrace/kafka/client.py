@@ -412,6 +412,27 @@ def _watermarks(
     }
 
 
+def offsets_since(
+    config: ClientConfig, partitions: Iterable[TopicPartition], timestamp_ms: int
+) -> dict[TopicPartition, int]:
+    """Offset of the first record of each partition that is not older; partitions without are left.
+
+    Raises:
+        BrokerUnreachableError: no answer.
+        TopicMissingError: a topic, or that partition of it, does not exist.
+    """
+    asked = sorted(set(partitions))
+    found = ask(config, lambda client: _offsets_since(client, asked, timestamp_ms)) if asked else {}
+    return {partition: offset for partition, offset in found.items() if offset >= 0}
+
+
+def _offsets_since(
+    client: AdminClient, partitions: Sequence[TopicPartition], timestamp_ms: int
+) -> dict[TopicPartition, int]:
+    found = _list_offsets(client, partitions, OffsetSpec.for_timestamp(timestamp_ms))
+    return {one: _offset(client, one, found[one]) for one in partitions}
+
+
 def _high_watermarks(
     client: AdminClient, partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, int]:

@@ -28,7 +28,15 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
 from headrace.errors import BrokerUnreachableError, SinkError, TopicMissingError
-from headrace.kafka.client import ClientConfig, consumer, describe, producer, topic_ids, watermarks
+from headrace.kafka.client import (
+    ClientConfig,
+    consumer,
+    describe,
+    offsets_since,
+    producer,
+    topic_ids,
+    watermarks,
+)
 from headrace.kafka.headers import Headers, headers_of
 from headrace.kafka.range_reader import Record, read_ranges
 from headrace.model import DEAD_LETTERS_SUFFIX, DeadLetter, OffsetRange, TopicPartition
@@ -188,8 +196,10 @@ def header_text(text: object) -> bytes:
     return kept.encode() + _CUT
 
 
-def scan(config: ClientConfig, topic: str) -> Iterator[StoredLetter]:
+def scan(config: ClientConfig, topic: str, since_ms: int = -1) -> Iterator[StoredLetter]:
     """Dead letters of ``topic`` (the origin's name), up to those there when it is called.
+
+    Those written before ``since_ms``, milliseconds since 1970, are left out; -1: none.
 
     Order: by partition of the dead-letter topic, as they arrive. Records that headrace did not
     write are left out. Nothing when there is no dead-letter topic.
@@ -197,14 +207,16 @@ def scan(config: ClientConfig, topic: str) -> Iterator[StoredLetter]:
     Raises:
         BrokerUnreachableError: no answer.
     """
-    for partition, record in _records(config, dead_letters_topic(topic)):
+    for partition, record in _records(config, dead_letters_topic(topic), since_ms):
         letter = _stored(partition, record)
         if letter is not None:
             yield letter
 
 
-def find_written(config: ClientConfig, topic: str, pipeline: str) -> Iterator[StoredLetter]:
-    """Dead letters of ``topic`` that ``pipeline`` wrote, in the order of :func:`scan`.
+def find_written(
+    config: ClientConfig, topic: str, pipeline: str, since_ms: int = -1
+) -> Iterator[StoredLetter]:
+    """Dead letters of ``topic`` that ``pipeline`` wrote since then, in the order of :func:`scan`.
 
     For what may be a repetition of something that was cut short. Letters of a topic of that name
     that was deleted since do not count: its offsets meant other records. There may be many: keep
@@ -214,7 +226,7 @@ def find_written(config: ClientConfig, topic: str, pipeline: str) -> Iterator[St
         BrokerUnreachableError: no answer.
     """
     topic_id = topic_ids(config, [topic]).get(topic, "")
-    for one in scan(config, topic):
+    for one in scan(config, topic, since_ms):
         if one.pipeline == pipeline and one.topic_id == topic_id:
             yield one
 
@@ -324,12 +336,17 @@ def _stored(partition: TopicPartition, record: Record) -> StoredLetter | None:
     )
 
 
-def _records(config: ClientConfig, topic: str) -> Iterator[tuple[TopicPartition, Record]]:
-    """Every record of a topic, up to the ends that it has now."""
+def _records(
+    config: ClientConfig, topic: str, since_ms: int
+) -> Iterator[tuple[TopicPartition, Record]]:
+    """Records of a topic that are not older, up to the ends that it has now."""
     live = describe(config, [topic]).get(topic)
     if live is None:
         return
     marks = watermarks(config, live.all_partitions)
+    if since_ms >= 0:
+        starts = offsets_since(config, marks, since_ms)
+        marks = {one: (starts.get(one, end), end) for one, (_, end) in marks.items()}
     ranges = [OffsetRange(one, start, end) for one, (start, end) in marks.items() if start < end]
     reader = consumer(config, "headrace-dead-letters", {"auto.offset.reset": "earliest"})
     try:

@@ -24,7 +24,7 @@ from headrace.workers.observed_lane import ObservedLane
 from headrace.workers.offsets import METADATA_BYTES
 from headrace.workers.placement import place
 from headrace.workers.progress import Counts
-from headrace.workers.received import Received
+from headrace.workers.received import Received, retry_topics
 from headrace.workers.task import Send, WorkerSubpartition, WorkerTask
 from headrace.workers.threads import TaskThreads
 from headrace.workers.worker import Worker
@@ -68,6 +68,7 @@ class Assignments(Mapping[TopicPartition, Assignment]):
         self._worker, self._around = worker, around
         self._by_partition: dict[TopicPartition, Assignment] = {}
         self._topic_ids: dict[str, str] = {}
+        self._origins = retry_topics(worker)
         self.metadata_bytes = METADATA_BYTES
         self.held = Held()
         self.budget = Budget(worker.queue_bytes)
@@ -156,7 +157,8 @@ class Assignments(Mapping[TopicPartition, Assignment]):
         self.held.ask()
 
     def _new_lanes(self, assignment: Assignment) -> list[Lane]:
-        partition, partitioner = assignment.partition, self._worker.partitioner
+        read, partitioner = assignment.partition, self._worker.partitioner
+        partition = TopicPartition(self._origins.get(read.topic, read.topic), read.partition)
         count = partitioner.count(partition)
         if count < 1:
             raise SubpartitionError(f"{partitioner!r} counts {count} subpartitions of {partition}")

@@ -25,14 +25,10 @@ from headrace.workers.assignments import Assignments, Surroundings
 from headrace.workers.failures import Failures
 from headrace.workers.intents import PauseIntents
 from headrace.workers.member import Member
+from headrace.workers.needed_topics import ensure_needed_topics
 from headrace.workers.processes import TaskProcesses
 from headrace.workers.progress import Counts
-from headrace.workers.received import (
-    consumed_topics,
-    ensure_retry_topics,
-    received,
-    retry_topics,
-)
+from headrace.workers.received import consumed_topics, received, retry_topics
 from headrace.workers.sender import Sender
 from headrace.workers.states import INSTANCE, InstanceState, follow
 from headrace.workers.threads import TaskThreads
@@ -86,7 +82,7 @@ class WorkerInstance:
         try:
             self._intents = PauseIntents(self._config, self.worker.name)
             await self._intents.known()
-            await asyncio.to_thread(ensure_retry_topics, self.worker, self._config)
+            await asyncio.to_thread(ensure_needed_topics, self.worker, self._config)
             self._running = RunningInstance(self.worker, self._config, self._membership)
             self._intents.tell(self._running.assignments.flow.intend)
             self._enter(InstanceState.RUNNING)

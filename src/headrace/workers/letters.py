@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from headrace.errors import BrokerUnreachableError, SinkError
-from headrace.kafka.client import MESSAGE_TIMEOUT_MS, ClientConfig
+from headrace.kafka.client import MESSAGE_TIMEOUT_MS, ClientConfig, watermarks
 from headrace.kafka.dead_letters import Position, find_written, letter_records, send_each
+from headrace.kafka.groups import first_timestamps
 from headrace.model import DeadLetter, TopicPartition
 from headrace.workers.assignment import Assignment
 from headrace.workers.policy import RetryTopics
@@ -25,6 +26,7 @@ _MOST_AT_ONCE = 500
 _MOST_REMEMBERED = 100_000
 _PATIENCE_SECONDS = MESSAGE_TIMEOUT_MS / 1000
 _ASK_AGAIN_SECONDS = 1.0
+_CLOCKS_DIFFER_MS = 3_600_000  # by no more, as long as no record is from the future
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,24 +127,48 @@ class LetterWriter:
 
     async def _look_up(self, topic: str) -> None:
         written = self._written  # another one takes its place when partitions move meanwhile
-        undone = {one.partition: one.committable for one in self._here.values()}
-        written[topic] = await self._ask(lambda: self._find(topic, undone))
+        here = [one for one in self._here.values() if one.partition.topic == topic]
+        undone = {one.partition: one.committable for one in here}
+        times = {one.partition: one.times.at(one.committable) for one in here}
+        written[topic] = await self._ask(lambda: self._find(topic, undone, times))
 
-    def _find(self, topic: str, undone: Mapping[TopicPartition, int]) -> dict[Position, None]:
+    def _find(
+        self, topic: str, undone: Mapping[TopicPartition, int], times: Mapping[TopicPartition, int]
+    ) -> dict[Position, None]:
         """Positions with a letter whose records may come again: not those before ``undone``.
 
         Of what waits in retry topics that is not known: the latest, the oldest of them first.
         """
-        found = find_written(self._config, topic, self._worker.name)
         if isinstance(self._worker.on_failure, RetryTopics):
-            times = ((one.written_ms, one.letter.position) for one in found)
-            latest = heapq.nlargest(_MOST_REMEMBERED, times)
+            found = find_written(self._config, topic, self._worker.name)
+            latest = heapq.nlargest(
+                _MOST_REMEMBERED, ((one.written_ms, one.letter.position) for one in found)
+            )
             return {position: None for _, position in reversed(latest)}
+        since_ms = self._oldest_ms(undone, times)
         return {
             one.letter.position: None
-            for one in found
+            for one in find_written(self._config, topic, self._worker.name, since_ms)
             if one.letter.partition in undone and one.letter.offset >= undone[one.letter.partition]
         }
+
+    def _oldest_ms(
+        self, undone: Mapping[TopicPartition, int], times: Mapping[TopicPartition, int]
+    ) -> int:
+        """A letter of a record that may come again was not written before; -1: it is not known.
+
+        A record is older than its letter, but for clocks that differ.
+        """
+        unread = {one: undone[one] for one, timestamp in times.items() if timestamp < 0}
+        marks = watermarks(self._config, unread)
+        unread = {one: at for one, at in unread.items() if at < marks[one][1]}
+        firsts = first_timestamps(self._config, unread)
+        if firsts.keys() < unread.keys():
+            return -1
+        known = [*firsts.values(), *(timestamp for timestamp in times.values() if timestamp >= 0)]
+        now_ms = time.time_ns() // 1_000_000
+        oldest = min(known, default=now_ms)
+        return -1 if oldest > now_ms else max(0, oldest - _CLOCKS_DIFFER_MS)
 
     async def _ask(self, question: Callable[[], Result]) -> Result:
         """What Kafka answers, which may be away for as long as a write may take."""

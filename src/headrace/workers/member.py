@@ -143,6 +143,10 @@ class Member:
             await self._leave()
 
     async def _commit_all(self) -> None:
+        # Also what is committed already: an answer says that no request to join is pending. One
+        # to leave would wait behind that, and the others for the session of this member.
+        for assignment in self._own():
+            assignment.not_committed()
         while self._sent is not None or any(one.is_changed for one in self._own()):
             await self.commit()
             await self._on_consumer(self._take)

@@ -7,12 +7,10 @@ from collections.abc import Mapping
 import confluent_kafka
 import msgspec
 
-from headrace.errors import InvalidRecordError, TopicMissingError
-from headrace.kafka.client import ClientConfig, describe
+from headrace.errors import InvalidRecordError
 from headrace.kafka.dead_letters import foreign_headers, header_text
 from headrace.kafka.headers import headers_of
-from headrace.kafka.topics import ensure_topics
-from headrace.model import Topic, TopicPartition
+from headrace.model import TopicPartition
 from headrace.workers.policy import RetryTopics
 from headrace.workers.task import Headers, WorkerRecord
 from headrace.workers.worker import Worker
@@ -119,27 +117,6 @@ def consumed_topics(worker: Worker) -> dict[str, tuple[str, ...]]:
 def topics_read(worker: Worker) -> tuple[str, ...]:
     """All of them."""
     return tuple(topic for topics in consumed_topics(worker).values() for topic in topics)
-
-
-def ensure_retry_topics(worker: Worker, config: ClientConfig) -> None:
-    """Make those that there are not, each like its topic.
-
-    Raises:
-        BrokerUnreachableError: no answer.
-        TopicMissingError: a topic of the worker does not exist.
-    """
-    wanted = retry_topics(worker)
-    if not wanted:
-        return
-    live = describe(config, [topic.name for topic in worker.topics])
-    for topic in worker.topics:
-        if topic.name not in live:
-            raise TopicMissingError(topic.name)
-    topics = [
-        Topic(name, partitions=live[origin].partitions, replication=live[origin].replication)
-        for name, origin in wanted.items()
-    ]
-    ensure_topics(config, topics)
 
 
 def _retried(read: WorkerRecord, partition: TopicPartition, retries: Mapping[str, str]) -> Received:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 
-from headrace.model import Topic
+from headrace.model import Start, Topic
 from headrace.workers.partitioner import KeyHash, OneToOne, WorkerPartitioner
 from headrace.workers.policy import FailurePolicy, Stop
 from headrace.workers.task import RecordStatusObserver, Send, WorkerRecord, WorkerTask
@@ -50,6 +50,8 @@ class Worker:
             long; meanwhile nothing is read of those that stay. What is not done then begins anew
             in the other instance.
         config: handed to each task's ``init``.
+        start: where it begins in a topic that it has committed nothing of: with the earliest
+            records, or with those that come from its first start on.
         version: written to dead letters, so that a fix can be told from what it fixed.
     """
 
@@ -68,6 +70,7 @@ class Worker:
     drain_timeout: timedelta = timedelta(seconds=30)
     revoke_timeout: timedelta = timedelta(seconds=2)
     config: Mapping[str, Any] = field(default_factory=dict)
+    start: Start = Start.EARLIEST
     version: str = "1"
 
     @property

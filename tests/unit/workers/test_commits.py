@@ -15,7 +15,7 @@ from tests.unit.workers.test_contract import MockBench, describe
 
 from headrace.errors import LastCommitError
 from headrace.kafka import changelog, client, starts
-from headrace.workers import RoundRobin, WorkerTask, intents, member, received
+from headrace.workers import RoundRobin, WorkerTask, intents, member, needed_topics
 from headrace.workers.states import InstanceState
 
 COORDINATOR, LEADER = 1, 2
@@ -59,7 +59,7 @@ class Mock:
 @pytest.fixture
 def made(monkeypatch):
     """A worker of its own on brokers of its own: ``made(task)``."""
-    for module in (client, starts, changelog, intents, received):
+    for module in (client, starts, changelog, intents, needed_topics):
         monkeypatch.setattr(module, "describe", describe)
     mock = Mock()
 

@@ -12,6 +12,7 @@ from headrace.errors import BrokerUnreachableError, SinkError
 from headrace.kafka.dead_letters import StoredLetter
 from headrace.model import DeadLetter, Topic, TopicPartition
 from headrace.workers import RetryTopics, Worker, WorkerTask, letters
+from headrace.workers.behind import Times
 from headrace.workers.letters import LetterWriter
 
 HERE, GONE = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -30,6 +31,7 @@ class Kafka:
         self.may_write.set()
         self.may_find.set()
         self.failure, self.away = None, 0
+        self.end, self.first_ms = 0, 0
 
     def letter_records(self, config, given, name, version):
         if self.away:
@@ -47,18 +49,25 @@ class Kafka:
         self.stored += [one for one in given if not one.headers]
         return {at: SinkError("t.dead", "bad header") for at, one in enumerate(refused) if one}
 
-    def find_written(self, config, topic, name):
+    def find_written(self, config, topic, name, since_ms=-1):
         self.look_ups += 1
+        self.since_ms = since_ms
         found = list(self.stored)
         assert self.may_find.wait(PATIENCE_SECONDS)
         for number, one in enumerate(found):
             yield StoredLetter(one, name, "1", "id", 0, (GONE, number), number)
 
+    def watermarks(self, config, partitions):
+        return dict.fromkeys(partitions, (0, self.end))
+
+    def first_timestamps(self, config, positions):
+        return dict.fromkeys(positions, self.first_ms) if self.first_ms else {}
+
 
 @pytest.fixture
 def kafka(monkeypatch):
     made = Kafka()
-    for name in ("letter_records", "send_each", "find_written"):
+    for name in ("letter_records", "send_each", "find_written", "watermarks", "first_timestamps"):
         monkeypatch.setattr(letters, name, getattr(made, name))
     monkeypatch.setattr(letters, "_ASK_AGAIN_SECONDS", 0.001)
     return made
@@ -68,13 +77,16 @@ def letter(offset, partition=HERE):
     return DeadLetter(partition, offset, "bad", "", None, None)
 
 
-def here(committable=0):
-    return {HERE: SimpleNamespace(partition=HERE, committable=committable)}
+def here(committable=0, *timestamps_ms):
+    times = Times()
+    for offset, timestamp_ms in enumerate(timestamps_ms):
+        times.read(offset, timestamp_ms)
+    return {HERE: SimpleNamespace(partition=HERE, committable=committable, times=times)}
 
 
-def writer(committable=0, **declared):
+def writer(committable=0, timestamps_ms=(), **declared):
     made = LetterWriter(Worker("w", Topic("t"), WorkerTask, **declared), {})
-    made.moved(here(committable))
+    made.moved(here(committable, *timestamps_ms))
     return made
 
 
@@ -97,6 +109,31 @@ def test_letters_that_come_during_a_write_go_together_in_the_next(kafka):
     asyncio.run(run())
     assert kafka.writes == [[0], [1, 2, 3]]
     assert kafka.look_ups == 1
+
+
+HOUR_MS = 3_600_000
+
+
+@pytest.mark.parametrize(
+    ("timestamps_ms", "unread", "since_ms"),
+    [
+        ((5 * HOUR_MS, 7 * HOUR_MS), {}, 6 * HOUR_MS),
+        ((), {"end": 9, "first_ms": 3 * HOUR_MS}, 2 * HOUR_MS),
+        ((), {"end": 9}, -1),
+        ((10**15, 10**15 + HOUR_MS), {}, -1),
+    ],
+    ids=["of the first that is not done", "asked for", "not known", "from the future"],
+)
+def test_letters_are_looked_for_since_the_oldest_record_that_is_not_done(
+    kafka, timestamps_ms, unread, since_ms
+):
+    vars(kafka).update(unread)
+
+    async def run():
+        await asyncio.gather(*write(writer(1, timestamps_ms), 1))
+
+    asyncio.run(run())
+    assert kafka.since_ms == since_ms
 
 
 def test_a_write_has_no_more_than_so_many(kafka, monkeypatch):

@@ -1,0 +1,89 @@
+"""What an instance asks of its partitioner and of its topics before it begins."""
+
+import asyncio
+from datetime import timedelta
+from types import SimpleNamespace
+
+import pytest
+
+from headrace import Topic, Worker, WorkerTask
+from headrace.errors import TopicMissingError
+from headrace.kafka.client import LiveTopic
+from headrace.kafka.starts import Start
+from headrace.kafka.topics import TopicState
+from headrace.model import TopicPartition
+from headrace.workers import DeadLetters, RetryTopics, needed_topics
+from headrace.workers.assignments import Assignments, Surroundings
+from headrace.workers.needed_topics import _like, ensure_needed_topics
+from headrace.workers.progress import Counts
+from headrace.workers.received import retry_topic
+from headrace.workers.threads import TaskThreads
+
+
+class Idle(WorkerTask):
+    async def process(self, record):
+        """Nothing comes."""
+
+
+class ByTopic:
+    """A partitioner that knows one topic."""
+
+    def __init__(self):
+        self.asked = []
+
+    def subpartition(self, record):
+        return 0
+
+    def count(self, partition):
+        self.asked.append(partition)
+        return {"clicks": 2}[partition.topic]
+
+
+def test_a_partitioner_is_asked_about_the_topic_that_it_was_written_for():
+    partitioner = ByTopic()
+    worker = Worker("w", Topic("clicks"), Idle, partitioner=partitioner, on_failure=RetryTopics())
+
+    async def run():
+        failures = SimpleNamespace(moved=lambda here: None)
+        around = Surroundings(Idle, TaskThreads(1, "t"), None, failures, Counts(), None)
+        assignments = Assignments(worker, around, lambda _: None, lambda _: None)
+        retry = TopicPartition(retry_topic("w", "clicks", 1), 3)
+        assignments.assign("group", [Start(retry, 0, "", "id")])
+        assert len(assignments.lanes) == 2
+        await assignments.drain(0)
+
+    asyncio.run(run())
+    assert partitioner.asked == [TopicPartition("clicks", 3)]
+
+
+@pytest.mark.parametrize(
+    ("own_ms", "delay", "kept_ms"),
+    [
+        ("-1", timedelta(days=9), "-1"),
+        ("1000", timedelta(seconds=1), "2000"),
+        ("86400000", timedelta(seconds=1), "86400000"),
+    ],
+)
+def test_a_retry_topic_is_like_its_topic_with_room_for_headers(own_ms, delay, kept_ms):
+    settings = {"max.message.bytes": "4000000", "retention.ms": own_ms}
+    origin = TopicState(LiveTopic("clicks", "id", 4, 3), settings, frozenset())
+    made = _like(origin, "clicks.w.retry-1", delay)
+    assert (made.partitions, made.replication) == (4, 3)
+    assert made.config == {"max.message.bytes": "4065536", "retention.ms": kept_ms}
+
+
+def test_a_topic_that_a_broker_does_not_know_yet_is_asked_for_again(monkeypatch):
+    """A broker that has just started tells of no topic."""
+    known = [["clicks", "clicks.dead"], ["clicks"], []]
+    monkeypatch.setattr(needed_topics, "describe", lambda *_: dict.fromkeys(known.pop()))
+    monkeypatch.setattr(needed_topics, "_ASK_AGAIN_SECONDS", 0)
+    ensure_needed_topics(Worker("w", Topic("clicks"), Idle, on_failure=DeadLetters()), {})
+    assert known == []
+
+
+def test_a_dead_letter_topic_that_is_not_there_is_said_at_the_start(monkeypatch):
+    monkeypatch.setattr(needed_topics, "describe", lambda *_: {"clicks": None})
+    monkeypatch.setattr(needed_topics, "KNOWN_WITHIN_SECONDS", -1)
+    worker = Worker("w", Topic("clicks"), Idle, on_failure=DeadLetters())
+    with pytest.raises(TopicMissingError, match=r"clicks\.dead"):
+        ensure_needed_topics(worker, {})
