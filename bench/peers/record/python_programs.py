@@ -47,9 +47,10 @@ class Programs:
                 end(program)
 
 
-def open_headrace(setup: Setup, *, job: Job) -> WriteOnce:
-    """One instance."""
-    return partial(Programs(_module("headrace_workers"), 1, "headrace.").run, setup, job)
+def open_headrace(setup: Setup, *, job: Job, processes: int = 1) -> WriteOnce:
+    """So many instances, as ``headrace workers run --processes`` starts them."""
+    programs = Programs(_module("headrace_workers"), processes, "headrace.")
+    return partial(programs.run, setup, job)
 
 
 def open_plain_loop(setup: Setup, *, job: Job) -> WriteOnce:

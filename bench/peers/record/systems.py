@@ -63,6 +63,9 @@ def record_task(_: Setup, __: Path, *, job: Job) -> dict[str, str]:
 _ONE_A_PARTITION = {"processes": "one a partition"}
 SYSTEMS = {
     "headrace-workers": System(lambda _: python_programs.open_headrace, True, {}),
+    "headrace-workers-2": System(
+        lambda _: partial(python_programs.open_headrace, processes=2), True, {"processes": "2"}
+    ),
     "kafka-workers": System(_kafka_workers, True, kafka_workers.SETTINGS | KAFKA_WORKERS),
     "plain-loop": System(lambda _: python_programs.open_plain_loop, False, _ONE_A_PARTITION),
     "quix-streams": System(_quix_streams, False, _ONE_A_PARTITION),
