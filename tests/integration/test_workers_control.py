@@ -11,7 +11,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Self
 
@@ -26,11 +26,12 @@ from tests.integration.instances import (
     until,
 )
 
+from headrace.control import worker_reset
 from headrace.control import workers as control
 from headrace.errors import ProcessingFailedError, TopicMissingError, WorkerRunningError
 from headrace.kafka.client import describe
 from headrace.kafka.topics import delete_topic
-from headrace.model import TopicPartition
+from headrace.model import Start, TopicPartition
 from headrace.runtime.ports import free_ports
 from headrace.settings import Settings, load_settings
 from headrace.workers import KeyHash, RetryTopics, WorkerTask
@@ -247,26 +248,55 @@ def test_a_worker_without_members_is_reset_and_begins_with_the_earliest_record(b
     seen, task = recorder()
     worker = bench.worker(task, **FAST)
     bench.send(20, partition=0)
-    assert control.reset(settings, worker, dry_run=False).committed == {}
+    assert worker_reset.reset(settings, worker, dry_run=False).committed == {}
 
     async def process(count):
         async with running(bench.instance(worker)):
             await until(lambda: total(seen) == count)
             await until(lambda: bench.committed(worker).get(0) == 20)
             with pytest.raises(WorkerRunningError):
-                await asyncio.to_thread(control.reset, settings, worker, dry_run=False)
+                await asyncio.to_thread(worker_reset.reset, settings, worker, dry_run=False)
             [standing] = await asyncio.to_thread(control.standings, settings, [worker])
             assert (standing.group.state, standing.lag_records) == ("stable", 0)
             assert [one.partitions for one in standing.group.members] == [3]
 
     drill(process(20))
     for dry_run in (True, False):
-        reset = control.reset(settings, worker, dry_run=dry_run)
+        reset = worker_reset.reset(settings, worker, dry_run=dry_run)
         assert reset.committed[f"{bench.topic.name}/0"] == reset.repeated == 20
-    assert control.reset(settings, worker, dry_run=False).committed == {}
+    assert worker_reset.reset(settings, worker, dry_run=False).committed == {}
     [standing] = control.standings(settings, [worker])
     assert (standing.group.state, standing.lag_records) == ("none", 20)
     drill(process(40))
+
+
+def test_a_worker_begins_where_a_reset_says_or_with_what_comes(bench, settings):
+    seen, task = recorder()
+    worker = bench.worker(task, **FAST)
+    bench.send(10, partition=0)
+    moved = worker_reset.reset(settings, worker, to="latest", dry_run=False)
+    assert (moved.repeated, moved.skipped) == (0, 10)
+    time.sleep(0.01)
+    between = datetime.now(UTC)
+    bench.send(10, first=10, partition=0)
+    moved = worker_reset.reset(settings, worker, to=between, dry_run=False)
+    assert moved.begins[f"{bench.topic.name}/0"] == 10
+    later = bench.worker(task, name=f"{worker.name}-later", start=Start.LATEST, **FAST)
+
+    async def process(worker, count):
+        async with running(bench.instance(worker)):
+            await until(lambda: total(seen) == count)
+
+    drill(process(worker, 10))
+
+    async def only_what_comes():
+        async with running(bench.instance(later)):
+            await until(lambda: bench.committed(later).get(0) == 20)
+            bench.send(5, first=20, partition=0)
+            await until(lambda: total(seen) == 15)
+
+    drill(only_what_comes())
+    assert sorted(number for lane in seen.values() for number in lane) == list(range(10, 25))
 
 
 def test_retry_topics_count_in_what_is_listed_and_reset(bench, settings):
@@ -287,7 +317,7 @@ def test_retry_topics_count_in_what_is_listed_and_reset(bench, settings):
             await until(lambda: standing() == (0, 10))
 
     drill(process())
-    reset = control.reset(settings, worker, dry_run=False)
+    reset = worker_reset.reset(settings, worker, dry_run=False)
     assert sum(reset.committed.values()) == 10
     assert reset.repeated == 10
     assert standing() == (10, 0)

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from headrace.control.project import Project
     from headrace.control.services import Services
     from headrace.control.sizing import CatchUp, Load, Size
+    from headrace.control.worker_reset import Reset
     from headrace.control.workers import Observe as ObserveWorker
-    from headrace.control.workers import Reset, WorkerStanding
+    from headrace.control.workers import WorkerStanding
     from headrace.ingest.config import IngestConfig
     from headrace.ingest.offline_files import Figures, OnBatch
     from headrace.ingest.tokens import Token
@@ -145,7 +146,7 @@ class ConsoleOutput:
     def ended(self, outcomes: Mapping[str, PipelineProgress]) -> None:
         self._out.print(summary(list(outcomes.values())))
 
-    def stopping(self) -> None:
+    def stopping(self, worker: str = "") -> None:  # noqa: ARG002 - a person knows what runs here
         self._err.print("Stopping after what is in process; again to stop at once.")
 
     def working(self) -> AbstractContextManager[ObserveWorker]:
@@ -165,15 +166,14 @@ class ConsoleOutput:
                 self._out.print(f"[yellow]{escape(one.worker)}: no topic {missing} yet")
 
     def forgotten(self, reset: Reset, *, dry_run: bool) -> None:
-        name, verb = escape(reset.worker), "would be" if dry_run else "are"
-        if not reset.committed:
-            self._out.print(f"{name} has committed nothing: it begins with the earliest records.")
-            return
-        for partition, offset in reset.committed.items():
-            self._out.print(f"{escape(partition)} was at {offset}", highlight=False)
+        name, verb = escape(reset.worker), "would begin" if dry_run else "begins"
+        table = _table("partition", "committed", "begins at")
+        for partition, offset in reset.begins.items():
+            table.add_row(escape(partition), str(reset.committed.get(partition, "")), str(offset))
+        self._out.print(table)
         self._out.print(
-            f"These offsets of group {escape(reset.group)} {verb} forgotten: the next instance "
-            f"begins with the earliest records, {reset.repeated:,} of them again.",
+            f"{name} (group {escape(reset.group)}) {verb} there: {reset.repeated:,} records are "
+            f"processed again, {reset.skipped:,} are skipped.",
             highlight=False,
             soft_wrap=True,
         )

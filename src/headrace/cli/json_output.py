@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from headrace.control.project import Project
     from headrace.control.services import Services
     from headrace.control.sizing import CatchUp, Load, Size
+    from headrace.control.worker_reset import Reset
     from headrace.control.workers import Observe as ObserveWorker
-    from headrace.control.workers import Reset, WorkerStanding
+    from headrace.control.workers import WorkerStanding
     from headrace.ingest.config import IngestConfig
     from headrace.ingest.offline_files import Figures, OnBatch
     from headrace.ingest.tokens import Token
@@ -101,8 +102,8 @@ class JsonOutput:
     def ended(self, outcomes: Mapping[str, PipelineProgress]) -> None:
         _print({"event": "ended", "pipelines": [one.to_json() for one in outcomes.values()]})
 
-    def stopping(self) -> None:
-        _print({"event": "stopping"}, indent=None)
+    def stopping(self, worker: str = "") -> None:
+        _print({"event": "stopping"} | ({"worker": worker} if worker else {}), indent=None)
 
     def working(self) -> AbstractContextManager[ObserveWorker]:
         return _working()

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from headrace.control.project import Project
     from headrace.control.services import Services
     from headrace.control.sizing import CatchUp, Load, Size
+    from headrace.control.worker_reset import Reset
     from headrace.control.workers import Observe as ObserveWorker
-    from headrace.control.workers import Reset, WorkerStanding
+    from headrace.control.workers import WorkerStanding
     from headrace.errors import HeadraceError
     from headrace.ingest.config import IngestConfig
     from headrace.ingest.offline_files import Figures, OnBatch
@@ -74,7 +75,7 @@ class Output(Protocol):
     def ended(self, outcomes: Mapping[str, PipelineProgress]) -> None:
         """How pipelines ended."""
 
-    def stopping(self) -> None:
+    def stopping(self, worker: str = "") -> None:
         """Asked to stop; called while :meth:`running` or :meth:`working`, by a signal."""
 
     def working(self) -> AbstractContextManager[ObserveWorker]:

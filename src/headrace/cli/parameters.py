@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 
 import click
@@ -29,6 +29,25 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
         if found is None:
             self.fail(f"{value!r} is no duration; write 90d, 12h, 30m or 45s", param, ctx)
         return timedelta(**{_UNITS[found[2]]: int(found[1])})
+
+
+class Place(click.ParamType):  # type: ignore[type-arg]
+    """Where to begin in a topic: earliest, latest, or a time in ISO 8601, of UTC by default."""
+
+    name = "place"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | datetime:
+        """One of the two words, or a time with its zone."""
+        if isinstance(value, datetime) or value in ("earliest", "latest"):
+            return value
+        try:
+            time = datetime.fromisoformat(str(value))
+        except ValueError:
+            words = "write earliest, latest, or a time such as 2026-11-21T18:00:00Z"
+            self.fail(f"{value!r} is no place in a topic; {words}", param, ctx)
+        return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
 
 
 class Amount(click.ParamType):  # type: ignore[type-arg]

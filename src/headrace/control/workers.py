@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import uvloop
 
 from headrace.control.services import broker_config
-from headrace.errors import TopicMissingError, WorkerRunningError
+from headrace.errors import TopicMissingError
 from headrace.kafka.client import ClientConfig, describe, group_offsets, watermarks
-from headrace.kafka.groups import Group, delete_group, describe_group, first_timestamps
+from headrace.kafka.groups import Group, describe_group, first_timestamps
 from headrace.kafka.subscription import Membership
 from headrace.model import TopicPartition
 from headrace.runtime.prometheus import serving
@@ -18,6 +18,7 @@ from headrace.settings import Settings
 from headrace.workers import Worker, WorkerInstance, intents
 from headrace.workers.behind import seconds_since
 from headrace.workers.exposition import exposition
+from headrace.workers.progress import Observe as ObserveInstance
 from headrace.workers.progress import (
     PartitionProgress,
     WorkerProgress,
@@ -67,7 +68,7 @@ class WorkerRun:
         """Ends it: what is in process may end. From any thread."""
         self._instance.stop()
 
-    def run(self, observe: Observe) -> None:
+    def run(self, observe: ObserveInstance) -> None:
         """Until it is stopped; ``observe`` is called every second and at the end.
 
         Raises:
@@ -81,7 +82,7 @@ class WorkerRun:
                 self._status.write(progress)
                 if server is not None:
                     server.publish(exposition([(progress, partitions)]))
-                observe(progress)
+                observe(progress, partitions)
 
             watch = Watch(self._instance, self.name, self._config, seen)
             uvloop.run(watch.run_instance())
@@ -154,7 +155,7 @@ def _standing(config: ClientConfig, worker: Worker) -> WorkerStanding:
     live = describe(config, topics)
     partitions = [one for name in topics if name in live for one in live[name].all_partitions]
     # Asked first: a group that nobody asked for before has no coordinator yet.
-    committed = _committed(config, worker, partitions)
+    committed = committed_offsets(config, worker, partitions)
     marks = watermarks(config, partitions)
     paused = intents.paused(config, worker.name)
     begins = {one: committed.get(one, earliest) for one, (earliest, _) in marks.items()}
@@ -174,9 +175,10 @@ def _standing(config: ClientConfig, worker: Worker) -> WorkerStanding:
     )
 
 
-def _committed(
+def committed_offsets(
     config: ClientConfig, worker: Worker, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, int]:
+    """What ``worker`` has committed of its topics and of its retry topics."""
     found: dict[TopicPartition, int] = {}
     for group, topics in consumed_topics(worker).items():
         own = [one for one in partitions if one.topic in topics]
@@ -239,47 +241,3 @@ def _chosen(
 
 def _named(partition: TopicPartition) -> str:
     return f"{partition.topic}/{partition.partition}"
-
-
-# -- from the beginning again ---------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Reset:
-    """What a reset forgets.
-
-    Attributes:
-        worker: its name.
-        group: its consumer group.
-        committed: offsets that it had committed, by partition; empty: there was nothing to do.
-        repeated: records before these offsets that are still there, and will be processed again.
-    """
-
-    worker: str
-    group: str
-    committed: Mapping[str, int]
-    repeated: int
-
-
-def reset(settings: Settings, worker: Worker, *, dry_run: bool) -> Reset:
-    """Forget what ``worker`` has committed: it begins with the earliest record there is.
-
-    Raises:
-        BrokerUnreachableError: no answer.
-        WorkerRunningError: it has members.
-    """
-    config, group = broker_config(settings), worker.consumer_group
-    live = describe(config, topics_read(worker))
-    partitions = [one for topic in live.values() for one in topic.all_partitions]
-    committed = _committed(config, worker, partitions)
-    marks = watermarks(config, partitions)
-    members = describe_group(config, group).members
-    if members or not (dry_run or _delete_groups(config, worker)):
-        hosts = ", ".join(one.instance_id or one.host for one in members)
-        raise WorkerRunningError(worker.name, group, hosts)
-    repeated = sum(max(0, at - marks[one][0]) for one, at in committed.items())
-    return Reset(worker.name, group, {_named(one): at for one, at in committed.items()}, repeated)
-
-
-def _delete_groups(config: ClientConfig, worker: Worker) -> bool:
-    return all(delete_group(config, group) for group in consumed_topics(worker))

@@ -15,7 +15,8 @@ from headrace.cli import main
 from headrace.cli.console import ConsoleOutput
 from headrace.cli.json_output import JsonOutput
 from headrace.cli.worker_view import line, notes, reporting, summary
-from headrace.control.workers import PartitionStanding, Reset, WorkerStanding
+from headrace.control.worker_reset import Reset
+from headrace.control.workers import PartitionStanding, WorkerStanding
 from headrace.errors import WorkerRunningError
 from headrace.kafka.groups import Group, Member
 from headrace.workers.progress import WorkerProgress, WorkerStatusFolder
@@ -70,6 +71,9 @@ def folder(tmp_path: Path) -> Path:
         ("workers", "pause", "enrich", "--topic", "views"),
         ("workers", "pause", "enrich", "--partition", "-1"),
         ("workers", "reset", "no-such"),
+        ("workers", "reset", "enrich", "--to", "yesterday"),
+        ("workers", "run", "enrich", "--processes", "0"),
+        ("workers", "run", "enrich", "--on", "spark", "--processes", "2"),
     ],
     ids=" ".join,
 )
@@ -111,15 +115,17 @@ def test_without_a_broker_the_way_out_is_shown(folder):
         ),
         (
             lambda output: output.forgotten(
-                Reset("enrich", "headrace.enrich", {"clicks/0": 5}, 5), dry_run=True
+                Reset("enrich", "g", {"clicks/0": 5}, {"clicks/0": 2}, 3, 0), dry_run=True
             ),
-            "would be forgotten: the next instance begins with the earliest records, 5 of them",
-            {"committed": {"clicks/0": 5}, "dry_run": True},
+            "enrich (group g) would begin there: 3 records are processed again, 0 are skipped.",
+            {"committed": {"clicks/0": 5}, "begins": {"clicks/0": 2}, "dry_run": True},
         ),
         (
-            lambda output: output.forgotten(Reset("enrich", "g", {}, 0), dry_run=False),
-            "has committed nothing",
-            {"repeated": 0},
+            lambda output: output.forgotten(
+                Reset("enrich", "g", {}, {"clicks/0": 7}, 0, 7), dry_run=False
+            ),
+            "clicks/0              7",
+            {"repeated": 0, "skipped": 7},
         ),
         (
             lambda output: output.paused("enrich", ["clicks/1"], kind="worker"),

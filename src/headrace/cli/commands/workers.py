@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import click
@@ -12,6 +13,7 @@ from headrace.cli.signals import beside_main_thread, stop_on_signal
 from headrace.settings import environment
 
 if TYPE_CHECKING:
+    from headrace.control.worker_reset import ResetTo
     from headrace.control.workers import WantedRun
     from headrace.workers import Worker
 
@@ -43,6 +45,9 @@ def workers() -> None:
 )
 @parameters.metrics_port
 @parameters.metrics_host
+@click.option(
+    "--processes", type=click.IntRange(min=1), default=1, help="Instances on this machine."
+)
 @click.option("--on", "place", type=click.Choice(["here", "spark"]), default="here")
 @click.option("--instances", type=click.IntRange(min=1), default=1, help="How many, on Spark.")
 @click.option("--master", help="Spark's master, in place of the project file's.")
@@ -54,6 +59,7 @@ def run(  # noqa: PLR0913 - one each option
     protocol: str,
     metrics_port: int | None,
     metrics_host: str,
+    processes: int,
     place: str,
     instances: int,
     master: str | None,
@@ -63,6 +69,9 @@ def run(  # noqa: PLR0913 - one each option
     Start as many as there are to be, on any machines: they share the partitions. The signal lets
     what is in process end, and commits; a second one ends at once, which is safe too.
 
+    With `--processes N`, N instances run in a process each, for more than one core can do; one that
+    ends by itself is started again.
+
     With `--on spark`, INSTANCES are placed as tasks of one Spark job, each a static member of the
     group, and started again elsewhere when they are lost.
     """
@@ -70,23 +79,49 @@ def run(  # noqa: PLR0913 - one each option
 
     worker = _declared(session, name)
     wanted = WantedRun(instance_id, protocol, metrics_host, metrics_port)
-    _check_place(place, instance_id, instances, master)
+    _check_place(place, instance_id, instances, master, processes)
     if place == "spark":
         where = master or session.settings.spark.master
         _run_on_spark(session, worker, where, instances, wanted)
+        return
+    if processes > 1:
+        _run_processes(session, worker, processes, wanted)
         return
     instance = WorkerRun(session.settings, worker, wanted)
     log_to_file(session)
 
     def stop() -> None:
-        session.output.stopping()
-        instance.stop()
+        instance.stop()  # first: the signal may have come in the midst of a print
+        session.output.stopping(name)
 
     with stop_on_signal(stop), session.output.working() as observe:
-        instance.run(observe)
+        instance.run(lambda progress, _: observe(progress))
 
 
-def _check_place(place: str, instance_id: str, instances: int, master: str | None) -> None:
+def _run_processes(session: Session, worker: Worker, processes: int, wanted: WantedRun) -> None:
+    from headrace.cli.worker_child import start_child
+    from headrace.control.worker_processes import ProcessesPlacement, WorkerProcesses
+
+    placement = ProcessesPlacement(processes, wanted.metrics_host, wanted.metrics_port)
+    start = functools.partial(start_child, session.settings.root, worker.name, wanted)
+    run = WorkerProcesses(session.settings, worker.name, placement, start)
+    log_to_file(session)
+
+    def stop() -> None:
+        run.stop()
+        session.output.stopping(worker.name)
+
+    with stop_on_signal(stop), session.output.working() as observe:
+        run.run(observe)
+
+
+def _check_place(
+    place: str, instance_id: str, instances: int, master: str | None, processes: int
+) -> None:
+    if place == "spark" and processes > 1:
+        raise click.UsageError(
+            "--processes is for this machine; on Spark, --instances says how many"
+        )
     if place == "spark" and instance_id:
         raise click.UsageError("--instance-id is for one instance; on Spark each has its own")
     if place != "spark" and (master or instances > 1):
@@ -104,7 +139,10 @@ def _run_on_spark(
         master, instances, java, wanted.protocol, wanted.metrics_host, wanted.metrics_port
     )
     log_to_file(session)
-    with stop_on_signal(session.output.stopping) as stop, session.output.working() as observe:
+    with (
+        stop_on_signal(lambda: session.output.stopping(worker.name)) as stop,
+        session.output.working() as observe,
+    ):
         beside_main_thread(
             run_on_spark, session.settings, worker, placement, observe=observe, stop=stop
         )
@@ -153,19 +191,26 @@ def resume(
     session.output.paused(name, found, kind="worker")
 
 
-@command("headrace workers reset enrich --dry-run")
+@command("headrace workers reset enrich --to 2026-11-21T18:00:00Z --dry-run")
 @_worker
-@click.option("--dry-run", is_flag=True, help="Only say what would be forgotten.")
-def reset(session: Session, name: str, *, dry_run: bool) -> None:
-    """Forget what WORKER has committed: it begins with the earliest records there are.
+@click.option(
+    "--to",
+    type=parameters.Place(),
+    default="earliest",
+    show_default=True,
+    help="earliest, latest, or the first record since a time such as 2026-11-21T18:00:00Z.",
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would change.")
+def reset(session: Session, name: str, *, to: ResetTo, dry_run: bool) -> None:
+    """Let WORKER begin anew: with the earliest records there are, or elsewhere.
 
-    They are processed again. Refused (exit code 3) while an instance runs. Harmless when there is
-    nothing to forget.
+    Refused (exit code 3) while an instance runs.
     """
-    from headrace.control.workers import reset as forget
+    from headrace.control.worker_reset import reset as move
 
     worker = _declared(session, name)
-    session.output.forgotten(forget(session.settings, worker, dry_run=dry_run), dry_run=dry_run)
+    found = move(session.settings, worker, to=to, dry_run=dry_run)
+    session.output.forgotten(found, dry_run=dry_run)
 
 
 def _declared(session: Session, name: str) -> Worker:

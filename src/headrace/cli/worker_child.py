@@ -1,0 +1,67 @@
+"""One of the processes of ``workers run --processes``."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+
+from headrace.control.project import load_project
+from headrace.control.worker_processes import ChildFailure
+from headrace.control.workers import WantedRun, WorkerRun
+from headrace.runtime.logs import log_to
+from headrace.settings import environment, load_settings
+from headrace.workers.placed import is_lasting
+
+
+def start_child(
+    folder: Path, worker: str, wanted: WantedRun, number: int
+) -> tuple[SpawnProcess, Connection]:
+    """Starts instance ``number`` of ``worker`` in a process of its own; the parent's connection.
+
+    A process of its own from the beginning: librdkafka does not survive a fork.
+    """
+    instance_id = f"{wanted.instance_id}-{number}" if wanted.instance_id else ""
+    own = replace(wanted, instance_id=instance_id, metrics_port=None)
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(
+        target=run_child, args=(folder, worker, own, there), name=f"{worker}-{number}"
+    )
+    process.start()
+    there.close()
+    return process, here
+
+
+def run_child(folder: Path, name: str, wanted: WantedRun, connection: Connection) -> None:
+    """Runs an instance until the parent says so, and tells it everything."""
+    # Ctrl-C goes to the whole group; what it means, the parent says.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    settings = load_settings(folder, environment())
+    log_to(settings.state / "headrace.log", stderr=False)
+    worker = load_project(settings).workers[name]
+    run = WorkerRun(settings, worker, wanted)
+    signal.signal(signal.SIGTERM, lambda *_: run.stop())
+    threading.Thread(target=_obey, args=(connection, run.stop), daemon=True).start()
+    try:
+        run.run(lambda progress, partitions: connection.send((progress, partitions)))
+    except Exception as error:
+        reason = f"{run.name}: {str(error) or type(error).__name__}"
+        connection.send(ChildFailure(reason, is_lasting(worker, error)))
+        raise
+
+
+def _obey(connection: Connection, stop: Callable[[], None]) -> None:
+    """The parent says "stop" or nothing; when it has ended, so does this process at once."""
+    while True:
+        try:
+            connection.recv()
+        except (EOFError, OSError):
+            os._exit(1)
+        stop()

@@ -1,0 +1,228 @@
+"""Instances of a worker as processes of this machine, under one that watches them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+
+from headrace.control.workers import Observe, status_folder
+from headrace.errors import PlacedRunError
+from headrace.pipelines.failures import BUDGET_WINDOW_SECONDS, RestartBudget
+from headrace.runtime.prometheus import MetricsServer, serving
+from headrace.settings import Settings
+from headrace.workers.exposition import exposition
+from headrace.workers.progress import (
+    PartitionProgress,
+    Seen,
+    WorkerProgress,
+    summed,
+    what_is_left,
+)
+from headrace.workers.states import InstanceState
+
+STOP = "stop"
+"""The parent's only message: what is in process may end."""
+
+StartChild = Callable[[int], tuple[SpawnProcess, Connection]]
+"""Starts the process of that number; what it tells comes through the connection."""
+
+Told = tuple[WorkerProgress, Sequence[PartitionProgress]]
+
+_LOG = logging.getLogger("headrace.workers")
+_LOOK_SECONDS = 0.2
+_SHOW_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class ChildFailure:
+    """Why an instance ended: its last message. ``is_lasting``: another start would meet it."""
+
+    reason: str
+    is_lasting: bool
+
+
+@dataclass(frozen=True)
+class ProcessesPlacement:
+    """How many processes there are, and where the metrics of all are served."""
+
+    processes: int
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int | None = None
+
+
+class WorkerProcesses:
+    """Instances of one worker, each in a process; one that ends by itself is started again.
+
+    Restarts back off, and have the budget of the project's ``[restart]``, for all of them together.
+    """
+
+    def __init__(
+        self, settings: Settings, worker: str, placement: ProcessesPlacement, start: StartChild
+    ) -> None:
+        self._worker, self._placement = worker, placement
+        self._status = status_folder(settings)
+        self._budget = RestartBudget(settings.restart)
+        self._children = [_Child(number, start) for number in range(placement.processes)]
+        self._stopping = threading.Event()
+        self._failure = ""
+
+    def stop(self) -> None:
+        """Ends them all: what is in process may end. From any thread, and from a signal handler."""
+        self._stopping.set()
+
+    def run(self, observe: Observe) -> None:
+        """Until all have ended; ``observe`` is called every second with all as one.
+
+        Raises:
+            ServerStartError: the port of the metrics is taken.
+            PlacedRunError: one failed in a way that another start would meet again, or too often.
+        """
+        placement = self._placement
+        try:
+            with serving(placement.metrics_host, placement.metrics_port) as server:
+                self._tend_all(observe, server)
+        finally:
+            for child in self._children:
+                child.kill()
+        if self._failure:
+            raise PlacedRunError(self._worker, self._failure)
+
+    def _tend_all(self, observe: Observe, server: MetricsServer | None) -> None:
+        show_at = 0.0
+        while not (self._stopping.is_set() and all(not child.lives for child in self._children)):
+            for child in self._children:
+                self._tend(child)
+            wait([child.connection for child in self._children if child.lives], _LOOK_SECONDS)
+            if time.monotonic() >= show_at:
+                show_at = time.monotonic() + _SHOW_SECONDS
+                is_ending = self._stopping.is_set()
+                self._show(
+                    observe, server, InstanceState.DRAINING if is_ending else InstanceState.RUNNING
+                )
+        self._show(observe, server, InstanceState.FAILED if self._failure else InstanceState.CLOSED)
+
+    def _tend(self, child: _Child) -> None:
+        if self._stopping.is_set():
+            child.ask_to_stop()
+        elif not child.lives and time.monotonic() >= child.start_at:
+            child.begin()
+        child.listen()
+        if child.has_ended():
+            self._ended(child, child.end())
+
+    def _ended(self, child: _Child, failure: ChildFailure) -> None:
+        if child.seen is not None:
+            self._status.write(child.seen[0])
+        if self._stopping.is_set():
+            self._failure = self._failure or failure.reason
+        elif failure.is_lasting:
+            self._give_up(failure.reason)
+        else:
+            self._start_again(child, failure.reason or "it ended without being asked")
+
+    def _start_again(self, child: _Child, reason: str) -> None:
+        delay = self._budget.next_delay(time.monotonic())
+        if delay is None:
+            hours = BUDGET_WINDOW_SECONDS / 3600
+            self._give_up(f"{reason} (and the budget of restarts in {hours:.0f} h is spent)")
+            return
+        child.start_at = time.monotonic() + delay
+        _LOG.warning(
+            "%s: process %d ended, starting another in %.1f s: %s",
+            self._worker,
+            child.number,
+            delay,
+            reason,
+        )
+
+    def _give_up(self, reason: str) -> None:
+        self._failure = self._failure or reason
+        self.stop()
+
+    def _show(self, observe: Observe, server: MetricsServer | None, state: InstanceState) -> None:
+        seen = [child.seen for child in self._children if child.seen is not None]
+        if server is not None:
+            server.publish(exposition(seen))
+        running = sum(child.lives for child in self._children)
+        name = f"{running} of {len(self._children)} processes"
+        whole = summed(self._worker, name, state, [progress for progress, _ in seen])
+        observe(replace(whole, reason=self._failure or whole.reason))
+
+
+class _Child:
+    """One process after another under the same number."""
+
+    connection: Connection
+
+    def __init__(self, number: int, start: StartChild) -> None:
+        self.number, self.start_at = number, 0.0
+        self.seen: Seen | None = None
+        self._start = start
+        self._process: SpawnProcess | None = None
+        self._failure = ChildFailure("", is_lasting=False)
+        self._asked = False
+
+    @property
+    def lives(self) -> bool:
+        """It was started, and its end was not seen yet."""
+        return self._process is not None
+
+    def begin(self) -> None:
+        """Starts it."""
+        self._failure = ChildFailure("", is_lasting=False)
+        self._process, self.connection = self._start(self.number)
+
+    def ask_to_stop(self) -> None:
+        """Once; harmless when it has ended."""
+        if self._asked or not self.lives:
+            return
+        self._asked = True
+        try:
+            self.connection.send(STOP)
+        except OSError:
+            return  # it has ended
+
+    def listen(self) -> None:
+        """Takes what it has told."""
+        try:
+            while self.lives and self.connection.poll():
+                message: ChildFailure | Told = self.connection.recv()
+                if isinstance(message, ChildFailure):
+                    self._failure = message
+                else:
+                    self.seen = message
+        except (EOFError, OSError):
+            if self._process is not None:
+                self._process.join()  # the connection ends with the process
+
+    def has_ended(self) -> bool:
+        """Its process has ended, and what it told is taken."""
+        if self._process is None or self._process.exitcode is None:
+            return False
+        self.listen()
+        return True
+
+    def end(self) -> ChildFailure:
+        """After :meth:`has_ended`: why it ended; without a reason where it was asked to."""
+        failure, code = self._failure, self._process.exitcode if self._process else 0
+        if not failure.reason and code:
+            words = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+            failure = replace(failure, reason=f"process {self.number} {words}")
+        if self.seen is not None:
+            state = InstanceState.FAILED if failure.reason else InstanceState.CLOSED
+            last = replace(self.seen[0], state=state, reason=failure.reason)
+            self.seen = what_is_left(last), ()
+        self.connection.close()
+        self._process = None
+        return failure
+
+    def kill(self) -> None:
+        """At once, where it still runs."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.join()

@@ -1,0 +1,115 @@
+"""Offsets of a worker set anew: it begins with other records than those that come next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+from headrace.control.services import broker_config
+from headrace.control.workers import committed_offsets
+from headrace.errors import WorkerRunningError
+from headrace.kafka.client import (
+    ClientConfig,
+    commit_offsets,
+    describe,
+    offsets_since,
+    watermarks,
+)
+from headrace.kafka.groups import delete_group, describe_group
+from headrace.model import TopicPartition
+from headrace.settings import Settings
+from headrace.workers import Worker
+from headrace.workers.received import consumed_topics, topics_read
+
+ResetTo: TypeAlias = Literal["earliest", "latest"] | datetime
+"""The earliest records there are; those that come from now on; the first one since a time."""
+
+Offsets = dict[TopicPartition, int]
+
+
+@dataclass(frozen=True)
+class Reset:
+    """What a reset changes.
+
+    Attributes:
+        worker: its name.
+        group: its consumer group.
+        committed: offsets that it had committed, by partition, its retry topics included.
+        begins: offsets with which it begins now.
+        repeated: records between the two that will be processed again.
+        skipped: records between the two that will not be processed.
+    """
+
+    worker: str
+    group: str
+    committed: Mapping[str, int]
+    begins: Mapping[str, int]
+    repeated: int
+    skipped: int
+
+
+def reset(settings: Settings, worker: Worker, *, to: ResetTo = "earliest", dry_run: bool) -> Reset:
+    """Lets ``worker`` begin with other records.
+
+    To the earliest, it forgets all that it has committed, of its retry topics too. To another
+    place, what waits in retry topics stays as it is.
+
+    Raises:
+        BrokerUnreachableError: no answer.
+        WorkerRunningError: it has members.
+    """
+    config, group = broker_config(settings), worker.consumer_group
+    live = describe(config, topics_read(worker))
+    partitions = [one for topic in live.values() for one in topic.all_partitions]
+    committed = committed_offsets(config, worker, partitions)
+    marks = watermarks(config, partitions)
+    begins = _begins(config, worker, to, marks)
+    _refuse_running(config, worker)
+    if not dry_run:
+        _move(config, worker, to, begins)
+    moves = [(committed.get(one, marks[one][0]), marks[one][0], at) for one, at in begins.items()]
+    return Reset(
+        worker.name,
+        group,
+        {str_of(one): at for one, at in committed.items()},
+        {str_of(one): at for one, at in begins.items()},
+        sum(max(0, before - max(after, earliest)) for before, earliest, after in moves),
+        sum(max(0, after - max(before, earliest)) for before, earliest, after in moves),
+    )
+
+
+def str_of(partition: TopicPartition) -> str:
+    """As commands name it: ``clicks/3``."""
+    return f"{partition.topic}/{partition.partition}"
+
+
+def _begins(
+    config: ClientConfig,
+    worker: Worker,
+    to: ResetTo,
+    marks: Mapping[TopicPartition, tuple[int, int]],
+) -> Offsets:
+    if to == "earliest":
+        return {one: earliest for one, (earliest, _) in marks.items()}
+    own = {topic.name for topic in worker.topics}
+    ends = {one: latest for one, (_, latest) in marks.items() if one.topic in own}
+    if not isinstance(to, datetime):
+        return ends
+    return ends | offsets_since(config, ends, int(to.timestamp() * 1000))
+
+
+def _refuse_running(config: ClientConfig, worker: Worker) -> None:
+    group = worker.consumer_group
+    members = describe_group(config, group).members
+    if members:
+        hosts = ", ".join(one.instance_id or one.host for one in members)
+        raise WorkerRunningError(worker.name, group, hosts)
+
+
+def _move(config: ClientConfig, worker: Worker, to: ResetTo, begins: Offsets) -> None:
+    if to != "earliest":
+        commit_offsets(config, worker.consumer_group, begins)
+    elif not all(delete_group(config, group) for group in consumed_topics(worker)):
+        raise WorkerRunningError(worker.name, worker.consumer_group, "")

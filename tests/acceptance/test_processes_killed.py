@@ -1,0 +1,69 @@
+"""`workers run --processes`: one is killed, Ctrl-C drains all."""
+
+import itertools
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from tests.acceptance.project import Project, kill_session, wait_for
+
+WORKER = """
+from datetime import timedelta
+from pathlib import Path
+
+from headrace import KeyHash, Topic, Worker, WorkerTask
+
+events = Topic("events", partitions=4)
+NOTES = Path({notes!r})
+
+
+class Note(WorkerTask):
+    async def process(self, record):
+        import os
+
+        with (NOTES / f"{{os.getpid()}}.txt").open("a") as notes:
+            notes.write(f"{{record.partition}} {{record.offset}}\\n")
+
+
+note = Worker(
+    "note", events, Note, partitioner=KeyHash(8), commit_every=timedelta(milliseconds=200)
+)
+"""
+
+
+def instances(notes: Path) -> set[int]:
+    """Pids of those that have noted something."""
+    return {int(one.stem) for one in notes.iterdir()}
+
+
+def noted(notes: Path) -> set[str]:
+    return {line for one in notes.iterdir() for line in one.read_text().splitlines()}
+
+
+@pytest.mark.timeout(600)
+def test_a_process_that_is_killed_is_replaced_and_ctrl_c_drains_all(start_cluster, tmp_path):
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    project = Project(tmp_path / "drill", start_cluster().bootstrap_servers)
+    (project.folder / "flow.py").write_text(WORKER.format(notes=str(notes)))
+    project.call("apply")
+    sent = itertools.count()
+    process = project.start("workers", "run", "note", "--processes", "2")
+
+    def work() -> int:
+        """More records; how many processes have noted some."""
+        project.send(100 * next(sent), 100)
+        return len(instances(notes))
+
+    try:
+        wait_for(lambda: work() == 2, "both processes")
+        os.kill(instances(notes).pop(), signal.SIGKILL)
+        wait_for(lambda: work() == 3, "another in the place of the killed one")
+        total = next(sent)
+        wait_for(lambda: len(noted(notes)) == 100 * total, "all records")
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to every process
+        assert process.wait(120) == 0, project.output()
+    finally:
+        kill_session(process)
+    assert sum(project.committed("note").values()) == 100 * total
