@@ -15,6 +15,7 @@ HeadraceError
 │   ├── RecordsGoneError
 │   ├── TopicTruncatedError
 │   ├── TopicMissingError
+│   ├── PartitionMissingError
 │   ├── CommittedOffsetError
 │   ├── CheckpointInUseError
 │   ├── CheckpointLostError
@@ -301,6 +302,20 @@ class TopicMissingError(RefusedError):
     @property
     def way_out(self) -> str:
         return "Create the declared topics with `headrace apply`."
+
+
+@dataclass(eq=False)
+class PartitionMissingError(RefusedError):
+    """The topic has no such partition."""
+
+    code = "PARTITION_MISSING"
+    topic: str
+    partition: int
+    partitions: int
+
+    @property
+    def way_out(self) -> str:
+        return f"Its partitions are 0 to {self.partitions - 1}."
 
 
 @dataclass(eq=False)

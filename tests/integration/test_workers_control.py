@@ -28,7 +28,12 @@ from tests.integration.instances import (
 
 from headrace.control import worker_reset
 from headrace.control import workers as control
-from headrace.errors import ProcessingFailedError, TopicMissingError, WorkerRunningError
+from headrace.errors import (
+    PartitionMissingError,
+    ProcessingFailedError,
+    TopicMissingError,
+    WorkerRunningError,
+)
 from headrace.kafka.client import describe
 from headrace.kafka.topics import delete_topic
 from headrace.model import Start, TopicPartition
@@ -238,7 +243,7 @@ def test_intents_of_one_worker_are_not_anothers(bench, settings):
     assert len(control.resume(settings, one, (), (0,))) == 2
     assert control.resume(settings, other, (), ()) == []
     assert len(control.resume(settings, one, (), (7,))) == 2
-    with pytest.raises(TopicMissingError):
+    with pytest.raises(PartitionMissingError, match="Its partitions are 0 to 2"):
         control.pause(settings, one, (), (3,))
     with pytest.raises(TopicMissingError):
         control.pause(settings, one, ["no-such"], ())
@@ -300,6 +305,8 @@ def test_a_worker_begins_where_a_reset_says_or_with_what_comes(bench, settings):
 
 
 def test_retry_topics_count_in_what_is_listed_and_reset(bench, settings):
+    bench.create(bench.topic.dead_letters)
+
     class FailsOnce(WorkerTask):
         async def process(self, record):
             if record.attempt == 1:

@@ -157,7 +157,8 @@ class ConsoleOutput:
         for one in workers:
             group, paused = one.group, ", ".join(one.paused_partitions)
             lag, behind = f"{one.lag_records:,}", f"{one.lag_seconds:,.0f}"
-            cells = (one.worker, ", ".join(one.topics), group.state, str(len(group.members)))
+            members = ", ".join(member.name for member in group.members)
+            cells = (one.worker, ", ".join(one.topics), group.state, members)
             table.add_row(*map(escape, cells), lag, behind, escape(paused))
         self._out.print(table)
         for one in workers:

@@ -98,8 +98,14 @@ class Session:
         for name in names:
             if name not in declared:
                 known = ", ".join(declared) or "none"
-                raise click.BadParameter(f"no pipeline {name!r}; declared: {known}")
+                raise click.BadParameter(
+                    f"no pipeline {name!r}; declared: {known}{self._hint(name)}"
+                )
         return [declared[name] for name in dict.fromkeys(names or tuple(declared))]
+
+    def _hint(self, name: str) -> str:
+        is_worker = name in self.project.workers
+        return f"; {name!r} is a worker: `headrace workers` has its commands" if is_worker else ""
 
     @property
     def log(self) -> Path:

@@ -104,8 +104,8 @@ def _refuse_running(config: ClientConfig, worker: Worker) -> None:
     group = worker.consumer_group
     members = describe_group(config, group).members
     if members:
-        hosts = ", ".join(one.instance_id or one.host for one in members)
-        raise WorkerRunningError(worker.name, group, hosts)
+        names = ", ".join(one.name for one in members)
+        raise WorkerRunningError(worker.name, group, names)
 
 
 def _move(config: ClientConfig, worker: Worker, to: ResetTo, begins: Offsets) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import uvloop
 
 from headrace.control.services import broker_config
-from headrace.errors import TopicMissingError
+from headrace.errors import PartitionMissingError, TopicMissingError
 from headrace.kafka.client import ClientConfig, describe, group_offsets, watermarks
 from headrace.kafka.groups import Group, describe_group, first_timestamps
 from headrace.kafka.subscription import Membership
@@ -202,7 +202,8 @@ def pause(
 
     Raises:
         BrokerUnreachableError: no answer.
-        TopicMissingError: a topic, or that partition of it, does not exist.
+        TopicMissingError: a topic does not exist.
+        PartitionMissingError: a topic has no such partition.
     """
     config = broker_config(settings)
     intents.pause(config, worker.name, _chosen(config, worker, topics, numbers))
@@ -234,7 +235,7 @@ def _chosen(
             raise TopicMissingError(name)
         for number in numbers:
             if number >= live[name].partitions:
-                raise TopicMissingError(f"{name}/{number}")
+                raise PartitionMissingError(name, number, live[name].partitions)
     found = (one for topic in live.values() for one in topic.all_partitions)
     return [one for one in found if not numbers or one.partition in numbers]
 

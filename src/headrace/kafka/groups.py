@@ -27,11 +27,20 @@ _NO_GROUP = frozenset({"GROUP_ID_NOT_FOUND"})
 
 @dataclass(frozen=True)
 class Member:
-    """One member of a group; ``instance_id`` is empty unless its membership is static."""
+    """One member of a group; ``instance_id`` is empty unless its membership is static.
+
+    ``client_id`` is what it calls itself: an instance of a worker, by its host and process.
+    """
 
     host: str
     instance_id: str
     partitions: int
+    client_id: str = ""
+
+    @property
+    def name(self) -> str:
+        """What it is best known by."""
+        return self.instance_id or self.client_id or self.host
 
 
 @dataclass(frozen=True)
@@ -57,6 +66,7 @@ def describe_group(config: ClientConfig, name: str) -> Group:
             one.host.lstrip("/"),
             one.group_instance_id or "",
             len(one.assignment.topic_partitions) if one.assignment else 0,
+            one.client_id or "",
         )
         for one in found.members
     )

@@ -49,12 +49,17 @@ class Times:
 
 
 class Ends:
-    """Where partitions end, asked now and then, off the event loop."""
+    """Where partitions end, asked now and then, off the event loop.
+
+    Attributes:
+        reason: why the last question had no answer; empty: it had one.
+    """
 
     def __init__(self, config: ClientConfig) -> None:
         self._config = config
         self._ends: Mapping[TopicPartition, int] = {}
         self._unread: dict[TopicPartition, tuple[int, int]] = {}
+        self.reason = ""
 
     async def look(self, unread: Mapping[TopicPartition, int], read: set[TopicPartition]) -> None:
         """Ask. ``unread`` are positions in partitions that nothing was read of yet."""
@@ -77,8 +82,10 @@ class Ends:
             found = first_timestamps(self._config, new)
             kept = {one: self._unread[one] for one in behind.keys() - new.keys()}
             self._unread = kept | {one: (new[one], timestamp) for one, timestamp in found.items()}
-        except (BrokerUnreachableError, TopicMissingError):
-            return  # what was known stays, and the instance itself says that Kafka is away
+        except (BrokerUnreachableError, TopicMissingError) as error:
+            self.reason = str(error)  # what was known stays
+        else:
+            self.reason = ""
 
 
 def seconds_since(timestamp_ms: int) -> float:

@@ -18,6 +18,7 @@ from headrace.kafka.subscription import Membership, Subscription, Taken
 from headrace.model import TopicPartition
 from headrace.workers.assignment import Assignment
 from headrace.workers.assignments import Assignments
+from headrace.workers.progress import process_name
 from headrace.workers.threads import TaskThreads
 
 Result = TypeVar("Result")
@@ -74,7 +75,7 @@ class Member:
         # A daemon: a client that does not return must not keep the process from its end.
         self._thread = TaskThreads(1, f"{membership.group}-consumer")
         self._subscription = Subscription(
-            config,
+            {"client.id": process_name(), **config},
             membership,
             functools.partial(self._from_consumer, self._assigned),
             functools.partial(self._from_consumer, self._revoked),

@@ -205,7 +205,8 @@ def _partition(one: Assignment, ends: Ends) -> PartitionProgress:
     timestamp = one.times.at(one.committable)
     if timestamp < 0:
         timestamp = ends.first_ms(one.partition)
-    lag = ends.lag(one.partition, one.committable)
+    # At least what was read and is not done, also before it is known where the partition ends.
+    lag = max(ends.lag(one.partition, one.committable), one.position - one.committable)
     return PartitionProgress(
         one.partition.topic,
         one.partition.partition,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 
 from headrace.kafka.client import ClientConfig
 from headrace.workers.behind import Ends
@@ -64,7 +65,10 @@ class Watch:
     def _look(self) -> None:
         partitions = measure_partitions(self._instance, self._ends)
         now = asyncio.get_running_loop().time()
-        self._observe(measure(self._instance, self._name, partitions, now), partitions)
+        progress = measure(self._instance, self._name, partitions, now)
+        if not progress.reason and not progress.final:
+            progress = replace(progress, reason=self._ends.reason)
+        self._observe(progress, partitions)
 
     def _ask(self) -> None:
         """Where partitions end, unless the last question is not answered yet."""

@@ -110,7 +110,7 @@ def test_without_a_broker_the_way_out_is_shown(folder):
     [
         (
             lambda output: output.workers([STANDING]),
-            "enrich  clicks  stable  1        2,000  10        clicks/1",
+            "enrich  clicks  stable  127.0.0.1  2,000  10        clicks/1",
             {},
         ),
         (
@@ -146,6 +146,12 @@ def test_people_and_programs_are_told_the_same(show, text, facts, capsys):
     show(JsonOutput())
     document = json.loads(capsys.readouterr().out)
     assert document | facts == document
+
+
+def test_a_worker_that_is_taken_for_a_pipeline_is_told_where_its_commands_are(folder):
+    result = run("pause", "enrich", "clicks/2", "--project", str(folder))
+    assert result.exit_code == 2
+    assert "`headrace workers` has its commands" in result.stderr
 
 
 def test_what_is_not_there_yet_is_said(capsys):

@@ -1,0 +1,46 @@
+"""How far behind an instance is, as far as it is known."""
+
+import asyncio
+from types import SimpleNamespace
+
+from headrace.errors import BrokerUnreachableError
+from headrace.kafka.starts import Start
+from headrace.model import TopicPartition
+from headrace.workers import OneToOne, behind
+from headrace.workers.assignment import Assignment
+from headrace.workers.behind import Ends
+from headrace.workers.progress import measure_partitions
+
+HERE = TopicPartition("clicks", 0)
+
+
+def instance(read):
+    """With one partition: so many records read, none done."""
+    assignment = Assignment(Start(HERE, 0, "", "id"), OneToOne())
+    assignment.reach(0)
+    for offset in range(read):
+        assignment._offsets.consume(offset)
+    return SimpleNamespace(assignments={HERE: assignment})
+
+
+def test_before_the_end_is_known_the_lag_is_what_was_read_and_is_not_done():
+    [found] = measure_partitions(instance(7), Ends({}))
+    assert found.lag_records == 7
+
+
+def test_while_brokers_are_away_the_reason_says_so_and_what_was_known_stays(monkeypatch):
+    answers = [{HERE: (0, 9)}, BrokerUnreachableError("127.0.0.1:9", "no answer"), {HERE: (0, 12)}]
+
+    def watermarks(*_):
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(behind, "watermarks", watermarks)
+    monkeypatch.setattr(behind, "first_timestamps", lambda *_: {})
+    ends, seen = Ends({}), []
+    for _ in range(3):
+        asyncio.run(ends.look({}, {HERE}))
+        seen.append((ends.lag(HERE, 2), "does not answer" in ends.reason))
+    assert seen == [(7, False), (7, True), (10, False)]
