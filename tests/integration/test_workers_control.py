@@ -97,7 +97,7 @@ class Watched:
 
     def _run(self) -> None:
         try:
-            self.run.run(self.seen.append)
+            self.run.run(lambda progress, _: self.seen.append(progress))
         except ProcessingFailedError as error:
             self.failure = error
 
