@@ -1,0 +1,81 @@
+"""Failed attempts in the log and in the instance's reason; limits of dead letters."""
+
+import asyncio
+import logging
+from types import SimpleNamespace
+
+import pytest
+
+from headrace.errors import DeadLetterLimitError, InvalidRecordError, ProcessingFailedError
+from headrace.model import DeadLetterLimit, Topic
+from headrace.workers import Stop, Worker, WorkerRecord, WorkerTask
+from headrace.workers.failure_log import FailureLog, raised_at
+from headrace.workers.failures import DeadLetterLimiter, Failures
+
+RECORD = WorkerRecord("clicks", 2, 7, b"k", b"v", attempt=3)
+
+
+def look_up(campaign):
+    raise LookupError(f"no campaign {campaign}")  # the line that is named
+
+
+def failure(call, *arguments):
+    with pytest.raises(Exception) as found:  # noqa: PT011 - whichever it is
+        call(*arguments)
+    return found.value
+
+
+def handling(offset):
+    return SimpleNamespace(record=WorkerRecord("clicks", 0, offset))
+
+
+def test_a_failed_attempt_is_logged_with_record_attempt_and_traceback(caplog):
+    with caplog.at_level(logging.WARNING, "headrace.workers"):
+        FailureLog("enrich").failed(RECORD, failure(look_up, 7))
+    [logged] = caplog.records
+    assert logged.getMessage() == "enrich: attempt 3 at clicks[2]@7 failed"
+    assert "the line that is named" in caplog.text
+    assert "LookupError: no campaign 7" in caplog.text
+
+
+def test_so_many_are_logged_in_a_span_and_the_others_counted(caplog):
+    now = 0.0
+    log = FailureLog("enrich", lambda: now)
+    for _ in range(15):
+        log.failed(RECORD, OSError("away"))
+    assert len(caplog.records) == 10
+    now = 10.0
+    log.failed(RECORD, OSError("away"))
+    assert [one.getMessage() for one in caplog.records[10:]] == [
+        "enrich: 5 more attempts failed, not logged",
+        "enrich: attempt 3 at clicks[2]@7 failed",
+    ]
+
+
+def test_an_instance_that_stops_names_the_users_line_also_when_a_library_raised():
+    async def run(error):
+        failures = Failures(Worker("w", Topic("clicks"), WorkerTask, on_failure=Stop()), {}, None)
+        await failures.end(SimpleNamespace(record=RECORD, first_failed_ms=1), error)
+
+    with pytest.raises(ProcessingFailedError) as found:
+        asyncio.run(run(failure(asyncio.run, None)))
+    assert "test_failures.py:" in str(found.value)
+    assert "in failure)" in str(found.value)
+    with pytest.raises(ProcessingFailedError, match=r"test_failures.py:\d+, in look_up\)"):
+        asyncio.run(run(failure(look_up, 7)))
+
+
+def test_an_error_that_nothing_raised_has_no_line():
+    assert raised_at(InvalidRecordError("bad")) == ""
+
+
+def test_a_record_that_is_done_at_a_later_attempt_ends_a_row_of_failures():
+    limiter = DeadLetterLimiter("w", DeadLetterLimit(max_consecutive=2))
+    for offset in range(6):
+        limiter.bad(handling(offset).record.topic_partition)
+        if offset % 2:
+            limiter.good(handling(offset))
+    limiter.bad(handling(6).record.topic_partition)
+    limiter.bad(handling(7).record.topic_partition)
+    with pytest.raises(DeadLetterLimitError, match="in a row"):
+        limiter.bad(handling(8).record.topic_partition)
