@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PYTHON ?= python3
 SEED := $(or $(SEED),$(shell date +%s))
 
-.PHONY: help env lint test drills demo demo-errors bench bench-writer bench-ingest bench-live-edge bench-peers lock clean
+.PHONY: help env lint test drills demo demo-errors bench bench-writer bench-ingest bench-live-edge bench-worker-send bench-peers lock clean
 
 help:
 	@echo "make demo    real Kafka, a week of real ad impressions, Spark, a lake, and the proof"
@@ -50,6 +50,9 @@ bench-ingest: env
 
 bench-live-edge: env
 	cd $(ROOT) && $(BIN)/python -m bench.live_edge
+
+bench-worker-send: env
+	cd $(ROOT) && $(BIN)/python -m bench.worker_send
 
 bench-peers: env
 	cd $(ROOT) && $(BIN)/python -m bench.peers.writer

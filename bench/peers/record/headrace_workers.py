@@ -9,9 +9,9 @@ from functools import partial
 
 import uvloop
 
-from bench.peers.record.job import COMMIT_SECONDS, Job, this
+from bench.peers.record.job import COMMIT_SECONDS, SEND, Job, this
 from headrace.model import Topic
-from headrace.workers import RoundRobin, Worker, WorkerInstance, WorkerRecord
+from headrace.workers import RoundRobin, Send, Worker, WorkerInstance, WorkerRecord
 from headrace.workers.worker import FunctionFactory
 
 
@@ -23,15 +23,19 @@ def burn(job: Job, _: WorkerRecord) -> None:
     job.work()
 
 
+async def copy(job: Job, record: WorkerRecord, send: Send) -> None:
+    send(job.out, record.value)
+
+
 def worker(job: Job) -> Worker:
-    function = call if job.kind == "call" else burn
+    function = {"call": call, "cpu": burn, SEND: copy}[job.kind]
     return Worker(
         job.group,
         Topic(job.topic),
         FunctionFactory(partial(function, job)),
         partitioner=RoundRobin(job.subpartitions),
         commit_every=timedelta(seconds=COMMIT_SECONDS),
-        sync_tasks="threads" if job.kind == "call" else "processes",
+        sync_tasks="processes" if job.kind == "cpu" else "threads",
         parallelism=job.threads,
     )
 

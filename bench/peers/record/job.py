@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, replace
 
 WORK_US = {"call": 5_000, "cpu": 1_000}
 """``call`` waits for an answer, ``cpu`` keeps a processor busy."""
+SEND = "send"
+"""Work that takes no time of its own: the record is written to another topic."""
 COMMIT_SECONDS = 0.25
 """Often, so that commits are seen soon; they are a few offsets."""
 
@@ -19,9 +21,11 @@ class Job:
     """One topic, read by one consumer group, with work for each record.
 
     Attributes:
-        kind: of :data:`WORK_US`.
+        kind: of :data:`WORK_US`, or :data:`SEND`.
         subpartitions: of each partition, where a system has them.
         threads: or processes, that work, where a system can choose.
+        group: of the consumers.
+        out: the topic that records are sent to.
     """
 
     bootstrap: str
@@ -30,6 +34,7 @@ class Job:
     subpartitions: int
     threads: int
     group: str = ""
+    out: str = ""
 
     @property
     def work_seconds(self) -> float:

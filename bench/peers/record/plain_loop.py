@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from confluent_kafka import Consumer, KafkaException
+import time
 
-from bench.peers.record.job import COMMIT_SECONDS, Job, this
+from confluent_kafka import Consumer, KafkaException, Message, Producer
+
+from bench.peers.record.job import COMMIT_SECONDS, SEND, Job, this
 
 
 def main(job: Job) -> None:
@@ -18,6 +20,34 @@ def main(job: Job) -> None:
         }
     )
     consumer.subscribe([job.topic])
+    if job.kind == SEND:
+        copy(job, consumer)
+    else:
+        work_through(job, consumer)
+
+
+def copy(job: Job, consumer: Consumer) -> None:
+    """Sends each record on; what is flushed is committed, every quarter of a second."""
+    producer = Producer({"bootstrap.servers": job.bootstrap, "enable.idempotence": True})
+    last: dict[int, Message] = {}
+    flush_at = time.monotonic() + COMMIT_SECONDS
+    while True:
+        message = consumer.poll(COMMIT_SECONDS)
+        if message is not None:
+            if message.error():
+                raise KafkaException(message.error())
+            producer.produce(job.out, message.value())
+            producer.poll(0)
+            last[message.partition()] = message
+        if time.monotonic() >= flush_at:
+            producer.flush()
+            for one in last.values():
+                consumer.commit(one, asynchronous=True)
+            last.clear()
+            flush_at = time.monotonic() + COMMIT_SECONDS
+
+
+def work_through(job: Job, consumer: Consumer) -> None:
     work = job.work
     while True:
         message = consumer.poll(1.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from job import COMMIT_SECONDS, Job, this  # beside this file
+from job import COMMIT_SECONDS, SEND, Job, this  # beside this file
 from quixstreams import Application
 
 
@@ -15,8 +15,12 @@ def main(job: Job) -> None:
         loglevel="WARNING",
     )
     topic = application.topic(job.topic, value_deserializer="bytes")
-    work = job.work
-    application.dataframe(topic).update(lambda _: work())
+    records = application.dataframe(topic)
+    if job.kind == SEND:
+        records.to_topic(application.topic(job.out, value_serializer="bytes"))
+    else:
+        work = job.work
+        records.update(lambda _: work())
     application.run()
 
 

@@ -11,7 +11,7 @@ from bench.driver import WriteOnce
 from bench.peers import kafka_workers
 from bench.peers.java_program import Program
 from bench.peers.record import python_programs
-from bench.peers.record.job import WORK_US, Job
+from bench.peers.record.job import SEND, WORK_US, Job
 from bench.setup import Setup
 from headrace.runtime.java import Java
 
@@ -52,12 +52,12 @@ def _open_kafka_workers(setup: Setup, *, program: Program, job: Job) -> WriteOnc
 
 def record_task(_: Setup, __: Path, *, job: Job) -> dict[str, str]:
     """Settings of Kafka Workers and of its task."""
-    return KAFKA_WORKERS | {
-        "worker.task.name": "record",
-        "worker.task.lanes": str(job.subpartitions),
-        "worker.task.work": job.kind,
-        "worker.task.work.us": str(WORK_US[job.kind]),
-    }
+    lanes = {"worker.task.lanes": str(job.subpartitions)}
+    if job.kind == SEND:
+        task = {"name": "send", "out": job.out, "bootstrap": job.bootstrap}
+    else:
+        task = {"name": "record", "work": job.kind, "work.us": str(WORK_US[job.kind])}
+    return KAFKA_WORKERS | lanes | {f"worker.task.{name}": value for name, value in task.items()}
 
 
 _ONE_A_PARTITION = {"processes": "one a partition"}

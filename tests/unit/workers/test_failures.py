@@ -20,7 +20,7 @@ def look_up(campaign):
 
 
 def failure(call, *arguments):
-    with pytest.raises(Exception) as found:  # noqa: PT011 - whichever it is
+    with pytest.raises(Exception) as found:
         call(*arguments)
     return found.value
 

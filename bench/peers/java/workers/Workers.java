@@ -15,8 +15,8 @@ import java.util.Properties;
  * Runs Kafka Workers as told: each line of the input is a file of its properties, to start with, or
  * {@code stop}. Answers {@code started} or {@code stopped}, and ends with its input.
  *
- * <p>{@code worker.task.name} is {@code parquet} or {@code record}, {@code worker.task.lanes} the
- * subpartitions of a partition.
+ * <p>{@code worker.task.name} is {@code parquet}, {@code record} or {@code send}, {@code
+ * worker.task.lanes} the subpartitions of a partition.
  */
 public final class Workers {
     private static final int FAILED = 1;
@@ -56,8 +56,11 @@ public final class Workers {
     }
 
     private static WorkerTask<byte[], byte[]> task(WorkersConfig config) {
-        boolean parquet = "parquet".equals(config.getWorkerTaskConfigs().get("name"));
-        return parquet ? new ParquetTask() : new RecordTask();
+        return switch ((String) config.getWorkerTaskConfigs().get("name")) {
+            case "parquet" -> new ParquetTask();
+            case "send" -> new SendTask();
+            default -> new RecordTask();
+        };
     }
 
     /** Also called on a shutdown that was asked for, then without an exception. */
