@@ -13,15 +13,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.errors import DeadLetterLimitError, UnreadRangesError
+from headrace.errors import UnreadRangesError
 from headrace.kafka.client import ClientConfig
 from headrace.model import Pipeline, TopicPartition
 from headrace.pipelines.checkpoint import Checkpoint, PlannedBatch, positions_of
 from headrace.pipelines.dead_letter_writer import DeadLetterWriter
 from headrace.pipelines.group_offsets import GroupOffsets
+from headrace.pipelines.limit_check import LimitCheck
 from headrace.pipelines.manifest import Manifest
 from headrace.pipelines.positions import TablePositions
-from headrace.pipelines.source.report import BadRuns, RangeReport, unread
+from headrace.pipelines.source.report import RangeReport, unread
 from headrace.pipelines.source.rereading import Rereading
 from headrace.pipelines.source.staging import Staging
 from headrace.pipelines.source.state import SharedState
@@ -75,7 +76,7 @@ class BatchEnd:
         self._group = GroupOffsets(client, pipeline.consumer_group)
         self._state = state
         self._on_batch = on_batch
-        self._bad_runs: dict[TopicPartition, BadRuns] = {}
+        self._limit = LimitCheck(pipeline)
         self._dead = DeadLetterWriter(pipeline, client)
         self.failure: Exception | None = None
 
@@ -163,7 +164,7 @@ class BatchEnd:
         """
         dead = [letter for report in reports for letter in report.dead] + list(manifest.dead)
         try:
-            self._check_limit(reports, len(dead))
+            self._limit.check(reports, derived=len(manifest.dead))
             self._dead.write(dead, positions_of(planned.starts))
         except Exception:
             self._table.discard(manifest.files)
@@ -189,26 +190,6 @@ class BatchEnd:
             self._table.discard(manifest.files)
         self._positions.ended(planned)
 
-    def _check_limit(self, reports: Sequence[RangeReport], dead: int) -> None:
-        limit = self._pipeline.dead_letter_limit
-        records = sum(report.records for report in reports)
-        if records >= limit.min_records and dead > limit.max_ratio * records:
-            raise DeadLetterLimitError(
-                self._pipeline.name,
-                f"{dead} of {records} records of a batch are bad (max_ratio {limit.max_ratio}); "
-                f"the first: {_first_reason(reports)}",
-            )
-        for report in reports:
-            partition = report.range.partition
-            joined = self._bad_runs.get(partition, BadRuns()).then(report.bad_runs)
-            self._bad_runs[partition] = BadRuns(joined.trailing, *[joined.trailing] * 3)
-            if joined.longest > limit.max_consecutive:
-                raise DeadLetterLimitError(
-                    self._pipeline.name,
-                    f"{joined.longest} bad records in a row in {partition} (max_consecutive "
-                    f"{limit.max_consecutive}); the first: {_first_reason([report])}",
-                )
-
     def _late_before_us(self) -> int:
         event_us = self._state.feedback(self._checkpoint.uri).event_us
         newest = max(event_us.values(), default=0)
@@ -219,10 +200,3 @@ class BatchEnd:
         planned_ms = {topic: end.planned_ms for topic, end in planned.ends.items()}
         known = self._state.feedback(checkpoint).after(reports, planned_ms)
         self._state.write_feedback(checkpoint, known)
-
-
-def _first_reason(reports: Sequence[RangeReport]) -> str:
-    for report in reports:
-        for letter in report.dead:
-            return f"{letter.partition} offset {letter.offset}: {letter.reason}, {letter.detail}"
-    return "(a derived row)"

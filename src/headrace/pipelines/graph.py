@@ -133,6 +133,7 @@ def _source_spec(
         subpartitions=source.subpartitions,
         limits=pipeline.limits.shared_by(len(pipeline.sources)),
         partition_columns=judged_columns(pipeline, topic.schema),
+        dead_letter_limit=pipeline.dead_letter_limit,
         state=place.state,
         staging=place.staging,
         checkpoint=checkpoint.uri,

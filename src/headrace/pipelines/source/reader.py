@@ -15,6 +15,7 @@ from headrace.kafka.headers import headers_of
 from headrace.kafka.range_reader import Chunk, Record
 from headrace.model import DeadLetter, Metadata, OffsetRange
 from headrace.pipelines.source.addressed import Addressed
+from headrace.pipelines.source.bad_records import BadRecords
 from headrace.pipelines.source.decode import EventTimeBounds, decoder_for
 from headrace.pipelines.source.feedback import SHARE, reached
 from headrace.pipelines.source.report import BadRuns, RangeReport
@@ -92,7 +93,7 @@ class RangeReader:
         self._last_timestamp_ms = -1
         self._event_times: list[tuple[int, int]] = []
         self._bad_runs = BadRuns()
-        self._dead: list[DeadLetter] = []
+        self._bad = BadRecords(spec.dead_letter_limit)
 
     def tables(self) -> Iterator[pa.Table]:
         """Decoded chunks: the event's fields, then the metadata columns asked for."""
@@ -117,8 +118,9 @@ class RangeReader:
             last_timestamp_ms=self._last_timestamp_ms,
             event_us=reached(self._event_times) if self._event_times else None,
             bad_runs=self._bad_runs,
-            dead=tuple(self._dead),
+            dead=tuple(self._bad.kept),
             replays_skipped=self._addressed.skipped,
+            omitted=self._bad.omitted,
         )
 
     def _decoded(self, records: Sequence[Record]) -> pa.Table:
@@ -131,9 +133,8 @@ class RangeReader:
             BadRuns.of([index for index, _, _ in decoded.bad], len(records))
         )
         if decoded.bad:
-            self._dead.extend(
-                _dead_letter(records[i], self._range, *why) for i, *why in decoded.bad
-            )
+            letters = (_dead_letter(records[i], self._range, *why) for i, *why in decoded.bad)
+            self._bad.take(letters, self._bad_runs.longest)
             refused = {index for index, _, _ in decoded.bad}
             records = [record for i, record in enumerate(records) if i not in refused]
         self._note_event_time(decoded.rows)

@@ -56,8 +56,9 @@ class RangeReport:
         event_us: event time, microseconds since 1970, that some of its events have reached, see
             :mod:`headrace.pipelines.source.feedback`; None without one.
         bad_runs: runs of bad records.
-        dead: the bad records.
+        dead: the bad records; all of them unless some are ``omitted``.
         replays_skipped: records beside these that were replayed for others.
+        omitted: bad records beyond those in ``dead``, which can't be carried to the driver.
     """
 
     range: OffsetRange
@@ -69,6 +70,12 @@ class RangeReport:
     bad_runs: BadRuns = field(default_factory=BadRuns)
     dead: tuple[DeadLetter, ...] = ()
     replays_skipped: int = 0
+    omitted: int = 0
+
+    @property
+    def bad(self) -> int:
+        """How many bad records it has."""
+        return len(self.dead) + self.omitted
 
 
 def unread(planned: Iterable[OffsetRange], reports: Iterable[RangeReport]) -> list[OffsetRange]:

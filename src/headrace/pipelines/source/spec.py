@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace.kafka.cluster import Cluster
-from headrace.model import BatchLimits, EventSchema, Metadata, Start
+from headrace.model import BatchLimits, DeadLetterLimit, EventSchema, Metadata, Start
 from headrace.sinks.manifest import WriteSpec
 
 
@@ -28,6 +28,7 @@ class SourceSpec:
         min_tasks: split ranges until a batch has at least this many tasks.
         subpartitions: lanes by key; 1: no lane column.
         limits: when a batch closes.
+        dead_letter_limit: when bad records stop the pipeline.
         partition_columns: fields whose values name directories, judged with the record.
         state: folder on the driver's machine shared by the driver and the planner.
         staging: URI of the folder that takes reports and dead letters of read ranges.
@@ -53,5 +54,6 @@ class SourceSpec:
     state: Path
     staging: str
     checkpoint: str
+    dead_letter_limit: DeadLetterLimit = field(default_factory=DeadLetterLimit)
     heartbeat_after_us: int = 0
     write: WriteSpec | None = None

@@ -1,0 +1,40 @@
+"""Bad records of one range, on their way to the end of the batch: no more than memory has room for.
+
+A producer that turns bad makes batches of nothing else. They would fill the task and the driver
+before the batch's end looks at the dead-letter limit, so beyond it they are only counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headrace.model import DeadLetter, DeadLetterLimit
+
+MAX_BYTES = 16 * 1024 * 1024
+
+
+class BadRecords:
+    """Keeps dead letters until the limit is certain to stop the batch, or their bytes are many."""
+
+    def __init__(self, limit: DeadLetterLimit) -> None:
+        self._limit = limit
+        self._bytes = 0
+        self.kept: list[DeadLetter] = []
+        self.omitted = 0
+
+    def take(self, letters: Iterable[DeadLetter], longest_run: int) -> None:
+        """Adds ``letters``; ``longest_run`` is that of the range, with them."""
+        for letter in letters:
+            if self._bytes > MAX_BYTES or self.omitted:
+                self.omitted += 1
+            else:
+                self.kept.append(letter)
+                self._bytes += _bytes(letter)
+        if longest_run > self._limit.max_consecutive and len(self.kept) > 1:
+            self.omitted += len(self.kept) - 1
+            del self.kept[1:]
+
+
+def _bytes(letter: DeadLetter) -> int:
+    headers = sum(len(name) + len(value or b"") for name, value in letter.headers)
+    return len(letter.value or b"") + len(letter.key or b"") + headers

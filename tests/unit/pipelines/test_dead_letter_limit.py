@@ -1,0 +1,71 @@
+"""Limits are looked at by counts: letters that a task could not carry are counted too."""
+
+import pytest
+
+from headrace.errors import DeadLetterLimitError
+from headrace.model import (
+    DeadLetter,
+    DeadLetterLimit,
+    Lake,
+    OffsetRange,
+    Pipeline,
+    Topic,
+    TopicPartition,
+)
+from headrace.pipelines.limit_check import LimitCheck
+from headrace.pipelines.source.report import BadRuns, RangeReport
+
+
+class Click:
+    n: int
+
+
+def report(records, *bad, partition=0, omitted=0):
+    where = TopicPartition("clicks", partition)
+    return RangeReport(
+        range=OffsetRange(where, 0, records),
+        position=records,
+        records=records,
+        bytes=records,
+        last_timestamp_ms=0,
+        event_us=None,
+        bad_runs=BadRuns.of(bad, records),
+        dead=tuple(DeadLetter(where, n, "not-json", "it is cut off", None, b"{") for n in bad),
+        omitted=omitted,
+    )
+
+
+@pytest.fixture
+def check():
+    limit = DeadLetterLimit(max_ratio=0.1, max_consecutive=5, min_records=100)
+    pipeline = Pipeline("p", Topic("clicks", event=Click), Lake("t"), dead_letter_limit=limit)
+    return LimitCheck(pipeline)
+
+
+def test_a_few_bad_records_pass(check):
+    check.check([report(100, 3, 50, 70), report(100, partition=1)], derived=1)
+
+
+def test_too_large_a_share_stops_and_names_the_first(check):
+    with pytest.raises(DeadLetterLimitError, match=r"11 of 100 .*clicks\[0\] offset 2: not-json"):
+        check.check([report(100, *range(2, 90, 8))], derived=0)
+
+
+def test_letters_that_were_not_carried_and_derived_ones_are_counted(check):
+    with pytest.raises(DeadLetterLimitError, match="1003 of 5000 records"):
+        check.check([report(5_000, 2, omitted=1_000)], derived=2)
+
+
+def test_a_small_batch_is_not_judged_by_its_share(check):
+    check.check([report(9, 1, 3, 5)], derived=0)
+
+
+def test_a_run_goes_on_from_batch_to_batch(check):
+    check.check([report(3, 0, 1, 2)], derived=0)
+    with pytest.raises(DeadLetterLimitError, match="6 bad records in a row"):
+        check.check([report(4, 0, 1, 2)], derived=0)
+
+
+def test_bad_records_that_can_not_be_carried_stop_before_some_are_lost(check):
+    with pytest.raises(DeadLetterLimitError, match=r"11 bad records .* more than 16 MiB"):
+        check.check([report(5_000, 2, omitted=10)], derived=0)
