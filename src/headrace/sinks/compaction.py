@@ -10,13 +10,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.transaction import RemoveAction
+from pyarrow import compute
 
 from headrace.errors import SinkError
-from headrace.sinks.delta_log import DeltaLog, live_files, live_paths
+from headrace.sinks.delta_log import DeltaLog, live_paths
 from headrace.sinks.folder import TableFolder
 from headrace.sinks.manifest import WrittenFile
 from headrace.sinks.merging import FileMerger, in_groups
@@ -169,19 +171,20 @@ def is_small(size: int) -> bool:
 def _small_files(table: DeltaTable) -> dict[Partition, list[_Small]]:
     found: dict[Partition, list[_Small]] = defaultdict(list)
     columns = table.metadata().partition_columns
-    for add in _adds(table):
-        if is_small(add["size_bytes"]):
-            values = add.get("partition") or {}
-            partition = Partition(tuple((name, partition_text(values[name])) for name in columns))
-            found[partition].append(_Small(add["path"], add["size_bytes"], partition))
+    for add in _small_adds(table):
+        values = add.get("partition") or {}
+        partition = Partition(tuple((name, partition_text(values[name])) for name in columns))
+        path = unquote(add["path"])
+        found[partition].append(_Small(path, add["size_bytes"], partition))
     return found
 
 
-def _adds(table: DeltaTable) -> Iterator[Mapping[str, Any]]:
-    adds = live_files(table)
+def _small_adds(table: DeltaTable) -> Iterator[Mapping[str, Any]]:
+    """Newest last. Of a large table most files are large, and never become Python's."""
+    adds = pa.table(table.get_add_actions())
+    small = adds.filter(compute.less(adds["size_bytes"], SMALL_BYTES))
     wanted = [name for name in ("path", "size_bytes", "partition") if name in adds.column_names]
-    newest_last = adds.sort_by("modification_time").select(wanted)
-    yield from newest_last.to_pylist()
+    yield from small.sort_by("modification_time").select(wanted).to_pylist()
 
 
 def _mergeable(files: Iterable[_Small]) -> list[_Group]:
