@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PYTHON ?= python3
 SEED := $(or $(SEED),$(shell date +%s))
 
-.PHONY: help env lint test drills demo demo-errors bench bench-writer bench-ingest bench-live-edge bench-worker-send bench-peers lock clean
+.PHONY: help env lint test drills demo demo-errors bench bench-writer bench-ingest bench-live-edge bench-batch-end bench-worker-send bench-peers lock clean
 
 help:
 	@echo "make demo    real Kafka, a week of real ad impressions, Spark, a lake, and the proof"
@@ -53,6 +53,9 @@ bench-live-edge: env
 
 bench-worker-send: env
 	cd $(ROOT) && $(BIN)/python -m bench.worker_send
+
+bench-batch-end: env
+	cd $(ROOT) && $(BIN)/python -m bench.batch_end
 
 bench-peers: env
 	cd $(ROOT) && $(BIN)/python -m bench.peers.writer
