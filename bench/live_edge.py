@@ -27,6 +27,7 @@ from bench.cluster import opened as opened_broker
 from bench.command import exit_code, show
 from bench.events import events, impressions_topic
 from bench.results import Row, row
+from bench.usage import Watch, processes
 from headrace import Lake, Pipeline
 from headrace.kafka.client import client_config, producer
 from headrace.runtime.java import find_java
@@ -48,21 +49,28 @@ HEAP_MB = 1024
 SEND_SECONDS = 0.1
 TIMEOUT_SECONDS = 300.0
 
-UNITS = {"batch_ms": "ms", "slowest_batch_ms": "ms", "records_per_batch": "records"}
+UNITS = {
+    "batch_ms": "ms",
+    "slowest_batch_ms": "ms",
+    "cpu_ms_per_batch": "ms",
+    "records_per_batch": "records",
+}
 
 
 @dataclass(frozen=True)
 class Round:
-    """The batches of one round: milliseconds of each, and records in all of them."""
+    """The batches of one round: milliseconds of each; records and CPU of all of them."""
 
     milliseconds: tuple[int, ...]
     records: int
+    cpu_seconds: float
 
     def figures(self) -> dict[str, float]:
         """By metric."""
         return {
             "batch_ms": statistics.median(self.milliseconds),
             "slowest_batch_ms": max(self.milliseconds),
+            "cpu_ms_per_batch": self.cpu_seconds * 1000 / len(self.milliseconds),
             "records_per_batch": self.records / len(self.milliseconds),
         }
 
@@ -122,12 +130,20 @@ def measure(spark: SparkSession, broker: Broker, out: Path, java: dict[str, str]
         _tend_until(run, WARM_UP_BATCHES)
         before = run.progress.rows_in
         done = len(_reports(spark))
-        _tend_until(run, run.progress.batches + BATCHES)
+        broker_before = _cpu_seconds(broker)
+        with Watch(os.getpid()) as watch:
+            _tend_until(run, run.progress.batches + BATCHES)
+        cpu_seconds = watch.usage.cpu_seconds - (_cpu_seconds(broker) - broker_before)
         reports = _reports(spark)[done:]
         records = run.progress.rows_in - before
     finally:
         run.stop()
-    return Round(tuple(one["durationMs"]["triggerExecution"] for one in reports), records)
+    milliseconds = tuple(one["durationMs"]["triggerExecution"] for one in reports)
+    return Round(milliseconds, records, cpu_seconds)
+
+
+def _cpu_seconds(broker: Broker) -> float:
+    return processes([broker.pid])[broker.pid].cpu_seconds
 
 
 def _tend_until(run: Any, batches: int) -> None:

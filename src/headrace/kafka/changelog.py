@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 
 import confluent_kafka
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka import KafkaError, KafkaException
 
-from headrace.kafka.client import ClientConfig, ask, consumer, describe, producer
+from headrace.kafka.broker_errors import Meaning, meaning
+from headrace.kafka.client import (
+    ClientConfig,
+    ask,
+    consumer,
+    describe,
+    earliest_offsets,
+    high_watermarks,
+    producer,
+)
+from headrace.kafka.range_reader import read_ranges
 from headrace.kafka.topics import ensure_topics
-from headrace.model import Topic, TopicPartition
+from headrace.model import OffsetRange, Topic, TopicPartition
 
 OnRecord = Callable[[bytes, bytes | None], None]
 """Called with key and value, ``None`` for a deleted key; in the order of each partition."""
@@ -93,56 +101,22 @@ def read_settled_changelog(config: ClientConfig, name: str) -> dict[bytes, bytes
     not even what others have committed.
 
     Raises:
-        BrokerUnreachableError: no answer.
-        KafkaException: an open transaction did not end.
+        BrokerUnreachableError: no answer, or an open transaction did not end.
     """
     live = describe(config, [name]).get(name)
     if live is None:
         return {}
-    ends = _written_ends(config, live.all_partitions)
+    ends = high_watermarks(config, live.all_partitions)
+    starts = earliest_offsets(config, live.all_partitions)
+    ranges = [OffsetRange(one, starts[one], end) for one, end in ends.items()]
     table: dict[bytes, bytes | None] = {}
-    reader = consumer(config, "headrace-changelog", {"fetch.wait.max.ms": "50"})
-    earliest = confluent_kafka.OFFSET_BEGINNING
-    reader.assign([confluent_kafka.TopicPartition(name, partition, earliest) for partition in ends])
+    reader = consumer(config, "headrace-changelog", _WAITING | {"auto.offset.reset": "earliest"})
     try:
-        _read_until(reader, ends, table)
+        for chunk in read_ranges(reader, ranges, config, silence_limit_seconds=_SETTLE_SECONDS):
+            table |= {key: one.value() for one in chunk.records if (key := one.key()) is not None}
     finally:
         reader.close()
     return {key: value for key, value in table.items() if value is not None}
-
-
-def _written_ends(config: ClientConfig, partitions: list[TopicPartition]) -> dict[int, int]:
-    asked = {
-        confluent_kafka.TopicPartition(one.topic, one.partition): OffsetSpec.latest()
-        for one in partitions
-    }
-
-    def request(client: AdminClient) -> dict[int, int]:
-        found = client.list_offsets(asked, isolation_level=IsolationLevel.READ_UNCOMMITTED)
-        return {one.partition: future.result().offset for one, future in found.items()}
-
-    return ask(config, request)
-
-
-def _read_until(
-    reader: confluent_kafka.Consumer, ends: dict[int, int], table: dict[bytes, bytes | None]
-) -> None:
-    deadline = time.monotonic() + _SETTLE_SECONDS
-    unread = {partition for partition, end in ends.items() if end > 0}
-    while unread:
-        message = reader.poll(_POLL_SECONDS)
-        if time.monotonic() > deadline:
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001
-        if message is None:
-            continue
-        if message.error() is None:
-            if message.key() is not None:
-                table[message.key()] = message.value()
-        elif message.error().code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - public name
-            if message.offset() >= ends[message.partition()]:
-                unread.discard(message.partition())
-        elif not message.error().retriable():
-            raise KafkaException(message.error())
 
 
 class ChangelogFollower:
@@ -214,11 +188,11 @@ class ChangelogFollower:
         if error is None:
             if message.key() is not None:
                 self._hand_over(message.key(), message.value())
-        elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+        elif meaning(error) is Meaning.END:
             unread.discard(message.partition())
             if not unread:
                 self._ready.set()
-        elif not error.retriable() and error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001
+        elif meaning(error) not in {Meaning.AWAY, Meaning.SETTLING}:
             raise KafkaException(error)
 
     def _hand_over(self, key: bytes, value: bytes | None) -> None:
