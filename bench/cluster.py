@@ -16,7 +16,7 @@ from rich.progress import Progress
 from bench.events import events, impressions_topic
 from headrace.kafka.client import ClientConfig, client_config, producer, watermarks
 from headrace.kafka.embedded import EmbeddedCluster
-from headrace.kafka.topics import apply_changes, plan_topics
+from headrace.kafka.topics import apply_changes, plan_topics, with_dead_letters
 from headrace.model import TopicPartition
 from headrace.runtime.cache import cache_folder
 from headrace.runtime.jars import fetch
@@ -70,7 +70,8 @@ def fill(broker: Broker, topic: str, partitions: int, count: int, console: Conso
         RuntimeError: the topic does not hold as many records afterwards.
     """
     config = client_config(KafkaSettings(), broker.bootstrap)
-    apply_changes(config, plan_topics([impressions_topic(topic, partitions)], {}))
+    declared = [impressions_topic(topic, partitions)]
+    apply_changes(config, plan_topics(with_dead_letters(declared, declared), {}))
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task(f"{count:,} events into topic {topic}", total=count)
         _send(

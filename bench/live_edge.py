@@ -151,7 +151,8 @@ def _tend_until(run: Any, batches: int) -> None:
     while run.progress.batches < batches:
         run.tend()
         if run.progress.final or time.monotonic() > deadline:
-            raise RuntimeError(f"{run.progress.state} after {run.progress.batches} batches")
+            after = f"{run.progress.state} after {run.progress.batches} batches"
+            raise RuntimeError(f"{after}: {run.progress.reason}")
         time.sleep(SEND_SECONDS)
 
 
