@@ -139,7 +139,7 @@ class JarError(_FactsError):
 
 @dataclass(eq=False)
 class ServerStartError(_FactsError):
-    """An embedded server did not start."""
+    """A server did not start."""
 
     server: str
     reason: str

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from headrace.kafka.client import ClientConfig
-from headrace.kafka.dead_letters import StoredLetter, scan
+from headrace.errors import TopicMissingError
+from headrace.kafka.client import ClientConfig, describe
+from headrace.kafka.dead_letters import StoredLetter, dead_letters_topic, scan
 from headrace.kafka.replay import replayed
 
 _ORIGIN = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)/(?P<partition>\d+):(?P<offset>\d+)")
@@ -57,7 +58,10 @@ def latest_letters(config: ClientConfig, topic: str, count: int) -> list[StoredL
 
     Raises:
         BrokerUnreachableError: no answer.
+        TopicMissingError: there is no such topic, nor one of its dead letters.
     """
+    if not describe(config, [topic, dead_letters_topic(topic)]):
+        raise TopicMissingError(topic)
     newest = sorted(scan(config, topic), key=lambda one: one.written_ms, reverse=True)
     return newest[:count]
 

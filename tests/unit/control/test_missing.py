@@ -1,0 +1,40 @@
+"""What is named and is not there is said, by its name."""
+
+import pytest
+
+from headrace.control import letters, workers
+from headrace.control.letters import latest_letters
+from headrace.errors import PartitionMissingError, TopicMissingError
+from headrace.model import TopicPartition
+
+
+class Live:
+    partitions = 4
+    all_partitions = tuple(TopicPartition("clicks", number) for number in range(4))
+
+
+@pytest.fixture(autouse=True)
+def _described(monkeypatch):
+    def described(_, names):
+        return {name: Live for name in names if name in ("clicks", "gone.dead-letters")}
+
+    monkeypatch.setattr(letters, "describe", described)
+    monkeypatch.setattr(workers, "describe", described)
+    monkeypatch.setattr(letters, "scan", lambda *_: iter(()))
+
+
+def test_a_misspelt_topic_has_no_empty_list_of_dead_letters():
+    with pytest.raises(TopicMissingError, match="'clikcs'"):
+        latest_letters({}, "clikcs", 20)
+    assert latest_letters({}, "clicks", 20) == []
+
+
+def test_the_dead_letters_of_a_topic_that_was_deleted_are_listed(monkeypatch):
+    monkeypatch.setattr(letters, "dead_letters_topic", "{}.dead-letters".format)
+    assert latest_letters({}, "gone", 20) == []
+
+
+def test_a_partition_that_a_topic_does_not_have_is_said():
+    with pytest.raises(PartitionMissingError, match="Its partitions are 0 to 3") as caught:
+        workers._chosen({}, None, ["clicks"], [9])
+    assert (caught.value.topic, caught.value.partition) == ("clicks", 9)
