@@ -25,7 +25,6 @@ _ZSTD_STEP_BYTES = 256
 _FIRST_STEP_BYTES = 512
 _MOST_PARTS = 1000
 _OFF_LOOP_BYTES = 32_768
-_THREADS = 2
 _SHOWN_CHARACTERS = 80
 
 
@@ -46,10 +45,10 @@ class BodyLimits:
 class BodyReader:
     """Reads bodies within their limits. The ratio counts beyond the first 64 KiB decoded."""
 
-    def __init__(self, limits: BodyLimits) -> None:
+    def __init__(self, limits: BodyLimits, threads: ThreadPoolExecutor) -> None:
+        """Large bodies are decoded by ``threads``."""
         self._limits, self._deadlines = limits, Deadlines()
-        # Of their own: what waits for Kafka or a disk in the default pool holds no body up.
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="body")
+        self._threads = threads
 
     async def read(self, receive: Receive, length: str, encoding: str, share: BudgetShare) -> bytes:
         """The decoded body.

@@ -139,6 +139,9 @@ class _Walk:
         if depth > self._limits.depth:
             return self._too_deep()
         for number, value in enumerate(values):
+            kind = type(value)
+            if kind is float or kind is bool or (kind is int and _LEAST <= value <= _MOST):
+                continue
             fault = self.fault(value, depth + 1)
             if fault is not None:
                 fault.steps.append(number)

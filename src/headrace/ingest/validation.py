@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Any, NamedTuple
@@ -31,7 +31,6 @@ LONGEST_ID = 256
 LONGEST_KEY_BYTES = 1024
 _BATCH_BYTES = 128  # what Kafka adds to a batch of one record, without its headers: 61 and some
 _HEADER_BYTES = 10  # what Kafka adds to a header
-_STEP_BYTES = 262_144
 _document: Callable[[bytes], dict[str, Any]] = msgspec.json.Decoder().decode
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST = datetime.max.replace(tzinfo=UTC)
@@ -112,22 +111,14 @@ class EventCheck:
         self._most_bytes = largest_message(topic) - _BATCH_BYTES
 
     def batch(self, events: list[bytes], account: str, headers: Headers) -> Verdicts:
-        """All events of a request at once."""
-        verdicts = Verdicts([], [])
-        for _ in self.steps(events, account, headers, verdicts):
-            pass
-        return verdicts
-
-    def steps(
-        self, events: list[bytes], account: str, headers: Headers, verdicts: Verdicts
-    ) -> Iterator[None]:
-        """Adds to ``verdicts``, and yields after some 256 KiB: a large request is many steps."""
-        accepted, refused = verdicts
+        """The good events in their order, and a problem for each of the others. On any thread."""
+        accepted: list[Accepted] = []
+        refused: list[Problem] = []
         seen: set[str] = set()
         most_bytes = self._most_bytes - _size(headers)
         surely_bytes = most_bytes - max(LONGEST_KEY_BYTES, len(account.encode()))
-        left = _STEP_BYTES
-        self._renew()
+        if self._bounds is not None:
+            self._bounds.renew()
         for index, text in enumerate(events):
             verdict: Accepted | Why | None = None
             # No key makes such an event too large.
@@ -143,15 +134,7 @@ class EventCheck:
                     seen.add(verdict.event_id)
             else:
                 refused.append(_problem(verdict, index))
-            left -= len(text)
-            if left < 0:
-                left = _STEP_BYTES
-                yield
-                self._renew()
-
-    def _renew(self) -> None:
-        if self._bounds is not None:
-            self._bounds.renew()
+        return Verdicts(accepted, refused)
 
     def _at_first_sight(self, text: bytes, account: str) -> Accepted | None:
         event = self._plain(text)

@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import json
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -252,32 +253,20 @@ def test_what_a_client_sent_is_not_sent_back_in_full(make, headers):
     assert len(document["detail"]) <= 500
 
 
-def test_others_are_answered_between_the_steps_of_a_large_request(make):
-    """Counted in turns of the event loop, not in seconds."""
-    events = [
-        json.dumps({"event_id": f"e-{number}", "message": "x" * 60_000}) for number in range(100)
+@pytest.mark.parametrize(("events", "thread"), [(4, "MainThread"), (5, "body_0")])
+def test_a_large_request_is_checked_beside_the_event_loop(make, monkeypatch, events, thread):
+    """The interpreter passes from thread to thread, so that others are answered meanwhile."""
+    asked, seen = make(), []
+    check = asked.application._checks["occurrences"]
+    real = check.batch
+    monkeypatch.setattr(
+        check, "batch", lambda *of: seen.append(threading.current_thread().name) or real(*of)
+    )
+    texts = [
+        json.dumps({"event_id": f"e-{number}", "message": "x" * 60_000}) for number in range(events)
     ]
-    body = ("[" + ",".join(events) + "]").encode()
-    asked, turns = make(IngestSettings(max_body_bytes=10_000_000)), 0
-
-    async def others():
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    real = asked.application._take
-
-    async def take(*args, **kwargs):
-        other = asyncio.create_task(others())
-        try:
-            return await real(*args, **kwargs)
-        finally:
-            other.cancel()
-
-    asked.application._take = take
-    assert asked.post(body)[0] == 202
-    assert turns >= len(body) // 400_000
+    status, _, document = asked.post(("[" + ",".join(texts) + "]").encode())
+    assert (status, document["accepted"], seen) == (202, events, [thread])
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import zstandard
@@ -17,6 +18,7 @@ from headrace.ingest.problem import RefusedRequestError
 both = pytest.mark.parametrize(
     ("encoding", "encode"), [("gzip", gzip.compress), ("zstd", zstandard.compress)]
 )
+THREADS = ThreadPoolExecutor(1)
 LIMITS = BodyLimits(sent_bytes=100_000, decoded_bytes=1_000_000, ratio=100, seconds=30)
 
 
@@ -37,7 +39,7 @@ def messages(*pieces):
 
 def read(*pieces, length="", encoding="", limits=LIMITS, share=None):
     share = share or MemoryBudget(10**9).share()
-    return asyncio.run(BodyReader(limits).read(messages(*pieces), length, encoding, share))
+    return asyncio.run(BodyReader(limits, THREADS).read(messages(*pieces), length, encoding, share))
 
 
 def refusal(*pieces, **how):
@@ -56,7 +58,7 @@ def test_a_body_ends_with_its_length_whatever_may_follow():
         return {"type": "http.request", "body": b"abc", "more_body": True}
 
     share = MemoryBudget(100).share()
-    assert asyncio.run(BodyReader(LIMITS).read(receive, "6", "", share)) == b"abcabc"
+    assert asyncio.run(BodyReader(LIMITS, THREADS).read(receive, "6", "", share)) == b"abcabc"
 
 
 @pytest.mark.parametrize(("over", "fits"), [(-1, True), (0, True), (1, False)])
@@ -79,7 +81,7 @@ def test_a_body_that_does_not_come_is_given_up():
 
     limits = BodyLimits(10, 10, 1, seconds=0.01)
     with pytest.raises(RefusedRequestError) as caught:
-        asyncio.run(BodyReader(limits).read(silent, "", "", MemoryBudget(9).share()))
+        asyncio.run(BodyReader(limits, THREADS).read(silent, "", "", MemoryBudget(9).share()))
     assert caught.value.problem.code == "body-too-slow"
     assert (b"connection", b"close") in caught.value.headers
 
@@ -226,6 +228,7 @@ def test_members_may_end_anywhere(size):
 
 BOMB = """
 import asyncio, gzip, resource, sys, zlib, zstandard
+from concurrent.futures import ThreadPoolExecutor
 from headrace.ingest.body import BodyLimits, BodyReader
 from headrace.ingest.budget import MemoryBudget
 from headrace.ingest.problem import RefusedRequestError
@@ -243,7 +246,7 @@ async def receive():
 
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
-    reader = BodyReader(BodyLimits(2_000_000, 10_000_000, 100, 30))
+    reader = BodyReader(BodyLimits(2_000_000, 10_000_000, 100, 30), ThreadPoolExecutor(1))
     asyncio.run(reader.read(receive, "", encoding, MemoryBudget(10**9).share()))
 except RefusedRequestError as error:
     print(error.problem.code)

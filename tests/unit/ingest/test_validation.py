@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.ingest.structure import StructureCheck, StructureLimits
-from headrace.ingest.validation import LONGEST_ID, EventCheck, Verdicts, derived_id
+from headrace.ingest.validation import LONGEST_ID, EventCheck, derived_id
 from headrace.model import ByHash, ByShard, EpochMillis, Topic, partition_of
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -325,11 +325,3 @@ def test_a_topic_may_be_without_a_latest_time():
     )
     late = text(at="9999-12-31T23:59:59Z")
     assert only(late, topic).value == late
-
-
-def test_the_events_of_a_large_request_are_checked_in_steps():
-    events = [text(event_id=f"e-{number}", message="x" * 50_000) for number in range(40)]
-    verdicts = Verdicts([], [])
-    at_a_step = [len(verdicts.accepted) for _ in check().steps(events, "acme", (), verdicts)]
-    assert len(verdicts.accepted) == 40
-    assert at_a_step == [6, 12, 18, 24, 30, 36]
