@@ -19,9 +19,10 @@ from tests.integration.librdkafka import handle, library
 
 from headrace.ingest.acceptance import Acceptance
 from headrace.ingest.delivery import Delivery, UnknownOutcomeError, _Outstanding
-from headrace.ingest.spool import Loader, Spool, SpoolLimits, SpoolRecord
+from headrace.ingest.spool import Loader, Spool, SpoolLimits, SpoolRecord, SpoolStats
 from headrace.ingest.spool.loader import NotSentError
 from headrace.ingest.spool_sender import SpoolSender
+from headrace.ingest.topic_watch import TopicState
 from headrace.ingest.validation import Accepted
 from headrace.kafka import client
 from headrace.kafka.topics import apply_changes, delete_topic, plan_topics, topic_states
@@ -126,26 +127,44 @@ def test_a_record_too_large_for_its_topic_is_set_aside_alone(config, create, spo
     assert arrived == [number for number in range(80) if number != 40]
 
 
-def test_records_of_a_topic_or_partition_that_is_gone_are_set_aside(config, create, spool):
+def test_records_of_a_topic_or_partition_that_is_gone_wait_and_the_others_arrive(
+    config, create, spool
+):
     gone, there, undeclared = create(), create(), create()
     for number in range(3):
         spool.append([record(topic.name, f"{number}") for topic in (gone, there, undeclared)])
     spool.append([record(there.name, "of no partition", partition=7)])
     delete_topic(config, gone.name)
-    served = [gone, there]
-    patient = Loader(spool, SpoolSender(config, served, missing_seconds=600).send)
-    with pytest.raises(Exception, match="not there"):
-        patient.run_once()
-    patient.close()
-    assert spool.pending
-    report = Loader(spool, SpoolSender(config, served, missing_seconds=0).send).run_once()
-    assert report.refused == 4
+    loader = Loader(spool, SpoolSender(config, [gone, there]).send)
+    with pytest.raises(NotSentError, match="not there"):
+        loader.run_once()
     assert set(values(config, there.name)) == set("012")
     assert set(values(config, undeclared.name)) == set("012")
-    assert [(one["topic"], one["partition"]) for one in set_aside(spool)] == [
-        *3 * [(gone.name, None)],
-        (there.name, 7),
-    ]
+    assert spool.stats().refused == 0
+    apply_changes(config, plan_topics([gone], topic_states(config, [gone.name])))
+    with pytest.raises(NotSentError, match="not there"):
+        loader.run_once()
+    assert set(values(config, gone.name)) == set("012")
+    loader.close()
+
+
+class OneSpool:
+    """As the spools of a service with one topic that has one."""
+
+    def __init__(self, spool: Spool, topic: Topic) -> None:
+        self.open = {topic.name: spool} if topic.spool else {}
+
+    def stats(self) -> dict[str, SpoolStats]:
+        return {topic: spool.stats() for topic, spool in self.open.items()}
+
+
+class AllThere:
+    """A watch of topics that are there."""
+
+    kafka_answers = True
+
+    def state(self, _: str) -> TopicState:
+        return TopicState.THERE
 
 
 class Client:
@@ -194,7 +213,7 @@ def test_a_frozen_broker_repeats_at_most_what_was_on_the_wire(
     topic = create(partitions=4, spool=True)
     delivery, sender = Delivery(config, [topic]), SpoolSender(config, [topic])
     loader, stop = Loader(spool, sender.send), threading.Event()
-    acceptance = Acceptance(delivery, spool, [topic.name])
+    acceptance = Acceptance(delivery, OneSpool(spool, topic), AllThere())
     clients = [Client(acceptance, topic.name, f"c{number}") for number in range(8)]
 
     async def drill() -> None:
@@ -242,7 +261,7 @@ def test_a_producer_that_ended_is_replaced_and_each_request_is_answered(
 ):
     topic = create(spool=spooled)
     delivery = Delivery(config, [topic])
-    acceptance = Acceptance(delivery, spool, [topic.name] if spooled else [])
+    acceptance = Acceptance(delivery, OneSpool(spool, topic), AllThere())
     lane = delivery._lanes[topic.name]
     first = lane.current
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import http.client
+import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -171,16 +172,18 @@ def _start_ingest(settings: Settings, ingest: IngestSettings) -> None:
 
 
 def _is_ready(ingest: IngestSettings) -> bool:
-    """It knows the tokens, and Kafka answers it."""
+    """It knows the tokens, and Kafka answers it; its topics may still have to be made."""
     host = LOOPBACK if ingest.host in _ANY_ADDRESS else ingest.host
     connection = http.client.HTTPConnection(host, ingest.port, timeout=_ANSWER_SECONDS)
     try:
         connection.request("GET", "/readyz")
-        return connection.getresponse().status == http.HTTPStatus.OK
-    except (OSError, http.client.HTTPException):
+        found = json.load(connection.getresponse())
+    except (OSError, http.client.HTTPException, ValueError):
         return False
     finally:
         connection.close()
+    standings = set(found.get("topics", {}).values())
+    return found.get("tokens") == "known" and standings <= {"ready", "missing"}
 
 
 def _ingest_server(settings: Settings, ingest: IngestSettings) -> Server:

@@ -16,12 +16,12 @@ from headrace.ingest.body import BodyLimits, BodyReader, ClientGoneError, Receiv
 from headrace.ingest.budget import MemoryBudget
 from headrace.ingest.config import IngestConfig
 from headrace.ingest.counters import Counters
-from headrace.ingest.delivery import QueueFullError, UnknownOutcomeError
+from headrace.ingest.delivery import NotTakenError, UnknownOutcomeError
 from headrace.ingest.documents import is_lines, split_events
 from headrace.ingest.gate import Gate
 from headrace.ingest.openapi import openapi
 from headrace.ingest.problem import CLOSE, RETRY_AFTER, Problem, RefusedRequestError, refused
-from headrace.ingest.readiness import Readiness
+from headrace.ingest.readiness import readiness
 from headrace.ingest.request import (
     Answer,
     Scope,
@@ -37,6 +37,7 @@ from headrace.ingest.service_metrics import (
     EVENTS,
     REFUSALS,
     REQUESTS,
+    UNAVAILABLE,
     count_latency,
     known_code,
     metric_lines,
@@ -56,6 +57,8 @@ _BEFORE, _AFTER = "/v1/topics/", "/events"
 Headers = Mapping[bytes, str]
 RecordHeaders = list[tuple[str, bytes]]
 Page = Callable[[], Awaitable[Answer]]
+Probe = Callable[[bytes], Awaitable[Answer]]
+"""Takes the query of its address."""
 
 
 class Application:
@@ -90,13 +93,12 @@ class Application:
             self._threads,
         )
         self._budget = MemoryBudget(settings.max_memory_bytes)
-        self._kafka = Readiness(acceptance.ready)
         self._config = config
         self._pages: dict[str, Callable[[Token], Awaitable[Answer]]] = {
             "/metrics": self._metrics,
             "/openapi.json": self._description,
         }
-        self._probes: dict[str, Page] = {"/healthz": self._health, "/readyz": self._readiness}
+        self._probes: dict[str, Probe] = {"/healthz": self._health, "/readyz": self._readiness}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request (ASGI)."""
@@ -119,7 +121,8 @@ class Application:
         try:
             headers = headers_of(scope, self._settings.max_header_bytes)
             if path in self._probes:
-                return (await self._page(self._probes[path], method)).closing()
+                probe = functools.partial(self._probes[path], scope["query_string"])
+                return (await self._page(probe, method)).closing()
             token = self._gate.token(headers.get(b"authorization", ""))
         except RefusedRequestError as error:
             # Who shows no token gets one answer a connection: they can't pile up unread.
@@ -213,8 +216,10 @@ class Application:
         seconds = self._settings.deadline_seconds
         try:
             spooled = await self._acceptance.accept(topic, events, headers, seconds)
-        except (QueueFullError, UnknownOutcomeError) as error:
-            self._counters.add((EVENTS, topic, "unknown"), len(events))
+        except (NotTakenError, UnknownOutcomeError) as error:
+            outcome = "not-taken" if isinstance(error, NotTakenError) else "unknown"
+            self._counters.add((EVENTS, topic, outcome), len(events))
+            self._counters.add((UNAVAILABLE, topic, error.code))
             raise _not_confirmed(error) from error
         self._counters.add((EVENTS, topic, "spooled" if spooled else "accepted"), len(events))
         self._counters.add((BYTES, topic), sum([len(event.value) for event in events]))
@@ -226,25 +231,19 @@ class Application:
         for problem in problems:
             self._counters.add((REFUSALS, topic, known_code(problem.code)))
 
-    async def _health(self) -> Answer:
+    async def _health(self, _: bytes) -> Answer:
         return json_answer(HTTPStatus.OK, {"status": "alive"})
 
-    async def _readiness(self) -> Answer:
-        waits_for = []
-        if not self._gate.ready:
-            waits_for.append("the access tokens have not been read yet")
-        if not await self._kafka.is_ready():
-            waits_for.append("Kafka does not answer")
-        if waits_for:
-            detail = "; ".join(waits_for)
-            raise refused(HTTPStatus.SERVICE_UNAVAILABLE, "not-ready", detail, RETRY_AFTER)
-        return json_answer(HTTPStatus.OK, {"status": "ready"})
+    async def _readiness(self, query: bytes) -> Answer:
+        return readiness(
+            query, self._checks.keys(), self._acceptance, tokens_known=self._gate.ready
+        )
 
     async def _metrics(self, token: Token) -> Answer:
         self._gate.may(token, TokenScope.METRICS)
-        lines = list(metric_lines(self._counters.totals()))
-        stats = await asyncio.to_thread(self._acceptance.spool_stats)
-        return text_answer([*lines, *spool_lines(stats)] if stats else lines)
+        lines = metric_lines(self._counters.totals())
+        spools = await asyncio.to_thread(self._acceptance.spool_stats)
+        return text_answer([*lines, *spool_lines(spools)])
 
     async def _description(self, token: Token) -> Answer:
         self._gate.may(token, TokenScope.DESCRIBE)
@@ -279,12 +278,13 @@ def _none_accepted(problems: list[Problem], *, as_batch: bool) -> RefusedRequest
     return RefusedRequestError(whole, refused=problems)
 
 
-def _not_confirmed(error: Exception) -> RefusedRequestError:
-    if isinstance(error, QueueFullError):
-        detail = f"{error}; nothing of this request was taken"
-        return refused(HTTPStatus.SERVICE_UNAVAILABLE, "overloaded", detail, RETRY_AFTER)
-    detail = f"{error}; it is unknown whether the events are there: send them again, same ids"
-    return refused(HTTPStatus.SERVICE_UNAVAILABLE, "unknown-outcome", detail, RETRY_AFTER)
+def _not_confirmed(error: NotTakenError | UnknownOutcomeError) -> RefusedRequestError:
+    if isinstance(error, NotTakenError):
+        what_now = "nothing of this request was taken"
+    else:
+        what_now = "it is unknown whether the events are there: send them again, same ids"
+    detail = f"{error}; {what_now}"
+    return refused(HTTPStatus.SERVICE_UNAVAILABLE, error.code, detail, RETRY_AFTER)
 
 
 def _failed() -> RefusedRequestError:

@@ -37,6 +37,10 @@ class Counters:
         """Adds to a count that was named at the beginning; KeyError for another."""
         self._counts[self._places[name]] += count
 
+    def put(self, name: Labels, count: int) -> None:
+        """Sets this worker's part of a figure that may also fall."""
+        self._counts[self._places[name]] = count
+
     def totals(self) -> Mapping[Labels, int]:
         """Every count, over all workers."""
         files = [memoryview(one.read_bytes()).cast("q") for one in self._files()]

@@ -17,24 +17,39 @@ from headrace.kafka.client import ClientConfig
 from headrace.kafka.polled_producer import PolledProducer
 from headrace.model import Topic
 
-_REACH_SECONDS = 1.0
 _TAKEN_BACK_SECONDS = 5.0
 _LINGER_SECONDS = 0.01
 _TUNING = {
     "queue.buffering.max.messages": "200000",
     "queue.buffering.max.kbytes": "131072",
 }
-_TOO_MANY = "too many events wait for Kafka"
-
 Headers = list[tuple[str, bytes]]
 
 
-class QueueFullError(Exception):
-    """Too many events wait for Kafka, or some for too long. Nothing of this request was taken."""
+class NotTakenError(Exception):
+    """Nothing of the request was taken; ``code`` is that of the answer."""
+
+    def __init__(self, code: str, reason: str) -> None:
+        self.code = code
+        super().__init__(reason)
+
+
+class QueueFullError(NotTakenError):
+    """Too many events wait for Kafka, or some for too long."""
+
+    def __init__(self, reason: str = "too many events wait for Kafka") -> None:
+        super().__init__("overloaded", reason)
 
 
 class UnknownOutcomeError(Exception):
-    """Kafka did not confirm the events in time, or refused some; they may be there or not."""
+    """Kafka did not confirm the events in time, or refused some; they may be there or not.
+
+    ``code`` is that of the answer.
+    """
+
+    def __init__(self, reason: str, code: str = "unknown-outcome") -> None:
+        self.code = code
+        super().__init__(reason)
 
 
 class _Outstanding:
@@ -163,9 +178,10 @@ class Delivery:
             raise UnknownOutcomeError(f"Kafka answered {failure.str()}")
         return outstanding.failed(events)
 
-    def reachable(self) -> bool:
-        """Kafka answers. Blocks for a second at most."""
-        return next(iter(self._lanes.values())).reachable()
+    @property
+    def waiting(self) -> int:
+        """Events that Kafka has not answered for."""
+        return sum(map(len, {*self._lanes.values()}))
 
     async def close(self, seconds: float) -> int:
         """Wait for what is on its way; how many events were still out after ``seconds``."""
@@ -185,7 +201,7 @@ class _Lane(PolledProducer):
         """Hands the events to the producer, all or (with QueueFullError) none."""
         sender = self.current
         if len(sender) + len(events) > int(_TUNING["queue.buffering.max.messages"]):
-            raise QueueFullError(_TOO_MANY)
+            raise QueueFullError
         outstanding = _Outstanding(len(events), self._deadlines)
         produce, report = sender.produce, outstanding.reported
         sent = 0
@@ -202,7 +218,7 @@ class _Lane(PolledProducer):
                 sent += 1
         except BufferError as error:
             if not sent:
-                raise QueueFullError(_TOO_MANY) from error
+                raise QueueFullError from error
             outstanding.not_sent(events[sent:], KafkaError(KafkaError._QUEUE_FULL))  # noqa: SLF001
         except confluent_kafka.KafkaException as error:
             outstanding.not_sent(events[sent:], error.args[0])
@@ -212,11 +228,3 @@ class _Lane(PolledProducer):
     def take_back(self) -> None:
         """Fails all that waits; each event gets its report."""
         self.current.purge(blocking=False)
-
-    def reachable(self) -> bool:
-        """Kafka answers."""
-        try:
-            self.current.list_topics(timeout=_REACH_SECONDS)
-        except confluent_kafka.KafkaException:
-            return False
-        return True

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 from confluent_kafka import KafkaError
 
-REFUSALS = frozenset(
+RECORD_REFUSALS = frozenset(
     {
         KafkaError.INVALID_RECORD,
         KafkaError.INVALID_TIMESTAMP,
         KafkaError.MSG_SIZE_TOO_LARGE,
-        KafkaError.POLICY_VIOLATION,
         KafkaError.RECORD_LIST_TOO_LARGE,
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.TOPIC_EXCEPTION,
         KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
     }
 )
-"""Said of a record or its topic: sending it again gives the same answer.
+"""Said of a record itself: sending it again gives the same answer.
 
-What is wrong with all records (no login, no right to be idempotent, too few replicas) is not here,
-nor is any answer we do not know: such records are sent again until Kafka takes them. Delivery
-reports carry codes only; ``KafkaError.retriable()`` is false for each of them.
+What somebody may put right (no login, no right to write, a policy, a topic that is gone, too few
+replicas) is not here, nor is any answer we do not know: records that were acknowledged are sent
+again until Kafka takes them. Delivery reports carry codes only; ``KafkaError.retriable()`` is false
+for each of them.
 """
+
+REFUSALS = RECORD_REFUSALS | {
+    KafkaError.POLICY_VIOLATION,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.TOPIC_EXCEPTION,
+}
+"""Said of a record or its topic: what a request brings is not taken into the spool then."""
 
 MISSING = frozenset(
     {

@@ -1,44 +1,40 @@
-"""Whether events can be taken, for probes that may ask often."""
+"""Whether events can be taken, topic by topic, for probes that may ask often."""
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection
+from http import HTTPStatus
+from urllib.parse import parse_qs
 
-_VALID_SECONDS = 1.0
+from headrace.ingest.acceptance import READY, SPOOLING, Acceptance
+from headrace.ingest.problem import RETRY_AFTER, Problem, refused
+from headrace.ingest.request import Answer, json_answer
+
+_TAKEN = frozenset({READY, SPOOLING})
+_MOST_FIELDS = 100
 
 
-class Readiness:
-    """Looks at most once a second, however often and by how many it is asked.
+def readiness(
+    query: bytes, topics: Collection[str], acceptance: Acceptance, *, tokens_known: bool
+) -> Answer:
+    """200 when tokens are known and events of every topic can be taken, 503 otherwise.
 
-    Probes need no token, and to look may block for a second: it has a thread of its own, and one
-    look at a time, so that probes hold up nothing but probes.
+    ``topic=NAME`` in the query, once or more, asks of these topics alone. Nothing is looked up:
+    all of it is known in memory.
+
+    Raises:
+        RefusedRequestError: 404 for a topic that is not served.
     """
-
-    def __init__(
-        self, look: Callable[[], bool], clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._look, self._clock = look, clock
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="readiness")
-        self._looking: asyncio.Task[bool] | None = None
-        self._is_ready, self._valid_until = False, float("-inf")
-
-    async def is_ready(self) -> bool:
-        """What was seen within the last second."""
-        if self._clock() < self._valid_until:
-            return self._is_ready
-        if self._looking is None:
-            self._looking = asyncio.create_task(self._look_once())
-        # A client that leaves must not end the look that others wait for.
-        return await asyncio.shield(self._looking)
-
-    async def _look_once(self) -> bool:
-        try:
-            loop = asyncio.get_running_loop()
-            self._is_ready = await loop.run_in_executor(self._thread, self._look)
-            self._valid_until = self._clock() + _VALID_SECONDS
-            return self._is_ready
-        finally:
-            self._looking = None
+    asked = parse_qs(query.decode("latin-1"), max_num_fields=_MOST_FIELDS).get("topic", topics)
+    for topic in asked:
+        if topic not in topics:
+            detail = f"no topic {topic[:80]!r} is served here"
+            raise refused(HTTPStatus.NOT_FOUND, "no-such-topic", detail)
+    found = {topic: acceptance.standing(topic) for topic in asked}
+    facts = {"tokens": "known" if tokens_known else "unknown", "topics": found}
+    if tokens_known and _TAKEN.issuperset(found.values()):
+        return json_answer(HTTPStatus.OK, {"status": "ready", **facts})
+    waits_for = [] if tokens_known else ["the access tokens have not been read yet"]
+    waits_for += [f"{topic}: {text}" for topic, text in found.items() if text not in _TAKEN]
+    problem = Problem(HTTPStatus.SERVICE_UNAVAILABLE, "not-ready", "; ".join(waits_for))
+    return json_answer(problem.status, {**problem.document(), **facts}, RETRY_AFTER)

@@ -10,13 +10,16 @@ from headrace.ingest.counters import Counters, Labels
 from headrace.ingest.spool import SpoolStats
 
 STATUSES = (200, 202, 400, 401, 403, 404, 405, 408, 413, 415, 429, 431, 500, 503)
-OUTCOMES = ("accepted", "spooled", "refused", "limited", "unknown")
+OUTCOMES = ("accepted", "spooled", "refused", "limited", "not-taken", "unknown")
 OTHER = "other"
 EVENT_CODES = (
     "empty", "not-utf8", "trailing-data", "not-json", "too-deep", "not-an-object",
     "missing-field", "wrong-type", "out-of-range", "unknown-value", "lone-surrogate",
     "event-time-out-of-bounds", "repeated-key", "too-many-keys", "text-too-long", "nul-character",
     "bad-event-id", "repeated-event-id", "bad-key", "event-too-large",
+)  # fmt: skip
+UNAVAILABLE_CODES = (
+    "unknown-outcome", "overloaded", "topic-missing", "not-ready", "spool-full", "spool-failed",
 )  # fmt: skip
 SECONDS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
@@ -25,6 +28,8 @@ EVENTS = "headrace_ingest_events_total"
 REFUSALS = "headrace_ingest_refusals_total"
 BYTES = "headrace_ingest_bytes_total"
 LATENCY = "headrace_ingest_accept_seconds"
+UNAVAILABLE = "headrace_ingest_unavailable_total"
+PRODUCER_QUEUE = "headrace_ingest_producer_queue_events"
 LIMITED_LOCALLY = "headrace_ingest_limited_locally_total"
 _MICROSECONDS = "sum_microseconds"
 
@@ -44,34 +49,42 @@ SERVICE_METRICS = (
     ServiceMetric(EVENTS, "counter", ("topic", "outcome"), "events by what became of them"),
     ServiceMetric(REFUSALS, "counter", ("topic", "code"), "events refused, by reason"),
     ServiceMetric(BYTES, "counter", ("topic",), "bytes of accepted events"),
+    ServiceMetric(
+        UNAVAILABLE, "counter", ("topic", "code"), "requests for a topic answered with 503"
+    ),
+    ServiceMetric(PRODUCER_QUEUE, "gauge", (), "events that Kafka has not answered for"),
     ServiceMetric(LATENCY, "histogram", (), "from a request's last byte to its 202"),
     ServiceMetric(
         LIMITED_LOCALLY, "counter", (), "requests limited by this host alone: Redis did not answer"
     ),
 )
 
+_TOPIC = ("topic",)
 SPOOL_METRICS = (
-    ServiceMetric("headrace_ingest_spool_events", "gauge", (), "events that wait on disk"),
-    ServiceMetric("headrace_ingest_spool_bytes", "gauge", (), "bytes of the files they are in"),
+    ServiceMetric("headrace_ingest_spool_events", "gauge", _TOPIC, "events that wait on disk"),
+    ServiceMetric("headrace_ingest_spool_bytes", "gauge", _TOPIC, "bytes of their files"),
     ServiceMetric(
-        "headrace_ingest_spool_oldest_seconds", "gauge", (), "age of the oldest of these files"
+        "headrace_ingest_spool_budget_bytes", "gauge", _TOPIC, "bytes that the spool may take"
+    ),
+    ServiceMetric(
+        "headrace_ingest_spool_oldest_seconds", "gauge", _TOPIC, "age of the oldest of these files"
     ),
     ServiceMetric(
         "headrace_ingest_spool_refused_total",
         "counter",
-        (),
+        _TOPIC,
         "events set aside because Kafka refuses them for ever",
     ),
     ServiceMetric(
         "headrace_ingest_spool_missing_total",
         "counter",
-        (),
+        _TOPIC,
         "events lost from the spool: damaged, or gone with their file",
     ),
     ServiceMetric(
         "headrace_ingest_spool_quarantine_files",
         "gauge",
-        (),
+        _TOPIC,
         "files set aside, to be looked at",
     ),
 )
@@ -82,10 +95,12 @@ def count_names(topics: Iterable[str]) -> Iterator[Labels]:
     for status in STATUSES:
         yield REQUESTS, str(status)
     yield (LIMITED_LOCALLY,)
+    yield (PRODUCER_QUEUE,)
     for topic in topics:
         yield BYTES, topic
         yield from ((EVENTS, topic, outcome) for outcome in OUTCOMES)
         yield from ((REFUSALS, topic, code) for code in (*EVENT_CODES, OTHER))
+        yield from ((UNAVAILABLE, topic, code) for code in UNAVAILABLE_CODES)
     yield from ((LATENCY, str(limit)) for limit in (*SECONDS, "+Inf"))
     yield LATENCY, _MICROSECONDS
 
@@ -118,20 +133,26 @@ def metric_lines(totals: Mapping[Labels, int]) -> Iterator[str]:
                 yield f"{metric.name}{{{inner}}} {count}" if inner else f"{metric.name} {count}"
 
 
-def spool_lines(stats: SpoolStats) -> Iterator[str]:
-    """The same of the spool, which all workers of the host share."""
-    values = (
+def spool_lines(spools: Mapping[str, SpoolStats]) -> Iterator[str]:
+    """Prometheus' text of the spools by topic, which all workers of the host share."""
+    for place, metric in enumerate(SPOOL_METRICS if spools else ()):
+        yield f"# HELP {metric.name} {metric.meaning}"
+        yield f"# TYPE {metric.name} {metric.kind}"
+        for topic, stats in spools.items():
+            yield f'{metric.name}{{topic="{topic}"}} {_values(stats)[place]}'
+
+
+def _values(stats: SpoolStats) -> tuple[float, ...]:
+    """In the order of ``SPOOL_METRICS``."""
+    return (
         stats.records,
         stats.bytes,
+        stats.budget_bytes,
         stats.oldest_age.total_seconds(),
         stats.refused,
         stats.missing,
         stats.quarantined,
     )
-    for metric, value in zip(SPOOL_METRICS, values, strict=True):
-        yield f"# HELP {metric.name} {metric.meaning}"
-        yield f"# TYPE {metric.name} {metric.kind}"
-        yield f"{metric.name} {value}"
 
 
 def _histogram(totals: Mapping[Labels, int]) -> Iterator[str]:

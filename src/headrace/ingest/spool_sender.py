@@ -1,4 +1,4 @@
-"""From the spool to Kafka: in order, and around what Kafka refuses for ever."""
+"""From the spool to Kafka: in order, and around records that Kafka refuses for ever."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from headrace.ingest.kafka_answers import MISSING, REFUSALS
+from headrace.ingest.kafka_answers import MISSING, RECORD_REFUSALS
 from headrace.ingest.spool import Outcome, SpoolRecord
 from headrace.ingest.validation import largest_message
 from headrace.kafka.client import LARGEST_MESSAGE_BYTES, ClientConfig, producer
@@ -17,7 +17,6 @@ from headrace.model import Topic
 
 _POLL_SECONDS = 0.1
 _METADATA_SECONDS = 2.0
-_MISSING_SECONDS = 10.0
 _PURGED_SECONDS = 5.0
 _ENVELOPE_BYTES = 128  # what Kafka adds to a record, and more
 _TUNING = {
@@ -50,25 +49,19 @@ class SpoolSender:
     are sent again one by one, and then the answer is about the record. One by one go the records
     of topics that are not served any more, too, for nobody says what those take.
 
+    Records wait for a topic or partition that is not there, and for a right that is missing.
     What timed out is taken back from the producer before it is sent again. Only what was on the
     wire at that moment may be in its topic twice.
 
     Args:
         config: librdkafka's configuration of the cluster.
         topics: those that are served.
-        missing_seconds: how long Kafka must say that a topic or partition is not there, before
-            its records are refused: a broker that has just started may not know all of them.
     """
 
-    def __init__(
-        self,
-        config: ClientConfig,
-        topics: Iterable[Topic],
-        missing_seconds: float = _MISSING_SECONDS,
-    ) -> None:
-        self._config, self._missing_seconds = config, missing_seconds
+    def __init__(self, config: ClientConfig, topics: Iterable[Topic]) -> None:
+        self._config = config
         self._sizes = {topic.name: largest_message(topic) for topic in topics}
-        self._missing_since: dict[_Place, float] = {}
+        self._missing: set[_Place] = set()
         self._wire: _Wire | None = None
 
     def send(self, records: Sequence[SpoolRecord], seconds: float) -> Outcome:
@@ -80,7 +73,7 @@ class SpoolSender:
             self._look(self._wire, records)
         except KafkaException as error:
             return Outcome(waiting=range(len(records)), reason=_text(error.args[0]))
-        there = {n: one for n, one in enumerate(records) if _place(one) not in self._missing_since}
+        there = {n: one for n, one in enumerate(records) if _place(one) not in self._missing}
         return self._outcome(records, self._sent(self._wire, there, deadline))
 
     def close(self) -> None:
@@ -91,12 +84,11 @@ class SpoolSender:
         """Which topics and partitions are there."""
         places = {_place(record) for record in records}
         live = {topic: wire.partitions(topic) for topic in {topic for topic, _ in places}}
-        for topic, partition in places:
-            there = live[topic]
-            if there is None or (partition is not None and partition not in there):
-                self._missing_since.setdefault((topic, partition), time.monotonic())
-            else:
-                self._missing_since.pop((topic, partition), None)
+        self._missing = {
+            (topic, partition)
+            for topic, partition in places
+            if (there := live[topic]) is None or (partition is not None and partition not in there)
+        }
 
     def _sent(
         self, wire: _Wire, records: Mapping[int, SpoolRecord], deadline: float
@@ -127,10 +119,9 @@ class SpoolSender:
     def _outcome(self, records: Sequence[SpoolRecord], failures: _Failures) -> Outcome:
         refused, waiting, reason = {}, [], ""
         for number, record in enumerate(records):
-            since, failure = self._missing_since.get(_place(record)), failures.get(number)
-            if since is not None:
-                final = time.monotonic() - since >= self._missing_seconds
-                why = f"{record.topic}: the topic or partition is not there"
+            failure = failures.get(number)
+            if _place(record) in self._missing:
+                final, why = False, f"{record.topic}: the topic or partition is not there"
             elif failure is not None:
                 final, why = _is_refusal(failure), f"{record.topic}: {_text(failure)}"
             else:
@@ -237,7 +228,7 @@ def _bytes(record: SpoolRecord) -> int:
 
 
 def _is_refusal(error: KafkaError) -> bool:
-    return error.code() in REFUSALS
+    return error.code() in RECORD_REFUSALS
 
 
 def _text(error: KafkaError) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import logging
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable
 from datetime import timedelta
 
 from headrace.ingest.acceptance import Acceptance
@@ -24,19 +24,24 @@ from headrace.ingest.limits import FallbackLimiter, Limiter, LocalLimiter
 from headrace.ingest.overdue import OverdueTopics
 from headrace.ingest.registry import TokenRegistry
 from headrace.ingest.request import Scope, Send
-from headrace.ingest.service_metrics import LIMITED_LOCALLY, count_names
-from headrace.ingest.spool import Loader, Spool, SpoolLimits
+from headrace.ingest.service_metrics import LIMITED_LOCALLY, PRODUCER_QUEUE, count_names
+from headrace.ingest.spool import SpoolLimits
 from headrace.ingest.spool_sender import SpoolSender
 from headrace.ingest.starts import WorkerStarts
+from headrace.ingest.topic_spools import TopicSpools
+from headrace.ingest.topic_watch import TopicWatch, live_topics
+from headrace.settings import IngestSettings
 
 COUNTS_FOLDER = "counts"
 LIMITS_FILE = "limits"
 OVERDUE_FILE = "overdue"
 SPOOL_FOLDER = "spool"
 TOKENS_FILE = "tokens"
+TOPICS_FILE = "topics"
 
 _LOG = logging.getLogger("headrace.ingest")
 _PARENT_SECONDS = 1.0
+_QUEUE_SECONDS = 1.0
 _COLLECT_AFTER = 100_000
 
 
@@ -113,23 +118,31 @@ class _Parts:
         self._tokens = KnownTokens(self._registry, config.state / TOKENS_FILE)
         gate = Gate(self._tokens, self._limiter, config.settings)
         spooled = [name for name, topic in topics.items() if topic.spool]
-        self._spool = _spool(config) if spooled else None
-        acceptance = Acceptance(self._delivery, self._spool, spooled)
+        self._spools = TopicSpools(config.state / SPOOL_FOLDER, _limits(config.settings), spooled)
+        self._watch = _watch(config)
+        acceptance = Acceptance(self._delivery, self._spools, self._watch)
         self.application = Application(config, gate, acceptance, self._counters)
-        self._stop_loading = _load(self._spool, SpoolSender(config.client, topics.values()))
+        self._watch.start()
+        self._spools.load(lambda: SpoolSender(config.client, topics.values()).send)
+        self._note_queue()
 
     async def close(self) -> None:
         """Ends them; the events on their way to Kafka get their confirmation first."""
         drained = self._delivery.close(self._config.settings.drain_seconds)
-        left, _ = await asyncio.gather(drained, asyncio.to_thread(self._stop_loading))
+        left, _ = await asyncio.gather(drained, asyncio.to_thread(self._spools.close))
         if left:
             _LOG.warning("%d events were not confirmed; their clients were told so", left)
-        if self._spool is not None:
-            self._spool.close()
+        self._noting.cancel()
+        self._watch.close()
         self._tokens.close()
         self._registry.close()
         await self._limiter.close()
         self._counters.close()
+
+    def _note_queue(self) -> None:
+        self._counters.put((PRODUCER_QUEUE,), self._delivery.waiting)
+        loop = asyncio.get_running_loop()
+        self._noting = loop.call_later(_QUEUE_SECONDS, self._note_queue)
 
 
 def _limiter(config: IngestConfig, counters: Counters) -> Limiter:
@@ -142,25 +155,11 @@ def _limiter(config: IngestConfig, counters: Counters) -> Limiter:
     return FallbackLimiter(remote, local, lambda: counters.add((LIMITED_LOCALLY,)))
 
 
-def _spool(config: IngestConfig) -> Spool:
-    settings = config.settings
+def _limits(settings: IngestSettings) -> SpoolLimits:
     age = timedelta(seconds=settings.spool_segment_seconds)
-    limits = SpoolLimits(settings.spool_segment_bytes, age, settings.spool_budget_bytes)
-    return Spool(config.state / SPOOL_FOLDER, limits)
+    return SpoolLimits(settings.spool_segment_bytes, age, settings.spool_budget_bytes)
 
 
-def _load(spool: Spool | None, sender: SpoolSender) -> Callable[[], None]:
-    """Replays the spool on a thread; gives what ends it. One worker of the host is at work."""
-    if spool is None:
-        return lambda: None
-    loader, ending = Loader(spool, sender.send), threading.Event()
-    thread = threading.Thread(target=loader.run, args=(ending,), name="spool", daemon=True)
-    thread.start()
-
-    def end() -> None:
-        ending.set()
-        thread.join()
-        loader.close()
-        sender.close()
-
-    return end
+def _watch(config: IngestConfig) -> TopicWatch:
+    look = functools.partial(live_topics, config.client, list(config.topics))
+    return TopicWatch(config.topics, look, config.state / TOPICS_FILE)

@@ -128,7 +128,7 @@ class IngestSettings:
         redis: keeps the rates of all hosts; ``None``: each host has its own.
         spool_segment_bytes: a file of the spool grows to this.
         spool_segment_seconds: a file of the spool is written to for so long.
-        spool_budget_bytes: disk that the spool may take; beyond it, 503.
+        spool_budget_bytes: disk that the spool of one topic may take; beyond it, 503.
     """
 
     host: str = "127.0.0.1"

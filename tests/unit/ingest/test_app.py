@@ -54,11 +54,11 @@ class Acceptance:
         self.taken += [(topic, event.value, headers) for event in events]
         return False
 
-    def ready(self):
-        return True
+    def standing(self, _):
+        return "ready"
 
     def spool_stats(self):
-        return None
+        return {}
 
 
 class Limiter:
@@ -100,7 +100,8 @@ class Asked:
         scope = {
             "type": "http",
             "method": method,
-            "path": path,
+            "path": path.partition("?")[0],
+            "query_string": path.partition("?")[2].encode(),
             "headers": [
                 (name.replace("_", "-").encode(), value.encode())
                 for name, value in named.items()

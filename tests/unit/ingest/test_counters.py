@@ -60,13 +60,25 @@ def test_labels_are_named(tmp_path):
     counters.close()
 
 
-def test_the_spool_is_told_in_seconds_and_without_labels():
-    lines = list(spool_lines(SpoolStats(7, 4096, timedelta(seconds=90), 2, 1, 3)))
+def test_a_figure_that_falls_is_that_of_all_workers(tmp_path):
+    first, second = Counters(tmp_path, NAMES), Counters(tmp_path, NAMES)
+    first.put(("a",), 7)
+    second.put(("a",), 5)
+    first.put(("a",), 2)
+    assert first.totals()["a",] == 7
+    first.close()
+    second.close()
+
+
+def test_spools_are_told_by_topic_and_in_seconds():
+    lines = list(spool_lines({"t": SpoolStats(7, 4096, 9999, timedelta(seconds=90), 2, 1, 3)}))
     assert [line for line in lines if not line.startswith("#")] == [
-        "headrace_ingest_spool_events 7",
-        "headrace_ingest_spool_bytes 4096",
-        "headrace_ingest_spool_oldest_seconds 90.0",
-        "headrace_ingest_spool_refused_total 3",
-        "headrace_ingest_spool_missing_total 1",
-        "headrace_ingest_spool_quarantine_files 2",
+        'headrace_ingest_spool_events{topic="t"} 7',
+        'headrace_ingest_spool_bytes{topic="t"} 4096',
+        'headrace_ingest_spool_budget_bytes{topic="t"} 9999',
+        'headrace_ingest_spool_oldest_seconds{topic="t"} 90.0',
+        'headrace_ingest_spool_refused_total{topic="t"} 3',
+        'headrace_ingest_spool_missing_total{topic="t"} 1',
+        'headrace_ingest_spool_quarantine_files{topic="t"} 2',
     ]
+    assert list(spool_lines({})) == []

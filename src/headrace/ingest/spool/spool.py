@@ -50,6 +50,7 @@ class SpoolStats:
     Attributes:
         records: appended and not replayed.
         bytes: of the segments they are in.
+        budget_bytes: what the segments and what was set aside may take together.
         oldest_age: since the oldest of these segments was created.
         quarantined: files set aside that wait for a look.
         missing: records that never came by their counter, ever: damaged, or gone with their file.
@@ -58,6 +59,7 @@ class SpoolStats:
 
     records: int
     bytes: int
+    budget_bytes: int
     oldest_age: timedelta
     quarantined: int
     missing: int
@@ -97,6 +99,11 @@ class Spool:
     def waiting(self) -> int:
         """How many records wait to be replayed."""
         return self.store.state.written - self.store.state.loaded
+
+    @property
+    def is_full(self) -> bool:
+        """Less than a hundredth of the budget is left. No lock, no system call."""
+        return self.store.state.disk_bytes > self._limits.budget_bytes * 0.99
 
     def append(self, records: Sequence[SpoolRecord]) -> None:
         """Returns once all records are on the disk: one write and one fsync.
@@ -143,6 +150,7 @@ class Spool:
             return SpoolStats(
                 records=self.waiting,
                 bytes=sum(path.stat().st_size for path in paths),
+                budget_bytes=self._limits.budget_bytes,
                 oldest_age=self._age(paths[0]) if paths else timedelta(),
                 quarantined=len(list(self.store.quarantine.iterdir())),
                 missing=place.missing,

@@ -1,0 +1,66 @@
+"""The spools of a host: one for each topic, so that none waits for another's."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+
+from headrace.errors import SpoolError
+from headrace.ingest.spool import Loader, Send, Spool, SpoolLimits, SpoolStats
+
+_LOG = logging.getLogger("headrace.ingest")
+
+
+class TopicSpools:
+    """Spools below a folder, each in a folder with its topic's name.
+
+    Those of topics that have no spool any more are replayed all the same.
+
+    Raises:
+        SpoolError: a folder can't be made or read.
+    """
+
+    def __init__(self, folder: Path, limits: SpoolLimits, topics: Collection[str]) -> None:
+        names = sorted({*topics, *spooled_topics(folder)})
+        self._all = {name: Spool(folder / name, limits) for name in names}
+        self.open: Mapping[str, Spool] = {name: self._all[name] for name in topics}
+        self._ending = threading.Event()
+        self._loading: list[tuple[Loader, threading.Thread]] = []
+
+    def load(self, sender: Callable[[], Send]) -> None:
+        """Replays each spool on a thread; one worker of the host is at work on each."""
+        for name, spool in self._all.items():
+            loader = Loader(spool, sender())
+            run = threading.Thread(
+                target=loader.run, args=(self._ending,), name=f"spool {name}", daemon=True
+            )
+            self._loading.append((loader, run))
+            run.start()
+
+    def stats(self) -> dict[str, SpoolStats]:
+        """What each holds, by topic; those that can't be read are left out. Reads the folders."""
+        found = {}
+        for name, spool in self._all.items():
+            try:
+                found[name] = spool.stats()
+            except SpoolError:
+                _LOG.exception("the spool of %s can't be read", name)
+        return found
+
+    def close(self) -> None:
+        """Ends the replay, after the batch that is on its way. Nothing is lost."""
+        self._ending.set()
+        for loader, thread in self._loading:
+            thread.join()
+            loader.close()
+        for spool in self._all.values():
+            spool.close()
+
+
+def spooled_topics(folder: Path) -> list[str]:
+    """Topics that have a folder there."""
+    return (
+        sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.exists() else []
+    )

@@ -1,0 +1,140 @@
+"""Which of the declared topics are there in Kafka, and whether Kafka answers at all."""
+
+from __future__ import annotations
+
+import enum
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+
+from headrace.errors import BrokerUnreachableError
+from headrace.ingest.kept_file import read_kept, write_kept
+from headrace.kafka.client import ClientConfig, describe
+
+_LOG = logging.getLogger("headrace.ingest")
+_LOOK_SECONDS = 1.0
+_RECENT_SECONDS = 5.0
+
+Look = Callable[[], set[str]]
+"""Answers which topics are there. Raises BrokerUnreachableError."""
+
+
+class TopicState(enum.Enum):
+    """What is known of a topic.
+
+    ``THERE`` and ``MISSING`` are Kafka's own words, of this process's life; ``KEPT``: Kafka has
+    not answered since the process began, and the topic was there when it did; ``UNKNOWN``: Kafka
+    has not answered, and this host has never seen the topic.
+    """
+
+    THERE = "there"
+    MISSING = "missing"
+    KEPT = "kept"
+    UNKNOWN = "unknown"
+
+
+class TopicWatch:
+    """Looks at the topics once a second, on a thread of its own.
+
+    What is asked of it costs nothing, so it can be asked for every request and by every probe. The
+    topics that were there are kept in a file, for starts while Kafka is away.
+    """
+
+    def __init__(
+        self,
+        topics: Iterable[str],
+        look: Look,
+        file: Path,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._topics, self._look, self._file, self._clock = set(topics), look, file, clock
+        self._kept = _read(file)
+        self._there: set[str] | None = None
+        self._missing: set[str] = set()
+        self._answered_at = float("-inf")
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="topic watch", daemon=True)
+
+    @property
+    def kafka_answers(self) -> bool:
+        """It did within the last seconds."""
+        return self._clock() - self._answered_at < _RECENT_SECONDS
+
+    def state(self, topic: str) -> TopicState:
+        """What is known of a declared topic."""
+        if self._there is not None:
+            return TopicState.THERE if topic in self._there else TopicState.MISSING
+        return TopicState.KEPT if topic in self._kept else TopicState.UNKNOWN
+
+    def start(self) -> None:
+        """Begins to look."""
+        self._thread.start()
+
+    def look(self) -> None:
+        """Looks once."""
+        try:
+            there = self._look()
+        except BrokerUnreachableError as error:
+            _LOG.warning("Kafka does not answer: %s", error.reason)
+            return
+        missing = self._topics - there
+        if missing - self._missing:
+            names = ", ".join(sorted(missing))
+            _LOG.error("declared topics are not there, `headrace apply` makes them: %s", names)
+        self._missing = missing
+        self._there, self._answered_at = there, self._clock()
+        if there != self._kept:
+            self._keep(there)
+
+    def close(self) -> None:
+        """Stops looking."""
+        self._ending.set()
+
+    def _follow(self) -> None:
+        while not self._ending.is_set():
+            try:
+                self.look()
+            except Exception:  # noqa: BLE001 - without it no event would be taken again
+                _LOG.exception("looking at the topics failed")
+            self._ending.wait(_LOOK_SECONDS)
+
+    def _keep(self, there: set[str]) -> None:
+        try:
+            write_kept(self._file, json.dumps(sorted(there)).encode())
+        except OSError as error:
+            _LOG.warning("the topics can't be kept in %s: %s", self._file, error)
+        else:
+            self._kept = there
+
+
+def live_topics(config: ClientConfig, topics: Iterable[str]) -> set[str]:
+    """Those of ``topics`` that are there, or of which the cluster tells this user nothing.
+
+    Raises:
+        BrokerUnreachableError: no answer.
+    """
+    names = sorted(topics)
+    try:
+        return set(describe(config, names))
+    except KafkaException:  # of one of them; sending to it says more
+        return {name for name in names if _may_be_there(config, name)}
+
+
+def _may_be_there(config: ClientConfig, name: str) -> bool:
+    try:
+        return name in describe(config, [name])
+    except KafkaException:
+        return True
+
+
+def _read(file: Path) -> set[str]:
+    try:
+        return set(json.loads(read_kept(file) or b"[]"))
+    except ValueError as error:
+        _LOG.warning("the topics kept in %s can't be read: %s", file, error)
+        return set()
