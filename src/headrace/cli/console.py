@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from headrace.control.project import Project
     from headrace.control.services import Services
     from headrace.control.sizing import CatchUp, Load, Size
+    from headrace.control.spools import SpoolChange, TopicSpool
     from headrace.control.worker_reset import Reset
     from headrace.control.workers import Observe as ObserveWorker
     from headrace.control.workers import WorkerStanding
@@ -253,6 +254,41 @@ class ConsoleOutput:
     def namesakes(self, name: str, public_ids: Sequence[str]) -> None:
         text = f"other tokens are named {name!r}, too: {', '.join(public_ids)}"
         self._err.print(escape(text), soft_wrap=True)
+
+    def spools(self, spools: Sequence[TopicSpool]) -> None:
+        table = _table("topic", "waiting", "bytes", "of", "oldest", "set aside", "lost")
+        for one in spools:
+            age = f"{one.oldest_seconds:.0f} s" if one.events else "-"
+            figures = (
+                one.events,
+                one.bytes,
+                one.budget_bytes,
+                age,
+                len(one.set_aside),
+                one.missing,
+            )
+            table.add_row(escape(one.topic), *map(str, figures))
+        self._out.print(table)
+        for one in spools:
+            for file in one.set_aside:
+                reasons = ", ".join(f"{text} ({count})" for text, count in file.reasons.items())
+                text = f"{one.topic}: {file.name}: {file.records} event(s) {reasons}".rstrip()
+                self._out.print(escape(text), highlight=False, soft_wrap=True)
+
+    def spool_replayed(self, changes: Sequence[SpoolChange], *, dry_run: bool) -> None:
+        self._spool_changes("would be put back" if dry_run else "put back", changes)
+
+    def spool_dropped(self, changes: Sequence[SpoolChange], *, dry_run: bool) -> None:
+        self._spool_changes("would be dropped" if dry_run else "dropped", changes)
+
+    def _spool_changes(self, verb: str, changes: Sequence[SpoolChange]) -> None:
+        for one in changes:
+            where = f"of {one.file}" if one.file else "that waited"
+            self._out.print(
+                f"{one.events} event(s) {where} {verb}.", highlight=False, soft_wrap=True
+            )
+        if not changes:
+            self._out.print("Nothing was set aside.")
 
     def measuring(self) -> OnRun:
         def on_run(done: int, runs: int, name: str) -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from headrace.control.project import Project
     from headrace.control.services import Services
     from headrace.control.sizing import CatchUp, Load, Size
+    from headrace.control.spools import SpoolChange, TopicSpool
     from headrace.control.worker_reset import Reset
     from headrace.control.workers import Observe as ObserveWorker
     from headrace.control.workers import WorkerStanding
@@ -153,6 +154,15 @@ class JsonOutput:
     def namesakes(self, name: str, public_ids: Sequence[str]) -> None:
         text = f"other tokens are named {name!r}, too: {', '.join(public_ids)}"
         click.echo(text, err=True)
+
+    def spools(self, spools: Sequence[TopicSpool]) -> None:
+        _print({"spools": [asdict(one) for one in spools]})
+
+    def spool_replayed(self, changes: Sequence[SpoolChange], *, dry_run: bool) -> None:
+        _print({"dry_run": dry_run, "replayed": [asdict(one) for one in changes]})
+
+    def spool_dropped(self, changes: Sequence[SpoolChange], *, dry_run: bool) -> None:
+        _print({"dry_run": dry_run, "dropped": [asdict(one) for one in changes]})
 
     def measuring(self) -> OnRun:
         return lambda *_: None

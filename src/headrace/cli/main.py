@@ -13,6 +13,7 @@ from headrace.cli.commands.dead_letters import dead_letters
 from headrace.cli.commands.ingest import ingest, tokens
 from headrace.cli.commands.offline_files import load_offline_files
 from headrace.cli.commands.size import size
+from headrace.cli.commands.spool import spool
 from headrace.cli.commands.workers import workers
 from headrace.cli.session import EXIT_CODES, Session, command, epilog
 
@@ -47,6 +48,7 @@ for one in (
     services.status,
     ingest,
     tokens,
+    spool,
     load_offline_files,
     size,
     pipelines.run,

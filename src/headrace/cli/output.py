@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from headrace.control.project import Project
     from headrace.control.services import Services
     from headrace.control.sizing import CatchUp, Load, Size
+    from headrace.control.spools import SpoolChange, TopicSpool
     from headrace.control.worker_reset import Reset
     from headrace.control.workers import Observe as ObserveWorker
     from headrace.control.workers import WorkerStanding
@@ -119,6 +120,15 @@ class Output(Protocol):
 
     def namesakes(self, name: str, public_ids: Sequence[str]) -> None:
         """Tokens that had the name of a new one before."""
+
+    def spools(self, spools: Sequence[TopicSpool]) -> None:
+        """What ingest keeps on this host."""
+
+    def spool_replayed(self, changes: Sequence[SpoolChange], *, dry_run: bool) -> None:
+        """Set-aside events that were put back."""
+
+    def spool_dropped(self, changes: Sequence[SpoolChange], *, dry_run: bool) -> None:
+        """Events that were removed from a spool."""
 
     def measuring(self) -> OnRun:
         """Progress of measurements."""

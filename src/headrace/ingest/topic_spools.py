@@ -10,6 +10,8 @@ from pathlib import Path
 from headrace.errors import SpoolError
 from headrace.ingest.spool import Loader, Send, Spool, SpoolLimits, SpoolStats
 
+SPOOL_FOLDER = "spool"
+
 _LOG = logging.getLogger("headrace.ingest")
 
 

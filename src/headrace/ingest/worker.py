@@ -28,14 +28,13 @@ from headrace.ingest.service_metrics import LIMITED_LOCALLY, PRODUCER_QUEUE, cou
 from headrace.ingest.spool import SpoolLimits
 from headrace.ingest.spool_sender import SpoolSender
 from headrace.ingest.starts import WorkerStarts
-from headrace.ingest.topic_spools import TopicSpools
+from headrace.ingest.topic_spools import SPOOL_FOLDER, TopicSpools
 from headrace.ingest.topic_watch import TopicWatch, live_topics
 from headrace.settings import IngestSettings
 
 COUNTS_FOLDER = "counts"
 LIMITS_FILE = "limits"
 OVERDUE_FILE = "overdue"
-SPOOL_FOLDER = "spool"
 TOKENS_FILE = "tokens"
 TOPICS_FILE = "topics"
 

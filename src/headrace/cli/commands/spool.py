@@ -1,0 +1,66 @@
+"""spool list, replay, drop: events that ingest keeps on this host's disk."""
+
+from __future__ import annotations
+
+import click
+
+from headrace.cli.session import Session, command, epilog
+
+
+@click.group(epilog=epilog("Example", "headrace spool list"))
+def spool() -> None:
+    """Look at the events that ingest keeps on this host, and decide on what was set aside."""
+
+
+@command("headrace spool list\nheadrace spool list occurrences --json", name="list")
+@click.argument("topic", required=False, default="")
+def list_(session: Session, topic: str) -> None:
+    """Show what waits for Kafka, and what was set aside, with its reasons."""
+    from headrace.control.spools import list_spools
+
+    session.output.spools(list_spools(session.settings, topic))
+
+
+@command("headrace spool replay occurrences --dry-run\nheadrace spool replay occurrences")
+@click.argument("topic")
+@click.argument("files", nargs=-1, metavar="[FILE]...")
+@click.option("--dry-run", is_flag=True, help="Only count the events.")
+def replay(session: Session, topic: str, *, files: tuple[str, ...], dry_run: bool) -> None:
+    """Put set-aside events back into the spool of TOPIC.
+
+    The running service sends them; one that starts later does. Without FILE, all that hold events.
+    """
+    from headrace.control import spools
+
+    changes = spools.replay(session.settings, topic, files, dry_run=dry_run)
+    session.output.spool_replayed(changes, dry_run=dry_run)
+
+
+@command(
+    "headrace spool drop occurrences --set-aside\nheadrace spool drop gone --waiting --dry-run"
+)
+@click.argument("topic")
+@click.argument("files", nargs=-1, metavar="[FILE]...")
+@click.option("--set-aside", is_flag=True, help="All files that were set aside.")
+@click.option("--waiting", is_flag=True, help="All events that wait; the service must be stopped.")
+@click.option("--dry-run", is_flag=True, help="Only count the events.")
+def drop(
+    session: Session,
+    topic: str,
+    *,
+    files: tuple[str, ...],
+    set_aside: bool,
+    waiting: bool,
+    dry_run: bool,
+) -> None:
+    """Remove events of TOPIC for good: the set-aside FILEs, all of those, or all that wait."""
+    from headrace.control import spools
+
+    if (bool(files) + set_aside + waiting) != 1:
+        raise click.UsageError("say what to drop: FILE..., --set-aside or --waiting")
+    changes = spools.drop(session.settings, topic, files, waiting=waiting, dry_run=dry_run)
+    session.output.spool_dropped(changes, dry_run=dry_run)
+
+
+for one in (list_, replay, drop):
+    spool.add_command(one)

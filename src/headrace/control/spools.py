@@ -1,0 +1,143 @@
+"""The spools of this host: what waits, what was set aside, and what people do about it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.control.ingest import STATE
+from headrace.errors import SpoolError
+from headrace.ingest.spool import Spool, SpoolLimits, upkeep
+from headrace.ingest.spool.upkeep import DAMAGED, SetAside
+from headrace.ingest.topic_spools import SPOOL_FOLDER, spooled_topics
+from headrace.settings import IngestSettings, Settings
+
+
+@dataclass(frozen=True)
+class TopicSpool:
+    """The spool of a topic on this host.
+
+    Attributes:
+        topic: its name.
+        events: that wait to be replayed.
+        bytes: of the files they are in.
+        budget_bytes: what these and what was set aside may take.
+        oldest_seconds: age of the oldest of these files.
+        refused: events that were ever set aside because Kafka refuses them.
+        missing: events that were ever lost: damaged, or gone with their file.
+        set_aside: files that wait for a look.
+    """
+
+    topic: str
+    events: int
+    bytes: int
+    budget_bytes: int
+    oldest_seconds: float
+    refused: int
+    missing: int
+    set_aside: tuple[SetAside, ...]
+
+
+@dataclass(frozen=True)
+class SpoolChange:
+    """What was put back, or dropped; ``file`` is empty for the events that waited."""
+
+    topic: str
+    file: str
+    events: int
+
+
+def list_spools(settings: Settings, topic: str = "") -> list[TopicSpool]:
+    """Each spool of this host, or that of one topic.
+
+    Raises:
+        SpoolError: one can't be read, or the topic has none.
+    """
+    names = [topic] if topic else spooled_topics(_folder(settings))
+    return [_described(settings, name) for name in names]
+
+
+def replay(
+    settings: Settings, topic: str, files: Sequence[str] = (), *, dry_run: bool
+) -> list[SpoolChange]:
+    """Puts what was set aside back into the topic's spool: ``files``, or all that hold events.
+
+    Raises:
+        SpoolFullError: the budget has no room for them beside the file.
+        SpoolError: a file is not there or holds no events, or the disk failed.
+    """
+    with _opened(settings, topic) as spool:
+        found = _chosen(spool, files, [one for one in _set_aside(spool) if one.kind != DAMAGED])
+        return [
+            SpoolChange(
+                topic, one.name, one.records if dry_run else upkeep.put_back(spool, one.name)
+            )
+            for one in found
+        ]
+
+
+def drop(
+    settings: Settings, topic: str, files: Sequence[str] = (), *, waiting: bool, dry_run: bool
+) -> list[SpoolChange]:
+    """Removes what was set aside, ``files`` or all of it, or instead the events that wait.
+
+    Raises:
+        SpoolError: a file is not there, or a worker is replaying the events.
+    """
+    with _opened(settings, topic) as spool:
+        if waiting:
+            count = spool.waiting if dry_run else upkeep.drop_waiting(spool)
+            return [SpoolChange(topic, "", count)]
+        found = _chosen(spool, files, _set_aside(spool))
+        for one in found if not dry_run else ():
+            upkeep.drop(spool, one.name)
+        return [SpoolChange(topic, one.name, one.records) for one in found]
+
+
+def _described(settings: Settings, topic: str) -> TopicSpool:
+    with _opened(settings, topic) as spool:
+        stats = spool.stats()
+        return TopicSpool(
+            topic=topic,
+            events=stats.records,
+            bytes=stats.bytes,
+            budget_bytes=stats.budget_bytes,
+            oldest_seconds=stats.oldest_age.total_seconds(),
+            refused=stats.refused,
+            missing=stats.missing,
+            set_aside=tuple(_set_aside(spool)),
+        )
+
+
+def _set_aside(spool: Spool) -> list[SetAside]:
+    return upkeep.set_aside_files(spool)
+
+
+def _chosen(spool: Spool, files: Sequence[str], found: Sequence[SetAside]) -> list[SetAside]:
+    by_name = {one.name: one for one in found}
+    for name in files:
+        if name not in by_name:
+            known = ", ".join(by_name) or "none"
+            reason = f"no file {name!r} that this can be done with was set aside: {known}"
+            raise SpoolError(str(spool.store.quarantine), reason)
+    return [by_name[name] for name in files or by_name]
+
+
+@contextlib.contextmanager
+def _opened(settings: Settings, topic: str) -> Iterator[Spool]:
+    folder = _folder(settings)
+    if topic not in spooled_topics(folder):
+        known = ", ".join(spooled_topics(folder)) or "none"
+        raise SpoolError(str(folder), f"topic {topic!r} has no spool on this host: {known}")
+    budget = (settings.ingest or IngestSettings()).spool_budget_bytes
+    spool = Spool(folder / topic, SpoolLimits(budget_bytes=budget))
+    try:
+        yield spool
+    finally:
+        spool.close()
+
+
+def _folder(settings: Settings) -> Path:
+    return settings.state / STATE / SPOOL_FOLDER

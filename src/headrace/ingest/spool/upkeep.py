@@ -1,0 +1,180 @@
+"""What people do with a spool: look at what was set aside, put it back, or drop it."""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from headrace.errors import SpoolError
+from headrace.ingest.spool.reader import SegmentReader
+from headrace.ingest.spool.record import SpoolRecord
+from headrace.ingest.spool.segment import UnknownVersionError, segments
+from headrace.ingest.spool.spool import Spool
+from headrace.ingest.spool.store import Readable
+
+REFUSED, DAMAGED, SEGMENT = "refused", "damaged", "segment"
+_MOST_RECORDS = 500
+_ALL_COUNTERS = 1 << 63
+_PLACE = re.compile(r"^\S+: ")
+
+
+@dataclass(frozen=True)
+class SetAside:
+    """One file of a quarantine.
+
+    Attributes:
+        name: of the file.
+        kind: ``refused``, ``damaged`` or ``segment``.
+        bytes: of the file.
+        records: that can be put back; of a segment, as many as can be read.
+        reasons: why they were set aside, counted.
+    """
+
+    name: str
+    kind: str
+    bytes: int
+    records: int = 0
+    reasons: Mapping[str, int] = field(default_factory=dict)
+
+
+def set_aside_files(spool: Spool) -> list[SetAside]:
+    """What was set aside, by name.
+
+    Raises:
+        SpoolError: a file can't be read.
+    """
+    with spool.store.failing():
+        return [_described(path) for path in sorted(spool.store.quarantine.iterdir())]
+
+
+def put_back(spool: Spool, name: str) -> int:
+    """Appends the records of a file to the spool, and removes the file; answers how many.
+
+    They get new places at the end. A crash in between leaves the file, and its records twice.
+
+    Raises:
+        SpoolFullError: the budget has no room for them beside the file.
+        SpoolError: the file is not there, can't be read, or holds no records.
+    """
+    path = _existing(spool, name)
+    count = 0
+    with spool.store.failing():
+        for records in _batches(path):
+            spool.append(records)
+            count += len(records)
+    drop(spool, name)
+    return count
+
+
+def drop(spool: Spool, name: str) -> None:
+    """Removes a file that was set aside, for good.
+
+    Raises:
+        SpoolError: it is not there, or can't be removed.
+    """
+    path = _existing(spool, name)
+    with spool.store.exclusive():
+        path.unlink()
+        spool.store.count_bytes()
+
+
+def drop_waiting(spool: Spool) -> int:
+    """Removes all events that wait to be replayed, for good; answers how many.
+
+    Raises:
+        SpoolError: a worker is replaying them.
+    """
+    store = spool.store
+    with store.failing():
+        lock = os.open(store.folder / "loader.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return _drop_segments(spool)
+    except BlockingIOError as error:
+        reason = "a worker of the service is replaying it: stop the service first"
+        raise SpoolError(str(store.folder), reason) from error
+    finally:
+        os.close(lock)
+
+
+def _drop_segments(spool: Spool) -> int:
+    store = spool.store
+    with store.exclusive():
+        count = spool.waiting
+        store.position.write(store.position.read().at(store.state.written))
+        store.state.loaded = store.state.written
+        for segment in segments(store.folder):
+            store.remove(segment)
+    return count
+
+
+def _existing(spool: Spool, name: str) -> Path:
+    path = spool.store.quarantine / name
+    if path.parent != spool.store.quarantine or not path.is_file():
+        raise SpoolError(str(spool.store.quarantine), f"there is no file {name!r}")
+    return path
+
+
+def _described(path: Path) -> SetAside:
+    kind, size = path.suffix.removeprefix("."), path.stat().st_size
+    if kind == REFUSED:
+        lines = [_line(line) for line in path.read_bytes().splitlines()]
+        reasons = Counter(_PLACE.sub("", line["reason"]) for line in lines)
+        return SetAside(path.name, kind, size, len(lines), dict(reasons))
+    try:
+        records = sum(map(len, _batches(path)))
+    except SpoolError as error:
+        return SetAside(path.name, kind, size, reasons={error.reason: 1})
+    return SetAside(path.name, kind, size, records)
+
+
+def _batches(path: Path) -> Iterator[Sequence[SpoolRecord]]:
+    if path.suffix == f".{REFUSED}":
+        records = [_record(_line(line)) for line in path.read_bytes().splitlines()]
+        for start in range(0, len(records), _MOST_RECORDS):
+            yield records[start : start + _MOST_RECORDS]
+    elif path.suffix == f".{SEGMENT}":
+        yield from _of_segment(path)
+    else:
+        raise SpoolError(str(path), "it holds damaged bytes, and no record")
+
+
+def _of_segment(path: Path) -> Iterator[Sequence[SpoolRecord]]:
+    """All records of the file, whatever was replayed of it before."""
+    (segment,) = [one for one in segments(path.parent) if one.name == path.name]
+    try:
+        reader = SegmentReader(path, segment)
+    except UnknownVersionError as error:
+        reason = f"another version of headrace wrote it ({error}): that version can replay it"
+        raise SpoolError(str(path), reason) from error
+    readable = Readable(segment, path.stat().st_size, _ALL_COUNTERS, growing=False)
+    while (batch := reader.batch(readable, 0, _MOST_RECORDS)).records:
+        yield batch.records
+
+
+def _line(line: bytes) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = msgspec.json.decode(line)
+    except msgspec.DecodeError as error:
+        raise SpoolError("quarantine", f"a line can't be read: {error}") from error
+    return found
+
+
+def _record(line: Mapping[str, Any]) -> SpoolRecord:
+    return SpoolRecord(
+        topic=line["topic"],
+        key=None if line["key"] is None else base64.b64decode(line["key"]),
+        value=base64.b64decode(line["value"]),
+        headers=tuple((name, base64.b64decode(value)) for name, value in line["headers"]),
+        timestamp_ms=line["timestamp_ms"],
+        partition=line["partition"],
+    )

@@ -1,0 +1,115 @@
+"""What was set aside comes back or goes for good; so do events that wait."""
+
+import pytest
+from tests.unit.ingest.spool.kafka import taking
+
+from headrace.errors import SpoolError, SpoolFullError
+from headrace.ingest.spool import Loader, Outcome, Spool, SpoolLimits, segment, upkeep
+
+
+@pytest.fixture
+def refusing(open_spool, record):
+    """A spool of which Kafka refuses records 1 and 2 of 4."""
+    spool = open_spool()
+    spool.append([record(number) for number in range(4)])
+
+    def send(records, _):
+        texts = [one.value for one in records]
+        places = [place for place, text in enumerate(texts) if text in {b"1", b"2"}]
+        return Outcome(refused=dict.fromkeys(places, "events: too large"))
+
+    loader = Loader(spool, send)
+    loader.run_once()
+    loader.close()
+    return spool
+
+
+@pytest.fixture
+def names():
+    return lambda spool: [one.name for one in upkeep.set_aside_files(spool)]
+
+
+def test_refused_records_come_back_as_they_were(refusing, drain, names, record):
+    (one,) = upkeep.set_aside_files(refusing)
+    assert (one.kind, one.records, one.reasons) == ("refused", 2, {"too large": 2})
+    assert upkeep.put_back(refusing, one.name) == 2
+    assert refusing.waiting == 2
+    assert names(refusing) == []
+    sent = []
+    loader = Loader(refusing, taking(sent.extend))
+    loader.run_once()
+    loader.close()
+    assert sent == [record(1), record(2)]
+
+
+def test_a_segment_that_was_set_aside_comes_back_below_the_position(
+    open_spool, record, drain, monkeypatch
+):
+    spool = open_spool()
+    spool.append([record(number) for number in range(3)])
+    monkeypatch.setattr(segment, "_VERSION", 2)
+    texts, report = drain()
+    assert (texts, report.quarantined) == ([], 1)
+    (one,) = upkeep.set_aside_files(spool)
+    assert (one.kind, one.records) == ("segment", 0)
+    assert "another version" in next(iter(one.reasons))
+    with pytest.raises(SpoolError, match="another version"):
+        upkeep.put_back(spool, one.name)
+    monkeypatch.undo()
+    assert upkeep.put_back(spool, one.name) == 3
+    assert drain()[0] == ["0", "1", "2"]
+
+
+def test_bytes_that_are_no_record_do_not_come_back(refusing):
+    (refusing.store.quarantine / "x.damaged").write_bytes(b"{}\nbytes")
+    with pytest.raises(SpoolError, match="no record"):
+        upkeep.put_back(refusing, "x.damaged")
+    upkeep.drop(refusing, "x.damaged")
+
+
+@pytest.mark.parametrize("name", ["none.refused", "../position", "../../other"])
+def test_only_files_that_were_set_aside_are_touched(refusing, name):
+    for act in (upkeep.put_back, upkeep.drop):
+        with pytest.raises(SpoolError, match="there is no file"):
+            act(refusing, name)
+    assert refusing.store.position.read().counter == 5
+
+
+def test_dropping_gives_the_budget_back(refusing, names):
+    before = refusing.store.state.disk_bytes
+    (name,) = names(refusing)
+    upkeep.drop(refusing, name)
+    assert refusing.store.state.disk_bytes < before
+    assert names(refusing) == []
+
+
+def test_a_file_that_does_not_fit_beside_what_it_becomes_stays(refusing, folder, clock, names):
+    small = Spool(folder, SpoolLimits(budget_bytes=refusing.store.state.disk_bytes + 10), clock)
+    (name,) = names(small)
+    with pytest.raises(SpoolFullError):
+        upkeep.put_back(small, name)
+    assert names(small) == [name]
+    small.close()
+
+
+def test_events_that_wait_are_dropped_and_later_ones_are_replayed(open_spool, record, drain):
+    spool = open_spool()
+    spool.append([record(number) for number in range(3)])
+    assert upkeep.drop_waiting(spool) == 3
+    assert not spool.pending
+    spool.append([record("later")])
+    texts, report = drain()
+    assert texts == ["later"]
+    assert report.missing == 0
+
+
+def test_events_are_not_dropped_from_under_a_loader(open_spool, record):
+    spool = open_spool()
+    spool.append([record(1)])
+    loader = Loader(spool, lambda records, _: Outcome(waiting=range(len(records)), reason="away"))
+    with pytest.raises(Exception, match="away"):
+        loader.run_once()
+    with pytest.raises(SpoolError, match="stop the service first"):
+        upkeep.drop_waiting(spool)
+    loader.close()
+    assert upkeep.drop_waiting(spool) == 1
