@@ -1,0 +1,104 @@
+"""An outage in which everything restarts: the service on what its host knows, without a broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import httpx
+import pytest
+from bench.usage import processes
+from tests.integration.service import Service, bearer
+
+from headrace.ingest.kept_file import write_kept
+from headrace.ingest.tokens import Token, issue
+
+NOBODY = "127.0.0.1:1"
+SETTINGS = "deadline_seconds = 1\n"
+
+
+class Away(Service):
+    """A host that knows one token, and every topic but ``derived``, which has a spool as well."""
+
+    def __init__(self, folder) -> None:
+        super().__init__(folder, NOBODY, "", SETTINGS)
+        flow = folder / "flow.py"
+        flow.write_text(flow.read_text().replace("derive_event_id=True", "spool=True"))
+        owner = Token("abcdefghijkl", "web", "shop", "acme", ("*",), "", datetime.now(UTC))
+        known, self.text = issue(owner)
+        state = self.settings.state / "ingest"
+        write_kept(state / "tokens", known.encoded() + b"\n")
+        write_kept(state / "topics", json.dumps(["kept", "occurrences"]).encode())
+
+    def is_ready(self) -> bool:
+        try:
+            return self.readiness("?topic=kept").status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def readiness(self, query: str = "") -> httpx.Response:
+        return httpx.get(f"{self.url}/readyz{query}", timeout=5)
+
+    def send(self, topic: str, name: str) -> httpx.Response:
+        event = {"event_id": name, "at": datetime.now(UTC).isoformat(), "message": "m"}
+        return self.post(topic, self.text, json.dumps(event))
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory) -> Iterator[Away]:
+    found = Away(tmp_path_factory.mktemp("away"))
+    with found.running() as found.process:
+        yield found
+
+
+def test_topics_with_a_spool_are_taken_and_no_others(service):
+    answer = service.send("kept", "first")
+    assert (answer.status_code, answer.headers["headrace-spooled"]) == (202, "true")
+    for topic in ("occurrences", "derived"):
+        refused = service.send(topic, "refused")
+        assert (refused.status_code, refused.json()["code"]) == (503, "not-ready")
+        assert "nothing of this request was taken" in refused.json()["detail"]
+
+
+def test_readiness_tells_the_truth_of_each_topic(service):
+    whole = service.readiness()
+    assert (whole.status_code, whole.json()["code"]) == (503, "not-ready")
+    topics = whole.json()["topics"]
+    assert (topics["kept"], topics["occurrences"], topics["derived"]) == (
+        "spooling", "kafka-away", "kafka-away"
+    )  # fmt: skip
+    assert service.readiness("?topic=kept").json()["topics"] == {"kept": "spooling"}
+    assert service.readiness("?topic=kept&topic=occurrences").status_code == 503
+    assert service.readiness("?topic=none").status_code == 404
+
+
+def test_workers_that_are_killed_meanwhile_know_the_tokens(service):
+    before = workers(service.process.pid)
+    for pid in before:
+        os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + 120
+    while workers(service.process.pid) & before or not service.is_ready():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    answer = service.send("kept", "after")
+    assert (answer.status_code, answer.headers["headrace-spooled"]) == (202, "true")
+    wrong = httpx.post(
+        f"{service.url}/v1/topics/kept/events", headers=bearer("hr_abcdefghijkl_" + "x" * 32)
+    )
+    assert wrong.status_code == 401
+
+
+def test_what_waits_is_counted_and_listed(service):
+    lines = httpx.get(f"{service.url}/metrics", headers=bearer(service.text)).text.splitlines()
+    assert 'headrace_ingest_spool_events{topic="kept"} 2' in lines
+    assert 'headrace_ingest_unavailable_total{topic="occurrences",code="not-ready"} 1' in lines
+    listed = {one["topic"]: one["events"] for one in service.command("spool", "list")["spools"]}
+    assert listed == {"derived": 0, "kept": 2}
+
+
+def workers(parent: int) -> set[int]:
+    return {one.pid for one in processes().values() if one.parent == parent}
