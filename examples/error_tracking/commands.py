@@ -89,7 +89,7 @@ def load(folder: str, *into: str, url: str = "") -> Any:
     Its password goes through the environment, where other users don't see it.
     """
     if url:
-        into = ("--postgres", f"${{{postgres.VARIABLE}}}")
+        into = ("--postgres", f"${{{postgres.VARIABLE}}}", "--into", "raw_item")
     command = ("load-offline-files", folder, "--source", SOURCE, *into)
     return answer(*command, **({postgres.VARIABLE: url} if url else {}))
 

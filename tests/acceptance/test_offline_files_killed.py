@@ -71,6 +71,7 @@ def test_into_tables_each_counter_is_there_once(flow, postgres, drill_run):
             return sorted(one for (one,) in rows)
 
         command = [HEADRACE, "load-offline-files", flow.files, "--postgres", url, "--json"]
+        command += ["--into", "raw_item"]
         load_and_kill([*command, "--batch-size", "1"], lambda: len(counters("raw_item")), drill_run)
         assert counters("raw_item") == sorted(set(range(LINES)) - BAD)
         assert counters("headrace_dead_letters") == sorted(BAD)

@@ -31,6 +31,9 @@ CREATE TABLE child (parent int REFERENCES parent DEFERRABLE INITIALLY DEFERRED);
 """
 
 
+INTO = {name: name for name in ("raw_item", "bytes", "verbatim", "parent", "child")}
+
+
 class Database:
     def __init__(self, url, folder):
         self.url, self.folder = url, folder
@@ -46,7 +49,9 @@ class Database:
 
     def load(self, on_batch=lambda _: None, **wanted):
         figures = Figures()
-        wanted = WantedLoad(self.folder, **({"source": "host", "batch_lines": 3} | wanted))
+        wanted = WantedLoad(
+            self.folder, **({"source": "host", "batch_lines": 3, "into": INTO} | wanted)
+        )
         load_offline_files(wanted, Secret(self.url), figures, on_batch)
         return figures
 
@@ -77,7 +82,7 @@ def test_columns_get_what_the_line_holds_and_defaults(database):
         line(360, table="bytes", body=None),
         line(361, billable=None),
     )
-    figures = database.load(into={"texts": "old.texts"}, batch_lines=100)
+    figures = database.load(into=INTO | {"texts": "old.texts"}, batch_lines=100)
     assert figures.loaded == {"raw_item": 2, "texts": 1, "bytes": 2, "verbatim": 1}
     assert database.rows("SELECT * FROM raw_item")[0][:6] == (
         1, 1, 1574948156, {"b": 1.5, "a": [1]}, 2, 1
@@ -255,9 +260,20 @@ def test_a_source_of_which_no_line_has_a_table_is_not_emptied_into_dead_letters(
         database.load()
     with database.connection() as connection:
         connection.execute("CREATE TABLE nowhere (project_id int, body json)")
-    assert database.load().loaded == {"nowhere": 1}
+    with pytest.raises(SinkError, match="--into"):  # a line does not choose its table
+        database.load()
+    assert database.load(into={"nowhere": "nowhere"}).loaded == {"nowhere": 1}
     write(database.folder / "offline.2", line(3, table="elsewhere"))
     assert database.load().dead == {"unknown-table": 1}
+
+
+@pytest.mark.parametrize("own", ["headrace_offline_files", "public.headrace_dead_letters"])
+def test_headraces_own_tables_are_no_destination(database, own):
+    text = b'{"table":"%s","row":{"source":"other"},"counter":8}' % own.encode()
+    write(database.folder / "offline.1", line(1), text)
+    assert database.load().dead == {"unknown-table": 1}
+    with pytest.raises(SinkError, match="headrace's own"):
+        database.load(into={own: own})
 
 
 def test_the_command_loads_without_a_project_and_keeps_the_password_to_itself(
@@ -268,6 +284,7 @@ def test_the_command_loads_without_a_project_and_keeps_the_password_to_itself(
     monkeypatch.setenv("SECRET", "hush-hush")
     url = database.url.replace("@", ":${SECRET}@")
     command = [HEADRACE, "load-offline-files", database.folder, "--postgres", url]
+    command += ["--into", "raw_item"]
     done = subprocess.run(
         [*command, "--source", "web-1", "--json"], capture_output=True, text=True, check=True
     )

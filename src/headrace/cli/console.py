@@ -18,11 +18,13 @@ from rich.table import Table
 from headrace.cli import worker_view
 from headrace.cli.progress_view import loading, reporting, summary
 from headrace.cli.token_view import token_cells
-from headrace.control.sizing import KIB, TIB
+from headrace.control.sizing import GIB, KIB, MIB, TIB
 from headrace.errors import HeadraceError, ProjectError
 from headrace.kafka.topics import Action
 
 if TYPE_CHECKING:
+    from fractions import Fraction
+
     from headrace.control.checkpoints import Standing
     from headrace.control.letters import TopicLetters
     from headrace.control.measuring import Consumed, Measurement, OnRun, Produced
@@ -378,11 +380,10 @@ class ConsoleOutput:
 def _size_rows(load: Load, size: Size, catch_up: CatchUp | None) -> Iterator[tuple[str, str, str]]:
     days = load.retention.total_seconds() / 86_400
     yield "sent by producers", f"{float(size.bytes_per_second / KIB):,.0f}", "KiB/s"
-    yield f"kept for {days:g} days, one copy", f"{float(size.retained_bytes / TIB):,.2f}", "TiB"
+    yield f"kept for {days:g} days, one copy", *_binary(size.retained_bytes)
     copies = f"{load.replication} copies"
-    yield f"kept, {copies}", f"{float(size.replicated_bytes / TIB):,.2f}", "TiB"
-    brokers = f"on each of {load.brokers} brokers"
-    yield brokers, f"{float(size.bytes_per_broker / TIB):,.2f}", "TiB"
+    yield f"kept, {copies}", *_binary(size.replicated_bytes)
+    yield f"on each of {load.brokers} brokers", *_binary(size.bytes_per_broker)
     if size.partitions is not None:
         yield f"for {float(load.events_per_second):,g} events/s", str(size.partitions), "partitions"
     if size.planned_partitions != size.partitions:
@@ -390,6 +391,14 @@ def _size_rows(load: Load, size: Size, catch_up: CatchUp | None) -> Iterator[tup
         yield planned, str(size.planned_partitions), "partitions"
     if catch_up is not None:
         yield from _catch_up_rows(catch_up)
+
+
+def _binary(size: Fraction) -> tuple[str, str]:
+    """In the largest unit of which there is at least one."""
+    for unit, name in ((TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB")):
+        if size >= unit:
+            return f"{float(size / unit):,.2f}", name
+    return f"{float(size / KIB):,.2f}", "KiB"
 
 
 def _catch_up_rows(catch_up: CatchUp) -> Iterator[tuple[str, str, str]]:

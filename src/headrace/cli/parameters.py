@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 
@@ -12,6 +13,8 @@ from headrace.settings import Secret, environment
 
 _LARGEST_PORT = 65_535
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_DECIMAL = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
+_BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "kib": 1 << 10, "mib": 1 << 20}
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]
@@ -51,21 +54,45 @@ class Place(click.ParamType):  # type: ignore[type-arg]
 
 
 class Amount(click.ParamType):  # type: ignore[type-arg]
-    """A number above zero, exact: 2650, 57.74K, 1.5M."""
+    """A number above zero, exact: 2650, 57.74k, 1.5M, 2e6."""
 
     name = "number"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> Fraction:
-        """K and M are thousands and millions."""
+        """K (or k), M and G are thousands, millions and thousands of millions."""
         if isinstance(value, Fraction):
             return value
-        found = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)([KM]?)", str(value))
-        amount = Fraction(found[1]) * {"": 1, "K": 10**3, "M": 10**6}[found[2]] if found else 0
+        amount = _amount(str(value), _DECIMAL)
         if not amount:
             self.fail(f"{value!r} is no number above 0; write 20000, 57.74K or 1M", param, ctx)
-        return Fraction(amount)
+        return amount
+
+
+class ByteSize(click.ParamType):  # type: ignore[type-arg]
+    """Bytes above zero: 2500, 2.5kB (thousands) or 2KiB (1,024)."""
+
+    name = "bytes"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Fraction:
+        """A unit says which thousand is meant; a K alone does not."""
+        if isinstance(value, Fraction):
+            return value
+        amount = _amount(str(value), _BYTES)
+        if not amount:
+            self.fail(
+                f"{value!r} is no size; write 2500, 2.5kB (2,500) or 2KiB (2,048)", param, ctx
+            )
+        return amount
+
+
+def _amount(text: str, units: Mapping[str, int]) -> Fraction | None:
+    found = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?(?:e[0-9]{1,2})?)([A-Za-z]*)", text)
+    unit = units.get(found[2].lower()) if found else None
+    return Fraction(found[1]) * unit if found and unit else None
 
 
 class DatabaseUrl(click.ParamType):  # type: ignore[type-arg]
@@ -92,9 +119,9 @@ class DatabaseUrl(click.ParamType):  # type: ignore[type-arg]
 
 
 class Route(click.ParamType):  # type: ignore[type-arg]
-    """``TABLE=DESTINATION``."""
+    """``TABLE=DESTINATION``, or ``TABLE`` for the destination of that name."""
 
-    name = "table=destination"
+    name = "table[=destination]"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
@@ -103,9 +130,9 @@ class Route(click.ParamType):  # type: ignore[type-arg]
         if isinstance(value, tuple):
             return value
         table, equals, destination = str(value).partition("=")
-        if not (table and equals and destination):
-            self.fail(f"{value!r} is not TABLE=DESTINATION", param, ctx)
-        return table, destination
+        if not table or (equals and not destination):
+            self.fail(f"{value!r} is neither TABLE nor TABLE=DESTINATION", param, ctx)
+        return table, destination or table
 
 
 metrics_port = click.option(

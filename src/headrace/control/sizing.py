@@ -13,6 +13,8 @@ from datetime import timedelta
 from fractions import Fraction
 
 KIB = 1024
+MIB = 1024**2
+GIB = 1024**3
 TIB = 1024**4
 # Recommended in RTB House's article on Kafka Workers; here of replicas. No bound of Kafka's.
 MOST_PARTITIONS_PER_BROKER = 4_000

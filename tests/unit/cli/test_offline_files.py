@@ -67,8 +67,9 @@ def test_a_load_in_the_background_writes_a_line_now_and_then(capsys, monkeypatch
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (["--into", "raw_item"], "'raw_item' is not TABLE=DESTINATION"),
-        (["--into", "=x"], "'=x' is not TABLE=DESTINATION"),
+        (["--into", "raw_item="], "'raw_item=' is neither TABLE nor TABLE=DESTINATION"),
+        (["--into", "=x"], "'=x' is neither TABLE nor TABLE=DESTINATION"),
+        (["--postgres", "postgresql://h/d"], "--postgres takes the lines of the tables"),
         (
             ["--postgres", "postgresql://a:${NOT_SET}@b/c"],
             "environment variable NOT_SET is not set",
@@ -97,7 +98,7 @@ def test_a_folder_or_a_source_that_can_not_be_is_named(tmp_path, folder, options
     (tmp_path / "empty").mkdir()
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "offline.1").touch()
-    url = ["--postgres", "postgresql://127.0.0.1:1/x"]
+    url = ["--postgres", "postgresql://127.0.0.1:1/x", "--into", "raw_item"]
     done = CliRunner().invoke(
         main, ["load-offline-files", str(tmp_path / folder), *url, *options, "--json"]
     )
@@ -108,6 +109,7 @@ def test_a_folder_or_a_source_that_can_not_be_is_named(tmp_path, folder, options
 def test_a_database_that_does_not_answer_is_said_so_at_once(tmp_path):
     (tmp_path / "offline.1").touch()
     command = ["load-offline-files", str(tmp_path), "--postgres", "postgresql://127.0.0.1:1/x"]
+    command += ["--into", "raw_item"]
     done = CliRunner().invoke(main, [*command, "--source", "a", "--json"])
     assert done.exit_code == 1
     assert "refused" in json.loads(done.output)["message"]

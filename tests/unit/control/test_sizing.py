@@ -4,12 +4,14 @@ import json
 from datetime import timedelta
 from fractions import Fraction
 
+import click
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.cli import main
+from headrace.cli.parameters import Amount, ByteSize
 from headrace.control.sizing import KIB, TIB, Load, catch_up, rate_to_catch_up, size
 
 DAY = timedelta(days=1)
@@ -133,3 +135,33 @@ def test_what_can_not_be_read_is_named_with_the_way_out(arguments, words):
     answer = run(*arguments)
     assert answer.exit_code == 2
     assert words in answer.output
+
+
+@pytest.mark.parametrize(
+    ("given", "size"),
+    [("2500", 2500), ("2.5kB", 2500), ("2KiB", 2048), ("1e3", 1000), ("1MiB", 1 << 20)],
+)
+def test_a_size_says_which_thousand_it_means(given, size):
+    assert ByteSize().convert(given, None, None) == size
+
+
+@pytest.mark.parametrize("given", ["1K", "1M", "0", "", "KiB", "-1", "1TiBs"])
+def test_a_size_that_could_mean_two_is_none(given):
+    with pytest.raises(click.BadParameter, match=r"write 2500, 2.5kB \(2,500\) or 2KiB"):
+        ByteSize().convert(given, None, None)
+
+
+@pytest.mark.parametrize(
+    ("given", "amount"), [("10k", 10_000), ("57.74K", 57_740), ("1e9", 10**9), ("2G", 2 * 10**9)]
+)
+def test_a_rate_counts_in_thousands(given, amount):
+    assert Amount().convert(given, None, None) == amount
+
+
+def test_sizes_are_shown_in_the_largest_unit_of_which_there_is_one():
+    found = CliRunner().invoke(
+        main, ["size", "--rate", "1", "--event-bytes", "1KiB", "--retention", "7d"]
+    )
+    shown = " ".join(found.output.split())
+    assert "one copy 590.62 MiB" in shown
+    assert "3 copies 1.73 GiB" in shown

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _EXAMPLE = """headrace load-offline-files offline/ --into raw_item=occurrences --dry-run
 headrace load-offline-files offline/ --into raw_item=occurrences --source api-1
-headrace load-offline-files offline/ --postgres 'postgresql://app:${PASSWORD}@db/items'"""
+headrace load-offline-files offline/ --into raw_item --postgres 'postgresql://app:${PASSWORD}@db/items'"""
 
 
 @command(_EXAMPLE, name="load-offline-files")
@@ -29,8 +29,8 @@ headrace load-offline-files offline/ --postgres 'postgresql://app:${PASSWORD}@db
     "--into",
     type=Route(),
     multiple=True,
-    help="Lines of this table go into this topic (or table); can be repeated. "
-    "By default into the one of the same name.",
+    help="Lines of this table go into this topic (or table), by default that of the same name; "
+    "can be repeated. Into PostgreSQL, other lines are dead letters.",
 )
 @click.option(
     "--postgres",
@@ -84,6 +84,8 @@ def load_offline_files(  # noqa: PLR0913 - one each option
         remove_done=remove_done,
         dry_run=dry_run,
     )
+    if postgres and not into:
+        raise click.UsageError("--postgres takes the lines of the tables that --into TABLE names")
     target, figures = postgres or session.project, Figures()
     log_to_file(session)
     with session.output.loading() as show, _between_batches(show) as on_batch:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.parameters import Amount, Duration
+from headrace.cli.parameters import Amount, ByteSize, Duration
 from headrace.cli.session import Session, command
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ headrace size --rate 10000 --measure --topic clicks"""
 
 @command(_EXAMPLE)
 @click.option("--rate", type=Amount(), required=True, help="Events a second.")
-@click.option("--event-bytes", type=Amount(), help="Mean size of an event.")
+@click.option("--event-bytes", type=ByteSize(), help="Mean size of an event.")
 @click.option("--retention", type=Duration(), default="7d", show_default=True, help="Kept so long.")
 @click.option("--replication", type=click.IntRange(min=1), default=3, show_default=True)
 @click.option("--brokers", type=click.IntRange(min=1), default=4, show_default=True)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from headrace.sinks.postgres import Connection, Table
 
 COUNTER = "counter"
+_OWN = frozenset({"headrace_offline_files", "headrace_dead_letters"})
 _SQL = dict(
     re.findall(
         r"^-- ([a-z-]+)\n(.*?)(?=^-- |\Z)",
@@ -37,7 +38,8 @@ _ASK_AGAIN_SECONDS = 0.1
 class IntoTables:
     """See :class:`Destination`. Reasons of its own: those of ``RowFault``, and ``unknown-table``.
 
-    Each row goes into the table that is named as its line says, or as ``tables`` says instead;
+    A row goes into the table that ``tables`` names for what its line says, and nowhere else: a
+    line must not choose among all tables that the user may write to, of which some are headrace's.
     ``counter`` is a column where the table has one that the row does not fill. A body is the
     JSON text in a column of type json, jsonb or text, and its bytes in one of type bytea.
 
@@ -48,7 +50,8 @@ class IntoTables:
     Args:
         url: of the database.
         source: whose counters these are.
-        tables: names of tables, by those that lines have, ``schema.table`` or alone.
+        tables: names of tables, by those that lines have, ``schema.table`` or alone; none of
+            headrace's own.
         dry_run: roll back every transaction.
     """
 
@@ -109,8 +112,11 @@ class IntoTables:
             theirs: postgres.find_table(connection, ours) for theirs, ours in self._names.items()
         }
         for theirs, table in self._tables.items():
+            ours = self._names[theirs]
             if table is None:
-                raise SinkError(self.name, f"there is no table {self._names[theirs]!r}")
+                raise SinkError(self.name, f"there is no table {ours!r}")
+            if ours.rpartition(".")[2] in _OWN:
+                raise SinkError(self.name, f"table {ours!r} is headrace's own")
         return Progress.from_json(self._source, counters, (one for (one,) in uncounted))
 
     def _keep_others_out(self, connection: Connection) -> None:
@@ -154,7 +160,7 @@ class IntoTables:
         refused = []
         run: list[Entry] = []
         for one in batch:
-            if isinstance(one, Refused) or self._table(connection, one.table) is None:
+            if isinstance(one, Refused) or self._tables.get(one.table) is None:
                 refused.append(one if isinstance(one, Refused) else _unknown(one))
                 continue
             if run and run[-1].table != one.table:
@@ -164,16 +170,11 @@ class IntoTables:
         return refused + self._insert_run(connection, run)
 
     def _insert_run(self, connection: Connection, run: Sequence[Entry]) -> list[Refused]:
-        table = self._table(connection, run[0].table) if run else None
+        table = self._tables.get(run[0].table) if run else None
         if table is None:
             return []
         faults = postgres.insert_rows(connection, table, [_row(one, table) for one in run])
         return [_refused(run[one.index], one.reason, one.detail) for one in faults]
-
-    def _table(self, connection: Connection, name: str) -> Table | None:
-        if name not in self._tables:
-            self._tables[name] = postgres.find_table(connection, name)
-        return self._tables[name]
 
     def _letter(self, one: Refused) -> tuple[object, ...]:
         line = one.line
@@ -191,7 +192,7 @@ def _row(one: Entry, table: Table) -> dict[str, bytes]:
 
 
 def _unknown(one: Entry) -> Refused:
-    return _refused(one, UNKNOWN_TABLE, f"there is no table {one.table!r}")
+    return _refused(one, UNKNOWN_TABLE, f"no --into names table {one.table!r}")
 
 
 def _refused(one: Entry, reason: str, detail: str) -> Refused:
