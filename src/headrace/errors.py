@@ -4,7 +4,7 @@ HeadraceError
 ├── ProjectError            what the user wrote: all problems at once, each with file and line
 ├── JavaUnavailableError    no usable Java, and the bundled one does not start
 ├── JarError                a jar could not be fetched, or its hash is not the locked one
-├── ServerStartError        an embedded server did not become ready
+├── ServerStartError        a server did not become ready, or its port is taken
 ├── BrokerUnreachableError  retried: the broker does not answer
 ├── AuthorizationError      the cluster does not let this user do it; never retried
 ├── RecordsUnreadableError  records of a range are damaged, or a broker refuses to give them
