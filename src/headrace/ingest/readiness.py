@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from http import HTTPStatus
+from typing import Any
 from urllib.parse import parse_qs
 
 from headrace.ingest.acceptance import READY, SPOOLING, Acceptance
-from headrace.ingest.problem import RETRY_AFTER, Problem, refused
-from headrace.ingest.request import Answer, json_answer
+from headrace.ingest.problem import RETRY_AFTER, refused
+from headrace.ingest.request import Answer, json_answer, problem_answer
 
 _TAKEN = frozenset({READY, SPOOLING})
 _MOST_FIELDS = 100
@@ -31,10 +32,11 @@ def readiness(
             detail = f"no topic {topic[:80]!r} is served here"
             raise refused(HTTPStatus.NOT_FOUND, "no-such-topic", detail)
     found = {topic: acceptance.standing(topic) for topic in asked}
-    facts = {"tokens": "known" if tokens_known else "unknown", "topics": found}
+    facts: dict[str, Any] = {"tokens": "known" if tokens_known else "unknown", "topics": found}
     if tokens_known and _TAKEN.issuperset(found.values()):
         return json_answer(HTTPStatus.OK, {"status": "ready", **facts})
     waits_for = [] if tokens_known else ["the access tokens have not been read yet"]
     waits_for += [f"{topic}: {text}" for topic, text in found.items() if text not in _TAKEN]
-    problem = Problem(HTTPStatus.SERVICE_UNAVAILABLE, "not-ready", "; ".join(waits_for))
-    return json_answer(problem.status, {**problem.document(), **facts}, RETRY_AFTER)
+    why = "; ".join(waits_for)
+    refusal = refused(HTTPStatus.SERVICE_UNAVAILABLE, "not-ready", why, RETRY_AFTER)
+    return problem_answer(refusal, **facts)

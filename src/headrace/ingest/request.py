@@ -109,14 +109,12 @@ def json_answer(status: int, document: Any, *headers: Header) -> Answer:
     return Answer(status, _encode(document), (_JSON, *headers))
 
 
-def problem_answer(error: RefusedRequestError, *, instance: str = "") -> Answer:
+def problem_answer(error: RefusedRequestError, **members: Any) -> Answer:
     """A problem document; with the problems of single events under ``refused``.
 
-    ``instance`` is the URI of this very occurrence, for who looks for it in the log.
+    ``members`` are further ones, such as ``instance``, the URI of this very occurrence.
     """
-    document = error.problem.document()
-    if instance:
-        document["instance"] = instance
+    document = error.problem.document() | members
     if error.refused:
         document["refused"] = [one.document() for one in error.refused]
     return Answer(

@@ -12,9 +12,10 @@ import pytest
 from headrace.ingest.app import Application
 from headrace.ingest.config import IngestConfig
 from headrace.ingest.counters import Counters
+from headrace.ingest.delivery import NotTakenError, QueueFullError, UnknownOutcomeError
 from headrace.ingest.gate import Gate
 from headrace.ingest.problem import REQUEST_CODES
-from headrace.ingest.service_metrics import EVENT_CODES, count_names
+from headrace.ingest.service_metrics import EVENT_CODES, EVENTS, UNAVAILABLE, count_names
 from headrace.ingest.tokens import Token, issue
 from headrace.model import Topic
 from headrace.settings import IngestSettings, Rate
@@ -48,14 +49,16 @@ class Acceptance:
     """Takes everything, and remembers it."""
 
     def __init__(self):
-        self.taken = []
+        self.taken, self.standings, self.error = [], {}, None
 
     async def accept(self, topic, events, headers, seconds):
+        if self.error:
+            raise self.error
         self.taken += [(topic, event.value, headers) for event in events]
         return False
 
-    def standing(self, _):
-        return "ready"
+    def standing(self, topic):
+        return self.standings.get(topic, "ready")
 
     def spool_stats(self):
         return {}
@@ -324,3 +327,49 @@ def test_the_codes_of_problems_are_those_of_the_page():
     }
     assert of_events == set(EVENT_CODES)
     assert of_requests == set(REQUEST_CODES)
+
+
+def test_readiness_is_that_of_all_topics_or_of_those_it_is_asked_of(make):
+    asked = make()
+    status, _, found = asked("/readyz", method="GET")
+    assert (status, found["status"], found["tokens"]) == (200, "ready", "known")
+    assert found["topics"] == {"occurrences": "ready", "other": "ready"}
+    asked.acceptance.standings = {"occurrences": "spooling", "other": "kafka-away"}
+    status, headers, found = asked("/readyz", method="GET")
+    assert (status, headers[b"content-type"]) == (503, b"application/problem+json")
+    assert (found["code"], found["detail"]) == ("not-ready", "other: kafka-away")
+    assert found["topics"]["occurrences"] == "spooling"
+    assert asked("/readyz?topic=occurrences", method="GET")[0] == 200
+    assert asked("/readyz?topic=occurrences&topic=other", method="GET")[0] == 503
+    assert asked("/readyz?topic=none", method="GET")[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words", "outcome"),
+    [
+        (QueueFullError(), "overloaded", "nothing of this request was taken", "not-taken"),
+        (NotTakenError("topic-missing", "x"), "topic-missing", "nothing of this", "not-taken"),
+        (UnknownOutcomeError("late"), "unknown-outcome", "send them again", "unknown"),
+        (UnknownOutcomeError("no", "spool-full"), "spool-full", "send them again", "unknown"),
+    ],
+)
+def test_what_is_not_confirmed_says_whether_anything_was_taken_and_is_counted(
+    make, error, code, words, outcome
+):
+    asked = make()
+    asked.acceptance.error = error
+    status, headers, found = asked.post(event())
+    assert (status, found["code"], headers[b"retry-after"]) == (503, code, b"1")
+    assert words in found["detail"]
+    totals = asked.application._counters.totals()
+    assert totals[UNAVAILABLE, "occurrences", code] == 1
+    assert totals[EVENTS, "occurrences", outcome] == 1
+
+
+def test_a_failure_names_its_request_in_answer_and_log(make, caplog):
+    asked = make()
+    asked.acceptance.error = ZeroDivisionError("oh")
+    status, headers, found = asked.post(event(), x_request_id="mine")
+    assert (status, headers[b"x-request-id"]) == (500, b"mine")
+    assert found["instance"] == "urn:headrace:request:mine"
+    assert "ZeroDivisionError" in caplog.text
