@@ -35,6 +35,16 @@ def stop_on_signal(on_stop: Callable[[], None]) -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
+@contextmanager
+def interrupt_on_sigterm() -> Iterator[None]:
+    """SIGTERM is as Ctrl-C, so that what was made for the while is removed again."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def beside_main_thread(action: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     """Runs the action on a thread of its own and returns its result.
 

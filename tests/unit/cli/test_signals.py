@@ -10,6 +10,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from headrace.cli.signals import interrupt_on_sigterm
+
 PROGRAM = """
 import signal
 import sys
@@ -57,3 +59,19 @@ def _started(disturb: str, after: str) -> Iterator[subprocess.Popen[str]]:
             yield process
         finally:
             process.kill()
+
+
+@contextmanager
+def _something_made(made: list[str]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        made.clear()
+
+
+def test_sigterm_lets_go_of_what_was_made_for_the_while():
+    before, made = signal.getsignal(signal.SIGTERM), ["topic"]
+    with pytest.raises(KeyboardInterrupt), interrupt_on_sigterm(), _something_made(made):
+        signal.raise_signal(signal.SIGTERM)
+    assert made == []
+    assert signal.getsignal(signal.SIGTERM) == before

@@ -11,6 +11,7 @@ import click
 
 from headrace.cli.parameters import Amount, ByteSize, Duration
 from headrace.cli.session import Session, command
+from headrace.cli.signals import interrupt_on_sigterm
 
 if TYPE_CHECKING:
     from headrace.control.measuring import Measurement, Sample
@@ -130,7 +131,8 @@ def _measured(
     name = None if sample else _declared(session, topic)
     config = broker_config(session.settings)
     events = _sample(config, name, sample)
-    return measure(config, events, Bounds(seconds), session.output.measuring())
+    with interrupt_on_sigterm():  # or the temporary topic would stay
+        return measure(config, events, Bounds(seconds), session.output.measuring())
 
 
 def _sample(config: ClientConfig, topic: str | None, path: Path | None) -> Sample:
