@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import httpx
@@ -29,7 +30,7 @@ class Away(Service):
         flow = folder / "flow.py"
         flow.write_text(flow.read_text().replace("derive_event_id=True", "spool=True"))
         owner = Token("abcdefghijkl", "web", "shop", "acme", ("*",), "", datetime.now(UTC))
-        known, self.text = issue(owner)
+        known, self.text = issue(replace(owner, scopes=("write", "metrics")))
         state = self.settings.state / "ingest"
         write_kept(state / "tokens", known.encoded() + b"\n")
         write_kept(state / "topics", json.dumps(["kept", "occurrences"]).encode())
