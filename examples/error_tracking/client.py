@@ -84,10 +84,13 @@ class Client:
         return Answer(status, retry_after, json.loads(text))
 
     def metric(self, name: str) -> float:
-        """A figure of the service that has no labels."""
+        """A figure of the service, added up over its labels."""
         _, _, text = self._request("GET", "/metrics", b"", {})
         lines = (line.rpartition(" ") for line in text.decode().splitlines())
-        return next(float(value) for found, _, value in lines if found == name)
+        values = [float(value) for found, _, value in lines if found.partition("{")[0] == name]
+        if not values:
+            raise RuntimeError(f"the service has no metric {name}")
+        return sum(values)
 
     def _request(
         self, method: str, path: str, body: bytes, headers: dict[str, str]
