@@ -130,7 +130,7 @@ class UnsafeValues(enum.StrEnum):
 class Lake:
     """Sink: a Delta table under the project's lake, partitioned by event time and fields.
 
-    Exactly once: each batch is one Delta transaction carrying (pipeline id, batch id), so a
+    Exactly once: each batch is one Delta transaction that records the offsets it ends at, so a
     batch that is replayed after a crash adds nothing. Files become visible with that
     transaction, never half-written.
 

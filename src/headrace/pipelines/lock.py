@@ -24,8 +24,8 @@ def lock_folder(state: Path, lake: str) -> Path:
 class CheckpointLock:
     """Held by the driver for as long as it runs a pipeline.
 
-    Two drivers on different machines are not seen by it; there the second one's transactions
-    carry batch ids that the table already has, and add nothing.
+    Drivers on other machines, or in other containers, are not seen by it. There the table takes
+    each batch from one of them only, as its transactions record where the last one ended.
     """
 
     def __init__(self, folder: Path, pipeline: str) -> None:

@@ -7,7 +7,7 @@ from headrace.errors import (
     HeadraceError,
     RefusedError,
 )
-from headrace.pipelines.failures import RestartBudget, headline, named_error
+from headrace.pipelines.failures import RestartBudget, headline, named_error, used_twice
 from headrace.settings.model import RestartSettings
 
 
@@ -55,3 +55,9 @@ def test_the_reason_of_a_failure_is_one_sentence_and_the_error_behind_it():
 
 def test_a_silent_error_is_named_by_its_type():
     assert headline(KeyboardInterrupt()) == "KeyboardInterrupt"
+
+
+def test_sparks_refusal_of_a_second_driver_is_recognised():
+    text = "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. Multiple streaming jobs"
+    assert used_twice(text)
+    assert not used_twice("[UNSUPPORTED] something else")
