@@ -163,7 +163,8 @@ def test_what_is_too_large_for_its_topic_is_refused_and_counted(service, token):
     metrics = httpx.get(f"{service.url}/metrics", headers=bearer(token)).text
     line = f'refusals_total{{topic="small{service.suffix}",code="event-too-large"}} 1'
     assert f"headrace_ingest_{line}\n" in metrics
-    assert metrics.count("\nheadrace_ingest_spool_events 0\n") == 1
+    waiting = f'\nheadrace_ingest_spool_events{{topic="kept{service.suffix}"}} 0\n'
+    assert metrics.count(waiting) == 1
     assert service.post("small", token, text(message="x" * 2500)).status_code == 202
 
 
