@@ -349,6 +349,7 @@ def test_the_installed_command_runs_an_instance_until_it_is_told_to_stop(bench, 
             run.kill()
             raise
     assert run.returncode == 0
-    assert stopping == {"event": "stopping"}
+    assert stopping["event"] == "stopping"
+    assert stopping["worker"] == {"worker": "enrich", "state": "draining"}
     assert last["event"] == "ended"
     assert (last["worker"]["state"], last["worker"]["processed"]) == ("closed", 50)

@@ -104,7 +104,8 @@ class JsonOutput:
         _print({"event": "ended", "pipelines": [one.to_json() for one in outcomes.values()]})
 
     def stopping(self, worker: str = "") -> None:
-        _print({"event": "stopping"} | ({"worker": worker} if worker else {}), indent=None)
+        told = {"worker": {"worker": worker, "state": "draining"}} if worker else {}
+        _print({"event": "stopping"} | told, indent=None)
 
     def working(self) -> AbstractContextManager[ObserveWorker]:
         return _working()
