@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from headrace.workers import Worker
 
 _LOOK_SECONDS = 1.0
+_STANDING_SECONDS = 5.0
 _LAST_WORDS_SECONDS = 5.0
 _MOST_STARTS = 1000  # of one instance; Spark's own number is four
 
@@ -132,6 +133,8 @@ class _Overview:
         self._status.forget(run.worker.name)
         self._follower = ProgressFollower(run.config, run.run)
         self._shown: dict[str, WorkerProgress] = {}
+        self._known: WorkerStanding | BrokerUnreachableError | None = None
+        self._ask_at = 0.0
 
     def show(self, name: str, state: InstanceState, reason: str = "") -> None:
         """How they are doing, and how the run is."""
@@ -163,11 +166,16 @@ class _Overview:
                 self._shown[one.instance] = one
 
     def _standing(self) -> WorkerStanding | BrokerUnreachableError:
-        try:
-            return standings(self._settings, [self._worker])[0]
-        except BrokerUnreachableError as error:
+        """What Kafka knows; each question takes clients of its own, so it is not asked at once."""
+        if self._known is None or time.monotonic() >= self._ask_at:
+            self._ask_at = time.monotonic() + _STANDING_SECONDS
+            try:
+                self._known = standings(self._settings, [self._worker])[0]
+            except BrokerUnreachableError as error:
+                self._known = error
+        if isinstance(self._known, BrokerUnreachableError):
             self._follower.excuse()
-            return error
+        return self._known
 
 
 def _of_group(

@@ -92,6 +92,15 @@ def test_all_instances_are_shown_as_one_and_each_in_status_and_metrics(
         assert f"headrace_worker_processed_total{who} {processed}\n" in text
 
 
+def test_what_kafka_knows_is_not_asked_at_each_look(overview, monkeypatch):
+    asked = []
+    monkeypatch.setattr(workers_on_spark, "standings", lambda *_: asked.append(1) or [STANDING])
+    for _ in range(3):
+        overview.show("2 of 2 on Spark", InstanceState.RUNNING)
+    assert len(asked) == 1
+    assert {one.lag_records for one in overview.observed} == {2000}
+
+
 def test_while_kafka_is_away_nobody_is_taken_for_lost(overview, monkeypatch):
     def away(*_: object):
         raise BrokerUnreachableError("127.0.0.1:9", "no answer")

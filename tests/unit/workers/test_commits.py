@@ -15,7 +15,8 @@ from tests.unit.workers.test_contract import MockBench, describe
 
 from headrace.errors import LastCommitError
 from headrace.kafka import changelog, client, starts
-from headrace.workers import RoundRobin, WorkerTask, intents, member, needed_topics
+from headrace.kafka.subscription import Membership
+from headrace.workers import RoundRobin, WorkerInstance, WorkerTask, intents, member, needed_topics
 from headrace.workers.states import InstanceState
 
 COORDINATOR, LEADER = 1, 2
@@ -49,6 +50,12 @@ class Mock:
     def delay(self, milliseconds):
         """Of every answer of the coordinator."""
         self._functions.rd_kafka_mock_broker_set_rtt(self._mock, COORDINATOR, milliseconds)
+
+    def beat_every(self, milliseconds):
+        """Members of the newer protocol, which give a heartbeat up after as long."""
+        self._functions.rd_kafka_mock_set_group_consumer_heartbeat_interval_ms(
+            self._mock, milliseconds
+        )
 
     def refuse_commits(self, error, times):
         push = self._functions.rd_kafka_mock_broker_push_request_error_rtts
@@ -105,7 +112,7 @@ def test_an_instance_ends_though_its_last_commit_is_not_answered(made, monkeypat
 
     async def run():
         ended = asyncio.create_task(instance.run())
-        await until(lambda: instance.counts["commits"])
+        await until(lambda: here.bench.committed(here.worker) == {0: 10})
         here.mock.delay(FOREVER_MS)
         here.bench.send(10, first=10)
         await until(lambda: total(seen) == 20)
@@ -186,3 +193,26 @@ def test_a_commit_that_a_rebalance_refused_is_sent_again_at_once(made):
 
     drill(run())
     assert total(seen) == 10
+
+
+def test_heartbeats_that_are_answered_late_take_no_commit_with_them(made):
+    """With the newer protocol one that is late closed the connection, and commits never ended."""
+    seen, task = recorder()
+    here = made(task)
+    here.mock.beat_every(1000)
+    here.bench.send(10)
+    membership = Membership(here.worker.consumer_group, protocol="consumer")
+    instance = WorkerInstance(here.worker, here.bench.client, membership=membership)
+
+    async def run():
+        async with running(instance):
+            await until(lambda: instance.counts["commits"])
+            here.mock.delay(3000)
+            here.bench.send(10, first=10)
+            await until(lambda: total(seen) == 20)
+            commits = instance.counts["commits"]
+            await until(lambda: instance.counts["commits"] > commits)
+            here.mock.delay(0)
+
+    drill(run())
+    assert here.bench.committed(here.worker) == {0: 20}

@@ -23,6 +23,7 @@ def list_(session: Session, topic: str | None) -> None:
     from headrace.control.services import broker_config
 
     if topic:
+        _check_topic(session, topic)
         config = broker_config(session.settings)
         session.output.letters(latest_letters(config, topic, SHOWN))
     else:
@@ -77,6 +78,13 @@ def replay(  # noqa: PLR0913 - one each option
     config = broker_config(session.settings)
     done = send_back(config, topic, chosen, again=again, dry_run=dry_run)
     session.output.replayed(topic, done, dry_run=dry_run)
+
+
+def _check_topic(session: Session, topic: str) -> None:
+    declared = session.project.dead_lettered
+    if topic not in declared:
+        known = ", ".join(declared) or "none"
+        raise click.BadParameter(f"no topic {topic!r} with dead letters; declared: {known}")
 
 
 def _check_records(records: tuple[str, ...]) -> None:
