@@ -299,3 +299,47 @@ class WorkerContract:
         drill(run())
         assert begun == Counter({offset: 3 if offset == 5 else 1 for offset in range(20)})
         assert max(most) > 1
+
+    def test_what_is_sent_keeps_the_order_of_its_subpartition(self, bench):
+        output = f"{bench.topic.name}-out"
+        bench.create(output)
+        bench.send(2000)
+        most = []
+
+        class Copying(WorkerTask):
+            async def process(self, record):
+                most.append(instance.assignments.lanes[0].in_process)
+                self.send(output, record.value, partition=0)
+
+        worker = bench.worker(Copying, **FAST)
+        instance = bench.instance(worker)
+
+        async def run():
+            async with running(instance):
+                await until(lambda: bench.committed(worker) == {0: 2000})
+
+        drill(run())
+        assert bench.values(output, 2000) == [b"%d" % number for number in range(2000)]
+        assert max(most) > 10, "records are in process while others wait for confirmation"
+
+    def test_a_send_that_fails_is_the_failure_of_its_record(self, bench):
+        output = f"{bench.topic.name}-out"
+        bench.create(output)
+        bench.send(20)
+
+        class Copying(WorkerTask):
+            async def process(self, record):
+                where = 99 if record.offset == 3 and record.attempt == 1 else 0
+                self.send(output, record.value, partition=where)
+
+        policy = Retry(attempts=2, first_delay=timedelta(0), then=Skip())
+        worker = bench.worker(Copying, on_failure=policy, **FAST)
+        instance = bench.instance(worker)
+
+        async def run():
+            async with running(instance):
+                await until(lambda: bench.committed(worker) == {0: 20})
+
+        drill(run())
+        assert sorted(bench.values(output, 20), key=int) == [b"%d" % n for n in range(20)]
+        assert (instance.counts["failed"], instance.counts["retried"]) == (1, 1)

@@ -6,9 +6,10 @@ import time
 import uuid
 from collections import defaultdict
 
+import confluent_kafka
 from confluent_kafka.admin import NewTopic
 
-from headrace.kafka.client import admin, committed, group_offsets, producer
+from headrace.kafka.client import admin, committed, consumer, group_offsets, producer
 from headrace.model import Topic, TopicPartition
 from headrace.workers import Worker, WorkerInstance, WorkerTask
 
@@ -51,6 +52,19 @@ class Bench:
         partitions = [TopicPartition(self.topic.name, n) for n in range(self.topic.partitions)]
         found = group_offsets(self.client, worker.consumer_group, partitions)
         return {one.partition: offset for one, offset in found.items()}
+
+    def values(self, topic, count):
+        """The first ``count`` values of partition 0."""
+        reader = consumer(self.client, "reader", {"auto.offset.reset": "earliest"})
+        reader.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+        found = []
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while len(found) < count and time.monotonic() < deadline:
+            message = reader.poll(1)
+            if message is not None and message.error() is None:
+                found.append(message.value())
+        reader.close()
+        return found
 
     def metadata(self, worker, partition=0):
         asked = [TopicPartition(self.topic.name, partition)]
