@@ -12,13 +12,14 @@ from pathlib import Path
 
 from confluent_kafka import KafkaException
 
-from headrace.errors import BrokerUnreachableError
+from headrace.errors import AuthorizationError, BrokerUnreachableError
 from headrace.ingest.kept_file import read_kept, write_kept
 from headrace.kafka.client import ClientConfig, describe
 
 _LOG = logging.getLogger("headrace.ingest")
 _LOOK_SECONDS = 1.0
 _RECENT_SECONDS = 5.0
+_OF_A_TOPIC = (AuthorizationError, KafkaException)
 
 Look = Callable[[], set[str]]
 """Answers which topics are there. Raises BrokerUnreachableError."""
@@ -121,14 +122,14 @@ def live_topics(config: ClientConfig, topics: Iterable[str]) -> set[str]:
     names = sorted(topics)
     try:
         return set(describe(config, names))
-    except KafkaException:  # of one of them; sending to it says more
+    except _OF_A_TOPIC:  # of one of them; sending to it says more
         return {name for name in names if _may_be_there(config, name)}
 
 
 def _may_be_there(config: ClientConfig, name: str) -> bool:
     try:
         return name in describe(config, [name])
-    except KafkaException:
+    except _OF_A_TOPIC:
         return True
 
 

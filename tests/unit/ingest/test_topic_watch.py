@@ -5,7 +5,7 @@ import logging
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from headrace.errors import BrokerUnreachableError
+from headrace.errors import AuthorizationError, BrokerUnreachableError
 from headrace.ingest import topic_watch
 from headrace.ingest.topic_watch import TopicState, TopicWatch, live_topics
 
@@ -91,10 +91,18 @@ def test_a_file_that_can_not_be_read_is_no_knowledge(watch, tmp_path, caplog):
     assert "can't be read" in caplog.text
 
 
-def test_a_topic_of_which_the_cluster_says_nothing_may_be_there(monkeypatch):
+@pytest.mark.parametrize(
+    "error",
+    [
+        KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)),
+        AuthorizationError("describe", "topic forbidden", "User:ingest"),
+    ],
+    ids=["kafka", "headrace"],
+)
+def test_a_topic_of_which_the_cluster_says_nothing_may_be_there(monkeypatch, error):
     def describe(_, names):
         if "forbidden" in names:
-            raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+            raise error
         return {name: None for name in names if name == "a"}
 
     monkeypatch.setattr(topic_watch, "describe", describe)
