@@ -27,7 +27,7 @@ from headrace.pipelines.source.state import SharedState, SourceView
 IDLE_AFTER_SECONDS = 10.0
 UNKNOWN_BYTES = 50_000.0  # of a record: high, as a first batch too large is repeated whole
 TARGET_PAUSE_SECONDS = 0.5
-TARGET_GRACE_SECONDS = 60.0
+TARGET_GRACE_SECONDS = 90.0  # beyond that of a log that ends before the checkpoint
 
 
 class Planner:
@@ -130,15 +130,21 @@ class Planner:
             end = self._plan(
                 start, live, {p: min(latest, target.get(p, 0)) for p, latest in live.latest.items()}
             )
-            held = self._state.paused(self._spec.topic)
-            missing = [p for p in target.keys() - held if end.partitions.get(p, 0) < target[p]]
+            missing = self._missing(end, live, target)
             if end != start or not missing:
                 return end
             if time.monotonic() > deadline:
-                p = missing[0]
-                reason = f"{self._spec.topic}[{p}] ended at {target[p]} when the run began"
-                raise BrokerUnreachableError("", f"{reason}, and ends at {live.latest.get(p)} now")
+                raise BrokerUnreachableError("", missing)
             time.sleep(TARGET_PAUSE_SECONDS)
+
+    def _missing(self, end: SourceOffset, live: LivePositions, target: Mapping[int, int]) -> str:
+        """What of the target, or of what was read, the topic does not have; nothing when it has."""
+        for p in sorted(target.keys() - self._state.paused(self._spec.topic)):
+            position, latest = end.partitions.get(p, 0), live.latest.get(p, 0)
+            if position < target[p] or latest < position:
+                ended = f"{self._spec.topic}[{p}] ended at {max(position, target[p])}"
+                return f"{ended} before, and ends at {latest} now"
+        return ""
 
     def _plan(
         self, start: SourceOffset, live: LivePositions, upto: Mapping[int, int]

@@ -138,8 +138,20 @@ def test_a_target_that_is_not_there_any_more_is_said(cluster, source, monkeypatc
     end = found.next(start)
     assert end.partitions == {0: 8}
     monkeypatch.setattr(planner, "TARGET_GRACE_SECONDS", -1.0)
-    with pytest.raises(BrokerUnreachableError, match=r"ended at 10 when the run began"):
+    with pytest.raises(BrokerUnreachableError, match=r"ended at 10 before, and ends at 8 now"):
         found.next(end)
+
+
+def test_a_run_with_a_target_does_not_end_on_a_log_that_ends_before_the_checkpoint(
+    cluster, source, monkeypatch
+):
+    fill(cluster, 10)
+    end = drained(Planner(source), Planner(source).initial())
+    found = Planner(source)
+    found.stop_at_latest()
+    monkeypatch.setattr(looks, "TRUNCATION_GRACE_SECONDS", 0.1)
+    with pytest.raises(TopicTruncatedError):
+        found.next(replace(end, partitions={0: 20}))
 
 
 def test_a_paused_partition_is_no_target(cluster, source):
