@@ -80,11 +80,13 @@ class Compaction:
         self._folder = TableFolder(uri, options)
         self._codec = codec
 
-    def small_files(self) -> dict[Partition, int]:
-        """How many small files each partition has."""
+    def small_files(self) -> tuple[int, dict[Partition, int]]:
+        """The table's version (-1: no table), and how many small files each partition has in it."""
         table = self._log.snapshot()
-        small = _small_files(table) if table else {}
-        return {partition: len(files) for partition, files in small.items()}
+        if table is None:
+            return -1, {}
+        small = _small_files(table).items()
+        return table.version(), {partition: len(files) for partition, files in small}
 
     def run(
         self, threshold: Threshold = lambda _: 2, abandoned: threading.Event | None = None

@@ -35,6 +35,7 @@ _PLAIN_FEATURES = frozenset(
         "vacuumProtocolCheck",
     }
 )
+_MAX_BEHIND = 100  # versions that are read one by one, rather than all files
 # Characters that delta-rs leaves as they are in a path, besides letters and digits. What removes
 # a file must write its path as what added it did.
 _PATH_CHARACTERS = "/!$&'()+,-.:;=@_~"
@@ -79,19 +80,22 @@ class LogTail:
     def read_on(self) -> bool:
         """Takes in what was committed since; False when the table has to be read anew.
 
-        That is so when its columns or protocol have changed, it was made again, or its log has a
-        checkpoint that is newer: versions before that may be gone.
+        That is so when its columns or protocol have changed, it was made again, or versions that
+        were not read are gone or very many: the log has a newer checkpoint then.
 
         Raises:
             SinkError: if a RESTORE has removed rows, of which applications know nothing.
         """
-        if not storage.exists(self._path(self.version), self._options) or self._is_behind():
+        checkpoint = last_checkpoint(self._log, self._options)
+        far_behind = checkpoint is not None and checkpoint > self.version + _MAX_BEHIND
+        if far_behind or not storage.exists(self._path(self.version), self._options):
             return False
         for version in count(self.version + 1):
             try:
                 content = storage.read_bytes(self._path(version), self._options)
             except FileNotFoundError:
-                return True
+                # The end of the log, unless a version before the checkpoint was cleaned away.
+                return checkpoint is None or checkpoint <= self.version
             if not self._take_in(content):
                 return False
             self.version = version
@@ -157,10 +161,6 @@ class LogTail:
             if (txn := action.get("txn")) and txn["appId"] in self._transactions:
                 self._transactions[txn["appId"]] = txn["version"]
         return True
-
-    def _is_behind(self) -> bool:
-        newest = last_checkpoint(self._log, self._options)
-        return newest is not None and newest > self.version
 
     def _path(self, version: int) -> str:
         return storage.join(self._log, f"{version:020}.json")

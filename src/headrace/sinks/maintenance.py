@@ -76,6 +76,7 @@ class Maintenance:
         self._abandoned = threading.Event()
         self._version = -1
         self._small: Counter[Partition] | None = None
+        self._counted_version = -1
         self._late: set[Partition] = set()
         self._thread = threading.Thread(
             target=self._run, name=f"maintenance of {spec.lake.table}", daemon=True
@@ -136,7 +137,7 @@ class Maintenance:
             commit = self._commits.popleft()
             self._version = max(self._version, commit.version)
             self._late |= commit.late
-            if self._small is not None:
+            if self._small is not None and commit.version > self._counted_version:
                 self._small.update(file.partition for file in commit.files if is_small(file.size))
 
     def _shorten_log(self) -> None:
@@ -151,13 +152,17 @@ class Maintenance:
         if not self._spec.lake.compact_files or self._version < 0:
             return
         if self._small is None:
-            self._small = Counter(self._compaction.small_files())
+            self._counted_version, small = self._compaction.small_files()
+            self._small = Counter(small)
             self._late.intersection_update(self._small)
         due = {p for p, files in self._small.items() if files >= self._threshold(p)}
         if not due:
             return
         merged = self._compaction.run(self._threshold, self._abandoned).merged
         self.progress = replace(self.progress, files_merged=self.progress.files_merged + merged)
+        if not merged:
+            self._small = None  # others have merged them: count anew
+            return
         for partition in due:
             del self._small[partition]
 

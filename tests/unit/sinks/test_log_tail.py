@@ -11,7 +11,7 @@ from tests.unit.sinks.test_lake import spec, written
 
 from headrace.errors import SinkError
 from headrace.model import Lake
-from headrace.sinks import delta_log, storage
+from headrace.sinks import delta_log, log_tail, storage
 from headrace.sinks.compaction import Compaction
 from headrace.sinks.lake import LakeTable, read_table
 from headrace.sinks.log_tail import LogTail
@@ -117,6 +117,31 @@ def test_a_log_that_was_cleaned_meanwhile_is_read_anew(root):
     assert idle.versions(["a"]) == {"a": 3}
     assert add(idle, root, 4)
     assert ids(root) == [0, 1, 2, 3, 4]
+
+
+def test_a_checkpoint_of_the_log_is_no_reason_to_read_all_files(root, reads):
+    idle, busy = LakeTable(spec(root, IDS)), LakeTable(spec(root, IDS))
+    add(busy, root, 0)
+    assert idle.versions(["a"]) == {"a": 0}
+    for number in range(1, 4):
+        add(busy, root, number)
+    DeltaTable(root).create_checkpoint()
+    reads.clear()
+    assert idle.versions(["a"]) == {"a": 3}
+    assert reads == []
+
+
+def test_a_writer_far_behind_reads_the_table_and_not_each_version(root, reads, monkeypatch):
+    monkeypatch.setattr(log_tail, "_MAX_BEHIND", 2)
+    idle, busy = LakeTable(spec(root, IDS)), LakeTable(spec(root, IDS))
+    add(busy, root, 0)
+    assert idle.versions(["a"]) == {"a": 0}
+    for number in range(1, 5):
+        add(busy, root, number)
+    DeltaTable(root).create_checkpoint()
+    reads.clear()
+    assert idle.versions(["a"]) == {"a": 4}
+    assert reads == ["all"]
 
 
 def test_a_commit_that_another_writer_was_faster_with_is_made_again(root, monkeypatch):
