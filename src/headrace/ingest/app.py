@@ -16,7 +16,7 @@ from headrace.ingest.body import BodyLimits, BodyReader, ClientGoneError, Receiv
 from headrace.ingest.budget import MemoryBudget
 from headrace.ingest.config import IngestConfig
 from headrace.ingest.counters import Counters
-from headrace.ingest.delivery import NotTakenError, UnknownOutcomeError
+from headrace.ingest.delivery import NotTakenError, RefusedByKafkaError, UnknownOutcomeError
 from headrace.ingest.documents import is_lines, split_events
 from headrace.ingest.gate import Gate
 from headrace.ingest.openapi import openapi
@@ -184,11 +184,20 @@ class Application:
     ) -> Answer:
         await self._admit(token, topic, events)
         headers = _record_headers(token)
-        accepted, problems = await self._checked(check, events, token.account, headers)
-        self._count_refused(topic, problems)
+        verdicts = await self._checked(check, events, token.account, headers)
+        self._count_refused(topic, verdicts.refused)
+        spooled = False
+        if verdicts.accepted:
+            try:
+                spooled = await self._accept(topic, headers, verdicts.accepted)
+            except RefusedByKafkaError as error:
+                late = verdicts.late_problems(error.reasons)
+                self._count_refused(topic, late)
+                verdicts = verdicts.without(error.reasons, late)
+            self._count_accepted(topic, verdicts.accepted, "spooled" if spooled else "accepted")
+        accepted, problems = verdicts
         if not accepted:
             raise _none_accepted(problems, as_batch=as_batch)
-        spooled = await self._accept(topic, headers, accepted)
         count_latency(self._counters, time.monotonic() - began)
         document = {
             "accepted": len(accepted),
@@ -221,9 +230,11 @@ class Application:
             self._counters.add((EVENTS, topic, outcome), len(events))
             self._counters.add((UNAVAILABLE, topic, error.code))
             raise _not_confirmed(error) from error
-        self._counters.add((EVENTS, topic, "spooled" if spooled else "accepted"), len(events))
-        self._counters.add((BYTES, topic), sum([len(event.value) for event in events]))
         return spooled
+
+    def _count_accepted(self, topic: str, events: list[Accepted], outcome: str) -> None:
+        self._counters.add((EVENTS, topic, outcome), len(events))
+        self._counters.add((BYTES, topic), sum([len(event.value) for event in events]))
 
     def _count_refused(self, topic: str, problems: list[Problem]) -> None:
         if problems:
@@ -281,6 +292,8 @@ def _none_accepted(problems: list[Problem], *, as_batch: bool) -> RefusedRequest
 def _not_confirmed(error: NotTakenError | UnknownOutcomeError) -> RefusedRequestError:
     if isinstance(error, NotTakenError):
         what_now = "nothing of this request was taken"
+    elif error.code == "batch-refused":
+        what_now = "do not repeat the request as it is: sent one at a time, each has its own answer"
     else:
         what_now = "it is unknown whether the events are there: send them again, same ids"
     detail = f"{error}; {what_now}"

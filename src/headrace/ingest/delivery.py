@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import confluent_kafka
 from confluent_kafka import KafkaError
 
 from headrace.ingest.deadlines import Deadlines
-from headrace.ingest.kafka_answers import MISSING, REFUSALS
+from headrace.ingest.kafka_answers import MISSING, RECORD_REFUSALS, REFUSALS
 from headrace.ingest.overdue import OverdueRequests, OverdueTopics
 from headrace.ingest.validation import Accepted, largest_message
 from headrace.kafka.client import ClientConfig
@@ -23,6 +23,8 @@ _TUNING = {
     "queue.buffering.max.messages": "200000",
     "queue.buffering.max.kbytes": "131072",
 }
+_QUEUE_FULL = KafkaError(KafkaError._QUEUE_FULL)  # noqa: SLF001 - Kafka's name of it
+
 Headers = list[tuple[str, bytes]]
 
 
@@ -52,6 +54,18 @@ class UnknownOutcomeError(Exception):
         super().__init__(reason)
 
 
+class RefusedByKafkaError(Exception):
+    """Kafka will never take some of the events, and has all others of the request.
+
+    Attributes:
+        reasons: what was said, by the event's value.
+    """
+
+    def __init__(self, reasons: Mapping[bytes, str]) -> None:
+        self.reasons = reasons
+        super().__init__("; ".join(set(reasons.values())))
+
+
 class _Outstanding:
     """The events of one request until the last is reported.
 
@@ -59,12 +73,13 @@ class _Outstanding:
         failure: what Kafka said of an event that it did not take; a refusal before all else.
     """
 
-    __slots__ = ("_deadlines", "_failed", "_left", "_unsent", "_woken", "failure")
+    __slots__ = ("_deadlines", "_failed", "_left", "_refused", "_unsent", "_woken", "failure")
 
     def __init__(self, events: int, deadlines: Deadlines) -> None:
         self._left, self._unsent = events, 0
         self._deadlines = deadlines
         self._failed: set[bytes] = set()
+        self._refused: dict[bytes, str] = {}
         self._woken: asyncio.Future[None] | None = None
         self.failure: KafkaError | None = None
 
@@ -79,10 +94,24 @@ class _Outstanding:
             self._wake()
 
     def not_sent(self, events: Sequence[Accepted], failure: KafkaError) -> None:
-        """The last of the request's events never reached the producer."""
+        """These never reached the producer."""
         self.failure = failure
         self._failed.update(event.value for event in events)
-        self._unsent = len(events)
+        self._unsent += len(events)
+
+    def refused(self, event: Accepted, failure: KafkaError) -> None:
+        """The producer refused this one for itself."""
+        self.not_sent([event], failure)
+        self._refused[event.value] = failure.str()
+
+    def error(self, failure: KafkaError) -> RefusedByKafkaError | UnknownOutcomeError:
+        """What to raise for ``failure``."""
+        if self._failed == self._refused.keys():
+            return RefusedByKafkaError(self._refused)
+        # A broker refuses a batch, with events of others in it: which one it is, nobody can say.
+        is_final = failure.code() in RECORD_REFUSALS and not self._refused
+        code = "batch-refused" if is_final else "unknown-outcome"
+        return UnknownOutcomeError(f"Kafka answered {failure.str()}", code)
 
     def is_settled(self) -> bool:
         """Every event that was sent is reported."""
@@ -143,6 +172,7 @@ class Delivery:
 
         Raises:
             QueueFullError: nothing was sent.
+            RefusedByKafkaError: some events can't be sent, all others are there.
             UnknownOutcomeError: after ``seconds``, or when Kafka said no to an event.
         """
         if topic in self._overdue:
@@ -152,7 +182,7 @@ class Delivery:
             self._late.add(outstanding, topic, outstanding.is_settled)
             raise UnknownOutcomeError(f"Kafka did not confirm within {seconds:g} s")
         if outstanding.failure is not None:
-            raise UnknownOutcomeError(f"Kafka answered {outstanding.failure.str()}")
+            raise outstanding.error(outstanding.failure)
 
     async def send_or_take_back(
         self, topic: str, events: Sequence[Accepted], headers: Headers, seconds: float
@@ -165,6 +195,7 @@ class Delivery:
 
         Raises:
             QueueFullError: nothing was sent.
+            RefusedByKafkaError: some events can't be sent, all others are there.
             UnknownOutcomeError: Kafka refused an event for ever.
         """
         lane = self._lanes[topic]
@@ -175,7 +206,7 @@ class Delivery:
                 return list(events)
         failure = outstanding.failure
         if failure is not None and failure.code() in REFUSALS | MISSING:
-            raise UnknownOutcomeError(f"Kafka answered {failure.str()}")
+            raise outstanding.error(failure)
         return outstanding.failed(events)
 
     @property
@@ -204,9 +235,8 @@ class _Lane(PolledProducer):
             raise QueueFullError
         outstanding = _Outstanding(len(events), self._deadlines)
         produce, report = sender.produce, outstanding.reported
-        sent = 0
-        try:
-            for event in events:
+        for place, event in enumerate(events):
+            try:
                 produce(
                     topic,
                     event.value,
@@ -215,13 +245,17 @@ class _Lane(PolledProducer):
                     headers=headers,
                     on_delivery=report,
                 )
-                sent += 1
-        except BufferError as error:
-            if not sent:
-                raise QueueFullError from error
-            outstanding.not_sent(events[sent:], KafkaError(KafkaError._QUEUE_FULL))  # noqa: SLF001
-        except confluent_kafka.KafkaException as error:
-            outstanding.not_sent(events[sent:], error.args[0])
+            except BufferError as error:
+                if not place:
+                    raise QueueFullError from error
+                outstanding.not_sent(events[place:], _QUEUE_FULL)
+                break
+            except confluent_kafka.KafkaException as error:
+                failure: KafkaError = error.args[0]
+                if failure.code() not in RECORD_REFUSALS:
+                    outstanding.not_sent(events[place:], failure)
+                    break
+                outstanding.refused(event, failure)
         self.expect_reports()
         return outstanding
 

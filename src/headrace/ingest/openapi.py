@@ -64,6 +64,7 @@ _REFUSALS = {
     "408": "the body did not come in time",
     "413": "too large, or too many events",
     "415": "unknown Content-Type or Content-Encoding",
+    "422": "Kafka will never take the event: do not send it again",
     "429": "over the rate limit: see Retry-After",
     "431": "the headers are too large",
     "500": "a defect; unknown whether the events are there: send them again with the same ids",

@@ -14,7 +14,7 @@ REQUEST_CODES = (
     "no-event-accepted", "no-valid-token", "not-allowed", "no-such-topic", "no-such-path",
     "method-not-allowed", "body-too-slow", "body-too-large", "decoded-body-too-large",
     "too-many-events", "unknown-content-type", "unknown-encoding", "rate-limited",
-    "headers-too-large", "unknown-outcome", "overloaded", "topic-missing",
+    "headers-too-large", "unknown-outcome", "batch-refused", "overloaded", "topic-missing",
     "spool-full", "spool-failed", "not-ready", "internal",
 )  # fmt: skip
 """Of whole requests; docs/reference/ingest.md says when each is given."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from headrace.ingest.counters import Counters, Labels
 from headrace.ingest.spool import SpoolStats
 
-STATUSES = (200, 202, 400, 401, 403, 404, 405, 408, 413, 415, 429, 431, 500, 503)
+STATUSES = (200, 202, 400, 401, 403, 404, 405, 408, 413, 415, 422, 429, 431, 500, 503)
 OUTCOMES = ("accepted", "spooled", "refused", "limited", "not-taken", "unknown")
 OTHER = "other"
 EVENT_CODES = (
@@ -17,9 +17,11 @@ EVENT_CODES = (
     "missing-field", "wrong-type", "out-of-range", "unknown-value", "lone-surrogate",
     "event-time-out-of-bounds", "repeated-key", "too-many-keys", "text-too-long", "nul-character",
     "bad-event-id", "repeated-event-id", "bad-key", "event-too-large",
+    "refused-by-kafka",
 )  # fmt: skip
 UNAVAILABLE_CODES = (
     "unknown-outcome", "overloaded", "topic-missing", "not-ready", "spool-full", "spool-failed",
+    "batch-refused",
 )  # fmt: skip
 SECONDS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 

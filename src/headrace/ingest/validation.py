@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Any, NamedTuple
@@ -61,6 +61,29 @@ class Verdicts(NamedTuple):
 
     accepted: list[Accepted]
     refused: list[Problem]
+
+    def late_problems(self, reasons: Mapping[bytes, str]) -> list[Problem]:
+        """A problem for each accepted event that Kafka will never take, by the events' values."""
+        taken = {problem.index for problem in self.refused}
+        count = len(self.accepted) + len(self.refused)
+        numbers = [number for number in range(count) if number not in taken]
+        return [
+            Problem(
+                HTTPStatus.UNPROCESSABLE_ENTITY,
+                "refused-by-kafka",
+                f"Kafka will never take the event: {reasons[event.value]}; do not send it again",
+                number,
+            )
+            for number, event in zip(numbers, self.accepted, strict=True)
+            if event.value in reasons
+        ]
+
+    def without(self, reasons: Mapping[bytes, str], late: list[Problem]) -> Verdicts:
+        """The other accepted events, and all problems in the order of the events."""
+        accepted = [event for event in self.accepted if event.value not in reasons]
+        return Verdicts(
+            accepted, sorted([*self.refused, *late], key=lambda problem: problem.index or 0)
+        )
 
 
 Headers = Sequence[tuple[str, bytes]]

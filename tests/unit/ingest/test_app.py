@@ -12,7 +12,12 @@ import pytest
 from headrace.ingest.app import Application
 from headrace.ingest.config import IngestConfig
 from headrace.ingest.counters import Counters
-from headrace.ingest.delivery import NotTakenError, QueueFullError, UnknownOutcomeError
+from headrace.ingest.delivery import (
+    NotTakenError,
+    QueueFullError,
+    RefusedByKafkaError,
+    UnknownOutcomeError,
+)
 from headrace.ingest.gate import Gate
 from headrace.ingest.problem import REQUEST_CODES
 from headrace.ingest.service_metrics import EVENT_CODES, EVENTS, UNAVAILABLE, count_names
@@ -373,3 +378,24 @@ def test_a_failure_names_its_request_in_answer_and_log(make, caplog):
     assert (status, headers[b"x-request-id"]) == (500, b"mine")
     assert found["instance"] == "urn:headrace:request:mine"
     assert "ZeroDivisionError" in caplog.text
+
+
+def test_what_kafka_will_never_take_is_refused_by_its_index(make):
+    asked = make()
+    events = [event(0), b'{"event_id": 5}', event(2), event(3)]
+    asked.acceptance.error = RefusedByKafkaError({event(2): "too large"})
+    status, _, document = asked.post(b"[" + b",".join(events) + b"]")
+    assert (status, document["accepted"]) == (202, 2)
+    found = [(one["index"], one["code"], one["status"]) for one in document["refused"]]
+    assert found == [(1, "wrong-type", 400), (2, "refused-by-kafka", 422)]
+    totals = asked.application._counters.totals()
+    assert totals[EVENTS, "occurrences", "accepted"] == 2
+    assert totals[EVENTS, "occurrences", "refused"] == 2
+
+
+def test_a_single_event_that_kafka_will_never_take_is_422(make):
+    asked = make()
+    asked.acceptance.error = RefusedByKafkaError({event(): "too large"})
+    status, _, document = asked.post(event())
+    assert (status, document["code"]) == (422, "refused-by-kafka")
+    assert "do not send it again" in document["detail"]

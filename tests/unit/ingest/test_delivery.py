@@ -6,7 +6,12 @@ import logging
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from headrace.ingest.delivery import Delivery, QueueFullError, UnknownOutcomeError
+from headrace.ingest.delivery import (
+    Delivery,
+    QueueFullError,
+    RefusedByKafkaError,
+    UnknownOutcomeError,
+)
 from headrace.ingest.validation import Accepted
 from headrace.model import Topic
 
@@ -140,3 +145,32 @@ def test_a_producer_that_ended_reports_what_it_held_and_another_takes_its_place(
     sent(delivery)
     assert "another takes its place" in caplog.text
     assert runner.run(delivery.close(1)) == 0
+
+
+class Refusing(Producer):
+    """Refuses one event at once, as a producer does that finds it too large."""
+
+    def produce(self, topic, value, key, partition, headers, on_delivery):
+        if value == b"b":
+            raise KafkaException(TOO_LARGE)
+        super().produce(topic, value, key, partition, headers, on_delivery)
+
+
+def test_an_event_that_the_producer_refuses_keeps_no_other_from_being_sent(over, sent):
+    producer = Refusing()
+    with pytest.raises(RefusedByKafkaError) as caught:
+        sent(over(producer))
+    assert list(caught.value.reasons) == [b"b"]
+    assert producer.held == []
+
+
+def test_beside_an_event_of_unknown_outcome_a_refusal_is_unknown_too(over, sent):
+    with pytest.raises(UnknownOutcomeError) as caught:
+        sent(over(Refusing({b"c": TIMED_OUT})))
+    assert caught.value.code == "unknown-outcome"
+
+
+def test_a_batch_that_a_broker_refuses_is_not_to_be_repeated(over, sent):
+    with pytest.raises(UnknownOutcomeError, match="too large") as caught:
+        sent(over(Producer({b"b": TOO_LARGE})))
+    assert caught.value.code == "batch-refused"
