@@ -182,8 +182,7 @@ def _is_ready(ingest: IngestSettings) -> bool:
         return False
     finally:
         connection.close()
-    standings = set(found.get("topics", {}).values())
-    return found.get("tokens") == "known" and standings <= {"ready", "missing"}
+    return (found.get("tokens"), found.get("kafka")) == ("known", "answers")
 
 
 def _ingest_server(settings: Settings, ingest: IngestSettings) -> Server:

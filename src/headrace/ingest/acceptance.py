@@ -62,6 +62,11 @@ class Acceptance:
             return True
         return await self._send_or_spool(topic, events, headers, seconds)
 
+    @property
+    def kafka_answers(self) -> bool:
+        """It did within the last seconds."""
+        return self._topics.kafka_answers
+
     def standing(self, topic: str) -> str:
         """Whether events of a topic can be taken, ``ready`` or ``spooling``, or why not."""
         state, spool = self._topics.state(topic), self._spools.get(topic)

@@ -32,7 +32,11 @@ def readiness(
             detail = f"no topic {topic[:80]!r} is served here"
             raise refused(HTTPStatus.NOT_FOUND, "no-such-topic", detail)
     found = {topic: acceptance.standing(topic) for topic in asked}
-    facts: dict[str, Any] = {"tokens": "known" if tokens_known else "unknown", "topics": found}
+    facts: dict[str, Any] = {
+        "tokens": "known" if tokens_known else "unknown",
+        "kafka": "answers" if acceptance.kafka_answers else "away",
+        "topics": found,
+    }
     if tokens_known and _TAKEN.issuperset(found.values()):
         return json_answer(HTTPStatus.OK, {"status": "ready", **facts})
     waits_for = [] if tokens_known else ["the access tokens have not been read yet"]

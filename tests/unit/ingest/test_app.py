@@ -55,6 +55,7 @@ class Acceptance:
 
     def __init__(self):
         self.taken, self.standings, self.error = [], {}, None
+        self.kafka_answers = True
 
     async def accept(self, topic, events, headers, seconds):
         if self.error:
@@ -338,6 +339,7 @@ def test_readiness_is_that_of_all_topics_or_of_those_it_is_asked_of(make):
     asked = make()
     status, _, found = asked("/readyz", method="GET")
     assert (status, found["status"], found["tokens"]) == (200, "ready", "known")
+    assert found["kafka"] == "answers"
     assert found["topics"] == {"occurrences": "ready", "other": "ready"}
     asked.acceptance.standings = {"occurrences": "spooling", "other": "kafka-away"}
     status, headers, found = asked("/readyz", method="GET")
