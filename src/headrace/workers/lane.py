@@ -32,6 +32,7 @@ from headrace.workers.task import WorkerSubpartition
 
 _LOG = logging.getLogger("headrace.workers")
 _STEPS_IN_A_ROW = 32
+_INIT_SECONDS = 60.0
 _CLOSE_SECONDS = 10.0
 _GRACE_SECONDS = 5.0
 _MAX_UNCONFIRMED = 1000
@@ -153,6 +154,8 @@ class Lane:
             return
         if isinstance(current, OwnCall) and current.name == "close":
             started_before = max(started_before, now - _CLOSE_SECONDS)
+        elif isinstance(current, OwnCall) and current.name == "init":
+            started_before = min(started_before, now - _INIT_SECONDS)
         if not current.expired_at and current.started < started_before:
             current.expired_at = now
             self._runner.cancel()

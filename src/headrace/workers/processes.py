@@ -117,6 +117,7 @@ class TaskProcess:
 
     def _start(self) -> None:
         self.generation += 1
+        self._is_ready = False
         self._transport: asyncio.WriteTransport | None = None
         self._channel, theirs = socket.socketpair()
         # Spawned: librdkafka does not survive a fork.
@@ -141,7 +142,9 @@ class TaskProcess:
         self._process.join()
 
     def _take_next(self) -> None:
-        while self._taken is None and self._transport is not None and self._waiting:
+        if not self._is_ready or self._transport is None:
+            return
+        while self._taken is None and self._waiting:
             asked = self._waiting.popleft()
             if not asked.answer.done():  # else nobody waits for it any more
                 self._taken = asked
@@ -150,7 +153,9 @@ class TaskProcess:
 
     def _answered(self, found: Answer) -> None:
         asked, self._taken = self._taken, None
-        if asked is None:
+        if asked is None:  # it says that it has begun
+            self._is_ready = True
+            self._take_next()
             return
         if asked.method.startswith("process"):
             self._ends_in_a_row = 0

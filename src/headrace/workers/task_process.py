@@ -52,6 +52,7 @@ def serve(channel: socket.socket) -> None:
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     tasks = _Tasks()
     with channel, channel.makefile("rb") as requests:
+        channel.sendall(framed([]))  # it has begun: from now on what it is given takes its own time
         while (request := _read(requests)) is not None:
             channel.sendall(_answer(tasks, request))
 

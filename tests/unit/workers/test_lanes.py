@@ -288,6 +288,7 @@ def test_a_rebalance_does_not_wait_for_a_coroutine_that_swallows_its_cancellatio
 @pytest.mark.parametrize("method", ["init", "punctuate", "close"])
 def test_what_is_no_record_has_a_deadline_that_names_the_subpartition(method, monkeypatch):
     monkeypatch.setattr(lane, "_CLOSE_SECONDS", 0)
+    monkeypatch.setattr(lane, "_INIT_SECONDS", 0)
 
     async def endless(*_):
         await asyncio.sleep(3600)
@@ -304,6 +305,28 @@ def test_what_is_no_record_has_a_deadline_that_names_the_subpartition(method, mo
         assert isinstance(bench.broken[0], TaskTimeoutError)
         assert f"{method} of subpartition t[0].0 did not end within" in str(bench.broken[0])
 
+    drill(run())
+
+
+def test_an_init_has_a_minute_whatever_a_record_has():
+    class Opening(WorkerTask):
+        async def init(self, subpartition, config):
+            await may_open.wait()
+
+        async def process(self, record):
+            pass
+
+    async def run():
+        bench = LaneBench(Opening)
+        bench.put(0)
+        await settled()
+        bench.expire()
+        await settled()
+        may_open.set()
+        await until(lambda: bench.committable == 1)
+        assert bench.broken == []
+
+    may_open = asyncio.Event()
     drill(run())
 
 
