@@ -117,6 +117,9 @@ def test_from_declared_topics_to_rows_in_the_lake(headrace):
     assert headrace("status")["pipelines"][0]["rows_out"] == 100
     standing = headrace("checkpoint", "show", PIPELINE)
     assert sum(one["committed"] for one in standing["positions"]) == 101
+    assert [one["table"] for one in standing["positions"]] == [
+        one["committed"] for one in standing["positions"]
+    ]
 
     _what_was_no_event_is_shown_and_replayed_once(headrace)
     _a_run_that_has_merged_late_rows_stops_at_a_signal_and_the_next_goes_on(headrace)

@@ -192,10 +192,11 @@ class ConsoleOutput:
         where = standing.checkpoint or "none yet"
         begins = f", begins at {standing.start}" if standing.start and not standing.begun else ""
         self._out.print(f"[bold]{escape(pipeline)}[/]: checkpoint {escape(where)}{begins}")
-        table = _table("partition", "committed", "earliest", "latest")
+        table = _table("partition", "table", "committed", "earliest", "latest")
         for one in standing.positions:
-            committed = "none" if one.committed is None else str(one.committed)
-            table.add_row(one.partition, committed, str(one.earliest), str(one.latest))
+            offsets = (one.table, one.committed, one.earliest, one.latest)
+            texts = ("none" if offset is None else str(offset) for offset in offsets)
+            table.add_row(one.partition, *texts)
         self._out.print(table)
 
     def paused(self, name: str, partitions: Sequence[str], *, kind: str = "pipeline") -> None:  # noqa: ARG002 - for programs

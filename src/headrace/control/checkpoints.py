@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from headrace.control.services import broker_config, lake_uri, status
-from headrace.kafka.client import describe, group_offsets, watermarks
+from headrace.kafka.client import LiveTopic, describe, group_offsets, watermarks
 from headrace.kafka.cluster import KafkaCluster
 from headrace.model import Pipeline, Start, TopicPartition
 from headrace.pipelines.checkpoint import FROM_TABLE, CheckpointFolder, CurrentCheckpoint
 from headrace.pipelines.lock import CheckpointLock, lock_folder
+from headrace.pipelines.positions import CheckpointIds, newest_checkpoint
 from headrace.pipelines.progress import PipelineProgress, PipelineState, StatusFolder
 from headrace.pipelines.resets import Resets
+from headrace.pipelines.source.offsets import SourceOffset
 from headrace.pipelines.source.state import SharedState
 from headrace.pipelines.start_checks import table_uri
 from headrace.settings import Settings
@@ -25,9 +27,18 @@ _PARTITION = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)/(?P<number>\d+)")
 
 @dataclass(frozen=True)
 class Position:
-    """One partition: committed offset (None: none yet), and what the topic holds."""
+    """One partition: where the table and the group stand, and what the topic holds.
+
+    Attributes:
+        partition: ``topic/number``.
+        table: the next record that the table lacks; None: it records nothing of it.
+        committed: the group's offset; None: none yet.
+        earliest: first offset in the topic.
+        latest: the one after the last.
+    """
 
     partition: str
+    table: int | None
     committed: int | None
     earliest: int
     latest: int
@@ -187,5 +198,21 @@ def _positions(settings: Settings, pipeline: Pipeline) -> Iterator[Position]:
     topics = describe(config, [source.topic.name for source in pipeline.sources])
     partitions = [one for topic in topics.values() for one in topic.all_partitions]
     committed = group_offsets(config, pipeline.consumer_group, partitions)
+    table = _in_table(settings, pipeline, topics)
     for one, (earliest, latest) in watermarks(config, partitions).items():
-        yield Position(f"{one.topic}/{one.partition}", committed.get(one), earliest, latest)
+        name = f"{one.topic}/{one.partition}"
+        yield Position(name, table.get(one), committed.get(one), earliest, latest)
+
+
+def _in_table(
+    settings: Settings, pipeline: Pipeline, topics: Mapping[str, LiveTopic]
+) -> Mapping[TopicPartition, int]:
+    table = DeltaLog(table_uri(lake_uri(settings), pipeline))
+    number = newest_checkpoint(pipeline.name, table)
+    if number is None:
+        return {}
+    asked = {
+        name: SourceOffset(name, topic.topic_id, dict.fromkeys(range(topic.partitions), 0), 0)
+        for name, topic in topics.items()
+    }
+    return CheckpointIds(pipeline.name, number).recorded(table, asked).positions

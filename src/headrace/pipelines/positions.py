@@ -101,6 +101,12 @@ class CheckpointIds:
         return Recorded(found.get(self.newest), found.get(self.batch), positions)
 
 
+def newest_checkpoint(pipeline: str, table: Versions) -> int | None:
+    """Number of the newest checkpoint of ``pipeline`` in the table; None: it has nothing of it."""
+    name = CheckpointIds(pipeline, 0).newest
+    return table.versions([name]).get(name)
+
+
 class TablePositions:
     """Holds the batches of one checkpoint against its table.
 

@@ -10,7 +10,7 @@ from headrace.errors import NothingCommittedError, RetentionPassedError
 from headrace.kafka.cluster import Cluster, LivePositions
 from headrace.model import Pipeline, Start
 from headrace.pipelines.checkpoint import FROM_TABLE, CheckpointFolder, CurrentCheckpoint
-from headrace.pipelines.positions import CheckpointIds
+from headrace.pipelines.positions import CheckpointIds, newest_checkpoint
 from headrace.pipelines.source.initial import write_initial
 from headrace.pipelines.source.offsets import SourceOffset
 from headrace.sinks.delta_log import DeltaLog
@@ -70,7 +70,7 @@ class Resets:
         return current
 
     def _number(self) -> int:
-        return self.folder.following(_newest(self.pipeline, self.table) or 0)
+        return self.folder.following(newest_checkpoint(self.pipeline.name, self.table) or 0)
 
     def _refuse_uncommitted(self) -> None:
         group = self.pipeline.consumer_group
@@ -85,7 +85,7 @@ class Resets:
         A topic that was made again is another one: the table has no place of it.
         """
         table = self.table.restored(CheckpointIds(self.pipeline.name, 0).writer) or self.table
-        number = _newest(self.pipeline, table)
+        number = newest_checkpoint(self.pipeline.name, table)
         if number is None:
             reason = f"{self.table.uri} records no offsets of it"
             raise NothingCommittedError(self.pipeline.name, reason)
@@ -125,8 +125,3 @@ class Resets:
                 facts = (offset.topic, p, at, begins[p], self.pipeline.name)
                 raise RetentionPassedError(*facts)
         return replace(offset, partitions=begins)
-
-
-def _newest(pipeline: Pipeline, table: DeltaLog) -> int | None:
-    name = CheckpointIds(pipeline.name, 0).newest
-    return table.versions([name]).get(name)

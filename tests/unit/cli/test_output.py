@@ -41,7 +41,7 @@ LETTER = StoredLetter(
     (TopicPartition("clicks.dead", 0), 4),
     1_700_000_060_000,
 )
-STANDING = Standing("/lake/_headrace/c/1", 1, "", True, (Position("clicks/0", None, 0, 9),))
+STANDING = Standing("/lake/_headrace/c/1", 1, "", True, (Position("clicks/0", 7, None, 0, 9),))
 COUNTS = TopicLetters("clicks", 3, 2, {"not-json": 3}, {"p": 3}, 1_700_000_060_000)
 LOAD = Load(Fraction(10), Fraction(100), timedelta(days=1))
 MEASURED = Measurement(
@@ -71,7 +71,7 @@ SHOWN = [
     ),
     (
         lambda output: output.checkpoint("p", STANDING),
-        "clicks/0   none       0         9",
+        "clicks/0   7      none       0         9",
         {"number": 1, "begun": True},
     ),
     (

@@ -3,13 +3,18 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pyarrow as pa
 import pytest
 
-from headrace.control.checkpoints import parse_partition, progress
-from headrace.model import TopicPartition
+from headrace.control import checkpoints
+from headrace.control.checkpoints import parse_partition, progress, standing
+from headrace.kafka.client import LiveTopic
+from headrace.model import Lake, Pipeline, Topic, TopicPartition
 from headrace.pipelines.lock import CheckpointLock, lock_folder
 from headrace.pipelines.progress import PipelineProgress, PipelineState, StatusFolder
 from headrace.settings import Settings
+from headrace.sinks.lake import LakeTable
+from headrace.sinks.manifest import WriteSpec
 
 
 @pytest.fixture
@@ -53,3 +58,20 @@ def test_a_partition_is_topic_slash_number():
     assert parse_partition("a.b-c/12") == TopicPartition("a.b-c", 12)
     assert parse_partition("clicks") is None
     assert parse_partition("clicks/x") is None
+
+
+def test_a_standing_shows_where_the_table_is_beside_the_group(settings, monkeypatch):
+    topic = LiveTopic("clicks", "iI2m", 2, 1)
+    recorded = {"headrace.p": 3, "headrace.p/3": 7, "headrace.p/3/clicks/iI2m/0": 40}
+    spec = WriteSpec(f"{settings.lake}/clicks", pa.schema([("n", pa.int64())]), Lake("clicks"))
+    LakeTable(spec).commit([], versions=recorded, expected={})
+    partitions = topic.all_partitions
+    monkeypatch.setattr(checkpoints, "broker_config", lambda _: {})
+    monkeypatch.setattr(checkpoints, "describe", lambda *_: {"clicks": topic})
+    monkeypatch.setattr(checkpoints, "group_offsets", lambda *_: {partitions[0]: 38})
+    monkeypatch.setattr(checkpoints, "watermarks", lambda *_: dict.fromkeys(partitions, (5, 50)))
+    found = standing(settings, Pipeline("p", Topic("clicks"), Lake("clicks")))
+    assert [(one.table, one.committed, one.latest) for one in found.positions] == [
+        (40, 38, 50),
+        (None, None, 50),
+    ]

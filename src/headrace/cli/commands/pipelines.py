@@ -140,7 +140,7 @@ def checkpoint() -> None:
 @command("headrace checkpoint show impressions-to-lake")
 @click.argument("pipeline")
 def show(session: Session, pipeline: str) -> None:
-    """Show a pipeline's checkpoint, its committed offsets, and what the topics hold."""
+    """Show a pipeline's checkpoint, where table and group stand, and what the topics hold."""
     from headrace.control.checkpoints import standing
 
     found = session.pipeline(pipeline)
