@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from headrace.errors import HeadraceError, LastCommitError
+from headrace.errors import HeadraceError, InstanceIdTakenError, LastCommitError
 from headrace.kafka.client import ClientConfig
 from headrace.kafka.commits import METADATA_TOO_LARGE, REBALANCING, Commit
 from headrace.kafka.groups import offset_metadata_bytes
@@ -30,7 +30,11 @@ LAST_SECONDS = 5.0
 LEAVE_SECONDS = 5.0
 """And leaving the group."""
 
+ID_SECONDS = 60.0
+"""So long after its start, an instance waits for its id: brokers' sessions last 45 by default."""
+
 _LOG = logging.getLogger("headrace.workers")
+_JOIN_AGAIN_SECONDS = 2.0
 _MOST_RECORDS = 1000
 _POLL_SECONDS = 0.1
 _PAUSED_POLL_SECONDS = 0.01
@@ -74,14 +78,8 @@ class Member:
         self._asking: asyncio.Task[None] | None = None
         # A daemon: a client that does not return must not keep the process from its end.
         self._thread = TaskThreads(1, f"{membership.group}-consumer")
-        self._subscription = Subscription(
-            {"client.id": process_name(), **config},
-            membership,
-            functools.partial(self._from_consumer, self._assigned),
-            functools.partial(self._from_consumer, self._revoked),
-            functools.partial(self._from_consumer, self._lost),
-        )
-        self.pause, self.resume = self._subscription.pause, self._subscription.resume
+        self._wait_until = self._loop.time() + ID_SECONDS
+        self._subscription = self._subscribe()
 
     async def take(self) -> Taken:
         """Records that are there, no more than there is room for; waits a moment for the first.
@@ -89,7 +87,24 @@ class Member:
         Raises:
             HeadraceError, KafkaException: as :meth:`Subscription.take`.
         """
-        return await self._on_consumer(self._take)
+        try:
+            return await self._on_consumer(self._take)
+        except InstanceIdTakenError as error:
+            if not self._may_wait_for_id():
+                raise
+            _LOG.warning("%s, joining again in %.0f s", error, _JOIN_AGAIN_SECONDS)
+        await asyncio.sleep(_JOIN_AGAIN_SECONDS)
+        await self._on_consumer(self._subscription.close)
+        self._subscription = self._subscribe()
+        return Taken([], [])
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """As :meth:`Subscription.pause`."""
+        self._subscription.pause(partitions)
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """As :meth:`Subscription.resume`."""
+        self._subscription.resume(partitions)
 
     @property
     def is_commit_wanted(self) -> bool:
@@ -169,6 +184,20 @@ class Member:
             )
         elif (error := leaving.exception()) is not None:
             raise error
+
+    def _subscribe(self) -> Subscription:
+        return Subscription(
+            {"client.id": process_name(), **self._config},
+            self._membership,
+            functools.partial(self._from_consumer, self._assigned),
+            functools.partial(self._from_consumer, self._revoked),
+            functools.partial(self._from_consumer, self._lost),
+        )
+
+    def _may_wait_for_id(self) -> bool:
+        """With the newer protocol, an id is refused while the session of a dead member lasts."""
+        is_new = not self._own() and self._loop.time() < self._wait_until
+        return is_new and self._membership.protocol == "consumer"
 
     def _own(self) -> list[Assignment]:
         topics = self._membership.topics

@@ -1,0 +1,63 @@
+"""A member whose id another one has, alive or dead."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from headrace.errors import InstanceIdTakenError
+from headrace.kafka.subscription import Membership, Taken
+from headrace.workers import member
+from headrace.workers.member import Member
+
+TAKEN = InstanceIdTakenError("headrace.enrich", "web-0", "unreleased")
+
+
+class Assignments(dict):
+    paused = ()
+    budget = SimpleNamespace(records=1)
+
+
+def taking(monkeypatch, protocol, refusals):
+    """How many subscriptions it took until one was let in."""
+    made = []
+
+    class Subscription:
+        def __init__(self, *_):
+            made.append(self)
+
+        def take(self, most, seconds):
+            if len(made) <= refusals:
+                raise TAKEN
+            return Taken(["record"], [])
+
+        def close(self):
+            self.is_closed = True
+
+    monkeypatch.setattr(member, "Subscription", Subscription)
+    monkeypatch.setattr(member, "_JOIN_AGAIN_SECONDS", 0)
+
+    async def run():
+        membership = Membership("headrace.enrich", ("clicks",), "web-0", protocol)
+        one = Member({}, membership, Assignments(), 0, None)
+        while not (await one.take()).records:
+            pass
+
+    asyncio.run(run())
+    assert all(one.is_closed for one in made[:-1])
+    return len(made)
+
+
+def test_the_id_of_a_dead_member_is_waited_for_where_brokers_refuse_it(monkeypatch):
+    assert taking(monkeypatch, "consumer", refusals=2) == 3
+
+
+def test_it_is_not_waited_for_longer_than_a_session(monkeypatch):
+    monkeypatch.setattr(member, "ID_SECONDS", 0)
+    with pytest.raises(InstanceIdTakenError):
+        taking(monkeypatch, "consumer", refusals=1)
+
+
+def test_on_the_classic_protocol_a_taken_id_is_that_of_a_living_member(monkeypatch):
+    with pytest.raises(InstanceIdTakenError):
+        taking(monkeypatch, "classic", refusals=1)
