@@ -104,15 +104,17 @@ def ingest_config(project: Project, overrides: Overrides | None = None) -> Inges
 
 @contextlib.contextmanager
 def reserved(config: IngestConfig) -> Iterator[None]:
-    """Holds what a service needs for itself on this host.
+    """Holds what a service needs for itself on this host, once nothing stands in its way.
 
     Raises:
         ServiceRunningError: another service of the project is running here.
         ServerStartError: the port is taken, or the system allows too few open files.
+        BrokerUnreachableError: Kafka does not answer, and no topic has a spool.
     """
     with only_service(config.state):
         require_free("ingest", [config.settings.port], config.settings.host)
         allow_connections(config.settings)
+        _ensure_registry(config)
         yield
 
 
@@ -120,12 +122,10 @@ def serve(config: IngestConfig) -> None:
     """Serves until SIGTERM or SIGINT. Call it while it is :func:`reserved`.
 
     Raises:
-        BrokerUnreachableError: Kafka does not answer, and no topic has a spool.
         IngestFailedError: workers can't start.
     """
     from headrace.ingest.server import serve as run
 
-    _ensure_registry(config)
     run(config)
 
 

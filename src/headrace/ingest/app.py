@@ -182,9 +182,13 @@ class Application:
         as_batch: bool,
         began: float,
     ) -> Answer:
-        await self._admit(token, topic, events)
+        size = sum(map(len, events))
+        await self._admit(token, topic, len(events), size)
         headers = _record_headers(token)
-        verdicts = await self._checked(check, events, token.account, headers)
+        if size <= _LARGE_BYTES:
+            verdicts = check.batch(events, token.account, headers)
+        else:
+            verdicts = await self._checked_aside(check, events, token.account, headers)
         self._count_refused(topic, verdicts.refused)
         spooled = False
         if verdicts.accepted:
@@ -205,20 +209,18 @@ class Application:
         }
         return json_answer(HTTPStatus.ACCEPTED, document, *(_SPOOLED if spooled else ()))
 
-    async def _checked(
+    async def _checked_aside(
         self, check: EventCheck, events: list[bytes], account: str, headers: RecordHeaders
     ) -> Verdicts:
-        if sum(map(len, events)) <= _LARGE_BYTES:
-            return check.batch(events, account, headers)
         # The interpreter passes between threads, so that others get their answers meanwhile.
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, check.batch, events, account, headers)
 
-    async def _admit(self, token: Token, topic: str, events: list[bytes]) -> None:
+    async def _admit(self, token: Token, topic: str, events: int, size: int) -> None:
         try:
-            await self._gate.admit(token, len(events), sum(map(len, events)))
+            await self._gate.admit(token, events, size)
         except RefusedRequestError:
-            self._counters.add((EVENTS, topic, "limited"), len(events))
+            self._counters.add((EVENTS, topic, "limited"), events)
             raise
 
     async def _accept(self, topic: str, headers: RecordHeaders, events: list[Accepted]) -> bool:

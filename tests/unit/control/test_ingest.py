@@ -1,6 +1,7 @@
 """What the HTTP service is told, and what it can't be told."""
 
 import json
+import os
 import re
 import socket
 import sys
@@ -16,14 +17,18 @@ from headrace.control import ingest
 from headrace.control.ingest import WantedToken, ingest_config
 from headrace.control.project import Project
 from headrace.errors import (
+    BrokerUnreachableError,
     ProjectError,
+    ServerStartError,
+    ServiceRunningError,
     TokenInvalidError,
     TokenNotTakenError,
     TokenUnknownError,
 )
 from headrace.ingest import registry
+from headrace.ingest.config import IngestConfig
 from headrace.ingest.tokens import Refusal, authenticate
-from headrace.settings import load_settings
+from headrace.settings import IngestSettings, load_settings
 
 FILE = """
 [project]
@@ -194,3 +199,37 @@ def test_a_service_that_does_not_take_a_token_is_named(settings, tmp_path, monke
             file.write(f"[ingest]\nport = {port}\n")
         with pytest.raises(TokenNotTakenError, match=f"127.0.0.1:{port}"):
             ingest.wait_until_known(load_settings(tmp_path, {}), "hr_x")
+
+
+@pytest.fixture
+def config(tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    serving = IngestSettings(port=port, max_connections=16)
+    return IngestConfig(serving, {}, {}, tmp_path / "state", "ads", tmp_path / "log")
+
+
+def test_a_taken_port_is_said_before_the_service_says_that_it_serves(config):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", config.settings.port))
+        taken.listen()
+        with pytest.raises(ServerStartError, match="is taken"), ingest.reserved(config):
+            pass
+
+
+def test_without_kafka_no_service_is_said_to_serve(config, monkeypatch):
+    def away(_):
+        raise BrokerUnreachableError("k:9092", "no answer")
+
+    monkeypatch.setattr(registry, "ensure_registry", away)
+    with pytest.raises(BrokerUnreachableError), ingest.reserved(config):
+        pass
+
+
+def test_a_second_service_of_a_project_is_refused(config, monkeypatch):
+    monkeypatch.setattr(registry, "ensure_registry", lambda _: None)
+    running, second = ingest.reserved(config), ingest.reserved(config)
+    with running, pytest.raises(ServiceRunningError) as caught, second:
+        pass
+    assert caught.value.pid == str(os.getpid())
