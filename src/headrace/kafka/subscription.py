@@ -113,6 +113,8 @@ class Subscription:
     def take(self, most: int, seconds: float) -> Taken:
         """Records that are there, up to ``most``; waits ``seconds`` for the first.
 
+        Nothing after :meth:`begin_close`, but for answers to commits and rebalances.
+
         Raises:
             CommittedOffsetError: a position is not in the topic any more.
             TopicMissingError: a topic was deleted.
@@ -125,7 +127,7 @@ class Subscription:
             first = self._consumer.poll(seconds)
         except KafkaException as error:
             raise self._named(error.args[0]) from error
-        if first is None:
+        if first is None or self._closing:
             return Taken([], [])
         self._moved.clear()
         rest = self._consumer.consume(most - 1, 0) if most > 1 else []
@@ -174,7 +176,9 @@ class Subscription:
         self._moved.update(_ours(found))
         starts = self._starts.of(consumer, found)
         if self._closing:  # they go at once; to ask where they begin would have no answer
-            consumer.incremental_assign(found)
+            end = confluent_kafka.OFFSET_END
+            ends = [confluent_kafka.TopicPartition(one.topic, one.partition, end) for one in found]
+            consumer.incremental_assign(ends)
             return
         consumer.incremental_assign(
             [

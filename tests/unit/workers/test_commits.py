@@ -2,6 +2,7 @@
 
 import asyncio
 import ctypes
+import time
 import uuid
 from datetime import timedelta
 from types import SimpleNamespace
@@ -9,13 +10,13 @@ from types import SimpleNamespace
 import confluent_kafka
 import pytest
 from tests.contracts.worker import FAST
-from tests.integration.instances import drill, recorder, running, total, until
+from tests.integration.instances import PATIENCE_SECONDS, drill, recorder, running, total, until
 from tests.integration.librdkafka import handle, library
 from tests.unit.workers.test_contract import MockBench, describe
 
 from headrace.errors import LastCommitError
 from headrace.kafka import changelog, client, starts
-from headrace.kafka.subscription import Membership
+from headrace.kafka.subscription import Membership, Subscription
 from headrace.workers import RoundRobin, WorkerInstance, WorkerTask, intents, member, needed_topics
 from headrace.workers.states import InstanceState
 
@@ -216,3 +217,20 @@ def test_heartbeats_that_are_answered_late_take_no_commit_with_them(made):
 
     drill(run())
     assert here.bench.committed(here.worker) == {0: 20}
+
+
+def test_partitions_that_come_while_it_ends_are_no_failure_although_nothing_is_committed(made):
+    here, seen = made(recorder()[1]), []
+    here.bench.send(10)
+    membership = Membership(here.worker.consumer_group, (here.bench.topic.name,))
+    one = Subscription(
+        here.bench.client, membership, seen.append, lambda gone: [], lambda lost: None
+    )
+    one.begin_close()
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not one._consumer.assignment():
+        assert one.take(10, 0.1) == ([], [])
+        assert time.monotonic() < deadline
+    assert [one.take(10, 0.1) for _ in range(10)] == [([], [])] * 10
+    one.close()
+    assert seen == []
