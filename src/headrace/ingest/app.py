@@ -190,16 +190,7 @@ class Application:
         else:
             verdicts = await self._checked_aside(check, events, token.account, headers)
         self._count_refused(topic, verdicts.refused)
-        spooled = False
-        if verdicts.accepted:
-            try:
-                spooled = await self._accept(topic, headers, verdicts.accepted)
-            except RefusedByKafkaError as error:
-                late = verdicts.late_problems(error.reasons)
-                self._count_refused(topic, late)
-                verdicts = verdicts.without(error.reasons, late)
-            self._count_accepted(topic, verdicts.accepted, "spooled" if spooled else "accepted")
-        accepted, problems = verdicts
+        (accepted, problems), spooled = await self._deliver(topic, headers, verdicts)
         if not accepted:
             raise _none_accepted(problems, as_batch=as_batch)
         count_latency(self._counters, time.monotonic() - began)
@@ -215,6 +206,22 @@ class Application:
         # The interpreter passes between threads, so that others get their answers meanwhile.
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, check.batch, events, account, headers)
+
+    async def _deliver(
+        self, topic: str, headers: RecordHeaders, verdicts: Verdicts
+    ) -> tuple[Verdicts, bool]:
+        """What Kafka has, or the spool; and what Kafka will never take, among what is refused."""
+        if not verdicts.accepted:
+            return verdicts, False
+        spooled = False
+        try:
+            spooled = await self._accept(topic, headers, verdicts.accepted)
+        except RefusedByKafkaError as error:
+            late = verdicts.late_problems(error.reasons)
+            self._count_refused(topic, late)
+            verdicts = verdicts.without(error.reasons, late)
+        self._count_accepted(topic, verdicts.accepted, "spooled" if spooled else "accepted")
+        return verdicts, spooled
 
     async def _admit(self, token: Token, topic: str, events: int, size: int) -> None:
         try:
