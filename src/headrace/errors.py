@@ -6,6 +6,7 @@ HeadraceError
 ├── JarError                a jar could not be fetched, or its hash is not the locked one
 ├── ServerStartError        a server did not become ready, or its port is taken
 ├── BrokerUnreachableError  retried: the broker does not answer
+├── AuthenticationError     the cluster refuses the login; never retried
 ├── AuthorizationError      the cluster does not let this user do it; never retried
 ├── RecordsUnreadableError  records of a range are damaged, or a broker refuses to give them
 ├── TopicChangeError        a declared topic can't be reached from the live one
@@ -28,6 +29,7 @@ HeadraceError
 │   ├── WorkerRunningError
 │   ├── ServiceRunningError
 │   └── CounterReusedError
+├── StepError               a step of the user's raised an error; never retried
 ├── UnreadRangesError       a batch has no report of what it was to read; it is repeated
 ├── DeadLetterLimitError    too many bad records; never retried
 ├── OfflineFilesError       files that can't be read, or that no progress can be kept of
@@ -156,6 +158,19 @@ class BrokerUnreachableError(_FactsError):
     @property
     def way_out(self) -> str:
         return "Start it (`headrace up` for the embedded one) or correct [kafka] in headrace.toml."
+
+
+@dataclass(eq=False)
+class AuthenticationError(_FactsError):
+    """The cluster refuses the login."""
+
+    bootstrap_servers: str
+    principal: str
+    reason: str
+
+    @property
+    def way_out(self) -> str:
+        return "Correct the user, the secret or the mechanism under [kafka] in headrace.toml."
 
 
 @dataclass(eq=False)
@@ -510,6 +525,19 @@ class CounterReusedError(RefusedError):
             "Files of two hosts, or of a host whose counter began anew? Load each with a "
             "--source of its own, or its lines would be skipped as if they were done."
         )
+
+
+@dataclass(eq=False)
+class StepError(_FactsError):
+    """A step failed."""
+
+    step: str
+    problem: str
+    at: str
+
+    @property
+    def way_out(self) -> str:
+        return "It would fail again, so it is not retried: correct it and run again."
 
 
 @dataclass(eq=False)

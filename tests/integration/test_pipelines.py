@@ -1,6 +1,7 @@
 """Pipelines end to end, on a real broker and a real Spark, on both paths."""
 
 import json
+import re
 import shutil
 import threading
 from collections import defaultdict
@@ -490,6 +491,73 @@ def test_a_step_may_use_a_python_function(flow):
     flow.send([click(n) for n in range(20)])
     flow.run(flow.pipeline("named", steps=[named], sink=Lake("named")))
     assert {row["name"] for row in flow.rows("named")} == {f"number {n}" for n in range(20)}
+
+
+def null_step(rows):
+    del rows
+
+
+def wrong_column(rows):
+    return rows.select("n", "no_such_column")
+
+
+def wrong_udf(rows):
+    from pyspark.sql import functions as F  # noqa: N812
+
+    def divided(n):
+        return str(n // 0)
+
+    return rows.withColumn("name", F.udf(divided)("n"))
+
+
+@pytest.mark.parametrize(
+    ("step", "problem"),
+    [
+        (null_step, "step 'null_step'.*it gave NoneType, and must return a DataFrame"),
+        (wrong_column, "step 'wrong_column'.*AnalysisException: .*no_such_column"),
+        (wrong_udf, "step 'divided'.*ZeroDivisionError: "),
+    ],
+)
+def test_a_step_that_fails_is_named_with_its_line_and_not_retried(flow, step, problem):
+    flow.send([click(n) for n in range(10)])
+    outcome = flow.run(flow.pipeline("wrong", steps=[step], sink=Lake("wrong")))["wrong"]
+    assert (outcome.state, outcome.restarts) == (PipelineState.FAILED, 0)
+    assert re.search(problem, outcome.reason)
+    line = int(re.search(rf"at '{re.escape(__file__)}:(\d+)'", outcome.reason)[1])
+    first = step.__code__.co_firstlineno
+    assert line in range(first, first + 6)
+
+
+def test_a_second_watermark_is_refused_before_the_first_batch(flow):
+    def unique(clicks, others):
+        rows = clicks.unionByName(others).withWatermark("event_time", "2 days")
+        return rows.dropDuplicatesWithinWatermark(["event_id"])
+
+    other = Topic(f"{flow.name}-2", event=flow.topic.event, event_time="event_time", partitions=1)
+    flow.create(other.name, 1)
+    flow.send([click(n) for n in range(10)])
+    pipeline = Pipeline("twice", [flow.topic, other], Lake("twice"), steps=[unique])
+    outcome = flow.run(pipeline)["twice"]
+    assert (outcome.state, outcome.restarts, outcome.batches) == (PipelineState.FAILED, 0, 0)
+    assert "step 'unique'" in outcome.reason
+    assert "Source(watermark=...)" in outcome.reason
+
+
+def test_the_watermark_of_sources_is_declared(flow):
+    def unique(clicks, others):
+        return clicks.unionByName(others).dropDuplicatesWithinWatermark(["event_id"])
+
+    other = Topic(f"{flow.name}-2", event=flow.topic.event, event_time="event_time", partitions=1)
+    flow.create(other.name, 1)
+    sources = [Source(one, watermark=timedelta(days=2)) for one in (flow.topic, other)]
+    pipeline = Pipeline("unique", sources, Lake("unique"), steps=[unique])
+    day = 86_400_000
+    for first in (0, 5):
+        flow.send([click(n, event_time=NOW_MS - day + n) for n in range(first, first + 10)])
+        flow.send([click(100 + first)], topic=other.name)
+        assert flow.run(pipeline)["unique"].state is PipelineState.FINISHED
+    expected = [f"e{n}" for n in (*range(15), 100, 105)]
+    assert flow.ids("unique") == dict.fromkeys(expected, 1)
 
 
 def test_a_failing_pipeline_is_restarted_within_its_budget_and_the_others_go_on(flow):

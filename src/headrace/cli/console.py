@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -88,6 +89,8 @@ class ConsoleOutput:
     def created(self, folder: Path, files: Sequence[str]) -> None:
         self._out.print(f"Created in [bold]{escape(str(folder))}[/]: {', '.join(files)}")
         self._out.print("\nNext:")
+        if folder.resolve() != Path.cwd():
+            self._out.print(f"  cd {escape(shlex.quote(str(folder)))}", soft_wrap=True)
         for command in ("up", "apply", "run"):
             self._out.print(f"  headrace {command}")
         self._out.print("[dim]README.md says how to send events.")

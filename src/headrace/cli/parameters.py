@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import click
 
-from headrace.settings import Secret, environment
+from headrace.settings import MASTERS, Secret, environment, master_problem
 
 _LARGEST_PORT = 65_535
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -116,6 +116,21 @@ class DatabaseUrl(click.ParamType):  # type: ignore[type-arg]
         if not url.startswith(("postgresql://", "postgres://")):
             self.fail("the URL begins with neither postgresql:// nor postgres://", param, ctx)
         return Secret(url)
+
+
+class Master(click.ParamType):  # type: ignore[type-arg]
+    """Spark's master, of those that are supported."""
+
+    name = "url"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        """The URL as it is."""
+        problem = master_problem(str(value))
+        if problem is not None:
+            self.fail(f"{value!r}: {problem}; {MASTERS}", param, ctx)
+        return str(value)
 
 
 class Route(click.ParamType):  # type: ignore[type-arg]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import os
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -97,10 +98,7 @@ class Session:
         declared = self.project.pipelines
         for name in names:
             if name not in declared:
-                known = ", ".join(declared) or "none"
-                raise click.BadParameter(
-                    f"no pipeline {name!r}; declared: {known}{self._hint(name)}"
-                )
+                raise unknown("pipeline", name, declared, self._hint(name))
         return [declared[name] for name in dict.fromkeys(names or tuple(declared))]
 
     def _hint(self, name: str) -> str:
@@ -113,6 +111,14 @@ class Session:
         if "settings" in self.__dict__:  # asking could fail again, while failing
             return self.settings.log
         return Path(tempfile.gettempdir()) / f"headrace-{os.getuid()}.log"
+
+
+def unknown(kind: str, name: str, declared: Iterable[str], hint: str = "") -> click.BadParameter:
+    """The error for a name that is not declared, with the closest one unless there is a hint."""
+    known = list(declared)
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = hint or (f"; did you mean {close[0]!r}?" if close else "")
+    return click.BadParameter(f"no {kind} {name!r}; declared: {', '.join(known) or 'none'}{hint}")
 
 
 def command(

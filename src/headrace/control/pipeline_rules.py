@@ -131,10 +131,22 @@ def _one_source_faults(pipeline: Pipeline, source: Source) -> Iterator[Fault]:
         yield Fault(f"{_label(pipeline)}: start is {source.start!r}", "Start.EARLIEST or .LATEST")
     if not all(is_a(one, Metadata) for one in source.metadata):
         yield Fault(f"{_label(pipeline)}: metadata is {source.metadata!r}", "Metadata members")
+    yield from _watermark_faults(pipeline, source)
     yield from at_least(source, "min_tasks", 0)
     yield from at_least(source, "subpartitions", 1)
     for fault in name_faults(source.topic.dead_letters):
         yield Fault(f"{_label(pipeline)}, dead letters: {fault.message}", fault.way_out)
+
+
+def _watermark_faults(pipeline: Pipeline, source: Source) -> Iterator[Fault]:
+    if source.watermark is None:
+        return
+    yield from duration(source, "watermark", timedelta(0))
+    if source.topic.event_time is None:
+        message = f"{_label(pipeline)}: Source.watermark needs the event time of its topic"
+        yield Fault(message, "Topic(event_time=...)")
+    if not pipeline.steps:
+        yield Fault(f"{_label(pipeline)}: Source.watermark is for steps, and there are none")
 
 
 def _union_faults(pipeline: Pipeline) -> Iterator[Fault]:

@@ -7,9 +7,10 @@ meaning here, whoever met it: the planner, a read task, a look at dead letters.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from headrace.errors import AuthorizationError
 
@@ -103,6 +104,29 @@ def meaning(error: KafkaError) -> Meaning:
     if error.name() in _MEANINGS:
         return _MEANINGS[error.name()]
     return Meaning.SETTLING if error.retriable() else Meaning.REFUSED
+
+
+@contextmanager
+def needs(config: Mapping[str, str], operation: str, resource: str) -> Iterator[None]:
+    """Names the ACL that is missing when what is done inside is forbidden.
+
+    ``resource`` begins with its kind; an error of another kind passes through, to be named around.
+
+    Raises:
+        AuthorizationError: the brokers forbid it.
+    """
+    try:
+        yield
+    except KafkaException as error:
+        kind = error.args[0].name().partition("_")[0].lower()
+        if is_forbidden(error.args[0]) and kind in {resource.partition(" ")[0], "cluster"}:
+            raise forbidden(config, operation, resource) from error
+        raise
+
+
+def is_forbidden(error: KafkaError) -> bool:
+    """Whether an ACL is missing."""
+    return meaning(error) is Meaning.FORBIDDEN
 
 
 def forbidden(config: Mapping[str, str], operation: str, resource: str) -> AuthorizationError:

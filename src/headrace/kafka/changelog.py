@@ -10,7 +10,7 @@ from datetime import timedelta
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
-from headrace.kafka.broker_errors import Meaning, meaning
+from headrace.kafka.broker_errors import Meaning, meaning, needs
 from headrace.kafka.client import (
     ClientConfig,
     ask,
@@ -76,7 +76,8 @@ def write_changelog(config: ClientConfig, name: str, changes: Mapping[bytes, byt
     if sender.flush(_SEND_SECONDS) > 0:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001 - its public name
     if failures:
-        raise KafkaException(failures[0])
+        with needs(config, "WRITE", f"topic {name}"):
+            raise KafkaException(failures[0])
 
 
 def read_changelog(config: ClientConfig, name: str) -> dict[bytes, bytes]:
@@ -110,7 +111,7 @@ def read_settled_changelog(config: ClientConfig, name: str) -> dict[bytes, bytes
     starts = earliest_offsets(config, live.all_partitions)
     ranges = [OffsetRange(one, starts[one], end) for one, end in ends.items()]
     table: dict[bytes, bytes | None] = {}
-    reader = consumer(config, "headrace-changelog", _WAITING | {"auto.offset.reset": "earliest"})
+    reader = consumer(config, "headrace.changelog", _WAITING | {"auto.offset.reset": "earliest"})
     try:
         for chunk in read_ranges(reader, ranges, config, silence_limit_seconds=_SETTLE_SECONDS):
             table |= {key: one.value() for one in chunk.records if (key := one.key()) is not None}
@@ -169,7 +170,7 @@ class ChangelogFollower:
         return []
 
     def _follow(self, partitions: list[TopicPartition]) -> None:
-        reader = consumer(self._config, "headrace-changelog", _WAITING)
+        reader = consumer(self._config, "headrace.changelog", _WAITING)
         earliest = confluent_kafka.OFFSET_BEGINNING
         reader.assign(
             [confluent_kafka.TopicPartition(p.topic, p.partition, earliest) for p in partitions]

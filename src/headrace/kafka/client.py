@@ -10,20 +10,26 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import confluent_kafka
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from headrace.errors import BrokerUnreachableError, TopicMissingError
-from headrace.kafka.broker_errors import Meaning, meaning
+from headrace.errors import (
+    AuthenticationError,
+    AuthorizationError,
+    BrokerUnreachableError,
+    TopicMissingError,
+)
+from headrace.kafka.broker_errors import Meaning, is_forbidden, meaning, needs, principal
 from headrace.model import TopicPartition
-from headrace.settings import KafkaSettings
+from headrace.settings import PRODUCER_SETTINGS, KafkaSettings
 
 ClientConfig = Mapping[str, str]
 Result = TypeVar("Result")
@@ -46,6 +52,10 @@ _BULK_READING = {
 _LOG = logging.getLogger("headrace.kafka")
 _LOG.addHandler(logging.NullHandler())  # silent unless the application asks for it
 _ASK_AGAIN_SECONDS = 0.05
+_LOGIN_SLICE_SECONDS = 1.0
+_ALWAYS_THERE = "__consumer_offsets"  # asking for a topic of any other name might create it
+_GROUP_SLICE_SECONDS = 3.0
+_TOKENS_AWAY = "Failed to acquire"  # so librdkafka begins where a server of tokens is away
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +88,16 @@ def client_config(kafka: KafkaSettings, bootstrap: str) -> dict[str, str]:
         "bootstrap.servers": bootstrap,
         # librdkafka's default (CRC32) sends a key elsewhere than every Java client and Spark do.
         "partitioner": "murmur2_random",
-    }
+    } | dict(kafka.client)
     if kafka.bootstrap_servers:
         config |= dict(kafka.security)
         config |= {name: secret.reveal() for name, secret in kafka.secrets.items()}
     return config
+
+
+def without_producer_settings(config: ClientConfig) -> dict[str, str]:
+    """The settings of a consumer or an admin client: librdkafka warns of those of a producer."""
+    return {k: v for k, v in config.items() if k != "partitioner" and k not in PRODUCER_SETTINGS}
 
 
 def admin(config: ClientConfig) -> AdminClient:
@@ -99,12 +114,11 @@ def producer(
     producer repeats and reorders (measured). A failed delivery report means *unknown*.
     """
     return confluent_kafka.Producer(
-        dict(config)
+        {"compression.type": "lz4", "linger.ms": "20"}
+        | dict(config)
         | {
             "acks": "all",
             "enable.idempotence": "true",
-            "compression.type": "lz4",
-            "linger.ms": "20",
             "message.timeout.ms": str(MESSAGE_TIMEOUT_MS),
             "message.max.bytes": str(LARGEST_MESSAGE_BYTES),
         }
@@ -114,11 +128,11 @@ def producer(
 
 
 def consumer(
-    config: ClientConfig, group: str = "headrace", tuning: ClientConfig | None = None
+    config: ClientConfig, group: str = "headrace.reader", tuning: ClientConfig | None = None
 ) -> confluent_kafka.Consumer:
     """A consumer that is assigned its partitions by hand and commits nothing by itself."""
     return confluent_kafka.Consumer(
-        {name: value for name, value in config.items() if name != "partitioner"}
+        without_producer_settings(config)
         | {
             "group.id": group,
             "enable.auto.commit": "false",
@@ -150,7 +164,7 @@ def _task_consumer(
     pid: int,  # noqa: ARG001  part of the key, see _admin
     config: frozenset[tuple[str, str]],
 ) -> confluent_kafka.Consumer:
-    return consumer(dict(config), "headrace-tasks", _BULK_READING)
+    return consumer(dict(config), "headrace.tasks", _BULK_READING)
 
 
 def describe(config: ClientConfig, topics: Iterable[str]) -> dict[str, LiveTopic]:
@@ -162,7 +176,13 @@ def describe(config: ClientConfig, topics: Iterable[str]) -> dict[str, LiveTopic
     names = sorted(set(topics))
     if not names:
         return {}
-    found = ask(config, lambda client: _describe(client, names))
+    try:
+        with needs(config, "DESCRIBE", f"topic {', '.join(names)}"):
+            found = ask(config, lambda client: _describe(client, names))
+    except AuthorizationError:
+        if len(names) == 1:
+            raise
+        return {name: live for one in names for name, live in describe(config, [one]).items()}
     return {name: _live(topic) for name, topic in found.items() if topic is not None}
 
 
@@ -187,7 +207,10 @@ def watermarks(
         TopicMissingError: a topic, or that partition of it, does not exist.
     """
     asked = sorted(set(partitions))
-    return ask(config, lambda client: _watermarks(client, asked)) if asked else {}
+    if not asked:
+        return {}
+    with needs(config, "DESCRIBE", _topics(asked)):
+        return ask(config, lambda client: _watermarks(client, asked))
 
 
 def high_watermarks(
@@ -200,7 +223,10 @@ def high_watermarks(
         TopicMissingError: a topic, or that partition of it, does not exist.
     """
     asked = sorted(set(partitions))
-    return ask(config, lambda client: _high_watermarks(client, asked)) if asked else {}
+    if not asked:
+        return {}
+    with needs(config, "DESCRIBE", _topics(asked)):
+        return ask(config, lambda client: _high_watermarks(client, asked))
 
 
 def earliest_offsets(
@@ -245,11 +271,10 @@ def committed(
     asked = [confluent_kafka.TopicPartition(one.topic, one.partition) for one in partitions]
     if not asked:
         return []
-    client = _group(config, group)
-    found = _ask(config, lambda: client.committed(asked, timeout=REQUEST_TIMEOUT_SECONDS))
-    for one in found:
-        if one.error is not None:
-            raise KafkaException(one.error)
+    found = _ask_group(
+        config, group, asked, lambda client: client.committed(asked, timeout=_GROUP_SLICE_SECONDS)
+    )
+    _check_partitions(config, "DESCRIBE", found)
     return [one for one in found if one.offset >= 0]
 
 
@@ -281,8 +306,13 @@ def commit_offsets(
 def commit(config: ClientConfig, group: str, offsets: list[confluent_kafka.TopicPartition]) -> None:
     """The same, with metadata beside each offset."""
     if offsets:
-        client = _group(config, group)
-        _ask(config, lambda: _commit(client, offsets))
+        found = _ask_group(
+            config,
+            group,
+            offsets,
+            lambda client: client.commit(offsets=offsets, asynchronous=False),
+        )
+        _check_partitions(config, "READ", found or ())
 
 
 def ask(config: ClientConfig, request: Callable[[AdminClient], Result]) -> Result:
@@ -291,10 +321,58 @@ def ask(config: ClientConfig, request: Callable[[AdminClient], Result]) -> Resul
     ``request`` must wait for its futures itself: a client that is collected cancels them.
 
     Raises:
-        BrokerUnreachableError: no connection, no answer in time, or the login failed.
+        AuthenticationError: the login is refused.
+        BrokerUnreachableError: no connection, or no answer in time.
         KafkaException: the broker answers with an error that asking again does not cure.
     """
+    _log_in(config)
     return _ask(config, lambda: request(admin(config)))
+
+
+def _log_in(config: ClientConfig) -> None:
+    """Waits for the first answer, since a login that is refused looks like a broker that is silent.
+
+    Once a process and cluster: a login that is refused later may be a server of tokens that is
+    away, and passes.
+    """
+    cluster = _cluster(os.getpid(), frozenset(config.items()))
+    deadline = time.monotonic() + REQUEST_TIMEOUT_SECONDS
+    while not cluster.logged_in.is_set():
+        try:
+            cluster.client.list_topics(_ALWAYS_THERE, timeout=_LOGIN_SLICE_SECONDS)
+            cluster.logged_in.set()
+        except KafkaException as error:
+            cluster.client.poll(_ASK_AGAIN_SECONDS)
+            if reason := cluster.last_error.refused_login:
+                raise AuthenticationError(_servers(config), principal(config), reason) from error
+            if time.monotonic() > deadline:
+                reason = _reason(config, error.args[0])
+                raise BrokerUnreachableError(_servers(config), reason) from error
+
+
+def _ask_group(
+    config: ClientConfig,
+    group: str,
+    partitions: Iterable[confluent_kafka.TopicPartition],
+    request: Callable[[confluent_kafka.Consumer], Result],
+) -> Result:
+    """Asks the coordinator of a group, which is silent to whom it forbids the group.
+
+    Raises:
+        AuthorizationError: the brokers forbid the group.
+        BrokerUnreachableError: no answer in time.
+    """
+    _log_in(config)
+    client = _group(config, group)
+    deadline = time.monotonic() + REQUEST_TIMEOUT_SECONDS
+    with needs(config, "READ", _topics(partitions)), needs(config, "READ", f"group {group}"):
+        while True:
+            try:
+                return _ask(config, lambda: request(client.consumer))
+            except BrokerUnreachableError:
+                client.check_allowed()
+                if time.monotonic() > deadline:
+                    raise
 
 
 def _ask(config: ClientConfig, request: Callable[[], Result]) -> Result:
@@ -318,23 +396,49 @@ class _LastError:
 
     def __init__(self) -> None:
         self.text = ""
+        self.refused_login = ""
 
     def __call__(self, error: KafkaError) -> None:
         if error.name() != "_ALL_BROKERS_DOWN":
             self.text = error.str()
+        if error.name() == "_AUTHENTICATION" and _TOKENS_AWAY not in self.text:
+            self.refused_login = self.text
 
 
 @dataclass(frozen=True, slots=True)
 class _Cluster:
     client: AdminClient
     last_error: _LastError
+    logged_in: threading.Event = field(default_factory=threading.Event)
+
+
+class _GroupClient:
+    """A consumer for the offsets of a group that it is no member of."""
+
+    def __init__(self, config: ClientConfig, group: str) -> None:
+        # Without a session, this only limits how long a commit waits for the coordinator.
+        self.consumer = consumer(config, group, {"session.timeout.ms": "6000"})
+        self._denial: KafkaError | None = None
+
+    def check_allowed(self) -> None:
+        """Looks for what librdkafka says once, and beside the request that it does not answer.
+
+        Raises:
+            KafkaException: the brokers forbid the group.
+        """
+        while (message := self.consumer.poll(0)) is not None:
+            error = message.error()
+            if error is not None and is_forbidden(error):
+                self._denial = error
+        if self._denial is not None:
+            raise KafkaException(self._denial)
 
 
 @functools.lru_cache(maxsize=8)
 def _cluster(pid: int, config: frozenset[tuple[str, str]]) -> _Cluster:  # noqa: ARG001
     # The process id is part of the key because librdkafka does not survive a fork.
     last_error = _LastError()
-    settings: dict[str, Any] = {k: v for k, v in config if k != "partitioner"}
+    settings: dict[str, Any] = without_producer_settings(dict(config))
     client = AdminClient(settings | {"error_cb": last_error}, logger=_LOG)
     return _Cluster(client, last_error)
 
@@ -346,12 +450,11 @@ def _group_client(
     pid: int,  # noqa: ARG001 - see _cluster
     config: frozenset[tuple[str, str]],
     group: str,
-) -> confluent_kafka.Consumer:
-    # Without a session, this only limits how long a commit waits for the coordinator.
-    return consumer(dict(config), group, {"session.timeout.ms": "6000"})
+) -> _GroupClient:
+    return _GroupClient(dict(config), group)
 
 
-def _group(config: ClientConfig, group: str) -> confluent_kafka.Consumer:
+def _group(config: ClientConfig, group: str) -> _GroupClient:
     return _group_client(os.getpid(), frozenset(config.items()), group)
 
 
@@ -363,6 +466,10 @@ def _reason(config: ClientConfig, cause: KafkaError) -> str:
 
 def _servers(config: ClientConfig) -> str:
     return config.get("bootstrap.servers", "")
+
+
+def _topics(partitions: Iterable[TopicPartition | confluent_kafka.TopicPartition]) -> str:
+    return "topic " + ", ".join(sorted({one.topic for one in partitions}))
 
 
 def _describe(client: AdminClient, names: Sequence[str]) -> dict[str, Any]:
@@ -393,7 +500,10 @@ def _offsets(
         futures = _list_offsets(client, partitions, spec)
         return {one: _listed(client, one, futures[one]) for one in partitions}
 
-    return ask(config, request) if partitions else {}
+    if not partitions:
+        return {}
+    with needs(config, "DESCRIBE", _topics(partitions)):
+        return ask(config, request)
 
 
 def leader_epoch(result: Any) -> int:
@@ -407,7 +517,10 @@ def _watermarks(
     earliest = _list_offsets(client, partitions, OffsetSpec.earliest())
     latest = _list_offsets(client, partitions, OffsetSpec.latest())
     return {
-        one: (_offset(client, one, earliest[one]), _offset(client, one, latest[one]))
+        one: (
+            _offset(client, one, earliest[one]),
+            _offset(client, one, latest[one]),
+        )
         for one in partitions
     }
 
@@ -470,9 +583,10 @@ def _listed(client: AdminClient, partition: TopicPartition, future: Future[Any])
     raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
 
 
-def _commit(
-    client: confluent_kafka.Consumer, offsets: list[confluent_kafka.TopicPartition]
+def _check_partitions(
+    config: ClientConfig, operation: str, partitions: Iterable[confluent_kafka.TopicPartition]
 ) -> None:
-    for one in client.commit(offsets=offsets, asynchronous=False):
+    for one in partitions:
         if one.error is not None:
-            raise KafkaException(one.error)
+            with needs(config, operation, f"topic {one.topic}"):
+                raise KafkaException(one.error)

@@ -27,7 +27,13 @@ from dataclasses import dataclass
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
-from headrace.errors import BrokerUnreachableError, SinkError, TopicMissingError
+from headrace.errors import (
+    AuthorizationError,
+    BrokerUnreachableError,
+    SinkError,
+    TopicMissingError,
+)
+from headrace.kafka.broker_errors import forbidden, is_forbidden
 from headrace.kafka.client import (
     ClientConfig,
     consumer,
@@ -51,6 +57,7 @@ _MAX_TEXT_BYTES = 8 * 1024
 _CUT = "…".encode()
 _SILENCE_SECONDS = 60.0
 _POLL_SECONDS = 1.0
+_PROBE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +141,8 @@ class Outgoing:
 
 def send(config: ClientConfig, records: Iterable[Outgoing]) -> None:
     """Write ``records`` and wait for all acknowledgements. Raises as :func:`write_dead_letters`."""
-    for error in send_each(config, records).values():
+    failures = send_each(config, records).values()
+    for error in sorted(failures, key=lambda one: not isinstance(one, AuthorizationError)):
         raise error
 
 
@@ -147,19 +155,21 @@ def send_each(config: ClientConfig, records: Iterable[Outgoing]) -> dict[int, Ex
     """
     failures: dict[int, Exception] = {}
     writer = _producer(os.getpid(), frozenset(config.items()))
+    topics = set()
     for index, record in enumerate(records):
+        topics.add(record.topic)
         report = functools.partial(_note_failure, config, failures, index, record.topic)
         try:
             _produce(writer, record, report)
-        except KafkaException as error:
-            failures[index] = _failure(config, record.topic, error.args[0])
-        except (TypeError, ValueError, SystemError) as error:  # the client can't write its headers
-            failures[index] = SinkError(record.topic, f"{type(error).__name__}: {error}")
+        except (KafkaException, TypeError, ValueError, SystemError) as error:
+            failures[index] = _failure_of(config, record.topic, error)
     try:
         writer.flush()
-    except KafkaException as error:
+    except (KafkaException, SystemError) as error:
         _producer.cache_clear()
-        raise _failure(config, "", error.args[0]) from error
+        said = _kafka_error(error) or _fatal_error(config)
+        where = ", ".join(sorted(topics))
+        raise _failure(config, where, said) if said else SinkError(where, str(error)) from error
     if failures:
         _producer.cache_clear()  # its session may be broken for good
     return failures
@@ -239,6 +249,25 @@ def _producer(
     return producer(dict(config))
 
 
+def _kafka_error(error: BaseException) -> KafkaError | None:
+    """What librdkafka said, if that is known.
+
+    A fatal error is pending as an exception while reports are called, and may be lost there.
+    """
+    cause = error if isinstance(error, KafkaException) else error.__cause__
+    return cause.args[0] if isinstance(cause, KafkaException) else None
+
+
+def _fatal_error(config: ClientConfig) -> KafkaError | None:
+    """What a producer's session ends with that has nothing to report."""
+    try:
+        producer(config).poll(_PROBE_SECONDS)
+    except KafkaException as error:
+        found: KafkaError = error.args[0]
+        return found
+    return None
+
+
 def _produce(
     writer: confluent_kafka.Producer, record: Outgoing, delivered: Callable[..., None]
 ) -> None:
@@ -261,7 +290,17 @@ def _produce(
             return
 
 
+def _failure_of(config: ClientConfig, topic: str, error: Exception) -> Exception:
+    """Without an error of Kafka's, the client could not write the record's headers."""
+    said = _kafka_error(error)
+    if said is None:
+        return SinkError(topic, f"{type(error).__name__}: {error}")
+    return _failure(config, topic, said)
+
+
 def _failure(config: ClientConfig, topic: str, error: KafkaError) -> Exception:
+    if is_forbidden(error):
+        return forbidden(config, "WRITE", f"topic {topic}")
     if error.name() in {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"}:
         return TopicMissingError(topic)
     if error.name() in {"_MSG_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT"}:
@@ -348,7 +387,7 @@ def _records(
         starts = offsets_since(config, marks, since_ms)
         marks = {one: (starts.get(one, end), end) for one, (_, end) in marks.items()}
     ranges = [OffsetRange(one, start, end) for one, (start, end) in marks.items() if start < end]
-    reader = consumer(config, "headrace-dead-letters", {"auto.offset.reset": "earliest"})
+    reader = consumer(config, "headrace.dead-letters", {"auto.offset.reset": "earliest"})
     try:
         for chunk in read_ranges(reader, ranges, config, silence_limit_seconds=_SILENCE_SECONDS):
             yield from ((chunk.partition, record) for record in chunk.records)

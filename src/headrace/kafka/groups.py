@@ -11,6 +11,7 @@ import confluent_kafka
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource
 
+from headrace.kafka.broker_errors import needs
 from headrace.kafka.client import REQUEST_TIMEOUT_SECONDS, ClientConfig, ask, consumer
 from headrace.model import TopicPartition
 
@@ -57,7 +58,8 @@ def describe_group(config: ClientConfig, name: str) -> Group:
     Raises:
         BrokerUnreachableError: no answer.
     """
-    found = ask(config, lambda client: _describe(client, name))
+    with needs(config, "DESCRIBE", f"group {name}"):
+        found = ask(config, lambda client: _describe(client, name))
     if found is None:
         return Group("none", ())
     state = found.state.name.lower().replace("_", "-")
@@ -82,7 +84,8 @@ def delete_group(config: ClientConfig, name: str) -> bool:
         BrokerUnreachableError: no answer.
     """
     try:
-        ask(config, lambda client: _delete(client, name))
+        with needs(config, "DELETE", f"group {name}"):
+            ask(config, lambda client: _delete(client, name))
     except KafkaException as error:
         if error.args[0].name() == "NON_EMPTY_GROUP":
             return False
@@ -113,7 +116,7 @@ def first_timestamps(
     """
     if not positions:
         return {}
-    reader = consumer(config, "headrace-lag", _ONE_RECORD)
+    reader = consumer(config, "headrace.lag", _ONE_RECORD)
     reader.assign(
         [confluent_kafka.TopicPartition(p.topic, p.partition, at) for p, at in positions.items()]
     )

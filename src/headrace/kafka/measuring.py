@@ -121,7 +121,7 @@ def consume_values(
         KafkaException: Kafka refuses the read.
         BrokerUnreachableError: nothing came.
     """
-    reader = consumer(config, "headrace-measure")
+    reader = consumer(config, "headrace.measure")
     try:
         reader.assign([confluent_kafka.TopicPartition(topic, 0, OFFSET_BEGINNING)])
         first = _first(config, reader)
@@ -215,7 +215,7 @@ def _consume(
 
 
 def _values(config: ClientConfig, ranges: list[OffsetRange]) -> Iterator[bytes]:
-    reader = consumer(config, "headrace-measure")
+    reader = consumer(config, "headrace.measure")
     try:
         for chunk in read_ranges(
             reader, ranges, config, silence_limit_seconds=_READ_WITHIN_SECONDS

@@ -11,8 +11,14 @@ from typing import Any, NamedTuple
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
-from headrace.errors import CommittedOffsetError, InstanceIdTakenError, TopicMissingError
-from headrace.kafka.client import ClientConfig
+from headrace.errors import (
+    AuthorizationError,
+    CommittedOffsetError,
+    InstanceIdTakenError,
+    TopicMissingError,
+)
+from headrace.kafka.broker_errors import forbidden, is_forbidden
+from headrace.kafka.client import ClientConfig, without_producer_settings
 from headrace.kafka.commits import Answered, Commit, Commits
 from headrace.kafka.starts import Start, Starts
 from headrace.model import TopicPartition
@@ -91,7 +97,7 @@ class Subscription:
         on_revoked: Callable[[list[TopicPartition]], list[Commit]],
         on_lost: Callable[[list[TopicPartition]], None],
     ) -> None:
-        self._membership = membership
+        self._config, self._membership = config, membership
         self._on_assigned, self._on_revoked, self._on_lost = on_assigned, on_revoked, on_lost
         self._closing = False
         self._moved: set[TopicPartition] = set()
@@ -239,8 +245,16 @@ class Subscription:
         if error.name() in _TAKEN or "group.instance.id" in error.str():
             membership = self._membership
             return InstanceIdTakenError(membership.group, membership.instance_id, error.str())
+        if is_forbidden(error):
+            return self._forbidden(error)
         named: Exception = KafkaException(error)
         return named
+
+    def _forbidden(self, error: KafkaError) -> AuthorizationError:
+        is_group = error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
+        topics = ", ".join(self._membership.topics)
+        resource = f"group {self._membership.group}" if is_group else f"topic {topics}"
+        return forbidden(self._config, "READ", resource)
 
     def _gone(self, partition: TopicPartition, offset: int, reason: str) -> CommittedOffsetError:
         return CommittedOffsetError(
@@ -269,7 +283,7 @@ def _consumer_config(config: ClientConfig, membership: Membership) -> dict[str, 
         own["socket.keepalive.enable"] = "true"
     if membership.instance_id:
         own["group.instance.id"] = membership.instance_id
-    return {k: v for k, v in config.items() if k != "partitioner"} | _PREFETCH | own
+    return without_producer_settings(config) | _PREFETCH | own
 
 
 def _is_end(message: confluent_kafka.Message) -> bool:

@@ -23,6 +23,7 @@ from confluent_kafka.admin import (
 )
 
 from headrace.errors import TopicChangeError
+from headrace.kafka.broker_errors import needs
 from headrace.kafka.client import (
     REQUEST_TIMEOUT_SECONDS,
     ClientConfig,
@@ -51,6 +52,14 @@ class Action(enum.StrEnum):
     ADD_PARTITIONS = "add-partitions"
     ALTER_CONFIG = "alter-config"
     REFUSED = "refused"
+
+
+_OPERATIONS = {
+    Action.CREATE: "CREATE",
+    Action.ADD_PARTITIONS: "ALTER",
+    Action.ALTER_CONFIG: "ALTER_CONFIGS",
+}
+"""What each is called in ACLs."""
 
 
 @dataclass(frozen=True)
@@ -200,7 +209,8 @@ def delete_topic(config: ClientConfig, topic: str) -> None:
         TopicChangeError: Kafka refuses.
     """
     try:
-        ask(config, lambda client: _delete(client, topic))
+        with needs(config, "DELETE", f"topic {topic}"):
+            ask(config, lambda client: _delete(client, topic))
     except KafkaException as error:
         if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise TopicChangeError(topic, error.args[0].str()) from error
@@ -291,7 +301,8 @@ def _describe_configs(
     if not names:
         return {}
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
-    found = ask(config, lambda client: _all_configs(client, resources))
+    with needs(config, "DESCRIBE_CONFIGS", f"topic {', '.join(names)}"):
+        found = ask(config, lambda client: _all_configs(client, resources))
     return {name: _settings(entries) for name, entries in found.items()}
 
 
@@ -319,7 +330,8 @@ def _filled(config: ClientConfig, topics: Iterable[LiveTopic]) -> set[str]:
 def _apply(config: ClientConfig, change: TopicChange, harmless: int | None = None) -> None:
     """``harmless`` is an answer of Kafka's that is as good as done."""
     try:
-        ask(config, lambda client: _request(client, change))
+        with needs(config, _OPERATIONS[change.action], f"topic {change.topic}"):
+            ask(config, lambda client: _request(client, change))
     except KafkaException as error:
         if error.args[0].code() != harmless:
             raise TopicChangeError(change.topic, error.args[0].str()) from error

@@ -56,6 +56,9 @@ class Source:
         subpartitions: spread each partition over this many lanes by key (1: none). Records of
             one key keep their order; a null key takes lane ``offset % subpartitions``. Adds the
             column ``_subpartition`` int.
+        watermark: how far event times may lie behind the newest, in steps that keep state; rows
+            beyond are dropped there. ``None``: the sink's ``lateness`` for several sources, whose
+            watermarks headrace sets, and for a single one what its steps set themselves.
     """
 
     topic: Topic
@@ -63,6 +66,7 @@ class Source:
     metadata: tuple[Metadata, ...] = ()
     min_tasks: int = 0
     subpartitions: int = 1
+    watermark: timedelta | None = None
 
 
 @dataclass(frozen=True)

@@ -7,18 +7,27 @@ from typing import TYPE_CHECKING
 
 from headrace import errors
 from headrace.errors import (
+    AuthenticationError,
     AuthorizationError,
     BrokerUnreachableError,
     DeadLetterLimitError,
     HeadraceError,
     RefusedError,
+    StepError,
 )
+from headrace.pipelines.steps import raised_in_step
 
 if TYPE_CHECKING:
     from headrace.settings import RestartSettings
 
 BUDGET_WINDOW_SECONDS = 3600.0
-NEVER_RETRIED = (RefusedError, DeadLetterLimitError, AuthorizationError)
+NEVER_RETRIED = (
+    RefusedError,
+    DeadLetterLimitError,
+    AuthenticationError,
+    AuthorizationError,
+    StepError,
+)
 _TOLD_APART = (*NEVER_RETRIED, BrokerUnreachableError)
 
 
@@ -37,6 +46,22 @@ class RestartBudget:
         delay = self._settings.first_delay_seconds * 2.0 ** len(self._spent)
         self._spent.append(now)
         return min(delay, self._settings.longest_delay_seconds)
+
+
+def cause(*errors: Exception | None) -> Exception | None:
+    """What is behind errors that came through Spark: an error of ours, or of a step, or the first.
+
+    Args:
+        errors: of one failure, those that know more first.
+    """
+    raised = [one for one in errors if one is not None]
+    for one in raised:
+        if isinstance(one, HeadraceError):
+            return one
+    for text in map(str, raised):
+        if found := named_error(text) or raised_in_step(text):
+            return found
+    return next(iter(raised), None)
 
 
 def named_error(text: str) -> Exception | None:

@@ -33,6 +33,7 @@ from headrace.pipelines.source.rereading import Rereading
 from headrace.pipelines.source.spec import SourceSpec
 from headrace.pipelines.source.staging import Staging
 from headrace.pipelines.source.state import SharedState
+from headrace.pipelines.steps import apply_steps
 from headrace.sinks import storage
 from headrace.sinks.lake import LakeTable
 from headrace.sinks.manifest import WriteSpec
@@ -167,15 +168,12 @@ def _load(spark: SparkSession, spec: SourceSpec) -> DataFrame:
 def _rows(spark: SparkSession, pipeline: Pipeline, specs: list[SourceSpec]) -> DataFrame:
     """The sources, each as its step wants it, through the steps."""
     frames = [
-        _laned(_ticking(_load(spark, spec), spec, pipeline), source)
+        _laned(_watermarked(_load(spark, spec), spec, source, pipeline.sink), source)
         for spec, source in zip(specs, pipeline.sources, strict=True)
     ]
     if not pipeline.steps:
         return _united(frames)
-    rows = pipeline.steps[0](*frames)
-    for step in pipeline.steps[1:]:
-        rows = step(rows)
-    return rows
+    return apply_steps(pipeline.steps, frames)
 
 
 def _united(frames: list[DataFrame]) -> DataFrame:
@@ -185,19 +183,24 @@ def _united(frames: list[DataFrame]) -> DataFrame:
     return rows
 
 
-def _ticking(rows: DataFrame, spec: SourceSpec, pipeline: Pipeline) -> DataFrame:
-    """Lets an idle input move the watermark: its heartbeats pass the watermark, then go.
+def _watermarked(rows: DataFrame, spec: SourceSpec, source: Source, sink: Lake) -> DataFrame:
+    """Sets the watermark that is declared, and one for each of several sources.
 
-    The condition names the event time because Spark pushes a filter that does not below the
-    watermark, where a heartbeat would never be seen.
+    It lets an idle input move the time of all: its heartbeats pass the watermark, then go. The
+    condition names the event time because Spark pushes a filter that does not below the watermark,
+    where a heartbeat would never be seen.
     """
-    if not spec.heartbeat_after_us or spec.event_time is None:
+    ticks = spec.heartbeat_after_us > 0
+    if spec.event_time is None or not (ticks or source.watermark is not None):
         return rows
     from pyspark.sql import functions as F  # noqa: N812
 
-    delay = f"{int(pipeline.sink.lateness.total_seconds())} seconds"
+    delay = sink.lateness if source.watermark is None else source.watermark
+    rows = rows.withWatermark(spec.event_time, f"{int(delay.total_seconds())} seconds")
+    if not ticks:
+        return rows
     is_event = ~F.col(HEARTBEAT) | F.col(spec.event_time).isNull()
-    return rows.withWatermark(spec.event_time, delay).where(is_event).drop(HEARTBEAT)
+    return rows.where(is_event).drop(HEARTBEAT)
 
 
 def _laned(rows: DataFrame, source: Source) -> DataFrame:

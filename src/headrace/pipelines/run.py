@@ -20,8 +20,8 @@ from headrace.pipelines.checkpoint import FROM_TABLE
 from headrace.pipelines.failures import (
     NEVER_RETRIED,
     RestartBudget,
+    cause,
     headline,
-    named_error,
     used_twice,
 )
 from headrace.pipelines.graph import Graph, Place, build
@@ -188,16 +188,17 @@ class PipelineRun:
         query, self._query = self._query, None
         if query is not None:
             self._figures.take_reports(query)
-        if exception is None:
+        failure = self._graph.end.failure if self._graph is not None else None
+        if exception is not None and failure is None and used_twice(str(exception)):
+            holder = "a driver that this machine can't see"
+            failure = CheckpointInUseError(self.pipeline.name, self._place.lake, holder)
+        error = cause(exception and failure, exception)
+        if error is None:
             self._look()
             self._lock.release()
             self._note(state=PipelineState.FINISHED)
             return
-        failure = self._graph.end.failure if self._graph is not None else None
-        if failure is None and used_twice(str(exception)):
-            holder = "a driver that this machine can't see"
-            failure = CheckpointInUseError(self.pipeline.name, self._place.lake, holder)
-        self._failed(failure or named_error(str(exception)) or exception)
+        self._failed(error)
 
     def _failed(self, error: Exception) -> None:
         reason = headline(error)

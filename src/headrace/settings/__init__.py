@@ -1,6 +1,14 @@
 """Deployment: headrace.toml, the environment, secrets by reference."""
 
-from headrace.settings.loading import PROJECT_FILE, environment, find_project, load_settings
+from headrace.settings.kafka import PRODUCER_SETTINGS
+from headrace.settings.loading import (
+    MASTERS,
+    PROJECT_FILE,
+    environment,
+    find_project,
+    load_settings,
+    master_problem,
+)
 from headrace.settings.model import (
     STATE_FOLDER,
     EmbeddedKafka,
@@ -15,6 +23,8 @@ from headrace.settings.model import (
 )
 
 __all__ = [
+    "MASTERS",
+    "PRODUCER_SETTINGS",
     "PROJECT_FILE",
     "STATE_FOLDER",
     "EmbeddedKafka",
@@ -29,4 +39,5 @@ __all__ = [
     "environment",
     "find_project",
     "load_settings",
+    "master_problem",
 ]

@@ -8,33 +8,22 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from headrace.settings.document import Document, Table
+from headrace.settings.kafka import kafka_settings
 from headrace.settings.model import (
     STATE_FOLDER,
-    EmbeddedKafka,
     IngestSettings,
-    KafkaSettings,
     Rate,
     RestartSettings,
-    Secret,
     SecretUrl,
     Settings,
     SparkSettings,
 )
 
 PROJECT_FILE = "headrace.toml"
+MASTERS = "local[*], local[4], or spark://host:7077 of a standalone cluster"
 EMBEDDED_HDFS = "embedded-hdfs"
-MOST_BROKERS = 3
 
-_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN")
-_FILES = {
-    "ssl_ca_file": "ssl.ca.location",
-    "ssl_certificate_file": "ssl.certificate.location",
-    "ssl_key_file": "ssl.key.location",
-}
-_SECRETS = {"ssl_key_password": "ssl.key.password", "sasl_password": "sasl.password"}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_SERVER = re.compile(r"(?:[A-Z_]+://)?(?:\[[0-9A-Fa-f:.%]+\]|[^\s:,/]+):\d{1,5}")
 _REDIS = re.compile(
     r"rediss?://(?:[^\s:@/?#]*(?::[^\s@/?#]*)?@)?"
     r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:@/?#\[\]]+)(?::(?P<port>\d{1,5}))?(?:/\d*)?"
@@ -68,7 +57,7 @@ def load_settings(folder: Path, environ: Mapping[str, str]) -> Settings:
         name=_name(project),
         modules=_modules(project),
         lake=lake,
-        kafka=_kafka(top.table("kafka"), root),
+        kafka=kafka_settings(top.table("kafka"), root),
         spark=_spark(top.table("spark")),
         restart=_restart(top.table("restart")),
         embedded_hdfs=lake == EMBEDDED_HDFS,
@@ -110,116 +99,35 @@ def _lake(project: Table, root: Path) -> str:
     if lake == EMBEDDED_HDFS or lake.startswith("hdfs://"):
         return lake.rstrip("/")
     if "://" in lake or not lake:
-        project.report(
-            "lake", f"project.lake is {lake!r}", "a folder, `hdfs://...`, or `embedded-hdfs`"
-        )
+        unsupported = "; object stores and viewfs are not supported" if "://" in lake else ""
+        way_out = f"a folder, `hdfs://...`, or `embedded-hdfs`{unsupported}"
+        project.report("lake", f"project.lake is {lake!r}", way_out)
     return str((root / lake).resolve())
-
-
-def _kafka(kafka: Table, root: Path) -> KafkaSettings:
-    settings = KafkaSettings(
-        bootstrap_servers=_servers(kafka),
-        security=_security(kafka, root),
-        secrets=_secrets(kafka),
-        embedded=_embedded(kafka.table("embedded")),
-    )
-    _consistent(kafka, settings)
-    return settings
-
-
-def _servers(kafka: Table) -> str:
-    servers = [one.strip() for one in kafka.text("bootstrap_servers").split(",") if one.strip()]
-    for server in servers:
-        if not _SERVER.fullmatch(server):
-            kafka.report("bootstrap_servers", f"{server!r} is not host:port")
-    return ",".join(servers)
-
-
-def _security(kafka: Table, root: Path) -> dict[str, str]:
-    given = {
-        "security.protocol": kafka.choice("security_protocol", _PROTOCOLS),
-        "sasl.mechanism": kafka.choice("sasl_mechanism", _MECHANISMS),
-        "sasl.username": kafka.text("sasl_username"),
-    }
-    given |= {librdkafka: _file(kafka, name, root) for name, librdkafka in _FILES.items()}
-    return {name: value for name, value in given.items() if value}
-
-
-def _file(kafka: Table, name: str, root: Path) -> str:
-    where = kafka.text(name)
-    if not where:
-        return ""
-    file = (root / where).resolve()
-    if not file.is_file():
-        kafka.report(name, f"kafka.{name}: there is no file {where}")
-    return str(file)
-
-
-def _secrets(kafka: Table) -> dict[str, Secret]:
-    given = {librdkafka: kafka.secret(name) for name, librdkafka in _SECRETS.items()}
-    return {name: secret for name, secret in given.items() if secret is not None}
-
-
-def _consistent(kafka: Table, settings: KafkaSettings) -> None:
-    protocol = settings.security.get("security.protocol", "PLAINTEXT")
-    if protocol != "PLAINTEXT" and "bootstrap_servers" not in kafka:
-        kafka.report(
-            "security_protocol",
-            f"kafka.security_protocol is {protocol}, but the embedded broker speaks PLAINTEXT",
-            "set bootstrap_servers, or leave the security settings out",
-        )
-    if protocol.startswith("SASL"):
-        for name in ("sasl_mechanism", "sasl_username", "sasl_password"):
-            if name not in kafka:
-                kafka.report("security_protocol", f"{protocol} needs kafka.{name}")
-    elif any(name.startswith("sasl") for name in (*settings.security, *settings.secrets)):
-        kafka.report(
-            "sasl_mechanism",
-            f"SASL settings have no effect with kafka.security_protocol {protocol}",
-            "security_protocol = SASL_SSL or SASL_PLAINTEXT",
-        )
-
-
-def _embedded(embedded: Table) -> EmbeddedKafka:
-    settings = EmbeddedKafka(
-        brokers=embedded.integer("brokers", 1, most=MOST_BROKERS),
-        ports=embedded.integers("ports"),
-        heap_mb=embedded.integer("heap_mb", 1024, least=128),
-    )
-    _check_ports(embedded, settings)
-    return settings
-
-
-def _check_ports(embedded: Table, settings: EmbeddedKafka) -> None:
-    ports = settings.ports
-    for port in ports:
-        if not 0 < port < 1 << 16:
-            embedded.report("ports", f"kafka.embedded.ports: {port} is not a port")
-    if ports and len(set(ports)) != settings.brokers:
-        embedded.report(
-            "ports",
-            f"kafka.embedded.ports names {len(set(ports))} different port(s) "
-            f"for {settings.brokers} broker(s)",
-            "one for each, or none at all for free ones",
-        )
 
 
 def _spark(spark: Table) -> SparkSettings:
     config = spark.table("config")
     settings = SparkSettings(master=_master(spark), config=config.flat())
-    for name in settings.config:
+    for name, value in settings.config.items():
         if not name.startswith("spark."):
             config.report(name, f"unknown key spark.config.{name}", "Spark's names begin `spark.`")
+        if name.startswith("spark.kerberos.") or value.lower() == "kerberos":
+            config.report(name, f"spark.config.{name}: Kerberos is not supported")
     return settings
 
 
 def _master(spark: Table) -> str:
     master = spark.text("master", SparkSettings.master)
-    if not re.match(r"local(\[.+\])?$|spark://|yarn$|k8s://", master):
-        spark.report(
-            "master", f"spark.master is {master!r}", "local[*], local[4], spark://host:7077 or yarn"
-        )
+    if (problem := master_problem(master)) is not None:
+        spark.report("master", f"spark.master is {master!r}: {problem}", MASTERS)
     return master
+
+
+def master_problem(master: str) -> str | None:
+    """Why pipelines can't run on a master of Spark's; ``None``: they can."""
+    if re.match(r"yarn\b|k8s://|mesos://", master):
+        return "YARN, Kubernetes and Mesos are not supported as masters"
+    return None if re.match(r"local(\[.+\])?$|spark://", master) else "no master of Spark's"
 
 
 def _restart(restart: Table) -> RestartSettings:

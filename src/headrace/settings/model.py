@@ -64,12 +64,14 @@ class KafkaSettings:
         security: librdkafka's names to plain values (``security.protocol``, ``ssl.ca.location``,
             ``sasl.mechanism``, ``sasl.username`` ...).
         secrets: librdkafka's names to secrets (``sasl.password``, ``ssl.key.password``).
+        client: librdkafka's settings that are passed on as they are.
         embedded: the embedded cluster, used when ``bootstrap_servers`` is empty.
     """
 
     bootstrap_servers: str = ""
     security: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, Secret] = field(default_factory=dict)
+    client: Mapping[str, str] = field(default_factory=dict)
     embedded: EmbeddedKafka = field(default_factory=EmbeddedKafka)
 
 

@@ -219,6 +219,34 @@ def test_a_wrong_pipeline_names_the_declared_ones(at):
     assert "declared: page-views-to-lake" in run("run", "no-such", *at).stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("run", "page-views-to-lak"), "did you mean 'page-views-to-lake'?"),
+        (("dead-letters", "list", "page-view"), "did you mean 'page-views'?"),
+        (("dead-letters", "replay", "page-view"), "did you mean 'page-views'?"),
+        (("compact", "page_view"), "did you mean 'page_views'?"),
+        (("workers", "run", "page-views-to-lake"), "is a pipeline: `headrace run` runs it"),
+        (("run", "--master", "yarn"), "YARN, Kubernetes and Mesos are not supported"),
+    ],
+)
+def test_a_wrong_name_is_told_from_the_one_that_was_meant(at, arguments, said):
+    outcome = run(*arguments, *at)
+    assert outcome.exit_code == 2
+    assert said in " ".join(outcome.output.split())
+
+
+def test_a_run_without_pipelines_says_how_workers_are_run(folder, at):
+    (folder / "flow.py").write_text(
+        "from headrace import Topic\nfrom headrace.workers import worker\n"
+        "numbers = Topic('numbers')\n"
+        "@worker(topic=numbers, name='doubled')\nasync def doubled(record):\n    pass\n"
+    )
+    outcome = run("run", *at)
+    assert outcome.exit_code == 2
+    assert "`headrace workers run doubled`" in " ".join(outcome.output.split())
+
+
 def test_a_partition_that_the_topic_does_not_have_is_not_paused(at, monkeypatch):
     live = LiveTopic("page-views", "id", 6, 1)
     monkeypatch.setattr("headrace.control.checkpoints.broker_config", lambda _: {})

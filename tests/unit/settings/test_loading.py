@@ -88,6 +88,79 @@ def test_every_section_is_read(load, tmp_path):
     assert (settings.restart.budget, settings.restart.longest_delay_seconds) == (0, 10.0)
 
 
+def test_a_login_by_token_and_settings_of_the_client_are_passed_on(load, tmp_path):
+    (tmp_path / "ca.pem").touch()
+    settings = load(
+        """
+        [kafka]
+        bootstrap_servers = "b:1"
+        security_protocol = "SASL_SSL"
+        sasl_mechanism = "OAUTHBEARER"
+        [kafka.oauth]
+        token_endpoint_url = "https://login.example/token"
+        client_id = "ads"
+        client_secret = { env = "SECRET" }
+        scope = "kafka"
+        extensions = "logicalCluster=lkc-1"
+        ca_file = "ca.pem"
+        [kafka.client]
+        client.rack = "eu-1a"
+        "socket.keepalive.enable" = true
+        linger.ms = 5
+        """,
+        SECRET="s",
+    )
+    assert settings.kafka.security == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.token.endpoint.url": "https://login.example/token",
+        "sasl.oauthbearer.client.id": "ads",
+        "sasl.oauthbearer.scope": "kafka",
+        "sasl.oauthbearer.extensions": "logicalCluster=lkc-1",
+        "https.ca.location": str(tmp_path / "ca.pem"),
+    }
+    assert settings.kafka.secrets["sasl.oauthbearer.client.secret"].reveal() == "s"
+    assert settings.kafka.client == {
+        "client.rack": "eu-1a",
+        "socket.keepalive.enable": "true",
+        "linger.ms": "5",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('[kafka.client]\nclient.idd = "x"', "client.idd can't be set.*did you mean 'client.id'"),
+        ('[kafka.client]\nacks = "1"', "kafka.client.acks can't be set.*known here: broker"),
+        ('[kafka.client]\nlinger.ms = "soon"', "kafka.client.linger.ms is 'soon'"),
+        ('[kafka]\nsasl_mechanism = "GSSAPI"', "Kerberos is not supported"),
+        ('[spark]\nmaster = "yarn"', "YARN, Kubernetes and Mesos are not supported"),
+        ('[spark]\nmaster = "k8s://https://h:1"', "YARN, Kubernetes and Mesos are not supported"),
+        (
+            '[spark.config]\n"spark.hadoop.hadoop.security.authentication" = "kerberos"',
+            "Kerberos is not supported",
+        ),
+        (
+            (
+                '[kafka]\nbootstrap_servers = "b:1"\nsecurity_protocol = "SASL_SSL"\n'
+                'sasl_mechanism = "OAUTHBEARER"'
+            ),
+            "OAUTHBEARER needs kafka.oauth.token_endpoint_url",
+        ),
+    ],
+)
+def test_what_is_not_supported_is_refused_with_a_reason(load, text, problem):
+    with pytest.raises(ProjectError, match=problem):
+        load(text)
+
+
+@pytest.mark.parametrize("lake", ["s3://b/lake", "abfs://c@a/lake", "gs://b", "viewfs://c/lake"])
+def test_a_lake_in_an_object_store_is_refused(load, lake):
+    with pytest.raises(ProjectError, match="object stores and viewfs are not supported"):
+        load("", head=f'{HEAD}lake = "{lake}"\n')
+
+
 def test_a_secret_prints_as_stars(load):
     text = """
     [kafka]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from headrace.cli.session import Session, command, epilog
+from headrace.cli.session import Session, command, epilog, unknown
 
 SHOWN = 20
 _RECORD = "TOPIC/PARTITION:OFFSET"
@@ -73,6 +73,7 @@ def replay(  # noqa: PLR0913 - one each option
     from headrace.kafka.replay import Selection
     from headrace.kafka.replay import replay as send_back
 
+    _check_topic(session, topic)
     _check_records(records)
     chosen = Selection(frozenset(reasons), frozenset(pipelines), frozenset(records))
     config = broker_config(session.settings)
@@ -83,8 +84,7 @@ def replay(  # noqa: PLR0913 - one each option
 def _check_topic(session: Session, topic: str) -> None:
     declared = session.project.dead_lettered
     if topic not in declared:
-        known = ", ".join(declared) or "none"
-        raise click.BadParameter(f"no topic {topic!r} with dead letters; declared: {known}")
+        raise unknown("topic with dead letters", topic, declared)
 
 
 def _check_records(records: tuple[str, ...]) -> None:

@@ -17,6 +17,7 @@ from headrace.cli.session import (
     command,
     epilog,
     log_to_file,
+    unknown,
 )
 from headrace.cli.signals import beside_main_thread, stop_on_signal
 from headrace.errors import DeadLetterLimitError
@@ -37,7 +38,11 @@ _STARTS = ["table", *(one.value for one in Start)]
 @command("headrace run --once\nheadrace run impressions-to-lake --master spark://host:7077")
 @click.argument("pipelines", nargs=-1, metavar="[PIPELINE]...")
 @click.option("--once", is_flag=True, help="End when caught up with what the topics hold now.")
-@click.option("--master", help="Spark's master, instead of spark.master in headrace.toml.")
+@click.option(
+    "--master",
+    type=parameters.Master(),
+    help="Spark's master, instead of spark.master in headrace.toml.",
+)
 @parameters.metrics_port
 @parameters.metrics_host
 def run(
@@ -59,6 +64,8 @@ def run(
     from headrace.runtime.prometheus import serving
 
     chosen = session.pipelines(pipelines)
+    if not chosen:
+        raise click.UsageError(_nothing_to_run(tuple(session.project.workers)))
     placement = _placement(session, master)
     log_to_file(session)
     with (
@@ -121,7 +128,7 @@ def compact(session: Session, table: str) -> None:
 
     declared = {one.sink.table: one.sink for one in session.project.pipelines.values()}
     if table not in declared:
-        raise click.BadParameter(f"no table {table!r}; declared: {', '.join(declared) or 'none'}")
+        raise unknown("table", table, declared)
     uri = f"{lake_uri(session.settings)}/{table}"
     compaction = Compaction(uri, codec=declared[table].compression)
     merged = CompactionResult()
@@ -178,6 +185,13 @@ def exit_code(outcomes: Mapping[str, PipelineProgress]) -> int:
     """What a run ends with: 0, or the failures' own code where they agree, else 1."""
     codes = {code for one in outcomes.values() if (code := _code(one)) != OK}
     return codes.pop() if len(codes) == 1 else FAILED if codes else OK
+
+
+def _nothing_to_run(workers: tuple[str, ...]) -> str:
+    if not workers:
+        return "no pipelines are declared"
+    commands = ", ".join(f"`headrace workers run {name}`" for name in workers)
+    return f"no pipelines are declared; workers are run one by one: {commands}"
 
 
 def _also_served(observe: Observe, server: MetricsServer | None) -> Observe:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from headrace.cli import parameters
-from headrace.cli.session import Session, command, epilog, log_to_file
+from headrace.cli.session import Session, command, epilog, log_to_file, unknown
 from headrace.cli.signals import beside_main_thread, stop_on_signal
 from headrace.settings import environment
 
@@ -50,7 +50,9 @@ def workers() -> None:
 )
 @click.option("--on", "place", type=click.Choice(["here", "spark"]), default="here")
 @click.option("--instances", type=click.IntRange(min=1), default=1, help="How many, on Spark.")
-@click.option("--master", help="Spark's master, in place of the project file's.")
+@click.option(
+    "--master", type=parameters.Master(), help="Spark's master, in place of the project file's."
+)
 def run(  # noqa: PLR0913 - one each option
     session: Session,
     name: str,
@@ -216,8 +218,9 @@ def reset(session: Session, name: str, *, to: ResetTo, dry_run: bool) -> None:
 def _declared(session: Session, name: str) -> Worker:
     declared = session.project.workers
     if name not in declared:
-        known = ", ".join(declared) or "none"
-        raise click.BadParameter(f"no worker {name!r}; declared: {known}")
+        is_pipeline = name in session.project.pipelines
+        hint = f"; {name!r} is a pipeline: `headrace run` runs it" if is_pipeline else ""
+        raise unknown("worker", name, declared, hint)
     return declared[name]
 
 

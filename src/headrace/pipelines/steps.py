@@ -1,0 +1,128 @@
+"""The user's steps: applied, and named by function, type and line where they fail."""
+
+from __future__ import annotations
+
+import re
+import sysconfig
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headrace.errors import StepError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Step = Callable[..., "DataFrame"]
+
+_LIBRARIES = (*sysconfig.get_paths().values(), str(Path(__file__).parents[1]))
+_FOREIGN = re.compile(r"/(?:site|dist)-packages/|/lib/python3|pyspark\.zip|^<")
+_FRAME = re.compile(
+    r'^ *File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)', re.MULTILINE
+)
+_RAISED = re.compile(r"^(?P<error>[A-Za-z_][\w.]*(?:: .*)?)$", re.MULTILINE)
+_TRACEBACK = "Traceback (most recent call last):\n"
+
+
+class Frame(NamedTuple):
+    """A line of a traceback."""
+
+    file: str
+    line: int
+    name: str
+
+    @property
+    def is_users(self) -> bool:
+        """Whether it is the project's own: no library's, not Python's, not headrace's."""
+        return not self.file.startswith(_LIBRARIES) and not _FOREIGN.search(self.file)
+
+
+def apply_steps(steps: Sequence[Step], frames: Sequence[DataFrame]) -> DataFrame:
+    """The rows that come out of the steps; the first takes all ``frames``, the others one.
+
+    Raises:
+        StepError: a step raised, gave something else than a DataFrame, or set a second watermark.
+    """
+    rows = list(frames)
+    for step in steps:
+        rows = [_applied(step, rows)]
+        _check_watermark(step, rows[0])
+    return rows[0]
+
+
+def raised_in_step(text: str) -> StepError | None:
+    """The error of a Python function of the project's, in what Spark passes on of a task.
+
+    ``None`` where something else failed: also where a library raised that the function called,
+    since what is behind it may pass (a server that is away).
+    """
+    _, found, rest = text.rpartition(_TRACEBACK)
+    frames = [Frame(one["file"], int(one["line"]), one["name"]) for one in _FRAME.finditer(rest)]
+    if not found or not frames or not frames[-1].is_users:
+        return None
+    last = frames[-1]
+    raised = _RAISED.search(rest, rest.index(f'"{last.file}", line {last.line}, in {last.name}'))
+    problem = raised["error"].strip() if raised else "an exception"
+    return StepError(last.name, problem, f"{last.file}:{last.line}")
+
+
+def _applied(step: Step, frames: Iterable[DataFrame]) -> DataFrame:
+    from pyspark.sql import DataFrame
+
+    try:
+        rows = step(*frames)
+    except Exception as error:
+        message = next(iter(str(error).splitlines()), "")
+        problem = f"{type(error).__name__}: {message}" if message else type(error).__name__
+        raise StepError(_name(step), problem, _raised_at(error) or _defined_at(step)) from error
+    if not isinstance(rows, DataFrame):
+        problem = f"it gave {type(rows).__name__}, and must return a DataFrame"
+        raise StepError(_name(step), problem, _defined_at(step))
+    return rows
+
+
+def _check_watermark(step: Step, rows: DataFrame) -> None:
+    """Spark takes a watermark on rows that have one, and fails in the second batch."""
+    plan: Any = rows._jdf.queryExecution().analyzed()  # noqa: SLF001  there is no other way to it
+    if _is_allowed_twice(rows) or not _has_second_watermark(plan, above=False):
+        return
+    problem = (
+        "it sets a watermark on rows that have one. headrace sets one on each of several sources: "
+        "declare its delay with Source(watermark=...), and leave withWatermark out"
+    )
+    raise StepError(_name(step), problem, _defined_at(step))
+
+
+def _is_allowed_twice(rows: DataFrame) -> bool:
+    name = "spark.sql.streaming.statefulOperator.allowMultiple"
+    return bool(rows.sparkSession.conf.get(name, "true") == "false")
+
+
+def _has_second_watermark(plan: Any, *, above: bool) -> bool:
+    """Whether a node for a watermark lies below another one."""
+    is_watermark = plan.nodeName() == "EventTimeWatermark"
+    if is_watermark and above:
+        return True
+    children = plan.children()
+    return any(
+        _has_second_watermark(children.apply(index), above=above or is_watermark)
+        for index in range(children.size())
+    )
+
+
+def _name(step: Step) -> str:
+    return str(getattr(step, "__name__", repr(step)))
+
+
+def _raised_at(error: Exception) -> str:
+    """The project's last line on the way to where it was raised."""
+    for one in reversed(traceback.extract_tb(error.__traceback__)):
+        if Frame(one.filename, one.lineno or 0, one.name).is_users:
+            return f"{one.filename}:{one.lineno}"
+    return ""
+
+
+def _defined_at(step: Step) -> str:
+    code = getattr(step, "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else ""

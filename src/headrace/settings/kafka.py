@@ -1,0 +1,199 @@
+"""``[kafka]`` of headrace.toml: which cluster, how to log in, and what is passed to the client."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from pathlib import Path
+
+from headrace.settings.document import Table
+from headrace.settings.model import EmbeddedKafka, KafkaSettings, Secret
+
+MOST_BROKERS = 3
+
+_NUMBER = r"\d{1,10}"
+_SWITCH = "true|false"
+PRODUCER_SETTINGS = {
+    "compression.type": "none|gzip|snappy|lz4|zstd",
+    "linger.ms": _NUMBER,
+}
+"""Names of librdkafka's that producers alone know, and what their values look like."""
+CLIENT_SETTINGS = PRODUCER_SETTINGS | {
+    "broker.address.family": "any|v4|v6",
+    "broker.address.ttl": _NUMBER,
+    "client.id": r"[\w.-]{1,200}",
+    "client.rack": r"[\w./-]{1,200}",
+    "connections.max.idle.ms": _NUMBER,
+    "metadata.max.age.ms": _NUMBER,
+    "reconnect.backoff.max.ms": _NUMBER,
+    "reconnect.backoff.ms": _NUMBER,
+    "retry.backoff.max.ms": _NUMBER,
+    "retry.backoff.ms": _NUMBER,
+    "socket.connection.setup.timeout.ms": _NUMBER,
+    "socket.keepalive.enable": _SWITCH,
+    "socket.nagle.disable": _SWITCH,
+    "socket.receive.buffer.bytes": _NUMBER,
+    "socket.send.buffer.bytes": _NUMBER,
+    "socket.timeout.ms": _NUMBER,
+}
+"""Those that change no promise: what is left out is set by headrace, or could lose records."""
+
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN", "OAUTHBEARER")
+_FILES = {
+    "ssl_ca_file": "ssl.ca.location",
+    "ssl_certificate_file": "ssl.certificate.location",
+    "ssl_key_file": "ssl.key.location",
+}
+_SECRETS = {"ssl_key_password": "ssl.key.password", "sasl_password": "sasl.password"}
+_OAUTH = {
+    "token_endpoint_url": "sasl.oauthbearer.token.endpoint.url",
+    "client_id": "sasl.oauthbearer.client.id",
+    "scope": "sasl.oauthbearer.scope",
+    "extensions": "sasl.oauthbearer.extensions",
+}
+_SERVER = re.compile(r"(?:[A-Z_]+://)?(?:\[[0-9A-Fa-f:.%]+\]|[^\s:,/]+):\d{1,5}")
+
+
+def kafka_settings(kafka: Table, root: Path) -> KafkaSettings:
+    """What ``[kafka]`` says; reports what is wrong with it."""
+    oauth = kafka.table("oauth")
+    settings = KafkaSettings(
+        bootstrap_servers=_servers(kafka),
+        security=_security(kafka, root) | _oauth(oauth, root),
+        secrets=_secrets(kafka) | _oauth_secrets(oauth),
+        client=_client(kafka.table("client")),
+        embedded=_embedded(kafka.table("embedded")),
+    )
+    _consistent(kafka, oauth, settings)
+    return settings
+
+
+def _servers(kafka: Table) -> str:
+    servers = [one.strip() for one in kafka.text("bootstrap_servers").split(",") if one.strip()]
+    for server in servers:
+        if not _SERVER.fullmatch(server):
+            kafka.report("bootstrap_servers", f"{server!r} is not host:port")
+    return ",".join(servers)
+
+
+def _security(kafka: Table, root: Path) -> dict[str, str]:
+    given = {
+        "security.protocol": kafka.choice("security_protocol", _PROTOCOLS),
+        "sasl.mechanism": _mechanism(kafka),
+        "sasl.username": kafka.text("sasl_username"),
+    }
+    given |= {librdkafka: _file(kafka, name, root) for name, librdkafka in _FILES.items()}
+    return {name: value for name, value in given.items() if value}
+
+
+def _mechanism(kafka: Table) -> str:
+    if kafka.text("sasl_mechanism") == "GSSAPI":
+        way_out = f"Kerberos is not supported; one of {', '.join(_MECHANISMS)}"
+        kafka.report("sasl_mechanism", "kafka.sasl_mechanism is 'GSSAPI'", way_out)
+        return ""
+    return kafka.choice("sasl_mechanism", _MECHANISMS)
+
+
+def _oauth(oauth: Table, root: Path) -> dict[str, str]:
+    given = {name: oauth.text(key) for key, name in _OAUTH.items()}
+    given["https.ca.location"] = _file(oauth, "ca_file", root)
+    url = given["sasl.oauthbearer.token.endpoint.url"]
+    if url and not url.startswith(("https://", "http://")):
+        oauth.report("token_endpoint_url", f"kafka.oauth.token_endpoint_url is {url!r}", "a URL")
+    method = {"sasl.oauthbearer.method": "oidc"} if url else {}
+    return method | {name: value for name, value in given.items() if value}
+
+
+def _oauth_secrets(oauth: Table) -> dict[str, Secret]:
+    secret = oauth.secret("client_secret")
+    return {} if secret is None else {"sasl.oauthbearer.client.secret": secret}
+
+
+def _client(client: Table) -> dict[str, str]:
+    given = client.flat()
+    for name, value in given.items():
+        problem, way_out = _client_problem(name, value)
+        if problem:
+            client.report(name, f"kafka.client.{name} {problem}", way_out)
+    return given
+
+
+def _client_problem(name: str, value: str) -> tuple[str, str]:
+    if name not in CLIENT_SETTINGS:
+        close = difflib.get_close_matches(name, CLIENT_SETTINGS, n=1)
+        known = f"known here: {', '.join(sorted(CLIENT_SETTINGS))}"
+        return "can't be set", f"did you mean {close[0]!r}?" if close else known
+    if not re.fullmatch(CLIENT_SETTINGS[name], value):
+        return f"is {value!r}", f"it must match {CLIENT_SETTINGS[name]}"
+    return "", ""
+
+
+def _file(kafka: Table, name: str, root: Path) -> str:
+    where = kafka.text(name)
+    if not where:
+        return ""
+    file = (root / where).resolve()
+    if not file.is_file():
+        label = ".".join((*kafka.path, name))
+        kafka.report(name, f"{label}: there is no file {where}")
+    return str(file)
+
+
+def _secrets(kafka: Table) -> dict[str, Secret]:
+    given = {librdkafka: kafka.secret(name) for name, librdkafka in _SECRETS.items()}
+    return {name: secret for name, secret in given.items() if secret is not None}
+
+
+def _consistent(kafka: Table, oauth: Table, settings: KafkaSettings) -> None:
+    protocol = settings.security.get("security.protocol", "PLAINTEXT")
+    if protocol != "PLAINTEXT" and "bootstrap_servers" not in kafka:
+        kafka.report(
+            "security_protocol",
+            f"kafka.security_protocol is {protocol}, but the embedded broker speaks PLAINTEXT",
+            "set bootstrap_servers, or leave the security settings out",
+        )
+    if protocol.startswith("SASL"):
+        _need_login(kafka, oauth, protocol)
+    elif any(name.startswith("sasl") for name in (*settings.security, *settings.secrets)):
+        kafka.report(
+            "sasl_mechanism",
+            f"SASL settings have no effect with kafka.security_protocol {protocol}",
+            "security_protocol = SASL_SSL or SASL_PLAINTEXT",
+        )
+
+
+def _need_login(kafka: Table, oauth: Table, protocol: str) -> None:
+    by_token = kafka.text("sasl_mechanism") == "OAUTHBEARER"
+    if by_token:
+        for name in ("token_endpoint_url", "client_id", "client_secret"):
+            if name not in oauth:
+                kafka.report("oauth", f"OAUTHBEARER needs kafka.oauth.{name}")
+        return
+    for name in ("sasl_mechanism", "sasl_username", "sasl_password"):
+        if name not in kafka:
+            kafka.report("security_protocol", f"{protocol} needs kafka.{name}")
+
+
+def _embedded(embedded: Table) -> EmbeddedKafka:
+    settings = EmbeddedKafka(
+        brokers=embedded.integer("brokers", 1, most=MOST_BROKERS),
+        ports=embedded.integers("ports"),
+        heap_mb=embedded.integer("heap_mb", 1024, least=128),
+    )
+    _check_ports(embedded, settings)
+    return settings
+
+
+def _check_ports(embedded: Table, settings: EmbeddedKafka) -> None:
+    ports = settings.ports
+    for port in ports:
+        if not 0 < port < 1 << 16:
+            embedded.report("ports", f"kafka.embedded.ports: {port} is not a port")
+    if ports and len(set(ports)) != settings.brokers:
+        embedded.report(
+            "ports",
+            f"kafka.embedded.ports names {len(set(ports))} different port(s) "
+            f"for {settings.brokers} broker(s)",
+            "one for each, or none at all for free ones",
+        )
