@@ -19,7 +19,9 @@ help:
 env: $(VENV)/.installed
 
 $(VENV)/.installed: $(ROOT)requirements.lock $(ROOT)pyproject.toml
-	$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "headrace needs Python 3.11 or later; $(PYTHON) is $$($(PYTHON) --version). Name one: make env PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement $(ROOT)requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable $(ROOT)
 	touch $@

@@ -19,7 +19,7 @@ from headrace.model import (
     Metadata,
     Partitioning,
     Topic,
-    UnsupportedFieldError,
+    readable_schema,
 )
 from headrace.settings import Settings
 
@@ -30,6 +30,11 @@ TIME_TYPES = frozenset({FieldType.TIMESTAMP, FieldType.MILLIS})
 ID_TYPES = frozenset({FieldType.STRING})
 KEY_TYPES = frozenset({FieldType.STRING, FieldType.LONG})
 
+_ROLES = (
+    ("key", KEY_TYPES, "str or int"),
+    ("event_id", ID_TYPES, "str"),
+    ("event_time", TIME_TYPES, "datetime or EpochMillis"),
+)
 _LONGEST_NAME = 249
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -125,14 +130,18 @@ def _event_faults(topic: Topic) -> Iterator[Fault]:
         yield from _raw_faults(topic)
         return
     try:
-        schema = topic.schema
-    except UnsupportedFieldError as error:
-        yield Fault(str(error), field=error.field)
+        schema, unsupported = readable_schema(topic.event)
     except Exception as error:  # noqa: BLE001 - annotations run the user's code
         yield Fault(f"topic {topic.name!r}: event {topic.event!r}: {error}")
-    else:
-        if schema is not None:
-            yield from _schema_faults(topic, schema)
+        return
+    if not unsupported:
+        yield from _schema_faults(topic, schema)
+        return
+    yield from (Fault(str(error), field=error.field) for error in unsupported)
+    faulty = {error.field for error in unsupported}
+    for role, types, words in _ROLES:
+        if getattr(topic, role) not in faulty:
+            yield from _role_faults(topic, schema, role, types, words)
 
 
 def _raw_faults(topic: Topic) -> Iterator[Fault]:
@@ -147,11 +156,10 @@ def _raw_faults(topic: Topic) -> Iterator[Fault]:
 
 
 def _schema_faults(topic: Topic, schema: EventSchema) -> Iterator[Fault]:
-    yield from _role_faults(topic, schema, "key", KEY_TYPES, "str or int")
-    yield from _role_faults(topic, schema, "event_id", ID_TYPES, "str")
+    for role, types, words in _ROLES:
+        yield from _role_faults(topic, schema, role, types, words)
     if topic.derive_event_id and topic.event_id is None:
         yield Fault(f"topic {topic.name!r}: derive_event_id without event_id", "name its field")
-    yield from _role_faults(topic, schema, "event_time", TIME_TYPES, "datetime or EpochMillis")
     if topic.event_time in schema.names and schema.field(topic.event_time).nullable:
         yield Fault(
             f"{schema.name}.{topic.event_time} is the event time and can be null",

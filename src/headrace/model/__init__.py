@@ -7,6 +7,7 @@ from headrace.model.event import (
     FieldType,
     UnsupportedFieldError,
     event_schema,
+    readable_schema,
 )
 from headrace.model.partitioning import (
     ByAccount,
@@ -67,4 +68,5 @@ __all__ = [
     "UnsupportedFieldError",
     "event_schema",
     "partition_of",
+    "readable_schema",
 ]

@@ -95,11 +95,24 @@ def event_schema(event: type) -> EventSchema:
     Raises:
         UnsupportedFieldError: an annotation has no column type, or the class has no fields.
     """
+    schema, unsupported = readable_schema(event)
+    for error in unsupported:
+        raise error
+    return schema
+
+
+def readable_schema(event: type) -> tuple[EventSchema, list[UnsupportedFieldError]]:
+    """The schema of those fields that have a column type, and an error for each of the others."""
     hints = typing.get_type_hints(event)
+    fields, unsupported = [], []
+    for name, hint in hints.items():
+        try:
+            fields.append(_field(event.__name__, name, hint))
+        except UnsupportedFieldError as error:
+            unsupported.append(error)
     if not hints:
-        raise UnsupportedFieldError(event.__name__, "(no fields)", None)
-    fields = tuple(_field(event.__name__, name, hint) for name, hint in hints.items())
-    return EventSchema(event.__name__, fields)
+        unsupported.append(UnsupportedFieldError(event.__name__, "(no fields)", None))
+    return EventSchema(event.__name__, tuple(fields)), unsupported
 
 
 def _field(event: str, name: str, hint: object) -> EventField:

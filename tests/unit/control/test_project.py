@@ -132,6 +132,15 @@ def test_a_field_that_can_not_be_a_column_is_a_problem_at_its_own_line(
     assert line == 3
 
 
+def test_every_field_without_a_column_type_is_named_and_the_wrong_key_too(problems):
+    body = "class E:\n    tags: list[str]\n    n: int\n    more: dict[str, str]\n"
+    found = problems(body + "t = Topic('t', event=E, key='id', event_time='more')\n")
+    assert [line for line, _ in found] == [2, 4, 5]
+    assert "E.tags" in found[0][1]
+    assert "E.more" in found[1][1]
+    assert "key 'id' is not a field of E" in found[2][1]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -163,6 +172,10 @@ def test_a_field_that_can_not_be_a_column_is_a_problem_at_its_own_line(
         ),
         ('"p", source=Source(clicks, subpartitions=0), sink=Lake("t")', "subpartitions is 0"),
         ('"p", source=Source(clicks, start="now"), sink=Lake("t")', "start is 'now'"),
+        (
+            '"p", source=Source(clicks, watermark=timedelta(hours=1)), sink=Lake("t")',
+            "Source.watermark is for steps",
+        ),
         ('"p", source=Topic("loose"), sink=Lake("t")', "no module declares"),
         ('"p", source=Topic("clicks"), sink=Lake("t")', "another 'clicks' than is declared"),
         ('"p", source=[clicks, clicks], sink=Lake("t")', "2 times"),
