@@ -8,7 +8,7 @@ import confluent_kafka
 import msgspec
 
 from headrace.errors import InvalidRecordError
-from headrace.kafka.dead_letters import foreign_headers, header_text
+from headrace.kafka.dead_letters import REPLAYS, foreign_headers, header_text
 from headrace.kafka.headers import headers_of
 from headrace.model import TopicPartition
 from headrace.workers.policy import RetryTopics
@@ -83,7 +83,7 @@ def retry_headers(record: WorkerRecord, due_ms: int, first_failed_ms: int, error
         "error": error,
     }
     written = tuple((_PREFIX + name, header_text(value)) for name, value in ours.items())
-    return written + foreign_headers(record.headers)
+    return written + foreign_headers(record.headers, keep=REPLAYS)
 
 
 def retry_topic(worker: str, topic: str, attempt: int) -> str:
@@ -145,7 +145,7 @@ def _first_read(read: WorkerRecord, partition: TopicPartition) -> Received:
         int(ours["offset"]),
         read.key,
         read.value,
-        foreign_headers(read.headers),
+        foreign_headers(read.headers, keep=REPLAYS),
         int(ours["timestamp"]),
         int(ours["attempts"]) + 1,
     )
