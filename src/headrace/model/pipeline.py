@@ -32,6 +32,8 @@ class Metadata(enum.StrEnum):
 
     ``_topic`` string, ``_partition`` int, ``_offset`` bigint, ``_timestamp`` timestamp (UTC),
     ``_key`` binary, ``_headers`` array<struct<key: string, value: binary>>.
+    ``_timestamp`` is null where the record has none or one beyond the calendar, ``_headers`` where
+    the name of a header is not UTF-8.
     """
 
     TOPIC = "_topic"
