@@ -14,7 +14,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
 from headrace.errors import SinkError
-from headrace.sinks.log_tail import LogTail
+from headrace.sinks.log_tail import LogTail, is_plain, replace_files
 from headrace.sinks.manifest import WrittenFile
 from headrace.sinks.storage import NO_OPTIONS, Options
 
@@ -208,11 +208,17 @@ class DeltaLog:
     def replace(
         self, table: DeltaTable, added: Iterable[WrittenFile], removed: Iterable[RemoveAction]
     ) -> None:
-        """Swap files for others with the same rows, if nothing changed since ``table`` was read.
+        """Swap files for others with the same rows, if none was removed since ``table`` was read.
 
-        delta-rs does not notice when two transactions remove the same file, so this one must
-        not be rebased: CommitFailedError when there is a later version.
+        Files that others add meanwhile are no hindrance. Where delta-rs commits, any later version
+        is one: it does not notice when two transactions remove the same file.
+
+        Raises:
+            CommitFailedError: if what others have committed meanwhile is a hindrance.
         """
+        if is_plain(table):
+            replace_files(table, self.uri, self._options, (added, removed))
+            return
         adds = [_add_action(file, data_change=False) for file in added]
         self._commit(table, [*adds, *removed], CommitProperties(max_commit_retries=0))
 

@@ -16,6 +16,7 @@ from urllib.parse import quote
 import msgspec
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import RemoveAction
 
 from headrace.errors import SinkError
 from headrace.sinks import storage
@@ -35,6 +36,7 @@ _PLAIN_FEATURES = frozenset(
         "vacuumProtocolCheck",
     }
 )
+_MORE = frozenset({"remove", "metaData", "protocol"})
 _MAX_BEHIND = 100  # versions that are read one by one, rather than all files
 # Characters that delta-rs leaves as they are in a path, besides letters and digits. What removes
 # a file must write its path as what added it did.
@@ -60,7 +62,7 @@ class LogTail:
         }
         self.schema = table.schema()
         self.partition_columns = tuple(table.metadata().partition_columns)
-        self.is_plain = _is_plain(table)
+        self.is_plain = is_plain(table)
         self._log = storage.join(uri, "_delta_log")
         self._options = options
 
@@ -175,18 +177,68 @@ def last_checkpoint(log: str, options: Options) -> int | None:
     return int(msgspec.json.decode(content)["version"])
 
 
-def _add(file: WrittenFile, now_ms: int) -> dict[str, object]:
+def replace_files(
+    table: DeltaTable,
+    uri: str,
+    options: Options,
+    swap: tuple[Iterable[WrittenFile], Iterable[RemoveAction]],
+) -> None:
+    """Commits files that hold the rows of removed ones, behind whatever others have added.
+
+    Raises:
+        CommitFailedError: if another writer has removed files or changed the table meanwhile.
+    """
+    now_ms = time.time_ns() // 1_000_000
+    added, removed = swap
+    actions: list[dict[str, object]] = [
+        {"commitInfo": {"timestamp": now_ms, "operation": "OPTIMIZE", "engineInfo": "headrace"}}
+    ]
+    actions += [{"remove": _remove(file)} for file in removed]
+    actions += [{"add": _add(file, now_ms, data_change=False)} for file in added]
+    content = b"\n".join(map(msgspec.json.encode, actions)) + b"\n"
+    for version in count(table.version() + 1):
+        path = storage.join(uri, "_delta_log", f"{version:020}.json")
+        try:
+            storage.write_bytes_new(path, content, options)
+        except FileExistsError:
+            found = storage.read_bytes(path, options)
+            if found == content:
+                return  # the answer was lost on the way
+            if not _only_adds(found):
+                raise CommitFailedError(f"{path} does more than add files") from None
+        else:
+            return
+
+
+def _only_adds(content: bytes) -> bool:
+    others = (line for line in content.splitlines() if not line.startswith(b'{"add"'))
+    return all(_MORE.isdisjoint(msgspec.json.decode(line)) for line in others)
+
+
+def _remove(file: RemoveAction) -> dict[str, object]:
+    return {
+        "path": quote(file.path, safe=_PATH_CHARACTERS),
+        "deletionTimestamp": file.deletion_timestamp,
+        "dataChange": False,
+        "extendedFileMetadata": True,
+        "partitionValues": dict(file.partition_values),
+        "size": file.size,
+    }
+
+
+def _add(file: WrittenFile, now_ms: int, *, data_change: bool = True) -> dict[str, object]:
     return {
         "path": quote(file.path, safe=_PATH_CHARACTERS),
         "partitionValues": dict(file.partition_values),
         "size": file.size,
         "modificationTime": now_ms,
-        "dataChange": True,
+        "dataChange": data_change,
         "stats": file.stats,
     }
 
 
-def _is_plain(table: DeltaTable) -> bool:
+def is_plain(table: DeltaTable) -> bool:
+    """Whether the table's features ask nothing of a writer who adds and removes whole files."""
     protocol = table.protocol()
     features = protocol.writer_features
     if features is None:

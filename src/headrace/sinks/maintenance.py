@@ -104,11 +104,13 @@ class Maintenance:
         self._thread.join(ABANDON_SECONDS)
 
     def _run(self) -> None:
-        delay = 0.0
-        while not self._closing.is_set():
+        delay, closing = 0.0, False
+        while not closing and not self._abandoned.is_set():
+            # Commits that came during the last attempt are due too, also when it is to end.
+            closing = self._closing.is_set()
             if delay:
                 self._closing.wait(delay)
-            else:
+            elif not closing:
                 self._wake.wait()
                 self._wake.clear()
             delay = self._attempt(delay)

@@ -144,6 +144,24 @@ def test_a_merge_that_failed_is_made_again(root, monkeypatch, caplog):
     assert ids(root) == [0, 1]
 
 
+def test_commits_that_come_during_the_last_attempt_are_not_forgotten(root, monkeypatch):
+    declared = spec(root, IDS, "day", compact_files=3)
+    hold = MaintenanceHold(declared)
+    writer, beside = Writer(declared, hold), hold._maintenance
+    take_note, batches = beside._take_note, iter([0, 1, 2])
+
+    def before_it_is_told_to_end():
+        take_note()
+        for number in batches:
+            writer.batch(number)
+        beside._closing.set()
+
+    monkeypatch.setattr(beside, "_take_note", before_it_is_told_to_end)
+    beside._wake.set()
+    hold.release(PATIENCE)
+    assert hold.progress.files_merged == 3
+
+
 def test_who_wants_to_stop_is_not_kept_by_a_merge_and_no_file_is_left(root, monkeypatch):
     declared = spec(root, IDS, "day", compact_files=3)
     read, began, go_on = TableFolder.read, threading.Event(), threading.Event()
@@ -172,3 +190,36 @@ def test_a_hold_that_saw_no_commit_ends_at_once(root):
     hold = MaintenanceHold(spec(root, IDS))
     hold.release(0.0)
     assert hold.progress == maintenance.MaintenanceProgress()
+
+
+def test_a_merge_commits_beside_batches_however_many_come_in_between(root, monkeypatch):
+    """In a large table a swap takes longer than the pause between two batches."""
+    declared = spec(root, IDS, "day", compact_files=3)
+    hold = MaintenanceHold(declared)
+    writer = Writer(declared, hold)
+    for number in range(2):
+        writer.batch(number)
+    compaction = hold._maintenance._compaction
+    swap, numbers = compaction._swap, iter(range(3, 100))
+
+    def among_batches(swaps):
+        replace = compaction._log.replace
+
+        def late(table, added, removed):
+            for _ in range(25):
+                writer.table.commit(
+                    written(declared, {"id": (number := next(numbers))}),
+                    versions={"a": number},
+                    expected={"a": number - 1},
+                )
+            replace(table, added, removed)
+
+        monkeypatch.setattr(compaction._log, "replace", late)
+        return swap(swaps)
+
+    monkeypatch.setattr(compaction, "_swap", among_batches)
+    writer.batch(2)
+    hold.release(PATIENCE)
+    assert (hold.progress.files_merged, hold.progress.failures) == (3, 0)
+    assert live(root) == 26
+    assert ids(root) == list(range(28))
