@@ -89,6 +89,7 @@ class WorkerOptions(TypedDict, total=False):
 
     partitioner: WorkerPartitioner
     on_failure: FailurePolicy
+    start: Start
     processing_timeout: timedelta
     punctuate_every: timedelta | None
     commit_every: timedelta
