@@ -205,11 +205,6 @@ def _open_page(operation: str, summary: str, content: JsonObject) -> JsonObject:
 
 def _readiness() -> JsonObject:
     page = _open_page("readiness", "It can take events", _json(_STATUS))
-    topic = {"type": "array", "items": {"type": "string"}}
-    page["parameters"] = [
-        {"name": "topic", "in": "query", "schema": topic, "description": "of these alone"}
-    ]
-    page["responses"]["404"] = _problem("a topic is not served here")
     page["responses"]["503"] = _problem("events of a topic can't be taken now")
     return page
 

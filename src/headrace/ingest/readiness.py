@@ -12,7 +12,6 @@ from headrace.ingest.problem import RETRY_AFTER, refused
 from headrace.ingest.request import Answer, json_answer, problem_answer
 
 _TAKEN = frozenset({READY, SPOOLING})
-_MOST_FIELDS = 100
 
 
 def readiness(
@@ -26,7 +25,7 @@ def readiness(
     Raises:
         RefusedRequestError: 404 for a topic that is not served.
     """
-    asked = parse_qs(query.decode("latin-1"), max_num_fields=_MOST_FIELDS).get("topic", topics)
+    asked = parse_qs(query.decode("latin-1"), keep_blank_values=True).get("topic", topics)
     for topic in asked:
         if topic not in topics:
             detail = f"no topic {topic[:80]!r} is served here"

@@ -349,6 +349,8 @@ def test_readiness_is_that_of_all_topics_or_of_those_it_is_asked_of(make):
     assert asked("/readyz?topic=occurrences", method="GET")[0] == 200
     assert asked("/readyz?topic=occurrences&topic=other", method="GET")[0] == 503
     assert asked("/readyz?topic=none", method="GET")[0] == 404
+    assert asked("/readyz?topic=", method="GET")[0] == 404
+    assert asked("/readyz?" + "x=1&" * 2000, method="GET")[0] == 503
 
 
 @pytest.mark.parametrize(
