@@ -193,7 +193,8 @@ def test_unsafe_partition_values_are_rescued_where_the_sink_says_so(flow):
 def test_a_replayed_record_is_taken_again_only_by_those_that_refused_it(flow):
     """``strict`` refuses it, the other two take it, on either path."""
     flow.send([click(1, category="../../x"), click(2)])
-    rescue = {"partition_by": ("category",), "unsafe_values": UnsafeValues.RESCUE}
+    partitions = ("day", "hour", "category")
+    rescue = {"partition_by": partitions, "unsafe_values": UnsafeValues.RESCUE}
     takers = [
         flow.pipeline(sink=Lake("fused", **rescue)),
         flow.stepped(sink=Lake("stepped", **rescue)),
@@ -433,6 +434,7 @@ def test_dead_letters_of_input_that_a_step_does_not_read_are_not_lost(flow, step
 def test_a_missing_topic_of_dead_letters_is_refused_at_the_start(flow):
     raw = Topic(f"{flow.name}-raw")
     flow.create(raw.name, 1)
+    flow.send([b"known to the broker by then"], topic=raw.name)
     outcome = flow.run(Pipeline("raw", raw, Lake("raw")))["raw"]
     assert outcome.state is PipelineState.REFUSED
     assert raw.dead_letters in outcome.reason
