@@ -1,0 +1,80 @@
+"""A log that an unclean election cut and that grew again: three brokers, a copy left behind."""
+
+import time
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import NewTopic
+from tests.contracts.source import drained, event, read, spec
+
+from headrace.errors import TopicTruncatedError
+from headrace.kafka.client import admin, commit_offsets
+from headrace.kafka.cluster import KafkaCluster
+from headrace.model import Start, TopicPartition
+from headrace.pipelines.source.planner import Planner
+
+TOPIC = "cut"
+ELECTED_WITHIN_SECONDS = 90
+
+
+@pytest.fixture
+def running(start_cluster):
+    found = start_cluster(brokers=3, config={"broker.session.timeout.ms": "3000"})
+    yield found
+    found.cluster.resume(1)
+    found.cluster.stop()
+
+
+def write(client, first, last):
+    sender = confluent_kafka.Producer({**client, "acks": "1"})
+    for n in range(first, last):
+        sender.produce(TOPIC, event(n), partition=0)
+    assert sender.flush(60) == 0
+
+
+def await_partition(client, leader, in_sync):
+    """Until this broker leads, and exactly these are in sync."""
+    deadline = time.monotonic() + ELECTED_WITHIN_SECONDS
+    while (found := leadership(client)) != (leader, in_sync):
+        assert time.monotonic() < deadline, found
+        time.sleep(0.2)
+
+
+def leadership(client):
+    try:
+        found = admin(client).list_topics(TOPIC, timeout=5).topics[TOPIC].partitions[0]
+    except confluent_kafka.KafkaException:  # it asked the broker that is stopped
+        return None
+    return found.leader, set(found.isrs)
+
+
+def test_a_log_that_was_cut_and_grew_again_is_refused_and_read_from_the_cut(running, tmp_path):
+    client = {"bootstrap.servers": running.bootstrap_servers}
+    settings = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
+    new = NewTopic(TOPIC, replica_assignment=[[1, 2]], config=settings)
+    admin(client).create_topics([new])[TOPIC].result()
+    await_partition(client, 1, {1, 2})
+    write(client, 0, 100)
+    running.cluster.pause(2)
+    await_partition(client, 1, {1})
+    write(client, 100, 150)
+    cluster = KafkaCluster(client)
+    found = spec(cluster, TOPIC, tmp_path)
+    planner = Planner(found)
+    end = drained(planner, planner.initial())
+    assert end.partitions == {0: 150}
+    group, position = found.consumer_group, TopicPartition(TOPIC, 0)
+    commit_offsets(client, group, {position: 150}, {position: end.epochs[0]})
+
+    running.cluster.pause(1)
+    running.cluster.resume(2)
+    await_partition(client, 2, {2})
+    write(client, 1_000, 1_080)
+
+    with pytest.raises(TopicTruncatedError, match="checkpoint offset 150, cut offset 100"):
+        Planner(found).next(end)
+    again = spec(cluster, TOPIC, tmp_path / "again", start=Start.COMMITTED)
+    planner = Planner(again)
+    start = planner.initial()
+    rows = read(again, start, drained(planner, start))
+    assert [n for _, _, n in rows] == list(range(1_000, 1_080))
