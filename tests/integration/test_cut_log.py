@@ -51,7 +51,7 @@ def leadership(client):
 def test_a_log_that_was_cut_and_grew_again_is_refused_and_read_from_the_cut(running, tmp_path):
     client = {"bootstrap.servers": running.bootstrap_servers}
     settings = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
-    new = NewTopic(TOPIC, replica_assignment=[[1, 2]], config=settings)
+    new = NewTopic(TOPIC, 1, replica_assignment=[[1, 2]], config=settings)
     admin(client).create_topics([new])[TOPIC].result()
     await_partition(client, 1, {1, 2})
     write(client, 0, 100)
