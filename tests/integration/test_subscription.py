@@ -8,6 +8,7 @@ from confluent_kafka.admin import NewTopic
 from headrace.errors import BrokerUnreachableError
 from headrace.kafka import starts
 from headrace.kafka.client import admin
+from headrace.kafka.groups import offset_metadata_bytes
 from headrace.kafka.subscription import Membership, Subscription
 from headrace.kafka.topics import ensure_topics
 from headrace.model import Topic
@@ -61,3 +62,7 @@ def test_brokers_that_are_away_when_partitions_come_are_asked_again(broker, topi
         member.take(1, 0.1)
     member.close()
     assert away == []
+
+
+def test_the_brokers_say_how_much_metadata_they_take_with_an_offset(broker):
+    assert offset_metadata_bytes({"bootstrap.servers": broker.bootstrap_servers}) == 4096
