@@ -15,18 +15,19 @@ from headrace.pipelines.source.planner import Planner
 
 TOPIC = "cut"
 ELECTED_WITHIN_SECONDS = 90
+SOON_OUT_OF_SYNC = {"broker.session.timeout.ms": "3000", "replica.lag.time.max.ms": "3000"}
 
 
 @pytest.fixture
 def running(start_cluster):
-    found = start_cluster(brokers=3, config={"broker.session.timeout.ms": "3000"})
+    found = start_cluster(brokers=3, config=SOON_OUT_OF_SYNC)
     yield found
     found.cluster.resume(1)
     found.cluster.stop()
 
 
-def write(client, first, last):
-    sender = confluent_kafka.Producer({**client, "acks": "1"})
+def write(client, first, last, acks="1"):
+    sender = confluent_kafka.Producer({**client, "acks": acks})
     for n in range(first, last):
         sender.produce(TOPIC, event(n), partition=0)
     assert sender.flush(60) == 0
@@ -54,7 +55,7 @@ def test_a_log_that_was_cut_and_grew_again_is_refused_and_read_from_the_cut(runn
     new = NewTopic(TOPIC, 1, replica_assignment=[[1, 2]], config=settings)
     admin(client).create_topics([new])[TOPIC].result()
     await_partition(client, 1, {1, 2})
-    write(client, 0, 100)
+    write(client, 0, 100, acks="all")  # both copies have them
     running.cluster.pause(2)
     await_partition(client, 1, {1})
     write(client, 100, 150)
