@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka.admin import NewPartitions, NewTopic
 from tests.contracts.source import SourceContract, event, spec
 
-from headrace.kafka import client, replayed
+from headrace.kafka import client, log_cuts, replayed
 from headrace.kafka.client import admin, commit_offsets, producer
 from headrace.kafka.cluster import KafkaCluster
 from headrace.kafka.log_cuts import Seen
@@ -146,3 +146,16 @@ def test_a_position_of_this_leader_is_no_cut(lab, topic_name):
     lab.create(topic_name, 1)
     lab.append(topic_name, 0, [event(0), event(1)])
     assert lab.cluster.cuts(topic_name, {0: Seen(2, 0)}) == {}
+
+
+def test_an_election_of_many_partitions_with_a_backlog_is_answered(broker, topic, monkeypatch):
+    """Leaders answer with records: those of 200 partitions came one a second and partition."""
+    monkeypatch.setattr(log_cuts, "REQUEST_TIMEOUT_SECONDS", 5.0)
+    lab, name = KafkaLab(broker.bootstrap_servers), topic()
+    lab.create(name, 200)
+    sender = producer(lab.client)
+    for number in range(40_000):
+        sender.produce(name, bytes(200), partition=number % 200)
+    assert sender.flush(60) == 0
+    epochs = lab.cluster.live(name).epochs
+    assert lab.cluster.cuts(name, {p: Seen(10, epoch) for p, epoch in epochs.items()}) == {}

@@ -17,7 +17,7 @@ from headrace.kafka.client import (
     offsets_since,
     watermarks,
 )
-from headrace.kafka.groups import delete_group, describe_group
+from headrace.kafka.groups import describe_group
 from headrace.model import TopicPartition
 from headrace.settings import Settings
 from headrace.workers import Worker
@@ -53,12 +53,12 @@ class Reset:
 def reset(settings: Settings, worker: Worker, *, to: ResetTo = "earliest", dry_run: bool) -> Reset:
     """Lets ``worker`` begin with other records.
 
-    To the earliest, it forgets all that it has committed, of its retry topics too. To another
-    place, what waits in retry topics stays as it is.
+    To the earliest, its retry topics are read again too. To another place, what waits in retry
+    topics stays as it is.
 
     Raises:
         BrokerUnreachableError: no answer.
-        WorkerRunningError: it has members.
+        WorkerRunningError: it has members, in the group of its topics or of its retry topics.
     """
     config, group = broker_config(settings), worker.consumer_group
     live = describe(config, topics_read(worker))
@@ -68,7 +68,7 @@ def reset(settings: Settings, worker: Worker, *, to: ResetTo = "earliest", dry_r
     begins = _begins(config, worker, to, marks)
     _refuse_running(config, worker)
     if not dry_run:
-        _move(config, worker, to, begins)
+        _move(config, worker, begins)
     moves = [(committed.get(one, marks[one][0]), marks[one][0], at) for one, at in begins.items()]
     return Reset(
         worker.name,
@@ -101,15 +101,18 @@ def _begins(
 
 
 def _refuse_running(config: ClientConfig, worker: Worker) -> None:
-    group = worker.consumer_group
-    members = describe_group(config, group).members
-    if members:
-        names = ", ".join(one.name for one in members)
-        raise WorkerRunningError(worker.name, group, names)
+    for group in consumed_topics(worker):
+        members = describe_group(config, group).members
+        if members:
+            names = ", ".join(one.name for one in members)
+            raise WorkerRunningError(worker.name, group, names)
 
 
-def _move(config: ClientConfig, worker: Worker, to: ResetTo, begins: Offsets) -> None:
-    if to != "earliest":
-        commit_offsets(config, worker.consumer_group, begins)
-    elif not all(delete_group(config, group) for group in consumed_topics(worker)):
-        raise WorkerRunningError(worker.name, worker.consumer_group, "")
+def _move(config: ClientConfig, worker: Worker, begins: Offsets) -> None:
+    """Commits where each partition begins.
+
+    Of a group without commits, a worker with ``start=Start.LATEST`` would take the ends.
+    """
+    for group, topics in consumed_topics(worker).items():
+        own = {partition: at for partition, at in begins.items() if partition.topic in topics}
+        commit_offsets(config, group, own)

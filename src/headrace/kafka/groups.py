@@ -1,4 +1,4 @@
-"""Consumer groups from outside: who is in them, how far they are behind, and forgetting them."""
+"""Consumer groups from outside: who is in them and how far they are behind."""
 
 from __future__ import annotations
 
@@ -75,25 +75,6 @@ def describe_group(config: ClientConfig, name: str) -> Group:
     return Group("none" if state == "dead" else state, members)
 
 
-def delete_group(config: ClientConfig, name: str) -> bool:
-    """Forget a group with its committed offsets; ``False``: it has members, nothing was done.
-
-    Harmless when there is no such group.
-
-    Raises:
-        BrokerUnreachableError: no answer.
-    """
-    try:
-        with needs(config, "DELETE", f"group {name}"):
-            ask(config, lambda client: _delete(client, name))
-    except KafkaException as error:
-        if error.args[0].name() == "NON_EMPTY_GROUP":
-            return False
-        if error.args[0].name() not in _NO_GROUP:
-            raise
-    return True
-
-
 def offset_metadata_bytes(config: ClientConfig) -> int:
     """Returns how many bytes of metadata brokers take with a committed offset; 0: they do not say.
 
@@ -161,7 +142,3 @@ def _describe(client: AdminClient, name: str) -> Any:
         if error.args[0].name() not in _NO_GROUP:
             raise
         return None
-
-
-def _delete(client: AdminClient, name: str) -> None:
-    client.delete_consumer_groups([name], request_timeout=REQUEST_TIMEOUT_SECONDS)[name].result()
