@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import itertools
 import logging
 import time
 from collections import deque
@@ -209,12 +210,14 @@ class Lane:
         if self._punctuate_at is not None:
             now, self._punctuate_at = self._punctuate_at, None
             await self._call_own("punctuate", self._task.punctuate(now))
-        if self._late:
+        while self._late:
             await self._end_late()
+        if self.state not in AT_WORK:  # a drain may have begun meanwhile
+            return
         handling = self._next()
         if handling is not None:
             await self._handle(handling)
-        elif not self._late:
+        elif self._punctuate_at is None:
             await self._sleep()
         self._steps += 1
         if self._steps % _STEPS_IN_A_ROW == 0:  # a task that never waits holds up other lanes
@@ -347,7 +350,14 @@ class Lane:
         return isinstance(error, ProcessingTimeoutError) and not self._task.is_interruptible
 
     def _put_first(self, handling: Handling) -> None:
+        """The next attempt comes before new records, and behind those of lower offsets."""
+        lower = [self._queue.popleft() for _ in range(self._lower(handling.offset))]
         self._queue.appendleft(handling)
+        self._queue.extendleft(reversed(lower))
+
+    def _lower(self, offset: int) -> int:
+        """The number of records at the queue's start with offsets below ``offset``."""
+        return sum(1 for _ in itertools.takewhile(lambda one: one.offset < offset, self._queue))
 
     def _told(self, handling: Handling, error: BaseException | None) -> None:
         """An observer was told: the task of this lane has none."""

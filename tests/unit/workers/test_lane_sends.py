@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from tests.integration.instances import drill, until
-from tests.unit.workers.lanes import LaneBench, settled
+from tests.unit.workers.lanes import Failures, LaneBench, settled
 from tests.unit.workers.test_lanes import TWICE
 
 from headrace.workers import WorkerTask, lane
@@ -86,6 +86,109 @@ def test_a_record_whose_sends_failed_is_the_next_one_of_its_lane():
         bench.put(2)
         await until(lambda: len(bench.sent) == 5)
         assert values(bench)[2:] == [(0, 2), (1, 2), (2, 1)]
+
+    drill(run())
+
+
+def test_no_record_begins_between_two_late_failures():
+    async def run():
+        steps = []
+
+        class Telling(Failures):
+            async def end(self, handling, error):
+                steps.append(f"policy {handling.record.offset}")
+                return await super().end(handling, error)
+
+        class Steps(Copying):
+            async def process(self, record):
+                steps.append(record.offset)
+                await super().process(record)
+
+        bench = LaneBench(Steps, failures=Telling())
+        bench.put(0, 1)
+        await until(lambda: len(bench.sent) == 2)
+        bench.put(2)
+        bench.confirm((0, 1), (1, 1), error=OSError("not written"))
+        await until(lambda: len(steps) == 5)
+        assert steps == [0, 1, "policy 0", "policy 1", 2]
+
+    drill(run())
+
+
+class SlowPolicy(Failures):
+    """Ends a record when it is told to."""
+
+    def __init__(self):
+        super().__init__()
+        self.is_asked, self.may_end = asyncio.Event(), asyncio.Event()
+
+    async def end(self, handling, error):
+        self.is_asked.set()
+        await self.may_end.wait()
+        return await super().end(handling, error)
+
+
+@pytest.mark.parametrize("waiting", [[], [1]])
+def test_a_drain_during_the_policy_of_a_late_failure_ends_the_lane_after_it(waiting):
+    async def run():
+        bench = LaneBench(Copying, failures=SlowPolicy())
+        bench.put(0)
+        await until(lambda: bench.sent)
+        bench.confirm((0, 1), error=OSError("not written"))
+        await bench.failures.is_asked.wait()
+        bench.put(*waiting)
+        revoked = asyncio.create_task(bench.revoke(60))
+        await settled()
+        bench.failures.may_end.set()
+        await settled()
+        assert (revoked.done(), values(bench)) == (True, [(0, 1)])
+        revoked.cancel()
+
+    drill(run())
+
+
+@pytest.mark.parametrize("waiting", [[], [0]])
+def test_a_drain_during_punctuate_ends_the_lane_after_it(waiting):
+    async def run():
+        begun, may_end = asyncio.Event(), asyncio.Event()
+
+        class Punctuated(Copying):
+            async def punctuate(self, _):
+                begun.set()
+                await may_end.wait()
+
+        bench = LaneBench(Punctuated)
+        await settled()
+        bench.lane.punctuate("now")
+        await begun.wait()
+        bench.put(*waiting)
+        revoked = asyncio.create_task(bench.revoke(60))
+        await settled()
+        may_end.set()
+        await settled()
+        assert (revoked.done(), values(bench)) == (True, [])
+        revoked.cancel()
+
+    drill(run())
+
+
+def test_a_punctuate_that_falls_due_during_a_policy_is_not_missed():
+    async def run():
+        called = []
+
+        class Punctuated(Copying):
+            async def punctuate(self, now):
+                called.append(now)
+
+        bench = LaneBench(Punctuated, failures=SlowPolicy())
+        bench.put(0)
+        await until(lambda: bench.sent)
+        bench.confirm((0, 1), error=OSError("not written"))
+        await bench.failures.is_asked.wait()
+        bench.lane.punctuate("now")
+        bench.failures.may_end.set()
+        await settled()
+        assert called == ["now"]
 
     drill(run())
 
