@@ -1,0 +1,97 @@
+"""What a reset of a worker commits, and when it is refused."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from headrace import Topic, Worker, WorkerTask
+from headrace.control import worker_reset
+from headrace.errors import WorkerRunningError
+from headrace.kafka.client import LiveTopic
+from headrace.kafka.groups import Group, Member
+from headrace.model import Start, TopicPartition
+from headrace.workers import RetryTopics, needed_topics
+from headrace.workers.received import retry_topic
+
+CLICKS = TopicPartition("clicks", 0)
+RETRY = TopicPartition(retry_topic("w", "clicks", 1), 0)
+GROUP = "headrace.w"
+MARKS = {CLICKS: (5, 90), RETRY: (2, 9)}
+
+
+class Idle(WorkerTask):
+    async def process(self, record):
+        """Nothing comes."""
+
+
+@pytest.fixture
+def worker():
+    return Worker(
+        "w",
+        Topic("clicks"),
+        Idle,
+        on_failure=RetryTopics([timedelta(0)]),
+        start=Start.LATEST,
+    )
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    """Committed offsets and members by group."""
+    offsets, members = {}, {}
+
+    def read(_, group, partitions):
+        mine = offsets.get(group, {})
+        return {one: mine[one] for one in partitions if one in mine}
+
+    def commit(_, group, begins):
+        offsets.setdefault(group, {}).update(begins)
+
+    live = {one.topic: LiveTopic(one.topic, "id", 1, 1) for one in MARKS}
+    monkeypatch.setattr(worker_reset, "broker_config", lambda _: {})
+    monkeypatch.setattr(
+        worker_reset, "committed_offsets", lambda config, _, all_: read(config, GROUP, all_)
+    )
+    monkeypatch.setattr(
+        worker_reset, "describe_group", lambda _, group: Group("", members.get(group, ()))
+    )
+    monkeypatch.setattr(needed_topics, "group_offsets", read)
+    for module in (worker_reset, needed_topics):
+        monkeypatch.setattr(
+            module, "describe", lambda _, topics: {name: live[name] for name in topics}
+        )
+        monkeypatch.setattr(
+            module, "watermarks", lambda _, partitions: {one: MARKS[one] for one in partitions}
+        )
+        monkeypatch.setattr(module, "commit_offsets", commit)
+    return offsets, members
+
+
+def test_a_worker_that_starts_with_the_latest_begins_with_the_earliest_after_its_reset(
+    cluster, worker
+):
+    offsets, _ = cluster
+    assert worker.consumer_group == GROUP
+    needed_topics.begin_at_latest(worker, {})
+    assert offsets == {GROUP: {CLICKS: 90}}
+    worker_reset.reset(None, worker, to="earliest", dry_run=False)
+    needed_topics.begin_at_latest(worker, {})
+    assert offsets == {GROUP: {CLICKS: 5}, f"{GROUP}:retry": {RETRY: 2}}
+
+
+@pytest.mark.parametrize("group", [GROUP, f"{GROUP}:retry"])
+@pytest.mark.parametrize("to", ["earliest", "latest"])
+def test_members_of_either_group_refuse_a_reset_that_changes_nothing(cluster, worker, group, to):
+    offsets, members = cluster
+    members[group] = (Member("host", "", 1),)
+    with pytest.raises(WorkerRunningError, match=group):
+        worker_reset.reset(None, worker, to=to, dry_run=False)
+    assert offsets == {}
+
+
+def test_what_waits_in_retry_topics_stays_when_the_reset_is_not_to_the_earliest(cluster, worker):
+    offsets, _ = cluster
+    worker_reset.reset(None, worker, to="latest", dry_run=False)
+    assert {group: found for group, found in offsets.items() if found} == {GROUP: {CLICKS: 90}}
