@@ -12,10 +12,13 @@ import pytest
 
 from headrace.errors import RetentionPassedError, TopicMissingError, TopicRecreatedError
 from headrace.kafka.cluster import Cluster
+from headrace.kafka.headers import Headers
+from headrace.kafka.replayed import Place, addressees
 from headrace.model import BatchLimits, Metadata, OffsetRange, Start, TopicPartition, event_schema
 from headrace.pipelines.source.offsets import SourceOffset, ranges_between
 from headrace.pipelines.source.planner import Planner
-from headrace.pipelines.source.reader import RangeReader
+from headrace.pipelines.source.reader import RangeReader, TaskReader
+from headrace.pipelines.source.rereading import read_report
 from headrace.pipelines.source.spec import SourceSpec
 from headrace.pipelines.source.state import SharedState
 
@@ -30,7 +33,9 @@ class Lab(Protocol):
 
     def create(self, topic: str, partitions: int) -> None: ...
     def add_partitions(self, topic: str, partitions: int) -> None: ...
-    def append(self, topic: str, partition: int, values: list[bytes | None]) -> None: ...
+    def append(
+        self, topic: str, partition: int, values: list[bytes | None], headers: Headers = ()
+    ) -> None: ...
     def delete_before(self, topic: str, partition: int, offset: int) -> None: ...
     def recreate(self, topic: str, partitions: int) -> None: ...
     def commit(self, group: str, topic: str, offsets: dict[int, int]) -> None: ...
@@ -67,7 +72,7 @@ def spec(cluster: Cluster, topic: str, folder: Path, **changes: object) -> Sourc
 def read(found: SourceSpec, start: SourceOffset, end: SourceOffset) -> list[tuple[int, int, int]]:
     rows = []
     for range_ in ranges_between(start, end):
-        for table in RangeReader(found, range_, end.planned_ms).tables():
+        for table in RangeReader(found, range_, end.planned_ms, topic_id=end.topic_id).tables():
             rows += [
                 (range_.partition.partition, row["_offset"], row["n"]) for row in table.to_pylist()
             ]
@@ -128,7 +133,7 @@ class SourceContract:
     def test_a_range_ends_by_position_and_reads_nothing_beyond(self, lab, topic, tmp_path):
         lab.append(topic, 0, [event(n) for n in range(50)])
         found = spec(lab.cluster, topic, tmp_path)
-        reader = RangeReader(found, OffsetRange(TopicPartition(topic, 0), 10, 20), 0)
+        reader = RangeReader(found, OffsetRange(TopicPartition(topic, 0), 10, 20), 0, topic_id="id")
         rows = [row["n"] for table in reader.tables() for row in table.to_pylist()]
         report = reader.report()
         assert rows == list(range(10, 20))
@@ -137,7 +142,9 @@ class SourceContract:
     def test_a_report_says_how_far_the_reader_came(self, lab, topic, tmp_path):
         lab.append(topic, 0, [event(n) for n in range(1_500)])
         found = spec(lab.cluster, topic, tmp_path)
-        reader = RangeReader(found, OffsetRange(TopicPartition(topic, 0), 0, 1_500), 0)
+        reader = RangeReader(
+            found, OffsetRange(TopicPartition(topic, 0), 0, 1_500), 0, topic_id="id"
+        )
         tables = reader.tables()
         rows = next(tables).num_rows
         assert reader.report().position == rows
@@ -237,11 +244,39 @@ class SourceContract:
         lab.append(topic, 0, [event(3)])
         found = spec(lab.cluster, topic, tmp_path)
         range_ = OffsetRange(TopicPartition(topic, 0), 0, 4)
-        reader = RangeReader(found, range_, 0, may_hold_replays=True)
+        topic_id = Planner(found).initial().topic_id
+        reader = RangeReader(found, range_, 0, topic_id=topic_id, may_hold_replays=True)
         rows = [row["n"] for table in reader.tables() for row in table.to_pylist()]
         report = reader.report()
         assert rows == [0, 2, 3]
         assert (report.records, report.replays_skipped, report.position) == (3, 1, 4)
+
+    @pytest.mark.parametrize("elsewhere", ["another topic", "another partition", "made anew"])
+    def test_a_copy_of_a_replayed_record_is_for_all(self, lab, topic, tmp_path, elsewhere):
+        replayed_to = {
+            "another topic": Place(TopicPartition(f"{topic}-raw", 0), "id"),
+            "another partition": Place(TopicPartition(topic, 1), lab.cluster.live(topic).topic_id),
+            "made anew": Place(TopicPartition(topic, 0), "id of before"),
+        }
+        lab.append(topic, 0, [event(0)], (addressees(["others"], replayed_to[elsewhere]),))
+        lab.replay(topic, 0, event(1), "numbers")
+        found = spec(lab.cluster, topic, tmp_path)
+        start = Planner(found).initial()
+        (work,) = Planner(found).work(start, start.advanced({0: 2, 1: 0}, {}, planned_ms=1))
+        assert work.may_hold_replays
+        reader = TaskReader(found, [work])
+        assert [row["n"] for table in reader.tables() for row in table.to_pylist()] == [0, 1]
+        assert reader.reports()[0].replays_skipped == 0
+
+    def test_a_planned_batch_leaves_out_what_was_replayed_for_others(self, lab, topic, tmp_path):
+        lab.append(topic, 0, [event(0)])
+        lab.replay(topic, 0, event(1), "others")
+        found = spec(lab.cluster, topic, tmp_path)
+        start = Planner(found).initial()
+        end = start.advanced({0: 2, 1: 0}, {}, planned_ms=1)
+        reader = TaskReader(found, Planner(found).work(start, end))
+        assert [row["n"] for table in reader.tables() for row in table.to_pylist()] == [0]
+        assert read_report(found, OffsetRange(TopicPartition(topic, 0), 0, 2), end).records == 1
 
     def test_headers_are_looked_at_only_where_replays_can_be(self, lab, topic, tmp_path):
         for partition in (0, 1):
@@ -264,7 +299,7 @@ class SourceContract:
     def test_bad_records_are_reported_with_their_bytes(self, lab, topic, tmp_path):
         lab.append(topic, 0, [event(0), b"not json", None, event(3)])
         found = spec(lab.cluster, topic, tmp_path)
-        reader = RangeReader(found, OffsetRange(TopicPartition(topic, 0), 0, 4), 0)
+        reader = RangeReader(found, OffsetRange(TopicPartition(topic, 0), 0, 4), 0, topic_id="id")
         rows = [row["_offset"] for table in reader.tables() for row in table.to_pylist()]
         dead = [(letter.offset, letter.value) for letter in reader.report().dead]
         assert rows == [0, 3]

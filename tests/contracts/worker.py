@@ -12,7 +12,9 @@ import pytest
 from tests.integration.instances import drill, recorder, running, total, until
 
 from headrace.errors import ProcessingFailedError, ProcessingTimeoutError, WorkerStateError
-from headrace.kafka.replayed import addressees
+from headrace.kafka.client import topic_ids
+from headrace.kafka.replayed import Place, addressees
+from headrace.model import TopicPartition
 from headrace.workers import Retry, RoundRobin, Skip, WorkerTask
 from headrace.workers.states import InstanceState
 
@@ -26,6 +28,11 @@ def failing_at(number):
                 raise LookupError(f"record {number}")
 
     return Failing
+
+
+def place(bench, topic):
+    """Its partition 0."""
+    return Place(TopicPartition(topic, 0), topic_ids(bench.client, [topic])[topic])
 
 
 class SilentAt(WorkerTask):
@@ -61,8 +68,9 @@ class WorkerContract:
         seen, task = recorder()
         worker = bench.worker(task)
         bench.send(2)
-        bench.send(1, first=2, headers=[addressees(["others"])])
-        bench.send(1, first=3, headers=[addressees(["others", worker.name])])
+        here = place(bench, bench.topic.name)
+        bench.send(1, first=2, headers=[addressees(["others"], here)])
+        bench.send(1, first=3, headers=[addressees(["others", worker.name], here)])
         instance = bench.instance(worker)
 
         async def run():
@@ -73,6 +81,29 @@ class WorkerContract:
         assert [*seen.values()] == [[0, 1, 3]]
         assert bench.committed(worker) == {0: 4}
         assert instance.counts["replays_skipped"] == 1
+
+    def test_what_a_task_copies_from_a_replayed_record_is_for_all_who_read_the_copy(self, bench):
+        output = f"{bench.topic.name}-out"
+        bench.create(output)
+        seen = []
+
+        class Copying(WorkerTask):
+            async def process(self, record):
+                seen.append((record.offset, record.headers))
+                self.send(output, record.value, headers=record.headers, partition=0)
+
+        worker = bench.worker(Copying, **FAST)
+        trace, count = ("trace", b"1"), ("headrace-replays", b"1")
+        here, elsewhere = place(bench, bench.topic.name), place(bench, output)
+        for readers in (addressees([worker.name], here), addressees(["others"], elsewhere)):
+            bench.send(1, headers=[trace, count, readers])
+
+        async def run():
+            async with running(bench.instance(worker)):
+                await until(lambda: bench.committed(worker) == {0: 2})
+
+        drill(run())
+        assert seen == [(0, (trace,)), (1, (trace,))]
 
     def test_an_instance_is_used_once(self, bench):
         """LifecycleTest."""

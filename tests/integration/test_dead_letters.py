@@ -12,7 +12,7 @@ from headrace.kafka import client
 from headrace.kafka import replay as replay_module
 from headrace.kafka.dead_letters import find_written, scan, write_dead_letters
 from headrace.kafka.replay import MAX_REPLAYS, Replay, Selection, replay
-from headrace.kafka.replayed import Window, windows
+from headrace.kafka.replayed import Place, Window, addressees, windows
 from headrace.kafka.topics import apply_changes, plan_topics, topic_states, with_dead_letters
 from headrace.model import DeadLetter, Topic, TopicPartition
 from headrace.settings import KafkaSettings
@@ -39,6 +39,11 @@ def create(config, declared: Topic) -> None:
 def letter(topic: str, offset: int, **changes) -> DeadLetter:
     values = {"reason": "not-json", "detail": "it is no JSON", "key": b"k", "value": b"{"} | changes
     return DeadLetter(TopicPartition(topic, 1), offset, timestamp_ms=1_700_000_000_000, **values)
+
+
+def place(config, topic: str) -> Place:
+    """Where the records of all letters are from."""
+    return Place(TopicPartition(topic, 1), client.topic_ids(config, [topic])[topic])
 
 
 def records(config, topic: str) -> list:
@@ -130,7 +135,8 @@ def test_a_replay_sends_the_original_once_to_its_own_partition(config, origin):
     write_dead_letters(config, [letter(origin, 5, headers=(("trace", b"1"),))], "p", "1")
     assert replay(config, origin, Selection()) == Replay(1, already=0, given_up=0, readers={"p": 1})
     assert replay(config, origin, Selection()) == Replay(sent=0, already=1, given_up=0)
-    headers = [("trace", b"1"), ("headrace-replays", b"1"), ("headrace-replay-for", b"p")]
+    readers = addressees(["p"], place(config, origin))
+    headers = [("trace", b"1"), ("headrace-replays", b"1"), readers]
     assert records(config, origin) == [(1, b"k", b"{", headers)]
 
 
@@ -141,8 +147,9 @@ def test_a_record_that_two_refused_is_sent_once_for_both(config, origin):
     assert replay(config, origin, Selection()) == Replay(2, 0, 0, readers={"p": 2, "q": 1})
     write_dead_letters(config, [letter(origin, 5)], "late", "1")
     assert replay(config, origin, Selection()) == Replay(1, 3, 0, readers={"late": 1})
-    sent = [dict(headers)["headrace-replay-for"] for _, _, _, headers in records(config, origin)]
-    assert sent == [b"p,q", b"p", b"late"]
+    sent = [headers[-1] for _, _, _, headers in records(config, origin)]
+    here = place(config, origin)
+    assert sent == [addressees(names, here) for names in (["p", "q"], ["p"], ["late"])]
 
 
 def test_where_replayed_records_lie_is_known_before_they_are_sent(config, origin, monkeypatch):
@@ -190,7 +197,8 @@ def test_a_replay_can_be_repeated_on_demand(config, origin):
 
 
 def test_a_record_that_always_comes_back_is_given_up(config, origin):
-    headers = (("headrace-replays", str(MAX_REPLAYS).encode()),)
+    count = ("headrace-replays", str(MAX_REPLAYS).encode())
+    headers = (count, addressees(["p"], place(config, origin)))
     write_dead_letters(config, [letter(origin, 5, headers=headers)], "p", "1")
     assert replay(config, origin, Selection()) == Replay(sent=0, already=0, given_up=1)
 

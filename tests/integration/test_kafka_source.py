@@ -29,10 +29,10 @@ class KafkaLab:
     def add_partitions(self, topic, partitions):
         self._done(admin(self.client).create_partitions([NewPartitions(topic, partitions)]))
 
-    def append(self, topic, partition, values):
+    def append(self, topic, partition, values, headers=()):
         sender = producer(self.client)
         for value in values:
-            sender.produce(topic, value, partition=partition)
+            sender.produce(topic, value, partition=partition, headers=list(headers))
         assert sender.flush(30) == 0
 
     def delete_before(self, topic, partition, offset):
@@ -49,10 +49,12 @@ class KafkaLab:
         commit_offsets(self.client, group, positions)
 
     def replay(self, topic, partition, value, *readers):
-        partitions = client.describe(self.client, [topic])[topic].all_partitions
+        live = client.describe(self.client, [topic])[topic]
+        partitions = live.all_partitions
         replayed.open_windows(self.client, topic, partitions)
         sender = client.producer(self.client)
-        header = replayed.addressees(readers)
+        place = replayed.Place(TopicPartition(topic, partition), live.topic_id)
+        header = replayed.addressees(readers, place)
         sender.produce(topic, value, partition=partition, headers=[header])
         assert sender.flush(30) == 0
         closed = replayed.closed_windows(self.client, topic, partitions)
@@ -87,7 +89,9 @@ def markers_written(lab, topic_name, latest):
 
 
 def numbers(found, start, end):
-    reader = RangeReader(found, OffsetRange(TopicPartition(found.topic, 0), start, end), 0)
+    reader = RangeReader(
+        found, OffsetRange(TopicPartition(found.topic, 0), start, end), 0, topic_id="id"
+    )
     return [row["n"] for table in reader.tables() for row in table.to_pylist()]
 
 

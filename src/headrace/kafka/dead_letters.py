@@ -45,11 +45,11 @@ from headrace.kafka.client import (
 )
 from headrace.kafka.headers import Headers, headers_of
 from headrace.kafka.range_reader import Record, read_ranges
+from headrace.kafka.replayed import REPLAYS, Place, was_replayed_to
 from headrace.model import DEAD_LETTERS_SUFFIX, DeadLetter, OffsetRange, TopicPartition
 
 Position = tuple[TopicPartition, int]
 
-REPLAYS = "headrace-replays"
 OFFLINE_FILES = "load-offline-files"
 """Stands as the pipeline of letters that are lines of offline files, not records of the topic."""
 _PREFIX = "headrace-"
@@ -332,7 +332,9 @@ class _Writer:
             ours["first-failure"] = str(letter.first_failure_ms)
         headers = tuple((_PREFIX + name, header_text(value)) for name, value in ours.items())
         topic = dead_letters_topic(origin.topic)
-        theirs = foreign_headers(letter.headers, keep=REPLAYS)
+        place = Place(origin, ours["topic-id"])
+        keep = REPLAYS if was_replayed_to(place, letter.headers) else ""
+        theirs = foreign_headers(letter.headers, keep=keep)
         return Outgoing(topic, letter.key, letter.value, headers + theirs)
 
 

@@ -20,10 +20,9 @@ from dataclasses import dataclass, field
 import confluent_kafka
 
 from headrace.errors import ReplayRefusedError, TopicMissingError
-from headrace.kafka.client import ClientConfig, commit, committed, describe
+from headrace.kafka.client import ClientConfig, LiveTopic, commit, committed, describe
 from headrace.kafka.dead_letters import (
     OFFLINE_FILES,
-    REPLAYS,
     Outgoing,
     Position,
     StoredLetter,
@@ -32,8 +31,16 @@ from headrace.kafka.dead_letters import (
     scan,
     send,
 )
-from headrace.kafka.replayed import addressees, closed_windows, open_windows, replay_group
-from headrace.model import TopicPartition
+from headrace.kafka.replayed import (
+    REPLAYS,
+    Place,
+    addressees,
+    closed_windows,
+    open_windows,
+    replay_group,
+)
+from headrace.model import DeadLetter, TopicPartition
+from headrace.model.partitioning import murmur2
 
 MAX_REPLAYS = 3
 MOST_METADATA_BYTES = 4096  # the broker's offset.metadata.max.bytes
@@ -196,17 +203,24 @@ def _send(
     if live is None:
         raise TopicMissingError(topic)
     open_windows(config, topic, live.all_partitions)
-    send(config, [_original(one, live.partitions) for one in records])
+    send(config, [_original(one, live) for one in records])
     closed = closed_windows(config, topic, live.all_partitions)
     commit(config, replay_group(topic), memory + closed)
 
 
-def _original(letters: Sequence[StoredLetter], partitions: int) -> Outgoing:
+def _original(letters: Sequence[StoredLetter], live: LiveTopic) -> Outgoing:
     letter = letters[0].letter
-    theirs = foreign_headers(letter.headers)
+    partition = _partition(letter, live.partitions)
+    place = Place(TopicPartition(live.name, partition), live.topic_id)
     replays = max(one.replays for one in letters) + 1
-    ours = (REPLAYS, str(replays).encode()), addressees(one.pipeline for one in letters)
-    headers = (*theirs, *ours)
-    known = letter.partition.partition < partitions
-    partition = letter.partition.partition if known else -1
-    return Outgoing(letter.partition.topic, letter.key, letter.value, headers, partition)
+    ours = (REPLAYS, str(replays).encode()), addressees((one.pipeline for one in letters), place)
+    headers = (*foreign_headers(letter.headers), *ours)
+    return Outgoing(live.name, letter.key, letter.value, headers, partition)
+
+
+def _partition(letter: DeadLetter, partitions: int) -> int:
+    """Its own; where the topic has that no more, the one that its key has now."""
+    own = letter.partition.partition
+    if 0 <= own < partitions or letter.key is None:
+        return own % partitions
+    return (murmur2(letter.key) & 0x7FFFFFFF) % partitions

@@ -1,7 +1,10 @@
 """Replayed records in their topic: whom each is for, and the offsets between which they lie.
 
-A record that was replayed names in a header who refused it, and everybody else leaves it out. To
-look at the headers of every record would cost more than to decode it, so a replay notes first
+A record that was replayed names in a header who refused it, and everybody else leaves it out. The
+header names the partition too that it was written for, with the topic's id: a copy of the record
+elsewhere carries it along, and is a record for everybody there.
+
+To look at the headers of every record would cost more than to decode it, so a replay notes first
 where its records can be: group ``headrace.replay.<topic>`` has, for each partition of the topic,
 the end as its committed offset and the first offset in the metadata beside it.
 
@@ -19,10 +22,13 @@ from typing import Any
 import confluent_kafka
 
 from headrace.kafka.client import ClientConfig, commit, committed, high_watermarks
+from headrace.kafka.headers import Headers
 from headrace.model import TopicPartition
 
+REPLAYS = "headrace-replays"
 REPLAY_FOR = "headrace-replay-for"
 LOOKED_AT_AFTER_MS = 24 * 3_600_000
+_OF_A_REPLAY = frozenset({REPLAYS, REPLAY_FOR})
 _OPEN = "+"
 
 
@@ -39,17 +45,51 @@ class Window:
         return max(first, self.first) < last
 
 
-def addressees(names: Iterable[str]) -> tuple[str, bytes]:
-    """The header of a record that is replayed for the pipelines and workers of those names."""
-    return REPLAY_FOR, ",".join(sorted(set(names))).encode()
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A partition of one topic; one of that name that is made later is another place."""
+
+    partition: TopicPartition
+    topic_id: str
+
+    @property
+    def prefix(self) -> bytes:
+        """What headers begin with that were written for it."""
+        topic, number = self.partition.topic, self.partition.partition
+        return f"{topic}/{self.topic_id}/{number}:".encode()
 
 
-def is_for(name: str, headers: Iterable[tuple[str, Any]]) -> bool:
-    """Whether a record with these headers is for the pipeline or worker ``name``."""
+def addressees(names: Iterable[str], place: Place) -> tuple[str, bytes]:
+    """The header of a record that is replayed to ``place``, for the readers of those names."""
+    return REPLAY_FOR, place.prefix + ",".join(sorted(set(names))).encode()
+
+
+def is_for(name: str, place: Place, headers: Iterable[tuple[str, Any]]) -> bool:
+    """Whether a record at ``place`` is for the pipeline or worker ``name``."""
+    readers = _readers(place, headers)
+    return readers is None or name.encode() in readers
+
+
+def was_replayed_to(place: Place, headers: Iterable[tuple[str, Any]]) -> bool:
+    """Whether a record with these headers was replayed to ``place``, and not copied to it."""
+    return _readers(place, headers) is not None
+
+
+def parted(headers: Headers) -> tuple[Headers, Headers]:
+    """The headers of a record without those of its replay, and those."""
+    ours = tuple(one for one in headers if one[0] in _OF_A_REPLAY)
+    if not ours:
+        return headers, ours
+    return tuple(one for one in headers if one[0] not in _OF_A_REPLAY), ours
+
+
+def _readers(place: Place, headers: Iterable[tuple[str, Any]]) -> list[bytes] | None:
+    """Whom the header that was written for ``place`` names; ``None``: there is no such header."""
     for header, value in headers:
-        if header == REPLAY_FOR:
-            return name.encode() in (value or b"").split(b",")
-    return True
+        if header == REPLAY_FOR and value and value.startswith(place.prefix):
+            names: bytes = value.removeprefix(place.prefix)
+            return names.split(b",")
+    return None
 
 
 def replay_group(topic: str) -> str:

@@ -146,9 +146,8 @@ class BatchEnd:
                 "read once more for their dead letters",
                 *(self._pipeline.name, len(missing), missing[0]),
             )
-            planned_ms = {topic: end.planned_ms for topic, end in planned.ends.items()}
             reports = [one for one in reports if not any(map(one.range.within, missing))]
-            reports += self._rereading.reports(missing, planned_ms)
+            reports += self._rereading.reports(missing, planned.ends)
             missing = unread(planned.ranges, reports)
         if missing:
             raise UnreadRangesError(self._pipeline.name, ", ".join(map(str, missing[:3])))

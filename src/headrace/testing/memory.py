@@ -10,8 +10,8 @@ from headrace.errors import RecordsGoneError, TopicMissingError
 from headrace.kafka.cluster import LivePositions
 from headrace.kafka.log_cuts import Seen
 from headrace.kafka.range_reader import Chunk
-from headrace.kafka.replayed import Window, addressees
-from headrace.model import OffsetRange
+from headrace.kafka.replayed import Place, Window, addressees
+from headrace.model import OffsetRange, TopicPartition
 
 CHUNK_RECORDS = 1_000
 
@@ -146,7 +146,8 @@ class MemoryCluster:
 
     def replay(self, topic: str, partition: int, value: bytes, *readers: str) -> int:
         """Append a record that is replayed for ``readers``; returns its offset."""
-        at = self.append(topic, partition, value, headers=(addressees(readers),))
+        place = Place(TopicPartition(topic, partition), self._topics[topic].topic_id)
+        at = self.append(topic, partition, value, headers=(addressees(readers, place),))
         first = self._replays.setdefault(topic, {}).get(partition, Window(at, at)).first
         self._replays[topic][partition] = Window(first, at + 1)
         return at

@@ -9,6 +9,7 @@ import msgspec
 
 from headrace.errors import CommittedOffsetError, InvalidRecordError
 from headrace.kafka.commits import Commit
+from headrace.kafka.replayed import Place
 from headrace.kafka.starts import Start
 from headrace.workers.behind import Times
 from headrace.workers.lane import Lane
@@ -23,6 +24,7 @@ class Assignment:
     Attributes:
         partition: of a topic.
         topic_id: of that topic.
+        place: the partition of the topic of that id.
         lanes: one a subpartition.
         bytes: of its records that wait or are in process.
         full_lanes: those that hold too much.
@@ -40,6 +42,7 @@ class Assignment:
         self.times = Times()
         self.committed = start.position
         self.topic_id = start.topic_id
+        self.place = Place(start.partition, start.topic_id)
         self._partitioner = partitioner
         done = read_metadata(start.position, start.metadata).done
         self._offsets = PartitionOffsets(start.position, done)

@@ -132,7 +132,7 @@ class Assignments(Mapping[TopicPartition, Assignment]):
             return  # revoked meanwhile
         if not assignment.consume(received):
             return
-        if is_for(self._worker.name, received.record.headers):
+        if is_for(self._worker.name, assignment.place, received.replay):
             self.flow.took(assignment, *assignment.put(received))
             self.held.ask()
         else:

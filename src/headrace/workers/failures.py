@@ -82,6 +82,7 @@ class Failures:
         due_ms = time.time_ns() // 1_000_000 + int(delay.total_seconds() * 1000)
         headers = retry_headers(record, due_ms, handling.first_failed_ms, _detail(error))
         topic = retry_topic(self._worker.name, record.topic, record.attempt)
+        headers += handling.replay
         await self._send(topic, record.value, key=record.key, headers=headers)
 
 
@@ -140,7 +141,7 @@ def _letter(handling: Handling, error: BaseException) -> DeadLetter:
         _detail(error),
         record.key,
         record.value,
-        record.headers,
+        record.headers + handling.replay,
         record.timestamp_ms,
         record.attempt,
         handling.first_failed_ms,

@@ -119,6 +119,7 @@ class Handling(Call):
         due_ms: its turn does not come before, milliseconds since 1970.
         weight: bytes that it takes.
         first_failed_ms: when an attempt failed first; -1: none has.
+        replay: headers of the record's replay, which the task does not see.
         error: why it failed before its task was called; ``None``: it has not.
         is_given_up: its policy ended it, not its task.
     """
@@ -133,12 +134,14 @@ class Handling(Call):
         "is_given_up",
         "offset",
         "record",
+        "replay",
         "weight",
     )
 
     def __init__(self, received: Received, weight: int, tell: Tell) -> None:
         self.record, self.offset, self.weight = received.record, received.offset, weight
         self.due_ms, self.first_failed_ms = received.due_ms, received.first_failed_ms
+        self.replay = received.replay
         self.error: BaseException | None = received.error
         self.started = self.expired_at = 0.0
         self.sends = None
@@ -180,7 +183,11 @@ class Handling(Call):
         """The next attempt."""
         record = msgspec.structs.replace(self.record, attempt=self.record.attempt + 1)
         received = Received(
-            record, record.topic_partition, self.offset, first_failed_ms=self.first_failed_ms
+            record,
+            record.topic_partition,
+            self.offset,
+            first_failed_ms=self.first_failed_ms,
+            replay=self.replay,
         )
         return Handling(received, self.weight, self._teller)
 

@@ -8,8 +8,9 @@ import confluent_kafka
 import msgspec
 
 from headrace.errors import InvalidRecordError
-from headrace.kafka.dead_letters import REPLAYS, foreign_headers, header_text
+from headrace.kafka.dead_letters import foreign_headers, header_text
 from headrace.kafka.headers import headers_of
+from headrace.kafka.replayed import parted
 from headrace.model import TopicPartition
 from headrace.workers.policy import RetryTopics
 from headrace.workers.task import Headers, WorkerRecord
@@ -30,6 +31,8 @@ class Received(msgspec.Struct, frozen=True):
         due_ms: its turn does not come before, milliseconds since 1970.
         first_failed_ms: when an attempt failed first; -1: none has.
         error: why no task can be given it; ``None``: one can.
+        replay: headers of its replay; none: it was not replayed. Dead letters and retry topics
+            need them, and no task: copies of the record would carry them along.
     """
 
     record: WorkerRecord
@@ -38,6 +41,7 @@ class Received(msgspec.Struct, frozen=True):
     due_ms: int = 0
     first_failed_ms: int = -1
     error: InvalidRecordError | None = None
+    replay: Headers = ()
 
 
 def received(message: confluent_kafka.Message, retries: Mapping[str, str]) -> Received:
@@ -53,21 +57,22 @@ def received(message: confluent_kafka.Message, retries: Mapping[str, str]) -> Re
     _, timestamp = message.timestamp()
     partition = TopicPartition(message.topic(), message.partition())
     headers = headers_of(message)
+    theirs, replay = parted(headers or ())
     record = WorkerRecord(
         partition.topic,
         partition.partition,
         message.offset(),
         message.key(),
         message.value(),
-        headers or (),
+        theirs,
         timestamp,
     )
     if partition.topic in retries:
-        return _retried(record, partition, retries)
+        return msgspec.structs.replace(_retried(record, partition, retries), replay=replay)
     if headers is None:
         error = InvalidRecordError(BAD_HEADER, "the name of a header is not UTF-8")
         return Received(record, partition, record.offset, error=error)
-    return Received(record, partition, record.offset)
+    return Received(record, partition, record.offset, replay=replay)
 
 
 def retry_headers(record: WorkerRecord, due_ms: int, first_failed_ms: int, error: str) -> Headers:
@@ -83,7 +88,7 @@ def retry_headers(record: WorkerRecord, due_ms: int, first_failed_ms: int, error
         "error": error,
     }
     written = tuple((_PREFIX + name, header_text(value)) for name, value in ours.items())
-    return written + foreign_headers(record.headers, keep=REPLAYS)
+    return written + foreign_headers(record.headers)
 
 
 def retry_topic(worker: str, topic: str, attempt: int) -> str:
@@ -145,7 +150,7 @@ def _first_read(read: WorkerRecord, partition: TopicPartition) -> Received:
         int(ours["offset"]),
         read.key,
         read.value,
-        foreign_headers(read.headers, keep=REPLAYS),
+        foreign_headers(read.headers),
         int(ours["timestamp"]),
         int(ours["attempts"]) + 1,
     )

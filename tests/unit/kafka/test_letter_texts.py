@@ -5,6 +5,7 @@ import pytest
 
 from headrace.kafka import dead_letters
 from headrace.kafka.dead_letters import Outgoing, header_text, send_each
+from headrace.kafka.replayed import Place, addressees
 from headrace.model import DeadLetter, TopicPartition
 
 KIB = 1024
@@ -28,6 +29,16 @@ def test_a_letter_takes_reasons_and_details_of_any_kind():
     written = dict(writer.record(letter).headers)
     assert written["headrace-reason"] == b"\\ud800"
     assert len(written["headrace-detail"]) == 8 * KIB
+
+
+def test_a_letter_counts_the_replays_to_its_place_and_no_others():
+    writer = dead_letters._Writer("pipeline", "1", {"t": "id"})
+    origin, count = TopicPartition("t", 0), ("headrace-replays", b"2")
+    for topic_id, kept in (("id", [count]), ("another", [])):
+        readers = addressees(["pipeline"], Place(origin, topic_id))
+        letter = DeadLetter(origin, 1, "", "", None, b"v", (count, readers))
+        headers = writer.record(letter).headers
+        assert [one for one in headers if one[0].startswith("headrace-replay")] == kept
 
 
 @pytest.fixture

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.kafka import replay as replay_module
+from headrace.kafka.client import LiveTopic
 from headrace.kafka.dead_letters import StoredLetter
 from headrace.kafka.replay import MOST_METADATA_BYTES, Selection, decode, encode
 from headrace.model import DeadLetter, TopicPartition
@@ -22,6 +25,21 @@ def test_a_hundred_thousand_replayed_in_long_runs_fit_beside_an_offset():
 def stored(reason: str = "not-json", pipeline: str = "p", offset: int = 7) -> StoredLetter:
     letter = DeadLetter(TopicPartition("clicks", 2), offset, reason, "", None, None)
     return StoredLetter(letter, pipeline, "1", "", 0, (TopicPartition("clicks.dead", 0), 0), 0)
+
+
+@pytest.mark.parametrize(
+    ("partitions", "own", "key", "taken"),
+    [(3, 2, b"k", 2), (2, 2, b"k", 0), (2, 5, None, 1), (2, -5, b"k", 0), (2, -5, None, 1)],
+)
+def test_a_replayed_record_names_the_partition_that_it_goes_to(partitions, own, key, taken):
+    letter = DeadLetter(TopicPartition("clicks", own), 7, "", "", key, None)
+    found = StoredLetter(letter, "p", "1", "", 1, (TopicPartition("clicks.dead", 0), 0), 0)
+    sent = replay_module._original([found], LiveTopic("clicks", "id", partitions, 1))
+    assert (sent.topic, sent.partition) == ("clicks", taken)
+    assert dict(sent.headers) == {
+        "headrace-replays": b"2",
+        "headrace-replay-for": f"clicks/id/{taken}:p".encode(),
+    }
 
 
 def test_a_selection_without_filters_holds_every_letter():

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.kafka.replayed import Window, addressees, is_for
+from headrace.kafka.replayed import (
+    Place,
+    Window,
+    addressees,
+    is_for,
+    parted,
+    was_replayed_to,
+)
+from headrace.model import TopicPartition
+
+HERE = Place(TopicPartition("clicks", 1), "id1")
 
 
 def test_a_record_is_for_those_that_its_header_names():
-    headers = [("trace", b"1"), addressees(["b", "a", "b"])]
-    assert headers[1] == ("headrace-replay-for", b"a,b")
-    assert [is_for(name, headers) for name in ("a", "b", "a,b", "c", "")] == [
+    headers = [("trace", b"1"), addressees(["b", "a", "b"], HERE)]
+    assert headers[1] == ("headrace-replay-for", b"clicks/id1/1:a,b")
+    assert [is_for(name, HERE, headers) for name in ("a", "b", "a,b", "c", "")] == [
         True,
         True,
         False,
@@ -19,9 +29,41 @@ def test_a_record_is_for_those_that_its_header_names():
     ]
 
 
-def test_a_record_without_the_header_is_for_all():
-    assert is_for("a", [])
-    assert is_for("a", [("headrace-replays", b"1")])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [],
+        [("headrace-replays", b"1")],
+        [("headrace-replay-for", None)],
+        [("headrace-replay-for", b"others")],
+        [("headrace-replay-for", b"clicks/id1/1")],
+    ],
+)
+def test_a_record_without_the_header_is_for_all(headers):
+    assert is_for("a", HERE, headers)
+    assert not was_replayed_to(HERE, headers)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        Place(TopicPartition("enriched", 1), "id1"),
+        Place(TopicPartition("clicks", 11), "id1"),
+        Place(TopicPartition("clicks", 1), "id2"),
+    ],
+)
+def test_a_copy_elsewhere_is_for_all(place):
+    headers = [addressees(["others"], HERE)]
+    assert was_replayed_to(HERE, headers)
+    assert not was_replayed_to(place, headers)
+    assert is_for("a", place, headers)
+    assert not is_for("a", HERE, [addressees(["a"], place), *headers])
+
+
+def test_the_headers_of_a_replay_are_parted_from_those_of_the_record():
+    trace, count, readers = ("trace", b"1"), ("headrace-replays", b"1"), addressees(["a"], HERE)
+    assert parted((count, trace, readers)) == ((trace,), (count, readers))
+    assert parted((trace,)) == ((trace,), ())
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 from headrace.kafka.headers import headers_of
 from headrace.kafka.range_reader import Record
-from headrace.kafka.replayed import LOOKED_AT_AFTER_MS, is_for
+from headrace.kafka.replayed import LOOKED_AT_AFTER_MS, Place, is_for
+
+_CLOCKS_DIFFER_BY_MS = 3_600_000
 
 
 class Addressed:
-    """The records of one range that are for ``pipeline``.
+    """The records of one range, which is in ``place``, that are for ``pipeline``.
 
     Headers are looked at only where replays can be, since it costs up to a microsecond a record.
 
@@ -18,20 +20,30 @@ class Addressed:
         skipped: records that were for others.
     """
 
-    def __init__(self, pipeline: str, planned_ms: int, *, may_hold_replays: bool) -> None:
-        self._pipeline = pipeline
+    def __init__(
+        self, pipeline: str, place: Place, planned_ms: int, *, may_hold_replays: bool
+    ) -> None:
+        self._pipeline, self._place = pipeline, place
         self._may_hold_replays = may_hold_replays
-        self._old_before_ms = planned_ms - LOOKED_AT_AFTER_MS
+        self._earliest_ms = planned_ms - LOOKED_AT_AFTER_MS
+        self._latest_ms = planned_ms + _CLOCKS_DIFFER_BY_MS
         self.skipped = 0
 
     def of(self, records: Sequence[Record]) -> Sequence[Record]:
         """The records that are not for others."""
-        if not records or not (self._may_hold_replays or self._is_old(records)):
+        if not records or not (self._may_hold_replays or self._may_be_old(records)):
             return records
-        ours = [one for one in records if is_for(self._pipeline, headers_of(one) or ())]
+        ours = [one for one in records if self._is_ours(one)]
         self.skipped += len(records) - len(ours)
         return ours
 
-    def _is_old(self, records: Sequence[Record]) -> bool:
-        """Kafka may have forgotten by now where replayed records of that time lie."""
-        return min(one.timestamp()[1] for one in (records[0], records[-1])) < self._old_before_ms
+    def _is_ours(self, record: Record) -> bool:
+        return is_for(self._pipeline, self._place, headers_of(record) or ())
+
+    def _may_be_old(self, records: Sequence[Record]) -> bool:
+        """Kafka may have forgotten by now where replayed records of that time lie.
+
+        A time that is none, or that has not come, says nothing of a record's age.
+        """
+        ends_ms = (one.timestamp()[1] for one in (records[0], records[-1]))
+        return not all(self._earliest_ms <= one <= self._latest_ms for one in ends_ms)

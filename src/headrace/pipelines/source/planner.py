@@ -107,6 +107,7 @@ class Planner:
                 end.planned_ms,
                 may_hold_replays=_may_hold_replays(windows, piece),
                 refusal=refusal,
+                topic_id=end.topic_id,
             )
             for piece in pieces
         ]

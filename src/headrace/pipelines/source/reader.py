@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.errors import RefusedError
 from headrace.kafka.headers import headers_of
 from headrace.kafka.range_reader import Chunk, Record
+from headrace.kafka.replayed import Place
 from headrace.model import DeadLetter, Metadata, OffsetRange
 from headrace.pipelines.source.addressed import Addressed
 from headrace.pipelines.source.bad_records import BadRecords
@@ -35,8 +36,9 @@ class ReadRange:
     """One task's work: a range, and the clock its event times are held against.
 
     Without a range it is a heartbeat: one row that carries nothing but ``heartbeat_us``. Records
-    that were replayed for others are looked for where ``may_hold_replays`` says so. With a refusal
-    it must not be read: its offsets mean other records now.
+    that were replayed to the topic of ``topic_id`` for others are looked for where
+    ``may_hold_replays`` says so. With a refusal it must not be read: its offsets mean other
+    records now.
     """
 
     range: OffsetRange | None
@@ -44,6 +46,7 @@ class ReadRange:
     heartbeat_us: int = 0
     may_hold_replays: bool = False
     refusal: RefusedError | None = None
+    topic_id: str = ""
 
 
 class TaskReader:
@@ -54,7 +57,11 @@ class TaskReader:
         self._ranges = [one.range for one in work if one.range is not None]
         self._readers = {
             one.range.partition: RangeReader(
-                spec, one.range, one.planned_ms, may_hold_replays=one.may_hold_replays
+                spec,
+                one.range,
+                one.planned_ms,
+                topic_id=one.topic_id,
+                may_hold_replays=one.may_hold_replays,
             )
             for one in work
             if one.range is not None
@@ -80,6 +87,7 @@ class RangeReader:
         range_: OffsetRange,
         planned_ms: int,
         *,
+        topic_id: str,
         may_hold_replays: bool = False,
     ) -> None:
         self._spec = spec
@@ -87,7 +95,10 @@ class RangeReader:
         self._decoder = decoder_for(spec.schema, spec.partition_columns)
         self._bounds = _bounds(spec, planned_ms)
         self._position = range_.start
-        self._addressed = Addressed(spec.pipeline, planned_ms, may_hold_replays=may_hold_replays)
+        place = Place(range_.partition, topic_id)
+        self._addressed = Addressed(
+            spec.pipeline, place, planned_ms, may_hold_replays=may_hold_replays
+        )
         self._records = 0
         self._bytes = 0
         self._last_timestamp_ms = -1

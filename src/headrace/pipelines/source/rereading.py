@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.model import OffsetRange
+from headrace.pipelines.source.offsets import SourceOffset
 from headrace.pipelines.source.reader import RangeReader
 from headrace.pipelines.source.report import RangeReport
 from headrace.pipelines.source.spec import SourceSpec
@@ -27,22 +28,22 @@ class Rereading:
         self._specs = {spec.topic: spec for spec in specs}
 
     def reports(
-        self, ranges: Sequence[OffsetRange], planned_ms: Mapping[str, int]
+        self, ranges: Sequence[OffsetRange], ends: Mapping[str, SourceOffset]
     ) -> list[RangeReport]:
-        """Reads ``ranges``, each in a task; ``planned_ms``, by topic, is the clock of the batch."""
+        """Reads ``ranges``, each in a task; ``ends``, by topic, are those of the batch."""
         specs = self._specs
 
         def report(range_: OffsetRange) -> RangeReport:
             topic = range_.partition.topic
-            return read_report(specs[topic], range_, planned_ms[topic])
+            return read_report(specs[topic], range_, ends[topic])
 
         context = self._spark.sparkContext
         return list(context.parallelize(ranges, len(ranges)).map(report).collect())
 
 
-def read_report(spec: SourceSpec, range_: OffsetRange, planned_ms: int) -> RangeReport:
-    """Reads and judges a range, and drops its rows."""
-    reader = RangeReader(spec, range_, planned_ms, may_hold_replays=True)
+def read_report(spec: SourceSpec, range_: OffsetRange, end: SourceOffset) -> RangeReport:
+    """Reads and judges a range of the batch up to ``end``, and drops its rows."""
+    reader = RangeReader(spec, range_, end.planned_ms, topic_id=end.topic_id, may_hold_replays=True)
     for _ in reader.tables():
         pass
     return reader.report()

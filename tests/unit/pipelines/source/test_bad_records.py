@@ -21,7 +21,7 @@ def reports(tmp_path):
         for value in values:
             cluster.append("numbers", 0, value)
         found = spec(cluster, "numbers", tmp_path, dead_letter_limit=DeadLetterLimit(**limit))
-        reader = RangeReader(found, OffsetRange(NUMBERS, 0, len(values)), 0)
+        reader = RangeReader(found, OffsetRange(NUMBERS, 0, len(values)), 0, topic_id="id")
         for _ in reader.tables():
             pass
         return reader.report()

@@ -147,6 +147,6 @@ def test_a_range_reports_the_event_time_without_its_outlier(tmp_path):
         latest_ahead_us=24 * HOUR_US,
         metadata=(),
     )
-    reader = RangeReader(found, OffsetRange(TopicPartition("t", 0), 0, 500), NOW_MS)
+    reader = RangeReader(found, OffsetRange(TopicPartition("t", 0), 0, 500), NOW_MS, topic_id="id")
     assert sum(table.num_rows for table in reader.tables()) == 500
     assert reader.report().event_us == (NOW_MS - 1_000 + 495) * 1000

@@ -33,7 +33,7 @@ class Records:
 def reader(tmp_path):
     def of(*records, **changes):
         found = spec(Records(records), "numbers", tmp_path, **changes)
-        return RangeReader(found, OffsetRange(NUMBERS, 0, len(records)), 0)
+        return RangeReader(found, OffsetRange(NUMBERS, 0, len(records)), 0, topic_id="id")
 
     return of
 

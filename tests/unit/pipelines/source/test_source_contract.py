@@ -16,9 +16,9 @@ class MemoryLab:
         self.commit = self.cluster.commit
         self.replay = self.cluster.replay
 
-    def append(self, topic, partition, values):
+    def append(self, topic, partition, values, headers=()):
         for value in values:
-            self.cluster.append(topic, partition, value)
+            self.cluster.append(topic, partition, value, headers=headers)
 
 
 @pytest.fixture

@@ -1,0 +1,39 @@
+"""Whose headers are looked at where no replay is known of."""
+
+import pytest
+
+from headrace.kafka.replayed import LOOKED_AT_AFTER_MS, Place, addressees
+from headrace.model import TopicPartition
+from headrace.pipelines.source.addressed import Addressed
+from headrace.testing.memory import MemoryRecord
+
+HERE = Place(TopicPartition("numbers", 0), "id")
+NOW_MS = 1_763_000_000_000
+OLD_MS = NOW_MS - LOOKED_AT_AFTER_MS - 1
+
+
+@pytest.mark.parametrize(
+    ("first_ms", "last_ms", "is_left_out"),
+    [
+        (NOW_MS - 1000, NOW_MS, False),
+        (NOW_MS, NOW_MS + 60_000, False),  # of a producer whose clock is ahead
+        (OLD_MS, NOW_MS, True),
+        (NOW_MS, OLD_MS, True),
+        (-1, -1, True),
+        (NOW_MS * 1_000_000, NOW_MS, True),
+        (NOW_MS, NOW_MS * 1000, True),
+        (NOW_MS * 1_000_000, NOW_MS * 1_000_000, True),
+    ],
+)
+def test_headers_are_looked_at_where_the_time_of_records_is_old_or_says_nothing(
+    first_ms, last_ms, is_left_out
+):
+    records = [
+        MemoryRecord(0, b"", timestamp_ms=first_ms),
+        MemoryRecord(1, b"", timestamp_ms=OLD_MS, header=(addressees(["others"], HERE),)),
+        MemoryRecord(2, b"", timestamp_ms=last_ms),
+    ]
+    addressed = Addressed("numbers", HERE, NOW_MS, may_hold_replays=False)
+    found = [one.offset() for one in addressed.of(records)]
+    assert found == ([0, 2] if is_left_out else [0, 1, 2])
+    assert addressed.skipped == is_left_out
