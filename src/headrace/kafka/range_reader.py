@@ -130,8 +130,8 @@ class _Reading:
         else:
             events = []
         if got:
-            self._heard = time.monotonic()
             yield from self._chunks(got)
+            self._heard = time.monotonic()  # not before: who holds a chunk is no silence
         for event in events:
             yield from self._heed(event.error(), event)
         self._check_silence()
@@ -169,6 +169,7 @@ class _Reading:
             raise self._failure(partition, error, event.offset())
         elif event.offset() >= range_.end:
             yield self._moved(range_, (), range_.end)
+            self._heard = time.monotonic()
         else:
             self._last_error = f"{partition} ends at {event.offset()}, {range_.end} was planned"
 

@@ -3,6 +3,7 @@
 import socket
 import threading
 from contextlib import closing
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import KafkaError
@@ -65,6 +66,19 @@ def test_an_end_of_partition_before_the_end_of_the_range_is_waited_out(brokers):
     rest = [record.value() for chunk in chunks for record in chunk.records]
     missing.join()
     assert [record.value() for record in first.records] + rest == numbers(0, 100)
+
+
+def test_the_time_for_which_a_reader_holds_a_chunk_is_no_silence(brokers, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(range_reader, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    brokers.append("orders", numbers(0, 95))
+    values = []
+    for chunk in KafkaCluster(brokers.config).read([OffsetRange(ORDERS, 0, 100)]):
+        values += [record.value() for record in chunk.records]
+        now[0] += 1_000
+        if len(values) == 95:
+            brokers.append("orders", numbers(95, 100))
+    assert values == numbers(0, 100)
 
 
 @pytest.mark.usefixtures("impatient")
