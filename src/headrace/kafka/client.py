@@ -370,7 +370,7 @@ def _ask_group(
             try:
                 return _ask(config, lambda: request(client.consumer))
             except BrokerUnreachableError:
-                client.check_allowed()
+                _check_allowed(client)
                 if time.monotonic() > deadline:
                     raise
 
@@ -418,7 +418,6 @@ class _GroupClient:
     def __init__(self, config: ClientConfig, group: str) -> None:
         # Without a session, this only limits how long a commit waits for the coordinator.
         self.consumer = consumer(config, group, {"session.timeout.ms": "6000"})
-        self._denial: KafkaError | None = None
 
     def check_allowed(self) -> None:
         """Looks for what librdkafka says once, and beside the request that it does not answer.
@@ -429,9 +428,7 @@ class _GroupClient:
         while (message := self.consumer.poll(0)) is not None:
             error = message.error()
             if error is not None and is_forbidden(error):
-                self._denial = error
-        if self._denial is not None:
-            raise KafkaException(self._denial)
+                raise KafkaException(error)
 
 
 @functools.lru_cache(maxsize=8)
@@ -452,6 +449,15 @@ def _group_client(
     group: str,
 ) -> _GroupClient:
     return _GroupClient(dict(config), group)
+
+
+def _check_allowed(client: _GroupClient) -> None:
+    """Looks for a denial. The next request is a new client's, which is told of one again."""
+    try:
+        client.check_allowed()
+    except KafkaException:
+        _group_client.cache_clear()
+        raise
 
 
 def _group(config: ClientConfig, group: str) -> _GroupClient:

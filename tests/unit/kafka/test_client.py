@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from tests.mock_brokers import LIST_OFFSETS, MockBrokers
 
-from headrace.errors import BrokerUnreachableError
+from headrace.errors import AuthorizationError, BrokerUnreachableError
 from headrace.kafka import client
 from headrace.model import TopicPartition
 from headrace.settings import KafkaSettings, Secret
@@ -73,3 +75,26 @@ def test_offsets_are_asked_for_again_while_leaders_are_elected(code):
     assert client.watermarks(brokers.config, [orders]) == {orders: (0, 2)}
     brokers.answer(LIST_OFFSETS, code, 2)
     assert client.watermarks(brokers.config, [orders]) == {orders: (0, 2)}
+
+
+def test_a_group_that_was_forbidden_once_is_not_said_to_be_forbidden_after_it_was_allowed(
+    monkeypatch,
+):
+    denied = SimpleNamespace(error=lambda: KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))
+    events = [denied]
+
+    class SilentConsumer:
+        def committed(self, *_, **__):
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+        def poll(self, _):
+            return events.pop() if events else None
+
+    monkeypatch.setattr(client, "REQUEST_TIMEOUT_SECONDS", -1.0)
+    monkeypatch.setattr(client, "_log_in", lambda _: None)
+    monkeypatch.setattr(client, "consumer", lambda *_: SilentConsumer())
+    config = client.client_config(KafkaSettings(), NOWHERE)
+    with pytest.raises(AuthorizationError, match="group forbidden-once"):
+        client.group_offsets(config, "forbidden-once", [TopicPartition("orders", 0)])
+    with pytest.raises(BrokerUnreachableError):
+        client.group_offsets(config, "forbidden-once", [TopicPartition("orders", 0)])
