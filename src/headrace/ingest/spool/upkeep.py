@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import fcntl
 import os
 import re
@@ -10,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -25,6 +23,18 @@ REFUSED, DAMAGED, SEGMENT = "refused", "damaged", "segment"
 _MOST_RECORDS = 500
 _ALL_COUNTERS = 1 << 63
 _PLACE = re.compile(r"^\S+: ")
+
+
+class _Line(msgspec.Struct, frozen=True):
+    """A refused record, as a line of its file has it; bytes are base64."""
+
+    reason: str
+    topic: str
+    key: bytes | None
+    value: bytes
+    headers: tuple[tuple[str, bytes], ...]
+    timestamp_ms: int
+    partition: int | None
 
 
 @dataclass(frozen=True)
@@ -59,20 +69,19 @@ def set_aside_files(spool: Spool) -> list[SetAside]:
 def put_back(spool: Spool, name: str) -> int:
     """Appends the records of a file to the spool, and removes the file; answers how many.
 
-    They get new places at the end. A crash in between leaves the file, and its records twice.
+    They get new places at the end, in one append: all of them or none. A crash before the file is
+    removed leaves it, and its records twice.
 
     Raises:
         SpoolFullError: the budget has no room for them beside the file.
         SpoolError: the file is not there, can't be read, or holds no records.
     """
     path = _existing(spool, name)
-    count = 0
     with spool.store.failing():
-        for records in _batches(path):
-            spool.append(records)
-            count += len(records)
+        records = [record for batch in _batches(path) for record in batch]
+    spool.append(records)
     drop(spool, name)
-    return count
+    return len(records)
 
 
 def drop(spool: Spool, name: str) -> None:
@@ -126,22 +135,19 @@ def _existing(spool: Spool, name: str) -> Path:
 
 def _described(path: Path) -> SetAside:
     kind, size = path.suffix.removeprefix("."), path.stat().st_size
-    if kind == REFUSED:
-        lines = [_line(line) for line in path.read_bytes().splitlines()]
-        reasons = Counter(_PLACE.sub("", line["reason"]) for line in lines)
-        return SetAside(path.name, kind, size, len(lines), dict(reasons))
     try:
-        records = sum(map(len, _batches(path)))
+        if kind == REFUSED:
+            lines = _lines(path)
+            reasons = Counter(_PLACE.sub("", line.reason) for line in lines)
+            return SetAside(path.name, kind, size, len(lines), dict(reasons))
+        return SetAside(path.name, kind, size, sum(map(len, _batches(path))))
     except SpoolError as error:
         return SetAside(path.name, kind, size, reasons={error.reason: 1})
-    return SetAside(path.name, kind, size, records)
 
 
 def _batches(path: Path) -> Iterator[Sequence[SpoolRecord]]:
     if path.suffix == f".{REFUSED}":
-        records = [_record(_line(line)) for line in path.read_bytes().splitlines()]
-        for start in range(0, len(records), _MOST_RECORDS):
-            yield records[start : start + _MOST_RECORDS]
+        yield [_record(line) for line in _lines(path)]
     elif path.suffix == f".{SEGMENT}":
         yield from _of_segment(path)
     else:
@@ -161,20 +167,19 @@ def _of_segment(path: Path) -> Iterator[Sequence[SpoolRecord]]:
         yield batch.records
 
 
-def _line(line: bytes) -> dict[str, Any]:
+def _lines(path: Path) -> list[_Line]:
     try:
-        found: dict[str, Any] = msgspec.json.decode(line)
+        return [msgspec.json.decode(line, type=_Line) for line in path.read_bytes().splitlines()]
     except msgspec.DecodeError as error:
-        raise SpoolError("quarantine", f"a line can't be read: {error}") from error
-    return found
+        raise SpoolError(str(path), f"a line can't be read: {error}") from error
 
 
-def _record(line: Mapping[str, Any]) -> SpoolRecord:
+def _record(line: _Line) -> SpoolRecord:
     return SpoolRecord(
-        topic=line["topic"],
-        key=None if line["key"] is None else base64.b64decode(line["key"]),
-        value=base64.b64decode(line["value"]),
-        headers=tuple((name, base64.b64decode(value)) for name, value in line["headers"]),
-        timestamp_ms=line["timestamp_ms"],
-        partition=line["partition"],
+        topic=line.topic,
+        key=line.key,
+        value=line.value,
+        headers=line.headers,
+        timestamp_ms=line.timestamp_ms,
+        partition=line.partition,
     )

@@ -92,6 +92,42 @@ def test_a_file_that_does_not_fit_beside_what_it_becomes_stays(refusing, folder,
     small.close()
 
 
+def test_of_many_records_that_do_not_all_fit_none_is_put_back(open_spool, folder, clock, record):
+    spool = open_spool()
+    count = 700
+    spool.append([record(number) for number in range(count)])
+    appended_bytes = spool.store.state.disk_bytes
+    loader = Loader(
+        spool,
+        lambda records, _: Outcome(refused=dict.fromkeys(range(len(records)), "events: too large")),
+    )
+    loader.run_once()
+    loader.close()
+    (one,) = upkeep.set_aside_files(spool)
+    assert one.records == count
+    room = spool.store.state.disk_bytes + appended_bytes * 9 // 10
+    small = Spool(folder, SpoolLimits(budget_bytes=room), clock)
+    with pytest.raises(SpoolFullError):
+        upkeep.put_back(small, one.name)
+    assert small.waiting == 0
+    small.close()
+    assert upkeep.put_back(spool, one.name) == spool.waiting == count
+
+
+@pytest.mark.parametrize("torn", [b'{"counter":1,"rea', b"[]", b'{"counter":1}'])
+def test_a_file_with_a_torn_line_is_listed_by_name_and_can_be_dropped(refusing, names, torn):
+    (name,) = names(refusing)
+    path = refusing.store.quarantine / name
+    path.write_bytes(path.read_bytes() + torn)
+    (one,) = upkeep.set_aside_files(refusing)
+    assert (one.name, one.records) == (name, 0)
+    assert "a line can't be read" in next(iter(one.reasons))
+    with pytest.raises(SpoolError, match=name):
+        upkeep.put_back(refusing, name)
+    upkeep.drop(refusing, name)
+    assert names(refusing) == []
+
+
 def test_events_that_wait_are_dropped_and_later_ones_are_replayed(open_spool, record, drain):
     spool = open_spool()
     spool.append([record(number) for number in range(3)])
