@@ -56,7 +56,8 @@ class BatchLane(Lane):
         elif self._goes_on_elsewhere(error):
             raise error
         else:
-            self._queue.extendleft(reversed(batch))
+            # Anew: what the batch sent, and its deadline, are not of a record that is tried alone.
+            self._queue.extendleft(one.anew() for one in reversed(batch))
             self._alone = len(batch)
 
     def _next_goes_along(self) -> bool:

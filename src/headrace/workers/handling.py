@@ -181,7 +181,14 @@ class Handling(Call):
 
     def again(self) -> Handling:
         """The next attempt."""
-        record = msgspec.structs.replace(self.record, attempt=self.record.attempt + 1)
+        return self._anew(self.record.attempt + 1)
+
+    def anew(self) -> Handling:
+        """The same attempt, with nothing sent in it and no deadline passed."""
+        return self._anew(self.record.attempt)
+
+    def _anew(self, attempt: int) -> Handling:
+        record = msgspec.structs.replace(self.record, attempt=attempt)
         received = Received(
             record,
             record.topic_partition,
