@@ -445,6 +445,48 @@ def test_records_of_a_failed_batch_are_tried_alone_and_in_order():
     assert batches == [[0, 1, 2], [0], [1], [1], [2], [3, 4]]
 
 
+def test_what_a_failed_batch_sent_is_not_of_the_record_that_is_tried_alone_first():
+    class Sending(BatchWorkerTask):
+        async def process_batch(self, records):
+            self.send("out", tuple(records.column("offset").to_pylist()))
+
+    async def run():
+        bench = LaneBench(Sending)
+        bench.put(0, 1)
+        await until(lambda: bench.sent)
+        [batch] = bench.sent
+        batch.confirmation.end(OSError("not written"))
+        await until(lambda: len(bench.sent) == 3)
+        bench.confirm((0,), (1,))
+        await until(lambda: bench.committable == 2)
+        assert bench.failures.errors == {}
+
+    drill(run())
+
+
+def test_the_deadline_of_a_batch_is_not_that_of_the_record_that_is_tried_alone_first():
+    async def run():
+        may_end, alone = asyncio.Event(), []
+
+        class Slow(BatchWorkerTask):
+            async def process_batch(self, records):
+                if records.num_rows > 1:
+                    await asyncio.Event().wait()
+                alone.append(records)
+                await may_end.wait()
+
+        bench = LaneBench(Slow)
+        bench.put(0, 1)
+        await until(lambda: bench.lane.in_process == 2)
+        bench.expire()
+        await until(lambda: alone)
+        may_end.set()
+        await until(lambda: bench.committable == 2)
+        assert bench.failures.errors == {}
+
+    drill(run())
+
+
 @pytest.fixture
 def asked(monkeypatch):
     """How often a lane was asked again."""
