@@ -24,6 +24,7 @@ from headrace.sinks.manifest import WrittenFile
 from headrace.sinks.merging import FileMerger, in_groups
 from headrace.sinks.partitions import Partition, partition_text
 from headrace.sinks.storage import NO_OPTIONS, Options, list_files
+from headrace.sinks.table_features import not_written, unfulfilled
 
 TARGET_BYTES = 128 * 1024 * 1024
 SMALL_BYTES = TARGET_BYTES // 2
@@ -147,6 +148,9 @@ class Compaction:
     def _swap(self, swaps: Sequence[tuple[WrittenFile, _Group]]) -> set[str]:
         """Paths of the merged files in the table: not those of groups another one has merged."""
         table = self._log.existing()
+        # A deletion vector takes rows from a file that was read and keeps its path. The protocol
+        # that allows them may have come since, and no later without a collision of commits.
+        _check_protocol(self._log.uri, table)
         live = live_paths(table)
         done = {file.path for file, _ in swaps if file.path in live}
         whole = [one for one in swaps if live.issuperset(file.path for file in one[1])]
@@ -157,6 +161,9 @@ class Compaction:
 
 
 def _check_protocol(uri: str, table: DeltaTable) -> None:
+    """Rows may be deleted without a new file where the reader version is above 1."""
+    if (feature := unfulfilled(table)) is not None:
+        raise SinkError(uri, not_written(feature))
     version = table.protocol().min_reader_version
     if version > 1:
         raise SinkError(

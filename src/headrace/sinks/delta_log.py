@@ -14,9 +14,10 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
 from headrace.errors import SinkError
-from headrace.sinks.log_tail import LogTail, is_plain, replace_files
+from headrace.sinks.log_tail import LogTail, replace_files
 from headrace.sinks.manifest import WrittenFile
 from headrace.sinks.storage import NO_OPTIONS, Options
+from headrace.sinks.table_features import not_written
 
 TABLE_PROPERTIES = {
     "delta.checkpointInterval": "50",
@@ -195,41 +196,24 @@ class DeltaLog:
     def append(self, tail: LogTail, batch: Batch) -> None:
         """Add the files of ``batch`` in one transaction.
 
-        delta-rs writes it where another engine gave the table features that ask more of a writer.
+        Raises:
+            SinkError: the table asks more of a writer than headrace does.
         """
-        if tail.is_plain:
-            tail.append(batch.files, batch.versions, batch.metadata)
-            return
-        table = self.existing()
-        if table.version() != tail.version:
-            raise CommitFailedError("another writer was faster")
-        self._commit(table, [_add_action(file) for file in batch.files], batch.properties)
+        if tail.unfulfilled is not None:
+            raise SinkError(self.uri, not_written(tail.unfulfilled))
+        tail.append(batch.files, batch.versions, batch.metadata)
 
     def replace(
         self, table: DeltaTable, added: Iterable[WrittenFile], removed: Iterable[RemoveAction]
     ) -> None:
         """Swap files for others with the same rows, if none was removed since ``table`` was read.
 
-        Files that others add meanwhile are no hindrance. Where delta-rs commits, any later version
-        is one: it does not notice when two transactions remove the same file.
+        Files that others add meanwhile are no hindrance.
 
         Raises:
             CommitFailedError: if what others have committed meanwhile is a hindrance.
         """
-        if is_plain(table):
-            replace_files(table, self.uri, self._options, (added, removed))
-            return
-        adds = [_add_action(file, data_change=False) for file in added]
-        self._commit(table, [*adds, *removed], CommitProperties(max_commit_retries=0))
-
-    def _commit(self, table: DeltaTable, actions: list[Any], properties: CommitProperties) -> None:
-        table.create_write_transaction(
-            actions,
-            "append",
-            table.schema(),
-            table.metadata().partition_columns,
-            commit_properties=properties,
-        )
+        replace_files(table, self.uri, self._options, (added, removed))
 
     def add_columns(self, columns: Sequence[Field]) -> None:
         """Add nullable columns, in a transaction of their own."""
@@ -254,14 +238,14 @@ def _restored_to(entry: Mapping[str, Any]) -> int | str:
     return int(version) if version.isdigit() else str(given.get("datetime") or given["timestamp"])
 
 
-def _add_action(file: WrittenFile, *, data_change: bool = True) -> AddAction:
+def _add_action(file: WrittenFile) -> AddAction:
     """``file`` as delta-rs takes it; it escapes the path for the log by itself."""
     return AddAction(
         path=file.path,
         size=file.size,
         partition_values=file.partition_values,
         modification_time=int(time.time() * 1000),
-        data_change=data_change,
+        data_change=True,
         stats=file.stats,
     )
 

@@ -31,12 +31,13 @@ from datetime import timedelta
 
 import pyarrow as pa
 
-from headrace.errors import SinkError
+from headrace.errors import SinkError, TableMismatchError
 from headrace.sinks.compaction import RETENTION, Compaction, CompactionResult
 from headrace.sinks.delta_log import Batch, DeltaLog, live_paths
 from headrace.sinks.folder import TableFolder
 from headrace.sinks.manifest import WriteSpec, WrittenFile
 from headrace.sinks.storage import NO_OPTIONS, Options
+from headrace.sinks.table_features import not_written
 from headrace.sinks.table_schema import new_columns, table_schema
 
 NO_METADATA: Mapping[str, object] = {}
@@ -100,7 +101,7 @@ class LakeTable:
             return self._has_committed(batch)
         if tail is None:
             self._log.create(self._columns, self._spec.partition_columns, batch)
-        elif missing := new_columns(self._spec, tail):
+        elif tail.unfulfilled is None and (missing := new_columns(self._spec, tail)):
             self._log.add_columns(missing)
             return self._commit_once(batch)
         else:
@@ -123,11 +124,15 @@ class LakeTable:
         """Compares the declaration with the table that is there.
 
         Raises:
-            TableMismatchError: a column's type or the partitioning differs.
+            TableMismatchError: a column's type or the partitioning differs, or the table asks more
+                of a writer than headrace does.
         """
         tail = self._log.tail()
-        if tail is not None:
-            new_columns(self._spec, tail)
+        if tail is None:
+            return
+        if tail.unfulfilled is not None:
+            raise TableMismatchError(self._spec.root, not_written(tail.unfulfilled))
+        new_columns(self._spec, tail)
 
     def discard(self, files: Sequence[WrittenFile]) -> None:
         """Delete files of a batch that is given up; those that the table holds are kept."""

@@ -22,20 +22,8 @@ from headrace.errors import SinkError
 from headrace.sinks import storage
 from headrace.sinks.manifest import WrittenFile
 from headrace.sinks.storage import Options
+from headrace.sinks.table_features import unfulfilled
 
-# Features of a table that ask nothing of a writer who only adds files; the numbers stand for the
-# first two (https://github.com/delta-io/delta/blob/master/PROTOCOL.md, "Valid Feature Names").
-_PLAIN_WRITER_VERSION = 2
-_PLAIN_FEATURES = frozenset(
-    {
-        "appendOnly",
-        "deletionVectors",
-        "invariants",
-        "timestampNtz",
-        "v2Checkpoint",
-        "vacuumProtocolCheck",
-    }
-)
 _MORE = frozenset({"remove", "metaData", "protocol"})
 _MAX_BEHIND = 100  # versions that are read one by one, rather than all files
 # Characters that delta-rs leaves as they are in a path, besides letters and digits. What removes
@@ -51,6 +39,12 @@ class LogTail:
         app_ids: the applications whose transactions are followed.
         uri: of the table.
         options: of its storage.
+
+    Attributes:
+        version: the last one.
+        schema: columns of the table.
+        partition_columns: their names.
+        unfulfilled: what the table asks of a writer that headrace does not do; None: nothing.
     """
 
     def __init__(
@@ -62,7 +56,7 @@ class LogTail:
         }
         self.schema = table.schema()
         self.partition_columns = tuple(table.metadata().partition_columns)
-        self.is_plain = is_plain(table)
+        self.unfulfilled = unfulfilled(table)
         self._log = storage.join(uri, "_delta_log")
         self._options = options
 
@@ -235,12 +229,3 @@ def _add(file: WrittenFile, now_ms: int, *, data_change: bool = True) -> dict[st
         "dataChange": data_change,
         "stats": file.stats,
     }
-
-
-def is_plain(table: DeltaTable) -> bool:
-    """Whether the table's features ask nothing of a writer who adds and removes whole files."""
-    protocol = table.protocol()
-    features = protocol.writer_features
-    if features is None:
-        return bool(protocol.min_writer_version <= _PLAIN_WRITER_VERSION)
-    return _PLAIN_FEATURES.issuperset(features)

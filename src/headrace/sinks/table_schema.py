@@ -60,7 +60,8 @@ def new_columns(spec: WriteSpec, tail: LogTail) -> list[Field]:
     """Columns that the table lacks.
 
     Raises:
-        TableMismatchError: a column's type or the partitioning is another one.
+        TableMismatchError: a column's type or the partitioning is another one, or a name differs
+            from the table's in upper and lower case only: engines take the two for one column.
     """
     _check_partitioning(spec, tail.partition_columns)
     present = {field.name: field for field in tail.schema.fields}
@@ -72,7 +73,16 @@ def new_columns(spec: WriteSpec, tail: LogTail) -> list[Field]:
                 f"column {field.name!r} is {_type(present[field.name])} in the table, "
                 f"but {_type(field)} in the rows",
             )
-    return [field for field in wanted if field.name not in present]
+    missing = [field for field in wanted if field.name not in present]
+    folded = {name.lower(): name for name in present}
+    for field in missing:
+        if (similar := folded.get(field.name.lower())) is not None:
+            raise TableMismatchError(
+                spec.root,
+                f"column {field.name!r} of the rows is {similar!r} in the table: "
+                "names must not differ in upper and lower case only",
+            )
+    return missing
 
 
 def _check_partitioning(spec: WriteSpec, present: Sequence[str]) -> None:

@@ -189,17 +189,6 @@ def test_deletion_vectors_of_another_engine_do_not_stop_a_writer(root, reads):
     assert ids(root) == [0, 1, 2]
 
 
-def test_a_table_with_features_that_ask_more_is_written_by_delta_rs(root):
-    table = LakeTable(spec(root, IDS))
-    add(table, root, 0)
-    DeltaTable(root).alter.add_feature(
-        [TableFeatures.ChangeDataFeed], allow_protocol_versions_increase=True
-    )
-    assert add(table, root, 1)
-    assert log(root, 2)[0]["commitInfo"]["engineInfo"].startswith("delta-rs")
-    assert table.versions(["a"]) == {"a": 1}
-
-
 def test_paths_are_written_as_delta_rs_writes_them(root):
     """A file is removed by the very text with which it was added, whoever removes it."""
     values = [*string.printable.replace("/", ""), "ż", "日本", "\x7f", "\xa0"]
