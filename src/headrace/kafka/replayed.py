@@ -152,5 +152,8 @@ def _committable(
 
 
 def _window(offset: int, metadata: str) -> Window:
-    first = int(metadata.removesuffix(_OPEN))
+    try:
+        first = int(metadata.removesuffix(_OPEN))
+    except ValueError:  # committed by another tool: replayed records may lie anywhere
+        return Window(0, None)
     return Window(first, None if metadata.endswith(_OPEN) else offset)

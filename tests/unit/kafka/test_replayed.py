@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import confluent_kafka
 import pytest
 
+from headrace.kafka import replayed
 from headrace.kafka.replayed import (
     Place,
     Window,
@@ -11,6 +13,7 @@ from headrace.kafka.replayed import (
     is_for,
     parted,
     was_replayed_to,
+    windows,
 )
 from headrace.model import TopicPartition
 
@@ -78,3 +81,18 @@ def test_a_window_holds_its_first_and_not_its_end(window, overlapping):
     ranges = [(0, 5), (0, 6), (5, 5), (5, 6), (7, 9), (0, 9), (8, 9)]
     found = [one for one in ranges if window.overlaps(*one)]
     assert sorted(found) == sorted(overlapping)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "window"),
+    [
+        ("3", Window(3, 8)),
+        ("3+", Window(3, None)),
+        ("", Window(0, None)),
+        ("by hand", Window(0, None)),
+    ],
+)
+def test_a_commit_of_another_tool_hides_no_replayed_record(monkeypatch, metadata, window):
+    commit = confluent_kafka.TopicPartition("orders", 0, 8, metadata)
+    monkeypatch.setattr(replayed, "committed", lambda *_: [commit])
+    assert windows({}, "orders", [TopicPartition("orders", 0)]) == {0: window}
