@@ -83,7 +83,10 @@ class KnownTokens:
 
     def _follow(self) -> None:
         while not self._ending.wait(_LOOK_SECONDS):
-            self.keep()
+            try:
+                self.keep()
+            except Exception:  # noqa: BLE001 - without it no later token would be kept
+                _LOG.exception("keeping the tokens failed")
 
 
 def _read(file: Path) -> Mapping[str, Token] | None:

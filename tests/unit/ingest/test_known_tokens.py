@@ -1,6 +1,7 @@
 """Tokens outlive a restart while Kafka is away: in a file that follows the registry."""
 
 import stat
+import threading
 from datetime import UTC, datetime
 from types import SimpleNamespace
 
@@ -94,6 +95,26 @@ def test_the_file_is_for_this_user_alone_and_holds_no_secret(known, tmp_path):
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert text.rpartition("_")[2].encode() not in file.read_bytes()
     assert [one.name for one in tmp_path.iterdir()] == ["tokens"]
+
+
+def test_an_error_of_any_kind_does_not_end_the_thread_that_keeps_tokens(known, monkeypatch, caplog):
+    class Changing(Registry):
+        def __init__(self, *found):
+            super().__init__(*found)
+            self.asked, self.asked_again = False, threading.Event()
+
+        def tokens(self):
+            if not self.asked:
+                self.asked = True
+                raise RuntimeError("dictionary changed size during iteration")
+            self.asked_again.set()
+            return self.found
+
+    monkeypatch.setattr(known_tokens, "_LOOK_SECONDS", 0.01)
+    registry = Changing(token("a"))
+    known(registry)
+    assert registry.asked_again.wait(30)
+    assert "keeping the tokens failed" in caplog.text
 
 
 def test_nothing_is_kept_of_a_registry_that_was_not_read(known, tmp_path):
