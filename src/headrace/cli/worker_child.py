@@ -17,7 +17,9 @@ from headrace.control.worker_processes import ChildFailure
 from headrace.control.workers import WantedRun, WorkerRun
 from headrace.runtime.logs import log_to
 from headrace.settings import environment, load_settings
+from headrace.workers import Worker
 from headrace.workers.placed import is_lasting
+from headrace.workers.progress import process_name
 
 
 def start_child(
@@ -43,18 +45,24 @@ def run_child(folder: Path, name: str, wanted: WantedRun, connection: Connection
     """Runs an instance until the parent says so, and tells it everything."""
     # Ctrl-C goes to the whole group; what it means, the parent says.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    settings = load_settings(folder, environment())
-    log_to(settings.state / "headrace.log", stderr=False)
-    worker = load_project(settings).workers[name]
-    run = WorkerRun(settings, worker, wanted)
+    worker: Worker | None = None
+    try:
+        settings = load_settings(folder, environment())
+        log_to(settings.state / "headrace.log", stderr=False)
+        worker = load_project(settings).workers[name]
+        _run(WorkerRun(settings, worker, wanted), connection)
+    except Exception as error:
+        instance = wanted.instance_id or process_name()
+        reason = f"{instance}: {str(error) or type(error).__name__}"
+        # Without a worker, the error is of the project's files: another start would meet it.
+        connection.send(ChildFailure(reason, worker is None or is_lasting(worker, error)))
+        raise
+
+
+def _run(run: WorkerRun, connection: Connection) -> None:
     signal.signal(signal.SIGTERM, lambda *_: run.stop())
     threading.Thread(target=_obey, args=(connection, run.stop), daemon=True).start()
-    try:
-        run.run(lambda progress, partitions: connection.send((progress, partitions)))
-    except Exception as error:
-        reason = f"{run.name}: {str(error) or type(error).__name__}"
-        connection.send(ChildFailure(reason, is_lasting(worker, error)))
-        raise
+    run.run(lambda progress, partitions: connection.send((progress, partitions)))
 
 
 def _obey(connection: Connection, stop: Callable[[], None]) -> None:
