@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Hashable, Iterable
 from pathlib import Path
@@ -47,7 +48,11 @@ class OverdueTopics:
             IngestStateError: the file can't be made, or the disk has no room for it.
         """
         names = sorted(topics)
-        words = map_file(open_shared(path), path, len(names) * _WORD_BYTES)
+        file = open_shared(path)
+        try:
+            words = map_file(file, path, len(names) * _WORD_BYTES)
+        finally:
+            os.close(file)  # the mapping has a descriptor of its own
         return cls(names, memoryview(words).cast("q"))
 
     def __contains__(self, topic: str) -> bool:

@@ -2,12 +2,14 @@
 
 import errno
 import os
+from pathlib import Path
 
 import pytest
 
 from headrace.errors import IngestStateError
 from headrace.ingest.counters import Counters
 from headrace.ingest.limits import LocalLimiter
+from headrace.ingest.overdue import OverdueTopics
 from headrace.ingest.service_metrics import count_names
 
 BLOCK_BYTES = 512  # the unit of st_blocks
@@ -46,3 +48,23 @@ def test_a_folder_that_can_not_be_made_is_named(tmp_path, make):
     (tmp_path / "file").write_text("")
     with pytest.raises(IngestStateError, match="file"):
         make(tmp_path / "file" / "folder")
+
+
+def test_topics_that_are_overdue_keep_no_descriptor_but_that_of_the_mapping(tmp_path, monkeypatch):
+    path = tmp_path / "overdue"
+
+    def descriptors():
+        folder = Path("/proc/self/fd")
+        return sum(os.path.realpath(one) == str(path) for one in folder.iterdir())
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    topics = OverdueTopics.shared(path, ["clicks"])
+    assert "clicks" not in topics
+    assert descriptors() == 1
+    del topics
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(IngestStateError):
+        OverdueTopics.shared(path, ["clicks"])
+    assert descriptors() == 0
