@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from logging.handlers import WatchedFileHandler
 from pathlib import Path
 
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
@@ -24,12 +25,13 @@ _NUMBER = re.compile(r"\d+")
 def log_to(file: Path | None, *, stderr: bool, others: tuple[str, ...] = ()) -> None:
     """Sends what headrace logs in this process from INFO on to a file, to stderr, or to both.
 
-    What was set up by an earlier call is replaced. ``others`` are loggers of libraries.
+    What was set up by an earlier call is replaced. A file that is renamed or removed is made anew.
+    ``others`` are loggers of libraries.
     """
     handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)] if stderr else []
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
-        handlers.append(logging.FileHandler(file, encoding="utf-8", delay=True))
+        handlers.append(WatchedFileHandler(file, encoding="utf-8", delay=True))
     for handler in handlers:
         handler.setFormatter(_Line(_FORMAT))
         handler.addFilter(_InScope())

@@ -43,6 +43,15 @@ def test_a_line_of_a_request_names_it(logged):
     assert [LINE.fullmatch(line)[4] for line in logged()] == [" [abc-1] slow", " none"]
 
 
+def test_lines_after_a_rotation_go_to_a_new_file(logged, tmp_path):
+    log = logging.getLogger("headrace")
+    log.info("before")
+    rotated = (tmp_path / "folder" / "headrace.log").rename(tmp_path / "headrace.log.1")
+    log.info("after")
+    assert rotated.read_text().endswith(" before\n")
+    assert [LINE.fullmatch(line)[4] for line in logged()] == [" after"]
+
+
 def test_setting_up_again_repeats_no_line(logged, tmp_path):
     log_to(tmp_path / "folder" / "headrace.log", stderr=False)
     logging.getLogger("headrace").info("once")
