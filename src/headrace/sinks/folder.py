@@ -68,7 +68,9 @@ class TableFolder:
         from pyarrow import parquet
 
         with self._files.open_input_file(f"{self._path}/{path}") as stream:
-            return parquet.ParquetFile(stream).read(use_threads=False)
+            # Spark writes times as INT96; in nanoseconds they would not reach beyond 2262.
+            file = parquet.ParquetFile(stream, coerce_int96_timestamp_unit="us")
+            return file.read(use_threads=False)
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete files; those that are gone already are no error."""

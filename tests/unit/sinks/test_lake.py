@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
+from pyarrow import parquet
 from tests.contracts.sink import add as commit
 
 from headrace.errors import SinkError, TableMismatchError
@@ -242,3 +244,17 @@ def test_tables_of_a_newer_protocol_are_not_compacted(root):
     )
     with pytest.raises(SinkError, match="compact it there"):
         Compaction(root).run()
+
+
+def test_times_of_other_engines_beyond_2262_are_merged(root):
+    plain = spec(root, {"id": pa.int64()})
+    late = datetime(9999, 12, 31, tzinfo=UTC)
+    files = [file for number in range(2) for file in written(plain, {"id": number, "at": late})]
+    for file in files:
+        path = Path(root, file.path)
+        parquet.write_table(parquet.read_table(path), path, use_deprecated_int96_timestamps=True)
+    sized = [replace(file, size=Path(root, file.path).stat().st_size) for file in files]
+    commit(LakeTable(plain), sized)
+    assert Compaction(root).run().merged == 2
+    merged = next(Path(root).glob("part-merged-*"))
+    assert parquet.read_table(merged)["at"].to_pylist() == [late, late]
