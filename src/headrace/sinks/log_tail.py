@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import count
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
@@ -29,6 +30,10 @@ _MAX_BEHIND = 100  # versions that are read one by one, rather than all files
 # Characters that delta-rs leaves as they are in a path, besides letters and digits. What removes
 # a file must write its path as what added it did.
 _PATH_CHARACTERS = "/!$&'()+,-.:;=@_~"
+
+
+class _LastCheckpoint(msgspec.Struct):
+    version: int
 
 
 class LogTail:
@@ -137,8 +142,10 @@ class LogTail:
         actions: list[dict[str, object]] = [
             {"commitInfo": info | ({"headrace": dict(metadata)} if metadata else {})}
         ]
+        # Without a time of update a transaction does not expire, see
+        # delta.setTransactionRetentionDuration: a quiet partition keeps its position.
         actions += [
-            {"txn": {"appId": app_id, "version": version, "lastUpdated": now_ms}}
+            {"txn": {"appId": app_id, "version": version}}
             for app_id, version in transactions.items()
         ]
         actions += [{"add": _add(file, now_ms)} for file in files]
@@ -146,10 +153,7 @@ class LogTail:
 
     def _take_in(self, content: bytes) -> bool:
         """False when a commit changes more than files."""
-        for line in content.splitlines():
-            if line.startswith((b'{"add"', b'{"remove"')):
-                continue
-            action = msgspec.json.decode(line)
+        for action in _actions(content, but=(b'{"add"', b'{"remove"')):
             if action.get("commitInfo", {}).get("operation") == "RESTORE":
                 raise SinkError(self._log, "RESTORE has taken the table back to an older version")
             if "metaData" in action or "protocol" in action:
@@ -163,12 +167,15 @@ class LogTail:
 
 
 def last_checkpoint(log: str, options: Options) -> int | None:
-    """The version that the newest checkpoint of the log in folder ``log`` holds, if it has one."""
+    """The version that the newest checkpoint of the log in folder ``log`` holds, if it has one.
+
+    The file is a hint: one that is damaged counts as none.
+    """
     try:
         content = storage.read_bytes(storage.join(log, "_last_checkpoint"), options)
-    except FileNotFoundError:
+        return msgspec.json.decode(content, type=_LastCheckpoint).version
+    except (FileNotFoundError, msgspec.DecodeError):
         return None
-    return int(msgspec.json.decode(content)["version"])
 
 
 def replace_files(
@@ -205,8 +212,14 @@ def replace_files(
 
 
 def _only_adds(content: bytes) -> bool:
-    others = (line for line in content.splitlines() if not line.startswith(b'{"add"'))
-    return all(_MORE.isdisjoint(msgspec.json.decode(line)) for line in others)
+    return all(_MORE.isdisjoint(action) for action in _actions(content, but=(b'{"add"',)))
+
+
+def _actions(content: bytes, but: tuple[bytes, ...]) -> Iterator[dict[str, Any]]:
+    """Yields the actions of a commit, but those that begin with one of ``but``."""
+    for line in content.splitlines():
+        if line.strip() and not line.startswith(but):
+            yield msgspec.json.decode(line)
 
 
 def _remove(file: RemoveAction) -> dict[str, object]:

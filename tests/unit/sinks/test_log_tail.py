@@ -249,3 +249,34 @@ def test_a_restore_under_a_writer_stops_it(root):
     with pytest.raises(SinkError, match="RESTORE"):
         follow(table, root, 3, 2)
     assert ids(root) == [0, 1]
+
+
+@pytest.mark.parametrize("hint", ["", "{", "null", '{"size":3}', '{"version":"x"}'])
+def test_a_damaged_hint_at_the_last_checkpoint_counts_as_none(root, hint):
+    table = LakeTable(spec(root, IDS))
+    add(table, root, 0)
+    add(table, root, 1)
+    DeltaTable(root).create_checkpoint()
+    Path(root, "_delta_log", "_last_checkpoint").write_text(hint)
+    assert follow(table, root, 2, 1)
+    assert ids(root) == [0, 1, 2]
+
+
+def test_blank_lines_in_a_commit_of_another_engine_are_skipped(root):
+    table = LakeTable(spec(root, IDS))
+    add(table, root, 0)
+    assert table.versions(["a"]) == {"a": 0}
+    path = Path(root, "_delta_log", f"{1:020}.json")
+    path.write_text('{"commitInfo":{"operation":"WRITE"}}\n\n')
+    assert follow(table, root, 1, 0)
+    assert ids(root) == [0, 1]
+
+
+def test_what_is_recorded_of_an_application_does_not_expire(root):
+    table = LakeTable(spec(root, IDS))
+    add(table, root, 0, "quiet")
+    add(table, root, 1, "quiet")
+    properties = {"delta.setTransactionRetentionDuration": "interval 0 seconds"}
+    DeltaTable(root).alter.set_table_properties(properties)
+    assert LakeTable(spec(root, IDS)).versions(["quiet"]) == {"quiet": 1}
+    assert follow(table, root, 2, 1, "quiet")
