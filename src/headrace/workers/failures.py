@@ -19,7 +19,7 @@ from headrace.kafka.client import ClientConfig
 from headrace.model import DeadLetter, DeadLetterLimit, TopicPartition
 from headrace.workers.assignment import Assignment
 from headrace.workers.failure_log import FailureLog, raised_at
-from headrace.workers.handling import Handling
+from headrace.workers.handling import CURRENT, Handling
 from headrace.workers.letters import LetterWriter
 from headrace.workers.policy import DeadLetters, RetryTopics, Skip, Stop, ending, retry_delay
 from headrace.workers.received import retry_headers, retry_topic
@@ -83,7 +83,12 @@ class Failures:
         headers = retry_headers(record, due_ms, handling.first_failed_ms, _detail(error))
         topic = retry_topic(self._worker.name, record.topic, record.attempt)
         headers += handling.replay
-        await self._send(topic, record.value, key=record.key, headers=headers)
+        current = CURRENT.set(handling)  # else it might be that of a record begun meanwhile
+        try:
+            sent = self._send(topic, record.value, key=record.key, headers=headers)
+        finally:
+            CURRENT.reset(current)
+        await sent
 
 
 class DeadLetterLimiter:

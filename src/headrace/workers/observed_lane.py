@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 import threading
 import time
 from collections.abc import Mapping
@@ -14,6 +15,8 @@ from headrace.workers.lane import Lane, LaneHost
 from headrace.workers.placement import PlacedTask
 from headrace.workers.policy import FailurePolicy
 from headrace.workers.task import WorkerSubpartition
+
+_LOG = logging.getLogger("headrace.workers")
 
 
 class ObservedLane(Lane):
@@ -67,9 +70,11 @@ class ObservedLane(Lane):
         self._open.add(handling)
         process = self._task.process
         error = handling.error or await self._attempt(handling, process(handling.record, handling))
-        if error is None or not handling.abandon():
+        if error is None:
             return
-        if self._goes_on_elsewhere(error):
+        if not handling.abandon():
+            _LOG.error("%s failed after its end was reported", handling.record, exc_info=error)
+        elif self._goes_on_elsewhere(error):
             self._open.discard(handling)
             await self._failed(handling, error)
         else:

@@ -11,6 +11,9 @@ from headrace.model import DeadLetterLimit, Topic
 from headrace.workers import Stop, Worker, WorkerRecord, WorkerTask
 from headrace.workers.failure_log import FailureLog, raised_at
 from headrace.workers.failures import DeadLetterLimiter, Failures
+from headrace.workers.handling import CURRENT, Call, Handling
+from headrace.workers.policy import RetryTopics
+from headrace.workers.received import Received
 
 RECORD = WorkerRecord("clicks", 2, 7, b"k", b"v", attempt=3)
 
@@ -63,6 +66,29 @@ def test_an_instance_that_stops_names_the_users_line_also_when_a_library_raised(
     assert "in failure)" in str(found.value)
     with pytest.raises(ProcessingFailedError, match=r"test_failures.py:\d+, in look_up\)"):
         asyncio.run(run(failure(look_up, 7)))
+
+
+def test_a_retry_is_sent_for_its_own_record():
+    sent_for = []
+
+    async def send(*_, **__):
+        """Its confirmation."""
+
+    def sending(*arguments, **options):
+        sent_for.append(CURRENT.get())
+        return send(*arguments, **options)
+
+    async def run():
+        worker = Worker("w", Topic("clicks"), WorkerTask, on_failure=RetryTopics())
+        record = WorkerRecord("clicks", 0, 1, None, b"v")
+        late = Handling(Received(record, record.topic_partition, 1), 1, lambda *_: None)
+        begun_meanwhile = Call()
+        CURRENT.set(begun_meanwhile)
+        assert await Failures(worker, {}, sending).end(late, OSError("not written")) == "retried"
+        assert sent_for == [late]
+        assert CURRENT.get() is begun_meanwhile
+
+    asyncio.run(run())
 
 
 def test_an_error_that_nothing_raised_has_no_line():

@@ -238,3 +238,20 @@ def test_a_send_of_no_record_that_fails_ends_the_instance(method):
         await until(lambda: [type(one) for one in bench.broken] == [OSError])
 
     drill(run())
+
+
+def test_what_an_observed_task_raises_after_the_end_is_logged_with_the_record(caplog):
+    class Raising(WorkerTask):
+        async def process(self, record, observer):
+            observer.on_success()
+            raise ValueError("after the end")
+
+    async def run():
+        bench = LaneBench(Raising)
+        bench.put(0)
+        await until(lambda: bench.committable == 1)
+        await settled()
+
+    drill(run())
+    assert "t[0]@0 failed after its end was reported" in caplog.text
+    assert "ValueError: after the end" in caplog.text
