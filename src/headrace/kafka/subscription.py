@@ -131,12 +131,12 @@ class Subscription:
         self._switch(self._consumer)
         try:
             first = self._consumer.poll(seconds)
+            if first is None or self._closing:
+                return Taken([], [])
+            self._moved.clear()
+            rest = self._consumer.consume(most - 1, 0) if most > 1 else []
         except KafkaException as error:
             raise self._named(error.args[0]) from error
-        if first is None or self._closing:
-            return Taken([], [])
-        self._moved.clear()
-        rest = self._consumer.consume(most - 1, 0) if most > 1 else []
         # A partition that moved meanwhile begins anew at its committed offset, if it is here.
         taken = rest if self._moved and _partition(first) in self._moved else [first, *rest]
         ends = [
