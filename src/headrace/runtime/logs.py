@@ -68,7 +68,8 @@ class Repeats(logging.Filter):
     """Of warnings and errors that repeat, five a minute pass; the next one says how many did not.
 
     Lines repeat each other when they have the same logger, level and template, whatever their
-    values. For messages of libraries, which have no template, numbers don't count.
+    values. For messages of libraries, which have no template, numbers don't count. Lines that
+    their writer has limited, and marked with ``is_limited``, all pass.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -79,7 +80,7 @@ class Repeats(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the line passes."""
         record.left_out = ""
-        if record.levelno < logging.WARNING:
+        if record.levelno < logging.WARNING or getattr(record, "is_limited", False):
             return True
         key = record.name, record.levelno, _NUMBER.sub("", str(record.msg))
         began, lines = self._windows.get(key, (-_WINDOW_SECONDS, 0))

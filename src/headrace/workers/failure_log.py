@@ -16,6 +16,7 @@ from headrace.workers.task import WorkerRecord
 _LOG = logging.getLogger("headrace.workers")
 _MOST_IN_A_SPAN = 10
 _SPAN_SECONDS = 10.0
+_LIMITED = {"is_limited": True}  # here, so not by what limits other lines that repeat
 _NOT_THE_USERS = tuple(
     {
         str(Path(headrace.__file__).parent),
@@ -49,13 +50,20 @@ class FailureLog:
             return
         self._logged += 1
         _LOG.warning(
-            "%s: attempt %d at %s failed", self._worker, record.attempt, record, exc_info=error
+            "%s: attempt %d at %s failed",
+            self._worker,
+            record.attempt,
+            record,
+            exc_info=error,
+            extra=_LIMITED,
         )
 
     def _tell_left_out(self) -> None:
         if self._left_out:
             left_out, self._left_out = self._left_out, 0
-            _LOG.warning("%s: %d more attempts failed, not logged", self._worker, left_out)
+            _LOG.warning(
+                "%s: %d more attempts failed, not logged", self._worker, left_out, extra=_LIMITED
+            )
 
 
 def raised_at(error: BaseException) -> str:

@@ -9,6 +9,8 @@ import sys
 import pytest
 
 from headrace.runtime.logs import REQUEST_ID, Repeats, log_to
+from headrace.workers.failure_log import FailureLog
+from headrace.workers.task import WorkerRecord
 
 LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (\w+) (\d+) ([\w.]+):(.*)")
 
@@ -41,6 +43,14 @@ def test_a_line_of_a_request_names_it(logged):
     REQUEST_ID.reset(token)
     logging.getLogger("headrace.ingest").warning("none")
     assert [LINE.fullmatch(line)[4] for line in logged()] == [" [abc-1] slow", " none"]
+
+
+def test_failed_attempts_that_a_worker_has_limited_are_all_written(logged):
+    record = WorkerRecord("clicks", 2, 7, None, b"", (), 1)
+    log = FailureLog("enrich", lambda: 0.0)
+    for _ in range(12):
+        log.failed(record, OSError("away"))
+    assert sum(" failed" in line for line in logged()) == 10
 
 
 def test_lines_after_a_rotation_go_to_a_new_file(logged, tmp_path):
