@@ -458,11 +458,14 @@ class TableMismatchError(RefusedError):
 
 @dataclass(eq=False)
 class ReplayRefusedError(RefusedError):
-    """Replayed and waiting dead letters lie so mixed that it can't be remembered which is which."""
+    """Replayed and waiting dead letters lie so mixed that it can't be remembered which is which.
+
+    It would take ``metadata_bytes`` beside a committed offset, more than the brokers allow.
+    """
 
     code = "REPLAY_REFUSED"
     topic: str
-    waiting: int
+    metadata_bytes: int
 
     @property
     def way_out(self) -> str:

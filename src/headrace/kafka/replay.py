@@ -31,6 +31,7 @@ from headrace.kafka.dead_letters import (
     scan,
     send,
 )
+from headrace.kafka.groups import offset_metadata_bytes
 from headrace.kafka.replayed import (
     REPLAYS,
     Place,
@@ -43,7 +44,7 @@ from headrace.model import DeadLetter, TopicPartition
 from headrace.model.partitioning import murmur2
 
 MAX_REPLAYS = 3
-MOST_METADATA_BYTES = 4096  # the broker's offset.metadata.max.bytes
+MOST_METADATA_BYTES = 4096  # where brokers do not say their offset.metadata.max.bytes
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,8 @@ def replay(
     due = [one for one in alive if again or one.position not in done]
     records = _by_record(due)
     if due and not dry_run:
-        memory = _memory(topic, letters, done | {one.position for one in due})
+        memory = _memory(letters, done | {one.position for one in due})
+        _check_metadata(config, topic, memory)
         _send(config, topic, records, memory)
     readers = Counter(name for record in records for name in {one.pipeline for one in record})
     return Replay(len(records), len(alive) - len(due), len(selected) - len(alive), dict(readers))
@@ -166,7 +168,7 @@ def decode(first: int, text: str) -> set[int]:
 
 
 def _memory(
-    topic: str, letters: Sequence[StoredLetter], done: set[Position]
+    letters: Sequence[StoredLetter], done: set[Position]
 ) -> list[confluent_kafka.TopicPartition]:
     """What to commit so that exactly the letters in ``done`` are remembered as replayed."""
     memory = []
@@ -175,12 +177,23 @@ def _memory(
         waiting = [offset for offset in offsets if (partition, offset) not in done]
         first = min(waiting, default=max(offsets) + 1)
         after = encode(first, [one for one in offsets if one > first and (partition, one) in done])
-        if len(after) > MOST_METADATA_BYTES:
-            raise ReplayRefusedError(topic, len(waiting))
         memory.append(
             confluent_kafka.TopicPartition(partition.topic, partition.partition, first, after)
         )
     return memory
+
+
+def _check_metadata(
+    config: ClientConfig, topic: str, memory: Iterable[confluent_kafka.TopicPartition]
+) -> None:
+    """Looks whether brokers take ``memory``, before any record is sent that it is to remember.
+
+    Raises:
+        ReplayRefusedError: if they do not.
+    """
+    longest = max(len(one.metadata or "") for one in memory)
+    if longest > (offset_metadata_bytes(config) or MOST_METADATA_BYTES):
+        raise ReplayRefusedError(topic, longest)
 
 
 def _by_record(due: Iterable[StoredLetter]) -> list[list[StoredLetter]]:

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.errors import ReplayRefusedError
 from headrace.kafka import replay as replay_module
 from headrace.kafka.client import LiveTopic
 from headrace.kafka.dead_letters import StoredLetter
@@ -52,3 +53,33 @@ def test_a_letter_must_match_every_filter_given():
     assert stored(reason="wrong-type") not in chosen
     assert stored(pipeline="q") not in chosen
     assert stored(offset=8) not in chosen
+
+
+@pytest.mark.parametrize(
+    ("broker_bytes", "is_sent"), [(4096, True), (0, True), (100, True), (10, False)]
+)
+def test_what_the_brokers_would_not_remember_is_not_sent(monkeypatch, broker_bytes, is_sent):
+    letters = [
+        StoredLetter(
+            DeadLetter(TopicPartition("clicks", 0), offset, "not-json", "", None, None),
+            "p" if offset % 3 else "q",
+            "1",
+            "",
+            0,
+            (TopicPartition("clicks.dead", 0), offset),
+            0,
+        )
+        for offset in range(60)
+    ]
+    sent = []
+    monkeypatch.setattr(replay_module, "scan", lambda *_: letters)
+    monkeypatch.setattr(replay_module, "replayed", lambda *_: set())
+    monkeypatch.setattr(replay_module, "offset_metadata_bytes", lambda _: broker_bytes)
+    monkeypatch.setattr(replay_module, "_send", lambda *found: sent.append(found))
+    selection = Selection(pipelines=frozenset({"p"}))
+    if is_sent:
+        assert replay_module.replay({}, "clicks", selection).sent == 40
+    else:
+        with pytest.raises(ReplayRefusedError, match="clicks"):
+            replay_module.replay({}, "clicks", selection)
+    assert len(sent) == is_sent
