@@ -18,6 +18,9 @@ class UnreadableHeaders(MemoryRecord):
     def headers(self):
         raise SystemError("returned a result with an exception set")
 
+    def set_headers(self, headers):
+        """As the client library: what stands in place of those that can't be read."""
+
 
 @dataclass(frozen=True)
 class Records:
