@@ -7,7 +7,9 @@ import time
 from collections import deque
 from collections.abc import Mapping
 
-from headrace.errors import BrokerUnreachableError, TopicMissingError
+from confluent_kafka import KafkaException
+
+from headrace.errors import HeadraceError
 from headrace.kafka.client import ClientConfig, watermarks
 from headrace.kafka.groups import first_timestamps
 from headrace.model import TopicPartition
@@ -82,7 +84,7 @@ class Ends:
             found = first_timestamps(self._config, new)
             kept = {one: self._unread[one] for one in behind.keys() - new.keys()}
             self._unread = kept | {one: (new[one], timestamp) for one, timestamp in found.items()}
-        except (BrokerUnreachableError, TopicMissingError) as error:
+        except (HeadraceError, KafkaException) as error:
             self.reason = str(error)  # what was known stays
         else:
             self.reason = ""

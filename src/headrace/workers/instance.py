@@ -154,21 +154,15 @@ class RunningInstance:
             self._fail,
         )
         self.assignments = Assignments(worker, around, self._pause, self._resume)
-        self._members = [
-            Member(
-                config,
-                replace(membership, group=group, topics=topics),
-                self.assignments,
-                worker.revoke_timeout.total_seconds(),
-                functools.partial(self.counts.one_more, "commits"),
-            )
-            for group, topics in consumed_topics(worker).items()
-        ]
+        self._membership = membership
+        self._members: list[Member] = []
         self._readers: list[asyncio.Task[None]] = []
         self._chores = [
             self._loop.create_task(chore())
             for chore in (self._ask_held, self._expire, self._punctuate, self._watch_topics)
         ]
+        for task in self._chores:
+            task.add_done_callback(self._check_chore)
 
     def stop(self) -> None:
         """From any thread."""
@@ -181,10 +175,23 @@ class RunningInstance:
         Raises:
             HeadraceError, KafkaException: it can't go on.
         """
+        self._join()
         self._readers += [self._loop.create_task(self._read(one)) for one in self._members]
         await self._stopping.wait()
         if self._failure is not None:
             raise self._failure
+
+    def _join(self) -> None:
+        """One by one: those before one that fails are closed with the instance."""
+        for group, topics in consumed_topics(self._worker).items():
+            member = Member(
+                self._config,
+                replace(self._membership, group=group, topics=topics),
+                self.assignments,
+                self._worker.revoke_timeout.total_seconds(),
+                functools.partial(self.counts.one_more, "commits"),
+            )
+            self._members.append(member)
 
     async def close(self, failure: BaseException | None) -> BaseException | None:
         """Drain, commit, leave the group; why the instance failed, if it did."""
@@ -259,6 +266,12 @@ class RunningInstance:
 
     # -- now and then -----------------------------------------------------------------------------
 
+    def _check_chore(self, chore: asyncio.Task[None]) -> None:
+        """No chore ends without a reason that is heard: without deadlines, records may hang."""
+        error = None if chore.cancelled() else chore.exception()
+        if error is not None:
+            self._fail(error)
+
     async def _ask_held(self) -> None:
         while True:
             await asyncio.sleep(_ASK_AGAIN_SECONDS)
@@ -285,9 +298,18 @@ class RunningInstance:
         """A topic that is deleted and made again has other records at the same offsets."""
         while True:
             await asyncio.sleep(_WATCH_SECONDS)
-            with contextlib.suppress(BrokerUnreachableError, KafkaException):
-                names = [topic.name for topic in self._worker.topics]
-                self._compare(await asyncio.to_thread(topic_ids, self._config, names))
+            names = [topic.name for topic in self._worker.topics]
+            try:
+                live = await asyncio.to_thread(topic_ids, self._config, names)
+            except (BrokerUnreachableError, KafkaException) as error:
+                _LOG.warning(
+                    "%s: cannot look at its topics, trying again in %.0f s: %s",
+                    self._worker.name,
+                    _WATCH_SECONDS,
+                    error,
+                )
+            else:
+                self._compare(live)
 
     def _compare(self, live: Mapping[str, str]) -> None:
         for one in self.assignments.values():

@@ -3,6 +3,8 @@
 import asyncio
 from types import SimpleNamespace
 
+from confluent_kafka import KafkaError, KafkaException
+
 from headrace.errors import BrokerUnreachableError
 from headrace.kafka.starts import Start
 from headrace.model import TopicPartition
@@ -44,3 +46,13 @@ def test_while_brokers_are_away_the_reason_says_so_and_what_was_known_stays(monk
         asyncio.run(ends.look({}, {HERE}))
         seen.append((ends.lag(HERE, 2), "does not answer" in ends.reason))
     assert seen == [(7, False), (7, True), (10, False)]
+
+
+def test_a_refusal_is_the_reason_and_ends_no_further_question(monkeypatch):
+    def refused(*_):
+        raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+
+    monkeypatch.setattr(behind, "watermarks", refused)
+    ends = Ends({})
+    asyncio.run(ends.look({}, {HERE}))
+    assert "TOPIC_AUTHORIZATION_FAILED" in ends.reason
