@@ -10,7 +10,7 @@ from headrace.errors import NothingCommittedError, RetentionPassedError
 from headrace.kafka.cluster import Cluster, LivePositions
 from headrace.model import Pipeline, Start
 from headrace.pipelines.checkpoint import FROM_TABLE, CheckpointFolder, CurrentCheckpoint
-from headrace.pipelines.positions import CheckpointIds, newest_checkpoint
+from headrace.pipelines.positions import CheckpointIds, Versions, newest_checkpoint
 from headrace.pipelines.source.initial import write_initial
 from headrace.pipelines.source.offsets import SourceOffset
 from headrace.sinks.delta_log import DeltaLog
@@ -80,7 +80,7 @@ class Resets:
                 raise NothingCommittedError(self.pipeline.name, reason)
 
     def _in_table(self) -> list[SourceOffset]:
-        """The place of each topic, as of the version that a RESTORE went back to if there was one.
+        """The place of each topic, as of what a RESTORE or replacement of the table brought back.
 
         A topic that was made again is another one: the table has no place of it.
         """
@@ -92,7 +92,7 @@ class Resets:
         ids = CheckpointIds(self.pipeline.name, number)
         return [self._recorded(ids, table, source.topic.name) for source in self.pipeline.sources]
 
-    def _recorded(self, ids: CheckpointIds, table: DeltaLog, topic: str) -> SourceOffset:
+    def _recorded(self, ids: CheckpointIds, table: Versions, topic: str) -> SourceOffset:
         live = self.cluster.live(topic)
         asked = SourceOffset(topic, live.topic_id, live.latest, time.time_ns() // 1_000_000)
         found = ids.recorded(table, {topic: asked}).positions

@@ -72,7 +72,7 @@ class StartChecks:
         Raises:
             CheckpointLostError: there are traces of a checkpoint that is gone.
             CheckpointBehindTableError: the table knows a newer checkpoint.
-            TableBehindCheckpointError: a RESTORE has taken rows from the table.
+            TableBehindCheckpointError: a RESTORE or replacement has taken rows from the table.
         """
         current = self.folder.current()
         log = DeltaLog(table_uri(self.lake, self.pipeline))
@@ -115,6 +115,9 @@ class StartChecks:
 
     def _refuse_restored(self, log: DeltaLog, ids: CheckpointIds) -> None:
         before = log.restored(ids.writer)
-        if before is not None and before.versions([ids.batch]) != log.versions([ids.batch]):
-            reason = "a RESTORE has taken rows of its batches from the table"
-            raise TableBehindCheckpointError(self.pipeline.name, "", "", "", reason)
+        found = None if before is None else before.versions([ids.batch])
+        if found is not None and found != log.versions([ids.batch]):
+            reason = "a RESTORE or replacement of the table has taken rows of its batches from it"
+            raise TableBehindCheckpointError(
+                self.pipeline.name, "", "", "", reason, in_table=bool(found)
+            )

@@ -14,7 +14,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
 from headrace.errors import SinkError
-from headrace.sinks.log_tail import LogTail, replace_files
+from headrace.sinks.log_tail import LogTail, replace_files, replaced_by, replacement
 from headrace.sinks.manifest import WrittenFile
 from headrace.sinks.storage import NO_OPTIONS, Options
 from headrace.sinks.table_features import not_written
@@ -66,6 +66,14 @@ def _version(tail: LogTail | DeltaTable | None, app_id: str) -> int | None:
     return None if tail is None else tail.transaction_version(app_id)
 
 
+class NothingRecorded:
+    """A table that records nothing of any application."""
+
+    def versions(self, app_ids: Iterable[str]) -> dict[str, int]:  # noqa: ARG002
+        """Returns nothing."""
+        return {}
+
+
 class DeltaLog:
     """One table: its end for writers that add files, and snapshots for who needs all files."""
 
@@ -99,7 +107,15 @@ class DeltaLog:
         self._table = None  # one that was made again is not read on
         table = self.snapshot()
         self._table = None  # all its files take memory
+        if table is not None and self._tail is not None:
+            self._refuse_replaced(table, self._tail.version)
         return LogTail(table, app_ids, self.uri, self._options) if table else None
+
+    def _refuse_replaced(self, table: DeltaTable, since: int) -> None:
+        unread = table.version() - since
+        for entry in table.history(unread) if unread > 0 else ():
+            if (operation := replacement(entry)) is not None:
+                raise SinkError(self.uri, replaced_by(operation))
 
     def snapshot(self) -> DeltaTable | None:
         """The table as it is now; None when it does not exist.
@@ -138,23 +154,28 @@ class DeltaLog:
         found = {name: _version(table, name) for name in asked}
         return {name: at for name, at in found.items() if at is not None}
 
-    def restored(self, writer: Mapping[str, object]) -> DeltaLog | None:
-        """The table as of the version that a RESTORE brought back after ``writer`` wrote last.
+    def restored(self, writer: Mapping[str, object]) -> DeltaLog | NothingRecorded | None:
+        """What a replacement of the table's rows brought back after ``writer`` wrote last.
 
-        RESTORE takes rows away and leaves what the table records of applications.
+        RESTORE, an overwrite, CREATE OR REPLACE TABLE and CLONE take rows away and leave what the
+        table records of applications.
 
         Args:
             writer: values in the metadata of its commits.
 
         Returns:
-            None when there was no RESTORE since.
+            The table as of the version that a RESTORE went back to; after another replacement
+            nothing; None when there was neither since.
         """
         table = self.snapshot()
         for entry in _history(table) if table else ():
             if writer.items() <= dict(entry.get(HISTORY_KEY, {})).items():
                 return None
-            if entry.get("operation") == "RESTORE":
+            operation = replacement(entry)
+            if operation == "RESTORE":
                 return DeltaLog(self.uri, self._options, as_of=_restored_to(entry))
+            if operation is not None:
+                return NothingRecorded()
         return None
 
     def retrying(self, attempt: Callable[[], _Result]) -> _Result:

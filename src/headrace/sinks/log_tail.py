@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from hashlib import sha256
 from itertools import count
 from typing import Any
 from urllib.parse import quote
@@ -26,6 +27,7 @@ from headrace.sinks.storage import Options
 from headrace.sinks.table_features import unfulfilled
 
 _MORE = frozenset({"remove", "metaData", "protocol"})
+_REPLACEMENTS = frozenset({"RESTORE", "CLONE"})
 _MAX_BEHIND = 100  # versions that are read one by one, rather than all files
 # Characters that delta-rs leaves as they are in a path, besides letters and digits. What removes
 # a file must write its path as what added it did.
@@ -64,6 +66,7 @@ class LogTail:
         self.unfulfilled = unfulfilled(table)
         self._log = storage.join(uri, "_delta_log")
         self._options = options
+        self._digest = self._digest_of(self.version)
 
     @property
     def app_ids(self) -> frozenset[str]:
@@ -85,11 +88,15 @@ class LogTail:
         were not read are gone or very many: the log has a newer checkpoint then.
 
         Raises:
-            SinkError: if a RESTORE has removed rows, of which applications know nothing.
+            SinkError: if a RESTORE or another replacement has removed rows, of which applications
+                know nothing.
         """
         checkpoint = last_checkpoint(self._log, self._options)
         far_behind = checkpoint is not None and checkpoint > self.version + _MAX_BEHIND
-        if far_behind or not storage.exists(self._path(self.version), self._options):
+        if far_behind or self._digest is None:
+            return False
+        # A table put back from a backup, or made again, has another commit of this number or none.
+        if self._digest_of(self.version) != self._digest:
             return False
         for version in count(self.version + 1):
             try:
@@ -99,7 +106,7 @@ class LogTail:
                 return checkpoint is None or checkpoint <= self.version
             if not self._take_in(content):
                 return False
-            self.version = version
+            self.version, self._digest = version, sha256(content).digest()
         raise AssertionError
 
     def append(
@@ -121,7 +128,7 @@ class LogTail:
             # A commit whose answer was lost on the way is still this one's.
             if storage.read_bytes(path, self._options) != content:
                 raise CommitFailedError(f"{path} is another writer's") from error
-        self.version += 1
+        self.version, self._digest = self.version + 1, sha256(content).digest()
         self._transactions |= transactions
 
     def _content(
@@ -153,17 +160,45 @@ class LogTail:
 
     def _take_in(self, content: bytes) -> bool:
         """False when a commit changes more than files."""
+        only_files = True
         for action in _actions(content, but=(b'{"add"', b'{"remove"')):
-            if action.get("commitInfo", {}).get("operation") == "RESTORE":
-                raise SinkError(self._log, "RESTORE has taken the table back to an older version")
-            if "metaData" in action or "protocol" in action:
-                return False
+            if (operation := replacement(action.get("commitInfo", {}))) is not None:
+                raise SinkError(self._log, replaced_by(operation))
+            only_files = only_files and _MORE.isdisjoint(action)
             if (txn := action.get("txn")) and txn["appId"] in self._transactions:
                 self._transactions[txn["appId"]] = txn["version"]
-        return True
+        return only_files
+
+    def _digest_of(self, version: int) -> bytes | None:
+        """Tells the commit of ``version`` from any other; None when the log was cleaned of it."""
+        try:
+            return sha256(storage.read_bytes(self._path(version), self._options)).digest()
+        except FileNotFoundError:
+            return None
 
     def _path(self, version: int) -> str:
         return storage.join(self._log, f"{version:020}.json")
+
+
+def replacement(commit: Mapping[str, Any]) -> str | None:
+    """The operation of a commit that replaced all rows of its table; None for any other.
+
+    What the table records of applications outlives it. Engines write parameters as text.
+
+    Args:
+        commit: its entry in the table's history.
+    """
+    operation = str(commit.get("operation", ""))
+    if operation in _REPLACEMENTS or "REPLACE TABLE" in operation:
+        return operation
+    parameters = commit.get("operationParameters") or {}
+    whole = parameters.get("mode") == "Overwrite" and not parameters.get("predicate")
+    return "overwrite" if whole and operation == "WRITE" else None
+
+
+def replaced_by(operation: str) -> str:
+    """Says that ``operation``, a result of :func:`replacement`, was done to a table."""
+    return f"another writer has replaced rows of the table ({operation})"
 
 
 def last_checkpoint(log: str, options: Options) -> int | None:

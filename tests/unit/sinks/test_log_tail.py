@@ -1,12 +1,13 @@
 """A writer that adds files knows the end of the log only; delta-rs and other engines write too."""
 
 import json
+import shutil
 import string
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, TableFeatures
+from deltalake import DeltaTable, TableFeatures, write_deltalake
 from tests.unit.sinks.test_lake import spec, written
 
 from headrace.errors import SinkError
@@ -249,6 +250,81 @@ def test_a_restore_under_a_writer_stops_it(root):
     with pytest.raises(SinkError, match="RESTORE"):
         follow(table, root, 3, 2)
     assert ids(root) == [0, 1]
+
+
+def test_a_table_put_back_from_a_backup_and_written_on_is_read_anew(root, tmp_path):
+    table = LakeTable(spec(root, IDS))
+    for number in range(3):
+        add(table, root, number)
+    backup = shutil.copytree(root, tmp_path / "backup")
+    add(table, root, 3)
+    assert table.versions(["a"]) == {"a": 3}
+    storage.delete(root)
+    shutil.copytree(backup, root)
+    other = LakeTable(spec(root, IDS))
+    for number in range(10, 13):
+        add(other, root, number, "b")
+    with pytest.raises(SinkError, match="other versions of its application"):
+        follow(table, root, 4, 3)
+    assert ids(root) == [0, 1, 2, 10, 11, 12]
+
+
+def overwrite(root):
+    table = DeltaTable(root)
+    write_deltalake(table, pa.schema(table.schema()).empty_table(), mode="overwrite")
+
+
+def create_or_replace(root):
+    DeltaTable.create(root, DeltaTable(root).schema(), mode="overwrite")
+
+
+@pytest.mark.parametrize("replace", [overwrite, create_or_replace])
+def test_a_replacement_of_all_rows_stops_a_writer_and_is_seen_at_the_start(root, replace):
+    table = LakeTable(spec(root, IDS))
+    for number in range(2):
+        files = written(spec(root, IDS), {"id": number})
+        before = number - 1 if number else None
+        table.commit(
+            files, versions={"a": number}, expected={"a": before}, metadata={"pipeline": "p"}
+        )
+    assert table.versions(["a"]) == {"a": 1}
+    replace(root)
+    with pytest.raises(SinkError, match="has replaced rows of the table"):
+        follow(table, root, 2, 1)
+    assert ids(root) == []
+    replaced = delta_log.DeltaLog(root).restored({"pipeline": "p"})
+    assert replaced.versions(["a"]) == {}
+
+
+def test_a_restore_is_seen_also_where_the_log_is_not_read_on(root, monkeypatch):
+    monkeypatch.setattr(log_tail, "_MAX_BEHIND", 2)
+    table = LakeTable(spec(root, IDS))
+    for number in range(3):
+        add(table, root, number)
+    DeltaTable(root).restore(1)
+    busy = LakeTable(spec(root, IDS))
+    for number in range(3):
+        add(busy, root, number, "b")
+    DeltaTable(root).create_checkpoint()
+    with pytest.raises(SinkError, match="RESTORE"):
+        follow(table, root, 3, 2)
+
+
+@pytest.mark.parametrize(
+    ("operation", "parameters", "replaces"),
+    [
+        ("CLONE", {"source": "x"}, True),
+        ("REPLACE TABLE AS SELECT", {}, True),
+        ("WRITE", {"mode": "Overwrite"}, True),
+        ("WRITE", {"mode": "Overwrite", "predicate": "day = 1"}, False),
+        ("WRITE", {"mode": "Append"}, False),
+        ("REPLACE COLUMNS", {}, False),
+        ("DELETE", {"predicate": "id = 1"}, False),
+    ],
+)
+def test_operations_that_replace_all_rows_are_told_from_others(operation, parameters, replaces):
+    commit = {"operation": operation, "operationParameters": parameters}
+    assert (log_tail.replacement(commit) is not None) == replaces
 
 
 @pytest.mark.parametrize("hint", ["", "{", "null", '{"size":3}', '{"version":"x"}'])
