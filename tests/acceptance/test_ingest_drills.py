@@ -27,6 +27,7 @@ from tests.integration.service import Service, bearer
 from headrace.settings import Rate
 
 BATCH = 10
+EVENTS_AT_ONCE = 5
 
 pytestmark = pytest.mark.drill
 
@@ -334,9 +335,10 @@ def _send_until(service: Service, token: str, end: float, admitted: list[int], p
     with httpx.Client(headers=bearer(token), timeout=30) as client:
         while time.monotonic() < end:
             now = datetime.now(UTC).isoformat()
-            answer = client.post(url, json={"at": now, "message": uuid.uuid4().hex})
+            events = [{"at": now, "message": uuid.uuid4().hex} for _ in range(EVENTS_AT_ONCE)]
+            answer = client.post(url, json=events)
             if answer.status_code == 202:
-                admitted[place] += 1
+                admitted[place] += EVENTS_AT_ONCE
             else:
                 assert json.loads(answer.text)["code"] == "rate-limited"
                 time.sleep(0.02)

@@ -96,7 +96,7 @@ class Run:
 
 def test_processes_are_shown_as_one_and_stopped_together(settings):
     run = Run(settings, [obedient], [obedient]).until(lambda run: run.shown[-1].processed == 20)
-    assert {one.instance for one in run.shown[1:-1]} == {"2 of 2 processes"}
+    assert "2 of 2 processes" in {one.instance for one in run.shown}
     last = run.shown[-1]
     assert (last.state, last.processed, last.instance) == ("closed", 22, "0 of 2 processes")
 
