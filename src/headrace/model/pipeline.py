@@ -149,7 +149,8 @@ class Lake:
         lateness: rows whose partition ended longer ago than this before the event time that
             earlier batches have reached are late: counted, and their files are merged sooner.
         compact_files: merge the small files of a partition, beside the batches, when this many
-            have gathered; where late rows came, when 8 have. 0: never.
+            have gathered; where late rows came, when 8 have. 0: never. Do not run another
+            engine's OPTIMIZE on the table unless it is 0 in every pipeline that writes it.
         compression: Parquet codec.
     """
 

@@ -15,7 +15,9 @@ Guarantees:
   :class:`~headrace.model.UnsafeValues` says.
 - Nothing but the commit is in a batch's way: :mod:`headrace.sinks.maintenance` merges small
   files beside it, those of late rows sooner.
-- Compaction, other pipelines and other Delta engines may write at the same time.
+- Compaction and other pipelines may write at the same time, as may other Delta engines that append
+  or delete rows. Their OPTIMIZE may not, as long as headrace merges: delta-rs duplicates rows then.
+- A table that asks more of a writer than :mod:`headrace.sinks.table_features` lists is refused.
 
 What it does not do: keep an order between rows, update or delete rows, or survive a power cut
 that loses what the file system had acknowledged. A task or driver that dies leaves files that no
