@@ -47,6 +47,7 @@ HeadraceError
 │   ├── SubpartitionError       a partitioner said something impossible
 │   ├── PlacedRunError          an instance that was placed somewhere failed for good
 │   ├── TaskProcessError        the process that a task ran in ended
+│   ├── TaskProcessesEndedError  it ended too often, and no other takes its place
 │   ├── LastCommitError         what an instance had done was not committed at its end
 │   └── WorkerStateError        started twice, or after its end
 ├── InvalidRecordError      raised by a task: no retry can help this record
@@ -716,6 +717,10 @@ class SubpartitionError(WorkerError):
 
 class TaskProcessError(WorkerError):
     """The process that a task ran in ended by itself: killed, out of memory, or it crashed."""
+
+
+class TaskProcessesEndedError(WorkerError):
+    """The process of a task ended too often by itself, and no other takes its place."""
 
 
 class PlacedRunError(WorkerError):

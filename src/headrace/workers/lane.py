@@ -21,6 +21,7 @@ from headrace.errors import (
     LaneEndedError,
     ProcessingFailedError,
     ProcessingTimeoutError,
+    TaskProcessesEndedError,
     TaskTimeoutError,
 )
 from headrace.workers.handling import CURRENT, Call, Handling, OwnCall
@@ -313,10 +314,10 @@ class Lane:
             return self._timeout(call)
         if isinstance(error, KeyboardInterrupt | SystemExit):
             raise ProcessingFailedError(f"{self._name_of(call)} raised {error!r}") from error
-        if isinstance(error, GeneratorExit) or (
+        if isinstance(error, GeneratorExit | TaskProcessesEndedError) or (
             isinstance(error, asyncio.CancelledError) and self._runner.cancelling()
         ):
-            raise error  # the event loop ends
+            raise error  # the event loop ends, or there is no process for tasks
         return error
 
     async def _failed(self, handling: Handling, error: BaseException) -> None:

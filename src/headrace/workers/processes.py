@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from headrace.errors import TaskProcessError
+from headrace.errors import TaskProcessError, TaskProcessesEndedError
 from headrace.workers.handling import CURRENT, Call
 from headrace.workers.task import BatchWorkerTask, WorkerRecord, WorkerSubpartition, WorkerTask
 from headrace.workers.task_process import SIZE, Answer, Request, Sent, framed, serve
@@ -87,7 +87,7 @@ class TaskProcess:
         self._waiting: deque[_Asked] = deque()
         self._taken: _Asked | None = None
         self._ends_in_a_row = 0
-        self._is_closed = False
+        self._is_closed = self._is_over = False
         self._start()
 
     async def call(self, request: Request) -> list[Sent]:
@@ -96,8 +96,11 @@ class TaskProcess:
         Raises:
             TaskProcessError: the process ended while it was at this.
             ProcessReplacedError: another process took its place before this was begun.
+            TaskProcessesEndedError: it ended too often, and none takes its place.
             Exception: what the task raised.
         """
+        if self._is_over:
+            raise TaskProcessesEndedError
         call = CURRENT.get(None) or Call()
         call.started = math.inf
         asked = _Asked(framed(request), request.method, call, self._loop.create_future())
@@ -180,9 +183,10 @@ class TaskProcess:
             _LOG.warning("%s; another one is started", error)
             self._start()
         else:
+            self._is_over = True
             self._broke(error)
         for asked in waiting:
-            asked.fail(ProcessReplacedError())
+            asked.fail(TaskProcessesEndedError() if self._is_over else ProcessReplacedError())
 
     @property
     def _how(self) -> str:

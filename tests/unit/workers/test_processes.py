@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from headrace.errors import TaskProcessError
+from headrace.errors import TaskProcessError, TaskProcessesEndedError
 from headrace.workers import WorkerTask, processes
 from headrace.workers.processes import TaskProcesses
 
@@ -134,6 +134,10 @@ def test_a_process_that_ends_again_and_again_ends_the_instance(monkeypatch):
             with pytest.raises(TaskProcessError):
                 await task.process("die")
         assert [type(one) for one in broken] == [TaskProcessError]
+        with pytest.raises(TaskProcessesEndedError):
+            await asyncio.wait_for(task.process(b"after it"), 30)
+        with pytest.raises(TaskProcessesEndedError):
+            await asyncio.wait_for(task.close(), 30)
 
     asyncio.run(run(check, broken))
 
