@@ -19,10 +19,13 @@ from headrace.kafka.broker_errors import Meaning, forbidden, meaning
 from headrace.kafka.client import REQUEST_TIMEOUT_SECONDS, ClientConfig, consumer
 
 _POLL_SECONDS = 0.2
-_ONE_RECORD = {
+# A leader answers with the first record behind the position. One response is to hold those of many
+# partitions, and the next is to be asked for before all of them were taken.
+_FIRST_RECORDS = {
     "fetch.wait.max.ms": "50",
-    "fetch.message.max.bytes": "1024",
-    "queued.min.messages": "1",
+    "fetch.message.max.bytes": "65536",
+    "fetch.queue.backoff.ms": "10",
+    "queued.min.messages": "1000",
 }
 _CUT = re.compile(r"broker end offset is (\d+)")
 
@@ -38,13 +41,13 @@ def find_cuts(config: ClientConfig, topic: str, seen: Mapping[int, Seen]) -> dic
     """Partitions whose log was cut before a position, with the offset where it was cut.
 
     Raises:
-        BrokerUnreachableError: no answer.
+        BrokerUnreachableError: no answer about one more partition within 15 s.
         AuthorizationError: reading the topic is not allowed.
     """
     asked = {p: at for p, at in seen.items() if at.epoch >= 0}
     if not asked:
         return {}
-    reader = consumer(config, "headrace-tasks", _ONE_RECORD)
+    reader = consumer(config, "headrace.tasks", _FIRST_RECORDS)
     try:
         reader.assign(
             [
@@ -79,5 +82,7 @@ def _answers(
         cut = _CUT.search(error.str()) if means is Meaning.TRUNCATED else None
         if cut is not None:
             cuts[message.partition()] = int(cut[1])
-        open_.discard(message.partition())
+        if message.partition() in open_:
+            open_.discard(message.partition())
+            deadline = time.monotonic() + REQUEST_TIMEOUT_SECONDS
     return cuts
