@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import functools
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -260,11 +261,16 @@ def _kafka_error(error: BaseException) -> KafkaError | None:
 
 def _fatal_error(config: ClientConfig) -> KafkaError | None:
     """What a producer's session ends with that has nothing to report."""
-    try:
-        producer(config).poll(_PROBE_SECONDS)
-    except KafkaException as error:
-        found: KafkaError = error.args[0]
-        return found
+    said: list[KafkaError] = []
+    probe = producer(dict(config) | {"error_cb": said.append})
+    deadline = time.monotonic() + _PROBE_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            probe.poll(_POLL_SECONDS / 10)
+        except KafkaException as error:
+            said.append(error.args[0])
+        if fatal := [error for error in said if error.fatal()]:
+            return fatal[0]
     return None
 
 
