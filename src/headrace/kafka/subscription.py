@@ -31,6 +31,7 @@ _PREFETCH = {
     "fetch.message.max.bytes": "1048576",
     "fetch.wait.max.ms": "100",
 }
+_SHORT_SECONDS = 0.5
 _END = "_PARTITION_EOF"
 _TAKEN = frozenset({"FENCED_INSTANCE_ID", "UNRELEASED_INSTANCE_ID"})
 _PASSING = frozenset(
@@ -130,21 +131,30 @@ class Subscription:
         """
         self._switch(self._consumer)
         try:
-            first = self._consumer.poll(seconds)
-            if first is None or self._closing:
-                return Taken([], [])
-            self._moved.clear()
-            rest = self._consumer.consume(most - 1, 0) if most > 1 else []
+            taken = self._poll(most, seconds)
         except KafkaException as error:
             raise self._named(error.args[0]) from error
-        # A partition that moved meanwhile begins anew at its committed offset, if it is here.
-        taken = rest if self._moved and _partition(first) in self._moved else [first, *rest]
-        ends = [
-            (_partition(message), int(message.offset()))
-            for message in taken
-            if _is_end(message) and _partition(message) not in self._moved
-        ]
+        if self._closing:
+            return Taken([], [])
+        ends = [(_partition(one), int(one.offset())) for one in taken if _is_end(one)]
         return Taken([message for message in taken if self._is_record(message)], ends)
+
+    def _poll(self, most: int, seconds: float) -> list[confluent_kafka.Message]:
+        """One by one: a batch would be filled while rebalances are called back.
+
+        Records that were in a batch before a rebalance and records after it can't be told apart,
+        and the client's own position may then be before or beyond the records that it gave.
+        """
+        taken: list[confluent_kafka.Message] = []
+        while len(taken) < most:
+            self._moved.clear()
+            message = self._consumer.poll(0 if taken else seconds)
+            if self._moved:  # a partition that moved begins anew at its committed offset, if here
+                taken = [one for one in taken if _partition(one) not in self._moved]
+            if message is None or self._closing:
+                break
+            taken.append(message)
+        return taken
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Records of these wait in Kafka, from the next ``take`` on.
@@ -168,6 +178,19 @@ class Subscription:
             self._commits.send(self._consumer, commits, answered)
         except KafkaException as error:
             raise self._named(error.args[0]) from error
+
+    def is_joining(self) -> bool:
+        """The coordinator has not answered yet what was sent before.
+
+        It answers a request to join when all members have joined anew, and nothing that comes
+        after it on this connection before that.
+        """
+        one = confluent_kafka.TopicPartition(self._membership.topics[0], 0)
+        try:
+            self._consumer.committed([one], timeout=_SHORT_SECONDS)
+        except KafkaException as error:
+            return bool(error.args[0].code() == KafkaError._TIMED_OUT)  # noqa: SLF001
+        return False
 
     def begin_close(self) -> None:
         """Partitions that come from now on are not asked for, and none is delayed by such."""

@@ -64,7 +64,7 @@ class Assignment:
         return self._offsets.done_beyond
 
     def consume(self, received: Received) -> bool:
-        """A record was just read; ``False``: it was done before a restart."""
+        """A record was just read; ``False``: it was read before, or done before a restart."""
         self._changed = True
         self.times.read(received.offset, received.record.timestamp_ms)
         return self._offsets.consume(received.offset)

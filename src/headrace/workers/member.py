@@ -152,20 +152,27 @@ class Member:
         """
         seconds = max(LAST_SECONDS, deadline - self._loop.time())
         try:
-            await asyncio.wait_for(self._commit_all(), seconds)
+            await asyncio.wait_for(self._settle(), seconds)
         except TimeoutError:
-            raise LastCommitError(self._membership.group, self._uncommitted()) from None
+            if self._is_unconfirmed:
+                raise LastCommitError(self._membership.group, self._uncommitted()) from None
         finally:
             await self._leave()
 
-    async def _commit_all(self) -> None:
-        # Also what is committed already: an answer says that no request to join is pending. One
-        # to leave would wait behind that, and the others for the session of this member.
-        for assignment in self._own():
-            assignment.not_committed()
-        while self._sent is not None or any(one.is_changed for one in self._own()):
+    async def _settle(self) -> None:
+        """Everything is committed, and no request to join is on its way.
+
+        One to leave would wait behind that, and the others for the session of this member.
+        """
+        while self._is_unconfirmed:
             await self.commit()
             await self._on_consumer(self._take)
+        while await self._on_consumer(self._subscription.is_joining):
+            await self._on_consumer(self._take)
+
+    @property
+    def _is_unconfirmed(self) -> bool:
+        return self._sent is not None or any(one.is_changed for one in self._own())
 
     def _uncommitted(self) -> int:
         """Records that a next start repeats."""

@@ -83,13 +83,12 @@ class PartitionOffsets:
         return self._committable
 
     def consume(self, offset: int) -> bool:
-        """A record was read; ``False``: it was done before this assignment, leave it.
+        """A record was read; ``False``: leave it, it was done before, or was read before.
 
-        Raises:
-            WrongOffsetError: offsets went back.
+        librdkafka may give a record twice that it gave while a rebalance paused its partition.
         """
         if offset < self._next:
-            raise WrongOffsetError(f"offset {offset} was read after offset {self._next - 1}")
+            return False
         if offset > self._next:
             self._add(self._next, offset)
         self._next = offset + 1

@@ -24,7 +24,7 @@ def act(stop):
     {after}
     return 7
 
-with stop_on_signal(lambda: print("stopping", flush=True)) as stop:
+with stop_on_signal(lambda: print("stopping\\n", end="", flush=True)) as stop:
     sys.exit(beside_main_thread(act, stop))
 """
 RESTARTED = "signal.siginterrupt(signal.SIGINT, False); signal.siginterrupt(signal.SIGTERM, False)"
@@ -40,7 +40,8 @@ def test_a_signal_stops_the_action_although_waits_are_restarted_after_it(disturb
 
 
 def test_a_second_signal_ends_the_process():
-    with _started(RESTARTED, "print('deaf', flush=True); __import__('time').sleep(600)") as process:
+    deaf = r"print('deaf\n', end='', flush=True); __import__('time').sleep(600)"
+    with _started(RESTARTED, deaf) as process:
         process.send_signal(signal.SIGINT)
         told = [process.stdout.readline() for _ in range(2)]
         process.send_signal(signal.SIGINT)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from headrace.errors import InstanceIdTakenError
 from headrace.kafka.subscription import Membership, Subscription
@@ -17,19 +17,66 @@ def refuse(*_):
     raise FENCED
 
 
-@pytest.mark.parametrize(
-    "consumer",
-    [
-        SimpleNamespace(poll=refuse),
-        SimpleNamespace(poll=lambda _: object(), consume=refuse),
-    ],
-    ids=["poll", "consume"],
-)
-def test_an_instance_id_that_another_member_took_is_named(consumer):
+class Records:
+    """A consumer whose ``poll`` gives these in turn, and calls what can be called before that."""
+
+    def __init__(self, *given):
+        self._given = list(given)
+
+    def poll(self, _seconds):
+        given = self._given.pop(0) if self._given else None
+        while callable(given):
+            given()
+            given = self._given.pop(0)
+        return given
+
+    def incremental_unassign(self, partitions):
+        pass
+
+
+class Record(NamedTuple):
+    number: int
+    at: int
+
+    def topic(self):
+        return "orders"
+
+    def partition(self):
+        return self.number
+
+    def offset(self):
+        return self.at
+
+    def error(self):
+        return None
+
+
+def member_with(consumer):
     membership = Membership("g", ("orders",), instance_id="web-0")
     config = {"bootstrap.servers": "127.0.0.1:1"}
     member = Subscription(config, membership, print, lambda _: [], print)
     member._consumer.close()
     member._consumer = consumer
+    return member
+
+
+@pytest.mark.parametrize("first", [(), (Record(0, 1),)], ids=["at once", "after a record"])
+def test_an_instance_id_that_another_member_took_is_named(first):
+    member = member_with(Records(*first, refuse))
     with pytest.raises(InstanceIdTakenError, match="web-0"):
         member.take(10, 0.1)
+
+
+def test_records_of_a_partition_that_moves_while_they_are_taken_are_left_to_its_next_member():
+    consumer = Records(Record(0, 7), Record(1, 3), lambda: revoke(0), Record(1, 4))
+    member = member_with(consumer)
+
+    def revoke(number):
+        member._revoke(consumer, [TopicPartition("orders", number)])
+
+    assert member.take(10, 0.1).records == [Record(1, 3), Record(1, 4)]
+
+
+def test_no_more_records_are_taken_than_there_is_room_for():
+    member = member_with(Records(*(Record(0, offset) for offset in range(9))))
+    assert [len(member.take(4, 0.1).records) for _ in range(3)] == [4, 4, 1]

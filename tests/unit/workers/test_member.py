@@ -2,6 +2,7 @@
 
 import asyncio
 from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 
@@ -61,3 +62,33 @@ def test_it_is_not_waited_for_longer_than_a_session(monkeypatch):
 def test_on_the_classic_protocol_a_taken_id_is_that_of_a_living_member(monkeypatch):
     with pytest.raises(InstanceIdTakenError):
         taking(monkeypatch, "classic", refusals=1)
+
+
+def test_the_group_is_left_when_no_request_to_join_is_on_its_way(monkeypatch):
+    """One to leave would wait behind it, and the other members for this one's session."""
+    seen = []
+
+    class Joining:
+        answers: ClassVar = [True, True, False]
+
+        def __init__(self, *_):
+            pass
+
+        def is_joining(self):
+            return self.answers.pop(0)
+
+        def take(self, most, seconds):
+            seen.append("take")
+            return Taken([], [])
+
+        def close(self):
+            seen.append("close")
+
+    monkeypatch.setattr(member, "Subscription", Joining)
+
+    async def run():
+        membership = Membership("headrace.enrich", ("clicks",))
+        await Member({}, membership, Assignments(), 0, None).close(0.0)
+
+    asyncio.run(run())
+    assert seen == ["take", "take", "close"]

@@ -61,11 +61,12 @@ def test_what_is_done_twice_or_was_never_consumed_is_an_error(offset):
         offsets.finish(offset)
 
 
-def test_offsets_that_go_back_are_an_error():
+def test_a_record_that_is_read_again_is_left_and_not_done_by_that():
     offsets = PartitionOffsets(5)
-    offsets.consume(8)
-    with pytest.raises(WrongOffsetError):
-        offsets.consume(8)
+    assert offsets.consume(5)
+    assert not offsets.consume(5)
+    assert offsets.committable == 5
+    assert offsets.consume(6)
 
 
 def test_what_was_done_beyond_the_commit_is_not_done_again_after_a_restart():
