@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ _PREFETCH = {
     "fetch.wait.max.ms": "100",
 }
 _SHORT_SECONDS = 0.5
+_ID_SECONDS = 5.0  # so long one that leaves waits for its id: brokers that are away give none
 _END = "_PARTITION_EOF"
 _TAKEN = frozenset({"FENCED_INSTANCE_ID", "UNRELEASED_INSTANCE_ID"})
 _PASSING = frozenset(
@@ -101,6 +103,7 @@ class Subscription:
         self._config, self._membership = config, membership
         self._on_assigned, self._on_revoked, self._on_lost = on_assigned, on_revoked, on_lost
         self._closing = False
+        self._id_until = 0.0
         self._moved: set[TopicPartition] = set()
         self._assigned: set[TopicPartition] = set()
         self._switches: deque[tuple[bool, list[TopicPartition]]] = deque()
@@ -180,11 +183,14 @@ class Subscription:
             raise self._named(error.args[0]) from error
 
     def is_joining(self) -> bool:
-        """The coordinator has not answered yet what was sent before.
+        """A request to join is on its way.
 
-        It answers a request to join when all members have joined anew, and nothing that comes
-        after it on this connection before that.
+        A new member asks twice: it is given an id first, and the group then waits for it for a
+        session. The second answer comes when all members have joined anew, and no other comes
+        before it on this connection.
         """
+        if not self._consumer.memberid():
+            return time.monotonic() < self._id_until
         one = confluent_kafka.TopicPartition(self._membership.topics[0], 0)
         try:
             self._consumer.committed([one], timeout=_SHORT_SECONDS)
@@ -194,6 +200,8 @@ class Subscription:
 
     def begin_close(self) -> None:
         """Partitions that come from now on are not asked for, and none is delayed by such."""
+        if not self._closing:
+            self._id_until = time.monotonic() + _ID_SECONDS
         self._closing = True
 
     def close(self) -> None:

@@ -150,6 +150,7 @@ class Member:
             LastCommitError: if it was not confirmed.
             HeadraceError, KafkaException: if this member can't commit any more.
         """
+        self.begin_close()
         seconds = max(LAST_SECONDS, deadline - self._loop.time())
         try:
             await asyncio.wait_for(self._settle(), seconds)

@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from headrace.errors import InstanceIdTakenError
+from headrace.kafka import subscription
 from headrace.kafka.subscription import Membership, Subscription
 
 FENCED = KafkaException(KafkaError(KafkaError.FENCED_INSTANCE_ID))
@@ -80,3 +81,35 @@ def test_records_of_a_partition_that_moves_while_they_are_taken_are_left_to_its_
 def test_no_more_records_are_taken_than_there_is_room_for():
     member = member_with(Records(*(Record(0, offset) for offset in range(9))))
     assert [len(member.take(4, 0.1).records) for _ in range(3)] == [4, 4, 1]
+
+
+class Coordinator:
+    """A consumer that is given its id after a while, and then an answer."""
+
+    def __init__(self, *ids, committed=lambda: None):
+        self._ids, self._committed = list(ids), committed
+
+    def memberid(self):
+        return self._ids.pop(0)
+
+    def committed(self, _partitions, timeout):
+        return self._committed()
+
+
+def late():
+    raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+
+def test_a_member_joins_until_it_has_an_id_and_the_coordinator_answers():
+    member = member_with(Coordinator("", "", "id"))
+    member.begin_close()
+    assert [member.is_joining() for _ in range(3)] == [True, True, False]
+    member._consumer = Coordinator("id", committed=late)
+    assert member.is_joining()
+
+
+def test_an_id_that_brokers_do_not_give_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(subscription, "_ID_SECONDS", 0.0)
+    member = member_with(Coordinator(""))
+    member.begin_close()
+    assert not member.is_joining()

@@ -74,6 +74,12 @@ def test_the_group_is_left_when_no_request_to_join_is_on_its_way(monkeypatch):
         def __init__(self, *_):
             pass
 
+        def begin_close(self):
+            pass
+
+        def pause(self, partitions):
+            pass
+
         def is_joining(self):
             return self.answers.pop(0)
 
