@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import random
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -29,7 +29,7 @@ _ONLY_ONCE = frozenset(
 _SHOWN_CHARACTERS = 80
 _JSON: Header = (b"content-type", b"application/json")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
-_REQUEST_ID_BYTES = 8
+_REQUEST_ID_BITS = 64
 _encode = msgspec.json.encode
 
 
@@ -76,7 +76,7 @@ def request_id_of(scope: Scope) -> str:
     for name, value in scope["headers"]:
         if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
             return str(value, "ascii")
-    return os.urandom(_REQUEST_ID_BYTES).hex()
+    return f"{random.getrandbits(_REQUEST_ID_BITS):016x}"
 
 
 @dataclass(frozen=True, slots=True)
