@@ -33,6 +33,7 @@ from typing import NamedTuple, TypeVar
 WINDOW_MS = 10_000
 LEAST_ACKED = 100
 _NEVER = 2**63
+_FIRST = 3
 
 Position = tuple[int, int]
 """Partition and offset."""
@@ -156,6 +157,7 @@ class History:
         ends: by partition, the offset after its last record.
         processed_once: no instance may have repeated anything.
         least_acked: of records, while faults were there.
+        log: what the instances logged of their partitions, for who reads findings.
     """
 
     claims: Sequence[Claim] = ()
@@ -169,6 +171,7 @@ class History:
     ends: Mapping[int, int] = field(default_factory=dict)
     processed_once: bool = False
     least_acked: int = LEAST_ACKED
+    log: str = ""
 
 
 class Finding(NamedTuple):
@@ -192,6 +195,16 @@ def id_of(payload: bytes) -> str:
 def check(history: History) -> list[Finding]:
     """Everything that is wrong with ``history``."""
     return [Finding(name, detail) for name, rule in RULES.items() for detail in rule(history)]
+
+
+def report(history: History) -> str:
+    """Empty if nothing is wrong; else a few findings of each rule, and what was logged."""
+    found = [
+        f"{name}: {len(details)} findings: {', '.join(details[:_FIRST])}, ..., {details[-1]}"
+        for name, rule in RULES.items()
+        if (details := list(rule(history)))
+    ]
+    return "\n".join([*found, history.log]) if found else ""
 
 
 def repeats(history: History) -> Counter[Position]:

@@ -202,6 +202,7 @@ async def watch(instance: WorkerInstance, notes: Notes) -> None:
 
 def main(path: str) -> int:
     logging.basicConfig(format="%(asctime)s %(name)s %(message)s")
+    logging.getLogger("headrace.kafka").setLevel(logging.INFO)
     spec = Spec(**json.loads(Path(path).read_text()))
     with Path(spec.file).open("a", buffering=1) as file:
         try:

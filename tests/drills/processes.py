@@ -39,6 +39,7 @@ from headrace.model import Topic, TopicPartition
 ROOT = Path(__file__).parents[2]
 PATIENCE_SECONDS = 120.0
 POLL_SECONDS = 0.2
+LINES = 20
 TIMED_OUT = Poison("processing-timeout", 2, VERSION)
 POISON = {
     "fail": Poison("processing-failed", 2, VERSION),
@@ -217,7 +218,9 @@ class Drill:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if error is not None:
+            error.add_note(self.log())
         for thread in (self.ledger, self.commits):
             if thread.is_alive():
                 thread.end()
@@ -322,6 +325,14 @@ class Drill:
         self.commits.end()
         return replace(self.history(), ends=ends, **changed)
 
+    def log(self) -> str:
+        """The last lines that each instance logged."""
+        return "\n".join(
+            f"{one.name}: {line}"
+            for one in self.instances
+            for line in one.errors.read_text().splitlines()[-LINES:]
+        )
+
     def history(self) -> History:
         stored = read_topic(self.client, self.topic)
         processed = [done for one in self.instances for done in one.processed]
@@ -347,4 +358,5 @@ class Drill:
             windows_of(stored, processed, letters),
             self.faults,
             {name: POISON[deed] for name, deed in deeds.items() if deed in POISON},
+            log=self.log(),
         )

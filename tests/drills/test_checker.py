@@ -20,6 +20,7 @@ from tests.drills.checker import (
     payload_of,
     repeats,
     repeats_of_committed,
+    report,
     windows_of,
 )
 
@@ -106,6 +107,17 @@ def test_a_clean_history_gives_no_finding(seed):
     assert check(history) == []
     assert repeats(history)
     assert repeats_of_committed(history) == []
+
+
+def test_a_report_names_each_rule_that_is_broken_once_and_what_was_logged():
+    clean = replace(clean_history(1), log="a-1: orders[0] lost")
+    assert report(clean) == ""
+    gone = {one.position for one in clean.stored[:40]}
+    lost = replace(clean, processed=[one for one in clean.processed if one.position not in gone])
+    first, *_, last = report(lost).splitlines()
+    assert first.startswith("C1: 40 findings: ")
+    assert len(first) < 500
+    assert last == "a-1: orders[0] lost"
 
 
 def test_a_history_without_a_crash_repeats_nothing():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -147,6 +150,23 @@ def test_offsets_are_committed_without_subscribing_and_any_consumer_sees_them(co
     assert client.group_offsets(config, group, offsets) == {}
     client.commit_offsets(config, group, offsets)
     assert client.group_offsets(config, group, offsets) == offsets
+
+
+def test_offsets_are_told_after_a_broker_was_taken_for_dead_for_a_moment(start_cluster):
+    sessions = {"broker.session.timeout.ms": "1500", "broker.heartbeat.interval.ms": "300"}
+    cluster = start_cluster(config=sessions)
+    config = {"bootstrap.servers": cluster.bootstrap_servers}
+    ensure_topics(config, [Topic("orders", partitions=1)])
+    orders = TopicPartition("orders", 0)
+    told = {orders: (0, 0)}
+    [broker] = cluster.cluster.status().brokers
+    for _ in range(2):  # a client that asks for the first time fetches the metadata anyway
+        assert client.watermarks(config, [orders]) == told
+        os.kill(broker.pid, signal.SIGSTOP)
+        time.sleep(4)
+        os.kill(broker.pid, signal.SIGCONT)
+        time.sleep(2)
+    assert client.watermarks(config, [orders]) == told
 
 
 def test_watermarks_say_the_earliest_and_the_next_offset_of_each_partition(config, plan, topic):

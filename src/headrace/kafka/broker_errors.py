@@ -40,6 +40,11 @@ class Meaning(enum.Enum):
     REFUSED = enum.auto()
 
 
+LEADER_CHANGED = frozenset(
+    {"FENCED_LEADER_EPOCH", "NOT_LEADER_FOR_PARTITION", "UNKNOWN_LEADER_EPOCH"}
+)
+"""What was asked of the leader that was known; newer metadata names another one, or its epoch."""
+
 _NAMES = {
     Meaning.END: ("_PARTITION_EOF",),
     Meaning.AWAY: (

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -27,12 +28,20 @@ from headrace.errors import (
     BrokerUnreachableError,
     TopicMissingError,
 )
-from headrace.kafka.broker_errors import Meaning, is_forbidden, meaning, needs, principal
+from headrace.kafka.broker_errors import (
+    LEADER_CHANGED,
+    Meaning,
+    is_forbidden,
+    meaning,
+    needs,
+    principal,
+)
 from headrace.model import TopicPartition
 from headrace.settings import PRODUCER_SETTINGS, KafkaSettings
 
 ClientConfig = Mapping[str, str]
 Result = TypeVar("Result")
+Client = TypeVar("Client", AdminClient, confluent_kafka.Consumer)
 
 REQUEST_TIMEOUT_SECONDS = 15.0
 NO_TOPIC_ID = str(confluent_kafka.Uuid(0, 0))
@@ -53,6 +62,7 @@ _LOG = logging.getLogger("headrace.kafka")
 _LOG.addHandler(logging.NullHandler())  # silent unless the application asks for it
 _ASK_AGAIN_SECONDS = 0.05
 _LOGIN_SLICE_SECONDS = 1.0
+_METADATA_SECONDS = 5.0
 _ALWAYS_THERE = "__consumer_offsets"  # asking for a topic of any other name might create it
 _GROUP_SLICE_SECONDS = 3.0
 _TOKENS_AWAY = "Failed to acquire"  # so librdkafka begins where a server of tokens is away
@@ -326,7 +336,7 @@ def ask(config: ClientConfig, request: Callable[[AdminClient], Result]) -> Resul
         KafkaException: the broker answers with an error that asking again does not cure.
     """
     _log_in(config)
-    return _ask(config, lambda: request(admin(config)))
+    return _ask(config, admin(config), request)
 
 
 def _log_in(config: ClientConfig) -> None:
@@ -368,18 +378,18 @@ def _ask_group(
     with needs(config, "READ", _topics(partitions)), needs(config, "READ", f"group {group}"):
         while True:
             try:
-                return _ask(config, lambda: request(client.consumer))
+                return _ask(config, client.consumer, request)
             except BrokerUnreachableError:
                 _check_allowed(client)
                 if time.monotonic() > deadline:
                     raise
 
 
-def _ask(config: ClientConfig, request: Callable[[], Result]) -> Result:
+def _ask(config: ClientConfig, client: Client, request: Callable[[Client], Result]) -> Result:
     deadline = time.monotonic() + REQUEST_TIMEOUT_SECONDS
     while True:
         try:
-            return request()
+            return request(client)
         except KafkaException as error:
             cause = error.args[0]
             settling = meaning(cause) is Meaning.SETTLING
@@ -388,7 +398,19 @@ def _ask(config: ClientConfig, request: Callable[[], Result]) -> Result:
                 raise BrokerUnreachableError(_servers(config), _reason(config, cause)) from error
             if not settling:
                 raise
+            if cause.name() in LEADER_CHANGED:
+                _refresh_leaders(client)
         time.sleep(_ASK_AGAIN_SECONDS)
+
+
+def _refresh_leaders(client: AdminClient | confluent_kafka.Consumer) -> None:
+    """Leaders and their epochs are kept with the metadata, and go with each request.
+
+    A client that neither reads nor writes fetches no newer ones by itself, so that brokers would
+    refuse its epoch for minutes.
+    """
+    with suppress(KafkaException):
+        client.list_topics(timeout=_METADATA_SECONDS)
 
 
 class _LastError:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import confluent_kafka
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import OFFSET_END, KafkaError, KafkaException
 
 from headrace.errors import (
     AuthorizationError,
@@ -80,6 +80,16 @@ class Taken(NamedTuple):
     ends: list[tuple[TopicPartition, int]]
 
 
+class _Begin(NamedTuple):
+    """Where a partition begins of which nothing was read yet.
+
+    ``skipped_to`` is what came first, if that was a later offset; it was asked for again then.
+    """
+
+    position: int
+    skipped_to: int | None = None
+
+
 class Subscription:
     """One member, on one thread; but ``pause``, ``resume`` and ``begin_close`` from any.
 
@@ -106,6 +116,7 @@ class Subscription:
         self._id_until = 0.0
         self._moved: set[TopicPartition] = set()
         self._assigned: set[TopicPartition] = set()
+        self._begins: dict[TopicPartition, _Begin] = {}
         self._switches: deque[tuple[bool, list[TopicPartition]]] = deque()
         self._starts = Starts(config, membership.group, lambda: self._closing)
         self._commits = Commits(membership.group)
@@ -156,8 +167,36 @@ class Subscription:
                 taken = [one for one in taken if _partition(one) not in self._moved]
             if message is None or self._closing:
                 break
+            if self._begins and self._is_skipped_to(message):
+                continue
             taken.append(message)
         return taken
+
+    def _is_skipped_to(self, message: confluent_kafka.Message) -> bool:
+        """It is the first of its partition, and not where that begins: read again from there.
+
+        Only once: records that were compacted away and markers of transactions never come. What
+        the client skipped would be taken for such, and its offsets would be committed.
+        """
+        partition, error = _partition(message), message.error()
+        if partition not in self._begins or not (error is None or _is_end(message)):
+            return False
+        begin, offset = self._begins.pop(partition), message.offset()
+        if begin.skipped_to is None and offset > begin.position:
+            self._begins[partition] = begin._replace(skipped_to=offset)
+            [again] = _at({partition: begin.position})
+            self._consumer.seek(again)
+            return True
+        if begin.skipped_to is not None and offset < begin.skipped_to:
+            _LOG.warning(
+                "%s: %s was to begin at %d, the client began at %d; read again from %d",
+                self._membership.group,
+                partition,
+                begin.position,
+                begin.skipped_to,
+                offset,
+            )
+        return False
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Records of these wait in Kafka, from the next ``take`` on.
@@ -213,20 +252,13 @@ class Subscription:
         self._moved.update(_ours(found))
         starts = self._starts.of(consumer, found)
         if self._closing:  # they go at once; to ask where they begin would have no answer
-            end = confluent_kafka.OFFSET_END
-            ends = [confluent_kafka.TopicPartition(one.topic, one.partition, end) for one in found]
-            consumer.incremental_assign(ends)
+            consumer.incremental_assign(_at(dict.fromkeys(_ours(found), OFFSET_END)))
             return
-        consumer.incremental_assign(
-            [
-                confluent_kafka.TopicPartition(
-                    one.partition.topic, one.partition.partition, one.position
-                )
-                for one in starts
-            ]
-        )
-        self._assigned.update(_ours(found))
-        consumer.resume(found)  # they may have been paused here before
+        positions = {one.partition: one.position for one in starts}
+        self._log("assigned", positions)
+        consumer.incremental_assign(_at(positions))
+        self._begins.update({one: _Begin(position) for one, position in positions.items()})
+        self._assigned.update(positions)
         self._on_assigned(starts)
         self._switch(consumer)
 
@@ -236,18 +268,34 @@ class Subscription:
         Both go to the coordinator over one connection. Waiting for the answer would stop all
         other partitions for as long as the coordinator is slow or away.
         """
-        self._moved.update(_ours(found))
         commits = self._on_revoked(_ours(found))
         if commits:
             self.commit(commits, lambda _: None)
-        self._assigned.difference_update(_ours(found))
-        consumer.incremental_unassign(found)
+        committed = {one.partition: one.offset for one in commits}
+        self._unassign("revoked", consumer, {one: committed.get(one) for one in _ours(found)})
 
     def _lose(self, consumer: confluent_kafka.Consumer, found: list[Any]) -> None:
-        self._moved.update(_ours(found))
         self._on_lost(_ours(found))
-        self._assigned.difference_update(_ours(found))
-        consumer.incremental_unassign(found)
+        self._unassign("lost", consumer, dict.fromkeys(_ours(found)))
+
+    def _unassign(
+        self,
+        why: str,
+        consumer: confluent_kafka.Consumer,
+        gone: Mapping[TopicPartition, int | None],
+    ) -> None:
+        """They come back as new ones, if ever: not paused, and to begin where it is said then."""
+        self._log(why, gone)
+        self._moved.update(gone)
+        self._assigned.difference_update(gone)
+        self._begins = {one: begin for one, begin in self._begins.items() if one not in gone}
+        self._switch(consumer)
+        consumer.resume(_plain(gone))
+        consumer.incremental_unassign(_plain(gone))
+
+    def _log(self, what: str, offsets: Mapping[TopicPartition, int | None]) -> None:
+        at = ", ".join(str(one) if n is None else f"{one} at {n}" for one, n in offsets.items())
+        _LOG.info("%s: %s %s", self._membership.group, what, at or "nothing")
 
     def _switch(self, consumer: confluent_kafka.Consumer) -> None:
         while self._switches:
@@ -328,6 +376,13 @@ def _partition(message: confluent_kafka.Message) -> TopicPartition:
 
 def _ours(found: Iterable[Any]) -> list[TopicPartition]:
     return [TopicPartition(one.topic, one.partition) for one in found]
+
+
+def _at(positions: Mapping[TopicPartition, int]) -> list[confluent_kafka.TopicPartition]:
+    return [
+        confluent_kafka.TopicPartition(one.topic, one.partition, position)
+        for one, position in positions.items()
+    ]
 
 
 def _plain(partitions: Iterable[TopicPartition]) -> list[confluent_kafka.TopicPartition]:

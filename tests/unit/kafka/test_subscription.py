@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from headrace import model
 from headrace.errors import InstanceIdTakenError
 from headrace.kafka import subscription
+from headrace.kafka.starts import Start
 from headrace.kafka.subscription import Membership, Subscription
 
 FENCED = KafkaException(KafkaError(KafkaError.FENCED_INSTANCE_ID))
@@ -23,6 +26,10 @@ class Records:
 
     def __init__(self, *given):
         self._given = list(given)
+        self.calls = []
+
+    def give(self, *given):
+        self._given += given
 
     def poll(self, _seconds):
         given = self._given.pop(0) if self._given else None
@@ -31,13 +38,26 @@ class Records:
             given = self._given.pop(0)
         return given
 
+    def incremental_assign(self, partitions):
+        pass
+
     def incremental_unassign(self, partitions):
         pass
+
+    def seek(self, partition):
+        self.calls.append(("seek", partition.partition, partition.offset))
+
+    def pause(self, partitions):
+        self.calls += [("pause", one.partition) for one in partitions]
+
+    def resume(self, partitions):
+        self.calls += [("resume", one.partition) for one in partitions]
 
 
 class Record(NamedTuple):
     number: int
     at: int
+    failed: KafkaError | None = None
 
     def topic(self):
         return "orders"
@@ -49,7 +69,10 @@ class Record(NamedTuple):
         return self.at
 
     def error(self):
-        return None
+        return self.failed
+
+
+END = KafkaError(KafkaError._PARTITION_EOF)
 
 
 def member_with(consumer):
@@ -81,6 +104,71 @@ def test_records_of_a_partition_that_moves_while_they_are_taken_are_left_to_its_
 def test_no_more_records_are_taken_than_there_is_room_for():
     member = member_with(Records(*(Record(0, offset) for offset in range(9))))
     assert [len(member.take(4, 0.1).records) for _ in range(3)] == [4, 4, 1]
+
+
+@pytest.fixture
+def assigning():
+    """``assigning(consumer, *(number, position))``: its member, and a call that assigns these."""
+
+    def assigning(consumer, *positions):
+        member = member_with(consumer)
+        starts = [
+            Start(model.TopicPartition("orders", number), position, "", "id")
+            for number, position in positions
+        ]
+        member._starts = SimpleNamespace(of=lambda *_: starts)
+        found = [TopicPartition("orders", number) for number, _ in positions]
+        return member, lambda: member._assign(consumer, found)
+
+    return assigning
+
+
+@pytest.mark.parametrize("error", [None, END], ids=["a record", "the end"])
+def test_a_client_that_begins_beyond_the_position_asked_for_reads_again_from_there(
+    assigning, error, caplog
+):
+    consumer = Records()
+    member, assign = assigning(consumer, (0, 7))
+    consumer.give(assign, Record(0, 40, error), Record(0, 7), Record(0, 8))
+    taken = member.take(10, 0.1)
+    assert taken.records == [Record(0, 7), Record(0, 8)]
+    assert taken.ends == []
+    assert consumer.calls == [("seek", 0, 7)]
+    assert "orders[0] was to begin at 7, the client began at 40" in caplog.text
+
+
+def test_records_that_are_not_there_when_read_again_were_compacted_away(assigning, caplog):
+    consumer = Records()
+    member, assign = assigning(consumer, (0, 7), (1, 0))
+    consumer.give(assign, Record(0, 40), Record(1, 0), Record(0, 40), Record(0, 44))
+    assert member.take(10, 0.1).records == [Record(1, 0), Record(0, 40), Record(0, 44)]
+    assert consumer.calls == [("seek", 0, 7)]
+    assert "began at" not in caplog.text
+
+
+def test_where_a_partition_was_to_begin_is_forgotten_with_it(assigning):
+    consumer = Records()
+    member, assign = assigning(consumer, (0, 9))
+
+    def lose():
+        member._lose(consumer, [TopicPartition("orders", 0)])
+        assert not member._begins
+
+    consumer.give(assign, lose, assign, Record(0, 9))
+    assert member.take(10, 0.1).records == [Record(0, 9)]
+
+
+def test_a_partition_that_comes_back_is_not_paused_for_what_it_was_before(assigning):
+    consumer = Records()
+    member, assign = assigning(consumer, (0, 7), (1, 7))
+
+    def lose():
+        member.pause([model.TopicPartition("orders", number) for number in (0, 1)])
+        member._lose(consumer, [TopicPartition("orders", 0)])
+
+    consumer.give(assign, lose, assign, Record(0, 7))
+    member.take(10, 0.1)
+    assert consumer.calls == [("pause", 1), ("resume", 0)]
 
 
 class Coordinator:
