@@ -27,7 +27,7 @@ from headrace.model import TopicPartition
 from headrace.workers.intents import pause, resume
 
 pytestmark = pytest.mark.drill
-AT_ONCE = 4  # of two cores, which other tests use too
+AT_ONCE = 3  # of two cores, which other tests use too
 PARTITIONS = 4
 QUEUE_BYTES = 512 * 1024
 FEW_MB = 64
