@@ -93,7 +93,7 @@ def openapi(topics: Sequence[Topic], max_events: int) -> JsonObject:
     schemas = _schema_names(topics)
     paths: JsonObject = {
         "/healthz": {"get": _open_page("health", "The process is alive", _json(_STATUS))},
-        "/readyz": {"get": _readiness()},
+        "/readyz": {"get": _readiness(topics)},
         "/metrics": {"get": _page("metrics", "Counts, for Prometheus", _text())},
         "/openapi.json": {"get": _page("describe", "This document", _json({"type": "object"}))},
     }
@@ -203,8 +203,13 @@ def _open_page(operation: str, summary: str, content: JsonObject) -> JsonObject:
     return page
 
 
-def _readiness() -> JsonObject:
+def _readiness(topics: Sequence[Topic]) -> JsonObject:
     page = _open_page("readiness", "It can take events", _json(_STATUS))
+    asked = {"type": "array", "items": {"enum": [topic.name for topic in topics]}}
+    page["parameters"] = [
+        {"name": "topic", "in": "query", "schema": asked, "description": "all, if none is named"}
+    ]
+    page["responses"]["404"] = _problem(_REFUSALS["404"])
     page["responses"]["503"] = _problem("events of a topic can't be taken now")
     return page
 

@@ -311,6 +311,9 @@ def test_the_description_names_events_operations_and_codes(make):
     names = [operation["operationId"] for operation in operations]
     assert len(set(names)) == len(names) == 6
     assert all("500" in operation["responses"] for operation in operations)
+    readiness = document["paths"]["/readyz"]["get"]
+    assert readiness["parameters"][0]["schema"]["items"] == {"enum": ["occurrences", "other"]}
+    assert "404" in readiness["responses"]
     post = document["paths"]["/v1/topics/other/events"]["post"]
     assert "Headrace-Spooled" in post["responses"]["202"]["headers"]
     assert post["parameters"][0]["name"] == "Content-Encoding"
