@@ -37,8 +37,10 @@ def test_a_failed_attempt_is_logged_with_record_attempt_and_traceback(caplog):
         FailureLog("enrich").failed(RECORD, failure(look_up, 7))
     [logged] = caplog.records
     assert logged.getMessage() == "enrich: attempt 3 at clicks[2]@7 failed"
-    assert "the line that is named" in caplog.text
-    assert "LookupError: no campaign 7" in caplog.text
+    # Spark's loggers, where they were used before, have changed the format of caplog's text.
+    traceback = logging.Formatter().formatException(logged.exc_info)
+    assert "the line that is named" in traceback
+    assert "LookupError: no campaign 7" in traceback
 
 
 def test_so_many_are_logged_in_a_span_and_the_others_counted(caplog):

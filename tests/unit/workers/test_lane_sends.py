@@ -253,5 +253,6 @@ def test_what_an_observed_task_raises_after_the_end_is_logged_with_the_record(ca
         await settled()
 
     drill(run())
-    assert "t[0]@0 failed after its end was reported" in caplog.text
-    assert "ValueError: after the end" in caplog.text
+    [logged] = caplog.records
+    assert "t[0]@0 failed after its end was reported" in logged.getMessage()
+    assert repr(logged.exc_info[1]) == "ValueError('after the end')"
