@@ -8,7 +8,7 @@ from confluent_kafka.admin import NewTopic
 from headrace.errors import BrokerUnreachableError
 from headrace.kafka import starts
 from headrace.kafka.client import admin
-from headrace.kafka.groups import offset_metadata_bytes
+from headrace.kafka.groups import describe_group, offset_metadata_bytes
 from headrace.kafka.subscription import Membership, Subscription
 from headrace.kafka.topics import ensure_topics
 from headrace.model import Topic
@@ -35,6 +35,33 @@ def test_partitions_that_come_while_it_leaves_are_not_taken(broker, topic, proto
     time.sleep(1.5)  # for its partitions; nothing else says that they have come
     member.close()  # raised what had no answer, after half a minute
     assert seen == []
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_member_without_partitions_leaves_its_group(broker, topic, protocol):
+    client, name = {"bootstrap.servers": broker.bootstrap_servers}, topic()
+    ensure_topics(client, [Topic(name, partitions=1)])
+    members = [
+        Subscription(
+            client, Membership(name, (name,), protocol=protocol), print, lambda _: [], print
+        )
+        for _ in range(2)
+    ]
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while sorted(len(one._assigned) for one in members) != [0, 1] or not is_stable(client, name):
+        assert time.monotonic() < deadline
+        for one in members:
+            one.take(1, 0.1)
+    members.sort(key=lambda one: len(one._assigned))
+    members[0].close()
+    left = describe_group(client, name).members
+    members[1].close()
+    assert len(left) == 1
+
+
+def is_stable(client, group):
+    found = describe_group(client, group)
+    return found.state == "stable" and len(found.members) == 2
 
 
 def test_brokers_that_are_away_when_partitions_come_are_asked_again(broker, topic, monkeypatch):

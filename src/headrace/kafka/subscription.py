@@ -244,9 +244,20 @@ class Subscription:
         self._closing = True
 
     def close(self) -> None:
-        """Leave the group; ``on_revoked`` is called for what is still assigned."""
+        """Leave the group; ``on_revoked`` is called for what is still assigned.
+
+        With a cooperative assignor, ``close`` of a client without partitions does not tell the
+        group, which would then wait for this member until its session has ended.
+        """
         self._closing = True
+        if not self._assigned and self._membership.protocol == "classic" and not self._is_static:
+            self._consumer.unsubscribe()
         self._consumer.close()
+
+    @property
+    def _is_static(self) -> bool:
+        """Its partitions wait for its return: it stays a member until its session has ended."""
+        return bool(self._membership.instance_id)
 
     def _assign(self, consumer: confluent_kafka.Consumer, found: list[Any]) -> None:
         self._moved.update(_ours(found))
