@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Self
@@ -35,12 +34,10 @@ from headrace.errors import (
     WorkerRunningError,
 )
 from headrace.kafka.client import describe
-from headrace.kafka.topics import delete_topic
 from headrace.model import Start, TopicPartition
 from headrace.runtime.ports import free_ports
 from headrace.settings import Settings, load_settings
 from headrace.workers import KeyHash, RetryTopics, WorkerTask
-from headrace.workers.intents import CONTROL_TOPIC
 from headrace.workers.states import InstanceState
 
 HEADRACE = Path(sys.executable).with_name("headrace")
@@ -64,13 +61,6 @@ def settings(broker, tmp_path) -> Settings:
         f'[kafka]\nbootstrap_servers = "{broker.bootstrap_servers}"\n'
     )
     return load_settings(tmp_path, {})
-
-
-@pytest.fixture
-def intents(bench) -> Iterator[None]:
-    """Other tests' instances are not to follow what these tests wrote."""
-    yield
-    delete_topic(bench.client, CONTROL_TOPIC)
 
 
 class Watched:
@@ -152,7 +142,6 @@ def test_an_instance_that_failed_says_why(bench, settings):
     assert "no such campaign" in shown.reason
 
 
-@pytest.mark.usefixtures("intents")
 def test_a_partition_that_is_paused_stays_so_through_restarts_and_rebalances(bench, settings):
     seen, task = recorder()
     worker = bench.worker(task, **FAST)
@@ -236,7 +225,6 @@ def _lanes(instance):
     return instance.assignments.lanes if instance.assignments else []
 
 
-@pytest.mark.usefixtures("intents")
 def test_intents_of_one_worker_are_not_anothers(bench, settings):
     one, other = bench.worker(WorkerTask), bench.worker(WorkerTask, name="other")
     control.pause(settings, one, [bench.topic.name], ())
