@@ -247,17 +247,19 @@ class Subscription:
         """Leave the group; ``on_revoked`` is called for what is still assigned.
 
         With a cooperative assignor, ``close`` of a client without partitions does not tell the
-        group, which would then wait for this member until its session has ended.
+        group, which would then wait for this member until its session has ended. A client that has
+        unsubscribed does, once a rebalance that is on its way has ended; it has no id then.
+
+        A static member stays one until its session has ended: its partitions wait for its return.
         """
         self._closing = True
-        if not self._assigned and self._membership.protocol == "classic" and not self._is_static:
+        is_static = bool(self._membership.instance_id)
+        if not self._assigned and self._membership.protocol == "classic" and not is_static:
             self._consumer.unsubscribe()
+            until = time.monotonic() + _ID_SECONDS
+            while self._consumer.memberid() and time.monotonic() < until:
+                self._consumer.poll(_SHORT_SECONDS)
         self._consumer.close()
-
-    @property
-    def _is_static(self) -> bool:
-        """Its partitions wait for its return: it stays a member until its session has ended."""
-        return bool(self._membership.instance_id)
 
     def _assign(self, consumer: confluent_kafka.Consumer, found: list[Any]) -> None:
         self._moved.update(_ours(found))

@@ -75,8 +75,8 @@ class Record(NamedTuple):
 END = KafkaError(KafkaError._PARTITION_EOF)
 
 
-def member_with(consumer):
-    membership = Membership("g", ("orders",), instance_id="web-0")
+def member_with(consumer, **membership):
+    membership = Membership("g", ("orders",), **membership or {"instance_id": "web-0"})
     config = {"bootstrap.servers": "127.0.0.1:1"}
     member = Subscription(config, membership, print, lambda _: [], print)
     member._consumer.close()
@@ -175,13 +175,22 @@ class Coordinator:
     """A consumer that is given its id after a while, and then an answer."""
 
     def __init__(self, *ids, committed=lambda: None):
-        self._ids, self._committed = list(ids), committed
+        self._ids, self._committed, self.calls = list(ids), committed, []
 
     def memberid(self):
         return self._ids.pop(0)
 
     def committed(self, _partitions, timeout):
         return self._committed()
+
+    def unsubscribe(self):
+        self.calls.append("unsubscribe")
+
+    def poll(self, _seconds):
+        self.calls.append("poll")
+
+    def close(self):
+        self.calls.append("close")
 
 
 def late():
@@ -194,6 +203,18 @@ def test_a_member_joins_until_it_has_an_id_and_the_coordinator_answers():
     assert [member.is_joining() for _ in range(3)] == [True, True, False]
     member._consumer = Coordinator("id", committed=late)
     assert member.is_joining()
+
+
+def test_a_member_without_partitions_is_closed_when_it_has_left():
+    consumer = Coordinator("id", "id", "")
+    member_with(consumer, protocol="classic").close()
+    assert consumer.calls == ["unsubscribe", "poll", "poll", "close"]
+
+
+def test_a_static_member_does_not_leave():
+    consumer = Coordinator()
+    member_with(consumer, instance_id="web-0").close()
+    assert consumer.calls == ["close"]
 
 
 def test_an_id_that_brokers_do_not_give_is_not_waited_for(monkeypatch):
