@@ -27,7 +27,7 @@ ANSWER_SECONDS = 30.0
 """A commit that is not answered for so long is sent again."""
 LAST_SECONDS = 5.0
 """At the end, the last commit may take so long, or what is left of the time to drain."""
-LEAVE_SECONDS = 5.0
+LEAVE_SECONDS = 10.0
 """And leaving the group."""
 
 ID_SECONDS = 60.0
