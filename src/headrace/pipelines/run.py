@@ -164,7 +164,12 @@ class PipelineRun:
             else writer.trigger(processingTime=TRIGGER)
         )
         query = writer.foreachBatch(graph.end).start()
-        checks.folder.write(replace(current, begun=True))
+        try:
+            if not current.begun:
+                checks.folder.write(replace(current, begun=True))
+        except BaseException:
+            query.stop()  # who fails gives the lock back, and a query must not go on without it
+            raise
         return graph, query
 
     def _place_of_start(self) -> Place:

@@ -1,7 +1,11 @@
+from types import SimpleNamespace
+from unittest.mock import MagicMock
+
 import pytest
 
 from headrace.errors import BrokerUnreachableError, SinkError
 from headrace.model import Lake, Pipeline, Topic
+from headrace.pipelines.checkpoint import CheckpointFolder, CurrentCheckpoint
 from headrace.pipelines.progress import PipelineState
 from headrace.pipelines.run import PipelineRun, Placement
 from headrace.settings.model import RestartSettings, Settings
@@ -11,18 +15,20 @@ AWAY = BrokerUnreachableError("b:9092", "timed out")
 SINK = SinkError("lake", "disk full")
 
 
+def pipeline_run(tmp_path, *, once):
+    restart = RestartSettings(budget=BUDGET, first_delay_seconds=0.0)
+    settings = Settings(root=tmp_path, name="p", modules=(), lake=str(tmp_path), restart=restart)
+    placement = Placement("127.0.0.1:1", str(tmp_path), "local[1]", {})
+    pipeline = Pipeline("p", source=Topic("t"), sink=Lake("p"))
+    return PipelineRun(None, settings, pipeline, placement, once=once)
+
+
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     """``run(error, once=...)``: a pipeline whose every start fails so, tended ten times."""
 
     def tended(error, *, once):
-        restart = RestartSettings(budget=BUDGET, first_delay_seconds=0.0)
-        settings = Settings(
-            root=tmp_path, name="p", modules=(), lake=str(tmp_path), restart=restart
-        )
-        placement = Placement("127.0.0.1:1", str(tmp_path), "local[1]", {})
-        pipeline = Pipeline("p", source=Topic("t"), sink=Lake("p"))
-        found = PipelineRun(None, settings, pipeline, placement, once=once)
+        found = pipeline_run(tmp_path, once=once)
 
         def fails():
             raise error
@@ -44,3 +50,75 @@ def test_brokers_that_are_away_use_up_no_restart(run):
 def test_a_run_with_an_end_and_other_failures_do(run, error, once):
     progress = run(error, once=once)
     assert (progress.state, progress.restarts) == (PipelineState.FAILED, BUDGET)
+
+
+class Queries:
+    """Stands for Spark: each start makes a query, unless one of that name is active."""
+
+    def __init__(self):
+        self.started = []
+        writer = MagicMock()
+        for option in ("queryName", "option", "trigger", "foreachBatch"):
+            getattr(writer, option).return_value = writer
+        writer.start = self._start
+        self.graph = MagicMock()
+        self.graph.manifests.writeStream = writer
+        self.graph.end.failure = None
+
+    def _start(self):
+        assert not self.active
+        query = MagicMock(isActive=True)
+        query.stop = lambda: setattr(query, "isActive", False)
+        self.started.append(query)
+        return query
+
+    @property
+    def active(self):
+        return [query for query in self.started if query.isActive]
+
+
+@pytest.fixture
+def queries(tmp_path, monkeypatch):
+    """The queries of pipelines whose topics and checkpoints need no server."""
+    queries = Queries()
+    folder = CheckpointFolder(str(tmp_path), "p")
+
+    def checks(*_):
+        current = folder.current() or CurrentCheckpoint(1, "", begun=False)
+        return SimpleNamespace(folder=folder, checkpoint=lambda: current)
+
+    monkeypatch.setattr("headrace.pipelines.run.StartChecks", checks)
+    monkeypatch.setattr("headrace.pipelines.run.KafkaCluster", lambda _: None)
+    monkeypatch.setattr("headrace.pipelines.run.check_dead_letter_topics", lambda *_: None)
+    monkeypatch.setattr("headrace.pipelines.run.build", lambda *_: queries.graph)
+    monkeypatch.setattr("headrace.pipelines.run.MaintenanceHold", lambda _: None)
+    return queries
+
+
+def test_a_query_does_not_outlive_a_start_that_fails(tmp_path, monkeypatch, queries):
+    found = pipeline_run(tmp_path, once=False)
+    monkeypatch.setattr(CheckpointFolder, "write", MagicMock(side_effect=OSError("disk full")))
+    for _ in range(10):
+        found.tend()
+    assert (found.progress.state, found.progress.reason) == (
+        PipelineState.FAILED,
+        f"{BUDGET} restarts within an hour did not help: disk full",
+    )
+    assert (len(queries.started), queries.active) == (BUDGET + 1, [])
+
+
+def test_a_checkpoint_is_noted_as_begun_once(tmp_path, monkeypatch, queries):
+    written, write = [], CheckpointFolder.write
+
+    def counted(folder, current):
+        written.append(current)
+        write(folder, current)
+
+    monkeypatch.setattr(CheckpointFolder, "write", counted)
+    for _ in range(2):
+        found = pipeline_run(tmp_path, once=False)
+        found.tend()
+        queries.active[0].stop()
+        found.stop()
+    assert written == [CurrentCheckpoint(1, "", begun=True)]
+    assert len(queries.started) == 2
