@@ -41,7 +41,12 @@ class Meaning(enum.Enum):
 
 
 LEADER_CHANGED = frozenset(
-    {"FENCED_LEADER_EPOCH", "NOT_LEADER_FOR_PARTITION", "UNKNOWN_LEADER_EPOCH"}
+    {
+        "FENCED_LEADER_EPOCH",
+        "LEADER_NOT_AVAILABLE",
+        "NOT_LEADER_FOR_PARTITION",
+        "UNKNOWN_LEADER_EPOCH",
+    }
 )
 """What was asked of the leader that was known; newer metadata names another one, or its epoch."""
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import confluent_kafka
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException
+from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from headrace.errors import (
@@ -603,6 +603,8 @@ def _offset(client: AdminClient, partition: TopicPartition, future: Future[Any])
 def _listed(client: AdminClient, partition: TopicPartition, future: Future[Any]) -> Any:
     found = _unless_missing(future)
     if found is not None:
+        if found.offset == OFFSET_INVALID:  # no error, and no answer either: leaders are changing
+            raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
         return found
     # "No leaders found" also means a partition whose only replica is down: that is no loss.
     topic = _describe(client, [partition.topic])[partition.topic]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from concurrent.futures import Future
 from types import SimpleNamespace
 
 import pytest
@@ -75,6 +76,26 @@ def test_offsets_are_asked_for_again_while_leaders_are_elected(code):
     assert client.watermarks(brokers.config, [orders]) == {orders: (0, 2)}
     brokers.answer(LIST_OFFSETS, code, 2)
     assert client.watermarks(brokers.config, [orders]) == {orders: (0, 2)}
+
+
+def test_an_answer_without_an_offset_is_none_and_newer_metadata_is_fetched(monkeypatch):
+    """Taken for the end of a log, it would be one that was cut."""
+    brokers, orders = MockBrokers(), TopicPartition("orders", 0)
+    brokers.create("orders")
+    brokers.append("orders", [b"1", b"2"])
+    listed, refreshed, offsets = client._list_offsets, [], [-1001]
+
+    def list_offsets(*asked):
+        if not offsets:
+            return listed(*asked)
+        answer = Future()
+        answer.set_result(SimpleNamespace(offset=offsets.pop(), leader_epoch=None))
+        return {orders: answer}
+
+    monkeypatch.setattr(client, "_list_offsets", list_offsets)
+    monkeypatch.setattr(client, "_refresh_leaders", refreshed.append)
+    assert client.latest_offsets(brokers.config, [orders])[orders][0] == 2
+    assert len(refreshed) == 1
 
 
 def test_a_group_that_was_forbidden_once_is_not_said_to_be_forbidden_after_it_was_allowed(
