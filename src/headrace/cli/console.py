@@ -218,7 +218,7 @@ class ConsoleOutput:
         table = _table("record", "reason", "pipeline", "written", "detail")
         for one in letters:
             written, reason = _time(one.written_ms), one.letter.reason
-            detail = escape(one.letter.detail)
+            detail = _safe(one.letter.detail)
             table.add_row(one.origin, reason, one.pipeline, written, detail)
         self._out.print(table)
 
@@ -378,7 +378,8 @@ class ConsoleOutput:
         }
         facts |= {f"header {name}": _text(value) for name, value in letter.headers}
         for name, fact in facts.items():
-            self._out.print(f"[bold]{name}[/]: {escape(fact)}", highlight=False, soft_wrap=True)
+            line = f"[bold]{_safe(name)}[/]: {_safe(fact)}"
+            self._out.print(line, highlight=False, soft_wrap=True)
 
 
 def _size_rows(load: Load, size: Size, catch_up: CatchUp | None) -> Iterator[tuple[str, str, str]]:
@@ -470,6 +471,13 @@ def _text(content: bytes | None) -> str:
     shown = content[:MOST_BYTES_SHOWN]
     rest = f" ... ({len(content)} bytes)" if len(content) > MOST_BYTES_SHOWN else ""
     return shown.decode("utf-8", errors="backslashreplace") + rest
+
+
+def _safe(text: str) -> str:
+    """What producers wrote, without characters that a terminal would obey."""
+    return escape(
+        "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    )
 
 
 @contextmanager

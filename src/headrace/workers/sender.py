@@ -46,9 +46,9 @@ class Sent:
         if self._error is not None:
             raise self._error
 
-    def report(self, error: KafkaError | None, _: confluent_kafka.Message) -> None:
+    def report(self, error: KafkaError | None, message: confluent_kafka.Message) -> None:
         """As the client library calls it, on the event loop."""
-        self.end(None if error is None else KafkaException(error))
+        self.end(None if error is None else _failed(message.topic(), error))
 
     def end(self, error: BaseException | None) -> None:
         """It is there, or failed."""
@@ -127,8 +127,15 @@ class Sender:
             self._producer.current.produce(*record, headers=list(headers), on_delivery=sent.report)
         except BufferError:
             return False
+        except KafkaException as error:
+            sent.end(_failed(record[0], error.args[0]))
         except Exception as error:  # noqa: BLE001 - it is of the record that it was sent for
             sent.end(error)
         else:
             self._producer.expect_reports()
         return True
+
+
+def _failed(topic: str | None, error: KafkaError) -> KafkaException:
+    """Named with where it was to go: the record that it was sent for is of another topic."""
+    return KafkaException(KafkaError(error.code(), f"sent to topic {topic}: {error.str()}"))

@@ -118,6 +118,26 @@ def test_a_huge_record_is_cut_on_the_console(capsys):
     assert len(shown) < 2 * MOST_BYTES_SHOWN
 
 
+def test_bytes_that_a_terminal_would_obey_are_shown_and_not_sent_to_it(capsys):
+    letter = DeadLetter(
+        TopicPartition("t", 0),
+        0,
+        "r",
+        "d\x07",
+        b"\x1b[31mkey",
+        "\x1b[2J\x1b]0;owned\x07\u202e\ufeff".encode(),
+        (("\x1b[1m", b"\x00"),),
+        0,
+    )
+    stored = StoredLetter(letter, "p", "1", "", 0, (TopicPartition("t.dead", 0), 0), 0)
+    ConsoleOutput().letter([stored])
+    ConsoleOutput().letters([stored])
+    shown = capsys.readouterr().out
+    assert all(one.isprintable() or one == "\n" for one in shown)
+    assert r"key: \x1b[31mkey" in shown
+    assert r"value: \x1b[2J\x1b]0;owned\x07\u202e\ufeff" in shown
+
+
 def test_an_unexpected_error_names_its_log(capsys):
     ConsoleOutput().crashed(ValueError("odd"), Path("/x/headrace.log"))
     assert "/x/headrace.log" in capsys.readouterr().err

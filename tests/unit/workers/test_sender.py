@@ -4,6 +4,7 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from tests.integration.instances import drill, until
 
 from headrace.workers import sender
@@ -83,6 +84,18 @@ def test_a_send_can_be_awaited_and_raises_what_failed(producer):
             await sends.send("out", b"too large")
         with pytest.raises(ValueError, match="too large"):
             await call.confirm_sends()
+
+    drill(run())
+
+
+def test_a_send_that_failed_names_the_topic_that_it_was_for(producer):
+    async def run():
+        sent = Sender({}).send("receipts", b"1")
+        producer.reports[0](
+            KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), SimpleNamespace(topic=lambda: "receipts")
+        )
+        with pytest.raises(KafkaException, match="sent to topic receipts: "):
+            await sent
 
     drill(run())
 
