@@ -58,6 +58,7 @@ HeadraceError
 ├── SpoolError              the spool could not take the records, or could not be read
 │   └── SpoolFullError      its disk budget is used up; nothing was written
 └── SinkError               the sink can't take the batch
+    ├── ReplayedRecordError a dead letter's record can't be sent to its topic again
     └── SinkAwayError       it may take it later
 
 The class docstring is the first line of the message; facts are fields. ``way_out`` says what to do.
@@ -581,6 +582,28 @@ class SinkError(_FactsError):
 @dataclass(eq=False)
 class SinkAwayError(SinkError):
     """The sink can't take the batch now."""
+
+
+@dataclass(eq=False)
+class ReplayedRecordError(SinkError):
+    """Kafka refuses the record of a dead letter that is replayed.
+
+    ``record`` is where it came from, ``dead_letter`` where its letter lies, both as
+    ``topic/partition:offset``.
+    """
+
+    record: str
+    dead_letter: str
+    sent: int
+    refused: int
+
+    @property
+    def way_out(self) -> str:
+        return (
+            "What was sent is remembered: another replay sends the rest only. A record that is too "
+            "large needs a larger max.message.bytes of its topic, by some 1,000 bytes for the "
+            "headers of a replay; the others can be replayed by --record, --reason or --pipeline."
+        )
 
 
 @dataclass(eq=False)

@@ -7,13 +7,25 @@ import random
 import pytest
 from confluent_kafka import TopicPartition as Assignment
 
-from headrace.errors import ReplayRefusedError, SinkError, TopicMissingError
+from headrace.errors import (
+    ReplayedRecordError,
+    ReplayRefusedError,
+    SinkError,
+    TopicMissingError,
+)
 from headrace.kafka import client
 from headrace.kafka import replay as replay_module
 from headrace.kafka.dead_letters import find_written, scan, write_dead_letters
 from headrace.kafka.replay import MAX_REPLAYS, Replay, Selection, replay
 from headrace.kafka.replayed import Place, Window, addressees, windows
-from headrace.kafka.topics import apply_changes, plan_topics, topic_states, with_dead_letters
+from headrace.kafka.topics import (
+    Action,
+    TopicChange,
+    apply_changes,
+    plan_topics,
+    topic_states,
+    with_dead_letters,
+)
 from headrace.model import DeadLetter, Topic, TopicPartition
 from headrace.settings import KafkaSettings
 
@@ -162,7 +174,7 @@ def test_where_replayed_records_lie_is_known_before_they_are_sent(config, origin
     partitions = client.describe(config, [origin])[origin].all_partitions
     assert windows(config, origin, partitions) == {}
     with monkeypatch.context() as patch:
-        patch.setattr(replay_module, "send", cut_short)
+        patch.setattr(replay_module, "send_each", cut_short)
         with pytest.raises(SinkError):
             replay(config, origin, Selection())
     assert windows(config, origin, partitions) == {0: Window(0, None), 1: Window(0, None)}
@@ -210,3 +222,22 @@ def test_a_replay_that_could_not_be_remembered_sends_nothing(config, origin):
     with pytest.raises(ReplayRefusedError):
         replay(config, origin, Selection(reasons=frozenset({"a"})))
     assert records(config, origin) == []
+
+
+def test_what_was_sent_beside_a_record_that_is_refused_is_not_sent_again(config, topic):
+    declared = Topic(topic(), partitions=2, config={"max.message.bytes": "1000"})
+    create(config, declared)
+    name = declared.name
+    letters = [letter(name, 0), letter(name, 1, value=random.randbytes(1000)), letter(name, 2)]
+    write_dead_letters(config, letters, "p", "1")
+    [(partition, offset)] = [one.position for one in scan(config, name) if one.letter.offset == 1]
+    for sent in (2, 0):
+        with pytest.raises(ReplayedRecordError, match="too large") as caught:
+            replay(config, name, Selection())
+        assert caught.value.record == f"{name}/1:1"
+        assert caught.value.dead_letter == f"{partition.topic}/{partition.partition}:{offset}"
+        assert (caught.value.sent, caught.value.refused) == (sent, 1)
+    assert len(records(config, name)) == 2
+    change = TopicChange(name, Action.ALTER_CONFIG, "", config={"max.message.bytes": "2000"})
+    apply_changes(config, [change])
+    assert replay(config, name, Selection()) == Replay(1, already=2, given_up=0, readers={"p": 1})

@@ -19,7 +19,12 @@ from dataclasses import dataclass, field
 
 import confluent_kafka
 
-from headrace.errors import ReplayRefusedError, TopicMissingError
+from headrace.errors import (
+    ReplayedRecordError,
+    ReplayRefusedError,
+    SinkError,
+    TopicMissingError,
+)
 from headrace.kafka.client import ClientConfig, LiveTopic, commit, committed, describe
 from headrace.kafka.dead_letters import (
     OFFLINE_FILES,
@@ -29,7 +34,7 @@ from headrace.kafka.dead_letters import (
     dead_letters_topic,
     foreign_headers,
     scan,
-    send,
+    send_each,
 )
 from headrace.kafka.groups import offset_metadata_bytes
 from headrace.kafka.replayed import (
@@ -112,6 +117,7 @@ def replay(
         BrokerUnreachableError: no answer.
         TopicMissingError: the origin topic does not exist.
         ReplayRefusedError: what was replayed could not be remembered; nothing was sent.
+        ReplayedRecordError: Kafka refuses a record; those that it took are remembered.
     """
     letters = [one for one in scan(config, topic) if one.pipeline != OFFLINE_FILES]
     done = replayed(config, topic, letters)
@@ -120,9 +126,7 @@ def replay(
     due = [one for one in alive if again or one.position not in done]
     records = _by_record(due)
     if due and not dry_run:
-        memory = _memory(letters, done | {one.position for one in due})
-        _check_metadata(config, topic, memory)
-        _send(config, topic, records, memory)
+        _Sending(config, topic, letters, done).send(records)
     readers = Counter(name for record in records for name in {one.pipeline for one in record})
     return Replay(len(records), len(alive) - len(due), len(selected) - len(alive), dict(readers))
 
@@ -183,19 +187,6 @@ def _memory(
     return memory
 
 
-def _check_metadata(
-    config: ClientConfig, topic: str, memory: Iterable[confluent_kafka.TopicPartition]
-) -> None:
-    """Looks whether brokers take ``memory``, before any record is sent that it is to remember.
-
-    Raises:
-        ReplayRefusedError: if they do not.
-    """
-    longest = max(len(one.metadata or "") for one in memory)
-    if longest > (offset_metadata_bytes(config) or MOST_METADATA_BYTES):
-        raise ReplayRefusedError(topic, longest)
-
-
 def _by_record(due: Iterable[StoredLetter]) -> list[list[StoredLetter]]:
     """The dead letters of each record; one of a derived row has no offset and stands alone."""
     records: dict[tuple[object, ...], list[StoredLetter]] = {}
@@ -205,20 +196,78 @@ def _by_record(due: Iterable[StoredLetter]) -> list[list[StoredLetter]]:
     return list(records.values())
 
 
-def _send(
-    config: ClientConfig,
-    topic: str,
-    records: Iterable[Sequence[StoredLetter]],
-    memory: list[confluent_kafka.TopicPartition],
-) -> None:
-    """Sends the records between two commits: where they can be, then that they were replayed."""
-    live = describe(config, [topic]).get(topic)
-    if live is None:
-        raise TopicMissingError(topic)
-    open_windows(config, topic, live.all_partitions)
-    send(config, [_original(one, live) for one in records])
-    closed = closed_windows(config, topic, live.all_partitions)
-    commit(config, replay_group(topic), memory + closed)
+@dataclass(frozen=True, slots=True)
+class _Sending:
+    """Sends records to ``topic``, and remembers which of its ``letters`` are ``done`` then."""
+
+    config: ClientConfig
+    topic: str
+    letters: Sequence[StoredLetter]
+    done: set[Position]
+
+    def send(self, records: Sequence[Sequence[StoredLetter]]) -> None:
+        """Sends between two commits: where records can be, then that they were replayed.
+
+        Raises:
+            ReplayRefusedError: if brokers do not take what is to be remembered; nothing was sent.
+            ReplayedRecordError: if Kafka refuses a record; those that it took are remembered.
+        """
+        live = describe(self.config, [self.topic]).get(self.topic)
+        if live is None:
+            raise TopicMissingError(self.topic)
+        max_bytes = offset_metadata_bytes(self.config) or MOST_METADATA_BYTES
+        longest = max(len(partition.metadata) for partition in self._memory(records))
+        if longest > max_bytes:
+            raise ReplayRefusedError(self.topic, longest)
+        open_windows(self.config, self.topic, live.all_partitions)
+        failures = self._send([_original(record, live) for record in records])
+        sent = [record for index, record in enumerate(records) if index not in failures]
+        memory = [one for one in self._memory(sent) if len(one.metadata) <= max_bytes]
+        if not failures:
+            memory += closed_windows(self.config, self.topic, live.all_partitions)
+        commit(self.config, replay_group(self.topic), memory)
+        if failures:
+            raise _failure(records, failures)
+
+    def _send(self, outgoing: Sequence[Outgoing]) -> dict[int, Exception]:
+        """Returns why a record was not written, by its index.
+
+        Brokers refuse whole batches of records: each record of one is sent again alone.
+        """
+        failures = send_each(self.config, outgoing)
+        for index in [one for one, error in failures.items() if isinstance(error, SinkError)]:
+            error = send_each(self.config, [outgoing[index]]).get(0)
+            if error is None:
+                del failures[index]
+            else:
+                failures[index] = error
+        return failures
+
+    def _memory(
+        self, records: Iterable[Sequence[StoredLetter]]
+    ) -> list[confluent_kafka.TopicPartition]:
+        sent = {letter.position for record in records for letter in record}
+        return _memory(self.letters, self.done | sent)
+
+
+def _failure(
+    records: Sequence[Sequence[StoredLetter]], failures: Mapping[int, Exception]
+) -> Exception:
+    """The failure that nothing else can be sent for, or else the first record that is refused."""
+    for error in failures.values():
+        if not isinstance(error, SinkError):
+            return error
+    index, error = min(failures.items())
+    letter = records[index][0]
+    partition, offset = letter.position
+    return ReplayedRecordError(
+        letter.letter.partition.topic,
+        getattr(error, "reason", str(error)),
+        letter.origin,
+        f"{partition.topic}/{partition.partition}:{offset}",
+        len(records) - len(failures),
+        len(failures),
+    )
 
 
 def _original(letters: Sequence[StoredLetter], live: LiveTopic) -> Outgoing:

@@ -75,7 +75,13 @@ def test_what_the_brokers_would_not_remember_is_not_sent(monkeypatch, broker_byt
     monkeypatch.setattr(replay_module, "scan", lambda *_: letters)
     monkeypatch.setattr(replay_module, "replayed", lambda *_: set())
     monkeypatch.setattr(replay_module, "offset_metadata_bytes", lambda _: broker_bytes)
-    monkeypatch.setattr(replay_module, "_send", lambda *found: sent.append(found))
+    monkeypatch.setattr(
+        replay_module, "describe", lambda *_: {"clicks": LiveTopic("clicks", "id", 1, 1)}
+    )
+    monkeypatch.setattr(replay_module, "open_windows", lambda *_: None)
+    monkeypatch.setattr(replay_module, "closed_windows", lambda *_: [])
+    monkeypatch.setattr(replay_module, "commit", lambda *_: None)
+    monkeypatch.setattr(replay_module, "send_each", lambda _, found: sent.append(found) or {})
     selection = Selection(pipelines=frozenset({"p"}))
     if is_sent:
         assert replay_module.replay({}, "clicks", selection).sent == 40
