@@ -99,7 +99,7 @@ def read_line(line: Line, limits: BodyLimits) -> Entry | Refused:
 
     =============== ==============================================================================
     torn-line       the file ends within the line, and a newer file exists
-    damaged-file    the compressed file is damaged from here on; the rest of it can't be read
+    damaged-file    the compressed file is damaged or cut off here; the rest of it can't be read
     line-too-long   longer than 16 MiB; the letter holds the beginning
     not-json        no JSON, or more than one document
     not-an-object   another JSON value than an object
@@ -140,7 +140,7 @@ _NO_COUNTER: Why = ("no-counter", "`counter` is missing, or no integer from 0 to
 
 def _in_file(line: Line) -> Why | None:
     if line.end is End.DAMAGE:
-        return "damaged-file", "the compressed file is damaged here; the rest of it can't be read"
+        return "damaged-file", "the compressed file is damaged or cut off here, its rest is lost"
     if line.end is End.TOO_LONG:
         return "line-too-long", f"the line is longer than {LONGEST_LINE_BYTES} bytes"
     if line.end is End.FILE and not is_whole(line):

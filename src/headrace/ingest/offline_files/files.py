@@ -97,8 +97,9 @@ def read_file(
 ) -> Iterator[Line]:
     """Its lines that are not blank; the file is plain text or gzip, whatever its name.
 
-    A line that ends otherwise than with a newline is the last one. ``on_open`` is called with the
-    identity of the opened file before its first byte is read.
+    A line that ends otherwise than with a newline is the last one, but for one of damage behind
+    it, which may be empty. A gzip file that is cut off is damaged; the newest may still grow.
+    ``on_open`` is called with the identity of the opened file before its first byte is read.
 
     Raises:
         OfflineFilesError: the file can't be read.
@@ -107,7 +108,8 @@ def read_file(
         with file.path.open("rb") as opened:
             on_open(FileIdentity.of(os.fstat(opened.fileno())))
             zipped = opened.peek(len(_GZIP)).startswith(_GZIP)
-            pieces = _gunzipped(opened) if zipped else iter(lambda: opened.read(_STEP_BYTES), b"")
+            plain = iter(lambda: opened.read(_STEP_BYTES), b"")
+            pieces = _gunzipped(opened, may_grow=file.newest) if zipped else plain
             yield from _Splitter(_printable(file.path.name)).lines(pieces)
     except OSError as error:
         raise _unreadable(file.path, error) from error
@@ -145,20 +147,29 @@ class _DamagedError(Exception):
     """A compressed file goes on with something else."""
 
 
+class _CutOffError(_DamagedError):
+    """A compressed file ends within a member: what was read of it is sound, the rest is missing."""
+
+
 class _Splitter:
     def __init__(self, name: str) -> None:
         self._name, self._number, self._rest, self._skipping = name, 0, bytearray(), False
 
     def lines(self, pieces: Iterator[bytes]) -> Iterator[Line]:
-        end = End.FILE
+        end, cut_off = End.FILE, False
         try:
             for piece in pieces:
                 yield from self._take(piece)
+        except _CutOffError:
+            cut_off = True
         except _DamagedError:
             end = End.DAMAGE
         content = bytes(self._rest).strip(_BLANKS)
         if end is End.DAMAGE or content:
-            yield Line(self._name, self._number + 1, content, end)
+            self._number += 1
+            yield Line(self._name, self._number, content, end)
+        if cut_off:
+            yield Line(self._name, self._number + 1, b"", End.DAMAGE)
 
     def _take(self, piece: bytes) -> Iterator[Line]:
         start = 0
@@ -190,8 +201,8 @@ class _Splitter:
             yield Line(self._name, self._number, content, End.TOO_LONG)
 
 
-def _gunzipped(opened: BufferedReader) -> Iterator[bytes]:
-    """Every member of the file; one that is cut off ends like a file that is written to."""
+def _gunzipped(opened: BufferedReader, *, may_grow: bool) -> Iterator[bytes]:
+    """Every member of the file; one that is cut off may be what a writer has flushed so far."""
     left = opened.read(_STEP_BYTES)
     while left:
         member = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
@@ -201,8 +212,10 @@ def _gunzipped(opened: BufferedReader) -> Iterator[bytes]:
             left = member.unconsumed_tail
             if not left and len(piece) < _STEP_BYTES and not member.eof:
                 left = opened.read(_STEP_BYTES)
-                if not left:
+                if not left and may_grow:
                     return
+                if not left:
+                    raise _CutOffError
         left = _next_member(opened, member.unused_data)
 
 

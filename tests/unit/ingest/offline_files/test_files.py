@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import zlib
 
 import pytest
 from hypothesis import given
@@ -119,13 +120,22 @@ def test_padding_between_members_hides_none_wherever_pieces_end(tmp_path, paddin
     assert lines(path) == plain(b"one", b"two")
 
 
-def test_a_gzip_file_that_is_cut_off_ends_within_a_line(tmp_path):
+def test_a_gzip_file_that_is_cut_off_is_damaged_there(tmp_path):
     path = tmp_path / "file"
     content = b"".join(b"%d %s\n" % (n, os.urandom(50).hex().encode()) for n in range(2000))
     path.write_bytes(gzip.compress(content)[:-1000])
-    *whole, torn = lines(path)
+    *whole, torn, rest = lines(path)
     assert [one[1] for one in whole] == content.split(b"\n")[: len(whole)]
     assert torn[2] is End.FILE
+    assert rest == (torn[0] + 1, b"", End.DAMAGE)
+
+
+def test_a_gzip_file_without_its_trailer_is_cut_off_unless_it_may_still_grow(tmp_path):
+    path = tmp_path / "file"
+    packer = zlib.compressobj(wbits=31)
+    path.write_bytes(packer.compress(b"one\ntwo\n") + packer.flush(zlib.Z_SYNC_FLUSH))
+    assert lines(path) == [*plain(b"one", b"two"), (3, b"", End.DAMAGE)]
+    assert lines(path, newest=True) == plain(b"one", b"two")
 
 
 def test_a_gzip_file_that_is_damaged_says_where(tmp_path):

@@ -3,6 +3,7 @@
 import gzip
 import os
 import shutil
+import zlib
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,21 @@ def test_done_files_are_removed_when_asked_for_but_never_the_newest(folder, memo
     memory.load(folder, batch=100, remove=True)
     assert [one.name for one in folder.iterdir()] == ["offline.10"]
     assert memory.counters == list(range(10))
+
+
+@pytest.mark.parametrize("share", [0, 0.5], ids=["behind a line", "within a line"])
+def test_a_gzip_file_that_is_cut_off_is_said_and_not_removed(tmp_path, memory, share):
+    packer = zlib.compressobj(wbits=31)
+    first = packer.compress(line(0) + b"\n") + packer.flush(zlib.Z_SYNC_FLUSH)
+    rest = packer.compress(line(1, text=os.urandom(50).hex()) + b"\n") + packer.flush()
+    (tmp_path / "offline.1").write_bytes(first + rest[: int(len(rest) * share)])
+    write(tmp_path / "offline.2", line(2))
+    for _ in range(2):
+        memory.load(tmp_path, remove=True)
+        assert [one.reason for one in memory.letters][-1] == "damaged-file"
+    assert memory.counters == [0, 2]
+    assert len(memory.letters) == 1 + bool(share)
+    assert (tmp_path / "offline.1").exists()
 
 
 def test_a_file_of_which_a_part_can_not_be_read_is_not_removed(folder, memory, monkeypatch):
