@@ -27,8 +27,8 @@ _FIGURES = (
     ("lanes", "lanes"),
     ("in process", "in_process"),
     ("waiting", "waiting"),
-    ("lag", "lag_records"),
 )
+_LAG = ("lag", "behind s")
 
 
 def summary(workers: Sequence[WorkerProgress], rate: float | None = None) -> Group:
@@ -37,7 +37,7 @@ def summary(workers: Sequence[WorkerProgress], rate: float | None = None) -> Gro
     table.add_column("worker", overflow="fold")
     table.add_column("instance", overflow="fold")
     table.add_column("state")
-    for title in (*(title for title, _ in _FIGURES), "behind s"):
+    for title in (*(title for title, _ in _FIGURES), *_LAG):
         table.add_column(title, justify="right")
     if rate is not None:
         table.add_column("rate/s", justify="right")
@@ -63,9 +63,8 @@ def notes(one: WorkerProgress) -> list[str]:
 def line(one: WorkerProgress, rate: float) -> str:
     """The same in one line of plain text."""
     figures = ", ".join(f"{title} {getattr(one, name):,}" for title, name in _FIGURES)
-    text = (
-        f"{one.worker} {one.state}: {figures}, behind s {one.lag_seconds:,.0f}, rate/s {rate:,.0f}"
-    )
+    lag = ", ".join(f"{title} {shown}" for title, shown in zip(_LAG, _lag(one), strict=True))
+    text = f"{one.worker} {one.state}: {figures}, {lag}, rate/s {rate:,.0f}"
     return "; ".join((text, *notes(one)))
 
 
@@ -127,5 +126,12 @@ def _cells(one: WorkerProgress) -> list[str]:
         escape(one.instance),
         f"[{colour}]{one.state}",
         *(f"{getattr(one, name):,}" for _, name in _FIGURES),
-        f"{one.lag_seconds:,.0f}",
+        *_lag(one),
     ]
+
+
+def _lag(one: WorkerProgress) -> tuple[str, str]:
+    """Records and seconds; an instance without partitions knows neither."""
+    if not one.partitions:
+        return "-", "-"
+    return f"{one.lag_records:,}", f"{one.lag_seconds:,.0f}"

@@ -168,6 +168,13 @@ def test_programs_get_a_line_a_look_and_one_at_the_end(capsys):
     assert lines[0]["worker"]["paused_partitions"] == {"clicks/1": ["intent"]}
 
 
+def test_an_instance_without_partitions_knows_no_lag():
+    assert "lag -, behind s -" in line(PROGRESS, 0.0)
+    assert "lag 7, behind s 2" in line(
+        replace(PROGRESS, partitions=1, lag_records=7, lag_seconds=2.4), 0.0
+    )
+
+
 def test_a_line_and_a_table_say_what_figures_do_not():
     assert "done 1,234" in line(PROGRESS, 12.4)
     assert "rate/s 12" in line(PROGRESS, 12.4)
