@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from headrace.kafka.topics import KnownKey
 from headrace.model import Topic
-from headrace.runtime.process import write_json
+from headrace.runtime.json_files import read_json, write_json
 
 _FILE = "topics.json"
 
 
 def read_keys(state: Path) -> dict[str, KnownKey]:
     """What was remembered, by topic."""
-    try:
-        found = json.loads((state / _FILE).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
+    return read_json(state / _FILE, _from_json) or {}
+
+
+def _from_json(found: Mapping[str, Any]) -> dict[str, KnownKey]:
     return {name: KnownKey(**one) for name, one in found.items()}
 
 

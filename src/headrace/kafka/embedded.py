@@ -28,9 +28,10 @@ from headrace.kafka.layout import (
 )
 from headrace.runtime.cache import exclusive
 from headrace.runtime.java import Java
+from headrace.runtime.json_files import write_json
 from headrace.runtime.jvm import Jvm, run_tools
 from headrace.runtime.ports import LOOPBACK, is_open, require_free
-from headrace.runtime.process import ServerProcess, stopped_on_failure, write_json
+from headrace.runtime.process import ServerProcess, stopped_on_failure
 from headrace.settings.model import EmbeddedKafka
 
 START_TIMEOUT = timedelta(seconds=120)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import enum
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from headrace.runtime.process import write_json
+from headrace.runtime.json_files import read_json, write_passing
 
 
 class PipelineState(enum.StrEnum):
@@ -100,11 +99,10 @@ class StatusFolder:
 
     def write(self, progress: PipelineProgress) -> None:
         """Replaces the pipeline's file whole."""
-        write_json(self._folder / f"{progress.pipeline}.json", progress.to_json())
+        write_passing(self._folder / f"{progress.pipeline}.json", progress.to_json())
 
     def read(self) -> list[PipelineProgress]:
-        """What every pipeline of the project wrote last, by name."""
-        return [
-            PipelineProgress.from_json(json.loads(path.read_text()))
-            for path in sorted(self._folder.glob("[!.]*.json"))
-        ]
+        """Returns what every pipeline wrote last, by name, without files that can't be read."""
+        paths = sorted(self._folder.glob("[!.]*.json"))
+        found = (read_json(path, PipelineProgress.from_json) for path in paths)
+        return [progress for progress in found if progress is not None]

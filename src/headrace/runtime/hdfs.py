@@ -19,9 +19,10 @@ from xml.sax.saxutils import escape
 
 from headrace.runtime.cache import exclusive
 from headrace.runtime.java import Java
+from headrace.runtime.json_files import read_json, write_json
 from headrace.runtime.jvm import Jvm, run_tools
 from headrace.runtime.ports import LOOPBACK, free_ports, require_free
-from headrace.runtime.process import ServerProcess, stopped_on_failure, write_json
+from headrace.runtime.process import ServerProcess, stopped_on_failure
 from headrace.runtime.spark_jars import spark_jar
 
 START_TIMEOUT = timedelta(seconds=120)
@@ -211,10 +212,7 @@ def _processes(folder: Path) -> tuple[ServerProcess, ServerProcess]:
 
 
 def _read_ports(folder: Path) -> HdfsPorts | None:
-    try:
-        return HdfsPorts(**json.loads((folder / "hdfs" / "hdfs.json").read_text()))
-    except FileNotFoundError:
-        return None
+    return read_json(folder / "hdfs" / "hdfs.json", lambda ports: HdfsPorts(**ports))
 
 
 def _xml(config: Mapping[str, str]) -> str:

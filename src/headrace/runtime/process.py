@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
@@ -13,20 +12,13 @@ from datetime import timedelta
 from pathlib import Path
 
 from headrace.errors import ServerStartError
+from headrace.runtime.json_files import read_json, write_json
 
 _POLL_SECONDS = 0.05
 _LOG_LINES = 15
 # Places in /proc/<pid>/stat after the state, see proc_pid_stat(5).
 _THREADS = 16
 _START_TIME = 18
-
-
-def write_json(path: Path, value: object) -> None:
-    """Writes a small file so that a reader sees the old or the new content, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    fresh.write_text(json.dumps(value, indent=1))
-    fresh.replace(path)
 
 
 def child_environ() -> dict[str, str]:
@@ -120,10 +112,7 @@ class ServerProcess:
     @property
     def identity(self) -> ProcessIdentity | None:
         """The process that was started last, if the folder knows of one."""
-        try:
-            return ProcessIdentity(**json.loads(self._state.read_text()))
-        except (FileNotFoundError, ValueError, TypeError):
-            return None
+        return read_json(self._state, lambda value: ProcessIdentity(**value))
 
     @property
     def pid(self) -> int | None:

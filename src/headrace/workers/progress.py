@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import socket
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.metrics import WORKER_METRICS
-from headrace.runtime.process import write_json
+from headrace.runtime.json_files import read_json, write_passing
 from headrace.workers.behind import Ends, seconds_since
 from headrace.workers.states import InstanceState, LaneState, is_final
 
@@ -275,17 +274,18 @@ class WorkerStatusFolder:
     def write(self, progress: WorkerProgress) -> None:
         """Replaces the instance's file whole; that it could not is logged."""
         try:
-            write_json(self._folder / _file_name(progress), progress.to_json())
+            write_passing(self._folder / _file_name(progress), progress.to_json())
         except OSError as error:
             _LOG.warning("%s: no status was written: %s", progress.worker, error)
 
     def read(self) -> list[WorkerProgress]:
-        """What every instance on this machine wrote last, by worker and instance."""
-        found = [
-            WorkerProgress.from_json(json.loads(path.read_text()))
-            for path in sorted(self._folder.glob("[!.]*.json"))
-        ]
-        return [as_it_is(one) for one in found]
+        """Returns what every instance on this machine wrote last, by worker and instance.
+
+        A file that can't be read is left out.
+        """
+        paths = sorted(self._folder.glob("[!.]*.json"))
+        found = (read_json(path, WorkerProgress.from_json) for path in paths)
+        return [as_it_is(progress) for progress in found if progress is not None]
 
     def forget(self, worker: str) -> None:
         """Removes what ended instances of ``worker`` left."""

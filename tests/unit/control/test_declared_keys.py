@@ -18,3 +18,10 @@ def test_keys_are_remembered_with_the_topics_id_beside_those_of_others(tmp_path)
 
 def test_nothing_is_known_at_first(tmp_path):
     assert read_keys(tmp_path) == {}
+
+
+def test_a_torn_file_is_as_none(tmp_path):
+    (tmp_path / "topics.json").write_bytes(b"")
+    assert read_keys(tmp_path) == {}
+    remember_keys(tmp_path, [Topic("raw")], {"raw": "1"})
+    assert read_keys(tmp_path) == {"raw": KnownKey("1", None)}

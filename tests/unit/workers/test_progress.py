@@ -47,6 +47,14 @@ def test_a_status_is_read_as_it_was_written(tmp_path):
     assert folder.read() == [last]
 
 
+def test_a_torn_status_is_left_out_and_keeps_no_worker_from_starting(tmp_path):
+    folder = WorkerStatusFolder(tmp_path)
+    folder.write(now(instance="host-2"))
+    (tmp_path / "enrich.host-1.json").write_bytes(b"")
+    folder.forget("enrich")
+    assert [progress.instance for progress in folder.read()] == ["host-2"]
+
+
 def test_an_instance_that_was_killed_is_shown_as_failed_after_a_while(tmp_path):
     folder = WorkerStatusFolder(tmp_path)
     long_ago = int((time.time() - 2 * GONE_SECONDS) * 1000)

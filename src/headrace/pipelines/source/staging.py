@@ -30,7 +30,8 @@ def driver_staging(lake: str, pipeline: str, state: Path) -> str:
         state: the pipeline's folder on this machine; the caller holds the pipeline's lock.
     """
     file = state / "driver"
-    if not file.exists():
+    # Without an id it would be the folder of all drivers, and what they left is deleted at a start.
+    if not file.exists() or not file.stat().st_size:
         state.mkdir(parents=True, exist_ok=True)
         file.write_text(uuid4().hex)
     return storage.join(lake, "_headrace", "staging", pipeline, file.read_text())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import msgspec
 
 from headrace.pipelines.source.feedback import Feedback
-from headrace.runtime.process import write_json
+from headrace.runtime.json_files import read_json, write_json, write_passing
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,10 @@ class SourceView:
 
 
 class SharedState:
-    """A pipeline's folder under ``.headrace/state``. Files are replaced whole."""
+    """A pipeline's folder under ``.headrace/state``. Files are replaced whole.
+
+    One that can't be read is taken as not there: nothing is known, nothing is paused.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -66,14 +68,11 @@ class SharedState:
 
     def write_view(self, topic: str, view: SourceView) -> None:
         """For the driver's progress."""
-        self._write(f"view-{topic}.json", asdict(view))
+        write_passing(self._folder / f"view-{topic}.json", asdict(view))
 
     def _read(self, name: str) -> dict[str, Any]:
-        try:
-            found: dict[str, Any] = json.loads((self._folder / name).read_text())
-        except FileNotFoundError:
-            return {}
-        return found
+        found: dict[str, Any] | None = read_json(self._folder / name, dict)
+        return found or {}
 
     def _write(self, name: str, content: Mapping[str, Any]) -> None:
         write_json(self._folder / name, content)

@@ -30,3 +30,13 @@ def test_a_start_deletes_only_what_its_own_project_folder_has_left(tmp_path):
     whole = [OffsetRange(CLICKS, 0, 10)]
     assert Staging(storage.join(mine, "run")).take(whole) == []
     assert Staging(storage.join(theirs, "run")).take(whole) == [report(0, 10)]
+
+
+def test_a_project_folder_whose_id_is_torn_has_a_new_one(tmp_path):
+    """Without an id its folder would be that of all drivers, and a start deletes it."""
+    lake, state = str(tmp_path / "lake"), tmp_path / "mine"
+    state.mkdir()
+    (state / "driver").touch()
+    mine = driver_staging(lake, "p", state)
+    assert mine.removeprefix(storage.join(lake, "_headrace", "staging", "p")).strip("/")
+    assert driver_staging(lake, "p", state) == mine

@@ -34,3 +34,24 @@ def test_a_new_checkpoint_knows_nothing_of_the_one_before(tmp_path):
     state = SharedState(tmp_path)
     state.write_feedback("lake/p/1", Feedback(event_us={"t": 1_000_000}))
     assert state.feedback("lake/p/2") == Feedback()
+
+
+def test_torn_files_are_as_none_and_are_written_anew(tmp_path):
+    state = SharedState(tmp_path)
+    feedback, view = Feedback(event_us={"t": 1_000_000}), SourceView({0: 5})
+    for _ in range(2):
+        for name in ("feedback", "paused", "view-t"):
+            (tmp_path / f"{name}.json").write_bytes(b"")
+        assert (state.feedback("lake/p/1"), state.paused("t"), state.view("t")) == (
+            Feedback(),
+            frozenset(),
+            SourceView(),
+        )
+        state.write_feedback("lake/p/1", feedback)
+        state.pause("t", frozenset({1}))
+        state.write_view("t", view)
+        assert (state.feedback("lake/p/1"), state.paused("t"), state.view("t")) == (
+            feedback,
+            {1},
+            view,
+        )

@@ -1,0 +1,68 @@
+"""Small JSON files on this machine, each replaced whole."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_LOG = logging.getLogger("headrace.files")
+_unreadable: set[Path] = set()
+"""Files that a warning was logged of, as some are read several times a second."""
+
+
+def write_json(path: Path, value: object) -> None:
+    """Replaces a small file: a reader, and who starts after a crash, sees the old or the new.
+
+    Raises:
+        OSError: if the disk fails or is full; the old file is there.
+    """
+    _replace(path, value, sync=True)
+
+
+def write_passing(path: Path, value: object) -> None:
+    """Replaces a file that is soon written again, such as a status: nothing waits for the disk.
+
+    Raises:
+        OSError: if the disk fails or is full; the old file is there.
+    """
+    _replace(path, value, sync=False)
+
+
+def _replace(path: Path, value: object, *, sync: bool) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with fresh.open("w", encoding="utf-8") as file:
+            file.write(json.dumps(value, indent=1))
+            if sync:  # else the new name may outlive a crash without its content
+                file.flush()
+                os.fsync(file.fileno())
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def read_json(path: Path, convert: Callable[[Any], T]) -> T | None:
+    """Returns what ``convert`` makes of a file that can be written anew.
+
+    Returns:
+        None if there is no such file, or if it is not what :func:`write_json` wrote: a warning is
+        logged, once.
+    """
+    try:
+        value = convert(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        if path not in _unreadable:
+            _unreadable.add(path)
+            _LOG.warning("Cannot read %s, going on as if it were not there: %r", path, error)
+        return None
+    _unreadable.discard(path)
+    return value
