@@ -127,6 +127,49 @@ def test_each_row_that_postgres_refuses_is_a_dead_letter_and_the_others_go_in(da
     assert figures.loaded == {"raw_item": 20}
 
 
+GUARDED = """
+CREATE TABLE guarded (project_id int, body jsonb);
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+  IF NEW.project_id = 13 THEN RAISE EXCEPTION 'unlucky' USING ERRCODE = 'UE001'; END IF;
+  IF NEW.project_id = 14 THEN PERFORM missing FROM guarded; END IF;
+  RETURN NEW; END $$;
+CREATE TRIGGER refuse BEFORE INSERT ON guarded FOR EACH ROW EXECUTE FUNCTION refuse();
+ALTER TABLE guarded ENABLE ROW LEVEL SECURITY;
+CREATE POLICY low ON guarded WITH CHECK (project_id < 20);
+CREATE ROLE {role} LOGIN;
+GRANT ALL ON SCHEMA public TO {role};
+"""
+
+
+def test_no_line_holds_up_the_others_but_a_missing_right_to_the_table_does(database):
+    role = f"r{uuid.uuid4().hex[:8]}"
+    with database.connection() as connection:
+        connection.execute(GUARDED.format(role=role))
+    write(
+        database.folder / "offline.1",
+        line(1, table="guarded"),
+        line(2, table="guarded", project_id=13),
+        b'{"table":"a\\u0000b","row":{},"counter":3}',
+        line(4, table="guarded", project_id=14),
+        line(5, table="guarded", project_id=20),
+        line(6, table="guarded"),
+    )
+    url, database.url = database.url, database.url.replace("//headrace@", f"//{role}@")
+    with pytest.raises(SinkError, match="permission denied for table guarded"):
+        database.load(into={"guarded": "guarded"}, batch_lines=100)
+    assert database.letters == []
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"GRANT INSERT, SELECT ON guarded TO {role}")
+    figures = database.load(into={"guarded": "guarded"}, batch_lines=100)
+    assert sorted(database.letters) == [
+        (2, "refused-by-trigger"),
+        (3, "nul-character"),
+        (4, "refused-by-trigger"),
+        (5, "not-permitted"),
+    ]
+    assert figures.loaded == {"guarded": 2}
+
+
 def test_a_dead_letter_says_where_it_stood_and_holds_the_line(database):
     shutil.copy(ARTICLE, database.folder / "offline.7")
     for _ in range(2):

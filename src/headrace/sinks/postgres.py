@@ -34,14 +34,22 @@ _CONNECTING: dict[str, Any] = {
 _PASSING = frozenset({"08", "40", "53", "57"})
 _PASSING_STATES = frozenset({"25006", "55P03"})  # a standby after a failover; a lock not available
 _OF_A_ROW = frozenset({"22", "23", "44", "54", "P0"})
+# Connection, transaction, login, resources, the operator, the system, PostgreSQL itself.
+_NEVER_OF_A_ROW = _PASSING | {"", "25", "26", "28", "2D", "3B", "3D", "58", "F0", "HV", "XX"}
 _REASONS = {
     "22P05": "nul-character",
     "23502": "missing-value",
     "23503": "foreign-key",
     "23505": "not-unique",
     "23514": "check-violated",
+    "42501": "not-permitted",
 }
-_REASONS_OF_CLASS = {"22": "wrong-value", "54": "row-too-large", "P0": "refused-by-trigger"}
+_REASONS_OF_CLASS = {
+    "22": "wrong-value",
+    "23": "constraint",
+    "44": "constraint",
+    "54": "row-too-large",
+}
 _COLUMNS = """
 SELECT attname, atttypid::regtype::text
 FROM pg_catalog.pg_attribute
@@ -81,6 +89,7 @@ class RowFault:
     check-violated     a CHECK
     constraint         another constraint
     row-too-large      beyond a limit of PostgreSQL, such as that of an index
+    not-permitted      row-level security, or a right that a trigger lacks
     refused-by-trigger a trigger raised an error
     ================== =====================================================================
 
@@ -193,14 +202,32 @@ class _Insertion:
             with self._connection.transaction():
                 self._connection.execute(self._statement, (_array(rows),))
         except psycopg.Error as error:
-            if (error.sqlstate or "")[:2] not in _OF_A_ROW:
+            if not _may_be_of_a_row(error.sqlstate or ""):
                 raise
             if len(rows) == 1:
+                if (error.sqlstate or "")[:2] not in _OF_A_ROW and self._fails_without_rows():
+                    raise
                 yield RowFault(rows[0][0], _reason(error.sqlstate or ""), _message(error))
                 return
             half = len(rows) // 2
             yield from self.take(rows[:half])
             yield from self.take(rows[half:])
+
+    def _fails_without_rows(self) -> bool:
+        """Whether it is the table's fault: rights and the like are checked before any row."""
+        import psycopg
+
+        try:
+            with self._connection.transaction(force_rollback=True):
+                self._connection.execute(self._statement, ("[]",))
+        except psycopg.Error:
+            return True
+        return False
+
+
+def _may_be_of_a_row(state: str) -> bool:
+    """Triggers raise errors of any class, also of their own."""
+    return state[:2] not in _NEVER_OF_A_ROW and state not in _PASSING_STATES
 
 
 def _array(rows: list[tuple[int, Row]]) -> str:
@@ -214,7 +241,7 @@ def _array(rows: list[tuple[int, Row]]) -> str:
 
 
 def _reason(state: str) -> str:
-    return _REASONS.get(state) or _REASONS_OF_CLASS.get(state[:2], "constraint")
+    return _REASONS.get(state) or _REASONS_OF_CLASS.get(state[:2], "refused-by-trigger")
 
 
 def _message(error: psycopg.Error) -> str:

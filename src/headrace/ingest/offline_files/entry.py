@@ -128,7 +128,7 @@ def read_line(line: Line, limits: BodyLimits) -> Entry | Refused:
     if not isinstance(document, dict):
         return Refused(line, None, "", "not-an-object", "the line is JSON, and not an object")
     table = document.get("table")
-    name = table if isinstance(table, str) else ""
+    name = table if isinstance(table, str) and "\0" not in table else ""  # databases take no NUL
     why = why or _in_envelope(document, counter)
     if why is not None or counter is None:
         return Refused(line, counter, name, *(why or _NO_COUNTER))

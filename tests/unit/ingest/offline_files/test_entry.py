@@ -101,6 +101,10 @@ def test_a_bad_line_has_a_reason(content, expected):
     assert reason(content) == expected
 
 
+def test_a_table_name_that_databases_refuse_is_not_kept():
+    assert read(b'{"table":"a\\u0000b","row":{},"counter":1}').table == ""
+
+
 def test_a_line_that_a_file_ends_in_is_torn_unless_it_is_whole():
     assert reason(line(1)[:-1], End.FILE) == "torn-line"
     assert isinstance(read(line(1), End.FILE), Entry)
