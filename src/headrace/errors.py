@@ -25,6 +25,7 @@ HeadraceError
 │   ├── NothingCommittedError
 │   ├── TableMismatchError
 │   ├── ReplayRefusedError
+│   ├── ReplayRunningError
 │   ├── LoaderRunningError
 │   ├── WorkerRunningError
 │   ├── ServiceRunningError
@@ -472,6 +473,22 @@ class ReplayRefusedError(RefusedError):
     @property
     def way_out(self) -> str:
         return "Nothing was sent. Replay without a filter, or first those that wait the longest."
+
+
+@dataclass(eq=False)
+class ReplayRunningError(RefusedError):
+    """Another replay of the topic's dead letters is running."""
+
+    code = "REPLAY_RUNNING"
+    topic: str
+    group: str
+
+    @property
+    def way_out(self) -> str:
+        return (
+            "Nothing was sent. Wait for it; one that was killed counts until its session has "
+            "ended, 45 seconds after the last sign of it."
+        )
 
 
 @dataclass(eq=False)

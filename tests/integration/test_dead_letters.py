@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from confluent_kafka import TopicPartition as Assignment
@@ -10,6 +11,7 @@ from confluent_kafka import TopicPartition as Assignment
 from headrace.errors import (
     ReplayedRecordError,
     ReplayRefusedError,
+    ReplayRunningError,
     SinkError,
     TopicMissingError,
 )
@@ -18,6 +20,7 @@ from headrace.kafka import replay as replay_module
 from headrace.kafka.dead_letters import find_written, scan, write_dead_letters
 from headrace.kafka.replay import MAX_REPLAYS, Replay, Selection, replay
 from headrace.kafka.replayed import Place, Window, addressees, windows
+from headrace.kafka.sole_replay import sole_replay
 from headrace.kafka.topics import (
     Action,
     TopicChange,
@@ -241,3 +244,43 @@ def test_what_was_sent_beside_a_record_that_is_refused_is_not_sent_again(config,
     change = TopicChange(name, Action.ALTER_CONFIG, "", config={"max.message.bytes": "2000"})
     apply_changes(config, [change])
     assert replay(config, name, Selection()) == Replay(1, already=2, given_up=0, readers={"p": 1})
+
+
+def test_a_second_replay_is_refused_while_one_runs(config, origin, monkeypatch):
+    """It would send the same, and overwrite what the first one remembers."""
+    letters = [letter(origin, number, reason="ab"[number % 2]) for number in range(4)]
+    write_dead_letters(config, letters, "p", "1")
+    send_each = replay_module.send_each
+
+    def send_beside_another(*given):
+        with pytest.raises(ReplayRunningError, match=origin):
+            replay(config, origin, Selection(reasons=frozenset({"b"})))
+        return send_each(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(replay_module, "send_each", send_beside_another)
+        assert replay(config, origin, Selection(reasons=frozenset({"a"}))).sent == 2
+    assert replay(config, origin, Selection()).sent == 2
+    assert len(records(config, origin)) == 4
+
+
+def test_of_replays_that_begin_together_one_is_refused(config, origin):
+    write_dead_letters(config, [letter(origin, number) for number in range(4)], "p", "1")
+    with ThreadPoolExecutor() as threads:
+        replays = [threads.submit(replay, config, origin, Selection()) for _ in range(2)]
+    errors = [error for one in replays if (error := one.exception())]
+    assert all(isinstance(error, ReplayRunningError) for error in errors)
+    assert sum(one.result().sent for one in replays if not one.exception()) == 4
+    assert len(records(config, origin)) == 4
+    assert replay(config, origin, Selection()).already == 4
+
+
+def test_a_replay_that_its_group_took_for_dead_says_that_it_is_not_remembered(config, origin):
+    """Another one may have begun: its memory is not to be overwritten."""
+    write_dead_letters(config, [letter(origin, 5)], "p", "1")
+    with sole_replay(config, origin) as member:
+        member._member_id = "another"
+        with pytest.raises(SinkError, match="session"):
+            member.commit([Assignment(origin, 0, 7)])
+    partitions = client.describe(config, [origin])[origin].all_partitions
+    assert windows(config, origin, partitions) == {}

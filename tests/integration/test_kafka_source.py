@@ -51,7 +51,8 @@ class KafkaLab:
     def replay(self, topic, partition, value, *readers):
         live = client.describe(self.client, [topic])[topic]
         partitions = live.all_partitions
-        replayed.open_windows(self.client, topic, partitions)
+        opened = replayed.opened_windows(self.client, topic, partitions)
+        client.commit(self.client, replayed.replay_group(topic), opened)
         sender = client.producer(self.client)
         place = replayed.Place(TopicPartition(topic, partition), live.topic_id)
         header = replayed.addressees(readers, place)

@@ -325,6 +325,25 @@ def commit(config: ClientConfig, group: str, offsets: list[confluent_kafka.Topic
         _check_partitions(config, "READ", found or ())
 
 
+def commit_as_member(
+    config: ClientConfig,
+    member: confluent_kafka.Consumer,
+    offsets: list[confluent_kafka.TopicPartition],
+) -> None:
+    """Commits with metadata for the group that ``member`` has joined.
+
+    Raises:
+        BrokerUnreachableError: no answer.
+        KafkaException: the group does not know the member any more.
+    """
+    if offsets:
+        with needs(config, "READ", _topics(offsets)):
+            found = _ask(
+                config, member, lambda client: client.commit(offsets=offsets, asynchronous=False)
+            )
+        _check_partitions(config, "READ", found or ())
+
+
 def ask(config: ClientConfig, request: Callable[[AdminClient], Result]) -> Result:
     """The result of an admin request; asked again while leaders are elected.
 

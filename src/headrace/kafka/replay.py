@@ -6,7 +6,7 @@ with a header that names them, and everybody else who reads the topic leaves it 
 What was replayed is remembered by consumer group ``headrace.replay.<topic>`` on the dead-letter
 topic: its committed offset means "all before", the metadata beside it says which ones after. A
 crash between sending and remembering sends those records again, to the same readers: at least
-once, as with every producer.
+once, as with every producer. Replays of a topic run one at a time: see :mod:`sole_replay`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from headrace.errors import (
     SinkError,
     TopicMissingError,
 )
-from headrace.kafka.client import ClientConfig, LiveTopic, commit, committed, describe
+from headrace.kafka.client import ClientConfig, LiveTopic, committed, describe
 from headrace.kafka.dead_letters import (
     OFFLINE_FILES,
     Outgoing,
@@ -42,9 +42,10 @@ from headrace.kafka.replayed import (
     Place,
     addressees,
     closed_windows,
-    open_windows,
+    opened_windows,
     replay_group,
 )
+from headrace.kafka.sole_replay import SoleReplay, sole_replay
 from headrace.model import DeadLetter, TopicPartition
 from headrace.model.partitioning import murmur2
 
@@ -117,16 +118,31 @@ def replay(
         BrokerUnreachableError: no answer.
         TopicMissingError: the origin topic does not exist.
         ReplayRefusedError: what was replayed could not be remembered; nothing was sent.
+        ReplayRunningError: another replay of the topic is running; nothing was sent.
         ReplayedRecordError: Kafka refuses a record; those that it took are remembered.
     """
+    if dry_run or not describe(config, [dead_letters_topic(topic)]):
+        return _replay(config, topic, selection, None, again=again)
+    with sole_replay(config, topic) as member:
+        return _replay(config, topic, selection, member, again=again)
+
+
+def _replay(
+    config: ClientConfig,
+    topic: str,
+    selection: Selection,
+    member: SoleReplay | None,
+    *,
+    again: bool,
+) -> Replay:
     letters = [one for one in scan(config, topic) if one.pipeline != OFFLINE_FILES]
     done = replayed(config, topic, letters)
     selected = [one for one in letters if one in selection]
     alive = [one for one in selected if one.replays < MAX_REPLAYS]
     due = [one for one in alive if again or one.position not in done]
     records = _by_record(due)
-    if due and not dry_run:
-        _Sending(config, topic, letters, done).send(records)
+    if due and member is not None:
+        _Sending(config, topic, member, letters, done).send(records)
     readers = Counter(name for record in records for name in {one.pipeline for one in record})
     return Replay(len(records), len(alive) - len(due), len(selected) - len(alive), dict(readers))
 
@@ -202,6 +218,7 @@ class _Sending:
 
     config: ClientConfig
     topic: str
+    member: SoleReplay
     letters: Sequence[StoredLetter]
     done: set[Position]
 
@@ -219,13 +236,13 @@ class _Sending:
         longest = max(len(partition.metadata) for partition in self._memory(records))
         if longest > max_bytes:
             raise ReplayRefusedError(self.topic, longest)
-        open_windows(self.config, self.topic, live.all_partitions)
+        self.member.commit(opened_windows(self.config, self.topic, live.all_partitions))
         failures = self._send([_original(record, live) for record in records])
         sent = [record for index, record in enumerate(records) if index not in failures]
         memory = [one for one in self._memory(sent) if len(one.metadata) <= max_bytes]
         if not failures:
             memory += closed_windows(self.config, self.topic, live.all_partitions)
-        commit(self.config, replay_group(self.topic), memory)
+        self.member.commit(memory)
         if failures:
             raise _failure(records, failures)
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import confluent_kafka
 
-from headrace.kafka.client import ClientConfig, commit, committed, high_watermarks
+from headrace.kafka.client import ClientConfig, committed, high_watermarks
 from headrace.kafka.headers import Headers
 from headrace.model import TopicPartition
 
@@ -111,8 +111,10 @@ def windows(
     }
 
 
-def open_windows(config: ClientConfig, topic: str, partitions: list[TopicPartition]) -> None:
-    """Notes that replayed records may come from now on; before the first of them is sent.
+def opened_windows(
+    config: ClientConfig, topic: str, partitions: list[TopicPartition]
+) -> list[confluent_kafka.TopicPartition]:
+    """What to commit before the first record is sent: replayed ones may come from now on.
 
     Raises:
         BrokerUnreachableError: no answer.
@@ -120,11 +122,7 @@ def open_windows(config: ClientConfig, topic: str, partitions: list[TopicPartiti
     before = windows(config, topic, partitions)
     ends = high_watermarks(config, partitions)
     firsts = {one: _first(before, one, end) for one, end in ends.items()}
-    commit(
-        config,
-        replay_group(topic),
-        [_committable(one, first, f"{first}{_OPEN}") for one, first in firsts.items()],
-    )
+    return [_committable(one, first, f"{first}{_OPEN}") for one, first in firsts.items()]
 
 
 def closed_windows(
