@@ -98,7 +98,7 @@ class StatusFolder:
         self._folder = folder
 
     def write(self, progress: PipelineProgress) -> None:
-        """Replaces the pipeline's file whole."""
+        """Replaces the pipeline's file whole, if the disk takes it."""
         write_passing(self._folder / f"{progress.pipeline}.json", progress.to_json())
 
     def read(self) -> list[PipelineProgress]:

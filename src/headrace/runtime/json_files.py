@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 _LOG = logging.getLogger("headrace.files")
+# Files that a warning was logged of, as some are read or written several times a second.
 _unreadable: set[Path] = set()
-"""Files that a warning was logged of, as some are read several times a second."""
+_unwritable: set[Path] = set()
 
 
 def write_json(path: Path, value: object) -> None:
@@ -25,13 +26,20 @@ def write_json(path: Path, value: object) -> None:
     _replace(path, value, sync=True)
 
 
-def write_passing(path: Path, value: object) -> None:
-    """Replaces a file that is soon written again, such as a status: nothing waits for the disk.
+def write_passing(path: Path, value: object, *, sync: bool = False) -> None:
+    """Replaces a file that is soon written again, such as a status, if the disk takes it.
 
-    Raises:
-        OSError: if the disk fails or is full; the old file is there.
+    If it does not, the old file is there, and a warning is logged, once. Without ``sync`` nothing
+    waits for the disk, and a crash may leave a torn file.
     """
-    _replace(path, value, sync=False)
+    try:
+        _replace(path, value, sync=sync)
+    except OSError as error:
+        if path not in _unwritable:
+            _unwritable.add(path)
+            _LOG.warning("Cannot write %s, going on without: %s", path, error)
+    else:
+        _unwritable.discard(path)
 
 
 def _replace(path: Path, value: object, *, sync: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 import time
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
 GONE_SECONDS = 30.0
 
-_LOG = logging.getLogger("headrace.workers")
 _COUNTS = frozenset(one.name for one in WORKER_METRICS if one.grows)
 _LARGEST = frozenset({"processing_seconds", "lane_limit_bytes", "lag_seconds"})
 
@@ -272,11 +270,8 @@ class WorkerStatusFolder:
         self._folder = folder
 
     def write(self, progress: WorkerProgress) -> None:
-        """Replaces the instance's file whole; that it could not is logged."""
-        try:
-            write_passing(self._folder / _file_name(progress), progress.to_json())
-        except OSError as error:
-            _LOG.warning("%s: no status was written: %s", progress.worker, error)
+        """Replaces the instance's file whole, if the disk takes it."""
+        write_passing(self._folder / _file_name(progress), progress.to_json())
 
     def read(self) -> list[WorkerProgress]:
         """Returns what every instance on this machine wrote last, by worker and instance.

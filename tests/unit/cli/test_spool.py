@@ -62,6 +62,18 @@ def test_replay_puts_back_what_was_set_aside(answer):
     assert answer("replay", "kept")["replayed"] == []
 
 
+def test_a_file_that_can_not_be_put_back_holds_up_no_other(project, answer, run):
+    quarantine = project / ".headrace" / "ingest" / "spool" / "kept" / "quarantine"
+    (sound,) = [one.name for one in quarantine.iterdir()]
+    (quarantine / "000-half.refused").write_text('{"counter":1,"rea')
+    half, whole = answer("replay", "kept", code=1)["replayed"]
+    assert (whole["file"], whole["events"], whole["failure"]) == (sound, 1, "")
+    assert half["file"] == "000-half.refused"
+    assert "a line can't be read" in half["failure"]
+    assert "000-half.refused stays: " in run("replay", "kept", code=1)
+    assert answer("list")["spools"][0]["events"] == 3
+
+
 def test_drop_removes_files_or_events_that_wait(answer, run):
     assert answer("drop", "kept", "--waiting", "--dry-run")["dropped"][0]["events"] == 2
     assert answer("drop", "kept", "--waiting")["dropped"][0]["events"] == 2

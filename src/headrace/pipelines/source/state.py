@@ -39,7 +39,8 @@ class SharedState:
     def pause(self, topic: str, partitions: frozenset[int]) -> None:
         """Hold exactly these partitions of a topic."""
         held = self._read("paused.json") | {topic: sorted(partitions)}
-        self._write("paused.json", {name: found for name, found in held.items() if found})
+        found = {name: partitions for name, partitions in held.items() if partitions}
+        write_json(self._folder / "paused.json", found)
 
     def feedback(self, checkpoint: str) -> Feedback:
         """What the driver wrote last of this checkpoint; nothing is known at first.
@@ -53,7 +54,8 @@ class SharedState:
 
     def write_feedback(self, checkpoint: str, feedback: Feedback) -> None:
         """For the planner's next look."""
-        self._write("feedback.json", {"checkpoint": checkpoint, "feedback": asdict(feedback)})
+        content = {"checkpoint": checkpoint, "feedback": asdict(feedback)}
+        write_passing(self._folder / "feedback.json", content, sync=True)
 
     def view(self, topic: str) -> SourceView:
         """What the planner wrote last."""
@@ -73,6 +75,3 @@ class SharedState:
     def _read(self, name: str) -> dict[str, Any]:
         found: dict[str, Any] | None = read_json(self._folder / name, dict)
         return found or {}
-
-    def _write(self, name: str, content: Mapping[str, Any]) -> None:
-        write_json(self._folder / name, content)

@@ -255,6 +255,26 @@ def test_where_there_is_no_room_the_segment_of_what_is_refused_is_kept(
     assert not spool.pending
 
 
+def test_a_disk_that_fills_within_what_is_set_aside_leaves_no_half_of_it(
+    open_spool, record, folder, monkeypatch
+):
+    spool = open_spool()
+    spool.append([record(n) for n in range(3)])
+    (segment,) = folder.glob("*.segment")
+    write = os.pwrite
+
+    def filling(file, content, at):
+        if bytes(content).startswith(b'{"counter"'):
+            return write(file, content[:20], at)
+        if len(content) > 100:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(file, content, at)
+
+    monkeypatch.setattr(os, "pwrite", filling)
+    assert Loader(spool, refusing([], "1")).run_once().refused == 1
+    assert [one.name for one in (folder / "quarantine").iterdir()] == [segment.name]
+
+
 def test_a_batch_that_was_sent_is_not_sent_again_when_the_disk_fails_behind_it(
     open_spool, record, texts, folder, monkeypatch
 ):
