@@ -290,9 +290,10 @@ class ConsoleOutput:
     def _spool_changes(self, verb: str, changes: Sequence[SpoolChange]) -> None:
         for one in changes:
             where = f"of {one.file}" if one.file else "that waited"
-            self._out.print(
-                f"{one.events} event(s) {where} {verb}.", highlight=False, soft_wrap=True
-            )
+            text = f"{one.events} event(s) {where} {verb}."
+            if one.failure:
+                text = f"{one.file} stays: {one.failure}"
+            self._out.print(escape(text), highlight=False, soft_wrap=True)
         if not changes:
             self._out.print("Nothing was set aside.")
 

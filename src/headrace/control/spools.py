@@ -42,11 +42,19 @@ class TopicSpool:
 
 @dataclass(frozen=True)
 class SpoolChange:
-    """What was put back, or dropped; ``file`` is empty for the events that waited."""
+    """What was put back, or dropped.
+
+    Attributes:
+        topic: whose spool it is.
+        file: empty for the events that waited.
+        events: how many.
+        failure: why the file stays as it is; empty where it does not.
+    """
 
     topic: str
     file: str
     events: int
+    failure: str = ""
 
 
 def list_spools(settings: Settings, topic: str = "") -> list[TopicSpool]:
@@ -64,18 +72,16 @@ def replay(
 ) -> list[SpoolChange]:
     """Puts what was set aside back into the topic's spool: ``files``, or all that hold events.
 
+    A file that can't be put back stays, with its ``failure``, and holds up no other.
+
     Raises:
-        SpoolFullError: the budget has no room for them beside the file.
-        SpoolError: a file is not there or holds no events, or the disk failed.
+        SpoolError: a file is not there, or the spool can't be read.
     """
     with _opened(settings, topic) as spool:
         found = _chosen(spool, files, [one for one in _set_aside(spool) if one.kind != DAMAGED])
-        return [
-            SpoolChange(
-                topic, one.name, one.records if dry_run else upkeep.put_back(spool, one.name)
-            )
-            for one in found
-        ]
+        if dry_run:
+            return [SpoolChange(topic, one.name, one.records) for one in found]
+        return [_put_back(spool, topic, one.name) for one in found]
 
 
 def drop(
@@ -94,6 +100,13 @@ def drop(
         for one in found if not dry_run else ():
             upkeep.drop(spool, one.name)
         return [SpoolChange(topic, one.name, one.records) for one in found]
+
+
+def _put_back(spool: Spool, topic: str, name: str) -> SpoolChange:
+    try:
+        return SpoolChange(topic, name, upkeep.put_back(spool, name))
+    except SpoolError as error:
+        return SpoolChange(topic, name, 0, str(error))
 
 
 def _described(settings: Settings, topic: str) -> TopicSpool:

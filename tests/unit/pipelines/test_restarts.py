@@ -122,3 +122,15 @@ def test_a_checkpoint_is_noted_as_begun_once(tmp_path, monkeypatch, queries):
         found.stop()
     assert written == [CurrentCheckpoint(1, "", begun=True)]
     assert len(queries.started) == 2
+
+
+def test_a_status_that_cannot_be_written_ends_nothing(tmp_path, queries):
+    found = pipeline_run(tmp_path, once=False)
+    status = tmp_path / ".headrace" / "status"
+    status.parent.mkdir()
+    status.write_text("in the way")
+    for _ in range(3):
+        found.tend()
+    assert (found.progress.state, len(queries.active)) == (PipelineState.RUNNING, 1)
+    found.stop()
+    assert (found.progress.state, queries.active) == (PipelineState.STOPPED, [])

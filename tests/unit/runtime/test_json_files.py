@@ -45,14 +45,27 @@ def test_the_content_is_on_the_disk_before_the_name_is(tmp_path, monkeypatch):
     assert steps == [("fsync", size), ("replace", size)]
 
 
-@pytest.mark.parametrize("write", WRITERS)
-def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch, write):
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
     path = tmp_path / "one.json"
-    write(path, {"a": 1})
+    write_json(path, {"a": 1})
     monkeypatch.setattr(Path, "replace", full)
     with pytest.raises(OSError, match="No space"):
-        write(path, {"a": 2})
+        write_json(path, {"a": 2})
     assert (read(path), list(tmp_path.iterdir())) == (1, [path])
+
+
+def test_a_full_disk_is_one_warning_for_what_is_written_again(tmp_path, monkeypatch, caplog):
+    path = tmp_path / "one.json"
+    with caplog.at_level(logging.WARNING, logger="headrace"):
+        for outage in (1, 2):
+            write_passing(path, {"a": outage})
+            with monkeypatch.context() as disk:
+                disk.setattr(Path, "replace", full)
+                write_passing(path, {"a": 7})
+                write_passing(path, {"a": 8})
+            assert (read(path), list(tmp_path.iterdir())) == (outage, [path])
+    said = [record.getMessage() for record in caplog.records]
+    assert [str(path) in line and "No space" in line for line in said] == [True, True]
 
 
 def full(*_):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from headrace.cli.session import Session, command, epilog
+from headrace.cli.session import FAILED, Session, command, epilog
 
 
 @click.group(epilog=epilog("Example", "headrace spool list"))
@@ -29,11 +29,14 @@ def replay(session: Session, topic: str, *, files: tuple[str, ...], dry_run: boo
     """Put set-aside events back into the spool of TOPIC.
 
     The running service sends them; one that starts later does. Without FILE, all that hold events.
+    A file that can't be put back stays, its reason is shown, and the command ends with 1.
     """
     from headrace.control import spools
 
     changes = spools.replay(session.settings, topic, files, dry_run=dry_run)
     session.output.spool_replayed(changes, dry_run=dry_run)
+    if any(change.failure for change in changes):
+        session.exit_code = FAILED
 
 
 @command(

@@ -37,7 +37,7 @@ def set_aside_refused(path: Path, refused: Sequence[Refused], quarantine: Path) 
     try:
         lines = b"".join(_line(one) for one in refused)
         name = f"{path.stem}-{refused[0].counter:018}-{refused[-1].counter:018}{_REFUSED}"
-        write_durably(quarantine / name, lines, 0)
+        _write(quarantine / name, lines)
     except OSError:
         if not (quarantine / path.name).exists():
             os.link(path, quarantine / path.name)
@@ -55,7 +55,16 @@ def _copy(path: Path, damage: Damage, quarantine: Path) -> None:
     known = {"segment": path.name, "offset": damage.start, "bytes": length}
     content = json.dumps(known).encode() + b"\n" + read(path, damage.start, length)
     name = f"{path.stem}-{damage.start:012}{_DAMAGED}"
-    write_durably(quarantine / name, content, 0)
+    _write(quarantine / name, content)
+
+
+def _write(path: Path, content: bytes) -> None:
+    """All of it or nothing: the half of a file can't be put back, and takes what room is left."""
+    try:
+        write_durably(path, content, 0)
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
 
 
 def _line(refused: Refused) -> bytes:

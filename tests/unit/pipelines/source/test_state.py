@@ -1,3 +1,5 @@
+import pytest
+
 from headrace.pipelines.source.feedback import Feedback, RecordSizes
 from headrace.pipelines.source.state import SharedState, SourceView
 
@@ -55,3 +57,12 @@ def test_torn_files_are_as_none_and_are_written_anew(tmp_path):
             {1},
             view,
         )
+
+
+def test_a_batch_does_not_fail_of_what_it_cannot_tell_but_a_pause_does(tmp_path):
+    (tmp_path / "p").write_text("in the way")
+    state = SharedState(tmp_path / "p")
+    state.write_feedback("lake/p/1", Feedback())
+    state.write_view("t", SourceView())
+    with pytest.raises(OSError, match="p"):
+        state.pause("t", frozenset({1}))
