@@ -10,6 +10,7 @@ from datetime import timedelta
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
+from headrace.errors import BrokerUnreachableError
 from headrace.kafka.broker_errors import Meaning, meaning, needs
 from headrace.kafka.client import (
     ClientConfig,
@@ -143,10 +144,11 @@ class ChangelogFollower:
         """Until the end was reached once.
 
         Raises:
-            KafkaException: not within ``seconds``.
+            BrokerUnreachableError: not within ``seconds``.
         """
         if not self._ready.wait(seconds):
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001
+            reason = f"{self._name} was not read to its end within {seconds:g} s"
+            raise BrokerUnreachableError(self._config.get("bootstrap.servers", ""), reason)
 
     def close(self) -> None:
         """Ends the thread."""

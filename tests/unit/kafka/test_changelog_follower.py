@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from headrace.errors import BrokerUnreachableError
 from headrace.kafka import changelog
 from headrace.kafka.changelog import ChangelogFollower
 from headrace.model import TopicPartition
@@ -55,6 +56,7 @@ def follow(monkeypatch):
         monkeypatch.setattr(changelog, "consumer", lambda *_: Reader(given))
         monkeypatch.setattr(changelog, "_AGAIN_SECONDS", 0.01)
         followers.append(ChangelogFollower({}, "t", on_record))
+        return followers[-1]
 
     yield start
     for one in followers:
@@ -83,3 +85,9 @@ def test_an_unexpected_failure_is_logged_and_the_topic_followed_on(follow, caplo
     follow([RuntimeError("of the client"), Message(b"a", b"1")], lambda *_: done.set())
     assert done.wait(30)
     assert "following t failed" in caplog.text
+
+
+def test_a_topic_whose_end_is_not_reached_in_time_is_named(follow):
+    follower = follow([], lambda *_: None)
+    with pytest.raises(BrokerUnreachableError, match="t was not read to its end within 0"):
+        follower.wait_ready(0.01)
