@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import binascii
 import hashlib
+import json
+import re
 import zlib
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +18,8 @@ from headrace.ingest.structure import StructureCheck, StructureLimits
 
 BODY = "body"
 _HIGHEST_COUNTER = 2**63 - 1
+_COUNTER = b'"counter"'
+_ESCAPED_LETTER = re.compile(rb"\\u00[67]")
 _LINE_LIMITS = StructureLimits(depth=64, keys=1000, string_bytes=LONGEST_LINE_BYTES)
 _structure = StructureCheck(_LINE_LIMITS)
 
@@ -52,7 +56,7 @@ class Refused:
 
     Attributes:
         line: where it stands.
-        counter: ``None`` when it has none that can be read.
+        counter: ``None`` when it has none that can be read, see :func:`read_counter`.
         table: empty when it has none that can be read.
         reason: see :func:`read_line` and the destination.
         detail: what is wrong with it.
@@ -86,12 +90,30 @@ _any = msgspec.json.Decoder().decode
 
 
 def read_counter(line: Line) -> int | None:
-    """The counter alone, for lines that are skipped by it; ``None`` when it can't be read."""
+    """The counter alone, for lines that are skipped by it; ``None`` when it can't be read.
+
+    Of a line that is damaged or has two it can't: it may be that of another line.
+    """
+    if line.end in {End.DAMAGE, End.TOO_LONG}:
+        return None
     try:
         counter = _counted(line.content).counter
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    return counter if counter is not None and 0 <= counter <= _HIGHEST_COUNTER else None
+    if counter is None or not 0 <= counter <= _HIGHEST_COUNTER or _has_two(line.content):
+        return None
+    return counter
+
+
+def _has_two(content: bytes) -> bool:
+    """Counters of the line itself; its row may have one more."""
+    if content.count(_COUNTER) == 1 and not _ESCAPED_LETTER.search(content):
+        return False
+    try:
+        names = json.loads(content, object_pairs_hook=lambda pairs: [name for name, _ in pairs])
+    except (ValueError, RecursionError):
+        return True
+    return bool(names.count("counter") > 1)
 
 
 def read_line(line: Line, limits: BodyLimits) -> Entry | Refused:

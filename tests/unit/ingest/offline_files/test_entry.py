@@ -105,6 +105,19 @@ def test_a_table_name_that_databases_refuse_is_not_kept():
     assert read(b'{"table":"a\\u0000b","row":{},"counter":1}').table == ""
 
 
+@pytest.mark.parametrize("name", [b"counter", b"\\u0063ounter"])
+def test_a_line_with_two_counters_has_none(name):
+    twice = read(b'{"table":"t","row":{},"counter":1,"%s":4}' % name)
+    assert (twice.reason, twice.counter) == ("repeated-key", None)
+    once = read(b'{"table":"t","row":{"%s":4,"a":1,"a":2},"counter":1}' % name)
+    assert (once.reason, once.counter) == ("repeated-key", 1)
+    assert read(b'{"table":"t","row":{"%s":4},"counter":1}' % name).counter == 1
+
+
+def test_a_damaged_line_has_no_counter():
+    assert read(line(1), End.DAMAGE).counter is None
+
+
 def test_a_line_that_a_file_ends_in_is_torn_unless_it_is_whole():
     assert reason(line(1)[:-1], End.FILE) == "torn-line"
     assert isinstance(read(line(1), End.FILE), Entry)

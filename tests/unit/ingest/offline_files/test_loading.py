@@ -133,6 +133,16 @@ def test_a_gzip_file_that_is_cut_off_is_said_and_not_removed(tmp_path, memory, s
     assert (tmp_path / "offline.1").exists()
 
 
+@pytest.mark.parametrize("batch", [1, 100])
+def test_a_line_with_two_counters_claims_none_of_another_line(tmp_path, memory, batch):
+    twice = line(1).replace(b'"counter": 1', b'"counter": 1, "counter": 4')
+    write(tmp_path / "offline.1", line(0), twice, *map(line, range(2, 6)))
+    for skipped in (0, 6):
+        assert memory.load(tmp_path, batch=batch).skipped == skipped
+    assert memory.counters == [0, 2, 3, 4, 5]
+    assert [(one.counter, one.reason) for one in memory.letters] == [(None, "repeated-key")]
+
+
 def test_a_file_of_which_a_part_can_not_be_read_is_not_removed(folder, memory, monkeypatch):
     packed = bytearray(gzip.compress((folder / "offline.2").read_bytes()))
     packed[-6] ^= 1
