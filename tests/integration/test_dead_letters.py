@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from concurrent.futures import ThreadPoolExecutor
 
+import confluent_kafka
 import pytest
 from confluent_kafka import TopicPartition as Assignment
 
@@ -15,7 +16,7 @@ from headrace.errors import (
     SinkError,
     TopicMissingError,
 )
-from headrace.kafka import client
+from headrace.kafka import client, dead_letters
 from headrace.kafka import replay as replay_module
 from headrace.kafka.dead_letters import find_written, scan, write_dead_letters
 from headrace.kafka.replay import MAX_REPLAYS, Replay, Selection, replay
@@ -116,6 +117,30 @@ def test_what_was_written_is_found_by_topic_and_pipeline(config, origin):
         (partition, 1),
         (partition, 4),
     }
+
+
+@pytest.mark.parametrize("since_ms", [-1, 0])
+def test_what_was_written_beside_an_open_transaction_is_found_once_it_ends(
+    config, origin, monkeypatch, since_ms
+):
+    """The loader of offline files writes its letters in transactions."""
+    transaction = {"transactional.id": f"loader-of-{origin}"}
+    loader = confluent_kafka.Producer(config | transaction)
+    loader.init_transactions()
+    loader.begin_transaction()
+    for partition in range(2):
+        loader.produce(f"{origin}.dead", b"a line", partition=partition)
+    loader.flush()
+    write_dead_letters(config, [letter(origin, 1)], "p", "1")
+    assert not list(scan(config, origin))
+    read_ranges = dead_letters.read_ranges
+
+    def end_and_read(*given, **options):
+        loader.abort_transaction()
+        return read_ranges(*given, **options)
+
+    monkeypatch.setattr(dead_letters, "read_ranges", end_and_read)
+    assert [one.letter.offset for one in find_written(config, origin, "p", since_ms)] == [1]
 
 
 def test_letters_of_a_deleted_topic_of_the_same_name_are_not_taken_for_written(config, origin):

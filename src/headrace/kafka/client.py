@@ -573,23 +573,33 @@ def _watermarks(
 
 
 def offsets_since(
-    config: ClientConfig, partitions: Iterable[TopicPartition], timestamp_ms: int
+    config: ClientConfig,
+    partitions: Iterable[TopicPartition],
+    timestamp_ms: int,
+    level: IsolationLevel = IsolationLevel.READ_COMMITTED,
 ) -> dict[TopicPartition, int]:
     """Offset of the first record of each partition that is not older; partitions without are left.
+
+    Brokers tell of none behind the beginning of an open transaction, unless ``level`` says so.
 
     Raises:
         BrokerUnreachableError: no answer.
         TopicMissingError: a topic, or that partition of it, does not exist.
     """
     asked = sorted(set(partitions))
-    found = ask(config, lambda client: _offsets_since(client, asked, timestamp_ms)) if asked else {}
+    if not asked:
+        return {}
+    found = ask(config, lambda client: _offsets_since(client, asked, timestamp_ms, level))
     return {partition: offset for partition, offset in found.items() if offset >= 0}
 
 
 def _offsets_since(
-    client: AdminClient, partitions: Sequence[TopicPartition], timestamp_ms: int
+    client: AdminClient,
+    partitions: Sequence[TopicPartition],
+    timestamp_ms: int,
+    level: IsolationLevel,
 ) -> dict[TopicPartition, int]:
-    found = _list_offsets(client, partitions, OffsetSpec.for_timestamp(timestamp_ms))
+    found = _list_offsets(client, partitions, OffsetSpec.for_timestamp(timestamp_ms), level)
     return {one: _offset(client, one, found[one]) for one in partitions}
 
 

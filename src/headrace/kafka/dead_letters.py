@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import confluent_kafka
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException
 
 from headrace.errors import (
     AuthorizationError,
@@ -39,6 +39,8 @@ from headrace.kafka.client import (
     ClientConfig,
     consumer,
     describe,
+    earliest_offsets,
+    high_watermarks,
     offsets_since,
     producer,
     topic_ids,
@@ -57,6 +59,7 @@ _PREFIX = "headrace-"
 _MAX_TEXT_BYTES = 8 * 1024
 _CUT = "…".encode()
 _SILENCE_SECONDS = 60.0
+_SETTLE_SECONDS = 120.0  # brokers abort a loader's transaction after a minute
 _POLL_SECONDS = 1.0
 _PROBE_SECONDS = 5.0
 
@@ -207,10 +210,10 @@ def header_text(text: object) -> bytes:
     return kept.encode() + _CUT
 
 
-def scan(config: ClientConfig, topic: str, since_ms: int = -1) -> Iterator[StoredLetter]:
+def scan(config: ClientConfig, topic: str) -> Iterator[StoredLetter]:
     """Dead letters of ``topic`` (the origin's name), up to those there when it is called.
 
-    Those written before ``since_ms``, milliseconds since 1970, are left out; -1: none.
+    Those behind the beginning of an open transaction are not there yet.
 
     Order: by partition of the dead-letter topic, as they arrive. Records that headrace did not
     write are left out. Nothing when there is no dead-letter topic.
@@ -218,7 +221,18 @@ def scan(config: ClientConfig, topic: str, since_ms: int = -1) -> Iterator[Store
     Raises:
         BrokerUnreachableError: no answer.
     """
-    for partition, record in _records(config, dead_letters_topic(topic), since_ms):
+    live = describe(config, [dead_letters_topic(topic)]).get(dead_letters_topic(topic))
+    if live is not None:
+        marks = watermarks(config, live.all_partitions)
+        yield from _read(config, marks, _SILENCE_SECONDS)
+
+
+def _read(
+    config: ClientConfig,
+    marks: Mapping[TopicPartition, tuple[int, int]],
+    silence_limit_seconds: float,
+) -> Iterator[StoredLetter]:
+    for partition, record in _records(config, marks, silence_limit_seconds):
         letter = _stored(partition, record)
         if letter is not None:
             yield letter
@@ -227,17 +241,20 @@ def scan(config: ClientConfig, topic: str, since_ms: int = -1) -> Iterator[Store
 def find_written(
     config: ClientConfig, topic: str, pipeline: str, since_ms: int = -1
 ) -> Iterator[StoredLetter]:
-    """Dead letters of ``topic`` that ``pipeline`` wrote since then, in the order of :func:`scan`.
+    """Dead letters of ``topic`` that ``pipeline`` wrote, in the order of :func:`scan`.
 
-    For what may be a repetition of something that was cut short. Letters of a topic of that name
-    that was deleted since do not count: its offsets meant other records. There may be many: keep
-    only what can come again.
+    Those written before ``since_ms``, milliseconds since 1970, are left out; -1: none.
+
+    For what may be a repetition of something that was cut short, so it waits for transactions that
+    are open: until they end, letters that lie behind their beginning can't be read. Letters of a
+    topic of that name that was deleted since do not count: its offsets meant other records. There
+    may be many: keep only what can come again.
 
     Raises:
-        BrokerUnreachableError: no answer.
+        BrokerUnreachableError: no answer, or an open transaction did not end within two minutes.
     """
     topic_id = topic_ids(config, [topic]).get(topic, "")
-    for one in scan(config, topic, since_ms):
+    for one in _read(config, _marks_since(config, topic, since_ms), _SETTLE_SECONDS):
         if one.pipeline == pipeline and one.topic_id == topic_id:
             yield one
 
@@ -383,21 +400,34 @@ def _stored(partition: TopicPartition, record: Record) -> StoredLetter | None:
     )
 
 
-def _records(
+def _marks_since(
     config: ClientConfig, topic: str, since_ms: int
-) -> Iterator[tuple[TopicPartition, Record]]:
-    """Records of a topic that are not older, up to the ends that it has now."""
-    live = describe(config, [topic]).get(topic)
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Where the letters of ``topic`` since then lie, those of open transactions too."""
+    live = describe(config, [dead_letters_topic(topic)]).get(dead_letters_topic(topic))
     if live is None:
-        return
-    marks = watermarks(config, live.all_partitions)
-    if since_ms >= 0:
-        starts = offsets_since(config, marks, since_ms)
-        marks = {one: (starts.get(one, end), end) for one, (_, end) in marks.items()}
+        return {}
+    ends = high_watermarks(config, live.all_partitions)
+    if since_ms < 0:
+        starts = earliest_offsets(config, live.all_partitions)
+    else:
+        level = IsolationLevel.READ_UNCOMMITTED
+        starts = offsets_since(config, live.all_partitions, since_ms, level)
+    return {partition: (starts.get(partition, end), end) for partition, end in ends.items()}
+
+
+def _records(
+    config: ClientConfig,
+    marks: Mapping[TopicPartition, tuple[int, int]],
+    silence_limit_seconds: float,
+) -> Iterator[tuple[TopicPartition, Record]]:
+    """Records of partitions between two offsets."""
     ranges = [OffsetRange(one, start, end) for one, (start, end) in marks.items() if start < end]
     reader = consumer(config, "headrace.dead-letters", {"auto.offset.reset": "earliest"})
     try:
-        for chunk in read_ranges(reader, ranges, config, silence_limit_seconds=_SILENCE_SECONDS):
+        for chunk in read_ranges(
+            reader, ranges, config, silence_limit_seconds=silence_limit_seconds
+        ):
             yield from ((chunk.partition, record) for record in chunk.records)
     finally:
         reader.close()
