@@ -11,7 +11,7 @@ from headrace.control.ingest import STATE
 from headrace.errors import SpoolError
 from headrace.ingest.spool import Spool, SpoolLimits, upkeep
 from headrace.ingest.spool.upkeep import DAMAGED, SetAside
-from headrace.ingest.topic_spools import SPOOL_FOLDER, spooled_topics
+from headrace.ingest.topic_spools import SPOOL_FOLDER, spooled_topics, warn_of_strangers
 from headrace.settings import IngestSettings, Settings
 
 
@@ -63,7 +63,9 @@ def list_spools(settings: Settings, topic: str = "") -> list[TopicSpool]:
     Raises:
         SpoolError: one can't be read, or the topic has none.
     """
-    names = [topic] if topic else spooled_topics(_folder(settings))
+    folder = _folder(settings)
+    warn_of_strangers(folder)
+    names = [topic] if topic else spooled_topics(folder)
     return [_described(settings, name) for name in names]
 
 

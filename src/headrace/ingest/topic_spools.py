@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ from headrace.errors import SpoolError
 from headrace.ingest.spool import Loader, Send, Spool, SpoolLimits, SpoolStats
 
 SPOOL_FOLDER = "spool"
+_TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 _LOG = logging.getLogger("headrace.ingest")
 
@@ -25,6 +27,7 @@ class TopicSpools:
     """
 
     def __init__(self, folder: Path, limits: SpoolLimits, topics: Collection[str]) -> None:
+        warn_of_strangers(folder)
         names = sorted({*topics, *spooled_topics(folder)})
         self._all = {name: Spool(folder / name, limits) for name in names}
         self.open: Mapping[str, Spool] = {name: self._all[name] for name in topics}
@@ -63,6 +66,16 @@ class TopicSpools:
 
 def spooled_topics(folder: Path) -> list[str]:
     """Topics that have a folder there."""
-    return (
-        sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.exists() else []
-    )
+    return [name for name in _folders(folder) if _TOPIC_NAME.fullmatch(name)]
+
+
+def warn_of_strangers(folder: Path) -> None:
+    """Names folders that can be no topic's, as a disk's ``lost+found``: they are left alone."""
+    strangers = [name for name in _folders(folder) if not _TOPIC_NAME.fullmatch(name)]
+    if strangers:
+        _LOG.warning("%s: left alone, no spool of a topic: %s", folder, ", ".join(strangers))
+
+
+def _folders(folder: Path) -> list[str]:
+    found = folder.iterdir() if folder.exists() else ()
+    return sorted(path.name for path in found if path.is_dir())

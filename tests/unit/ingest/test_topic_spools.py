@@ -40,6 +40,15 @@ def test_a_topic_that_waits_holds_up_no_other(tmp_path):
     again.close()
 
 
+def test_a_folder_that_can_be_no_topics_is_left_alone_and_said(tmp_path, caplog):
+    (tmp_path / "lost+found").mkdir()
+    spools = TopicSpools(tmp_path, LIMITS, ["events"])
+    assert list(spools.stats()) == ["events"]
+    assert list((tmp_path / "lost+found").iterdir()) == []
+    assert caplog.messages == [f"{tmp_path}: left alone, no spool of a topic: lost+found"]
+    spools.close()
+
+
 def test_a_full_spool_leaves_the_others_their_budget(tmp_path):
     spools = TopicSpools(tmp_path, LIMITS, ["full", "free"])
     spools.open["full"].append([record("full", "x" * 99_500)])

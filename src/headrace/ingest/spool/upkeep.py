@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import re
 from collections import Counter
@@ -19,7 +20,10 @@ from headrace.ingest.spool.segment import UnknownVersionError, segments
 from headrace.ingest.spool.spool import Spool
 from headrace.ingest.spool.store import Readable
 
+_LOG = logging.getLogger("headrace.ingest.spool")
+
 REFUSED, DAMAGED, SEGMENT = "refused", "damaged", "segment"
+_KINDS = frozenset({f".{REFUSED}", f".{DAMAGED}"})
 _MOST_RECORDS = 500
 _ALL_COUNTERS = 1 << 63
 _PLACE = re.compile(r"^\S+: ")
@@ -57,13 +61,21 @@ class SetAside:
 
 
 def set_aside_files(spool: Spool) -> list[SetAside]:
-    """What was set aside, by name.
+    """What was set aside, by name; files whose names are not headrace's are left alone.
 
     Raises:
         SpoolError: a file can't be read.
     """
+    quarantine = spool.store.quarantine
     with spool.store.failing():
-        return [_described(path) for path in sorted(spool.store.quarantine.iterdir())]
+        paths = sorted(quarantine.iterdir())
+        segment_names = {segment.name for segment in segments(quarantine)}
+        files = [path for path in paths if path.is_file()]
+        ours = [path for path in files if path.suffix in _KINDS or path.name in segment_names]
+        strangers = [path.name for path in paths if path not in ours]
+        if strangers:
+            _LOG.warning("%s: left alone, not set aside: %s", quarantine, ", ".join(strangers))
+        return [_described(path) for path in ours]
 
 
 def put_back(spool: Spool, name: str) -> int:
@@ -156,7 +168,9 @@ def _batches(path: Path) -> Iterator[Sequence[SpoolRecord]]:
 
 def _of_segment(path: Path) -> Iterator[Sequence[SpoolRecord]]:
     """All records of the file, whatever was replayed of it before."""
-    (segment,) = [one for one in segments(path.parent) if one.name == path.name]
+    segment = next((one for one in segments(path.parent) if one.name == path.name), None)
+    if segment is None:
+        raise SpoolError(str(path), "it does not have the name that headrace gave it")
     try:
         reader = SegmentReader(path, segment)
     except UnknownVersionError as error:

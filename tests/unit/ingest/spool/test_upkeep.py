@@ -67,6 +67,20 @@ def test_bytes_that_are_no_record_do_not_come_back(refusing):
     upkeep.drop(refusing, "x.damaged")
 
 
+def test_names_that_are_not_ours_are_left_alone_and_said(refusing, names, caplog):
+    ours, quarantine = names(refusing), refusing.store.quarantine
+    assert caplog.messages == []
+    for name in ("copy-of-host-a.segment", "notes.txt"):
+        (quarantine / name).write_bytes(b"x")
+    (quarantine / "folder").mkdir()
+    assert names(refusing) == ours
+    assert caplog.messages == [
+        f"{quarantine}: left alone, not set aside: copy-of-host-a.segment, folder, notes.txt"
+    ]
+    with pytest.raises(SpoolError, match="the name that headrace gave it"):
+        upkeep.put_back(refusing, "copy-of-host-a.segment")
+
+
 @pytest.mark.parametrize("name", ["none.refused", "../position", "../../other"])
 def test_only_files_that_were_set_aside_are_touched(refusing, name):
     for act in (upkeep.put_back, upkeep.drop):
