@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import time
 from collections.abc import Collection
 from datetime import timedelta
@@ -12,6 +12,7 @@ from confluent_kafka import KafkaException
 from headrace.errors import TopicMissingError
 from headrace.kafka.client import (
     ClientConfig,
+    LiveTopic,
     commit_offsets,
     describe,
     group_offsets,
@@ -34,6 +35,7 @@ from headrace.workers.worker import Worker
 KNOWN_WITHIN_SECONDS = 10.0
 """A broker that has just started does not know all topics."""
 
+_LOG = logging.getLogger("headrace.workers")
 _ASK_AGAIN_SECONDS = 0.5
 _SIZE, _RETENTION = "max.message.bytes", "retention.ms"
 _FOR_EVER = -1
@@ -78,12 +80,37 @@ def begin_at_latest(worker: Worker, config: ClientConfig) -> None:
         BrokerUnreachableError: no answer.
     """
     for topic in describe(config, [topic.name for topic in worker.topics]).values():
-        if group_offsets(config, worker.consumer_group, topic.all_partitions):
-            continue
-        marks = watermarks(config, topic.all_partitions)
-        ends = {partition: latest for partition, (_, latest) in marks.items()}
-        with contextlib.suppress(KafkaException):  # it has members: one of them was here before
-            commit_offsets(config, worker.consumer_group, ends)
+        if not group_offsets(config, worker.consumer_group, topic.all_partitions):
+            _begin_at_end(worker, config, topic)
+
+
+def _begin_at_end(worker: Worker, config: ClientConfig, topic: LiveTopic) -> None:
+    """Commits where ``topic`` ends, and says so: the group may have had commits that are gone."""
+    group = worker.consumer_group
+    marks = watermarks(config, topic.all_partitions)
+    ends = {partition: latest for partition, (_, latest) in marks.items()}
+    try:
+        commit_offsets(config, group, ends)
+    except KafkaException as error:  # it has members, and one of them may have committed meanwhile
+        if not group_offsets(config, group, topic.all_partitions):
+            _LOG.warning(
+                "%s: cannot commit the end of topic %s for group %s, beginning at its earliest "
+                "records: %s. To skip them, stop all instances before the topic is added",
+                worker.name,
+                topic.name,
+                group,
+                error,
+            )
+        return
+    begins = ", ".join(f"{partition} at {offset}" for partition, offset in ends.items())
+    _LOG.warning(
+        "%s: group %s has no committed offset of topic %s, start=LATEST begins at its end: %s. "
+        "Earlier records are skipped; headrace workers reset begins elsewhere",
+        worker.name,
+        group,
+        topic.name,
+        begins,
+    )
 
 
 def _await_known(config: ClientConfig, topics: Collection[str]) -> None:

@@ -5,12 +5,14 @@ from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from headrace import Topic, Worker, WorkerTask
 from headrace.errors import TopicMissingError
 from headrace.kafka.client import LiveTopic
 from headrace.kafka.starts import Start
 from headrace.kafka.topics import TopicState
+from headrace.model import Start as WorkerStart
 from headrace.model import TopicPartition
 from headrace.workers import DeadLetters, RetryTopics, needed_topics
 from headrace.workers.assignments import Assignments, Surroundings
@@ -87,3 +89,38 @@ def test_a_dead_letter_topic_that_is_not_there_is_said_at_the_start(monkeypatch)
     worker = Worker("w", Topic("clicks"), Idle, on_failure=DeadLetters())
     with pytest.raises(TopicMissingError, match=r"clicks\.dead"):
         ensure_needed_topics(worker, {})
+
+
+@pytest.fixture
+def latest(monkeypatch):
+    """A worker that begins at the end of a topic, whose group has committed nothing."""
+    partition = TopicPartition("clicks", 0)
+    live = {"clicks": LiveTopic("clicks", "id", 1, 1)}
+    monkeypatch.setattr(needed_topics, "describe", lambda *_: live)
+    monkeypatch.setattr(needed_topics, "group_offsets", lambda *_: {})
+    monkeypatch.setattr(needed_topics, "watermarks", lambda *_: {partition: (5, 90)})
+    return Worker("w", Topic("clicks"), Idle, start=WorkerStart.LATEST)
+
+
+def test_a_start_at_the_end_of_a_topic_is_logged_with_its_offsets(latest, monkeypatch, caplog):
+    committed = []
+    monkeypatch.setattr(needed_topics, "commit_offsets", lambda *given: committed.append(given))
+    needed_topics.begin_at_latest(latest, {})
+    assert committed == [({}, "headrace.w", {TopicPartition("clicks", 0): 90})]
+    [record] = caplog.records
+    assert record.levelname == "WARNING"
+    assert "clicks[0] at 90" in record.getMessage()
+
+
+def test_a_topic_that_begins_at_its_earliest_records_beside_members_is_logged(
+    latest, monkeypatch, caplog
+):
+    def refuse(*_):
+        raise KafkaException(KafkaError(KafkaError.UNKNOWN_MEMBER_ID))
+
+    monkeypatch.setattr(needed_topics, "commit_offsets", refuse)
+    needed_topics.begin_at_latest(latest, {})
+    [record] = caplog.records
+    assert record.levelname == "WARNING"
+    assert "topic clicks" in record.getMessage()
+    assert "earliest records" in record.getMessage()
