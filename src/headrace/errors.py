@@ -262,13 +262,15 @@ class RecordsGoneError(RefusedError):
     code = "RECORDS_GONE"
     partition: str
     first_offset: int
+    pipeline: str = ""
 
     @property
     def way_out(self) -> str:
-        return (
-            "Give the topic a longer retention or more of it a batch; to accept the loss: "
-            "`headrace checkpoint reset PIPELINE --to table --accept-loss`."
-        )
+        keep = "Give the topic a longer retention or more of it a batch"
+        if not self.pipeline:
+            return f"{keep}."
+        reset = f"`headrace checkpoint reset {self.pipeline} --to table --accept-loss`"
+        return f"{keep}; to accept the loss: {reset}."
 
 
 @dataclass(eq=False)

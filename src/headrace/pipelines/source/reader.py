@@ -7,10 +7,10 @@ import gc
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from headrace.errors import RefusedError
+from headrace.errors import RecordsGoneError, RefusedError
 from headrace.kafka.headers import headers_of
 from headrace.kafka.range_reader import Chunk, Record
 from headrace.kafka.replayed import Place
@@ -53,7 +53,7 @@ class TaskReader:
     """Reads the ranges of one task together, as one consumer gets them from the brokers."""
 
     def __init__(self, spec: SourceSpec, work: Sequence[ReadRange]) -> None:
-        self._cluster = spec.cluster
+        self._spec = spec
         self._ranges = [one.range for one in work if one.range is not None]
         self._readers = {
             one.range.partition: RangeReader(
@@ -70,12 +70,19 @@ class TaskReader:
     def tables(self) -> Iterator[pa.Table]:
         """Decoded chunks, each of one range; those of a range in order of offset."""
         with _cyclic_collector_off():
-            for chunk in self._cluster.read(self._ranges):
+            for chunk in _chunks(self._spec, self._ranges):
                 yield from self._readers[chunk.partition].take(chunk)
 
     def reports(self) -> list[RangeReport]:
         """What each range held; complete once ``tables`` is exhausted."""
         return [reader.report() for reader in self._readers.values()]
+
+
+def _chunks(spec: SourceSpec, ranges: Sequence[OffsetRange]) -> Iterator[Chunk]:
+    try:
+        yield from spec.cluster.read(ranges)
+    except RecordsGoneError as error:
+        raise replace(error, pipeline=spec.pipeline) from error  # its way out names a command
 
 
 class RangeReader:
@@ -109,7 +116,7 @@ class RangeReader:
     def tables(self) -> Iterator[pa.Table]:
         """Decoded chunks: the event's fields, then the metadata columns asked for."""
         with _cyclic_collector_off():
-            for chunk in self._spec.cluster.read([self._range]):
+            for chunk in _chunks(self._spec, [self._range]):
                 yield from self.take(chunk)
 
     def take(self, chunk: Chunk) -> Iterator[pa.Table]:

@@ -1,12 +1,14 @@
+import re
 from dataclasses import dataclass
 
 import pytest
 from tests.contracts.source import event, spec
 
+from headrace.errors import RecordsGoneError
 from headrace.kafka.range_reader import Chunk
 from headrace.model import Metadata, OffsetRange, TopicPartition
-from headrace.pipelines.source.reader import RangeReader
-from headrace.testing.memory import MemoryRecord
+from headrace.pipelines.source.reader import RangeReader, ReadRange, TaskReader
+from headrace.testing.memory import MemoryCluster, MemoryRecord
 
 NUMBERS = TopicPartition("numbers", 0)
 NANOSECONDS = 1_763_000_000_000_000_000
@@ -74,3 +76,20 @@ def test_a_key_may_be_any_bytes(reader):
     keys = (b"\xff\x00", b"", None)
     records = [MemoryRecord(n, event(n), key) for n, key in enumerate(keys)]
     assert [row["_key"] for row in rows(reader(*records))] == list(keys)
+
+
+def test_records_that_are_gone_name_the_command_of_their_pipeline(tmp_path):
+    cluster, range_ = MemoryCluster(), OffsetRange(NUMBERS, 0, 3)
+    cluster.create("numbers")
+    for number in range(3):
+        cluster.append("numbers", 0, event(number))
+    cluster.delete_before("numbers", 0, 2)
+    found = spec(cluster, "numbers", tmp_path)
+    way_out = f"`headrace checkpoint reset {found.pipeline} --to table --accept-loss`"
+    readers = (
+        RangeReader(found, range_, 0, topic_id="id"),
+        TaskReader(found, [ReadRange(range_, 0)]),
+    )
+    for reader in readers:
+        with pytest.raises(RecordsGoneError, match=re.escape(way_out)):
+            list(reader.tables())
