@@ -117,10 +117,10 @@ class Resets:
     def _still_there(
         self, offset: SourceOffset, live: LivePositions, *, accept_loss: bool
     ) -> SourceOffset:
-        begins: Mapping[int, int] = {
-            p: max(at, live.earliest[p]) for p, at in offset.partitions.items()
-        }
-        for p, at in offset.partitions.items():
+        added = {p: 0 for p, earliest in live.earliest.items() if earliest}  # unless recorded
+        positions = {**added, **offset.partitions}
+        begins = {p: max(at, live.earliest[p]) for p, at in positions.items()}
+        for p, at in positions.items():
             if begins[p] > at and not accept_loss:
                 facts = (offset.topic, p, at, begins[p], self.pipeline.name)
                 raise RetentionPassedError(*facts)

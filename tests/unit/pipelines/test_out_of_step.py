@@ -19,6 +19,7 @@ from headrace.errors import (
 )
 from headrace.model import TopicPartition
 from headrace.pipelines.checkpoint import CurrentCheckpoint
+from headrace.pipelines.source.initial import read_initial
 from headrace.sinks.lake import LakeTable
 
 CRASHES = ("planned", "files written", "letters written", "committed", "group shown")
@@ -218,6 +219,21 @@ def test_records_that_retention_took_are_left_out_only_on_request(site):
     site.run()
     expected = once(20, 15)
     assert site.rows() == Counter(one for one in expected if one[0] or not 10 <= one[1] < 15)
+
+
+def test_a_partition_that_was_added_and_cut_meanwhile_begins_at_its_earliest_on_request(site):
+    site.cluster.add_partitions("clicks", 3)
+    site.send(1, 1, 20)
+    site.cluster.delete_before("clicks", 2, 10)
+    with pytest.raises(RetentionPassedError, match="10 offsets are gone"):
+        site.reset()
+    checkpoint = site.checkpoints.checkpoint(site.reset(accept_loss=True))
+    assert read_initial(checkpoint.uri, "clicks").partitions == {0: 10, 1: 5, 2: 10}
+    site.run()
+    site.send(0, 0, 3)
+    site.run()
+    expected = once(11, 6, 23)
+    assert site.rows() == Counter(one for one in expected if one[0] != 2 or one[1] >= 10)
 
 
 def test_a_topic_that_was_made_again_has_no_place_in_the_table(site):
