@@ -1,5 +1,7 @@
 """What was set aside comes back or goes for good; so do events that wait."""
 
+import shutil
+
 import pytest
 from tests.unit.ingest.spool.kafka import taking
 
@@ -58,6 +60,17 @@ def test_a_segment_that_was_set_aside_comes_back_below_the_position(
     monkeypatch.undo()
     assert upkeep.put_back(spool, one.name) == 3
     assert drain()[0] == ["0", "1", "2"]
+
+
+def test_segments_of_another_host_come_back_from_quarantine(tmp_path, open_spool, record, drain):
+    spool, other = open_spool(), Spool(tmp_path / "other", SpoolLimits())
+    spool.append([record(number) for number in range(3)])
+    other.append([record("a"), record("b")])
+    (found,) = segment.segments(other.store.folder)
+    shutil.copy(other.store.path(found), spool.store.quarantine)
+    other.close()
+    assert upkeep.put_back(spool, found.name) == 2
+    assert drain()[0] == ["0", "1", "2", "a", "b"]
 
 
 def test_bytes_that_are_no_record_do_not_come_back(refusing):
