@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 FEW_CORES = 2
 # Ten times Java's defaults: when a method has run so often, it is compiled once more, thoroughly.
+_STACK = "-Xss64m"  # of a thread at most; memory is taken as it is used
 _COMPILE_LATER = (
     "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
     "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
@@ -92,13 +93,17 @@ def java_options(given: str, log: Path, *, cores: int) -> str:
     On one or two cores, what the JVM does on threads of its own takes a core from the work. So the
     collector is the serial one, and methods are compiled thoroughly only when they are very hot,
     each unless the user chose.
+
+    A query that is stopped within a batch ends with Python's whole traceback, which Spark searches
+    with a recursive pattern: stacks of a megabyte overflow, and the query would not end.
     """
     settings = Path(__file__).with_name("log4j2.properties").as_uri()
     logging = f"-Dlog4j2.configurationFile={settings} -Dheadrace.log={log}"
     few = cores <= FEW_CORES
     collector = "-XX:+UseSerialGC" if few and "-XX:+Use" not in given else ""
     compiler = _COMPILE_LATER if few and "-XX:Tier" not in given else ""
-    return " ".join(filter(None, (given, collector, compiler, logging)))
+    stack = "" if "-Xss" in given else _STACK
+    return " ".join(filter(None, (given, collector, compiler, stack, logging)))
 
 
 def _local(master: str) -> dict[str, str]:

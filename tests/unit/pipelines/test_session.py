@@ -36,3 +36,8 @@ def test_the_users_own_thresholds_of_the_compiler_are_kept(tmp_path):
     options = java_options("-XX:TieredStopAtLevel=1", tmp_path / "log", cores=2)
     assert options.startswith("-XX:TieredStopAtLevel=1 -XX:+UseSerialGC ")
     assert "Tier4" not in options
+
+
+def test_stacks_hold_a_search_through_a_long_traceback_unless_the_user_chose(tmp_path):
+    assert "-Xss64m" in java_options("", tmp_path / "log", cores=8)
+    assert "-Xss64m" not in java_options("-Xss8m", tmp_path / "log", cores=8)
