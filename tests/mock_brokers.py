@@ -5,7 +5,7 @@ import ctypes
 import confluent_kafka
 from tests.integration.librdkafka import handle, library
 
-FETCH, LIST_OFFSETS, OFFSETS_FOR_LEADER_EPOCH = 1, 2, 23
+PRODUCE, FETCH, LIST_OFFSETS, OFFSETS_FOR_LEADER_EPOCH = 0, 1, 2, 23
 
 
 class _Memory(ctypes.Structure):
@@ -87,6 +87,11 @@ class MockBrokers:
         self._call(
             "push_request_errors_array", ctypes.c_int16(request), ctypes.c_size_t(times), codes
         )
+
+    def answer_after(self, milliseconds):
+        """Every answer takes so long."""
+        for broker in range(1, 4):
+            self._call("broker_set_rtt", broker, milliseconds)
 
     def answer_as_asked(self, request):
         """No more errors for a kind of request."""

@@ -250,7 +250,8 @@ def _lost(history: History) -> Iterator[str]:
     there = {one.id for one in history.stored}
     for claim in history.claims:
         if claim.outcome is Outcome.ACKED and claim.id not in there:
-            yield f"{claim.id} was acknowledged and is not in the topic"
+            where = claim.partition, claim.offset
+            yield f"{claim.id} was acknowledged at {where} and is not in the topic"
     done = {one.position for one in history.processed} | {one.position for one in history.letters}
     for one in history.stored:
         if one.position not in done:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from confluent_kafka import KafkaException
 from tests.drills.checker import Claim, Outcome, Stored, id_of, payload_of
 
+from headrace.kafka.broker_errors import delivery_failure
 from headrace.kafka.client import consumer, describe, producer, watermarks
 
 TICK_SECONDS = 0.02
@@ -77,8 +78,9 @@ class Ledger(threading.Thread):
         self.claims.append(Claim(name, key, Outcome.UNKNOWN, time.monotonic_ns(), 0))
 
         def answered(error, message) -> None:
-            outcome = Outcome.ACKED if error is None else Outcome.UNKNOWN
-            self.acked += error is None
+            failure = delivery_failure(error, message)
+            outcome = Outcome.ACKED if failure is None else Outcome.UNKNOWN
+            self.acked += failure is None
             self._note(number, outcome, message.partition(), message.offset())
 
         try:

@@ -13,6 +13,7 @@ from headrace.ingest.deadlines import Deadlines
 from headrace.ingest.kafka_answers import MISSING, RECORD_REFUSALS, REFUSALS
 from headrace.ingest.overdue import OverdueRequests, OverdueTopics
 from headrace.ingest.validation import Accepted, largest_message
+from headrace.kafka.broker_errors import delivery_failure
 from headrace.kafka.client import ClientConfig
 from headrace.kafka.polled_producer import PolledProducer
 from headrace.model import Topic
@@ -85,10 +86,11 @@ class _Outstanding:
 
     def reported(self, error: KafkaError | None, message: Any) -> None:
         """A delivery report."""
-        if error is not None:
+        failure = delivery_failure(error, message)
+        if failure is not None:
             self._failed.add(message.value())
-            if self.failure is None or error.code() in REFUSALS:
-                self.failure = error
+            if self.failure is None or failure.code() in REFUSALS:
+                self.failure = failure
         self._left -= 1
         if self._left == self._unsent:
             self._wake()

@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from headrace.ingest.kafka_answers import MISSING, RECORD_REFUSALS
 from headrace.ingest.spool import Outcome, SpoolRecord
 from headrace.ingest.validation import largest_message
+from headrace.kafka.broker_errors import delivery_failure
 from headrace.kafka.client import LARGEST_MESSAGE_BYTES, ClientConfig, producer
 from headrace.model import Topic
 
@@ -183,7 +184,9 @@ class _Wire:
                 -1 if record.partition is None else record.partition,
                 headers=list(record.headers),
                 timestamp=record.timestamp_ms,
-                on_delivery=lambda error, _: reports.__setitem__(number, error),
+                on_delivery=lambda error, message: reports.__setitem__(
+                    number, delivery_failure(error, message)
+                ),
             )
         except BufferError:
             return KafkaError(KafkaError._QUEUE_FULL)  # noqa: SLF001

@@ -10,7 +10,7 @@ import enum
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from headrace.errors import AuthorizationError
 
@@ -105,6 +105,10 @@ _NAMES = {
 # librdkafka reports it as a reset of the offset, with this as the reason.
 _TRUNCATION = KafkaError(KafkaError._LOG_TRUNCATION).str()  # noqa: SLF001 - its public name
 _MEANINGS = {name: meaning for meaning, names in _NAMES.items() for name in names}
+_UNCONFIRMED = KafkaError(
+    KafkaError._MSG_TIMED_OUT,  # noqa: SLF001 - its public name
+    "a later batch of its partition was accepted, this one was not confirmed",
+)
 
 
 def meaning(error: KafkaError) -> Meaning:
@@ -114,6 +118,19 @@ def meaning(error: KafkaError) -> Meaning:
     if error.name() in _MEANINGS:
         return _MEANINGS[error.name()]
     return Meaning.SETTLING if error.retriable() else Meaning.REFUSED
+
+
+def delivery_failure(error: KafkaError | None, message: Message) -> KafkaError | None:
+    """What a delivery report says; ``None``: every in-sync replica has the record.
+
+    Without an offset no broker confirmed it, whatever librdkafka reports: it takes a batch for
+    delivered once a later one of the partition is accepted ("implicitly acked" in its log). A
+    broker that knows nothing of the producer yet, as in a new partition, accepts a batch with any
+    sequence number, even behind one that it has just refused, and that one would be lost.
+    """
+    if error is None and message.offset() is None:
+        return _UNCONFIRMED
+    return error
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
 from headrace.errors import BrokerUnreachableError
-from headrace.kafka.broker_errors import Meaning, meaning, needs
+from headrace.kafka.broker_errors import Meaning, delivery_failure, meaning, needs
 from headrace.kafka.client import (
     ClientConfig,
     ask,
@@ -69,11 +69,15 @@ def write_changelog(config: ClientConfig, name: str, changes: Mapping[bytes, byt
         KafkaException: a value was not written, or it is not known whether it was.
     """
     failures: list[KafkaError] = []
+
+    def reported(error: KafkaError | None, message: confluent_kafka.Message) -> None:
+        failure = delivery_failure(error, message)
+        if failure is not None:
+            failures.append(failure)
+
     sender = producer(config)
     for key, value in changes.items():
-        sender.produce(
-            name, value, key, on_delivery=lambda error, _: failures.append(error) if error else None
-        )
+        sender.produce(name, value, key, on_delivery=reported)
     if sender.flush(_SEND_SECONDS) > 0:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001 - its public name
     if failures:

@@ -121,7 +121,8 @@ def producer(
     """A producer that neither loses, reorders nor repeats while its session lasts.
 
     ``message.timeout.ms`` outlasts an outage of minutes: with a short one, an idempotent
-    producer repeats and reorders (measured). A failed delivery report means *unknown*.
+    producer repeats and reorders (measured). Take its delivery reports by
+    :func:`headrace.kafka.broker_errors.delivery_failure`; a failure means *unknown*.
     """
     return confluent_kafka.Producer(
         {"compression.type": "lz4", "linger.ms": "20"}

@@ -34,7 +34,7 @@ from headrace.errors import (
     SinkError,
     TopicMissingError,
 )
-from headrace.kafka.broker_errors import forbidden, is_forbidden
+from headrace.kafka.broker_errors import delivery_failure, forbidden, is_forbidden
 from headrace.kafka.client import (
     ClientConfig,
     consumer,
@@ -185,10 +185,11 @@ def _note_failure(
     index: int,
     topic: str,
     error: KafkaError | None,
-    _: confluent_kafka.Message,
+    message: confluent_kafka.Message,
 ) -> None:
-    if error is not None:
-        failures[index] = _failure(config, topic, error)
+    failure = delivery_failure(error, message)
+    if failure is not None:
+        failures[index] = _failure(config, topic, failure)
 
 
 def check_header_names(headers: Headers) -> None:

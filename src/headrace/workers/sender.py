@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
+from headrace.kafka.broker_errors import delivery_failure
 from headrace.kafka.client import ClientConfig
 from headrace.kafka.dead_letters import check_header_names
 from headrace.kafka.polled_producer import PolledProducer
@@ -48,7 +49,8 @@ class Sent:
 
     def report(self, error: KafkaError | None, message: confluent_kafka.Message) -> None:
         """As the client library calls it, on the event loop."""
-        self.end(None if error is None else _failed(message.topic(), error))
+        failure = delivery_failure(error, message)
+        self.end(None if failure is None else _failed(message.topic(), failure))
 
     def end(self, error: BaseException | None) -> None:
         """It is there, or failed."""

@@ -18,14 +18,18 @@ from headrace.model import Topic
 EVENTS = [Accepted(text.encode(), b"k", text, -1) for text in "abc"]
 TIMED_OUT = KafkaError(KafkaError._MSG_TIMED_OUT)
 TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
+UNCONFIRMED = object()
 
 
 class Message:
-    def __init__(self, value):
-        self._value = value
+    def __init__(self, value, offset=0):
+        self._value, self._offset = value, offset
 
     def value(self):
         return self._value
+
+    def offset(self):
+        return self._offset
 
 
 class Producer:
@@ -49,7 +53,11 @@ class Producer:
         now = [one for one in self.held if self.errors.get(one[0]) is not ...]
         self.held = [one for one in self.held if one not in now]
         for value, report in now:
-            report(self.errors.get(value), Message(value))
+            error = self.errors.get(value)
+            if error is UNCONFIRMED:
+                report(None, Message(value, None))
+            else:
+                report(error, Message(value))
 
     def purge(self, blocking=True):
         self.purged += 1
@@ -101,6 +109,12 @@ def test_what_is_not_confirmed_is_unknown(over, sent):
         sent(over(Producer({b"b": TIMED_OUT})))
     with pytest.raises(UnknownOutcomeError, match="within"):
         sent(over(Producer({b"b": ...})), 0.01)
+
+
+def test_what_is_reported_without_an_offset_is_unknown(over, sent, left):
+    with pytest.raises(UnknownOutcomeError, match="was not confirmed"):
+        sent(over(Producer({b"b": UNCONFIRMED})))
+    assert left(over(Producer({b"b": UNCONFIRMED}))) == ["b"]
 
 
 def test_what_waits_at_the_deadline_is_taken_back_and_what_was_confirmed_is_not(over, sent, left):

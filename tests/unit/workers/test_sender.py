@@ -11,6 +11,8 @@ from headrace.workers import sender
 from headrace.workers.handling import CURRENT, OwnCall
 from headrace.workers.sender import Sender
 
+THERE = SimpleNamespace(offset=lambda: 7)
+
 
 class Producer:
     """Takes ``room`` records; each is confirmed by hand."""
@@ -64,7 +66,7 @@ def test_a_send_of_a_thread_counts_for_its_call_at_once(producer):
         await asyncio.to_thread(sends.send, "out", b"1")
         assert not call.sends.are_confirmed
         await until(lambda: producer.reports)
-        producer.reports[0](None, SimpleNamespace())
+        producer.reports[0](None, THERE)
         await call.confirm_sends()
 
     drill(run())
@@ -78,7 +80,7 @@ def test_a_send_can_be_awaited_and_raises_what_failed(producer):
         fine = sends.send("out", b"1")
         waiting = asyncio.gather(fine, fine)
         await asyncio.sleep(0)
-        producer.reports[0](None, SimpleNamespace())
+        producer.reports[0](None, THERE)
         await waiting
         with pytest.raises(ValueError, match="too large"):
             await sends.send("out", b"too large")
@@ -95,6 +97,16 @@ def test_a_send_that_failed_names_the_topic_that_it_was_for(producer):
             KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), SimpleNamespace(topic=lambda: "receipts")
         )
         with pytest.raises(KafkaException, match="sent to topic receipts: "):
+            await sent
+
+    drill(run())
+
+
+def test_a_send_that_is_reported_without_an_offset_failed(producer):
+    async def run():
+        sent = Sender({}).send("receipts", b"1")
+        producer.reports[0](None, SimpleNamespace(topic=lambda: "receipts", offset=lambda: None))
+        with pytest.raises(KafkaException, match=r"topic receipts: .* was not confirmed"):
             await sent
 
     drill(run())
