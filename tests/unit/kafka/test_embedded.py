@@ -11,6 +11,7 @@ from headrace.errors import ServerStartError
 from headrace.kafka.embedded import EmbeddedCluster, cluster_status, stop_cluster
 from headrace.kafka.layout import Broker, Layout, broker_config, properties, settled_layout
 from headrace.runtime.java import Java
+from headrace.runtime.ports import free_ports
 from headrace.settings.model import EmbeddedKafka
 
 NO_JAVA = Java(Path("/nonexistent"), 17, bundled=False)
@@ -53,8 +54,9 @@ def test_an_id_is_never_taken_for_an_option(tmp_path, monkeypatch):
 
 def test_configured_ports_win_over_chosen_ones(tmp_path):
     try_start(tmp_path, brokers=2)
-    try_start(tmp_path, brokers=2, ports=(29_998, 29_999))
-    assert cluster_status(tmp_path).bootstrap_servers == "127.0.0.1:29998,127.0.0.1:29999"
+    one, other = free_ports(2)
+    try_start(tmp_path, brokers=2, ports=(one, other))
+    assert cluster_status(tmp_path).bootstrap_servers == f"127.0.0.1:{one},127.0.0.1:{other}"
 
 
 def test_the_number_of_brokers_of_a_folder_does_not_change(tmp_path):
