@@ -52,6 +52,19 @@ class Group:
     members: tuple[Member, ...]
 
 
+def leave_group(member: confluent_kafka.Consumer, seconds: float) -> None:
+    """Tells the group that ``member`` leaves; returns when it knows, or after ``seconds``.
+
+    ``close`` alone does not always tell it: not while a rebalance is on its way and, with a
+    cooperative assignor, not without partitions. The group would then count this member until its
+    session has ended. A client that has unsubscribed tells it, and has no id after that.
+    """
+    member.unsubscribe()
+    deadline = time.monotonic() + seconds
+    while member.memberid() and time.monotonic() < deadline:
+        member.poll(_POLL_SECONDS)
+
+
 def describe_group(config: ClientConfig, name: str) -> Group:
     """State and members of a group, of either protocol.
 

@@ -18,7 +18,7 @@ from confluent_kafka import KafkaException
 from headrace.errors import BrokerUnreachableError, ReplayRunningError, SinkError
 from headrace.kafka.broker_errors import Meaning, meaning, needs
 from headrace.kafka.client import ClientConfig, commit_as_member, consumer
-from headrace.kafka.groups import describe_group
+from headrace.kafka.groups import describe_group, leave_group
 from headrace.kafka.replayed import replay_group
 from headrace.model import DEAD_LETTERS_SUFFIX
 
@@ -86,11 +86,8 @@ class SoleReplay:
             raise SinkError(self._group, reason)
 
     def close(self) -> None:
-        """Leaves the group, which would otherwise count this member until its session has ended."""
-        self._consumer.unsubscribe()
-        deadline = time.monotonic() + _LEAVE_SECONDS
-        while self._consumer.memberid() and time.monotonic() < deadline:
-            self._consumer.poll(_POLL_SECONDS)
+        """Leaves the group."""
+        leave_group(self._consumer, _LEAVE_SECONDS)
         self._consumer.close()
 
     def _assign(

@@ -21,6 +21,7 @@ from headrace.errors import (
 from headrace.kafka.broker_errors import forbidden, is_forbidden
 from headrace.kafka.client import ClientConfig, without_producer_settings
 from headrace.kafka.commits import Answered, Commit, Commits
+from headrace.kafka.groups import leave_group
 from headrace.kafka.starts import Start, Starts
 from headrace.model import TopicPartition
 
@@ -246,19 +247,12 @@ class Subscription:
     def close(self) -> None:
         """Leave the group; ``on_revoked`` is called for what is still assigned.
 
-        With a cooperative assignor, ``close`` of a client without partitions does not tell the
-        group, which would then wait for this member until its session has ended. A client that has
-        unsubscribed does, once a rebalance that is on its way has ended; it has no id then.
-
         A static member stays one until its session has ended: its partitions wait for its return.
         """
         self._closing = True
         is_static = bool(self._membership.instance_id)
         if not self._assigned and self._membership.protocol == "classic" and not is_static:
-            self._consumer.unsubscribe()
-            until = time.monotonic() + _ID_SECONDS
-            while self._consumer.memberid() and time.monotonic() < until:
-                self._consumer.poll(_SHORT_SECONDS)
+            leave_group(self._consumer, _ID_SECONDS)
         self._consumer.close()
 
     def _assign(self, consumer: confluent_kafka.Consumer, found: list[Any]) -> None:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from headrace.settings import SparkSettings
 
 FEW_CORES = 2
-# Ten times Java's defaults: when a method has run so often, it is compiled once more, thoroughly.
 _STACK = "-Xss64m"  # of a thread at most; memory is taken as it is used
+# Ten times Java's defaults: when a method has run so often, it is compiled once more, thoroughly.
 _COMPILE_LATER = (
     "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
     "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
