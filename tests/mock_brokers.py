@@ -57,6 +57,10 @@ class MockBrokers:
         """Make a broker the leader."""
         self._call("partition_set_leader", topic.encode(), partition, broker)
 
+    def coordinate(self, group, broker):
+        """Make a broker the coordinator of a group."""
+        self._call("coordinator_set", b"group", group.encode(), broker)
+
     def append(self, topic, values, partition=0):
         """Write records, in order, in one batch a call."""
         sender = confluent_kafka.Producer({**self.config, "linger.ms": "50"})
@@ -88,9 +92,9 @@ class MockBrokers:
             "push_request_errors_array", ctypes.c_int16(request), ctypes.c_size_t(times), codes
         )
 
-    def answer_after(self, milliseconds):
-        """Every answer takes so long."""
-        for broker in range(1, 4):
+    def answer_after(self, milliseconds, brokers=(1, 2, 3)):
+        """Every answer of these brokers takes so long."""
+        for broker in brokers:
             self._call("broker_set_rtt", broker, milliseconds)
 
     def answer_as_asked(self, request):

@@ -65,6 +65,9 @@ _LOGIN_SLICE_SECONDS = 1.0
 _METADATA_SECONDS = 5.0
 _ALWAYS_THERE = "__consumer_offsets"  # asking for a topic of any other name might create it
 _GROUP_SLICE_SECONDS = 3.0
+# So long one that is no member waits for a coordinator that has stopped answering, twice at most,
+# before it asks who coordinates now: within REQUEST_TIMEOUT_SECONDS, not after two minutes.
+_NO_MEMBER = {"session.timeout.ms": "6000", "socket.timeout.ms": "5000"}
 _TOKENS_AWAY = "Failed to acquire"  # so librdkafka begins where a server of tokens is away
 
 
@@ -458,8 +461,7 @@ class _GroupClient:
     """A consumer for the offsets of a group that it is no member of."""
 
     def __init__(self, config: ClientConfig, group: str) -> None:
-        # Without a session, this only limits how long a commit waits for the coordinator.
-        self.consumer = consumer(config, group, {"session.timeout.ms": "6000"})
+        self.consumer = consumer(config, group, _NO_MEMBER)
 
     def check_allowed(self) -> None:
         """Looks for what librdkafka says once, and beside the request that it does not answer.

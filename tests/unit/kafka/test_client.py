@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from concurrent.futures import Future
 from types import SimpleNamespace
 
@@ -12,6 +13,7 @@ from headrace.kafka import client
 from headrace.model import TopicPartition
 from headrace.settings import KafkaSettings, Secret
 
+SETTLED_SECONDS = 2.5  # after that, a client does not ask again who coordinates its group
 NOWHERE = "127.0.0.1:1"
 
 
@@ -96,6 +98,18 @@ def test_an_answer_without_an_offset_is_none_and_newer_metadata_is_fetched(monke
     monkeypatch.setattr(client, "_refresh_leaders", refreshed.append)
     assert client.latest_offsets(brokers.config, [orders])[orders][0] == 2
     assert len(refreshed) == 1
+
+
+def test_a_coordinator_that_stops_answering_is_given_up_for_its_successor():
+    """Its connection stays open, as that of a broker which is frozen or behind a dead switch."""
+    brokers, orders = MockBrokers(), TopicPartition("orders", 0)
+    brokers.create("orders")
+    brokers.coordinate("g", 2)
+    client.commit_offsets(brokers.config, "g", {orders: 1})
+    time.sleep(SETTLED_SECONDS)
+    brokers.answer_after(3_600_000, [2])
+    brokers.coordinate("g", 3)
+    assert client.group_offsets(brokers.config, "g", [orders]) == {orders: 1}
 
 
 def test_a_group_that_was_forbidden_once_is_not_said_to_be_forbidden_after_it_was_allowed(
