@@ -32,7 +32,6 @@ from headrace.runtime.jars import fetch
 from headrace.runtime.java import Java, find_java
 from headrace.settings.model import EmbeddedKafka, SparkSettings
 
-MOST_PROCESSES = 4
 BYTES_OF_A_PROCESS = 5_500_000_000  # a Spark, and clusters of its own
 _GUARD = pytest.StashKey[ServerGuard]()
 
@@ -73,9 +72,12 @@ def pytest_configure_node(node: Any) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Tests mostly wait for servers: how many run at a time is a question of memory."""
+    """One more than there are processors, if memory allows.
+
+    Tests wait for servers, but a server that waits too long for a processor is taken for dead.
+    """
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return max(1, min(MOST_PROCESSES, memory // BYTES_OF_A_PROCESS))
+    return max(1, min((os.cpu_count() or 1) + 1, memory // BYTES_OF_A_PROCESS))
 
 
 def pytest_report_header(config: pytest.Config) -> str:
