@@ -22,6 +22,7 @@ from headrace.kafka.client import (
     producer,
 )
 from headrace.kafka.range_reader import read_ranges
+from headrace.kafka.reach import Reach
 from headrace.kafka.topics import ensure_topics
 from headrace.model import OffsetRange, Topic, TopicPartition
 
@@ -182,10 +183,14 @@ class ChangelogFollower:
             [confluent_kafka.TopicPartition(p.topic, p.partition, earliest) for p in partitions]
         )
         unread = {one.partition for one in partitions}
+        reach = Reach(self._config)
         try:
             while not self._ending.is_set():
                 message = reader.poll(_POLL_SECONDS)
-                if message is not None:
+                if message is None:
+                    reach.check(reader)
+                else:
+                    reach.heard()
                     self._take(message, unread)
         finally:
             reader.close()

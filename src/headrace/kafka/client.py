@@ -405,6 +405,7 @@ def _ask_group(
             except BrokerUnreachableError:
                 _check_allowed(client)
                 if time.monotonic() > deadline:
+                    _group_client.cache_clear()  # it may have lost all brokers: see reach.py
                     raise
 
 

@@ -10,7 +10,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from headrace import model
 from headrace.errors import InstanceIdTakenError
-from headrace.kafka import subscription
+from headrace.kafka import reach, subscription
+from headrace.kafka.reach import CutOffError
 from headrace.kafka.starts import Start
 from headrace.kafka.subscription import Membership, Subscription
 
@@ -104,6 +105,15 @@ def test_records_of_a_partition_that_moves_while_they_are_taken_are_left_to_its_
 def test_no_more_records_are_taken_than_there_is_room_for():
     member = member_with(Records(*(Record(0, offset) for offset in range(9))))
     assert [len(member.take(4, 0.1).records) for _ in range(3)] == [4, 4, 1]
+
+
+def test_a_member_to_which_nothing_comes_looks_whether_it_still_reaches_a_broker(monkeypatch):
+    member = member_with(Records(Record(0, 7)))
+    monkeypatch.setattr(reach, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(reach, "is_cut_off", lambda *_: True)
+    assert member.take(10, 0.1).records == [Record(0, 7)]
+    with pytest.raises(CutOffError):
+        member.take(10, 0.1)
 
 
 @pytest.fixture

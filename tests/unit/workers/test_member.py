@@ -7,6 +7,7 @@ from typing import ClassVar
 import pytest
 
 from headrace.errors import InstanceIdTakenError
+from headrace.kafka.reach import CutOffError
 from headrace.kafka.subscription import Membership, Taken
 from headrace.workers import member
 from headrace.workers.member import Member
@@ -19,7 +20,7 @@ class Assignments(dict):
     budget = SimpleNamespace(records=1)
 
 
-def taking(monkeypatch, protocol, refusals):
+def taking(monkeypatch, protocol, refusals, refusal=TAKEN):
     """How many subscriptions it took until one was let in."""
     made = []
 
@@ -29,7 +30,7 @@ def taking(monkeypatch, protocol, refusals):
 
         def take(self, most, seconds):
             if len(made) <= refusals:
-                raise TAKEN
+                raise refusal
             return Taken(["record"], [])
 
         def close(self):
@@ -62,6 +63,10 @@ def test_it_is_not_waited_for_longer_than_a_session(monkeypatch):
 def test_on_the_classic_protocol_a_taken_id_is_that_of_a_living_member(monkeypatch):
     with pytest.raises(InstanceIdTakenError):
         taking(monkeypatch, "classic", refusals=1)
+
+
+def test_a_member_whose_client_has_lost_all_brokers_joins_again_with_another(monkeypatch):
+    assert taking(monkeypatch, "classic", refusals=1, refusal=CutOffError("no broker")) == 2
 
 
 def test_the_group_is_left_when_no_request_to_join_is_on_its_way(monkeypatch):
