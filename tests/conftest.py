@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 from pyspark.sql import SparkSession
 from tests import servers
@@ -34,6 +35,12 @@ from headrace.settings.model import EmbeddedKafka, SparkSettings
 
 BYTES_OF_A_PROCESS = 5_500_000_000  # a Spark, and clusters of its own
 _GUARD = pytest.StashKey[ServerGuard]()
+
+# No test depends on how long something takes.
+hypothesis.settings.register_profile(
+    "headrace", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("headrace")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -70,7 +70,7 @@ def test_what_is_noted_is_owed(open_limiter):
     asyncio.run(limiter.close())
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.floats(0, 2), st.integers(1, 30)), max_size=60))
 def test_no_time_gives_more_than_the_rate_and_the_burst(tmp_path_factory, steps):
     clock = Clock()

@@ -13,7 +13,7 @@ TIMES = st.integers(-(10**9), 4 * 10**9).map(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.tuples(CAMPAIGNS, TIMES), min_size=1, max_size=12))
 def test_whatever_the_values_are_every_row_is_there_once_also_after_compaction(given_rows):
     rows = [row(number, campaign, at) for number, (campaign, at) in enumerate(given_rows)]

@@ -236,4 +236,4 @@ async def send(*_, **__):
 
 
 TestMachine = Machine.TestCase
-TestMachine.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestMachine.settings = settings(max_examples=40, stateful_step_count=40)

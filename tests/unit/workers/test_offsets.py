@@ -167,4 +167,4 @@ class Offsets(RuleBasedStateMachine):
 
 
 TestOffsets = Offsets.TestCase
-TestOffsets.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestOffsets.settings = settings(max_examples=60, stateful_step_count=30)

@@ -246,7 +246,7 @@ def test_a_destination_that_stays_away_is_an_error_that_says_why(folder, memory)
     assert memory.closed == 1
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     fails=st.lists(st.sampled_from(["", "before", "after"]), max_size=6),
     batch=st.integers(1, 6),

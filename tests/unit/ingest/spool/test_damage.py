@@ -233,7 +233,7 @@ def test_files_beside_the_segments_may_hold_anything(folder, name, content):
     assert drained(folder)[0] == TEXTS
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_whatever_a_segment_holds_only_what_was_appended_is_replayed(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("fuzz") / "spool"

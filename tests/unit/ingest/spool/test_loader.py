@@ -199,7 +199,7 @@ def test_of_a_batch_only_those_that_wait_are_sent_again(open_spool, record, text
     assert refused_texts(folder) == ["1", "5"]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     appends=st.lists(st.integers(1, 4), min_size=1, max_size=8),
     answers=st.lists(st.tuples(st.integers(0, 6), st.sets(st.integers(0, 5))), max_size=20),

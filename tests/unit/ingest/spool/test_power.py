@@ -283,6 +283,4 @@ class PowerMachine(RuleBasedStateMachine):
 
 
 TestPower = PowerMachine.TestCase
-TestPower.settings = settings(
-    max_examples=150, stateful_step_count=25, deadline=None, derandomize=True
-)
+TestPower.settings = settings(max_examples=150, stateful_step_count=25, derandomize=True)
