@@ -37,7 +37,7 @@ BROKER = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
     "group.consumer.min.session.timeout.ms": "1000",
-    "group.consumer.session.timeout.ms": "15000",
+    "group.consumer.session.timeout.ms": "30000",
     "group.consumer.min.heartbeat.interval.ms": "100",
     # A heartbeat without an answer for twice as long is lost for ever, and so is the assignment
     # that librdkafka would have got with it.
