@@ -11,7 +11,7 @@ from headrace.control.ingest import STATE
 from headrace.errors import SpoolError
 from headrace.ingest.spool import Spool, SpoolLimits, upkeep
 from headrace.ingest.spool.upkeep import DAMAGED, SetAside
-from headrace.ingest.topic_spools import SPOOL_FOLDER, spooled_topics, warn_of_strangers
+from headrace.ingest.topic_spools import SPOOL_FOLDER, spooled_topics, warn_of_foreign_folders
 from headrace.settings import IngestSettings, Settings
 
 
@@ -64,7 +64,7 @@ def list_spools(settings: Settings, topic: str = "") -> list[TopicSpool]:
         SpoolError: one can't be read, or the topic has none.
     """
     folder = _folder(settings)
-    warn_of_strangers(folder)
+    warn_of_foreign_folders(folder)
     names = [topic] if topic else spooled_topics(folder)
     return [_described(settings, name) for name in names]
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import UnionType
 
 from headrace.model import (
+    LONGEST_TOPIC_NAME,
+    TOPIC_NAME,
     ByAccount,
     ByField,
     ByHash,
@@ -35,8 +36,6 @@ _ROLES = (
     ("event_id", ID_TYPES, "str"),
     ("event_time", TIME_TYPES, "datetime or EpochMillis"),
 )
-_LONGEST_NAME = 249
-_NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +62,10 @@ def topic_faults(topic: Topic, settings: Settings) -> Iterator[Fault]:
 
 def name_faults(name: object) -> Iterator[Fault]:
     """Kafka's rules for the name of a topic."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name) or name in {".", ".."}:
+    if not isinstance(name, str) or not TOPIC_NAME.fullmatch(name) or name in {".", ".."}:
         yield Fault(f"{name!r} is not a topic name", "Kafka allows letters, digits, '.', '_', '-'")
-    elif len(name) > _LONGEST_NAME:
-        yield Fault(f"topic name of {len(name)} characters", f"Kafka allows {_LONGEST_NAME}")
+    elif len(name) > LONGEST_TOPIC_NAME:
+        yield Fault(f"topic name of {len(name)} characters", f"Kafka allows {LONGEST_TOPIC_NAME}")
     elif name.startswith("__"):
         yield Fault(f"topic name {name!r} begins with '__'", "those are Kafka's own")
 

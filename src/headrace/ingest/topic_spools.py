@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import logging
-import re
 import threading
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from headrace.errors import SpoolError
 from headrace.ingest.spool import Loader, Send, Spool, SpoolLimits, SpoolStats
+from headrace.model import LONGEST_TOPIC_NAME, TOPIC_NAME
 
 SPOOL_FOLDER = "spool"
-_TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 _LOG = logging.getLogger("headrace.ingest")
 
@@ -27,7 +26,7 @@ class TopicSpools:
     """
 
     def __init__(self, folder: Path, limits: SpoolLimits, topics: Collection[str]) -> None:
-        warn_of_strangers(folder)
+        warn_of_foreign_folders(folder)
         names = sorted({*topics, *spooled_topics(folder)})
         self._all = {name: Spool(folder / name, limits) for name in names}
         self.open: Mapping[str, Spool] = {name: self._all[name] for name in topics}
@@ -66,14 +65,18 @@ class TopicSpools:
 
 def spooled_topics(folder: Path) -> list[str]:
     """Topics that have a folder there."""
-    return [name for name in _folders(folder) if _TOPIC_NAME.fullmatch(name)]
+    return [name for name in _folders(folder) if _may_be_topic(name)]
 
 
-def warn_of_strangers(folder: Path) -> None:
+def warn_of_foreign_folders(folder: Path) -> None:
     """Names folders that can be no topic's, as a disk's ``lost+found``: they are left alone."""
-    strangers = [name for name in _folders(folder) if not _TOPIC_NAME.fullmatch(name)]
-    if strangers:
-        _LOG.warning("%s: left alone, no spool of a topic: %s", folder, ", ".join(strangers))
+    foreign = [name for name in _folders(folder) if not _may_be_topic(name)]
+    if foreign:
+        _LOG.warning("%s: left alone, no spool of a topic: %s", folder, ", ".join(foreign))
+
+
+def _may_be_topic(name: str) -> bool:
+    return bool(TOPIC_NAME.fullmatch(name)) and len(name) <= LONGEST_TOPIC_NAME
 
 
 def _folders(folder: Path) -> list[str]:

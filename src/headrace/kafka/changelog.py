@@ -21,8 +21,8 @@ from headrace.kafka.client import (
     high_watermarks,
     producer,
 )
+from headrace.kafka.lost_brokers import IdleCheck
 from headrace.kafka.range_reader import read_ranges
-from headrace.kafka.reach import Reach
 from headrace.kafka.topics import ensure_topics
 from headrace.model import OffsetRange, Topic, TopicPartition
 
@@ -183,14 +183,14 @@ class ChangelogFollower:
             [confluent_kafka.TopicPartition(p.topic, p.partition, earliest) for p in partitions]
         )
         unread = {one.partition for one in partitions}
-        reach = Reach(self._config)
+        idle_check = IdleCheck(self._config)
         try:
             while not self._ending.is_set():
                 message = reader.poll(_POLL_SECONDS)
                 if message is None:
-                    reach.check(reader)
+                    idle_check.check(reader)
                 else:
-                    reach.heard()
+                    idle_check.received()
                     self._take(message, unread)
         finally:
             reader.close()

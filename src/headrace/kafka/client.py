@@ -63,11 +63,12 @@ _LOG.addHandler(logging.NullHandler())  # silent unless the application asks for
 _ASK_AGAIN_SECONDS = 0.05
 _LOGIN_SLICE_SECONDS = 1.0
 _METADATA_SECONDS = 5.0
-_ALWAYS_THERE = "__consumer_offsets"  # asking for a topic of any other name might create it
+ALWAYS_THERE = "__consumer_offsets"
+"""For metadata: asking for a topic of any other name might create it."""
 _GROUP_SLICE_SECONDS = 3.0
-# So long one that is no member waits for a coordinator that has stopped answering, twice at most,
-# before it asks who coordinates now: within REQUEST_TIMEOUT_SECONDS, not after two minutes.
-_NO_MEMBER = {"session.timeout.ms": "6000", "socket.timeout.ms": "5000"}
+# Without a session, its limit is how long a commit waits for the coordinator. A coordinator that
+# does not answer is asked twice, then a broker which one it is: within REQUEST_TIMEOUT_SECONDS.
+_OFFSETS_CLIENT = {"session.timeout.ms": "6000", "socket.timeout.ms": "5000"}
 _TOKENS_AWAY = "Failed to acquire"  # so librdkafka begins where a server of tokens is away
 
 
@@ -372,7 +373,7 @@ def _log_in(config: ClientConfig) -> None:
     deadline = time.monotonic() + REQUEST_TIMEOUT_SECONDS
     while not cluster.logged_in.is_set():
         try:
-            cluster.client.list_topics(_ALWAYS_THERE, timeout=_LOGIN_SLICE_SECONDS)
+            cluster.client.list_topics(ALWAYS_THERE, timeout=_LOGIN_SLICE_SECONDS)
             cluster.logged_in.set()
         except KafkaException as error:
             cluster.client.poll(_ASK_AGAIN_SECONDS)
@@ -405,7 +406,7 @@ def _ask_group(
             except BrokerUnreachableError:
                 _check_allowed(client)
                 if time.monotonic() > deadline:
-                    _group_client.cache_clear()  # it may have lost all brokers: see reach.py
+                    _group_client.cache_clear()  # it may have lost all brokers: see lost_brokers.py
                     raise
 
 
@@ -462,7 +463,7 @@ class _GroupClient:
     """A consumer for the offsets of a group that it is no member of."""
 
     def __init__(self, config: ClientConfig, group: str) -> None:
-        self.consumer = consumer(config, group, _NO_MEMBER)
+        self.consumer = consumer(config, group, _OFFSETS_CLIENT)
 
     def check_allowed(self) -> None:
         """Looks for what librdkafka says once, and beside the request that it does not answer.

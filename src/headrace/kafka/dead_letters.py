@@ -37,6 +37,7 @@ from headrace.errors import (
 from headrace.kafka.broker_errors import delivery_failure, forbidden, is_forbidden
 from headrace.kafka.client import (
     ClientConfig,
+    LiveTopic,
     consumer,
     describe,
     earliest_offsets,
@@ -222,10 +223,15 @@ def scan(config: ClientConfig, topic: str) -> Iterator[StoredLetter]:
     Raises:
         BrokerUnreachableError: no answer.
     """
-    live = describe(config, [dead_letters_topic(topic)]).get(dead_letters_topic(topic))
+    live = _live(config, topic)
     if live is not None:
         marks = watermarks(config, live.all_partitions)
         yield from _read(config, marks, _SILENCE_SECONDS)
+
+
+def _live(config: ClientConfig, topic: str) -> LiveTopic | None:
+    name = dead_letters_topic(topic)
+    return describe(config, [name]).get(name)
 
 
 def _read(
@@ -405,7 +411,7 @@ def _marks_since(
     config: ClientConfig, topic: str, since_ms: int
 ) -> dict[TopicPartition, tuple[int, int]]:
     """Where the letters of ``topic`` since then lie, those of open transactions too."""
-    live = describe(config, [dead_letters_topic(topic)]).get(dead_letters_topic(topic))
+    live = _live(config, topic)
     if live is None:
         return {}
     ends = high_watermarks(config, live.all_partitions)

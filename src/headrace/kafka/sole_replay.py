@@ -18,9 +18,9 @@ from confluent_kafka import KafkaException
 from headrace.errors import BrokerUnreachableError, ReplayRunningError, SinkError
 from headrace.kafka.broker_errors import Meaning, meaning, needs
 from headrace.kafka.client import ClientConfig, commit_as_member, consumer
+from headrace.kafka.dead_letters import dead_letters_topic
 from headrace.kafka.groups import describe_group, leave_group
 from headrace.kafka.replayed import replay_group
-from headrace.model import DEAD_LETTERS_SUFFIX
 
 _MEMBERSHIP = {
     "group.protocol": "classic",
@@ -55,7 +55,7 @@ class SoleReplay:
         """
         if describe_group(self._config, self._group).members:
             raise ReplayRunningError(self._topic, self._group)
-        self._consumer.subscribe([self._topic + DEAD_LETTERS_SUFFIX], on_assign=self._assign)
+        self._consumer.subscribe([dead_letters_topic(self._topic)], on_assign=self._assign)
         deadline = time.monotonic() + _JOIN_SECONDS
         while self._assigned is None and time.monotonic() < deadline:
             self._poll()

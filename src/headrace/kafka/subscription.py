@@ -22,7 +22,7 @@ from headrace.kafka.broker_errors import forbidden, is_forbidden
 from headrace.kafka.client import ClientConfig, without_producer_settings
 from headrace.kafka.commits import Answered, Commit, Commits
 from headrace.kafka.groups import leave_group
-from headrace.kafka.reach import Reach
+from headrace.kafka.lost_brokers import IdleCheck
 from headrace.kafka.starts import Start, Starts
 from headrace.model import TopicPartition
 
@@ -122,7 +122,7 @@ class Subscription:
         self._switches: deque[tuple[bool, list[TopicPartition]]] = deque()
         self._starts = Starts(config, membership.group, lambda: self._closing)
         self._commits = Commits(membership.group)
-        self._reach = Reach(config)
+        self._idle_check = IdleCheck(config)
         self._consumer = confluent_kafka.Consumer(
             {**_consumer_config(config, membership), "on_commit": self._commits.answer},
             logger=_LOG,
@@ -144,7 +144,7 @@ class Subscription:
             TopicMissingError: a topic was deleted.
             BrokerUnreachableError: where partitions that came begin, nobody said for two minutes.
             InstanceIdTakenError: by another member.
-            CutOffError: this client reaches no broker any more, though brokers answer others.
+            BrokersLostError: the client has lost its brokers; only a new one helps.
             KafkaException: an error that does not pass.
         """
         self._switch(self._consumer)
@@ -155,9 +155,9 @@ class Subscription:
         if self._closing:
             return Taken([], [])
         if taken:
-            self._reach.heard()
+            self._idle_check.received()
         else:
-            self._reach.check(self._consumer)
+            self._idle_check.check(self._consumer)
         ends = [(_partition(one), int(one.offset())) for one in taken if _is_end(one)]
         return Taken([message for message in taken if self._is_record(message)], ends)
 

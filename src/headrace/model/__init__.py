@@ -34,10 +34,12 @@ from headrace.model.pipeline import (
     UnsafeValues,
 )
 from headrace.model.record import DeadLetter, OffsetRange, TopicPartition
-from headrace.model.topic import DEAD_LETTERS_SUFFIX, Topic
+from headrace.model.topic import DEAD_LETTERS_SUFFIX, LONGEST_TOPIC_NAME, TOPIC_NAME, Topic
 
 __all__ = [
     "DEAD_LETTERS_SUFFIX",
+    "LONGEST_TOPIC_NAME",
+    "TOPIC_NAME",
     "BatchLimits",
     "ByAccount",
     "ByField",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -11,6 +12,9 @@ from headrace.model.event import EventSchema, event_schema
 from headrace.model.partitioning import ByKey, Partitioning
 
 DEAD_LETTERS_SUFFIX = ".dead"
+LONGEST_TOPIC_NAME = 249
+TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]+")
+"""What Kafka allows, of any length; but for "." and ".."."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from headrace.errors import HeadraceError, InstanceIdTakenError, LastCommitError
 from headrace.kafka.client import ClientConfig
 from headrace.kafka.commits import METADATA_TOO_LARGE, REBALANCING, Commit
 from headrace.kafka.groups import offset_metadata_bytes
-from headrace.kafka.reach import CutOffError
+from headrace.kafka.lost_brokers import BrokersLostError
 from headrace.kafka.starts import Start
 from headrace.kafka.subscription import Membership, Subscription, Taken
 from headrace.model import TopicPartition
@@ -95,7 +95,7 @@ class Member:
                 raise
             _LOG.warning("%s, joining again in %.0f s", error, _JOIN_AGAIN_SECONDS)
             await asyncio.sleep(_JOIN_AGAIN_SECONDS)
-        except CutOffError as error:
+        except BrokersLostError as error:
             _LOG.warning("%s: %s, joining again", self._membership.group, error)
         await self._on_consumer(self._subscription.close)
         self._subscription = self._subscribe()

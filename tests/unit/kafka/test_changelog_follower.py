@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from headrace.errors import BrokerUnreachableError
-from headrace.kafka import changelog, reach
+from headrace.kafka import changelog, lost_brokers
 from headrace.kafka.changelog import ChangelogFollower
 from headrace.model import TopicPartition
 
@@ -89,8 +89,8 @@ def test_an_unexpected_failure_is_logged_and_the_topic_followed_on(follow, caplo
 
 def test_a_client_that_has_lost_all_brokers_is_replaced(follow, monkeypatch, caplog):
     done = threading.Event()
-    monkeypatch.setattr(reach, "QUIET_SECONDS", 0.0)
-    monkeypatch.setattr(reach, "is_cut_off", lambda *_: not done.is_set())
+    monkeypatch.setattr(lost_brokers, "IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(lost_brokers, "has_lost_brokers", lambda *_: not done.is_set())
     follow([None, Message(b"a", b"1")], lambda *_: done.set())
     assert done.wait(30)
     assert "the client reaches no broker" in caplog.text

@@ -10,8 +10,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from headrace import model
 from headrace.errors import InstanceIdTakenError
-from headrace.kafka import reach, subscription
-from headrace.kafka.reach import CutOffError
+from headrace.kafka import lost_brokers, subscription
+from headrace.kafka.lost_brokers import BrokersLostError
 from headrace.kafka.starts import Start
 from headrace.kafka.subscription import Membership, Subscription
 
@@ -109,10 +109,10 @@ def test_no_more_records_are_taken_than_there_is_room_for():
 
 def test_a_member_to_which_nothing_comes_looks_whether_it_still_reaches_a_broker(monkeypatch):
     member = member_with(Records(Record(0, 7)))
-    monkeypatch.setattr(reach, "QUIET_SECONDS", 0.0)
-    monkeypatch.setattr(reach, "is_cut_off", lambda *_: True)
+    monkeypatch.setattr(lost_brokers, "IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(lost_brokers, "has_lost_brokers", lambda *_: True)
     assert member.take(10, 0.1).records == [Record(0, 7)]
-    with pytest.raises(CutOffError):
+    with pytest.raises(BrokersLostError):
         member.take(10, 0.1)
 
 

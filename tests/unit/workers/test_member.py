@@ -7,7 +7,7 @@ from typing import ClassVar
 import pytest
 
 from headrace.errors import InstanceIdTakenError
-from headrace.kafka.reach import CutOffError
+from headrace.kafka.lost_brokers import BrokersLostError
 from headrace.kafka.subscription import Membership, Taken
 from headrace.workers import member
 from headrace.workers.member import Member
@@ -66,7 +66,7 @@ def test_on_the_classic_protocol_a_taken_id_is_that_of_a_living_member(monkeypat
 
 
 def test_a_member_whose_client_has_lost_all_brokers_joins_again_with_another(monkeypatch):
-    assert taking(monkeypatch, "classic", refusals=1, refusal=CutOffError("no broker")) == 2
+    assert taking(monkeypatch, "classic", refusals=1, refusal=BrokersLostError("no broker")) == 2
 
 
 def test_the_group_is_left_when_no_request_to_join_is_on_its_way(monkeypatch):

@@ -72,9 +72,9 @@ def set_aside_files(spool: Spool) -> list[SetAside]:
         segment_names = {segment.name for segment in segments(quarantine)}
         files = [path for path in paths if path.is_file()]
         ours = [path for path in files if path.suffix in _KINDS or path.name in segment_names]
-        strangers = [path.name for path in paths if path not in ours]
-        if strangers:
-            _LOG.warning("%s: left alone, not set aside: %s", quarantine, ", ".join(strangers))
+        foreign = [path.name for path in paths if path not in ours]
+        if foreign:
+            _LOG.warning("%s: left alone, not set aside: %s", quarantine, ", ".join(foreign))
         return [_described(path) for path in ours]
 
 

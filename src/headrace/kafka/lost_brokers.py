@@ -1,4 +1,4 @@
-"""Whether a consumer to which nothing comes still reaches a broker.
+"""Whether an idle consumer has lost its brokers for good.
 
 Brokers that the controller takes for dead are not in the metadata. A consumer that is told of none
 may forget every broker and not go back to its bootstrap servers (librdkafka's issue 5301). It then
@@ -13,46 +13,45 @@ import confluent_kafka
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from headrace.kafka.client import ClientConfig, without_producer_settings
+from headrace.kafka.client import ALWAYS_THERE, ClientConfig, without_producer_settings
 
-QUIET_SECONDS = 30.0
+IDLE_SECONDS = 30.0
 _ANSWER_SECONDS = 2.0
 _CONNECT_SECONDS = 5.0
 _RECONNECT_SECONDS = 12.0  # librdkafka waits up to 10 s before it connects again
-_ALWAYS_THERE = "__consumer_offsets"  # asking for a topic of any other name might create it
 
 
-class CutOffError(Exception):
+class BrokersLostError(Exception):
     """The client reaches no broker, though brokers answer another; only a new client helps."""
 
 
-class Reach:
-    """Told of what one consumer gives; used on the consumer's thread."""
+class IdleCheck:
+    """Looks after one consumer; used on its thread."""
 
     def __init__(self, config: ClientConfig) -> None:
         self._config = config
-        self._since = time.monotonic()
+        self._idle_since = time.monotonic()
 
-    def heard(self) -> None:
-        """Something came."""
-        self._since = time.monotonic()
+    def received(self) -> None:
+        """The consumer is not idle."""
+        self._idle_since = time.monotonic()
 
     def check(self, client: confluent_kafka.Consumer) -> None:
-        """Nothing came: every :data:`QUIET_SECONDS`, looks whether ``client`` reaches a broker.
+        """``client`` is idle: every :data:`IDLE_SECONDS`, looks whether it has lost its brokers.
 
         That takes milliseconds, while brokers are away 7 s, and once 19 s before the error.
 
         Raises:
-            CutOffError: it does not, and another client does.
+            BrokersLostError: it has, and brokers answer another client.
         """
-        if time.monotonic() - self._since < QUIET_SECONDS:
+        if time.monotonic() - self._idle_since < IDLE_SECONDS:
             return
-        if is_cut_off(self._config, client):
-            raise CutOffError("the client reaches no broker, though brokers answer another")
-        self.heard()
+        if has_lost_brokers(self._config, client):
+            raise BrokersLostError("the client reaches no broker, though brokers answer another")
+        self.received()
 
 
-def is_cut_off(config: ClientConfig, client: confluent_kafka.Consumer | AdminClient) -> bool:
+def has_lost_brokers(config: ClientConfig, client: confluent_kafka.Consumer | AdminClient) -> bool:
     """Whether brokers answer another client, and not ``client``."""
     if _is_answered(client, _ANSWER_SECONDS):
         return False
@@ -64,6 +63,6 @@ def is_cut_off(config: ClientConfig, client: confluent_kafka.Consumer | AdminCli
 
 def _is_answered(client: confluent_kafka.Consumer | AdminClient, seconds: float) -> bool:
     try:
-        return bool(client.list_topics(_ALWAYS_THERE, timeout=seconds).brokers)
+        return bool(client.list_topics(ALWAYS_THERE, timeout=seconds).brokers)
     except KafkaException:
         return False

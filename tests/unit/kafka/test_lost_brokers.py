@@ -1,0 +1,44 @@
+"""A consumer that has lost all brokers is told from one whose brokers are away."""
+
+import pytest
+from tests.mock_brokers import MockBrokers
+
+from headrace.kafka import lost_brokers
+from headrace.kafka.client import consumer
+from headrace.kafka.lost_brokers import BrokersLostError, IdleCheck, has_lost_brokers
+
+NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch):
+    monkeypatch.setattr(lost_brokers, "_RECONNECT_SECONDS", 0.5)
+    monkeypatch.setattr(lost_brokers, "_ANSWER_SECONDS", 0.5)
+
+
+@pytest.fixture(scope="module")
+def brokers():
+    return MockBrokers()
+
+
+def test_a_client_that_asks_nobody_while_brokers_answer_another_has_lost_brokers(brokers):
+    assert has_lost_brokers(brokers.config, consumer(NOWHERE))
+
+
+def test_a_client_that_is_answered_is_not(brokers):
+    client = consumer(brokers.config)
+    client.list_topics(timeout=30)
+    assert not has_lost_brokers(brokers.config, client)
+
+
+def test_brokers_that_are_away_cut_nobody_off(monkeypatch):
+    monkeypatch.setattr(lost_brokers, "_CONNECT_SECONDS", 0.5)
+    assert not has_lost_brokers(NOWHERE, consumer(NOWHERE))
+
+
+def test_a_consumer_is_looked_after_once_it_has_been_quiet_for_a_while(brokers, monkeypatch):
+    cut_off = consumer(NOWHERE)
+    IdleCheck(brokers.config).check(cut_off)
+    monkeypatch.setattr(lost_brokers, "IDLE_SECONDS", 0.0)
+    with pytest.raises(BrokersLostError):
+        IdleCheck(brokers.config).check(cut_off)
