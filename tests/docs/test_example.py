@@ -66,9 +66,10 @@ def test_a_second_replay_sends_the_same_events(replay: ModuleType) -> None:
 def test_every_kind_of_event_is_read_as_it_was_sent(replay: ModuleType) -> None:
     clicked = next(row for row in replay.rows() if row["click"] == "1")
     for topic, event in replay.events(clicked):
-        decoded = decoder_for(event_schema(type(event))).decode([replay.encoded(event)], None)
+        decoder = decoder_for(topic.record_format, event_schema(type(event)))
+        decoded = decoder.decode([replay.encoded(event)])
         assert decoded.rows.to_pylist() == [vars(event)]
-        assert not decoded.bad
+        assert not decoded.rejected
         assert event.user == getattr(event, topic.key)
 
 

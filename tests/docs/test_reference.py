@@ -13,7 +13,8 @@ from confluent_kafka import KafkaError
 from headrace import errors
 from headrace.ingest.kafka_answers import REFUSALS
 from headrace.ingest.service_metrics import EVENT_CODES, OTHER, SERVICE_METRICS, SPOOL_METRICS
-from headrace.pipelines.source.decode.events import JsonDecoder
+from headrace.pipelines.source.decode.checks import RowChecks
+from headrace.pipelines.source.decode.json_events import JsonDecoder
 from headrace.settings import load_settings
 from headrace.settings.document import Document
 
@@ -62,8 +63,8 @@ def test_every_environment_variable_is_documented(pages: dict[str, str], root: P
 
 
 def test_every_reason_of_a_dead_letter_is_documented(pages: dict[str, str]) -> None:
-    reasons = set(_REASON.findall(JsonDecoder.__doc__ or ""))
-    documented = set(_rows(_section(pages["docs/guarantees.md"], "What a record is refused for")))
+    reasons = set(_REASON.findall(f"{JsonDecoder.__doc__}{RowChecks.__doc__}"))
+    documented = set(_rows(_section(pages["docs/guarantees.md"], "What a record is rejected for")))
     assert documented == reasons
 
 

@@ -17,8 +17,11 @@ from headrace.model import (
     ByShard,
     EventSchema,
     FieldType,
+    Format,
+    Json,
     Metadata,
     Partitioning,
+    Raw,
     Topic,
     readable_schema,
 )
@@ -124,7 +127,18 @@ def _config_faults(topic: Topic) -> Iterator[Fault]:
         yield Fault(f"topic {topic.name!r}: compaction and config['cleanup.policy']", "keep one")
 
 
+def _format_faults(topic: Topic) -> Iterator[Fault]:
+    where = f"topic {topic.name!r}: format"
+    if topic.format is not None and not is_a(topic.format, Format):
+        yield Fault(f"{where} is {topic.format!r}", "Json() or Raw()")
+    elif topic.event is None and isinstance(topic.format, Json):
+        yield Fault(f"{where} Json() without an event class", "declare event=..., or Raw()")
+    elif topic.event is not None and isinstance(topic.format, Raw):
+        yield Fault(f"{where} Raw() with an event class", "leave one of them out")
+
+
 def _event_faults(topic: Topic) -> Iterator[Fault]:
+    yield from _format_faults(topic)
     if topic.event is None:
         yield from _raw_faults(topic)
         return

@@ -1,19 +1,28 @@
-"""One JSON event by its topic's schema: strict parsing, and why a record is refused."""
+"""JSON events by their topic's schema: strict parsing, and why a record is rejected."""
 
 from headrace.events.parser import LONG_RANGE, MILLIS_RANGE, event_parser, event_struct
-from headrace.events.refusal import Why, refusal
-from headrace.events.times import EARLIEST_US, LATEST_US, iso_text, microseconds, parse_time
+from headrace.events.rejection import Rejection, out_of_bounds, rejection
+from headrace.events.times import (
+    EARLIEST_US,
+    LATEST_US,
+    iso_text,
+    microseconds,
+    parse_time,
+    readable_microseconds,
+)
 
 __all__ = [
     "EARLIEST_US",
     "LATEST_US",
     "LONG_RANGE",
     "MILLIS_RANGE",
-    "Why",
+    "Rejection",
     "event_parser",
     "event_struct",
     "iso_text",
     "microseconds",
+    "out_of_bounds",
     "parse_time",
-    "refusal",
+    "readable_microseconds",
+    "rejection",
 ]

@@ -35,6 +35,12 @@ def microseconds(text: str) -> int | None:
     return None if time is None else (time - _EPOCH) // _MICROSECOND
 
 
+def readable_microseconds(text: str) -> int | None:
+    """Microseconds since 1970 of a time within the years 1 to 9999 of UTC; ``None`` of others."""
+    micros = microseconds(text)
+    return micros if micros is not None and EARLIEST_US <= micros <= LATEST_US else None
+
+
 def iso_text(micros: int) -> str:
     """Microseconds since 1970 in ISO 8601; beyond the years 1 to 9999, their nearest end."""
     within = min(max(micros, EARLIEST_US), LATEST_US)

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.events import LONG_RANGE, Why
+from headrace.events import LONG_RANGE, Rejection
 
 _parse: Callable[[bytes], Any] = msgspec.json.Decoder().decode
 _encode = msgspec.json.encode
@@ -38,7 +38,7 @@ class StructureCheck:
     def __init__(self, limits: StructureLimits) -> None:
         self._limits = limits
 
-    def __call__(self, text: bytes) -> tuple[Any, Why | None]:
+    def __call__(self, text: bytes) -> tuple[Any, Rejection | None]:
         """The document, and why it is refused.
 
         Raises:
@@ -58,7 +58,7 @@ class StructureCheck:
             and (_encode(document) == text or _has_as_many_keys(text, keys))
         )
 
-    def _fault(self, text: bytes) -> Why | None:
+    def _fault(self, text: bytes) -> Rejection | None:
         pairs = json.loads(text, object_pairs_hook=_Members)
         fault = _Walk(self._limits).fault(pairs)
         return None if fault is None else fault.why()
@@ -105,7 +105,7 @@ class _Fault:
         self._code, self._detail = code, detail
         self.steps: list[str | int] = []
 
-    def why(self) -> Why:
+    def why(self) -> Rejection:
         """The reason code and the sentence, with the path in it, cut to 80 characters."""
         return self._code, self._detail.format(path=_path(reversed(self.steps)))
 

@@ -13,13 +13,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from headrace.events import (
-    EARLIEST_US,
-    LATEST_US,
-    Why,
+    Rejection,
     event_parser,
-    microseconds,
+    out_of_bounds,
     parse_time,
-    refusal,
+    readable_microseconds,
+    rejection,
 )
 from headrace.ingest.plain import PlainReader
 from headrace.ingest.problem import Problem
@@ -143,7 +142,7 @@ class EventCheck:
         if self._bounds is not None:
             self._bounds.renew()
         for index, text in enumerate(events):
-            verdict: Accepted | Why | None = None
+            verdict: Accepted | Rejection | None = None
             # No key makes such an event too large.
             if len(text) <= surely_bytes:
                 verdict = self._at_first_sight(text, account)
@@ -175,7 +174,7 @@ class EventCheck:
         partition = -1 if self._place is None else self._partition(_document(text), account)
         return Accepted(text, key, event_id, partition)
 
-    def _verdict(self, text: bytes, account: str, most_bytes: int) -> Accepted | Why:
+    def _verdict(self, text: bytes, account: str, most_bytes: int) -> Accepted | Rejection:
         if len(text) > most_bytes:
             return _too_large(len(text), most_bytes)
         try:
@@ -186,7 +185,7 @@ class EventCheck:
                 text = self._with_id(text, document, account)
             self._parse(text)
         except (ValueError, TypeError, RecursionError) as error:
-            return refusal(text, self._schema, error)
+            return rejection(text, self._schema, error)
         verdict = self._declared(text, document, account)
         if isinstance(verdict, Accepted):
             most_bytes -= len(verdict.key)
@@ -194,15 +193,14 @@ class EventCheck:
                 return _too_large(len(verdict.value), most_bytes)
         return verdict
 
-    def _declared(self, text: bytes, document: dict[str, Any], account: str) -> Accepted | Why:
+    def _declared(
+        self, text: bytes, document: dict[str, Any], account: str
+    ) -> Accepted | Rejection:
         event_id = document.get(self._topic.event_id, "") if self._topic.event_id else ""
         if self._topic.event_id and not _is_id(event_id):
             return _bad_id(self._topic.event_id, event_id)
-        if self._bounds is not None and (why := self._bounds.fault(document)) is not None:
+        if (why := self._in_times(text, document)) is not None:
             return why
-        for name in self._times:
-            if (why := _time_fault(name, document.get(name))) is not None:
-                return why
         partition = self._partition(document, account)
         if self._topic.key is None:
             return Accepted(text, account.encode(), event_id, partition)
@@ -212,11 +210,24 @@ class EventCheck:
             return _bad_key(self._topic.key, encoded)
         return Accepted(text, encoded, event_id, partition)
 
+    def _in_times(self, text: bytes, document: dict[str, Any]) -> Rejection | None:
+        if self._bounds is not None:
+            time = self._bounds.time(document)
+            if time is None:
+                return rejection(text, self._schema)
+            if not self._bounds.hold(time):
+                return self._bounds.rejection(time)
+        for name in self._times:
+            given = document.get(name)
+            if given is not None and readable_microseconds(given) is None:
+                return rejection(text, self._schema)
+        return None
+
     def _partition(self, document: dict[str, Any], account: str) -> int:
         if self._place is None:
             return -1
-        time = _EPOCH if self._bounds is None else self._bounds.time(document)
-        return self._place(document, account, time)
+        time = None if self._bounds is None else self._bounds.time(document)
+        return self._place(document, account, time or _EPOCH)
 
     def _with_id(self, text: bytes, document: Any, account: str) -> bytes:
         """The same bytes of the same account always get the same id."""
@@ -289,65 +300,43 @@ class _TimeBounds:
         when = _from_millis(time) if isinstance(time, int) else time
         return self._earliest <= when <= self._latest
 
-    def time(self, document: dict[str, Any]) -> datetime:
-        """Event time of a document without fault."""
-        return self._read(document[self._field]) or _EPOCH
+    def time(self, document: dict[str, Any]) -> datetime | None:
+        """The event time of a document; ``None`` if its text is no time."""
+        return self._read(document[self._field])
 
-    def fault(self, document: dict[str, Any]) -> Why | None:
-        time = self._read(document[self._field])
-        if time is None:
-            return _no_time(self._field)
-        if self._earliest <= time <= self._latest:
-            return None
-        side, limit = (
-            ("before the earliest", self._earliest)
-            if time < self._earliest
-            else ("after the latest", self._latest)
-        )
-        return (
-            "event-time-out-of-bounds",
-            f"field {self._field!r} is {time.isoformat()}, {side} accepted, {limit.isoformat()}",
-        )
-
-
-def _time_fault(name: str, text: str | None) -> Why | None:
-    if text is None:
-        return None
-    time = microseconds(text)
-    if time is None:
-        return _no_time(name)
-    if not EARLIEST_US <= time <= LATEST_US:
-        return "out-of-range", f"field {name!r} is outside the years 1 to 9999 in UTC"
-    return None
-
-
-def _no_time(name: str) -> Why:
-    return "wrong-type", f"field {name!r} is a string that is not an RFC 3339 time with a zone"
+    def rejection(self, time: datetime) -> Rejection:
+        """The rejection of a time outside the bounds."""
+        limits = _micros(self._earliest), _micros(self._latest)
+        return out_of_bounds(self._field, _micros(time), *limits)
 
 
 def _from_millis(millis: int) -> datetime:
     return _EPOCH + timedelta(milliseconds=millis)
 
 
-def _problem(why: Why, index: int) -> Problem:
+def _micros(time: datetime) -> int:
+    return (time - _EPOCH) // timedelta(microseconds=1)
+
+
+def _problem(why: Rejection, index: int) -> Problem:
     code, detail = why
     too_large = code == _TOO_LARGE
     status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE if too_large else HTTPStatus.BAD_REQUEST
     return Problem(status, code, detail, index)
 
 
-def _too_large(size: int, most: int) -> Why:
+def _too_large(size: int, most: int) -> Rejection:
     return (
         _TOO_LARGE,
         f"the event is {size} bytes, expected at most {most} beside its key and headers",
     )
 
 
-def _repeated(event_id: str) -> Why:
+def _repeated(event_id: str) -> Rejection:
     return "repeated-event-id", f"an event before it in this request has the id {event_id!r} too"
 
 
-def _bad_id(name: str, value: object) -> Why:
+def _bad_id(name: str, value: object) -> Rejection:
     what = "is missing or empty" if not value else f"is {str(value)[:40]!r}"
     return (
         "bad-event-id",
@@ -355,6 +344,6 @@ def _bad_id(name: str, value: object) -> Why:
     )
 
 
-def _bad_key(name: str, encoded: bytes) -> Why:
+def _bad_key(name: str, encoded: bytes) -> Rejection:
     what = "is null or empty" if not encoded else f"is {len(encoded)} bytes long"
     return "bad-key", f"field {name!r} {what}, expected 1 to {LONGEST_KEY_BYTES} bytes as the key"

@@ -9,6 +9,7 @@ from headrace.model.event import (
     event_schema,
     readable_schema,
 )
+from headrace.model.format import Format, Json, Raw
 from headrace.model.partitioning import (
     ByAccount,
     ByField,
@@ -52,6 +53,8 @@ __all__ = [
     "EventField",
     "EventSchema",
     "FieldType",
+    "Format",
+    "Json",
     "Lake",
     "Metadata",
     "OffsetRange",
@@ -59,6 +62,7 @@ __all__ = [
     "Partitioning",
     "Pipeline",
     "Random",
+    "Raw",
     "Source",
     "Spread",
     "Start",

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
 from headrace.model.event import EventSchema, event_schema
+from headrace.model.format import Format, Json, Raw
 from headrace.model.partitioning import ByKey, Partitioning
 
 DEAD_LETTERS_SUFFIX = ".dead"
@@ -23,7 +24,9 @@ class Topic:
 
     Attributes:
         name: Kafka's name of the topic.
-        event: class whose annotations are the JSON fields; ``None`` means raw bytes.
+        event: class whose annotations are the fields of the event; ``None`` means raw bytes.
+        format: how record values hold the events; by default ``Json()``, or ``Raw()`` where there
+            is no event class.
         key: event field whose text is the record key; ``None`` means no promised order.
         event_id: event field (``str``) that is the same when the same event is sent again.
         derive_event_id: ingest gives an event without one an id made of its bytes and its
@@ -33,8 +36,8 @@ class Topic:
         replication: copies of each partition; must not exceed the number of brokers.
         retention: how long records are kept; ``None`` keeps the broker's default.
         compaction: keep the last record of each key instead of deleting by age.
-        earliest_event_time: events before it are dead letters.
-        latest_ahead: events further than this ahead of the clock are dead letters.
+        earliest_event_time: events before it are rejected.
+        latest_ahead: events further than this ahead of the clock are rejected.
         config: further topic settings by Kafka's own names, as strings.
         spool: while Kafka is away, ingest keeps events on its own disk and answers 202.
         partitioning: which partition ingest sends an event to; by its key where nothing is said.
@@ -42,6 +45,7 @@ class Topic:
 
     name: str
     event: type | None = None
+    format: Format | None = None
     key: str | None = None
     event_id: str | None = None
     derive_event_id: bool = False
@@ -60,6 +64,13 @@ class Topic:
     def schema(self) -> EventSchema | None:
         """Fields of the event; ``None`` for raw bytes."""
         return None if self.event is None else event_schema(self.event)
+
+    @property
+    def record_format(self) -> Format:
+        """How record values hold the events, said or not."""
+        if self.format is not None:
+            return self.format
+        return Raw() if self.event is None else Json()
 
     @property
     def dead_letters(self) -> str:

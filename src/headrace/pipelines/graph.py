@@ -123,6 +123,7 @@ def _source_spec(
         pipeline=pipeline.name,
         topic=topic.name,
         schema=topic.schema,
+        format=topic.record_format,
         event_time=topic.event_time,
         earliest_event_us=int(topic.earliest_event_time.timestamp() * 1e6),
         latest_ahead_us=int(topic.latest_ahead.total_seconds() * 1e6),

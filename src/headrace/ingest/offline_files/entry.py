@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.events import Why
+from headrace.events import Rejection
 from headrace.ingest.offline_files.files import LONGEST_LINE_BYTES, End, Line
 from headrace.ingest.structure import StructureCheck, StructureLimits
 
@@ -157,10 +157,10 @@ def read_line(line: Line, limits: BodyLimits) -> Entry | Refused:
     return _entry(line, counter, document, limits)
 
 
-_NO_COUNTER: Why = ("no-counter", "`counter` is missing, or no integer from 0 to 2^63-1")
+_NO_COUNTER: Rejection = ("no-counter", "`counter` is missing, or no integer from 0 to 2^63-1")
 
 
-def _in_file(line: Line) -> Why | None:
+def _in_file(line: Line) -> Rejection | None:
     if line.end is End.DAMAGE:
         return "damaged-file", "the compressed file is damaged or cut off here, its rest is lost"
     if line.end is End.TOO_LONG:
@@ -179,7 +179,7 @@ def is_whole(line: Line) -> bool:
     return True
 
 
-def _in_envelope(document: dict[str, Any], counter: int | None) -> Why | None:
+def _in_envelope(document: dict[str, Any], counter: int | None) -> Rejection | None:
     if counter is None:
         return _NO_COUNTER
     if not document.get("table") or not isinstance(document["table"], str):
@@ -204,7 +204,7 @@ def _entry(
     return Entry(line, counter, document["table"], row, account)
 
 
-def decode_body(body: object, limits: BodyLimits) -> bytes | Why:
+def decode_body(body: object, limits: BodyLimits) -> bytes | Rejection:
     """The JSON text in a body; memory is bounded by the limit."""
     if not isinstance(body, str):
         return "bad-base64", "the body is no text"
@@ -218,7 +218,7 @@ def decode_body(body: object, limits: BodyLimits) -> bytes | Why:
     return inflated if isinstance(inflated, tuple) else _json(inflated)
 
 
-def _inflate(zipped: bytes, limits: BodyLimits) -> bytes | Why:
+def _inflate(zipped: bytes, limits: BodyLimits) -> bytes | Rejection:
     stream = zlib.decompressobj()
     try:
         text = stream.decompress(zipped, limits.decoded_bytes + 1)
@@ -233,7 +233,7 @@ def _inflate(zipped: bytes, limits: BodyLimits) -> bytes | Why:
     return text
 
 
-def _json(text: bytes) -> bytes | Why:
+def _json(text: bytes) -> bytes | Rejection:
     try:
         _any(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -70,7 +70,7 @@ def row_schema(spec: SourceSpec) -> pa.Schema:
     """Arrow schema of the source's rows: event fields, metadata, ``_subpartition``."""
     import pyarrow as pa
 
-    schema = decoder_for(spec.schema, spec.partition_columns).arrow_schema
+    schema = decoder_for(spec.format, spec.schema).arrow_schema
     for column in spec.metadata:
         schema = schema.append(pa.field(column.value, metadata_types()[column]))
     if spec.subpartitions > 1:

@@ -17,7 +17,8 @@ from headrace.kafka.replayed import Place
 from headrace.model import DeadLetter, Metadata, OffsetRange
 from headrace.pipelines.source.addressed import Addressed
 from headrace.pipelines.source.bad_records import BadRecords
-from headrace.pipelines.source.decode import EventTimeBounds, decoder_for
+from headrace.pipelines.source.decode import decoder_for
+from headrace.pipelines.source.decode.checks import EventTimeBounds, RowChecks
 from headrace.pipelines.source.feedback import SHARE, reached
 from headrace.pipelines.source.report import BadRuns, RangeReport
 
@@ -99,8 +100,8 @@ class RangeReader:
     ) -> None:
         self._spec = spec
         self._range = range_
-        self._decoder = decoder_for(spec.schema, spec.partition_columns)
-        self._bounds = _bounds(spec, planned_ms)
+        self._decoder = decoder_for(spec.format, spec.schema)
+        self._checks = RowChecks(_bounds(spec, planned_ms), spec.partition_columns)
         self._position = range_.start
         place = Place(range_.partition, topic_id)
         self._addressed = Addressed(
@@ -143,18 +144,16 @@ class RangeReader:
 
     def _decoded(self, records: Sequence[Record]) -> pa.Table:
         values = [record.value() for record in records]
-        decoded = self._decoder.decode(values, self._bounds)
+        decoded = self._checks.applied(self._decoder.decode(values), len(values))
         self._records += len(records)
         self._bytes += sum(map(len, filter(None, values)))
         self._last_timestamp_ms = _timestamp_ms(records[-1]) or self._last_timestamp_ms
-        self._bad_runs = self._bad_runs.then(
-            BadRuns.of([index for index, _, _ in decoded.bad], len(records))
-        )
-        if decoded.bad:
-            letters = (_dead_letter(records[i], self._range, *why) for i, *why in decoded.bad)
+        rejected = decoded.rejected
+        self._bad_runs = self._bad_runs.then(BadRuns.of(list(rejected), len(records)))
+        if rejected:
+            letters = (_dead_letter(records[i], self._range, *why) for i, why in rejected.items())
             self._bad.take(letters, self._bad_runs.longest)
-            refused = {index for index, _, _ in decoded.bad}
-            records = [record for i, record in enumerate(records) if i not in refused]
+            records = [record for i, record in enumerate(records) if i not in rejected]
         self._note_event_time(decoded.rows)
         return _with_metadata(decoded.rows, records, self._range, self._spec)
 

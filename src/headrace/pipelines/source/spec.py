@@ -6,7 +6,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace.kafka.cluster import Cluster
-from headrace.model import BatchLimits, DeadLetterLimit, EventSchema, Metadata, Start
+from headrace.model import (
+    BatchLimits,
+    DeadLetterLimit,
+    EventSchema,
+    Format,
+    Json,
+    Metadata,
+    Start,
+)
 from headrace.sinks.manifest import WriteSpec
 
 
@@ -29,10 +37,11 @@ class SourceSpec:
         subpartitions: lanes by key; 1: no lane column.
         limits: when a batch closes.
         dead_letter_limit: when bad records stop the pipeline.
-        partition_columns: fields whose values name directories, judged with the record.
+        partition_columns: string fields whose values name directories, checked with the record.
         state: folder on the driver's machine shared by the driver and the planner.
         staging: URI of the folder that takes reports and dead letters of read ranges.
         checkpoint: URI of Spark's checkpoint, which also keeps the first position.
+        format: how record values hold the events.
         heartbeat_after_us: an input idle for so long says how far the others are; 0: never.
         write: how the read task itself writes files; ``None`` on the Spark path.
     """
@@ -55,5 +64,6 @@ class SourceSpec:
     staging: str
     checkpoint: str
     dead_letter_limit: DeadLetterLimit = field(default_factory=DeadLetterLimit)
+    format: Format = field(default_factory=Json)
     heartbeat_after_us: int = 0
     write: WriteSpec | None = None

@@ -8,8 +8,9 @@ from typing import Literal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.model import EpochMillis, event_schema
-from headrace.pipelines.source.decode import EventTimeBounds, decoder_for
+from headrace.model import EpochMillis, Json, event_schema
+from headrace.pipelines.source.decode import decoder_for
+from headrace.pipelines.source.decode.checks import EventTimeBounds, RowChecks
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -25,8 +26,8 @@ class Event:
     note: str | None
 
 
-DECODER = decoder_for(event_schema(Event), ["name"])
-BOUNDS = EventTimeBounds("at", 0, 2_000_000_000_000_000)
+DECODER = decoder_for(Json(), event_schema(Event))
+CHECKED = RowChecks(EventTimeBounds("at", 0, 2_000_000_000_000_000), ["name"])
 CHECKS = settings(max_examples=200)
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.sampled_from(
@@ -101,10 +102,10 @@ RECORDS = (
 
 
 def decode(values):
-    decoded = DECODER.decode(values, BOUNDS)
+    decoded = CHECKED.applied(DECODER.decode(values), len(values))
     assert decoded.rows.schema == DECODER.arrow_schema
-    assert decoded.rows.num_rows + len(decoded.bad) == len(values)
-    return decoded.rows.to_pylist(), decoded.bad
+    assert decoded.rows.num_rows + len(decoded.rejected) == len(values)
+    return decoded.rows.to_pylist(), [(index, *why) for index, why in decoded.rejected.items()]
 
 
 @CHECKS
@@ -115,8 +116,8 @@ def test_a_chunk_is_decoded_as_each_record_alone(values):
     assert rows == [row for kept, _ in alone for row in kept]
     assert bad == [
         (index, reason, detail)
-        for index, (_, refused) in enumerate(alone)
-        for _, reason, detail in refused
+        for index, (_, rejected) in enumerate(alone)
+        for _, reason, detail in rejected
     ]
 
 
@@ -208,7 +209,7 @@ def is_finite(value):
 
 @CHECKS
 @given(RECORDS)
-def test_every_refusal_is_explained_in_our_own_words(value):
+def test_every_rejection_is_explained_in_our_own_words(value):
     for _, reason, detail in decode([value])[1]:
         assert reason
-        assert not detail.startswith("the value was refused"), detail
+        assert not detail.startswith("the value was rejected"), detail

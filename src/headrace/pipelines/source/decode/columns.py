@@ -15,7 +15,6 @@ from headrace.model import FieldType
 from headrace.pipelines.source.decode.timestamps import timestamps
 
 if TYPE_CHECKING:
-    from headrace.events import Why
     from headrace.model import EventField, EventSchema
 
 _TIME = pa.timestamp("us", tz="UTC")
@@ -45,15 +44,15 @@ class EventColumns:
         )
         self.parse = event_parser(schema)
 
-    def of(self, events: Sequence[msgspec.Struct]) -> tuple[pa.RecordBatch, dict[int, Why]]:
-        """Columns of the events, and by row why one can't stay (null in its column)."""
+    def of(self, events: Sequence[msgspec.Struct]) -> tuple[pa.RecordBatch, set[int]]:
+        """Returns the columns of the events, and the rows in which a text could not be read."""
         arrays: list[pa.Array] = []
-        refused: dict[int, Why] = {}
+        unreadable: set[int] = set()
         for field, read in zip(self._fields, self._readers, strict=True):
-            array, unreadable = _array(field, read(events))
+            array, rows = _array(field, read(events))
             arrays.append(array)
-            refused = unreadable | refused
-        return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema), refused
+            unreadable.update(rows)
+        return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema), unreadable
 
 
 def _reader(slot: str) -> Callable[[Sequence[msgspec.Struct]], list[Any]]:
@@ -61,14 +60,14 @@ def _reader(slot: str) -> Callable[[Sequence[msgspec.Struct]], list[Any]]:
     return eval(f"lambda events: [event.{slot} for event in events]")  # type: ignore[no-any-return]  # noqa: S307
 
 
-def _array(field: EventField, values: list[Any]) -> tuple[pa.Array, dict[int, Why]]:
+def _array(field: EventField, values: list[Any]) -> tuple[pa.Array, Sequence[int]]:
     if field.type is FieldType.TIMESTAMP:
-        return timestamps(field.name, values)
+        return timestamps(values)
     if field.type is FieldType.MILLIS:
-        return pc.multiply(_integers(field, values), 1000).cast(_TIME), {}
+        return pc.multiply(_integers(field, values), 1000).cast(_TIME), ()
     if field.type is FieldType.LONG:
-        return _integers(field, values), {}
-    return pa.array(values, _ARROW_TYPES[field.type]), {}
+        return _integers(field, values), ()
+    return pa.array(values, _ARROW_TYPES[field.type]), ()
 
 
 def _integers(field: EventField, values: list[int | None]) -> pa.Array:

@@ -1,4 +1,4 @@
-"""What a decoder takes and gives. Importing this module imports no native library."""
+"""The contract of a decoder. Importing this module imports no native library."""
 
 from __future__ import annotations
 
@@ -9,55 +9,39 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headrace.model import EventSchema
-
-
-@dataclass(frozen=True, slots=True)
-class EventTimeBounds:
-    """Events whose ``column`` lies outside are bad; microseconds since 1970, both included."""
-
-    column: str
-    earliest: int
-    latest: int
+    from headrace.events import Rejection
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """What became of a chunk of records: each is a row or is bad, and none is both.
+    """A chunk of records after decoding: each is a row or is rejected, never both.
 
     Attributes:
-        rows: the good records in their order, with exactly the decoder's ``arrow_schema``.
-        bad: (index of the record in the chunk, reason code, detail), ascending.
+        rows: the accepted records in their order, with exactly the decoder's ``arrow_schema``.
+        rejected: by the index of a record in the chunk, ascending: its reason code and a sentence.
     """
 
     rows: pa.Table
-    bad: list[tuple[int, str, str]]
+    rejected: dict[int, Rejection]
 
 
 class Decoder(Protocol):
-    """Turns record values into columns, in the read task, once for every chunk of records.
+    """Turns the record values of one format into columns.
 
-    ``decode`` never raises because of what a record holds, and what it says about a record does
-    not depend on the records around it. Instances are not shared between threads.
+    A decoder is made in the read task and called there once for every chunk of records, by one
+    thread. It knows nothing of the topic's bounds or partitions: those are checked in its rows, by
+    :class:`~headrace.pipelines.source.decode.checks.RowChecks`.
+
+    Attributes:
+        arrow_schema: the columns of ``rows``, all nullable.
     """
 
     arrow_schema: pa.Schema
 
-    def decode(self, values: Sequence[bytes | None], bounds: EventTimeBounds | None) -> Decoded:
-        """Decode a chunk; ``bounds`` are ignored by decoders without fields."""
+    def decode(self, values: Sequence[bytes | None]) -> Decoded:
+        """Decodes a chunk of record values; ``None`` is a tombstone.
+
+        It never raises because of what a record holds, and what it says about a record does not
+        depend on the records around it: a batch that is repeated after a crash is cut elsewhere.
+        """
         ...
-
-
-def decoder_for(schema: EventSchema | None, partition_columns: Sequence[str] = ()) -> Decoder:
-    """The decoder of a topic: JSON events with a schema, raw bytes without.
-
-    ``partition_columns`` are the string fields whose unsafe values make a record bad (see
-    :func:`~headrace.model.partition_value.unsafe_partition_value`).
-    """
-    if schema is None:
-        from headrace.pipelines.source.decode.raw import RawDecoder
-
-        return RawDecoder()
-    from headrace.pipelines.source.decode.events import JsonDecoder
-
-    return JsonDecoder(schema, partition_columns)

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.events import EARLIEST_US, LATEST_US, microseconds
-
-if TYPE_CHECKING:
-    from headrace.events import Why
+from headrace.events import EARLIEST_US, LATEST_US, readable_microseconds
 
 _MICROS = pa.timestamp("us", tz="UTC")
 _NANOS = pa.timestamp("ns", tz="UTC")
@@ -21,32 +16,33 @@ _WITH_MICROS = len("2000-01-01T00:00:00.000000")
 _PIECE = 250
 
 
-def timestamps(name: str, texts: list[str | None]) -> tuple[pa.Array, dict[int, Why]]:
-    """RFC 3339 texts as timestamp[us, UTC]; by row, why one can't be (its value is null).
+def timestamps(texts: list[str | None]) -> tuple[pa.Array, list[int]]:
+    """Returns RFC 3339 texts as timestamp[us, UTC], and the rows of those that are none.
 
     A space may stand for the T, and the colon of the zone may be left out. Digits beyond
-    microseconds are cut off. Leap seconds are refused: no column type can hold them.
+    microseconds are cut off. Leap seconds can't be read: no column type can hold them. The value
+    of a row that can't be read is null.
     """
     times = _all_at_once(texts)
-    return (times, {}) if times is not None else _in_pieces(name, texts)
+    return (times, []) if times is not None else _in_pieces(texts)
 
 
-def _in_pieces(name: str, texts: list[str | None]) -> tuple[pa.Array, dict[int, Why]]:
-    """A few bad texts slow down only the pieces they are in."""
+def _in_pieces(texts: list[str | None]) -> tuple[pa.Array, list[int]]:
+    """Reads pieces of the texts, so that a few bad ones slow down only the pieces they are in."""
     pieces: list[pa.Array] = []
-    refused: dict[int, Why] = {}
+    unreadable: list[int] = []
     for start in range(0, len(texts), _PIECE):
         piece = texts[start : start + _PIECE]
         times = _all_at_once(piece)
         if times is None:
-            times, bad = _one_by_one(name, piece)
-            refused |= {start + row: why for row, why in bad.items()}
+            times, rows = _text_by_text(piece)
+            unreadable += [start + row for row in rows]
         pieces.append(times)
-    return pa.concat_arrays(pieces), refused
+    return pa.concat_arrays(pieces), unreadable
 
 
 def _all_at_once(texts: list[str | None]) -> pa.Array | None:
-    """What Arrow makes of them; None if any of them is not certainly RFC 3339."""
+    """Returns what Arrow reads; ``None`` if a text is not certainly RFC 3339."""
     column = pa.array(texts, pa.string())
     unit = _unit(column.drop_null())
     if unit is None:
@@ -91,18 +87,8 @@ def _to_micros(nanos: pa.Array) -> pa.Array:
     return pa.array(micros, mask=nanos.is_null().to_numpy(zero_copy_only=False))
 
 
-def _one_by_one(name: str, texts: list[str | None]) -> tuple[pa.Array, dict[int, Why]]:
-    micros: list[int | None] = []
-    refused: dict[int, Why] = {}
-    for row, text in enumerate(texts):
-        time = None if text is None else microseconds(text)
-        if text is not None and time is None:
-            refused[row] = (
-                "wrong-type",
-                f"field {name!r} is a string that is not an RFC 3339 time with a zone",
-            )
-        elif time is not None and not EARLIEST_US <= time <= LATEST_US:
-            refused[row] = ("out-of-range", f"field {name!r} is outside the years 1 to 9999 in UTC")
-            time = None
-        micros.append(time)
-    return pa.array(micros, pa.int64()).cast(_MICROS), refused
+def _text_by_text(texts: list[str | None]) -> tuple[pa.Array, list[int]]:
+    micros = [None if text is None else readable_microseconds(text) for text in texts]
+    pairs = zip(texts, micros, strict=True)
+    unreadable = [row for row, (text, us) in enumerate(pairs) if us is None and text is not None]
+    return pa.array(micros, pa.int64()).cast(_MICROS), unreadable

@@ -1,4 +1,4 @@
-"""Why the parser refused a record, in headrace's words."""
+"""Why a record is rejected: a stable code and a sentence, worded here for pipelines and ingest."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 import msgspec
 
 from headrace.events.parser import LONG_RANGE, MILLIS_RANGE
+from headrace.events.times import EARLIEST_US, LATEST_US, iso_text, microseconds
 from headrace.model import FieldType
 
 if TYPE_CHECKING:
     from headrace.model import EventField, EventSchema
 
-Why: TypeAlias = tuple[str, str]
-"""Why a record is bad: reason code, and a sentence about it."""
+Rejection: TypeAlias = tuple[str, str]
+"""A reason code, and a sentence about what the record holds and what was expected."""
 
 _LONGEST_INTEGER = 400
 _SHOWN_VALUES = 8
@@ -34,20 +35,40 @@ class _Members(list[tuple[str, Any]]):
     """A JSON object with every member, repeated ones too."""
 
 
-def refusal(value: bytes | None, schema: EventSchema, error: Exception) -> Why:
-    """The reason code and a sentence for a record that the parser refused with ``error``."""
+def rejection(
+    value: bytes | None, schema: EventSchema, error: Exception | None = None
+) -> Rejection:
+    """Returns why a record is no event: the first reason in the order of its members.
+
+    Args:
+        value: the record's value, which is read again, slowly.
+        schema: of the event.
+        error: with which the parser rejected it; ``None`` if the parser took it and a text in it
+            could not be read.
+    """
     if value is None:
         return "null-value", "the record has no value: a tombstone, which is not an event"
     if not value.strip(b" \t\r\n"):
         return "empty", "the value is empty" if not value else "the value is only white space"
     try:
-        return _in_document(_document(value), schema) or _in_words_of(error)
+        return _in_document(_document(value), schema) or _words_of(error)
     except UnicodeDecodeError as wrong:
         return "not-utf8", f"byte {value[wrong.start]:#04x} at {wrong.start} is not UTF-8"
     except RecursionError:
         return "too-deep", "the value is nested too deep to be read"
     except json.JSONDecodeError as wrong:
         return _not_json(wrong)
+
+
+def out_of_bounds(name: str, time_us: int, earliest_us: int, latest_us: int) -> Rejection:
+    """Returns the rejection of an event time outside the bounds; microseconds since 1970."""
+    side, limit_us = (
+        ("before the earliest", earliest_us)
+        if time_us < earliest_us
+        else ("after the latest", latest_us)
+    )
+    sentence = f"field {name!r} is {iso_text(time_us)}, {side} accepted, {iso_text(limit_us)}"
+    return "event-time-out-of-bounds", sentence
 
 
 def _document(value: bytes) -> Any:
@@ -67,13 +88,13 @@ def _integer(digits: str) -> int | float:
     return int(digits) if len(digits) <= _LONGEST_INTEGER else math.inf
 
 
-def _not_json(wrong: json.JSONDecodeError) -> Why:
+def _not_json(wrong: json.JSONDecodeError) -> Rejection:
     if wrong.msg == "Extra data":
         return "trailing-data", f"the value goes on after its first JSON value, at {wrong.pos}"
     return "not-json", f"the value is not JSON: {wrong.msg}, at {wrong.pos}"
 
 
-def _in_document(document: Any, schema: EventSchema) -> Why | None:
+def _in_document(document: Any, schema: EventSchema) -> Rejection | None:
     if not isinstance(document, _Members):
         return "not-an-object", f"the value is {_json_type(document)}, expected an object"
     why = next(_in_fields(document, schema), None)
@@ -84,7 +105,7 @@ def _in_document(document: Any, schema: EventSchema) -> Why | None:
     return None
 
 
-def _in_fields(members: _Members, schema: EventSchema) -> Iterator[Why]:
+def _in_fields(members: _Members, schema: EventSchema) -> Iterator[Rejection]:
     fields = {field.name: field for field in schema.fields}
     for name, value in members:
         why = _in_field(fields[name], value) if name in fields else None
@@ -96,7 +117,7 @@ def _in_fields(members: _Members, schema: EventSchema) -> Iterator[Why]:
             yield "missing-field", f"field {field.name!r} is missing, expected {_expected(field)}"
 
 
-def _in_field(field: EventField, value: Any) -> Why | None:
+def _in_field(field: EventField, value: Any) -> Rejection | None:
     if value is None and field.nullable:
         return None
     if _is_out_of_range(field, value):
@@ -132,11 +153,25 @@ def _overflows(value: int) -> bool:
     return False
 
 
-def _in_text(field: EventField, text: str) -> Why | None:
+def _in_text(field: EventField, text: str) -> Rejection | None:
     if _has_lone_surrogate(text):
         return "lone-surrogate", f"field {field.name!r} is a string with half of a surrogate pair"
+    if field.type is FieldType.TIMESTAMP:
+        return _in_time(field, text)
     if field.values and text not in field.values:
         return "unknown-value", f"field {field.name!r} is a string, expected {_expected(field)}"
+    return None
+
+
+def _in_time(field: EventField, text: str) -> Rejection | None:
+    time = microseconds(text)
+    if time is None:
+        return (
+            "wrong-type",
+            f"field {field.name!r} is a string that is not an RFC 3339 time with a zone",
+        )
+    if not EARLIEST_US <= time <= LATEST_US:
+        return "out-of-range", f"field {field.name!r} is outside the years 1 to 9999 in UTC"
     return None
 
 
@@ -168,11 +203,11 @@ def _json_type(value: Any) -> str:
     return names[type(value)]
 
 
-def _in_words_of(error: Exception) -> Why:
-    """For what the other parser saw and this one does not."""
+def _words_of(error: Exception | None) -> Rejection:
+    """Returns what can be said about a record in which this second parser finds no fault."""
     if isinstance(error, RecursionError):
         return "too-deep", "the value is nested too deep to be read"
     if "out of range" in str(error):
         return "out-of-range", "a number outside the fields is out of range"
     code = "wrong-type" if isinstance(error, msgspec.ValidationError) else "not-json"
-    return code, f"the value was refused: {error}"
+    return code, f"the value was rejected: {error}"

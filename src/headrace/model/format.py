@@ -1,0 +1,26 @@
+"""Formats: how the values of a topic's records hold its events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+@dataclass(frozen=True)
+class Json:
+    """Each record value is one JSON object with the fields of the topic's event class.
+
+    JSON is read strictly: a value of another type than the field's is rejected, never converted.
+    """
+
+
+@dataclass(frozen=True)
+class Raw:
+    """Record values stay bytes, in one column ``value`` (binary); no record is rejected.
+
+    A null value (a tombstone) stays null, an empty one stays empty. Such a topic has no event
+    class.
+    """
+
+
+Format: TypeAlias = Json | Raw

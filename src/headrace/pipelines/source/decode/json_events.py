@@ -1,0 +1,95 @@
+"""JSON events to columns.
+
+One parser both validates and reads: msgspec, with a struct made from the event's schema. It is
+strict where JSON parsers that fill columns are not (they turn ``5`` into ``"5"`` and lone
+surrogates into text), it says which record is bad, and it is faster than those: a struct costs
+0.45 us an event and its way into columns as much again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.events import Rejection, rejection
+from headrace.pipelines.source.decode.columns import EventColumns
+from headrace.pipelines.source.decode.decoder import Decoded
+
+if TYPE_CHECKING:
+    from msgspec import Struct
+
+    from headrace.model import EventSchema
+
+# Few enough structs for the processor cache: parsing 50,000 at once takes half as long again.
+BLOCK_RECORDS = 4_000
+
+
+class JsonDecoder:
+    r"""Decodes format :class:`~headrace.model.Json`: one JSON object per record.
+
+    Fields that the schema does not declare are ignored, their text not even decoded, as long as the
+    record is JSON. Of a repeated field the last value counts, and every one must be of the
+    field's type. Rejected records carry one of these reasons, the first that applies:
+
+    ========================= ==================================================================
+    null-value                no value: a tombstone
+    empty                     nothing, or nothing but white space
+    not-utf8                  bytes that are not UTF-8
+    trailing-data             more after the JSON value, such as a second one
+    not-json                  malformed or cut off; NaN and Infinity are not JSON
+    too-deep                  nested beyond what the parser follows, about 950 levels
+    not-an-object             a JSON array, string, number, boolean or null
+    missing-field             a field that may not be null is absent
+    wrong-type                a field is null, of another JSON type, or not an RFC 3339 time
+    out-of-range              beyond 64 bits, beyond a double, or outside the years 1 to 9999
+    unknown-value             a text that is none of the field's values
+    lone-surrogate            half of a UTF-16 pair (``\ud800``), which is no text
+    ========================= ==================================================================
+    """
+
+    def __init__(self, schema: EventSchema) -> None:
+        self._schema = schema
+        self._columns = EventColumns(schema)
+        self.arrow_schema = self._columns.arrow_schema
+
+    def decode(self, values: Sequence[bytes | None]) -> Decoded:
+        """Decodes a chunk into the columns of the schema's fields."""
+        batches: list[pa.RecordBatch] = []
+        rejected: dict[int, Rejection] = {}
+        for start in range(0, len(values), BLOCK_RECORDS):
+            batch, rejected_in_block = self._block(values[start : start + BLOCK_RECORDS])
+            batches.append(batch)
+            rejected |= {start + index: rejected_in_block[index] for index in rejected_in_block}
+        rows = pa.Table.from_batches(batches, schema=self.arrow_schema).combine_chunks()
+        return Decoded(rows, rejected)
+
+    def _block(self, values: Sequence[bytes | None]) -> tuple[pa.RecordBatch, dict[int, Rejection]]:
+        events, rejected = self._parse(values)
+        rows, unreadable = self._columns.of(events)
+        if not unreadable:
+            return rows, rejected
+        indices = [index for index in range(len(values)) if index not in rejected]
+        for row in unreadable:
+            index = indices[row]
+            rejected[index] = rejection(values[index], self._schema)
+        kept = np.ones(rows.num_rows, np.bool_)
+        kept[list(unreadable)] = False
+        return rows.filter(pa.array(kept)), dict(sorted(rejected.items()))
+
+    def _parse(self, values: Sequence[bytes | None]) -> tuple[list[Struct], dict[int, Rejection]]:
+        """Returns the records that the parser takes, and by index why it rejects the others."""
+        events: list[Struct] = []
+        rejected: dict[int, Rejection] = {}
+        remaining = iter(values)
+        while True:
+            try:
+                # Keeps the events before a bad record, so nothing is parsed twice.
+                events.extend(map(self._columns.parse, remaining))
+            except (ValueError, TypeError, RecursionError) as error:
+                index = len(events) + len(rejected)
+                rejected[index] = rejection(values[index], self._schema, error)
+            else:
+                return events, rejected
