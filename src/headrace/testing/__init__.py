@@ -1,5 +1,18 @@
-"""For tests of your own pipelines: topics in memory that behave as the broker's do."""
+"""For tests of your own pipelines and workers, without Kafka.
 
+:class:`MemoryCluster` is topics in memory that behave as the broker's do. :class:`WorkerBench` runs
+a worker on records that the test gives it.
+"""
+
+from headrace.testing.bench_instance import FedRecord, Outcome, SentRecord
 from headrace.testing.memory import MemoryCluster, MemoryRecord
+from headrace.testing.worker_bench import WorkerBench
 
-__all__ = ["MemoryCluster", "MemoryRecord"]
+__all__ = [
+    "FedRecord",
+    "MemoryCluster",
+    "MemoryRecord",
+    "Outcome",
+    "SentRecord",
+    "WorkerBench",
+]

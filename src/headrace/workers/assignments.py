@@ -15,6 +15,7 @@ from headrace.model import TopicPartition
 from headrace.workers.assignment import Assignment, check_topic
 from headrace.workers.batch_lane import BatchLane
 from headrace.workers.budget import Budget
+from headrace.workers.clock import Clock, system_clock
 from headrace.workers.failures import Failures
 from headrace.workers.flow import Flow, Switch
 from headrace.workers.handling import Handling
@@ -41,6 +42,7 @@ class Surroundings:
         failures: ends records for which no attempt is left.
         counts: of the instance.
         broke: called with what makes it impossible to go on.
+        clock: tells the time of day.
     """
 
     make: Callable[[], WorkerTask]
@@ -49,6 +51,7 @@ class Surroundings:
     failures: Failures
     counts: Counts
     broke: Callable[[BaseException], None]
+    clock: Clock = system_clock
 
 
 class Assignments(Mapping[TopicPartition, Assignment]):
@@ -70,7 +73,7 @@ class Assignments(Mapping[TopicPartition, Assignment]):
         self._topic_ids: dict[str, str] = {}
         self._origins = retry_topics(worker)
         self.metadata_bytes = METADATA_BYTES
-        self.held = Held()
+        self.held = Held(around.clock)
         self.budget = Budget(worker.queue_bytes)
         self.flow = Flow(self.budget, self._by_partition, pause, resume)
 
@@ -213,6 +216,9 @@ class _Host:
 
     def count(self, name: str) -> None:
         self.around.counts.one_more(name)
+
+    def now_ms(self) -> int:
+        return self.around.clock()
 
 
 async def _drain(assignments: Iterable[Assignment], seconds: float) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import time
 import traceback
 from collections import defaultdict
 from collections.abc import Mapping
 from datetime import timedelta
+from typing import Protocol
 
 from headrace.errors import (
     DeadLetterLimitError,
@@ -15,12 +15,11 @@ from headrace.errors import (
     ProcessingFailedError,
     ProcessingTimeoutError,
 )
-from headrace.kafka.client import ClientConfig
 from headrace.model import DeadLetter, DeadLetterLimit, TopicPartition
 from headrace.workers.assignment import Assignment
+from headrace.workers.clock import Clock, system_clock
 from headrace.workers.failure_log import FailureLog, raised_at
 from headrace.workers.handling import CURRENT, Handling
-from headrace.workers.letters import LetterWriter
 from headrace.workers.policy import DeadLetters, RetryTopics, Skip, Stop, ending, retry_delay
 from headrace.workers.received import retry_headers, retry_topic
 from headrace.workers.task import Send
@@ -30,6 +29,20 @@ _LOG = logging.getLogger("headrace.workers")
 FAILED, TIMED_OUT = "processing-failed", "processing-timeout"
 
 
+class DeadLetterOutput(Protocol):
+    """Where the dead letters of one instance go. Both methods are called on the event loop."""
+
+    def moved(self, here: Mapping[TopicPartition, Assignment]) -> None:
+        """Partitions came or went; ``here`` are those of this instance, now and later."""
+
+    async def write(self, letter: DeadLetter) -> None:
+        """Returns when ``letter`` is durable, or a letter for its position was before.
+
+        Raises:
+            HeadraceError: if it may be written or not; the instance ends.
+        """
+
+
 class Failures:
     """What one instance does with records for which no attempt is left.
 
@@ -37,12 +50,13 @@ class Failures:
         log: of each attempt that failed.
     """
 
-    def __init__(self, worker: Worker, config: ClientConfig, send: Send) -> None:
-        self._worker, self._config, self._send = worker, config, send
+    def __init__(
+        self, worker: Worker, letters: DeadLetterOutput, send: Send, clock: Clock = system_clock
+    ) -> None:
+        self._worker, self._letters, self._send, self._clock = worker, letters, send, clock
         self._end = ending(worker.on_failure)
         limit = self._end.limit if isinstance(self._end, DeadLetters) else DeadLetterLimit()
         self._limiter = DeadLetterLimiter(worker.name, limit)
-        self._letters = LetterWriter(worker, config)
         self.log = FailureLog(worker.name)
 
     def succeeded(self, handling: Handling) -> None:
@@ -79,7 +93,7 @@ class Failures:
         self, handling: Handling, error: BaseException, delay: timedelta
     ) -> None:
         record = handling.record
-        due_ms = time.time_ns() // 1_000_000 + int(delay.total_seconds() * 1000)
+        due_ms = self._clock() + int(delay.total_seconds() * 1000)
         headers = retry_headers(record, due_ms, handling.first_failed_ms, _detail(error))
         topic = retry_topic(self._worker.name, record.topic, record.attempt)
         headers += handling.replay

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-import time
 
+from headrace.workers.clock import Clock, system_clock
 from headrace.workers.lane import Lane
 
 ASK_SECONDS = 50e-6
@@ -19,9 +19,13 @@ class Held:
 
     Lanes that wait for a due time are in one heap, with one timer. Lanes whose task did not accept
     a record are asked again when something happened, the more of them the less often.
+
+    Args:
+        clock: tells the time of day, which due times are compared with.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock = system_clock) -> None:
+        self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._numbers = itertools.count()
         self._refused: dict[Lane, None] = {}
@@ -60,14 +64,14 @@ class Held:
     def _set_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        seconds = self._due[0][0] / 1000 - time.time()
+        seconds = (self._due[0][0] - self._clock()) / 1000
         self._timer = self._loop.call_later(
             min(max(seconds, 0.0), _LONGEST_SLEEP_SECONDS), self._wake_due
         )
 
     def _wake_due(self) -> None:
         self._timer = None
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = self._clock()
         while self._due and self._due[0][0] <= now_ms:
             due_ms, _, lane = heapq.heappop(self._due)
             if self._due_lanes.get(lane) == due_ms:

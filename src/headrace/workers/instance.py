@@ -8,14 +8,12 @@ import functools
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 
 from confluent_kafka import KafkaException
 
 from headrace.errors import (
     BrokerUnreachableError,
     CommittedOffsetError,
-    TaskThreadsError,
     TopicMissingError,
 )
 from headrace.kafka.client import ClientConfig, topic_ids
@@ -24,6 +22,7 @@ from headrace.model import TopicPartition
 from headrace.workers.assignments import Assignments, Surroundings
 from headrace.workers.failures import Failures
 from headrace.workers.intents import PauseIntents
+from headrace.workers.letters import LetterWriter
 from headrace.workers.member import Member
 from headrace.workers.needed_topics import ensure_needed_topics
 from headrace.workers.processes import TaskProcesses
@@ -32,15 +31,13 @@ from headrace.workers.received import consumed_topics, received, retry_topics
 from headrace.workers.sender import Sender
 from headrace.workers.states import INSTANCE, InstanceState, follow
 from headrace.workers.threads import TaskThreads
+from headrace.workers.timers import LaneTimers
 from headrace.workers.worker import Worker
 
 _LOG = logging.getLogger("headrace.workers")
 _LOG.addHandler(logging.NullHandler())  # silent unless the application asks for it
 _RECORDS_IN_A_ROW = 32
-_ASK_AGAIN_SECONDS = 1.0
-_SHORTEST_LOOK_SECONDS = 0.02
 _WATCH_SECONDS = 5.0
-_HANGING_SECONDS = 10.0
 
 
 class WorkerInstance:
@@ -149,7 +146,7 @@ class RunningInstance:
             worker.task if self._processes is None else self._processes.task,
             self._task_threads,
             self._sender.send,
-            Failures(worker, config, self._sender.send),
+            Failures(worker, LetterWriter(worker, config), self._sender.send),
             self.counts,
             self._fail,
         )
@@ -157,12 +154,12 @@ class RunningInstance:
         self._membership = membership
         self._members: list[Member] = []
         self._readers: list[asyncio.Task[None]] = []
-        self._chores = [
-            self._loop.create_task(chore())
-            for chore in (self._ask_held, self._expire, self._punctuate, self._watch_topics)
+        timers = LaneTimers(worker, self.assignments, self._task_threads, self._fail)
+        self._background_tasks = [
+            self._loop.create_task(run()) for run in (*timers.loops, self._watch_topics)
         ]
-        for task in self._chores:
-            task.add_done_callback(self._check_chore)
+        for task in self._background_tasks:
+            task.add_done_callback(self._check_background_task)
 
     def stop(self) -> None:
         """From any thread."""
@@ -198,7 +195,7 @@ class RunningInstance:
         seconds = self._worker.drain_timeout.total_seconds()
         deadline = self._loop.time() + seconds
         await self.assignments.drain(seconds)
-        for task in (*self._chores, *self._readers):
+        for task in (*self._background_tasks, *self._readers):
             task.cancel()
         await self._sender.close(seconds)
         self._report_uncommitted()
@@ -264,35 +261,13 @@ class RunningInstance:
         for one in self._members:
             one.resume(partitions)
 
-    # -- now and then -----------------------------------------------------------------------------
+    # -- in the background ------------------------------------------------------------------------
 
-    def _check_chore(self, chore: asyncio.Task[None]) -> None:
-        """No chore ends without a reason that is heard: without deadlines, records may hang."""
-        error = None if chore.cancelled() else chore.exception()
+    def _check_background_task(self, task: asyncio.Task[None]) -> None:
+        """Ends the instance when a background task fails: without deadlines, records may hang."""
+        error = None if task.cancelled() else task.exception()
         if error is not None:
             self._fail(error)
-
-    async def _ask_held(self) -> None:
-        while True:
-            await asyncio.sleep(_ASK_AGAIN_SECONDS)
-            self.assignments.held.ask()
-
-    async def _expire(self) -> None:
-        timeout = self._worker.processing_timeout.total_seconds()
-        while True:
-            await asyncio.sleep(min(max(timeout / 4, _SHORTEST_LOOK_SECONDS), 1.0))
-            for lane in self.assignments.lanes:
-                lane.expire(self._loop.time() - timeout)
-            held = self._task_threads.all_hang(_HANGING_SECONDS)
-            if held:
-                what = f"all {len(held)} threads for tasks hang, in {', '.join(sorted(held))}"
-                self._fail(TaskThreadsError(what))
-
-    async def _punctuate(self) -> None:
-        while self._worker.punctuate_every is not None:
-            await asyncio.sleep(self._worker.punctuate_every.total_seconds())
-            for lane in self.assignments.lanes:
-                lane.punctuate(datetime.now(UTC))
 
     async def _watch_topics(self) -> None:
         """A topic that is deleted and made again has other records at the same offsets."""

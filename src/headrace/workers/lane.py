@@ -11,7 +11,6 @@ import contextlib
 import functools
 import itertools
 import logging
-import time
 from collections import deque
 from collections.abc import Awaitable, Mapping
 from datetime import datetime, timedelta
@@ -66,6 +65,9 @@ class LaneHost(Protocol):
 
     def count(self, name: str) -> None:
         """One more of a metric."""
+
+    def now_ms(self) -> int:
+        """Returns the time of day, in milliseconds since 1970."""
 
 
 class Lane:
@@ -237,7 +239,7 @@ class Lane:
 
     def _accepts(self, handling: Handling) -> bool:
         """Whether its turn has come; a failure of ``accept`` is kept as the attempt's."""
-        if handling.due_ms > time.time_ns() // 1_000_000:
+        if handling.due_ms > self._host.now_ms():
             self._host.due_at(self, handling.due_ms)
             return False
         try:
@@ -322,7 +324,7 @@ class Lane:
 
     async def _failed(self, handling: Handling, error: BaseException) -> None:
         """The attempt meets the policy: another follows in its time, or the record is done."""
-        handling.failed_at(time.time_ns() // 1_000_000)
+        handling.failed_at(self._host.now_ms())
         self._host.failed(handling, error)
         delay = None if self._goes_on_elsewhere(error) else self._retry_delay(handling, error)
         if delay is None:

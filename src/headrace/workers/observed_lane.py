@@ -6,7 +6,6 @@ import asyncio
 import functools
 import logging
 import threading
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -118,7 +117,7 @@ class ObservedLane(Lane):
 
     async def _is_tried_again(self, handling: Handling, error: BaseException) -> bool:
         """``False``: no attempt is left, and the record is done all the same."""
-        handling.failed_at(time.time_ns() // 1_000_000)
+        handling.failed_at(self._host.now_ms())
         self._host.failed(handling, error)
         delay = self._retry_delay(handling, error)
         if delay is None:

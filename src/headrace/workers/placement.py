@@ -83,13 +83,7 @@ def _on(threads: TaskThreads, method: Callable[..., Any]) -> Call:
             current.started = loop.time()
             return method(*arguments)
 
-        future = threads.submit(context.run, taken)
-        try:
-            return await asyncio.wrap_future(future)
-        except asyncio.CancelledError:
-            if not future.cancel():
-                threads.give_up(future, str(method.__qualname__))
-            raise
+        return await threads.call(str(method.__qualname__), lambda: context.run(taken))
 
     return call
 

@@ -21,7 +21,7 @@ from headrace.workers.task import Headers
 _TUNING = {"linger.ms": "1"}
 _FULL_SECONDS = 0.01
 
-_Record: TypeAlias = tuple[str, bytes | None, bytes | None, int]
+ProducerRecord: TypeAlias = tuple[str, bytes | None, bytes | None, int]
 """Topic, value, key, partition."""
 
 
@@ -72,7 +72,7 @@ class Sender:
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._producer: PolledProducer | None = None
-        self._waiting: deque[tuple[_Record, Headers, Sent]] = deque()
+        self._waiting: deque[tuple[ProducerRecord, Headers, Sent]] = deque()
 
     def send(
         self,
@@ -107,22 +107,22 @@ class Sender:
         if self._producer is not None:
             await self._producer.close(seconds)
 
-    def _produce(self, record: _Record, headers: Headers, sent: Sent) -> None:
+    def _produce(self, record: ProducerRecord, headers: Headers, sent: Sent) -> None:
         """Hands it over, behind what waits for room: in the order of the calls."""
-        if self._waiting or not self._has_taken(record, headers, sent):
+        if self._waiting or not self.hand_over(record, headers, sent):
             if not self._waiting:
                 self._loop.call_later(_FULL_SECONDS, self._produce_waiting)
             self._waiting.append((record, headers, sent))
 
     def _produce_waiting(self) -> None:
         while self._waiting:
-            if not self._has_taken(*self._waiting[0]):
+            if not self.hand_over(*self._waiting[0]):
                 self._loop.call_later(_FULL_SECONDS, self._produce_waiting)
                 return
             self._waiting.popleft()
 
-    def _has_taken(self, record: _Record, headers: Headers, sent: Sent) -> bool:
-        """``False``: the producer has no room."""
+    def hand_over(self, record: ProducerRecord, headers: Headers, sent: Sent) -> bool:
+        """Gives a record to the producer, on the event loop; ``False``: it has no room."""
         try:
             if self._producer is None:
                 self._producer = PolledProducer(self._config, _TUNING)

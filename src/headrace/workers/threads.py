@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import queue
 import threading
 import time
@@ -43,10 +44,20 @@ class TaskThreads(Executor):
         self._calls.put(call)
         return future
 
-    def give_up(self, future: Future[Any], name: str) -> None:
-        """Nothing waits for a call any more that a thread goes on with."""
-        self._given_up[future] = (time.monotonic(), name)
-        future.add_done_callback(lambda ended: self._given_up.pop(ended, None))
+    async def call(self, name: str, function: Callable[[], Result]) -> Result:
+        """Returns what ``function`` returned on a thread.
+
+        When this is cancelled, a call that no thread has begun is not made. One that a thread goes
+        on with counts by its ``name`` in :meth:`all_hang`, until it ends.
+        """
+        future = self.submit(function)
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            if not future.cancel():
+                self._given_up[future] = (time.monotonic(), name)
+                future.add_done_callback(lambda ended: self._given_up.pop(ended, None))
+            raise
 
     def all_hang(self, seconds: float) -> list[str]:
         """Returns what holds the threads, if all have been held by such calls for so long."""

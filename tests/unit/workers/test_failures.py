@@ -59,7 +59,7 @@ def test_so_many_are_logged_in_a_span_and_the_others_counted(caplog):
 
 def test_an_instance_that_stops_names_the_users_line_also_when_a_library_raised():
     async def run(error):
-        failures = Failures(Worker("w", Topic("clicks"), WorkerTask, on_failure=Stop()), {}, None)
+        failures = Failures(Worker("w", Topic("clicks"), WorkerTask, on_failure=Stop()), None, None)
         await failures.end(SimpleNamespace(record=RECORD, first_failed_ms=1), error)
 
     with pytest.raises(ProcessingFailedError) as found:
@@ -86,7 +86,7 @@ def test_a_retry_is_sent_for_its_own_record():
         late = Handling(Received(record, record.topic_partition, 1), 1, lambda *_: None)
         begun_meanwhile = Call()
         CURRENT.set(begun_meanwhile)
-        assert await Failures(worker, {}, sending).end(late, OSError("not written")) == "retried"
+        assert await Failures(worker, None, sending).end(late, OSError("not written")) == "retried"
         assert sent_for == [late]
         assert CURRENT.get() is begun_meanwhile
 

@@ -7,7 +7,7 @@ import pytest
 from headrace.errors import AuthorizationError, BrokerUnreachableError
 from headrace.kafka.subscription import Membership, Taken
 from headrace.model import Topic
-from headrace.workers import Worker, WorkerTask, instance
+from headrace.workers import Worker, WorkerTask, instance, timers
 from headrace.workers.instance import RunningInstance
 from headrace.workers.policy import RetryTopics
 
@@ -60,8 +60,8 @@ def test_a_member_that_joined_leaves_when_another_one_can_not_join(monkeypatch):
     assert (len(members.made), len(members.closed)) == (1, 1)
 
 
-def test_an_error_in_the_chore_of_deadlines_ends_the_instance(monkeypatch):
-    monkeypatch.setattr(instance, "_SHORTEST_LOOK_SECONDS", 0)
+def test_an_error_in_the_timer_of_deadlines_ends_the_instance(monkeypatch):
+    monkeypatch.setattr(timers, "_MIN_INTERVAL_SECONDS", 0)
 
     def broken(*_):
         raise ValueError("broken")

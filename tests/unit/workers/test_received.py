@@ -49,7 +49,7 @@ def test_headers_of_a_replay_go_through_a_retry_topic_past_the_task():
     policy = RetryTopics(delays=(timedelta(seconds=1),))
     worker = Worker("enrich", Topic("orders"), WorkerTask, on_failure=policy)
     sent = Once()
-    asyncio.run(Failures(worker, {}, sent).end(first, ValueError("no")))
+    asyncio.run(Failures(worker, None, sent).end(first, ValueError("no")))
     read = received(
         Message(0, b"v", b"k", header=sent.headers), {"orders.enrich.retry-1": "orders"}
     )

@@ -1,0 +1,312 @@
+"""An instance of a worker whose topics are lists: its lanes and policies are the real ones."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from headrace.kafka.starts import Start
+from headrace.model import DeadLetter, TopicPartition
+from headrace.workers.assignment import Assignment
+from headrace.workers.assignments import Assignments, Surroundings
+from headrace.workers.clock import Clock
+from headrace.workers.failure_log import FailureLog
+from headrace.workers.failures import Failures
+from headrace.workers.handling import Handling
+from headrace.workers.progress import Counts
+from headrace.workers.received import received, retry_topics
+from headrace.workers.sender import ProducerRecord, Sender, Sent
+from headrace.workers.states import LaneState
+from headrace.workers.task import Headers, Send, WorkerRecord, WorkerTask
+from headrace.workers.threads import TaskThreads
+from headrace.workers.timers import LaneTimers
+from headrace.workers.worker import Worker
+
+Result = TypeVar("Result")
+
+_AWAITED_STATES = frozenset({LaneState.STARTING, LaneState.DRAINING})
+
+
+class Outcome(enum.StrEnum):
+    """What became of a record. ``pending``: it waits, is in process, or between two attempts."""
+
+    PENDING = "pending"
+    PROCESSED = "processed"
+    SKIPPED = "skipped"
+    DEAD_LETTER = "dead letter"
+
+
+_OUTCOMES = {
+    "skipped": Outcome.SKIPPED,
+    "dead_letters": Outcome.DEAD_LETTER,
+    "retried": Outcome.PENDING,
+}
+
+
+@dataclass
+class FedRecord:
+    """A record that a bench was given, and what became of it until now.
+
+    Attributes:
+        record: as its task sees it at the first attempt.
+        outcome: changes while the bench goes on.
+        errors: what its attempts failed with, in order.
+    """
+
+    record: WorkerRecord
+    outcome: Outcome = Outcome.PENDING
+    errors: list[BaseException] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class SentRecord:
+    """A record that a task sent. A bench of the worker that reads its topic can be fed with it.
+
+    Attributes:
+        topic: it was sent to.
+        value: its bytes.
+        key: its bytes, or ``None``.
+        headers: in their order.
+        partition: that the task named; -1: none, so the key decides.
+    """
+
+    topic: str
+    value: bytes | None
+    key: bytes | None = None
+    headers: Headers = ()
+    partition: int = -1
+
+
+@dataclass(frozen=True)
+class Message:
+    """A record with the methods of confluent-kafka's message."""
+
+    at: TopicPartition
+    number: int
+    content: SentRecord
+    timestamp_ms: int
+
+    def topic(self) -> str:
+        """Returns the topic's name."""
+        return self.at.topic
+
+    def partition(self) -> int:
+        """Returns the partition's number."""
+        return self.at.partition
+
+    def offset(self) -> int:
+        """Returns the offset in the partition."""
+        return self.number
+
+    def key(self) -> bytes | None:
+        """Returns the key."""
+        return self.content.key
+
+    def value(self) -> bytes | None:
+        """Returns the value."""
+        return self.content.value
+
+    def headers(self) -> list[tuple[str, bytes | None]]:
+        """Returns the headers."""
+        return list(self.content.headers)
+
+    def timestamp(self) -> tuple[int, int]:
+        """Returns 1 (the producer's time) and milliseconds since 1970."""
+        return 1, self.timestamp_ms
+
+
+class BenchInstance:
+    """Runs the lanes of a worker. Made on an event loop, and used there.
+
+    Attributes:
+        assignments: its partitions.
+        counts: by the names of the metrics.
+        tasks: every task that was made, in order.
+        sent: what tasks sent, without what went to retry topics.
+        dead_letters: what the policy wrote.
+        failing_topics: by name, the error that a send to it fails with.
+        failure: what an instance would have ended with; ``None``: it goes on.
+        is_waited_for: whatever is pending is taken for going on outside the loop.
+    """
+
+    def __init__(self, worker: Worker, clock: Clock) -> None:
+        self._worker, self._clock = worker, clock
+        self._origins = retry_topics(worker)
+        self._offsets: defaultdict[TopicPartition, int] = defaultdict(int)
+        self._fed: dict[tuple[str, int, int], FedRecord] = {}
+        self.counts = Counts()
+        self.tasks: list[WorkerTask] = []
+        self.sent: list[SentRecord] = []
+        self.dead_letters: list[DeadLetter] = []
+        self.failing_topics: dict[str, Exception] = {}
+        self.failure: BaseException | None = None
+        self.is_waited_for = False
+        self._threads = _CountedThreads(worker.parallelism, f"{worker.name}-task")
+        send = _ListSender(self._take_sent).send
+        failures = _RecordedFailures(
+            worker, _ListedLetters(self.dead_letters), send, clock, self._fed_of
+        )
+        around = Surroundings(
+            self._make, self._threads, send, failures, self.counts, self._fail, clock
+        )
+        self.assignments = Assignments(worker, around, _go_on, _go_on)
+        timers = LaneTimers(worker, self.assignments, self._threads, self._fail, clock)
+        self._timers = [asyncio.ensure_future(run()) for run in timers.loops]
+        for timer in self._timers:
+            timer.add_done_callback(self._check_timer)
+
+    async def begin(self, partitions: Iterable[TopicPartition]) -> None:
+        """Assigns partitions, which begin at offset 0."""
+        starts = [Start(partition, 0, "", "") for partition in partitions]
+        self.assignments.assign(self._worker.consumer_group, starts)
+
+    async def deliver(self, records: Iterable[SentRecord], timestamp_ms: int) -> list[FedRecord]:
+        """Puts records into their lanes, as one fetch; returns what becomes of them."""
+        return [self._deliver(record, timestamp_ms) for record in records]
+
+    def is_busy(self, has_sockets: bool) -> bool:
+        """Whether something outside the loop is awaited."""
+        if self._threads.calls:
+            return True
+        is_at_work = any(
+            lane.in_process or lane.state in _AWAITED_STATES for lane in self.assignments.lanes
+        )
+        return is_at_work and (has_sockets or self.is_waited_for)
+
+    async def close(self) -> None:
+        """Lets what is in process end, as a stopped instance does, and closes the tasks."""
+        await self.assignments.drain(self._worker.drain_timeout.total_seconds())
+        for timer in self._timers:
+            timer.cancel()
+        self._threads.shutdown(wait=False)
+
+    def _make(self) -> WorkerTask:
+        task = self._worker.task()
+        self.tasks.append(task)
+        return task
+
+    def _deliver(self, content: SentRecord, timestamp_ms: int) -> FedRecord:
+        partition = TopicPartition(content.topic, max(content.partition, 0))
+        message = Message(partition, self._offsets[partition], content, timestamp_ms)
+        self._offsets[partition] += 1
+        consumed = received(message, self._origins)
+        fed = self._fed.setdefault(_position(consumed.record), FedRecord(consumed.record))
+        self.assignments.deliver(consumed)
+        return fed
+
+    def _take_sent(self, record: ProducerRecord, headers: Headers, sent: Sent) -> None:
+        topic, value, key, partition = record
+        content = SentRecord(topic, value, key, headers, partition)
+        error = self.failing_topics.get(topic)
+        if error is None and topic in self._origins:
+            asyncio.get_running_loop().call_soon(self._deliver_again, content)
+        elif error is None:
+            self.sent.append(content)
+        sent.end(error)
+
+    def _deliver_again(self, content: SentRecord) -> None:
+        """Reads a record from its retry topic; the lane holds it until it is due."""
+        partition = TopicPartition(content.topic, 0)
+        if partition not in self.assignments:
+            group = f"{self._worker.consumer_group}:retry"
+            self.assignments.assign(group, [Start(partition, 0, "", "")])
+        self._deliver(content, self._clock())
+
+    def _fed_of(self, record: WorkerRecord) -> FedRecord:
+        return self._fed[_position(record)]
+
+    def _fail(self, error: BaseException) -> None:
+        if self.failure is None:
+            self.failure = error
+
+    def _check_timer(self, timer: asyncio.Future[None]) -> None:
+        error = None if timer.cancelled() else timer.exception()
+        if error is not None:
+            self._fail(error)
+
+
+class _ListSender(Sender):
+    """Gives what is sent to ``take`` in place of a producer."""
+
+    def __init__(self, take: Callable[[ProducerRecord, Headers, Sent], None]) -> None:
+        super().__init__({})
+        self._take = take
+
+    def hand_over(self, record: ProducerRecord, headers: Headers, sent: Sent) -> bool:
+        self._take(record, headers, sent)
+        return True
+
+
+class _ListedLetters:
+    """Dead letters in a list, in place of a topic."""
+
+    def __init__(self, letters: list[DeadLetter]) -> None:
+        self._letters = letters
+
+    def moved(self, here: Mapping[TopicPartition, Assignment]) -> None:
+        """No other instance writes letters."""
+
+    async def write(self, letter: DeadLetter) -> None:
+        self._letters.append(letter)
+
+
+class _CountedThreads(TaskThreads):
+    """Counts the calls whose answers the event loop has not got yet."""
+
+    calls = 0
+
+    async def call(self, name: str, function: Callable[[], Result]) -> Result:
+        self.calls += 1
+        try:
+            return await super().call(name, function)
+        finally:
+            self.calls -= 1
+
+
+class _RecordedFailures(Failures):
+    """The policy of an instance, which says what became of each record that was fed."""
+
+    def __init__(
+        self,
+        worker: Worker,
+        letters: _ListedLetters,
+        send: Send,
+        clock: Clock,
+        fed_of: Callable[[WorkerRecord], FedRecord],
+    ) -> None:
+        super().__init__(worker, letters, send, clock)
+        self._fed_of = fed_of
+        self.log = _RecordedAttempts(worker.name, fed_of)
+
+    def succeeded(self, handling: Handling) -> None:
+        super().succeeded(handling)
+        self._fed_of(handling.record).outcome = Outcome.PROCESSED
+
+    async def end(self, handling: Handling, error: BaseException) -> str:
+        name = await super().end(handling, error)
+        self._fed_of(handling.record).outcome = _OUTCOMES[name]
+        return name
+
+
+class _RecordedAttempts(FailureLog):
+    """The log of failed attempts, which keeps their errors too."""
+
+    def __init__(self, worker: str, fed_of: Callable[[WorkerRecord], FedRecord]) -> None:
+        super().__init__(worker)
+        self._fed_of = fed_of
+
+    def failed(self, record: WorkerRecord, error: BaseException) -> None:
+        super().failed(record, error)
+        self._fed_of(record).errors.append(error)
+
+
+def _position(record: WorkerRecord) -> tuple[str, int, int]:
+    return record.topic, record.partition, record.offset
+
+
+def _go_on(partitions: list[TopicPartition]) -> None:
+    """A bench has what it was fed: there is nothing to pause."""

@@ -1,0 +1,236 @@
+"""A worker on a bench: fed by hand, without Kafka, on a clock that is moved by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import weakref
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from headrace.errors import WorkerStateError
+from headrace.model import DeadLetter, Topic, TopicPartition
+from headrace.testing.bench_instance import BenchInstance, FedRecord, SentRecord
+from headrace.testing.stepped_loop import SteppedLoop
+from headrace.workers.task import Headers, WorkerTask
+from headrace.workers.worker import Worker
+
+_START = datetime(2026, 1, 1, tzinfo=UTC)
+_PATIENCE = timedelta(seconds=5)
+_CLOSE_SECONDS = 60.0
+
+
+class WorkerBench:
+    """Runs a worker as an instance does, but for Kafka.
+
+    Lanes, partitioner, failure policy, dead-letter limit, deadlines and ``accept`` are the real
+    ones. Topics are lists: what the task sends is confirmed at once, and stands in :attr:`sent`.
+    Tasks of ``sync_tasks="processes"`` run on threads. Nothing is committed.
+
+    The clock stands still until :meth:`advance` moves it: ``asyncio.sleep``, timeouts and
+    ``loop.time()`` of a coroutine follow it, as do delays of policies, deadlines and
+    ``punctuate``. ``time.time()`` does not.
+
+    Each call returns when nothing more can happen before the clock moves. It waits in real time for
+    threads and open sockets, for ``patience`` without an event at most. Use it from an ordinary
+    function, not from a coroutine, and as a context manager: at its end the worker is drained and
+    its tasks are closed.
+
+    Args:
+        worker: a declared worker, or what makes its tasks, such as a class.
+        config: in place of the worker's own.
+        partitions: of each topic, all assigned at once.
+        now: what the clock shows at the start.
+        patience: longest real time to wait for something outside the event loop.
+
+    Raises:
+        WorkerError: if an instance would end, such as in ``init``. So does each method.
+
+    Attributes:
+        sent: records that tasks sent, in order.
+        dead_letters: records that the policy gave up.
+        tasks: the tasks that were made, one for each subpartition.
+        counts: by the names of the metrics, such as ``processed`` and ``retried``.
+        failing_topics: assign an error to a topic's name, and sends to it fail with that.
+    """
+
+    def __init__(
+        self,
+        worker: Worker | Callable[[], WorkerTask],
+        *,
+        config: Mapping[str, Any] | None = None,
+        partitions: int = 1,
+        now: datetime = _START,
+        patience: timedelta = _PATIENCE,
+    ) -> None:
+        if not isinstance(worker, Worker):
+            worker = Worker("bench", Topic("bench"), worker)
+        if config is not None:
+            worker = dataclasses.replace(worker, config=config)
+        self._topics = {topic.name: topic for topic in worker.topics}
+        loop = self._loop = SteppedLoop(patience.total_seconds())
+        self._start = now
+        start_ms = round(now.timestamp() * 1000)
+        instance = self._instance = loop.complete(
+            _made(worker, lambda: start_ms + round(loop.moved * 1000))
+        )
+        loop.is_busy = instance.is_busy
+        seconds = worker.drain_timeout.total_seconds() + _CLOSE_SECONDS
+        self._finalizer = weakref.finalize(self, _close, loop, instance, seconds)
+        self.sent: list[SentRecord] = instance.sent
+        self.dead_letters: list[DeadLetter] = instance.dead_letters
+        self.tasks: list[WorkerTask] = instance.tasks
+        self.counts: Mapping[str, int] = instance.counts
+        self.failing_topics: dict[str, Exception] = instance.failing_topics
+        numbers = range(partitions)
+        assigned = [TopicPartition(name, number) for name in self._topics for number in numbers]
+        loop.complete(instance.begin(assigned))
+        self._settle()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self._finalizer()
+
+    @property
+    def now(self) -> datetime:
+        """What the clock shows."""
+        return self._start + timedelta(seconds=self._loop.moved)
+
+    def feed(
+        self,
+        *values: object,
+        key: bytes | str | None = None,
+        headers: Headers = (),
+        topic: str = "",
+        partition: int = 0,
+    ) -> list[FedRecord]:
+        """Gives the worker records, together as one fetch; returns what becomes of each.
+
+        Args:
+            values: bytes, text, ``None`` (a tombstone), or a :class:`SentRecord` of another bench
+                with its own key and headers. Anything else is written as JSON: a dict, a dataclass.
+            key: of each record; by default the field ``Topic.key`` of a dict or dataclass.
+            headers: of each record.
+            topic: one that the worker reads; its first by default.
+            partition: one that is assigned.
+
+        Raises:
+            ValueError: if the worker does not read the topic or has not the partition.
+            WorkerError: if an instance would end at a record, such as by the policy ``Stop``.
+        """
+        self._check_open()
+        encoded_key = key.encode() if isinstance(key, str) else key
+        records = [
+            value
+            if isinstance(value, SentRecord)
+            else self._record(value, topic, encoded_key, headers)
+            for value in values
+        ]
+        placed = [self._placed(record, partition) for record in records]
+        fed = self._loop.complete(self._instance.deliver(placed, self._now_ms))
+        self._settle()
+        return fed
+
+    def advance(self, by: timedelta) -> None:
+        """Moves the clock. Everything that falls due until then happens, each at its own time.
+
+        Deadlines are looked at once a second: move the clock a second beyond one.
+        """
+        self._check_open()
+        self._loop.advance(by.total_seconds())
+        self._raise_failure()
+
+    def wait(self) -> None:
+        """Waits for what the bench can't see, such as a thread of yours that has an observer.
+
+        Returns when nothing is in process, or after ``patience`` without an event.
+        """
+        self._check_open()
+        self._instance.is_waited_for = True
+        self._loop.advance()
+        self._instance.is_waited_for = False
+        self._raise_failure()
+
+    def committable(self, topic: str = "", partition: int = 0) -> int:
+        """Returns the offset that could be committed: of the first record that is not done."""
+        name = topic or next(iter(self._topics))
+        return self._instance.assignments[TopicPartition(name, partition)].committable
+
+    def close(self) -> None:
+        """Drains the worker and closes its tasks, once.
+
+        Raises:
+            Exception: if a task's ``close`` failed.
+        """
+        has_failed = self._instance.failure is not None
+        self._finalizer()
+        if not has_failed and self._instance.failure is not None:
+            raise self._instance.failure
+
+    @property
+    def _now_ms(self) -> int:
+        return round(self.now.timestamp() * 1000)
+
+    def _settle(self) -> None:
+        self._loop.advance()
+        self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        if self._instance.failure is not None:
+            self._finalizer()
+            raise self._instance.failure
+
+    def _check_open(self) -> None:
+        if not self._finalizer.alive:
+            ended = "failed" if self._instance.failure else "was closed"
+            raise WorkerStateError(f"the bench {ended}: make another one")
+
+    def _record(self, value: object, topic: str, key: bytes | None, headers: Headers) -> SentRecord:
+        name = topic or next(iter(self._topics))
+        field = self._topics[name].key if name in self._topics else None
+        if key is None and field is not None:
+            own = value.get(field) if isinstance(value, Mapping) else getattr(value, field, None)
+            key = None if own is None else str(own).encode()
+        return SentRecord(name, _encoded(value), key, headers)
+
+    def _placed(self, record: SentRecord, partition: int) -> SentRecord:
+        if record.topic not in self._topics:
+            names = ", ".join(self._topics)
+            raise ValueError(f"the worker does not read {record.topic!r}, only {names}")
+        number = partition if record.partition < 0 else record.partition
+        if TopicPartition(record.topic, number) not in self._instance.assignments:
+            message = f"the bench has no partition {number} of {record.topic!r}"
+            raise ValueError(f"{message}: make it with WorkerBench(..., partitions={number + 1})")
+        return dataclasses.replace(record, partition=number)
+
+
+def _encoded(value: object) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    return value.encode() if isinstance(value, str) else msgspec.json.encode(value)
+
+
+async def _made(worker: Worker, clock: Callable[[], int]) -> BenchInstance:
+    return BenchInstance(worker, clock)
+
+
+def _close(loop: SteppedLoop, instance: BenchInstance, seconds: float) -> None:
+    loop.complete(instance.close(), seconds)
+    for task in asyncio.all_tasks(loop):
+        task.cancel()
+    loop.advance()
+    loop.close()
