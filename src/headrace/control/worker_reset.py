@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, TypeAlias
 
 from headrace.control.services import broker_config
 from headrace.control.workers import committed_offsets
-from headrace.errors import WorkerRunningError
+from headrace.errors import PartitionMissingError, TopicMissingError, WorkerRunningError
 from headrace.kafka.client import (
     ClientConfig,
     commit_offsets,
@@ -50,19 +50,44 @@ class Reset:
     skipped: int
 
 
-def reset(settings: Settings, worker: Worker, *, to: ResetTo = "earliest", dry_run: bool) -> Reset:
-    """Lets ``worker`` begin with other records.
+@dataclass(frozen=True)
+class Selection:
+    """Partitions of a worker that a reset is for.
 
-    To the earliest, its retry topics are read again too. To another place, what waits in retry
-    topics stays as it is.
+    Attributes:
+        topics: their topics; empty: all that the worker reads, its retry topics included.
+        numbers: of the partitions; empty: all that there are.
+    """
+
+    topics: Collection[str] = ()
+    numbers: Collection[int] = ()
+
+
+EVERYTHING = Selection()
+
+
+def reset(
+    settings: Settings,
+    worker: Worker,
+    *,
+    to: ResetTo = "earliest",
+    only: Selection = EVERYTHING,
+    dry_run: bool,
+) -> Reset:
+    """Lets ``worker`` begin with other records, in the partitions that ``only`` names.
+
+    To the earliest, its retry topics are read again too, unless ``only`` leaves them out. To
+    another place, what waits in retry topics stays as it is. Partitions that are left out keep
+    their committed offsets.
 
     Raises:
-        BrokerUnreachableError: no answer.
-        WorkerRunningError: it has members, in the group of its topics or of its retry topics.
+        BrokerUnreachableError: if the broker does not answer.
+        TopicMissingError: if a topic of ``only`` does not exist.
+        PartitionMissingError: if a topic has no partition of a number in ``only``.
+        WorkerRunningError: if it has members, in the group of its topics or of its retry topics.
     """
     config, group = broker_config(settings), worker.consumer_group
-    live = describe(config, topics_read(worker))
-    partitions = [one for topic in live.values() for one in topic.all_partitions]
+    partitions = _selected(config, worker, only)
     committed = committed_offsets(config, worker, partitions)
     marks = watermarks(config, partitions)
     begins = _begins(config, worker, to, marks)
@@ -83,6 +108,28 @@ def reset(settings: Settings, worker: Worker, *, to: ResetTo = "earliest", dry_r
 def str_of(partition: TopicPartition) -> str:
     """As commands name it: ``clicks/3``."""
     return f"{partition.topic}/{partition.partition}"
+
+
+def _selected(config: ClientConfig, worker: Worker, only: Selection) -> list[TopicPartition]:
+    """Returns the partitions; those of numbers are of the worker's topics, unless topics are said.
+
+    Retry topics may have fewer partitions than the topics, and other records at their numbers.
+    """
+    own = [topic.name for topic in worker.topics]
+    names = list(only.topics) or (own if only.numbers else list(topics_read(worker)))
+    live = describe(config, names)
+    for name in only.topics or (own if only.numbers else ()):
+        if name not in live:
+            raise TopicMissingError(name)
+        for number in only.numbers:
+            if number >= live[name].partitions:
+                raise PartitionMissingError(name, number, live[name].partitions)
+    partitions = (partition for topic in live.values() for partition in topic.all_partitions)
+    return [
+        partition
+        for partition in partitions
+        if not only.numbers or partition.partition in only.numbers
+    ]
 
 
 def _begins(
@@ -115,4 +162,5 @@ def _move(config: ClientConfig, worker: Worker, begins: Offsets) -> None:
     """
     for group, topics in consumed_topics(worker).items():
         own = {partition: at for partition, at in begins.items() if partition.topic in topics}
-        commit_offsets(config, group, own)
+        if own:
+            commit_offsets(config, group, own)

@@ -72,6 +72,7 @@ def folder(tmp_path: Path) -> Path:
         ("workers", "pause", "enrich", "--partition", "-1"),
         ("workers", "reset", "no-such"),
         ("workers", "reset", "enrich", "--to", "yesterday"),
+        ("workers", "reset", "enrich", "--topic", "views"),
         ("workers", "run", "enrich", "--processes", "0"),
         ("workers", "run", "enrich", "--on", "spark", "--processes", "2"),
     ],

@@ -8,7 +8,7 @@ import pytest
 
 from headrace import Topic, Worker, WorkerTask
 from headrace.control import worker_reset
-from headrace.errors import WorkerRunningError
+from headrace.errors import PartitionMissingError, TopicMissingError, WorkerRunningError
 from headrace.kafka.client import LiveTopic
 from headrace.kafka.groups import Group, Member
 from headrace.model import Start, TopicPartition
@@ -88,6 +88,46 @@ def test_members_of_either_group_refuse_a_reset_that_changes_nothing(cluster, wo
     members[group] = (Member("host", "", 1),)
     with pytest.raises(WorkerRunningError, match=group):
         worker_reset.reset(None, worker, to=to, dry_run=False)
+    assert offsets == {}
+
+
+def test_a_reset_of_some_partitions_leaves_the_others_and_the_retry_topics(
+    cluster, worker, monkeypatch
+):
+    offsets, _ = cluster
+    second = TopicPartition("clicks", 1)
+    monkeypatch.setitem(MARKS, second, (0, 40))
+    counts = {"clicks": 2, RETRY.topic: 1}
+    live = {name: LiveTopic(name, "id", count, 1) for name, count in counts.items()}
+    monkeypatch.setattr(
+        worker_reset, "describe", lambda _, names: {name: live[name] for name in names}
+    )
+    only = worker_reset.Selection(numbers=[1])
+    result = worker_reset.reset(None, worker, to="earliest", only=only, dry_run=False)
+    assert offsets == {GROUP: {second: 0}}
+    assert result.begins == {"clicks/1": 0}
+    in_retry_topic = worker_reset.Selection([RETRY.topic], [0])
+    worker_reset.reset(None, worker, to="earliest", only=in_retry_topic, dry_run=False)
+    assert offsets[f"{GROUP}:retry"] == {RETRY: 2}
+
+
+@pytest.mark.parametrize(
+    ("only", "error"),
+    [
+        (worker_reset.Selection(numbers=[1]), PartitionMissingError),
+        (worker_reset.Selection(topics=["gone"]), TopicMissingError),
+    ],
+)
+def test_a_reset_of_what_is_not_there_is_refused(cluster, worker, monkeypatch, only, error):
+    offsets, _ = cluster
+    live = {"clicks": LiveTopic("clicks", "id", 1, 1)}
+    monkeypatch.setattr(
+        worker_reset,
+        "describe",
+        lambda _, names: {name: live[name] for name in names if name in live},
+    )
+    with pytest.raises(error):
+        worker_reset.reset(None, worker, only=only, dry_run=False)
     assert offsets == {}
 
 

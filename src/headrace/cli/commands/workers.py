@@ -195,6 +195,8 @@ def resume(
 
 @command("headrace workers reset enrich --to 2026-11-21T18:00:00Z --dry-run")
 @_worker
+@_topic
+@_partition
 @click.option(
     "--to",
     type=parameters.Place(),
@@ -203,15 +205,27 @@ def resume(
     help="earliest, latest, or the first record since a time such as 2026-11-21T18:00:00Z.",
 )
 @click.option("--dry-run", is_flag=True, help="Only say what would change.")
-def reset(session: Session, name: str, *, to: ResetTo, dry_run: bool) -> None:
+def reset(
+    session: Session,
+    name: str,
+    *,
+    topics: tuple[str, ...],
+    partitions: tuple[int, ...],
+    to: ResetTo,
+    dry_run: bool,
+) -> None:
     """Let WORKER begin anew: with the earliest records there are, or elsewhere.
 
+    With `--topic` and `--partition`, only in these partitions; the others go on where they stand.
     Refused (exit code 3) while an instance runs.
     """
+    from headrace.control.worker_reset import Selection
     from headrace.control.worker_reset import reset as move
 
     worker = _declared(session, name)
-    found = move(session.settings, worker, to=to, dry_run=dry_run)
+    _check_topics(worker, topics)
+    only = Selection(topics, partitions)
+    found = move(session.settings, worker, to=to, only=only, dry_run=dry_run)
     session.output.forgotten(found, dry_run=dry_run)
 
 
