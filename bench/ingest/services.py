@@ -18,7 +18,7 @@ from pathlib import Path
 from bench.driver import SystemFailedError
 from bench.environment import python_of
 from bench.usage import end_tree
-from headrace.control.ingest import WantedToken, create_token
+from headrace.control.ingest import TokenSpec, create_token
 from headrace.runtime.ports import free_ports
 from headrace.settings import load_settings
 
@@ -99,7 +99,7 @@ def headrace(built: Path, bootstrap: str, port: int) -> tuple[Command, str]:
     (project / "headrace.toml").write_text(text)
     program = str(Path(sys.executable).with_name("headrace"))
     _call([program, "apply"], project)
-    _, token = create_token(load_settings(project, {}), WantedToken("bench", "shop", "acme"))
+    _, token = create_token(load_settings(project, {}), TokenSpec("bench", "shop", "acme"))
     return ([program, "ingest"], {}, project), token
 
 

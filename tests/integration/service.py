@@ -115,7 +115,7 @@ class Service:
         """The text of a new token of account ``acme``, known to every worker."""
         scopes = ("write", "metrics", "describe")
         facts = {"name": "test", "project": "shop", "account": "acme", "scopes": scopes} | wanted
-        _, text = ingest.create_token(self.settings, ingest.WantedToken(**facts))
+        _, text = ingest.create_token(self.settings, ingest.TokenSpec(**facts))
         self.wait_known(text)
         return text
 

@@ -137,7 +137,7 @@ def test_a_bad_event_costs_only_itself(service, token):
         (b"[" * 400_000, {}, 400, "too-deep"),
         (b'{"a":NaN}', {}, 400, "not-json"),
         (b"[1,2]", {}, 400, "no-event-accepted"),
-        (b"{}", {"content_type": "text/plain"}, 415, "unknown-content-type"),
+        (b"{}", {"content_type": "text/html"}, 415, "unknown-content-type"),
         (b"{}", {"content_encoding": "br"}, 415, "unknown-encoding"),
         (b"{}", {"content_encoding": "gzip"}, 400, "undecodable-body"),
         (b" " * 500_001, {}, 413, "body-too-large"),
@@ -224,7 +224,7 @@ def test_a_token_is_good_for_its_topics_and_until_it_ends(service, token):
     service.command("tokens", "revoke", public_id)
     service.wait_known(fresh, known=False)
     assert service.post("occurrences", fresh, text()).status_code == 401
-    expired = ingest.WantedToken("old", "shop", "acme", lifetime=timedelta(microseconds=1))
+    expired = ingest.TokenSpec("old", "shop", "acme", lifetime=timedelta(microseconds=1))
     _, old = ingest.create_token(service.settings, expired)
     listed = service.command("tokens", "list")["tokens"]
     assert {one["state"] for one in listed} == {"active", "revoked", "expired"}

@@ -248,7 +248,7 @@ class ConsoleOutput:
         self._out.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def tokens(self, tokens: Sequence[Token], unreadable: Sequence[str] = ()) -> None:
-        columns = ("id", "name", "project", "account", "topics", "scopes", "limits")
+        columns = ("id", "name", "project", "account", "kind", "topics", "scopes", "limits")
         table = _table(*columns, "created", "expires", "state")
         now = datetime.now(UTC)
         for one in tokens:

@@ -22,6 +22,7 @@ def token_cells(token: Token) -> tuple[str, ...]:
         token.name,
         token.project,
         token.account,
+        token.kind,
         ", ".join(token.topics),
         ", ".join(token.scopes),
         _limits(token.rate),

@@ -31,6 +31,8 @@ from headrace.ingest.tokens import (
     DEFAULT_SCOPES,
     LONGEST_NAME_BYTES,
     Token,
+    TokenKind,
+    TokenScope,
     new_public_id,
 )
 from headrace.runtime.ports import require_free
@@ -46,7 +48,7 @@ _LOG = logging.getLogger("headrace.ingest")
 
 
 @dataclass(frozen=True)
-class WantedToken:
+class TokenSpec:
     """What a new token is to be.
 
     Attributes:
@@ -56,7 +58,8 @@ class WantedToken:
         topics: those it may write to; none means all, also those that are declared later.
         lifetime: until it ends by itself; ``None``: never.
         rate: its own limits, each instead of the service's.
-        scopes: what it may do; none means ``write`` and ``describe``.
+        scopes: what it may do; none means ``write`` and ``describe``, of a public key ``write``.
+        kind: what kind of credential it is.
     """
 
     name: str
@@ -66,6 +69,7 @@ class WantedToken:
     lifetime: timedelta | None = None
     rate: Rate | None = None
     scopes: Sequence[str] = ()
+    kind: TokenKind = TokenKind.PRIVATE
 
 
 @dataclass(frozen=True)
@@ -139,26 +143,30 @@ def _ensure_registry(config: IngestConfig) -> None:
         _LOG.warning("starting without Kafka: topics with a spool are served; %s", error)
 
 
-def create_token(settings: Settings, wanted: WantedToken) -> tuple[Token, str]:
-    """A new token, and its text, which is nowhere else.
+def create_token(settings: Settings, spec: TokenSpec) -> tuple[Token, str]:
+    """Creates a token. Returns it with its text, which is stored nowhere.
 
     Raises:
-        TokenInvalidError: its name, project or account is empty or too long.
+        TokenInvalidError: its name, project or account is empty or too long; or a public key is to
+            be for all topics, without a limit of events, or with another scope than ``write``.
     """
     for fact in ("name", "project", "account"):
-        _require_name(fact, getattr(wanted, fact))
+        _require_name(fact, getattr(spec, fact))
+    if spec.kind is TokenKind.PUBLIC:
+        _require_bounded(spec)
     now = datetime.now(UTC)
     token = Token(
         public_id=new_public_id(),
-        name=wanted.name,
-        project=wanted.project,
-        account=wanted.account,
-        topics=tuple(wanted.topics) or (ALL_TOPICS,),
+        name=spec.name,
+        project=spec.project,
+        account=spec.account,
+        topics=tuple(spec.topics) or (ALL_TOPICS,),
         secret_sha256="",
         created=now,
-        expires=now + wanted.lifetime if wanted.lifetime else None,
-        rate=wanted.rate,
-        scopes=tuple(dict.fromkeys(wanted.scopes)) or DEFAULT_SCOPES,
+        expires=now + spec.lifetime if spec.lifetime else None,
+        rate=spec.rate,
+        scopes=tuple(dict.fromkeys(spec.scopes)) or DEFAULT_SCOPES[spec.kind],
+        kind=spec.kind,
     )
     return registry.create_token(broker_config(settings), token)
 
@@ -245,6 +253,18 @@ def _refusal(ingest: IngestSettings, text: str) -> str:
 def _require_name(what: str, text: str) -> None:
     if not 0 < len(text.encode()) <= LONGEST_NAME_BYTES:
         raise TokenInvalidError(what, text[:80], f"expected 1 to {LONGEST_NAME_BYTES} bytes")
+
+
+def _require_bounded(spec: TokenSpec) -> None:
+    """A public key is in everybody's hands, so what it may do is named when it is created."""
+    if not spec.topics or ALL_TOPICS in spec.topics:
+        raise TokenInvalidError("topics", "all", "a public key is for named topics: --topic")
+    if spec.rate is None or spec.rate.events_per_second is None:
+        reason = "a public key has a limit of its own: --events-per-second"
+        raise TokenInvalidError("events_per_second", "none", reason)
+    other = sorted(set(spec.scopes) - {TokenScope.WRITE})
+    if other:
+        raise TokenInvalidError("scopes", ", ".join(other), "a public key may only write")
 
 
 def _token(settings: Settings, public_id: str) -> Token:

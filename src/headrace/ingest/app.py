@@ -15,6 +15,7 @@ from headrace.ingest.acceptance import Acceptance
 from headrace.ingest.body import BodyLimits, BodyReader, ClientGoneError, Receive
 from headrace.ingest.budget import MemoryBudget
 from headrace.ingest.config import IngestConfig
+from headrace.ingest.cors import Cors
 from headrace.ingest.counters import Counters
 from headrace.ingest.delivery import NotTakenError, RefusedByKafkaError, UnknownOutcomeError
 from headrace.ingest.documents import is_lines, split_events
@@ -24,12 +25,12 @@ from headrace.ingest.problem import CLOSE, RETRY_AFTER, Problem, RefusedRequestE
 from headrace.ingest.readiness import readiness
 from headrace.ingest.request import (
     Answer,
+    Header,
+    Request,
     Scope,
     Send,
-    headers_of,
     json_answer,
     problem_answer,
-    request_id_of,
     text_answer,
 )
 from headrace.ingest.service_metrics import (
@@ -44,7 +45,7 @@ from headrace.ingest.service_metrics import (
     spool_lines,
 )
 from headrace.ingest.structure import StructureLimits
-from headrace.ingest.tokens import Token, TokenScope
+from headrace.ingest.tokens import Token, TokenKind, TokenScope
 from headrace.ingest.validation import Accepted, EventCheck, Verdicts
 from headrace.runtime.logs import REQUEST_ID
 
@@ -54,7 +55,6 @@ _THREADS = 2
 _LARGE_BYTES = 262_144
 _BEFORE, _AFTER = "/v1/topics/", "/events"
 
-Headers = Mapping[bytes, str]
 RecordHeaders = list[tuple[str, bytes]]
 Page = Callable[[], Awaitable[Answer]]
 Probe = Callable[[bytes], Awaitable[Answer]]
@@ -93,6 +93,7 @@ class Application:
             self._threads,
         )
         self._budget = MemoryBudget(settings.max_memory_bytes)
+        self._cors = Cors(settings.cors_origins)
         self._config = config
         self._pages: dict[str, Callable[[Token], Awaitable[Answer]]] = {
             "/metrics": self._metrics,
@@ -102,37 +103,44 @@ class Application:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request (ASGI)."""
-        request_id = request_id_of(scope)
-        REQUEST_ID.set(request_id)
+        request = Request(scope, receive)
+        REQUEST_ID.set(request.id)
         try:
-            answer = await self._answer(scope, receive)
+            answer = await self._answer(request)
         except RefusedRequestError as error:
-            answer = problem_answer(error)
+            answer = problem_answer(error, instance=request.uri)
         except ClientGoneError:
             return
         except Exception:  # noqa: BLE001 - a client must hear that the outcome is unknown
             _LOG.exception("a request failed")
-            answer = problem_answer(_failed(), instance=f"urn:headrace:request:{request_id}")
+            answer = problem_answer(_failed(), instance=request.uri)
         self._counters.add((REQUESTS, str(answer.status)))
-        await answer.send(send, (b"x-request-id", request_id.encode()))
+        headers: list[Header] = [(b"x-request-id", request.id.encode())]
+        if request.origin is not None:
+            headers += self._cors.headers(request.origin)
+        await answer.send(send, *headers)
 
-    async def _answer(self, scope: Scope, receive: Receive) -> Answer:
-        method, path = scope["method"], scope["path"]
+    async def _answer(self, request: Request) -> Answer:
+        path = request.path
         try:
-            headers = headers_of(scope, self._settings.max_header_bytes)
+            request.check_headers(self._settings.max_header_bytes)
             if path in self._probes:
-                probe = functools.partial(self._probes[path], scope["query_string"])
-                return (await self._page(probe, method)).closing()
-            token = self._gate.token(headers.get(b"authorization", ""))
+                probe = functools.partial(self._probes[path], request.query)
+                return (await self._page(probe, request.method)).closing()
+            preflight = None if request.origin is None else self._cors.preflight(request)
+            if preflight is not None:
+                return preflight
+            token = self._gate.token(request)
         except RefusedRequestError as error:
             # Who shows no token gets one answer a connection: they can't pile up unread.
             error.headers += (CLOSE,)
             raise
+        if token.kind is TokenKind.PUBLIC:
+            self._cors.require(request.origin)
         if path.startswith(_BEFORE) and path.endswith(_AFTER):
-            topic = path[len(_BEFORE) : -len(_AFTER)]
-            return await self._events(topic, token, method, headers, receive)
+            return await self._events(request, path[len(_BEFORE) : -len(_AFTER)], token)
         if path in self._pages:
-            return await self._page(functools.partial(self._pages[path], token), method)
+            return await self._page(functools.partial(self._pages[path], token), request.method)
         raise refused(HTTPStatus.NOT_FOUND, "no-such-path", "see /openapi.json for what there is")
 
     async def _page(self, page: Page, method: str) -> Answer:
@@ -140,23 +148,21 @@ class Application:
         answer = await page()
         return answer if method == "GET" else Answer(answer.status, b"", answer.headers)
 
-    async def _events(
-        self, topic: str, token: Token, method: str, headers: Headers, receive: Receive
-    ) -> Answer:
+    async def _events(self, request: Request, topic: str, token: Token) -> Answer:
         check = self._checks.get(topic)
         self._gate.may_write(token, topic)
         if check is None:
             raise refused(HTTPStatus.NOT_FOUND, "no-such-topic", _no_topic(topic, self._checks))
-        _allow(method, "POST")
+        _allow(request.method, "POST")
         self._gate.refuse_limited(token)
-        content_type = headers.get(b"content-type", "")
+        content_type = request.header(b"content-type")
         with self._budget.share() as share:
             try:
                 is_lines(content_type)
                 body = await self._bodies.read(
-                    receive,
-                    headers.get(b"content-length", ""),
-                    headers.get(b"content-encoding", ""),
+                    request.receive,
+                    request.header(b"content-length"),
+                    request.header(b"content-encoding"),
                     share,
                 )
                 began = time.monotonic()

@@ -15,7 +15,9 @@ import msgspec
 
 from headrace.ingest.problem import RefusedRequestError, refused
 
-JSON_TYPES = ("application/json", "")
+JSON_TYPES = ("application/json", "text/plain", "")
+"""``text/plain`` is what browsers send of a text without asking by a preflight first."""
+
 LINES_TYPES = ("application/x-ndjson", "application/ndjson", "application/jsonl")
 
 _BOM = b"\xef\xbb\xbf"
@@ -72,8 +74,8 @@ def is_lines(content_type: str) -> bool:
     raise refused(
         HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
         "unknown-content-type",
-        f"Content-Type is {content_type[:_SHOWN_CHARACTERS]!r}, expected application/json or "
-        "application/x-ndjson, in UTF-8",
+        f"Content-Type is {content_type[:_SHOWN_CHARACTERS]!r}, expected application/json, "
+        "application/x-ndjson or text/plain, in UTF-8",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -11,10 +12,12 @@ from typing import Protocol
 
 from headrace.ingest.limits import Charge, Limiter
 from headrace.ingest.problem import RETRY_AFTER, RefusedRequestError, refused
-from headrace.ingest.tokens import Token, TokenScope, authenticate
+from headrace.ingest.request import Request
+from headrace.ingest.tokens import Token, TokenKind, TokenScope, authenticate
 from headrace.settings import IngestSettings, Rate
 
-_SCHEME = "bearer "
+_SCHEME = b"bearer "
+_KEY = re.compile(rb"(?:^|&)key=(?P<text>[^&]*)")
 _NO_RATE = Rate()
 _CHALLENGE = (b"www-authenticate", b'Bearer realm="headrace"')
 
@@ -52,24 +55,37 @@ class Gate:
         """Every token is known."""
         return self._tokens.ready
 
-    def token(self, authorization: str) -> Token:
-        """The token in an Authorization header.
+    def token(self, request: Request) -> Token:
+        """Returns the token of the Authorization header, or without one the key of the address.
 
-        Raises a 401, the same for every reason; a 503 while tokens are being read.
+        Raises:
+            RefusedRequestError: 401, the same for every reason; 503 while tokens are being read.
         """
         if not self.ready:
             detail = "the access tokens have not been read yet"
             raise refused(HTTPStatus.SERVICE_UNAVAILABLE, "not-ready", detail, RETRY_AFTER)
+        authorization = request.headers.get(b"authorization")
+        if authorization is None:
+            return self._token_in_address(request.query)
         if authorization[: len(_SCHEME)].lower() == _SCHEME:
-            text = authorization[len(_SCHEME) :].strip()
-            found = authenticate(text, self._tokens.get, datetime.now(UTC))
-            if isinstance(found, Token):
-                return found
-        raise refused(
-            HTTPStatus.UNAUTHORIZED,
-            "no-valid-token",
-            "send a valid access token: `Authorization: Bearer hr_...`",
-            _CHALLENGE,
+            text = authorization[len(_SCHEME) :].strip().decode("latin-1")
+            token = authenticate(text, self._tokens.get, datetime.now(UTC))
+            if isinstance(token, Token):
+                return token
+        raise _no_token("send a valid access token: `Authorization: Bearer hr_...`")
+
+    def _token_in_address(self, query: bytes) -> Token:
+        key = _KEY.search(query)
+        if key is None:
+            raise _no_token("send a valid access token: `Authorization: Bearer hr_...`")
+        token = authenticate(
+            key["text"].decode("latin-1"), self._tokens.get, datetime.now(UTC), TokenKind.PUBLIC
+        )
+        if isinstance(token, Token):
+            return token
+        raise _no_token(
+            "`key` is no valid public key; a secret token does not belong in an address, which "
+            "logs keep: if you sent one, rotate it"
         )
 
     def may(self, token: Token, scope: TokenScope) -> None:
@@ -123,6 +139,10 @@ class Gate:
             for unit, amount, per_second in limits
             if per_second is not None
         ]
+
+
+def _no_token(detail: str) -> RefusedRequestError:
+    return refused(HTTPStatus.UNAUTHORIZED, "no-valid-token", detail, _CHALLENGE)
 
 
 def _merged(own: Rate | None, service: Rate) -> Rate:

@@ -1,16 +1,18 @@
-"""One HTTP request's headers, and answers, in ASGI's terms."""
+"""An HTTP request and its answer, in ASGI's terms."""
 
 from __future__ import annotations
 
 import random
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any
 
 import msgspec
 
+from headrace.ingest.body import Receive
 from headrace.ingest.problem import CLOSE, PROBLEM_JSON, RefusedRequestError, refused
 
 Scope = Mapping[str, Any]
@@ -23,6 +25,7 @@ _ONLY_ONCE = frozenset(
         b"content-encoding",
         b"content-length",
         b"content-type",
+        b"origin",
         b"transfer-encoding",
     }
 )
@@ -33,49 +36,80 @@ _REQUEST_ID_BITS = 64
 _encode = msgspec.json.encode
 
 
-def headers_of(scope: Scope, most_bytes: int) -> dict[bytes, str]:
-    """The headers by lower-case name.
+class Request:
+    """One HTTP request.
 
-    Raises:
-        RefusedRequestError: 431 beyond ``most_bytes``; 400 when one that counts is repeated, or
-            when the body is coded on its way in another manner than in chunks.
+    Attributes:
+        receive: ASGI's, for the body.
+        method: its method, in capital letters.
+        path: without the query.
+        query: what stands behind the question mark, as it was sent.
+        headers: values by lower-case name; of a header that is there twice, the last value.
+        id: the client's X-Request-Id if it is short and plain, otherwise a new one.
+        origin: of the web page that sent it; ``None`` where no browser did.
     """
-    found: dict[bytes, str] = {}
-    size = 0
-    for name, value in scope["headers"]:
-        size += len(name) + len(value) + 4
-        if name in found and name in _ONLY_ONCE:
+
+    __slots__ = ("_pairs", "headers", "id", "method", "origin", "path", "query", "receive")
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self.receive = receive
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.query: bytes = scope["query_string"]
+        self._pairs: Collection[Header] = scope["headers"]
+        self.headers: dict[bytes, bytes] = dict(self._pairs)
+        self.id = _request_id(self.headers.get(b"x-request-id"))
+        self.origin = self.headers.get(b"origin")
+
+    @property
+    def uri(self) -> str:
+        """Names this very request, in problems."""
+        return f"urn:headrace:request:{self.id}"
+
+    def header(self, name: bytes) -> str:
+        """Returns the value of a header by its lower-case name; "" without one."""
+        return self.headers.get(name, b"").decode("latin-1")
+
+    def check_headers(self, max_bytes: int) -> None:
+        """Refuses headers that are too large, or that can be read in two ways.
+
+        Raises:
+            RefusedRequestError: 431 beyond ``max_bytes``; 400 when one that counts is repeated, or
+                when the body is coded on its way in another manner than in chunks.
+        """
+        if len(self.headers) < len(self._pairs):
+            self._check_repeated()
+        size = sum([len(name) + len(value) + 4 for name, value in self._pairs])
+        if size > max_bytes:
+            raise refused(
+                HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+                "headers-too-large",
+                f"the headers are {size} bytes, expected at most {max_bytes}",
+            )
+        encoding = self.headers.get(b"transfer-encoding")
+        # A proxy might decode what the server passes on as it came: two readings of one request.
+        if encoding is not None and encoding.strip().lower() != b"chunked":
+            shown = encoding[:_SHOWN_CHARACTERS].decode("latin-1")
             raise refused(
                 HTTPStatus.BAD_REQUEST,
-                "repeated-header",
-                f"header {name.decode('latin-1')} is there more than once",
+                "unknown-transfer-encoding",
+                f"Transfer-Encoding is {shown!r}, expected chunked",
             )
-        found[name] = value.decode("latin-1")
-    if size > most_bytes:
-        raise refused(
-            HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
-            "headers-too-large",
-            f"the headers are {size} bytes, expected at most {most_bytes}",
-        )
-    _check_transfer(found.get(b"transfer-encoding", "chunked"))
-    return found
+
+    def _check_repeated(self) -> None:
+        counts = Counter(name for name, _ in self._pairs)
+        for name in _ONLY_ONCE:
+            if counts[name] > 1:
+                raise refused(
+                    HTTPStatus.BAD_REQUEST,
+                    "repeated-header",
+                    f"header {name.decode('latin-1')} is there more than once",
+                )
 
 
-def _check_transfer(encoding: str) -> None:
-    # A proxy might decode what the server passes on as it came: two readings of one request.
-    if encoding.strip().lower() != "chunked":
-        raise refused(
-            HTTPStatus.BAD_REQUEST,
-            "unknown-transfer-encoding",
-            f"Transfer-Encoding is {encoding[:_SHOWN_CHARACTERS]!r}, expected chunked",
-        )
-
-
-def request_id_of(scope: Scope) -> str:
-    """The client's X-Request-Id if it is short and plain, otherwise a new one."""
-    for name, value in scope["headers"]:
-        if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
-            return str(value, "ascii")
+def _request_id(given: bytes | None) -> str:
+    if given is not None and _REQUEST_ID.fullmatch(given):
+        return str(given, "ascii")
     return f"{random.getrandbits(_REQUEST_ID_BITS):016x}"
 
 

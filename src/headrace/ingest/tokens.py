@@ -1,4 +1,4 @@
-"""Access tokens: who may write what. Their text is shown once and never kept."""
+"""Access tokens: who may write what. Their text is shown once and never stored."""
 
 from __future__ import annotations
 
@@ -22,7 +22,27 @@ LONGEST_NAME_BYTES = 256
 
 _ID_BYTES = 9
 _SECRET_BYTES = 24
-_TEXT = re.compile(r"hr_(?P<public_id>[A-Za-z0-9-]{12})_(?P<secret>[A-Za-z0-9_-]{32})")
+_TEXT = re.compile(
+    r"(?P<prefix>hr|hrpub)_(?P<public_id>[A-Za-z0-9-]{12})_(?P<secret>[A-Za-z0-9_-]{32})"
+)
+
+
+class TokenKind(StrEnum):
+    """What kind of credential it is.
+
+    ======= ==========================================================================
+    private its text is a secret, which programs send in the Authorization header
+    public  its text may stand in a web page: it may send events to named topics, within
+            a limit of its own, and is also taken in the address
+    ======= ==========================================================================
+    """
+
+    PRIVATE = "private"
+    PUBLIC = "public"
+
+
+_PREFIXES = {TokenKind.PRIVATE: "hr", TokenKind.PUBLIC: "hrpub"}
+_KINDS = {prefix: kind for kind, prefix in _PREFIXES.items()}
 
 
 class TokenScope(StrEnum):
@@ -40,7 +60,10 @@ class TokenScope(StrEnum):
     DESCRIBE = "describe"
 
 
-DEFAULT_SCOPES = (TokenScope.WRITE, TokenScope.DESCRIBE)
+DEFAULT_SCOPES = {
+    TokenKind.PRIVATE: (TokenScope.WRITE, TokenScope.DESCRIBE),
+    TokenKind.PUBLIC: (TokenScope.WRITE,),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +84,7 @@ class Token:
         scopes: what it may do, of :class:`TokenScope`.
         former_sha256: of the secret before the last rotation; empty when that ended at once.
         former_until: when that secret ends.
+        kind: what kind of credential it is.
     """
 
     public_id: str
@@ -73,9 +97,10 @@ class Token:
     expires: datetime | None = None
     revoked: datetime | None = None
     rate: Rate | None = None
-    scopes: tuple[str, ...] = DEFAULT_SCOPES
+    scopes: tuple[str, ...] = DEFAULT_SCOPES[TokenKind.PRIVATE]
     former_sha256: str = ""
     former_until: datetime | None = None
+    kind: TokenKind = TokenKind.PRIVATE
 
     def may(self, scope: TokenScope) -> bool:
         """It has the scope."""
@@ -119,7 +144,8 @@ class Refusal(StrEnum):
 def issue(token: Token) -> tuple[Token, str]:
     """The token with a new secret, and its text: 192 random bits."""
     secret = secrets.token_urlsafe(_SECRET_BYTES)
-    return replace(token, secret_sha256=_sha256(secret)), f"hr_{token.public_id}_{secret}"
+    text = f"{_PREFIXES[token.kind]}_{token.public_id}_{secret}"
+    return replace(token, secret_sha256=_sha256(secret)), text
 
 
 def new_public_id() -> str:
@@ -130,20 +156,28 @@ def new_public_id() -> str:
 
 
 def authenticate(
-    text: str, lookup: Callable[[str], Token | None], now: datetime
+    text: str,
+    lookup: Callable[[str], Token | None],
+    now: datetime,
+    only: TokenKind | None = None,
 ) -> Token | Refusal:
-    """The token of this text, or why there is none.
+    """Returns the token of this text, or why there is none; of one kind only where it is given.
 
     What a wrong secret shares with the right one does not show in the time this takes.
     """
     parts = _TEXT.fullmatch(text)
     if parts is None:
         return Refusal.MALFORMED
+    kind = _KINDS[parts["prefix"]]
+    if only not in (None, kind):
+        return Refusal.MALFORMED
     token = lookup(parts["public_id"])
     given = _sha256(parts["secret"])
     is_current = hmac.compare_digest(given, token.secret_sha256 if token else "")
     is_former = hmac.compare_digest(given, token.former_sha256 if token else "")
-    if token is None or not (is_current or (is_former and _is_before(now, token.former_until))):
+    if token is None or token.kind is not kind:
+        return Refusal.UNKNOWN
+    if not (is_current or (is_former and _is_before(now, token.former_until))):
         return Refusal.UNKNOWN
     state = token.state(now)
     return token if state == ACTIVE else Refusal(state)

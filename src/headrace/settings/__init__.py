@@ -10,6 +10,7 @@ from headrace.settings.loading import (
     master_problem,
 )
 from headrace.settings.model import (
+    ANY_ORIGIN,
     STATE_FOLDER,
     EmbeddedKafka,
     IngestSettings,
@@ -23,6 +24,7 @@ from headrace.settings.model import (
 )
 
 __all__ = [
+    "ANY_ORIGIN",
     "MASTERS",
     "PRODUCER_SETTINGS",
     "PROJECT_FILE",

@@ -8,13 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from headrace.settings.document import Document, Table
+from headrace.settings.ingest import ingest_settings
 from headrace.settings.kafka import kafka_settings
 from headrace.settings.model import (
     STATE_FOLDER,
-    IngestSettings,
-    Rate,
     RestartSettings,
-    SecretUrl,
     Settings,
     SparkSettings,
 )
@@ -24,12 +22,6 @@ MASTERS = "local[*], local[4], or spark://host:7077 of a standalone cluster"
 EMBEDDED_HDFS = "embedded-hdfs"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_REDIS = re.compile(
-    r"rediss?://(?:[^\s:@/?#]*(?::[^\s@/?#]*)?@)?"
-    r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:@/?#\[\]]+)(?::(?P<port>\d{1,5}))?(?:/\d*)?"
-)
-_PASSWORD = re.compile(r"//.*:(?!\$\{\w+\}@).+@")
-_MOST_EVENTS = 10_000
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
@@ -51,7 +43,7 @@ def load_settings(folder: Path, environ: Mapping[str, str]) -> Settings:
     top = document.root()
     project = top.table("project")
     lake = _lake(project, root)
-    ingest = _ingest(top.table("ingest"))
+    ingest = ingest_settings(top.table("ingest"))
     settings = Settings(
         root=root,
         name=_name(project),
@@ -146,74 +138,3 @@ def _restart(restart: Table) -> RestartSettings:
             "restart.longest_delay_seconds is shorter than restart.first_delay_seconds",
         )
     return settings
-
-
-def _ingest(ingest: Table) -> IngestSettings:
-    default, limits, spool = IngestSettings(), ingest.table("limits"), ingest.table("spool")
-    settings = IngestSettings(
-        host=ingest.text("host", default.host),
-        port=ingest.integer("port", default.port, most=65_535),
-        workers=ingest.integer("workers", default.workers),
-        deadline_seconds=ingest.positive("deadline_seconds", default.deadline_seconds),
-        max_body_bytes=ingest.integer("max_body_bytes", default.max_body_bytes),
-        max_decoded_bytes=ingest.integer("max_decoded_bytes", default.max_decoded_bytes),
-        max_ratio=ingest.integer("max_ratio", default.max_ratio),
-        max_events=ingest.integer("max_events", default.max_events, most=_MOST_EVENTS),
-        max_header_bytes=ingest.integer("max_header_bytes", default.max_header_bytes),
-        max_depth=ingest.integer("max_depth", default.max_depth),
-        max_keys=ingest.integer("max_keys", default.max_keys),
-        max_string_bytes=ingest.integer("max_string_bytes", default.max_string_bytes),
-        header_seconds=ingest.positive("header_seconds", default.header_seconds),
-        body_seconds=ingest.positive("body_seconds", default.body_seconds),
-        max_connections=ingest.integer("max_connections", default.max_connections),
-        max_memory_bytes=ingest.integer("max_memory_bytes", default.max_memory_bytes),
-        linger_seconds=ingest.positive("linger_seconds", default.linger_seconds),
-        drain_seconds=ingest.positive("drain_seconds", default.drain_seconds),
-        token_rate=_rate(limits, "token"),
-        account_rate=_rate(limits, "account"),
-        burst_seconds=limits.positive("burst_seconds", default.burst_seconds),
-        redis=_redis(ingest),
-        spool_segment_bytes=spool.integer("segment_bytes", default.spool_segment_bytes),
-        spool_segment_seconds=spool.positive("segment_seconds", default.spool_segment_seconds),
-        spool_budget_bytes=spool.integer("budget_bytes", default.spool_budget_bytes),
-    )
-    if settings.max_decoded_bytes < settings.max_body_bytes:
-        ingest.report(
-            "max_decoded_bytes", "ingest.max_decoded_bytes is below ingest.max_body_bytes"
-        )
-    if settings.max_memory_bytes < settings.max_body_bytes + settings.max_decoded_bytes:
-        ingest.report(
-            "max_memory_bytes",
-            "ingest.max_memory_bytes is below ingest.max_body_bytes and ingest.max_decoded_bytes",
-        )
-    if settings.linger_seconds >= settings.deadline_seconds:
-        ingest.report(
-            "linger_seconds", "ingest.linger_seconds is not below ingest.deadline_seconds"
-        )
-    return settings
-
-
-def _redis(ingest: Table) -> SecretUrl | None:
-    text = ingest.secret_text("redis", _PASSWORD)
-    if text is None:
-        return None
-    url = SecretUrl(text)
-    if not _is_redis(text):
-        ingest.report(
-            "redis",
-            f"ingest.redis is {str(url)!r}",
-            "redis://host:6379/0 or rediss:// for TLS, user and password percent-encoded",
-        )
-    return url
-
-
-def _is_redis(url: str) -> bool:
-    found = _REDIS.fullmatch(url)
-    return found is not None and 0 < int(found["port"] or 1) < 1 << 16
-
-
-def _rate(limits: Table, whose: str) -> Rate:
-    return Rate(
-        events_per_second=limits.positive_or_none(f"{whose}_events_per_second"),
-        bytes_per_second=limits.positive_or_none(f"{whose}_bytes_per_second"),
-    )

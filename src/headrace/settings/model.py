@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 STATE_FOLDER = ".headrace"
+ANY_ORIGIN = "*"
+"""In ``ingest.cors_origins``: pages of every origin."""
 
 
 class Secret:
@@ -128,6 +130,8 @@ class IngestSettings:
         account_rate: of all tokens of an account together.
         burst_seconds: of a rate, that may come at once.
         redis: keeps the rates of all hosts; ``None``: each host has its own.
+        cors_origins: web pages of these origins may send events and read the answers; ``*`` alone
+            for all origins; empty: none.
         spool_segment_bytes: a file of the spool grows to this.
         spool_segment_seconds: a file of the spool is written to for so long.
         spool_budget_bytes: disk that the spool of one topic may take; beyond it, 503.
@@ -155,6 +159,7 @@ class IngestSettings:
     account_rate: Rate = Rate()
     burst_seconds: float = 1.0
     redis: SecretUrl | None = None
+    cors_origins: tuple[str, ...] = ()
     spool_segment_bytes: int = 16 * 1024 * 1024
     spool_segment_seconds: float = 60.0
     spool_budget_bytes: int = 1024 * 1024 * 1024

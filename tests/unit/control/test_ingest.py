@@ -6,6 +6,7 @@ import re
 import socket
 import sys
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
@@ -14,7 +15,7 @@ from click.testing import CliRunner
 
 from headrace.cli.main import main
 from headrace.control import ingest
-from headrace.control.ingest import WantedToken, ingest_config
+from headrace.control.ingest import TokenSpec, ingest_config
 from headrace.control.project import Project
 from headrace.errors import (
     BrokerUnreachableError,
@@ -27,8 +28,8 @@ from headrace.errors import (
 )
 from headrace.ingest import registry
 from headrace.ingest.config import IngestConfig
-from headrace.ingest.tokens import Refusal, authenticate
-from headrace.settings import IngestSettings, load_settings
+from headrace.ingest.tokens import Refusal, TokenKind, authenticate
+from headrace.settings import IngestSettings, Rate, load_settings
 
 FILE = """
 [project]
@@ -75,22 +76,49 @@ def state_of(text, config=None):
     return found.value if isinstance(found, Refusal) else "active"
 
 
-WANTED = WantedToken("web", "shop", "acme")
+WANTED = TokenSpec("web", "shop", "acme")
 
 
 @pytest.mark.parametrize(
     "wanted",
     [
-        WantedToken("", "shop", "acme"),
-        WantedToken("web", "", "acme"),
-        WantedToken("web", "shop", ""),
-        WantedToken("web", "shop", "é" * 129),
-        WantedToken("web", "s" * 257, "acme"),
+        TokenSpec("", "shop", "acme"),
+        TokenSpec("web", "", "acme"),
+        TokenSpec("web", "shop", ""),
+        TokenSpec("web", "shop", "é" * 129),
+        TokenSpec("web", "s" * 257, "acme"),
     ],
 )
 def test_a_token_needs_names_that_fit_into_records(records, settings, wanted):
     with pytest.raises(TokenInvalidError, match="expected 1 to 256 bytes"):
         ingest.create_token(settings, wanted)
+    assert records == {}
+
+
+PUBLIC = TokenSpec("shop", "shop", "acme", ["clicks"], None, Rate(100), (), TokenKind.PUBLIC)
+
+
+def test_a_public_key_writes_to_its_topics_and_can_be_rotated(records, settings):
+    key, first = ingest.create_token(settings, PUBLIC)
+    assert (key.scopes, key.topics, key.rate) == (("write",), ("clicks",), Rate(100))
+    rotated, second = ingest.rotate_token(settings, key.public_id, timedelta(hours=1))
+    assert (state_of(first), state_of(second)) == ("active", "active")
+    assert (rotated.kind, second[:6]) == (TokenKind.PUBLIC, "hrpub_")
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"topics": ()}, "topics"),
+        ({"topics": ["*"]}, "topics"),
+        ({"rate": None}, "events_per_second"),
+        ({"rate": Rate(bytes_per_second=5)}, "events_per_second"),
+        ({"scopes": ["write", "metrics"]}, "scopes"),
+    ],
+)
+def test_a_public_key_is_bounded(records, settings, change, field):
+    with pytest.raises(TokenInvalidError, match=field):
+        ingest.create_token(settings, replace(PUBLIC, **change))
     assert records == {}
 
 
@@ -119,7 +147,7 @@ def test_the_last_secret_lives_as_long_as_the_overlap(records, settings):
 
 
 def test_an_expired_token_is_not_rotated(records, settings):
-    wanted = WantedToken("web", "shop", "acme", lifetime=timedelta(microseconds=1))
+    wanted = TokenSpec("web", "shop", "acme", lifetime=timedelta(microseconds=1))
     token, _ = ingest.create_token(settings, wanted)
     with pytest.raises(TokenUnknownError, match="it is expired"):
         ingest.rotate_token(settings, token.public_id)

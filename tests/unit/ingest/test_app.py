@@ -1,151 +1,21 @@
 """The path of a request through the application, without a server and without Kafka."""
 
-import asyncio
-import functools
 import json
 import threading
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from tests.unit.ingest.application import Limiter, event
 
-from headrace.ingest.app import Application
-from headrace.ingest.config import IngestConfig
-from headrace.ingest.counters import Counters
 from headrace.ingest.delivery import (
     NotTakenError,
     QueueFullError,
     RefusedByKafkaError,
     UnknownOutcomeError,
 )
-from headrace.ingest.gate import Gate
 from headrace.ingest.problem import REQUEST_CODES
-from headrace.ingest.service_metrics import EVENT_CODES, EVENTS, UNAVAILABLE, count_names
-from headrace.ingest.tokens import Token, issue
-from headrace.model import Topic
+from headrace.ingest.service_metrics import EVENT_CODES, EVENTS, UNAVAILABLE
 from headrace.settings import IngestSettings, Rate
-
-
-class Occurrence:
-    event_id: str
-    message: str
-
-
-TOPICS = {
-    name: Topic(name, event=Occurrence, event_id="event_id") for name in ("occurrences", "other")
-}
-NOW = datetime(2026, 5, 1, tzinfo=UTC)
-
-
-def token_with(**changes):
-    facts = {
-        "public_id": "abcdefgh-123",
-        "name": "web",
-        "project": "shop",
-        "account": "acme",
-        "topics": ("occurrences",),
-        "secret_sha256": "",
-        "created": NOW,
-    }
-    return issue(Token(**facts | changes))
-
-
-class Acceptance:
-    """Takes everything, and remembers it."""
-
-    def __init__(self):
-        self.taken, self.standings, self.error = [], {}, None
-        self.kafka_answers = True
-
-    async def accept(self, topic, events, headers, seconds):
-        if self.error:
-            raise self.error
-        self.taken += [(topic, event.value, headers) for event in events]
-        return False
-
-    def standing(self, topic):
-        return self.standings.get(topic, "ready")
-
-    def spool_stats(self):
-        return {}
-
-
-class Limiter:
-    """Says to wait so many seconds, and remembers the charges."""
-
-    def __init__(self):
-        self.charges, self.wait = [], 0.0
-
-    async def take(self, charges):
-        if self.wait == 0:
-            self.charges += [(charge.bucket, charge.amount) for charge in charges]
-        return self.wait
-
-
-class Registry:
-    ready = True
-
-    def __init__(self, token):
-        self.get = {token.public_id: token}.get
-
-
-class Asked:
-    """An application with one token, and what it was asked and answered."""
-
-    def __init__(self, runner, folder, settings=None, **changes):
-        self.runner = runner
-        token, self.text = token_with(**changes)
-        self.now, self.limiter, self.acceptance = [0.0], Limiter(), Acceptance()
-        settings = settings or IngestSettings()
-        gate = Gate(Registry(token), self.limiter, settings, lambda: self.now[0])
-        config = IngestConfig(settings, TOPICS, {}, folder, "test", folder / "log")
-        counters = Counters(folder, count_names(TOPICS))
-        self.application = Application(config, gate, self.acceptance, counters)
-        self.read = 0
-
-    def __call__(self, path, body=b"", method="POST", **headers):
-        """Status, headers and document of the answer."""
-        named = {"authorization": f"Bearer {self.text}"} | headers
-        scope = {
-            "type": "http",
-            "method": method,
-            "path": path.partition("?")[0],
-            "query_string": path.partition("?")[2].encode(),
-            "headers": [
-                (name.replace("_", "-").encode(), value.encode())
-                for name, value in named.items()
-                if value
-            ],
-        }
-        sent = []
-
-        async def receive():
-            self.read += 1
-            return {"type": "http.request", "body": body, "more_body": False}
-
-        async def send(message):
-            sent.append(message)
-
-        self.runner.run(self.application(scope, receive, send))
-        text = sent[1]["body"]
-        found = dict(sent[0]["headers"])
-        kind = found.get(b"content-type", b"")
-        return sent[0]["status"], found, json.loads(text) if b"json" in kind else text.decode()
-
-    def post(self, body, topic="occurrences", **headers):
-        return self(f"/v1/topics/{topic}/events", body, **headers)
-
-
-@pytest.fixture
-def make(tmp_path):
-    """Makes applications with one token each."""
-    with asyncio.Runner() as runner:
-        yield functools.partial(Asked, runner, tmp_path)
-
-
-def event(number=0):
-    return json.dumps({"event_id": f"e-{number}", "message": "hello"}).encode()
-
 
 RATE = Rate(events_per_second=5, bytes_per_second=1000)
 
@@ -154,7 +24,7 @@ RATE = Rate(events_per_second=5, bytes_per_second=1000)
     ("body", "headers", "status", "size"),
     [
         (b"[" + b"1," * 2000 + b"1]", {}, 413, 4003),
-        (b"{}", {"content_type": "text/plain"}, 415, 0),
+        (b"{}", {"content_type": "text/html"}, 415, 0),
         (b"{}", {"content_encoding": "br"}, 415, 0),
         (b"[1", {}, 400, 2),
         (b"no gzip", {"content_encoding": "gzip"}, 400, 7),

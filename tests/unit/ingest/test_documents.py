@@ -71,7 +71,7 @@ def test_a_body_without_events_is_refused(body, code):
 
 @pytest.mark.parametrize(
     "content_type",
-    ["text/plain", "application/xml", "application/json; charset=latin-1", "multipart/form-data"],
+    ["text/html", "application/xml", "application/json; charset=latin-1", "multipart/form-data"],
 )
 def test_other_content_types_are_refused(content_type):
     assert refusal(b"{}", content_type) == (415, "unknown-content-type")

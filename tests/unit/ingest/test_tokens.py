@@ -8,6 +8,7 @@ import pytest
 from headrace.ingest.tokens import (
     Refusal,
     Token,
+    TokenKind,
     TokenScope,
     authenticate,
     issue,
@@ -110,3 +111,19 @@ def test_the_last_secret_is_good_until_the_overlap_ends():
     assert authenticate(old, lookup, end) is Refusal.UNKNOWN
     revoked = replace(second, revoked=NOW)
     assert authenticate(old, {second.public_id: revoked}.get, NOW) is Refusal.REVOKED
+
+
+def test_the_text_of_a_public_key_says_what_it_is():
+    key, text = issue(replace(WANTED, kind=TokenKind.PUBLIC))
+    lookup = {key.public_id: key}.get
+    assert text.startswith("hrpub_")
+    assert authenticate(text, lookup, NOW) == key == Token.decoded(key.encoded())
+    assert authenticate(text, lookup, NOW, TokenKind.PUBLIC) == key
+    assert authenticate(text.replace("hrpub_", "hr_"), lookup, NOW) is Refusal.UNKNOWN
+
+
+def test_where_only_public_keys_are_taken_no_other_token_is():
+    token, text = issue(WANTED)
+    lookup = {token.public_id: token}.get
+    assert authenticate(text, lookup, NOW, TokenKind.PUBLIC) is Refusal.MALFORMED
+    assert authenticate(text.replace("hr_", "hrpub_"), lookup, NOW) is Refusal.UNKNOWN

@@ -359,3 +359,25 @@ def test_a_wrong_address_of_redis_is_named_without_its_password(problems, given,
 def test_limits_of_ingest_that_contradict_each_other_are_refused(problems, line, said):
     [(_, found)] = problems(f"[ingest]\n{line}\n")
     assert said in found
+
+
+def test_origins_are_those_that_browsers_send(load):
+    origins = '["https://shop.example.com", "http://localhost:3000", "http://[::1]:8080"]'
+    expected = ("https://shop.example.com", "http://localhost:3000", "http://[::1]:8080")
+    assert load(f"[ingest]\ncors_origins = {origins}\n").ingest.cors_origins == expected
+    assert load('[ingest]\ncors_origins = ["*"]\n').ingest.cors_origins == ("*",)
+
+
+@pytest.mark.parametrize(
+    "origin",
+    ["shop.example.com", "https://shop.example.com/", "https://Shop.example.com", "", "https://*"],
+)
+def test_what_no_browser_sends_as_an_origin_is_refused(problems, origin):
+    [(line, said)] = problems(f'[ingest]\ncors_origins = ["{origin}"]\n')
+    assert line == 2
+    assert f"ingest.cors_origins has {origin!r}" in said
+
+
+def test_all_origins_stand_alone(problems):
+    [(_, said)] = problems('[ingest]\ncors_origins = ["*", "https://shop.example.com"]\n')
+    assert "'*' beside others" in said

@@ -53,6 +53,7 @@ def tokens() -> None:
 @click.option("--expires", type=Duration(), help="Lifetime, such as 90d.")
 @click.option("--events-per-second", type=click.FloatRange(min=0, min_open=True))
 @click.option("--bytes-per-second", type=click.FloatRange(min=0, min_open=True))
+@click.option("--public", is_flag=True, help="A key for web pages: may only send to its topics.")
 @click.option("--wait", is_flag=True, help="Return when this host's service takes it.")
 def create(  # noqa: PLR0913 - one each option
     session: Session,
@@ -65,17 +66,20 @@ def create(  # noqa: PLR0913 - one each option
     expires: timedelta | None,
     events_per_second: float | None,
     bytes_per_second: float | None,
+    public: bool,
     wait: bool,
 ) -> None:
     """Make a token. Its text is shown now and never again."""
-    from headrace.control.ingest import WantedToken, create_token, namesakes, wait_until_known
+    from headrace.control.ingest import TokenSpec, create_token, namesakes, wait_until_known
+    from headrace.ingest.tokens import TokenKind
 
     limited = events_per_second is not None or bytes_per_second is not None
     rate = Rate(events_per_second, bytes_per_second) if limited else None
     _check_topics(session, topics)
-    wanted = WantedToken(name, project, account, topics, expires, rate, scopes)
+    kind = TokenKind.PUBLIC if public else TokenKind.PRIVATE
+    spec = TokenSpec(name, project, account, topics, expires, rate, scopes, kind)
     earlier = namesakes(session.settings, name)
-    token, text = create_token(session.settings, wanted)
+    token, text = create_token(session.settings, spec)
     session.output.token(token, text)
     if earlier:
         session.output.namesakes(name, earlier)
