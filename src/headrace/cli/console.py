@@ -244,8 +244,10 @@ class ConsoleOutput:
 
     def token(self, token: Token, text: str) -> None:
         self.tokens([token])
-        self._out.print("\nIt is shown this once:")
+        self._out.print("\nIt is shown only once:")
         self._out.print(text, highlight=False, markup=False, soft_wrap=True)
+        if token.is_webhook:
+            self._out.print(f"\nRequests go to /v1/webhooks/{token.public_id}", highlight=False)
 
     def tokens(self, tokens: Sequence[Token], unreadable: Sequence[str] = ()) -> None:
         columns = ("id", "name", "project", "account", "kind", "topics", "scopes", "limits")

@@ -30,13 +30,14 @@ from headrace.ingest.tokens import (
     ALL_TOPICS,
     DEFAULT_SCOPES,
     LONGEST_NAME_BYTES,
+    WEBHOOK_KINDS,
     Token,
     TokenKind,
     TokenScope,
     new_public_id,
 )
 from headrace.runtime.ports import require_free
-from headrace.settings import PROJECT_FILE, IngestSettings, Rate, Settings
+from headrace.settings import PROJECT_FILE, IngestSettings, Rate, Secret, Settings
 
 STATE = "ingest"
 
@@ -148,12 +149,17 @@ def create_token(settings: Settings, spec: TokenSpec) -> tuple[Token, str]:
 
     Raises:
         TokenInvalidError: its name, project or account is empty or too long; or a public key is to
-            be for all topics, without a limit of events, or with another scope than ``write``.
+            be for all topics, without a limit of events, or with another scope than ``write``; or a
+            webhook is to be for another number of topics than one, or there is no key for it.
     """
     for fact in ("name", "project", "account"):
         _require_name(fact, getattr(spec, fact))
     if spec.kind is TokenKind.PUBLIC:
         _require_bounded(spec)
+    webhook_key = _webhook_key(settings, spec.kind)
+    if webhook_key and (len(spec.topics) != 1 or ALL_TOPICS in spec.topics):
+        reason = "a webhook sends to one topic: --topic"
+        raise TokenInvalidError("topics", ", ".join(spec.topics) or "all", reason)
     now = datetime.now(UTC)
     token = Token(
         public_id=new_public_id(),
@@ -168,7 +174,7 @@ def create_token(settings: Settings, spec: TokenSpec) -> tuple[Token, str]:
         scopes=tuple(dict.fromkeys(spec.scopes)) or DEFAULT_SCOPES[spec.kind],
         kind=spec.kind,
     )
-    return registry.create_token(broker_config(settings), token)
+    return registry.create_token(broker_config(settings), token, webhook_key)
 
 
 def namesakes(settings: Settings, name: str) -> list[str]:
@@ -188,16 +194,19 @@ def list_tokens(settings: Settings) -> tuple[list[Token], list[str]]:
 def rotate_token(
     settings: Settings, public_id: str, overlap: timedelta | None = None
 ) -> tuple[Token, str]:
-    """Another secret for a token; the last one ends within seconds, or after ``overlap``.
+    """Gives a token another secret; the last one ends within seconds, or after ``overlap``.
 
     Raises:
         TokenUnknownError: there is none, or it is revoked, or has expired.
+        TokenInvalidError: it is a webhook, and there is no key for its secret.
     """
     token, now = _token(settings, public_id), datetime.now(UTC)
     state = token.state(now)
     if state != ACTIVE:
         raise TokenUnknownError(public_id, f"it is {state}; create another one")
-    return registry.rotate_token(broker_config(settings), token, now, overlap)
+    key = _webhook_key(settings, token.kind)
+    token = registry.with_former(token, now, overlap)
+    return registry.create_token(broker_config(settings), token, key)
 
 
 def revoke_token(settings: Settings, public_id: str) -> Token:
@@ -218,8 +227,8 @@ def revoke_token(settings: Settings, public_id: str) -> Token:
     return replace(token, revoked=now)
 
 
-def wait_until_known(settings: Settings, text: str) -> None:
-    """Returns when every worker of this host's service takes a new token.
+def wait_until_known(settings: Settings, token: Token, text: str) -> None:
+    """Returns when every worker of this host's service takes a new token, whose text is given.
 
     Raises:
         TokenNotTakenError: not within 30 seconds, or there is no service.
@@ -230,29 +239,43 @@ def wait_until_known(settings: Settings, text: str) -> None:
     while agreed < _ASKED_EACH * ingest.workers:
         if time.monotonic() > deadline:
             raise TokenNotTakenError(f"{ingest.host}:{ingest.port}", reason)
-        reason = _refusal(ingest, text)
+        reason = _refusal(ingest, token, text)
         agreed = 0 if reason else agreed + 1
         if reason:
             time.sleep(_ASK_SECONDS)
 
 
-def _refusal(ingest: IngestSettings, text: str) -> str:
-    """Why a worker does not take the token; empty when it does."""
+def _refusal(ingest: IngestSettings, token: Token, text: str) -> str:
+    """Returns why a worker does not take the token; "" when it does."""
+    # There is no such page, and a webhook takes no GET: only who is known is told so.
+    path, headers, expected = "/", {"authorization": f"Bearer {text}"}, HTTPStatus.NOT_FOUND
+    if token.is_webhook:
+        path, headers = f"/v1/webhooks/{token.public_id}", {}
+        expected = HTTPStatus.METHOD_NOT_ALLOWED
     connection = http.client.HTTPConnection(ingest.host, ingest.port, timeout=_KNOWN_SECONDS)
     try:
-        connection.request("GET", "/", headers={"authorization": f"Bearer {text}"})
+        connection.request("GET", path, headers=headers)
         status = connection.getresponse().status
     except (OSError, http.client.HTTPException) as error:
         return str(error)
     finally:
         connection.close()
-    # There is no such page, and only who has shown a token is told so.
-    return "" if status == HTTPStatus.NOT_FOUND else f"it answers {status}"
+    return "" if status == expected else f"it answers {status}"
 
 
 def _require_name(what: str, text: str) -> None:
     if not 0 < len(text.encode()) <= LONGEST_NAME_BYTES:
         raise TokenInvalidError(what, text[:80], f"expected 1 to {LONGEST_NAME_BYTES} bytes")
+
+
+def _webhook_key(settings: Settings, kind: TokenKind) -> Secret | None:
+    """Returns the key that a credential's secret is derived from; ``None`` where it is random."""
+    if kind not in WEBHOOK_KINDS:
+        return None
+    key = (settings.ingest or IngestSettings()).webhook_key
+    if key is None:
+        raise TokenInvalidError("kind", kind, "set ingest.webhook_key in headrace.toml")
+    return key
 
 
 def _require_bounded(spec: TokenSpec) -> None:

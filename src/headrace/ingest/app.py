@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
 
@@ -47,6 +48,7 @@ from headrace.ingest.service_metrics import (
 from headrace.ingest.structure import StructureLimits
 from headrace.ingest.tokens import Token, TokenKind, TokenScope
 from headrace.ingest.validation import Accepted, EventCheck, Verdicts
+from headrace.ingest.webhooks import Webhooks
 from headrace.runtime.logs import REQUEST_ID
 
 _LOG = logging.getLogger("headrace.ingest")
@@ -54,6 +56,7 @@ _SPOOLED = ((b"headrace-spooled", b"true"),)
 _THREADS = 2
 _LARGE_BYTES = 262_144
 _BEFORE, _AFTER = "/v1/topics/", "/events"
+_WEBHOOKS = "/v1/webhooks/"
 
 RecordHeaders = list[tuple[str, bytes]]
 Page = Callable[[], Awaitable[Answer]]
@@ -94,6 +97,7 @@ class Application:
         )
         self._budget = MemoryBudget(settings.max_memory_bytes)
         self._cors = Cors(settings.cors_origins)
+        self._webhooks = Webhooks(settings.webhook_key, config.topics)
         self._config = config
         self._pages: dict[str, Callable[[Token], Awaitable[Answer]]] = {
             "/metrics": self._metrics,
@@ -130,9 +134,11 @@ class Application:
             preflight = None if request.origin is None else self._cors.preflight(request)
             if preflight is not None:
                 return preflight
+            if path.startswith(_WEBHOOKS):
+                return await self._webhook(request, path[len(_WEBHOOKS) :])
             token = self._gate.token(request)
         except RefusedRequestError as error:
-            # Who shows no token gets one answer a connection: they can't pile up unread.
+            # Who shows no token gets one answer per connection: answers can't pile up unread.
             error.headers += (CLOSE,)
             raise
         if token.kind is TokenKind.PUBLIC:
@@ -149,10 +155,8 @@ class Application:
         return answer if method == "GET" else Answer(answer.status, b"", answer.headers)
 
     async def _events(self, request: Request, topic: str, token: Token) -> Answer:
-        check = self._checks.get(topic)
         self._gate.may_write(token, topic)
-        if check is None:
-            raise refused(HTTPStatus.NOT_FOUND, "no-such-topic", _no_topic(topic, self._checks))
+        check = self._check(topic)
         _allow(request.method, "POST")
         self._gate.refuse_limited(token)
         content_type = request.header(b"content-type")
@@ -172,6 +176,32 @@ class Application:
                 raise
             del body
             return await self._take(topic, token, check, events, as_batch=as_batch, began=began)
+
+    async def _webhook(self, request: Request, public_id: str) -> Answer:
+        """Takes the event of a signed request; a request without its signature costs nothing."""
+        token = self._gate.webhook(public_id)
+        (topic,) = token.topics
+        check = self._check(topic)
+        _allow(request.method, "POST")
+        self._gate.refuse_limited(token)
+        is_lines(request.header(b"content-type"))
+        with self._budget.share() as share:
+            body = await self._bodies.read(
+                request.receive, request.header(b"content-length"), "", share
+            )
+            began = time.monotonic()
+            self._webhooks.verify(request, token, body, datetime.now(UTC))
+            event = self._webhooks.event(request, token, body)
+            if event is None:
+                return json_answer(HTTPStatus.OK, {"accepted": 0, "refused": []})
+            return await self._take(topic, token, check, [event], as_batch=False, began=began)
+
+    def _check(self, topic: str) -> EventCheck:
+        try:
+            return self._checks[topic]
+        except KeyError:
+            detail = _no_topic(topic, self._checks)
+            raise refused(HTTPStatus.NOT_FOUND, "no-such-topic", detail) from None
 
     async def _charge(self, token: Token, error: RefusedRequestError, size: int) -> None:
         """What is refused as a whole costs its token one event, and the bytes that were sent."""

@@ -13,7 +13,7 @@ from typing import Protocol
 from headrace.ingest.limits import Charge, Limiter
 from headrace.ingest.problem import RETRY_AFTER, RefusedRequestError, refused
 from headrace.ingest.request import Request
-from headrace.ingest.tokens import Token, TokenKind, TokenScope, authenticate
+from headrace.ingest.tokens import ACTIVE, Token, TokenKind, TokenScope, authenticate
 from headrace.settings import IngestSettings, Rate
 
 _SCHEME = b"bearer "
@@ -61,9 +61,7 @@ class Gate:
         Raises:
             RefusedRequestError: 401, the same for every reason; 503 while tokens are being read.
         """
-        if not self.ready:
-            detail = "the access tokens have not been read yet"
-            raise refused(HTTPStatus.SERVICE_UNAVAILABLE, "not-ready", detail, RETRY_AFTER)
+        self._require_ready()
         authorization = request.headers.get(b"authorization")
         if authorization is None:
             return self._token_in_address(request.query)
@@ -87,6 +85,23 @@ class Gate:
             "`key` is no valid public key; a secret token does not belong in an address, which "
             "logs keep: if you sent one, rotate it"
         )
+
+    def webhook(self, public_id: str) -> Token:
+        """Returns the credential of a webhook, before it is known whether the request is signed.
+
+        Raises:
+            RefusedRequestError: 401 where there is none; 503 while tokens are being read.
+        """
+        self._require_ready()
+        token = self._tokens.get(public_id)
+        if token and token.is_webhook and token.state(datetime.now(UTC)) == ACTIVE:
+            return token
+        raise _no_token("there is no webhook of this address")
+
+    def _require_ready(self) -> None:
+        if not self.ready:
+            detail = "the access tokens have not been read yet"
+            raise refused(HTTPStatus.SERVICE_UNAVAILABLE, "not-ready", detail, RETRY_AFTER)
 
     def may(self, token: Token, scope: TokenScope) -> None:
         """Raises a 403."""

@@ -11,11 +11,11 @@ RETRY_AFTER = (b"retry-after", b"1")
 CLOSE = (b"connection", b"close")
 REQUEST_CODES = (
     "byte-order-mark", "undecodable-body", "repeated-header", "unknown-transfer-encoding",
-    "no-event-accepted", "no-valid-token", "not-allowed", "origin-not-allowed", "no-such-topic",
-    "no-such-path", "method-not-allowed", "body-too-slow", "body-too-large",
-    "decoded-body-too-large", "too-many-events", "unknown-content-type", "unknown-encoding",
-    "rate-limited", "headers-too-large", "unknown-outcome", "batch-refused", "overloaded",
-    "topic-missing", "spool-full", "spool-failed", "not-ready", "internal",
+    "no-event-accepted", "no-valid-token", "no-valid-signature", "not-allowed",
+    "origin-not-allowed", "no-such-topic", "no-such-path", "method-not-allowed", "body-too-slow",
+    "body-too-large", "decoded-body-too-large", "too-many-events", "unknown-content-type",
+    "unknown-encoding", "rate-limited", "headers-too-large", "unknown-outcome", "batch-refused",
+    "overloaded", "topic-missing", "spool-full", "spool-failed", "not-ready", "internal",
 )  # fmt: skip
 """Of whole requests; docs/reference/ingest.md says when each is given."""
 LONGEST_DETAIL = 500

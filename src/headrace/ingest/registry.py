@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from headrace.ingest.token_table import TokenTable, revocation
-from headrace.ingest.tokens import Token, issue
+from headrace.ingest.tokens import Token, issue, webhook_secret
 from headrace.kafka.changelog import (
     ChangelogFollower,
     ensure_changelog,
@@ -15,6 +15,7 @@ from headrace.kafka.changelog import (
     write_changelog,
 )
 from headrace.kafka.client import ClientConfig
+from headrace.settings import Secret
 
 TOKENS_TOPIC = "_headrace.tokens"
 
@@ -67,20 +68,31 @@ def read_tokens(config: ClientConfig) -> TokenTable:
     return table
 
 
-def create_token(config: ClientConfig, wanted: Token) -> tuple[Token, str]:
-    """Write a token with a secret of its own; the text is nowhere but in the answer."""
+def create_token(
+    config: ClientConfig, token: Token, webhook_key: Secret | None = None
+) -> tuple[Token, str]:
+    """Writes a token with a new secret. Returns it with the secret's text, which is stored nowhere.
+
+    Args:
+        config: of the cluster.
+        token: without its secret.
+        webhook_key: what the secret of a webhook is derived from.
+    """
     ensure_registry(config)
-    token, text = issue(wanted)
+    if webhook_key is None:
+        token, text = issue(token)
+    else:
+        token = replace(token, generation=token.generation + 1)
+        text = webhook_secret(webhook_key, token.public_id, token.generation)
     write_changelog(config, TOKENS_TOPIC, {token.public_id.encode(): token.encoded()})
     return token, text
 
 
-def rotate_token(
-    config: ClientConfig, token: Token, now: datetime, overlap: timedelta | None
-) -> tuple[Token, str]:
-    """Give it another secret; the last one is good for ``overlap`` more."""
-    former = (token.secret_sha256, now + overlap) if overlap else ("", None)
-    return create_token(config, replace(token, former_sha256=former[0], former_until=former[1]))
+def with_former(token: Token, now: datetime, overlap: timedelta | None) -> Token:
+    """Returns the token as it is to be rotated: its present secret is good for ``overlap`` more."""
+    if overlap is None:
+        return replace(token, former_sha256="", former_until=None)
+    return replace(token, former_sha256=token.secret_sha256, former_until=now + overlap)
 
 
 def revoke_token(config: ClientConfig, public_id: str, now: datetime) -> None:

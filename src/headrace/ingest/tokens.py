@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import re
@@ -13,7 +14,7 @@ from enum import StrEnum
 
 import msgspec
 
-from headrace.settings import Rate
+from headrace.settings import Rate, Secret
 
 ALL_TOPICS = "*"
 ACTIVE = "active"
@@ -34,12 +35,17 @@ class TokenKind(StrEnum):
     private its text is a secret, which programs send in the Authorization header
     public  its text may stand in a web page: it may send events to named topics, within
             a limit of its own, and is also taken in the address
+    github  a webhook of GitHub: requests are signed with its secret and carry no token
     ======= ==========================================================================
     """
 
     PRIVATE = "private"
     PUBLIC = "public"
+    GITHUB = "github"
 
+
+WEBHOOK_KINDS = frozenset({TokenKind.GITHUB})
+"""Credentials whose requests are signed; their secrets are derived, those of others are random."""
 
 _PREFIXES = {TokenKind.PRIVATE: "hr", TokenKind.PUBLIC: "hrpub"}
 _KINDS = {prefix: kind for kind, prefix in _PREFIXES.items()}
@@ -63,6 +69,7 @@ class TokenScope(StrEnum):
 DEFAULT_SCOPES = {
     TokenKind.PRIVATE: (TokenScope.WRITE, TokenScope.DESCRIBE),
     TokenKind.PUBLIC: (TokenScope.WRITE,),
+    TokenKind.GITHUB: (TokenScope.WRITE,),
 }
 
 
@@ -85,6 +92,8 @@ class Token:
         former_sha256: of the secret before the last rotation; empty when that ended at once.
         former_until: when that secret ends.
         kind: what kind of credential it is.
+        generation: number of a webhook's secret, which is not kept here; 1 for the first. The one
+            before it is good until ``former_until``.
     """
 
     public_id: str
@@ -101,6 +110,7 @@ class Token:
     former_sha256: str = ""
     former_until: datetime | None = None
     kind: TokenKind = TokenKind.PRIVATE
+    generation: int = 0
 
     def may(self, scope: TokenScope) -> bool:
         """It has the scope."""
@@ -113,6 +123,11 @@ class Token:
     def may_write(self, topic: str) -> bool:
         """It may send events to this topic."""
         return self.may(TokenScope.WRITE) and self.is_for(topic)
+
+    @property
+    def is_webhook(self) -> bool:
+        """Requests are signed with its secret, and none carries it."""
+        return self.kind in WEBHOOK_KINDS
 
     def state(self, now: datetime) -> str:
         """``active``, ``revoked`` or ``expired``."""
@@ -142,10 +157,17 @@ class Refusal(StrEnum):
 
 
 def issue(token: Token) -> tuple[Token, str]:
-    """The token with a new secret, and its text: 192 random bits."""
+    """Returns the token with a new secret, and its text: 192 random bits."""
     secret = secrets.token_urlsafe(_SECRET_BYTES)
     text = f"{_PREFIXES[token.kind]}_{token.public_id}_{secret}"
     return replace(token, secret_sha256=_sha256(secret)), text
+
+
+def webhook_secret(key: Secret, public_id: str, generation: int) -> str:
+    """Returns the secret of a webhook: 256 bits, which nobody without the key can tell."""
+    message = f"headrace webhook {public_id} {generation}".encode()
+    digest = hmac.digest(key.reveal().encode(), message, "sha256")
+    return "hrwh_" + base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
 
 def new_public_id() -> str:

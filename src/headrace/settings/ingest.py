@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from headrace.settings.document import Table
-from headrace.settings.model import ANY_ORIGIN, IngestSettings, Rate, SecretUrl
+from headrace.settings.model import ANY_ORIGIN, IngestSettings, Rate, Secret, SecretUrl
 
 _REDIS = re.compile(
     r"rediss?://(?:[^\s:@/?#]*(?::[^\s@/?#]*)?@)?"
@@ -13,6 +13,7 @@ _REDIS = re.compile(
 )
 _PASSWORD = re.compile(r"//.*:(?!\$\{\w+\}@).+@")
 _MAX_EVENTS = 10_000
+_MIN_KEY_CHARACTERS = 32
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(?:[a-z0-9.-]+|\[[0-9a-f:.]+\])(?::\d{1,5})?")
 
 
@@ -42,6 +43,7 @@ def ingest_settings(ingest: Table) -> IngestSettings:
         account_rate=_rate(limits, "account"),
         burst_seconds=limits.positive("burst_seconds", default.burst_seconds),
         redis=_redis(ingest),
+        webhook_key=_webhook_key(ingest),
         cors_origins=_origins(ingest),
         spool_segment_bytes=spool.integer("segment_bytes", default.spool_segment_bytes),
         spool_segment_seconds=spool.positive("segment_seconds", default.spool_segment_seconds),
@@ -75,6 +77,17 @@ def _redis(ingest: Table) -> SecretUrl | None:
             "redis://host:6379/0 or rediss:// for TLS, user and password percent-encoded",
         )
     return url
+
+
+def _webhook_key(ingest: Table) -> Secret | None:
+    key = ingest.secret("webhook_key")
+    if key is not None and len(key.reveal()) < _MIN_KEY_CHARACTERS:
+        ingest.report(
+            "webhook_key",
+            f"ingest.webhook_key has less than {_MIN_KEY_CHARACTERS} characters",
+            "make one: openssl rand -base64 32",
+        )
+    return key
 
 
 def _origins(ingest: Table) -> tuple[str, ...]:

@@ -130,6 +130,7 @@ class IngestSettings:
         account_rate: of all tokens of an account together.
         burst_seconds: of a rate, that may come at once.
         redis: keeps the rates of all hosts; ``None``: each host has its own.
+        webhook_key: what the secrets of webhooks are derived from; ``None``: none are taken.
         cors_origins: web pages of these origins may send events and read the answers; ``*`` alone
             for all origins; empty: none.
         spool_segment_bytes: a file of the spool grows to this.
@@ -159,6 +160,7 @@ class IngestSettings:
     account_rate: Rate = Rate()
     burst_seconds: float = 1.0
     redis: SecretUrl | None = None
+    webhook_key: Secret | None = None
     cors_origins: tuple[str, ...] = ()
     spool_segment_bytes: int = 16 * 1024 * 1024
     spool_segment_seconds: float = 60.0

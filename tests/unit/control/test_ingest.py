@@ -28,7 +28,7 @@ from headrace.errors import (
 )
 from headrace.ingest import registry
 from headrace.ingest.config import IngestConfig
-from headrace.ingest.tokens import Refusal, TokenKind, authenticate
+from headrace.ingest.tokens import Refusal, Token, TokenKind, authenticate, issue
 from headrace.settings import IngestSettings, Rate, load_settings
 
 FILE = """
@@ -122,6 +122,43 @@ def test_a_public_key_is_bounded(records, settings, change, field):
     assert records == {}
 
 
+@pytest.fixture
+def with_key(settings, tmp_path):
+    """Settings with a key for webhooks."""
+    with (tmp_path / "headrace.toml").open("a") as file:
+        file.write('[ingest]\nwebhook_key = { env = "KEY" }\n')
+    return load_settings(tmp_path, {"KEY": "k" * 32})
+
+
+WEBHOOK = TokenSpec("repository", "shop", "acme", ["pushes"], kind=TokenKind.GITHUB)
+
+
+def test_the_registry_holds_nothing_that_could_sign_a_webhook(records, with_key):
+    webhook, first = ingest.create_token(with_key, WEBHOOK)
+    assert (webhook.scopes, webhook.topics, webhook.generation) == (("write",), ("pushes",), 1)
+    rotated, second = ingest.rotate_token(with_key, webhook.public_id, timedelta(hours=1))
+    assert (rotated.generation, rotated.former_until is None) == (2, False)
+    assert first != second
+    assert first.startswith("hrwh_")
+    kept = b"".join(records.values())
+    assert not [secret for secret in (first, second, "k" * 32) if secret.encode() in kept]
+    assert state_of(first) == state_of(second) == "malformed"
+    at_once, _ = ingest.rotate_token(with_key, webhook.public_id)
+    assert (at_once.generation, at_once.former_until) == (3, None)
+
+
+@pytest.mark.parametrize("topics", [(), ("*",), ("pushes", "issues")])
+def test_a_webhook_sends_to_one_topic(records, with_key, topics):
+    with pytest.raises(TokenInvalidError, match="one topic"):
+        ingest.create_token(with_key, replace(WEBHOOK, topics=topics))
+    assert records == {}
+
+
+def test_a_webhook_needs_a_key(records, settings):
+    with pytest.raises(TokenInvalidError, match="webhook_key"):
+        ingest.create_token(settings, WEBHOOK)
+
+
 def test_a_rotation_that_began_before_a_revocation_does_not_undo_it(records, settings, monkeypatch):
     token, _ = ingest.create_token(settings, WANTED)
     real = registry.write_changelog
@@ -190,6 +227,9 @@ def test_a_name_that_another_token_has_is_said(records, settings):
     assert (later["scopes"], later["expires"]) == (["write", "describe"], None)
 
 
+UNWRITTEN = issue(Token("abcdefgh-123", "web", "shop", "acme", ("*",), "", datetime.now(UTC)))
+
+
 class Known(BaseHTTPRequestHandler):
     """Answers as workers that learn of a token one after the other."""
 
@@ -212,7 +252,7 @@ def test_a_new_token_is_waited_for_until_every_worker_takes_it(settings, tmp_pat
         thread.start()
         with (tmp_path / "headrace.toml").open("a") as file:
             file.write(f"[ingest]\nport = {server.server_port}\n")
-        ingest.wait_until_known(load_settings(tmp_path, {}), "hr_x")
+        ingest.wait_until_known(load_settings(tmp_path, {}), *UNWRITTEN)
         assert Known.statuses == (404,)
         server.shutdown()
         thread.join()
@@ -226,7 +266,7 @@ def test_a_service_that_does_not_take_a_token_is_named(settings, tmp_path, monke
         with (tmp_path / "headrace.toml").open("a") as file:
             file.write(f"[ingest]\nport = {port}\n")
         with pytest.raises(TokenNotTakenError, match=f"127.0.0.1:{port}"):
-            ingest.wait_until_known(load_settings(tmp_path, {}), "hr_x")
+            ingest.wait_until_known(load_settings(tmp_path, {}), *UNWRITTEN)
 
 
 @pytest.fixture

@@ -21,6 +21,16 @@ class Occurrence:
 TOPICS = {
     name: Topic(name, event=Occurrence, event_id="event_id") for name in ("occurrences", "other")
 }
+
+
+class Push:
+    x_github_delivery: str
+    x_github_event: str
+    x_github_hook_id: str | None
+    action: str | None
+
+
+PUSHES = {"pushes": Topic("pushes", event=Push, event_id="x_github_delivery")}
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 
 
@@ -34,7 +44,8 @@ def token_with(**changes):
         "secret_sha256": "",
         "created": NOW,
     }
-    return issue(Token(**facts | changes))
+    token = Token(**facts | changes)
+    return (token, "") if token.is_webhook else issue(token)
 
 
 class Acceptance:
@@ -79,14 +90,14 @@ class Registry:
 class Asked:
     """An application with one token, and what it was asked and answered."""
 
-    def __init__(self, runner, folder, settings=None, **changes):
+    def __init__(self, runner, folder, settings=None, served=TOPICS, **changes):
         self.runner = runner
-        token, self.text = token_with(**changes)
+        self.token, self.text = token_with(**changes)
         self.now, self.limiter, self.acceptance = [0.0], Limiter(), Acceptance()
         settings = settings or IngestSettings()
-        gate = Gate(Registry(token), self.limiter, settings, lambda: self.now[0])
-        config = IngestConfig(settings, TOPICS, {}, folder, "test", folder / "log")
-        counters = Counters(folder, count_names(TOPICS))
+        gate = Gate(Registry(self.token), self.limiter, settings, lambda: self.now[0])
+        config = IngestConfig(settings, served, {}, folder, "test", folder / "log")
+        counters = Counters(folder, count_names(served))
         self.application = Application(config, gate, self.acceptance, counters)
         self.read = 0
 

@@ -381,3 +381,16 @@ def test_what_no_browser_sends_as_an_origin_is_refused(problems, origin):
 def test_all_origins_stand_alone(problems):
     [(_, said)] = problems('[ingest]\ncors_origins = ["*", "https://shop.example.com"]\n')
     assert "'*' beside others" in said
+
+
+def test_the_key_of_webhooks_is_a_secret_of_some_length(load, problems):
+    text = '[ingest]\nwebhook_key = { env = "KEY" }\n'
+    key = load(text, KEY="k" * 32).ingest.webhook_key
+    assert (key.reveal(), str(key)) == ("k" * 32, "Secret('***')")
+    assert load("[ingest]\n").ingest.webhook_key is None
+    [(line, said)] = problems(text, KEY="short-secret")
+    assert line == 2
+    assert "openssl rand" in said
+    assert "short-secret" not in said
+    [(_, said)] = problems(f'[ingest]\nwebhook_key = "{"k" * 32}"\n')
+    assert "can't stand in this file" in said

@@ -29,6 +29,7 @@ def ingest(session: Session, *, workers: int | None, host: str | None, port: int
 
 
 SCOPES = ("write", "metrics", "describe")
+KINDS = ("private", "public", "github")
 
 
 @click.group(
@@ -53,7 +54,12 @@ def tokens() -> None:
 @click.option("--expires", type=Duration(), help="Lifetime, such as 90d.")
 @click.option("--events-per-second", type=click.FloatRange(min=0, min_open=True))
 @click.option("--bytes-per-second", type=click.FloatRange(min=0, min_open=True))
-@click.option("--public", is_flag=True, help="A key for web pages: may only send to its topics.")
+@click.option(
+    "--kind",
+    type=click.Choice(KINDS),
+    default="private",
+    help="public: a key that may stand in a web page. github: a webhook that GitHub signs.",
+)
 @click.option("--wait", is_flag=True, help="Return when this host's service takes it.")
 def create(  # noqa: PLR0913 - one each option
     session: Session,
@@ -66,7 +72,7 @@ def create(  # noqa: PLR0913 - one each option
     expires: timedelta | None,
     events_per_second: float | None,
     bytes_per_second: float | None,
-    public: bool,
+    kind: str,
     wait: bool,
 ) -> None:
     """Make a token. Its text is shown now and never again."""
@@ -76,15 +82,14 @@ def create(  # noqa: PLR0913 - one each option
     limited = events_per_second is not None or bytes_per_second is not None
     rate = Rate(events_per_second, bytes_per_second) if limited else None
     _check_topics(session, topics)
-    kind = TokenKind.PUBLIC if public else TokenKind.PRIVATE
-    spec = TokenSpec(name, project, account, topics, expires, rate, scopes, kind)
+    spec = TokenSpec(name, project, account, topics, expires, rate, scopes, TokenKind(kind))
     earlier = namesakes(session.settings, name)
     token, text = create_token(session.settings, spec)
     session.output.token(token, text)
     if earlier:
         session.output.namesakes(name, earlier)
     if wait:
-        wait_until_known(session.settings, text)
+        wait_until_known(session.settings, token, text)
 
 
 @command("headrace tokens list --json", name="list")
