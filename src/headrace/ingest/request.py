@@ -113,6 +113,21 @@ def _request_id(given: bytes | None) -> str:
     return f"{random.getrandbits(_REQUEST_ID_BITS):016x}"
 
 
+def require_method(request: Request, *methods: str) -> None:
+    """Refuses another method than these.
+
+    Raises:
+        RefusedRequestError: 405.
+    """
+    if request.method not in methods:
+        raise refused(
+            HTTPStatus.METHOD_NOT_ALLOWED,
+            "method-not-allowed",
+            f"the method is {request.method[:_SHOWN_CHARACTERS]}, expected {' or '.join(methods)}",
+            (b"allow", ", ".join(methods).encode()),
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What a request gets."""

@@ -137,7 +137,7 @@ def test_what_a_client_sent_is_not_sent_back_in_full(make, headers):
 def test_a_large_request_is_checked_beside_the_event_loop(make, monkeypatch, events, thread):
     """The interpreter passes from thread to thread, so that others are answered meanwhile."""
     asked, seen = make(), []
-    check = asked.application._checks["occurrences"]
+    check = asked.application._intake._checks["occurrences"]
     real = check.batch
     monkeypatch.setattr(
         check, "batch", lambda *of: seen.append(threading.current_thread().name) or real(*of)

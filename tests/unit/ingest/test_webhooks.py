@@ -125,7 +125,7 @@ def test_a_webhook_is_no_token(github):
 
 def test_without_a_key_on_this_host_a_webhook_is_not_taken(github):
     asked = github()
-    asked.application._webhooks._key = None
+    asked.application._intake._webhooks._key = None
     status, _, document = deliver(asked)
     assert (status, document["code"]) == (503, "not-ready")
     assert "ingest.webhook_key" in document["detail"]
@@ -174,7 +174,7 @@ def test_a_webhook_is_asked_by_post(github):
 
 def test_a_webhook_of_a_topic_that_is_not_served_is_refused(github):
     asked = github()
-    asked.application._checks.clear()
+    asked.application._intake._checks.clear()
     assert deliver(asked)[2]["code"] == "no-such-topic"
 
 
