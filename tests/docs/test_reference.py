@@ -12,7 +12,13 @@ from confluent_kafka import KafkaError
 
 from headrace import errors
 from headrace.ingest.kafka_answers import REFUSALS
-from headrace.ingest.service_metrics import EVENT_CODES, OTHER, SERVICE_METRICS, SPOOL_METRICS
+from headrace.ingest.service_metrics import (
+    ACCOUNT_METRICS,
+    EVENT_CODES,
+    OTHER,
+    SERVICE_METRICS,
+    SPOOL_METRICS,
+)
 from headrace.pipelines.source.decode.checks import RowChecks
 from headrace.pipelines.source.decode.json_events import JsonDecoder
 from headrace.settings import load_settings
@@ -91,7 +97,9 @@ def test_every_problem_of_a_request_is_documented(pages: dict[str, str], root: P
 
 def test_every_metric_of_the_service_is_documented(pages: dict[str, str]) -> None:
     rows = _rows(pages["docs/reference/ingest.md"])
-    assert not {one.name for one in (*SERVICE_METRICS, *SPOOL_METRICS)} - set(rows)
+    assert not {one.name for one in (*SERVICE_METRICS, *ACCOUNT_METRICS, *SPOOL_METRICS)} - set(
+        rows
+    )
 
 
 def test_every_final_answer_of_kafka_is_documented(pages: dict[str, str]) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 
 from headrace.ingest.acceptance import Acceptance
+from headrace.ingest.access_log import LINES, AccessLog
+from headrace.ingest.account_slots import SHARED_SLOT, AccountSlots
 from headrace.ingest.body import ClientGoneError, Receive
 from headrace.ingest.config import IngestConfig
 from headrace.ingest.cors import Cors
@@ -29,13 +32,16 @@ from headrace.ingest.request import (
     require_method,
     text_answer,
 )
-from headrace.ingest.service_metrics import REQUESTS, metric_lines, spool_lines
+from headrace.ingest.service_metrics import REQUESTS, account_lines, metric_lines, spool_lines
 from headrace.ingest.tokens import Token, TokenKind, TokenScope
 from headrace.runtime.logs import REQUEST_ID
 
 _LOG = logging.getLogger("headrace.ingest")
 _BEFORE, _AFTER = "/v1/topics/", "/events"
 _WEBHOOKS = "/v1/webhooks/"
+_CLIENT_GONE = 499  # as nginx writes it: there was nobody to answer
+
+ACCESS_LOG = "access.log"
 
 Page = Callable[[], Awaitable[Answer]]
 Probe = Callable[[bytes], Awaitable[Answer]]
@@ -51,10 +57,17 @@ class Application:
     """
 
     def __init__(
-        self, config: IngestConfig, gate: Gate, acceptance: Acceptance, counters: Counters
+        self,
+        config: IngestConfig,
+        gate: Gate,
+        acceptance: Acceptance,
+        counters: Counters,
+        accounts: AccountSlots,
     ) -> None:
-        self._gate, self._acceptance, self._counters = gate, acceptance, counters
-        self._intake = EventIntake(config, gate, acceptance, counters)
+        self._gate, self._acceptance = gate, acceptance
+        self._counters, self._accounts = counters, accounts
+        self._intake = EventIntake(config, gate, acceptance, counters, accounts)
+        self._access_log = _access_log(config)
         self._cors = Cors(config.settings.cors_origins)
         self._config = config
         self._pages: dict[str, Callable[[Token], Awaitable[Answer]]] = {
@@ -72,6 +85,7 @@ class Application:
         except RefusedRequestError as error:
             answer = problem_answer(error, instance=request.uri)
         except ClientGoneError:
+            self._log(request, _CLIENT_GONE)
             return
         except Exception:  # noqa: BLE001 - a client must hear that the outcome is unknown
             _LOG.exception("a request failed")
@@ -81,6 +95,16 @@ class Application:
         if request.origin is not None:
             headers += self._cors.headers(request.origin)
         await answer.send(send, *headers)
+        self._log(request, answer.status)
+
+    def _log(self, request: Request, status: int) -> None:
+        if self._access_log is not None:
+            self._access_log.write(request, status, time.monotonic() - request.began)
+
+    def close(self) -> None:
+        """Closes the access log."""
+        if self._access_log is not None:
+            self._access_log.close()
 
     async def _answer(self, request: Request) -> Answer:
         path = request.path
@@ -94,7 +118,7 @@ class Application:
                 return preflight
             if path.startswith(_WEBHOOKS):
                 return await self._intake.webhook(request, path[len(_WEBHOOKS) :])
-            token = self._gate.token(request)
+            request.token = token = self._gate.token(request)
         except RefusedRequestError as error:
             # Who shows no token gets one answer per connection: answers can't pile up unread.
             error.headers += (CLOSE,)
@@ -122,14 +146,23 @@ class Application:
 
     async def _metrics(self, token: Token) -> Answer:
         self._gate.may(token, TokenScope.METRICS)
-        lines = metric_lines(self._counters.totals())
+        totals = self._counters.totals()
+        accounts = account_lines(totals, self._accounts.accounts(), SHARED_SLOT)
         spools = await asyncio.to_thread(self._acceptance.spool_stats)
-        return text_answer([*lines, *spool_lines(spools)])
+        return text_answer([*metric_lines(totals), *accounts, *spool_lines(spools)])
 
     async def _description(self, token: Token) -> Answer:
         self._gate.may(token, TokenScope.DESCRIBE)
         topics = [topic for name, topic in self._config.topics.items() if token.is_for(name)]
         return json_answer(HTTPStatus.OK, openapi(topics, self._config.settings.max_events))
+
+
+def _access_log(config: IngestConfig) -> AccessLog | None:
+    settings = config.settings
+    if not settings.access_log:
+        return None
+    lines = settings.access_log_lines_per_second
+    return AccessLog(config.state / ACCESS_LOG, LINES[settings.access_log], lines)
 
 
 def _failed() -> RefusedRequestError:

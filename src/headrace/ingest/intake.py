@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from http import HTTPStatus
+from typing import NamedTuple
 
 from headrace.ingest.acceptance import Acceptance
+from headrace.ingest.account_slots import AccountSlots
 from headrace.ingest.body import BodyLimits, BodyReader
 from headrace.ingest.budget import MemoryBudget
 from headrace.ingest.config import IngestConfig
 from headrace.ingest.counters import Counters
 from headrace.ingest.delivery import NotTakenError, RefusedByKafkaError, UnknownOutcomeError
 from headrace.ingest.documents import is_lines, split_events
+from headrace.ingest.event_figures import EventFigures
 from headrace.ingest.gate import Gate
 from headrace.ingest.problem import RETRY_AFTER, Problem, RefusedRequestError, refused
 from headrace.ingest.request import Answer, Request, json_answer, require_method
-from headrace.ingest.service_metrics import (
-    BYTES,
-    EVENTS,
-    REFUSALS,
-    UNAVAILABLE,
-    count_latency,
-    known_code,
-)
 from headrace.ingest.structure import StructureLimits
 from headrace.ingest.tokens import Token
 from headrace.ingest.validation import Accepted, EventCheck, Verdicts
@@ -39,22 +33,34 @@ _LARGE_BYTES = 262_144
 RecordHeaders = list[tuple[str, bytes]]
 
 
-class EventIntake:
-    """Takes the events of requests, by the limits of their token, into Kafka or the spool.
+class _Sending(NamedTuple):
+    """Who sends events to what."""
 
-    Attributes:
-        topics: names of those it takes events for.
-    """
+    topic: str
+    token: Token
+    check: EventCheck
+    headers: RecordHeaders
+    figures: EventFigures
+
+
+class EventIntake:
+    """Takes the events of requests, by the limits of their token, into Kafka or the spool."""
 
     def __init__(
-        self, config: IngestConfig, gate: Gate, acceptance: Acceptance, counters: Counters
+        self,
+        config: IngestConfig,
+        gate: Gate,
+        acceptance: Acceptance,
+        counters: Counters,
+        accounts: AccountSlots,
     ) -> None:
         settings = config.settings
         structure = StructureLimits(
             settings.max_depth, settings.max_keys, settings.max_string_bytes
         )
         self._settings = settings
-        self._gate, self._acceptance, self._counters = gate, acceptance, counters
+        self._gate, self._acceptance = gate, acceptance
+        self._counters, self._accounts = counters, accounts
         self._checks = {
             name: EventCheck(topic, structure, time.time) for name, topic in config.topics.items()
         }
@@ -73,7 +79,7 @@ class EventIntake:
     async def events(self, request: Request, topic: str, token: Token) -> Answer:
         """Answers a request that shows a token."""
         self._gate.may_write(token, topic)
-        check = self._check(topic)
+        sending = self._sending(request, topic, token)
         require_method(request, "POST")
         self._gate.refuse_limited(token)
         content_type = request.header(b"content-type")
@@ -91,14 +97,15 @@ class EventIntake:
             except RefusedRequestError as error:
                 await self._charge(token, error, share.sent_bytes)
                 raise
+            finally:
+                request.received_bytes = share.sent_bytes
             del body
-            return await self._take(topic, token, check, events, as_batch=as_batch, began=began)
+            return await self._take(sending, events, as_batch=as_batch, began=began)
 
     async def webhook(self, request: Request, public_id: str) -> Answer:
         """Answers a request that is to be signed; one that is not costs its webhook nothing."""
-        token = self._gate.webhook(public_id)
-        (topic,) = token.topics
-        check = self._check(topic)
+        request.token = token = self._gate.webhook(public_id)
+        sending = self._sending(request, token.topics[0], token)
         require_method(request, "POST")
         self._gate.refuse_limited(token)
         is_lines(request.header(b"content-type"))
@@ -106,19 +113,24 @@ class EventIntake:
             body = await self._bodies.read(
                 request.receive, request.header(b"content-length"), "", share
             )
-            began = time.monotonic()
+            began, request.received_bytes = time.monotonic(), share.sent_bytes
             self._webhooks.verify(request, token, body, datetime.now(UTC))
             event = self._webhooks.event(request, token, body)
             if event is None:
                 return json_answer(HTTPStatus.OK, {"accepted": 0, "refused": []})
-            return await self._take(topic, token, check, [event], as_batch=False, began=began)
+            return await self._take(sending, [event], as_batch=False, began=began)
 
-    def _check(self, topic: str) -> EventCheck:
-        try:
-            return self._checks[topic]
-        except KeyError:
-            detail = _no_topic(topic, self._checks)
-            raise refused(HTTPStatus.NOT_FOUND, "no-such-topic", detail) from None
+    def _sending(self, request: Request, topic: str, token: Token) -> _Sending:
+        check = self._checks.get(topic)
+        if check is None:
+            detail = f"no topic {topic[:80]!r} is served here, expected one of " + ", ".join(
+                self._checks
+            )
+            raise refused(HTTPStatus.NOT_FOUND, "no-such-topic", detail)
+        headers = [("account", token.account.encode()), ("project", token.project.encode())]
+        figures = EventFigures(self._counters, self._accounts.slot(token.account), topic, request)
+        request.topic = topic
+        return _Sending(topic, token, check, headers, figures)
 
     async def _charge(self, token: Token, error: RefusedRequestError, size: int) -> None:
         """What is refused as a whole costs its token one event, and the bytes that were sent."""
@@ -126,91 +138,62 @@ class EventIntake:
             await self._gate.admit(token, 1, size)
 
     async def _take(
-        self,
-        topic: str,
-        token: Token,
-        check: EventCheck,
-        events: list[bytes],
-        *,
-        as_batch: bool,
-        began: float,
+        self, sending: _Sending, events: list[bytes], *, as_batch: bool, began: float
     ) -> Answer:
         size = sum(map(len, events))
-        await self._admit(token, topic, len(events), size)
-        headers = _record_headers(token)
-        if size <= _LARGE_BYTES:
-            verdicts = check.batch(events, token.account, headers)
-        else:
-            verdicts = await self._checked_aside(check, events, token.account, headers)
-        self._count_refused(topic, verdicts.refused)
-        (accepted, problems), spooled = await self._deliver(topic, headers, verdicts)
+        await self._admit(sending, len(events), size)
+        verdicts = await self._checked(sending, events, size)
+        sending.figures.rejected(verdicts.refused)
+        (accepted, problems), spooled = await self._deliver(sending, verdicts)
         if not accepted:
             raise _none_accepted(problems, as_batch=as_batch)
-        count_latency(self._counters, time.monotonic() - began)
+        sending.figures.latency(time.monotonic() - began)
         document = {
             "accepted": len(accepted),
             "refused": [problem.document() for problem in problems],
         }
         return json_answer(HTTPStatus.ACCEPTED, document, *(_SPOOLED if spooled else ()))
 
-    async def _checked_aside(
-        self, check: EventCheck, events: list[bytes], account: str, headers: RecordHeaders
-    ) -> Verdicts:
+    async def _admit(self, sending: _Sending, events: int, size: int) -> None:
+        try:
+            await self._gate.admit(sending.token, events, size)
+        except RefusedRequestError:
+            sending.figures.outcome("limited", events)
+            raise
+
+    async def _checked(self, sending: _Sending, events: list[bytes], size: int) -> Verdicts:
+        check, account = sending.check.batch, sending.token.account
+        if size <= _LARGE_BYTES:
+            return check(events, account, sending.headers)
         # The interpreter passes between threads, so that others get their answers meanwhile.
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, check.batch, events, account, headers)
+        return await loop.run_in_executor(self._threads, check, events, account, sending.headers)
 
-    async def _deliver(
-        self, topic: str, headers: RecordHeaders, verdicts: Verdicts
-    ) -> tuple[Verdicts, bool]:
-        """What Kafka has, or the spool; and what Kafka will never take, among what is refused."""
+    async def _deliver(self, sending: _Sending, verdicts: Verdicts) -> tuple[Verdicts, bool]:
+        """Returns what was taken, with what Kafka will never take among the refused.
+
+        The second value says whether the spool has some of it.
+        """
         if not verdicts.accepted:
             return verdicts, False
         spooled = False
         try:
-            spooled = await self._accept(topic, headers, verdicts.accepted)
+            spooled = await self._accept(sending, verdicts.accepted)
         except RefusedByKafkaError as error:
             late = verdicts.late_problems(error.reasons)
-            self._count_refused(topic, late)
+            sending.figures.rejected(late)
             verdicts = verdicts.without(error.reasons, late)
-        self._count_accepted(topic, verdicts.accepted, "spooled" if spooled else "accepted")
+        sending.figures.accepted("spooled" if spooled else "accepted", verdicts.accepted)
         return verdicts, spooled
 
-    async def _admit(self, token: Token, topic: str, events: int, size: int) -> None:
-        try:
-            await self._gate.admit(token, events, size)
-        except RefusedRequestError:
-            self._counters.add((EVENTS, topic, "limited"), events)
-            raise
-
-    async def _accept(self, topic: str, headers: RecordHeaders, events: list[Accepted]) -> bool:
+    async def _accept(self, sending: _Sending, events: list[Accepted]) -> bool:
         seconds = self._settings.deadline_seconds
         try:
-            spooled = await self._acceptance.accept(topic, events, headers, seconds)
+            return await self._acceptance.accept(sending.topic, events, sending.headers, seconds)
         except (NotTakenError, UnknownOutcomeError) as error:
             outcome = "not-taken" if isinstance(error, NotTakenError) else "unknown"
-            self._counters.add((EVENTS, topic, outcome), len(events))
-            self._counters.add((UNAVAILABLE, topic, error.code))
+            sending.figures.unavailable(outcome, error.code, len(events))
             raise _not_confirmed(error) from error
-        return spooled
-
-    def _count_accepted(self, topic: str, events: list[Accepted], outcome: str) -> None:
-        self._counters.add((EVENTS, topic, outcome), len(events))
-        self._counters.add((BYTES, topic), sum([len(event.value) for event in events]))
-
-    def _count_refused(self, topic: str, problems: list[Problem]) -> None:
-        if problems:
-            self._counters.add((EVENTS, topic, "refused"), len(problems))
-        for problem in problems:
-            self._counters.add((REFUSALS, topic, known_code(problem.code)))
-
-
-def _record_headers(token: Token) -> RecordHeaders:
-    return [("account", token.account.encode()), ("project", token.project.encode())]
-
-
-def _no_topic(name: str, served: Iterable[str]) -> str:
-    return f"no topic {name[:80]!r} is served here, expected one of {', '.join(served)}"
 
 
 def _none_accepted(problems: list[Problem], *, as_batch: bool) -> RefusedRequestError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ import msgspec
 
 from headrace.ingest.body import Receive
 from headrace.ingest.problem import CLOSE, PROBLEM_JSON, RefusedRequestError, refused
+from headrace.ingest.tokens import Token
 
 Scope = Mapping[str, Any]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -47,12 +49,35 @@ class Request:
         headers: values by lower-case name; of a header that is there twice, the last value.
         id: the client's X-Request-Id if it is short and plain, otherwise a new one.
         origin: of the web page that sent it; ``None`` where no browser did.
+        began: when its headers were there, by the monotonic clock.
+        token: who sends it, once that is known.
+        topic: where its events go, once that is known.
+        received_bytes: of its body.
+        accepted: events that are in Kafka or in the spool.
+        rejected: events that are not taken.
     """
 
-    __slots__ = ("_pairs", "headers", "id", "method", "origin", "path", "query", "receive")
+    __slots__ = (
+        "_pairs",
+        "_scope",
+        "accepted",
+        "began",
+        "headers",
+        "id",
+        "method",
+        "origin",
+        "path",
+        "query",
+        "receive",
+        "received_bytes",
+        "rejected",
+        "token",
+        "topic",
+    )
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
-        self.receive = receive
+        self.began = time.monotonic()
+        self._scope, self.receive = scope, receive
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self.query: bytes = scope["query_string"]
@@ -60,6 +85,15 @@ class Request:
         self.headers: dict[bytes, bytes] = dict(self._pairs)
         self.id = _request_id(self.headers.get(b"x-request-id"))
         self.origin = self.headers.get(b"origin")
+        self.token: Token | None = None
+        self.topic = ""
+        self.received_bytes = self.accepted = self.rejected = 0
+
+    @property
+    def peer(self) -> str:
+        """The address of the other end of the connection; that of the proxy where there is one."""
+        client = self._scope.get("client")
+        return str(client[0]) if client else ""
 
     @property
     def uri(self) -> str:

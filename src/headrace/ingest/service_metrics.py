@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from headrace.ingest.counters import Counters, Labels
 from headrace.ingest.spool import SpoolStats
+from headrace.runtime.prometheus import escaped
 
 STATUSES = (200, 202, 400, 401, 403, 404, 405, 408, 413, 415, 422, 429, 431, 500, 503)
 OUTCOMES = ("accepted", "spooled", "refused", "limited", "not-taken", "unknown")
@@ -29,6 +30,8 @@ REQUESTS = "headrace_ingest_requests_total"
 EVENTS = "headrace_ingest_events_total"
 REFUSALS = "headrace_ingest_refusals_total"
 BYTES = "headrace_ingest_bytes_total"
+ACCOUNT_EVENTS = "headrace_ingest_account_events_total"
+ACCOUNT_BYTES = "headrace_ingest_account_bytes_total"
 LATENCY = "headrace_ingest_accept_seconds"
 UNAVAILABLE = "headrace_ingest_unavailable_total"
 PRODUCER_QUEUE = "headrace_ingest_producer_queue_events"
@@ -59,6 +62,13 @@ SERVICE_METRICS = (
     ServiceMetric(
         LIMITED_LOCALLY, "counter", (), "requests limited by this host alone: Redis did not answer"
     ),
+)
+
+ACCOUNT_METRICS = (
+    ServiceMetric(
+        ACCOUNT_EVENTS, "counter", ("account", "outcome"), "events of an account by what became"
+    ),
+    ServiceMetric(ACCOUNT_BYTES, "counter", ("account",), "bytes of an account's accepted events"),
 )
 
 _TOPIC = ("topic",)
@@ -92,8 +102,8 @@ SPOOL_METRICS = (
 )
 
 
-def count_names(topics: Iterable[str]) -> Iterator[Labels]:
-    """Every count there can be."""
+def count_names(topics: Iterable[str], max_accounts: int = 0) -> Iterator[Labels]:
+    """Returns the names of all counts there can be; accounts have numbers, from 0 on."""
     for status in STATUSES:
         yield REQUESTS, str(status)
     yield (LIMITED_LOCALLY,)
@@ -103,6 +113,9 @@ def count_names(topics: Iterable[str]) -> Iterator[Labels]:
         yield from ((EVENTS, topic, outcome) for outcome in OUTCOMES)
         yield from ((REFUSALS, topic, code) for code in (*EVENT_CODES, OTHER))
         yield from ((UNAVAILABLE, topic, code) for code in UNAVAILABLE_CODES)
+    for slot in map(str, range(max_accounts + 1)):
+        yield ACCOUNT_BYTES, slot
+        yield from ((ACCOUNT_EVENTS, slot, outcome) for outcome in OUTCOMES)
     yield from ((LATENCY, str(limit)) for limit in (*SECONDS, "+Inf"))
     yield LATENCY, _MICROSECONDS
 
@@ -130,9 +143,30 @@ def metric_lines(totals: Mapping[Labels, int]) -> Iterator[str]:
             continue
         for labels, count in totals.items():
             if labels[0] == metric.name:
-                pairs = zip(metric.labels, labels[1:], strict=True)
-                inner = ",".join(f'{name}="{value}"' for name, value in pairs)
-                yield f"{metric.name}{{{inner}}} {count}" if inner else f"{metric.name} {count}"
+                yield _sample(metric, labels[1:], count)
+
+
+def account_lines(
+    totals: Mapping[Labels, int], accounts: Mapping[str, str], shared_slot: str
+) -> Iterator[str]:
+    """Returns Prometheus' text of the accounts that have a number, and of all others together.
+
+    An account named like the word for all others adds nothing to it: its label has quotes.
+    """
+    names = {number: repr(name) if name == OTHER else name for number, name in accounts.items()}
+    names[shared_slot] = OTHER
+    for metric in ACCOUNT_METRICS:
+        yield f"# HELP {metric.name} {metric.meaning}"
+        yield f"# TYPE {metric.name} {metric.kind}"
+        for labels, count in totals.items():
+            if labels[0] == metric.name and labels[1] in names:
+                yield _sample(metric, (names[labels[1]], *labels[2:]), count)
+
+
+def _sample(metric: ServiceMetric, values: Iterable[str], count: int) -> str:
+    pairs = zip(metric.labels, values, strict=True)
+    inner = ",".join(f'{name}="{escaped(value)}"' for name, value in pairs)
+    return f"{metric.name}{{{inner}}} {count}" if inner else f"{metric.name} {count}"
 
 
 def spool_lines(spools: Mapping[str, SpoolStats]) -> Iterator[str]:

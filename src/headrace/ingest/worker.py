@@ -13,6 +13,7 @@ import time
 from datetime import timedelta
 
 from headrace.ingest.acceptance import Acceptance
+from headrace.ingest.account_slots import AccountSlots
 from headrace.ingest.app import Application
 from headrace.ingest.body import Receive
 from headrace.ingest.config import IngestConfig
@@ -33,6 +34,7 @@ from headrace.ingest.topic_watch import TopicWatch, live_topics
 from headrace.settings import IngestSettings
 
 COUNTS_FOLDER = "counts"
+ACCOUNTS_FILE = "accounts"
 LIMITS_FILE = "limits"
 OVERDUE_FILE = "overdue"
 TOKENS_FILE = "tokens"
@@ -108,7 +110,10 @@ class _Parts:
     def __init__(self, config: IngestConfig) -> None:
         self._config = config
         topics = config.topics
-        self._counters = Counters(config.state / COUNTS_FOLDER, count_names(topics))
+        max_accounts = config.settings.metrics_accounts
+        counts = config.state / COUNTS_FOLDER
+        self._counters = Counters(counts, count_names(topics, max_accounts))
+        self._accounts = AccountSlots(counts / ACCOUNTS_FILE, max_accounts)
         self._registry = TokenRegistry(config.client)
         self._limiter = _limiter(config, self._counters)
         overdue = OverdueTopics.shared(config.state / OVERDUE_FILE, topics)
@@ -120,7 +125,7 @@ class _Parts:
         self._spools = TopicSpools(config.state / SPOOL_FOLDER, _limits(config.settings), spooled)
         self._watch = _watch(config)
         acceptance = Acceptance(self._delivery, self._spools, self._watch)
-        self.application = Application(config, gate, acceptance, self._counters)
+        self.application = Application(config, gate, acceptance, self._counters, self._accounts)
         self._watch.start()
         self._spools.load(lambda: SpoolSender(config.client, topics.values()).send)
         self._note_queue()
@@ -136,6 +141,8 @@ class _Parts:
         self._tokens.close()
         self._registry.close()
         await self._limiter.close()
+        self.application.close()
+        self._accounts.close()
         self._counters.close()
 
     def _note_queue(self) -> None:

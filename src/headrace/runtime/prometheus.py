@@ -41,11 +41,12 @@ def state_lines(
 
 
 def _labels(labels: Mapping[str, str]) -> str:
-    inside = ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
+    inside = ",".join(f'{name}="{escaped(value)}"' for name, value in labels.items())
     return f"{{{inside}}}"
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
+    """Returns the value of a label as it stands between its quotes."""
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 

@@ -13,6 +13,7 @@ _REDIS = re.compile(
 )
 _PASSWORD = re.compile(r"//.*:(?!\$\{\w+\}@).+@")
 _MAX_EVENTS = 10_000
+_MAX_ACCOUNTS = 10_000
 _MIN_KEY_CHARACTERS = 32
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(?:[a-z0-9.-]+|\[[0-9a-f:.]+\])(?::\d{1,5})?")
 
@@ -20,6 +21,7 @@ _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(?:[a-z0-9.-]+|\[[0-9a-f:.]+\])(?::\d
 def ingest_settings(ingest: Table) -> IngestSettings:
     """Returns the settings of the HTTP service; problems are reported to the table's document."""
     default, limits, spool = IngestSettings(), ingest.table("limits"), ingest.table("spool")
+    access_log = ingest.table("access_log")
     settings = IngestSettings(
         host=ingest.text("host", default.host),
         port=ingest.integer("port", default.port, most=65_535),
@@ -45,6 +47,13 @@ def ingest_settings(ingest: Table) -> IngestSettings:
         redis=_redis(ingest),
         webhook_key=_webhook_key(ingest),
         cors_origins=_origins(ingest),
+        metrics_accounts=ingest.integer(
+            "metrics_accounts", default.metrics_accounts, least=0, most=_MAX_ACCOUNTS
+        ),
+        access_log=access_log.choice("format", ("json", "text")),
+        access_log_lines_per_second=access_log.integer(
+            "lines_per_second", default.access_log_lines_per_second
+        ),
         spool_segment_bytes=spool.integer("segment_bytes", default.spool_segment_bytes),
         spool_segment_seconds=spool.positive("segment_seconds", default.spool_segment_seconds),
         spool_budget_bytes=spool.integer("budget_bytes", default.spool_budget_bytes),

@@ -133,6 +133,9 @@ class IngestSettings:
         webhook_key: what the secrets of webhooks are derived from; ``None``: none are taken.
         cors_origins: web pages of these origins may send events and read the answers; ``*`` alone
             for all origins; empty: none.
+        metrics_accounts: accounts that have figures of their own in ``/metrics``.
+        access_log: ``json``, ``text``, or nothing.
+        access_log_lines_per_second: of each kind of answer and worker; others are counted.
         spool_segment_bytes: a file of the spool grows to this.
         spool_segment_seconds: a file of the spool is written to for so long.
         spool_budget_bytes: disk that the spool of one topic may take; beyond it, 503.
@@ -162,6 +165,9 @@ class IngestSettings:
     redis: SecretUrl | None = None
     webhook_key: Secret | None = None
     cors_origins: tuple[str, ...] = ()
+    metrics_accounts: int = 100
+    access_log: str = ""
+    access_log_lines_per_second: int = 100
     spool_segment_bytes: int = 16 * 1024 * 1024
     spool_segment_seconds: float = 60.0
     spool_budget_bytes: int = 1024 * 1024 * 1024

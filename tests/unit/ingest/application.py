@@ -3,6 +3,7 @@
 import json
 from datetime import UTC, datetime
 
+from headrace.ingest.account_slots import AccountSlots
 from headrace.ingest.app import Application
 from headrace.ingest.config import IngestConfig
 from headrace.ingest.counters import Counters
@@ -97,8 +98,9 @@ class Asked:
         settings = settings or IngestSettings()
         gate = Gate(Registry(self.token), self.limiter, settings, lambda: self.now[0])
         config = IngestConfig(settings, served, {}, folder, "test", folder / "log")
-        counters = Counters(folder, count_names(served))
-        self.application = Application(config, gate, self.acceptance, counters)
+        counters = Counters(folder, count_names(served, settings.metrics_accounts))
+        accounts = AccountSlots(folder / "accounts", settings.metrics_accounts)
+        self.application = Application(config, gate, self.acceptance, counters, accounts)
         self.read = 0
 
     def __call__(self, path, body=b"", method="POST", **headers):
@@ -109,6 +111,7 @@ class Asked:
             "method": method,
             "path": path.partition("?")[0],
             "query_string": path.partition("?")[2].encode(),
+            "client": ("10.0.0.7", 50000),
             "headers": [
                 (name.replace("_", "-").encode(), value.encode())
                 for name, value in named.items()

@@ -1,5 +1,4 @@
 import asyncio
-import functools
 
 import pytest
 from tests.unit.ingest.application import Asked
@@ -8,5 +7,13 @@ from tests.unit.ingest.application import Asked
 @pytest.fixture
 def make(tmp_path):
     """Makes applications with one token each."""
+    made = []
     with asyncio.Runner() as runner:
-        yield functools.partial(Asked, runner, tmp_path)
+
+        def application(*settings, **changes):
+            made.append(Asked(runner, tmp_path, *settings, **changes))
+            return made[-1]
+
+        yield application
+    for asked in made:
+        asked.application.close()

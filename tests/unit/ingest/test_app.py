@@ -276,3 +276,22 @@ def test_a_single_event_that_kafka_will_never_take_is_422(make):
     status, _, document = asked.post(event())
     assert (status, document["code"]) == (422, "refused-by-kafka")
     assert "do not send it again" in document["detail"]
+
+
+def test_figures_of_accounts_are_bounded(make):
+    settings = IngestSettings(metrics_accounts=2)
+    for account in ('with "quotes"', "other", "acme", "shop"):
+        asked = make(settings, account=account, scopes=("write", "metrics"))
+        assert asked.post(b"[" + event(1) + b',{"event_id":7}]')[0] == 202
+    _, _, text = asked("/metrics", method="GET")
+    name, size = "headrace_ingest_account_events_total", len(event(1))
+    counts = [line for line in text.splitlines() if line.startswith(name) and line[-1] != "0"]
+    assert counts == [
+        f'{name}{{account="other",outcome="accepted"}} 2',
+        f'{name}{{account="other",outcome="refused"}} 2',
+        f'{name}{{account="with \\"quotes\\"",outcome="accepted"}} 1',
+        f'{name}{{account="with \\"quotes\\"",outcome="refused"}} 1',
+        f'{name}{{account="\'other\'",outcome="accepted"}} 1',
+        f'{name}{{account="\'other\'",outcome="refused"}} 1',
+    ]
+    assert f'headrace_ingest_account_bytes_total{{account="other"}} {2 * size}' in text

@@ -394,3 +394,11 @@ def test_the_key_of_webhooks_is_a_secret_of_some_length(load, problems):
     assert "short-secret" not in said
     [(_, said)] = problems(f'[ingest]\nwebhook_key = "{"k" * 32}"\n')
     assert "can't stand in this file" in said
+
+
+def test_the_access_log_is_off_or_of_a_known_form(load, problems):
+    assert load("[ingest]\n").ingest.access_log == ""
+    settings = load('[ingest.access_log]\nformat = "json"\nlines_per_second = 7\n').ingest
+    assert (settings.access_log, settings.access_log_lines_per_second) == ("json", 7)
+    [(_, said)] = problems('[ingest.access_log]\nformat = "xml"\n')
+    assert "one of json, text" in said
