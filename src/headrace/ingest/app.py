@@ -154,7 +154,7 @@ class Application:
     async def _description(self, token: Token) -> Answer:
         self._gate.may(token, TokenScope.DESCRIBE)
         topics = [topic for name, topic in self._config.topics.items() if token.is_for(name)]
-        return json_answer(HTTPStatus.OK, openapi(topics, self._config.settings.max_events))
+        return json_answer(HTTPStatus.OK, openapi(topics, self._config.settings))
 
 
 def _access_log(config: IngestConfig) -> AccessLog | None:

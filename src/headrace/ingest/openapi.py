@@ -10,6 +10,7 @@ from headrace.ingest.problem import REQUEST_CODES
 from headrace.ingest.service_metrics import EVENT_CODES
 from headrace.ingest.validation import LONGEST_ID, LONGEST_KEY_BYTES
 from headrace.model import EventField, EventSchema, FieldType, Topic
+from headrace.settings import IngestSettings
 
 JsonObject = dict[str, Any]
 
@@ -29,7 +30,7 @@ _PROBLEM: JsonObject = {
         "title": {"type": "string"},
         "status": {"type": "integer"},
         "detail": {"type": "string"},
-        "instance": {"type": "string", "description": "the request, where a 500 is reported"},
+        "instance": {"type": "string", "description": "the request: its X-Request-Id is the end"},
         "code": {
             "type": "string",
             "enum": [*REQUEST_CODES, *EVENT_CODES],
@@ -57,8 +58,8 @@ _STATUS: JsonObject = {
 }
 _REFUSALS = {
     "400": "nothing of it was accepted; nothing of it will appear",
-    "401": "no valid access token",
-    "403": "the token has not the scope, or is not for this topic",
+    "401": "no valid access token, public key or signature",
+    "403": "the token has not the scope, is not for this topic, or not for pages of this origin",
     "404": "no such topic",
     "405": "another method",
     "408": "the body did not come in time",
@@ -88,9 +89,31 @@ _ENCODING: JsonObject = {
 }
 
 
-def openapi(topics: Sequence[Topic], max_events: int) -> JsonObject:
-    """The document that ``GET /openapi.json`` answers, with these topics."""
+_SECURITY: JsonObject = {
+    "token": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "a private token (hr_...) or a public key (hrpub_...)",
+    },
+    "publicKey": {
+        "type": "apiKey",
+        "in": "query",
+        "name": "key",
+        "description": "a public key (hrpub_...), for pages of the allowed origins",
+    },
+}
+_SIGNATURE: JsonObject = {
+    "type": "apiKey",
+    "in": "header",
+    "name": "X-Hub-Signature-256",
+    "description": "sha256= and the HMAC-SHA256 of the body with the webhook's secret, as GitHub's",
+}
+
+
+def openapi(topics: Sequence[Topic], settings: IngestSettings) -> JsonObject:
+    """Returns the document that ``GET /openapi.json`` answers, with these topics."""
     schemas = _schema_names(topics)
+    max_events = settings.max_events
     paths: JsonObject = {
         "/healthz": {"get": _open_page("health", "The process is alive", _json(_STATUS))},
         "/readyz": {"get": _readiness(topics)},
@@ -100,14 +123,19 @@ def openapi(topics: Sequence[Topic], max_events: int) -> JsonObject:
     for topic in topics:
         reference = {"$ref": f"#/components/schemas/{schemas[topic.name]}"}
         paths[f"/v1/topics/{topic.name}/events"] = {"post": _events(topic, reference, max_events)}
+    security = dict(_SECURITY)
+    if settings.webhook_key is not None:
+        paths["/v1/webhooks/{id}"] = {"post": _webhook()}
+        security["webhookSignature"] = _SIGNATURE
     events = {schemas[topic.name]: event_json_schema(topic) for topic in topics}
     return {
         "openapi": "3.1.0",
         "info": {"title": "headrace ingest", "version": "1"},
+        "servers": [{"url": settings.public_url or "/"}],
         "security": [{"token": []}],
         "paths": paths,
         "components": {
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": security,
             "schemas": {**events, "Problem": _PROBLEM, "Accepted": _ACCEPTED},
         },
     }
@@ -133,27 +161,59 @@ def _events(topic: Topic, event: JsonObject, max_events: int) -> JsonObject:
         "minItems": 1,
         "description": f"at most {max_events} events",
     }
-    responses = {status: _problem(text) for status, text in _REFUSALS.items()}
-    for status in ("429", "503"):
-        responses[status]["headers"] = _RETRY_AFTER
-    accepted = {
-        "description": "all in-sync replicas have the accepted events",
-        "headers": _SPOOLED,
-        "content": _json({"$ref": "#/components/schemas/Accepted"}),
-    }
     return {
         "summary": f"Send events to {topic.name}",
         "operationId": f"send-{topic.name}",
+        "security": [{"token": []}, {"publicKey": []}],
         "parameters": [_ENCODING],
         "requestBody": {
             "required": True,
             "content": {
                 "application/json": {"schema": {"oneOf": [event, array]}},
                 "application/x-ndjson": {"schema": {"type": "string"}},
+                "text/plain": {
+                    "schema": {"type": "string"},
+                    "description": "read as application/json; browsers need no preflight for it",
+                },
             },
         },
-        "responses": {"202": accepted, **responses},
+        "responses": {"202": _accepted(), **_refusals()},
     }
+
+
+def _webhook() -> JsonObject:
+    """Returns the operation of all webhooks; which topic an event goes to is the webhook's."""
+    tried = {
+        "description": "a ping, which is stored nowhere",
+        "content": _json({"$ref": "#/components/schemas/Accepted"}),
+    }
+    return {
+        "summary": "Deliver an event by a webhook, such as GitHub's",
+        "operationId": "deliver-webhook",
+        "security": [{"webhookSignature": []}],
+        "parameters": [
+            {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}},
+            {"name": "X-GitHub-Event", "in": "header", "schema": {"type": "string"}},
+            {"name": "X-GitHub-Delivery", "in": "header", "schema": {"type": "string"}},
+        ],
+        "requestBody": {"required": True, "content": _json({"type": "object"})},
+        "responses": {"200": tried, "202": _accepted(), **_refusals()},
+    }
+
+
+def _accepted() -> JsonObject:
+    return {
+        "description": "all in-sync replicas have the accepted events",
+        "headers": _SPOOLED,
+        "content": _json({"$ref": "#/components/schemas/Accepted"}),
+    }
+
+
+def _refusals() -> JsonObject:
+    refusals = {status: _problem(text) for status, text in _REFUSALS.items()}
+    for status in ("429", "503"):
+        refusals[status]["headers"] = _RETRY_AFTER
+    return refusals
 
 
 def event_json_schema(topic: Topic) -> JsonObject:

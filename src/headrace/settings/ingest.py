@@ -15,6 +15,7 @@ _PASSWORD = re.compile(r"//.*:(?!\$\{\w+\}@).+@")
 _MAX_EVENTS = 10_000
 _MAX_ACCOUNTS = 10_000
 _MIN_KEY_CHARACTERS = 32
+_URL = re.compile(r"https?://[^\s/?#@]+(?:/[^\s/?#]+)*")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(?:[a-z0-9.-]+|\[[0-9a-f:.]+\])(?::\d{1,5})?")
 
 
@@ -45,6 +46,7 @@ def ingest_settings(ingest: Table) -> IngestSettings:
         account_rate=_rate(limits, "account"),
         burst_seconds=limits.positive("burst_seconds", default.burst_seconds),
         redis=_redis(ingest),
+        public_url=_public_url(ingest),
         webhook_key=_webhook_key(ingest),
         cors_origins=_origins(ingest),
         metrics_accounts=ingest.integer(
@@ -84,6 +86,17 @@ def _redis(ingest: Table) -> SecretUrl | None:
             "redis",
             f"ingest.redis is {str(url)!r}",
             "redis://host:6379/0 or rediss:// for TLS, user and password percent-encoded",
+        )
+    return url
+
+
+def _public_url(ingest: Table) -> str:
+    url = ingest.text("public_url")
+    if url and not _URL.fullmatch(url):
+        ingest.report(
+            "public_url",
+            f"ingest.public_url is {url!r}",
+            "scheme, host and path, without a slash at the end: https://events.example.com/ingest",
         )
     return url
 

@@ -130,6 +130,8 @@ class IngestSettings:
         account_rate: of all tokens of an account together.
         burst_seconds: of a rate, that may come at once.
         redis: keeps the rates of all hosts; ``None``: each host has its own.
+        public_url: where clients reach the service from outside; empty: where they ask for its
+            description.
         webhook_key: what the secrets of webhooks are derived from; ``None``: none are taken.
         cors_origins: web pages of these origins may send events and read the answers; ``*`` alone
             for all origins; empty: none.
@@ -163,6 +165,7 @@ class IngestSettings:
     account_rate: Rate = Rate()
     burst_seconds: float = 1.0
     redis: SecretUrl | None = None
+    public_url: str = ""
     webhook_key: Secret | None = None
     cors_origins: tuple[str, ...] = ()
     metrics_accounts: int = 100

@@ -1,6 +1,7 @@
 """The path of a request through the application, without a server and without Kafka."""
 
 import json
+import re
 import threading
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from headrace.ingest.delivery import (
 )
 from headrace.ingest.problem import REQUEST_CODES
 from headrace.ingest.service_metrics import EVENT_CODES, EVENTS, UNAVAILABLE
-from headrace.settings import IngestSettings, Rate
+from headrace.settings import IngestSettings, Rate, Secret
 
 RATE = Rate(events_per_second=5, bytes_per_second=1000)
 
@@ -192,6 +193,28 @@ def test_the_description_names_events_operations_and_codes(make):
     assert array["description"] == "at most 1000 events"
     _, _, alone = make(topics=("other",))("/openapi.json", method="GET")
     assert "Occurrence" in alone["components"]["schemas"]
+
+
+def test_the_description_names_the_server_and_every_kind_of_credential(make):
+    settings = IngestSettings(public_url="https://events.example.com/in", webhook_key=Secret("k"))
+    _, _, document = make(settings, topics=("other",))("/openapi.json", method="GET")
+    assert document["servers"] == [{"url": "https://events.example.com/in"}]
+    schemes = document["components"]["securitySchemes"]
+    assert set(schemes) == {"token", "publicKey", "webhookSignature"}
+    post = document["paths"]["/v1/topics/other/events"]["post"]
+    assert post["security"] == [{"token": []}, {"publicKey": []}]
+    webhook = document["paths"]["/v1/webhooks/{id}"]["post"]
+    assert webhook["security"] == [{"webhookSignature": []}]
+    assert webhook["operationId"] == "deliver-webhook"
+    references = set(re.findall(r'"#/components/schemas/([^"]+)"', json.dumps(document)))
+    assert references == set(document["components"]["schemas"])
+
+
+def test_without_webhooks_the_description_has_none_and_its_server_is_where_it_is(make):
+    _, _, document = make()("/openapi.json", method="GET")
+    assert document["servers"] == [{"url": "/"}]
+    assert set(document["components"]["securitySchemes"]) == {"token", "publicKey"}
+    assert "/v1/webhooks/{id}" not in document["paths"]
 
 
 def test_the_codes_of_problems_are_those_of_the_page():

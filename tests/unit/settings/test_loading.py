@@ -402,3 +402,16 @@ def test_the_access_log_is_off_or_of_a_known_form(load, problems):
     assert (settings.access_log, settings.access_log_lines_per_second) == ("json", 7)
     [(_, said)] = problems('[ingest.access_log]\nformat = "xml"\n')
     assert "one of json, text" in said
+
+
+@pytest.mark.parametrize("url", ["https://events.example.com", "http://localhost:8080/a/b"])
+def test_the_public_address_of_ingest_may_have_a_path(load, url):
+    assert load(f'[ingest]\npublic_url = "{url}"\n').ingest.public_url == url
+
+
+@pytest.mark.parametrize(
+    "url", ["events.example.com", "https://h/", "https://u:p@h", "https://h?a=b"]
+)
+def test_another_public_address_is_refused(problems, url):
+    [(_, said)] = problems(f'[ingest]\npublic_url = "{url}"\n')
+    assert f"ingest.public_url is {url!r}" in said
