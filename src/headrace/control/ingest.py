@@ -54,8 +54,9 @@ class TokenSpec:
 
     Attributes:
         name: what its owner calls it.
-        project: where its events belong.
-        account: who answers for them, and the key of its events where the topic declares none.
+        project: where its events belong; may be empty where it sends none.
+        account: who answers for them, and the key of its events where the topic declares none; may
+            be empty where it sends none.
         topics: those it may write to; none means all, also those that are declared later.
         lifetime: until it ends by itself; ``None``: never.
         rate: its own limits, each instead of the service's.
@@ -64,8 +65,8 @@ class TokenSpec:
     """
 
     name: str
-    project: str
-    account: str
+    project: str = ""
+    account: str = ""
     topics: Sequence[str] = ()
     lifetime: timedelta | None = None
     rate: Rate | None = None
@@ -152,7 +153,8 @@ def create_token(settings: Settings, spec: TokenSpec) -> tuple[Token, str]:
             be for all topics, without a limit of events, or with another scope than ``write``; or a
             webhook is to be for another number of topics than one, or there is no key for it.
     """
-    for fact in ("name", "project", "account"):
+    scopes = tuple(dict.fromkeys(spec.scopes)) or DEFAULT_SCOPES[spec.kind]
+    for fact in ("name", "project", "account") if TokenScope.WRITE in scopes else ("name",):
         _require_name(fact, getattr(spec, fact))
     if spec.kind is TokenKind.PUBLIC:
         _require_bounded(spec)
@@ -171,7 +173,7 @@ def create_token(settings: Settings, spec: TokenSpec) -> tuple[Token, str]:
         created=now,
         expires=now + spec.lifetime if spec.lifetime else None,
         rate=spec.rate,
-        scopes=tuple(dict.fromkeys(spec.scopes)) or DEFAULT_SCOPES[spec.kind],
+        scopes=scopes,
         kind=spec.kind,
     )
     return registry.create_token(broker_config(settings), token, webhook_key)

@@ -95,6 +95,14 @@ def test_a_token_needs_names_that_fit_into_records(records, settings, wanted):
     assert records == {}
 
 
+def test_a_token_that_only_reads_figures_needs_no_account(records, settings):
+    token, _ = ingest.create_token(settings, TokenSpec("prometheus", scopes=["metrics"]))
+    assert (token.scopes, token.account, token.project) == (("metrics",), "", "")
+    assert not token.may_write("clicks")
+    with pytest.raises(TokenInvalidError, match="project"):
+        ingest.create_token(settings, TokenSpec("both", scopes=["metrics", "write"]))
+
+
 PUBLIC = TokenSpec("shop", "shop", "acme", ["clicks"], None, Rate(100), (), TokenKind.PUBLIC)
 
 

@@ -41,8 +41,8 @@ def tokens() -> None:
 
 @command("headrace tokens create web --project-id shop --account acme --expires 90d", name="create")
 @click.argument("name")
-@click.option("--project-id", "project", required=True, help="Project its events belong to.")
-@click.option("--account", required=True, help="Account; the key of its events.")
+@click.option("--project-id", "project", default="", help="Project its events belong to.")
+@click.option("--account", default="", help="Account; the key of its events.")
 @click.option("--topic", "topics", multiple=True, help="Only this topic; can be repeated.")
 @click.option(
     "--scope",
