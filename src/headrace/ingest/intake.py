@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from http import HTTPStatus
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from headrace.ingest.acceptance import Acceptance
 from headrace.ingest.account_slots import AccountSlots
@@ -30,6 +31,7 @@ _SPOOLED = ((b"headrace-spooled", b"true"),)
 _THREADS = 2
 _LARGE_BYTES = 262_144
 
+Result = TypeVar("Result")
 RecordHeaders = list[tuple[str, bytes]]
 
 
@@ -114,7 +116,8 @@ class EventIntake:
                 request.receive, request.header(b"content-length"), "", share
             )
             began, request.received_bytes = time.monotonic(), share.sent_bytes
-            self._webhooks.verify(request, token, body, datetime.now(UTC))
+            now = datetime.now(UTC)
+            await self._call(len(body), self._webhooks.verify, request, token, body, now)
             event = self._webhooks.event(request, token, body)
             if event is None:
                 return json_answer(HTTPStatus.OK, {"accepted": 0, "refused": []})
@@ -142,7 +145,9 @@ class EventIntake:
     ) -> Answer:
         size = sum(map(len, events))
         await self._admit(sending, len(events), size)
-        verdicts = await self._checked(sending, events, size)
+        verdicts: Verdicts = await self._call(
+            size, sending.check.batch, events, sending.token.account, sending.headers
+        )
         sending.figures.rejected(verdicts.refused)
         (accepted, problems), spooled = await self._deliver(sending, verdicts)
         if not accepted:
@@ -161,13 +166,13 @@ class EventIntake:
             sending.figures.outcome("limited", events)
             raise
 
-    async def _checked(self, sending: _Sending, events: list[bytes], size: int) -> Verdicts:
-        check, account = sending.check.batch, sending.token.account
+    async def _call(self, size: int, function: Callable[..., Result], *arguments: Any) -> Result:
+        """Calls a function whose work is in proportion to the bytes of the request."""
         if size <= _LARGE_BYTES:
-            return check(events, account, sending.headers)
+            return function(*arguments)
         # The interpreter passes between threads, so that others get their answers meanwhile.
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, check, events, account, sending.headers)
+        return await loop.run_in_executor(self._threads, function, *arguments)
 
     async def _deliver(self, sending: _Sending, verdicts: Verdicts) -> tuple[Verdicts, bool]:
         """Returns what was taken, with what Kafka will never take among the refused.
