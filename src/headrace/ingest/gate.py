@@ -1,4 +1,4 @@
-"""Who is asking, and how much of it: what happens before a body is looked at."""
+"""Tokens and rate limits: who may send what, and how much of it."""
 
 from __future__ import annotations
 
@@ -27,16 +27,19 @@ class Tokens(Protocol):
 
     @property
     def ready(self) -> bool:
-        """All of them are known."""
+        """All tokens are known."""
         ...
 
     def get(self, public_id: str) -> Token | None:
-        """A token by its public id."""
+        """Returns a token by its public id, also one that is revoked or has expired."""
         ...
 
 
 class Gate:
-    """Tokens and rate limits. All refusals are problems with their HTTP status."""
+    """Checks tokens and rate limits before a body is read or an event is looked at.
+
+    Every refusal is a problem with its HTTP status.
+    """
 
     def __init__(
         self,
@@ -52,7 +55,7 @@ class Gate:
 
     @property
     def ready(self) -> bool:
-        """Every token is known."""
+        """All tokens are known."""
         return self._tokens.ready
 
     def token(self, request: Request) -> Token:
@@ -104,21 +107,32 @@ class Gate:
             raise refused(HTTPStatus.SERVICE_UNAVAILABLE, "not-ready", detail, RETRY_AFTER)
 
     def may(self, token: Token, scope: TokenScope) -> None:
-        """Raises a 403."""
+        """Returns if the token has the scope.
+
+        Raises:
+            RefusedRequestError: 403.
+        """
         if not token.may(scope):
             detail = f"this token has not the scope {scope.value!r}"
             raise refused(HTTPStatus.FORBIDDEN, "not-allowed", detail)
 
     def may_write(self, token: Token, topic: str) -> None:
-        """Raises a 403."""
+        """Returns if the token may send events to the topic.
+
+        Raises:
+            RefusedRequestError: 403.
+        """
         if not token.may_write(topic):
             detail = f"this token may not write to {topic[:80]!r}"
             raise refused(HTTPStatus.FORBIDDEN, "not-allowed", detail)
 
     def refuse_limited(self, token: Token) -> None:
-        """Raises a 429 while this worker knows that the token is over a limit.
+        """Returns unless this worker knows that the token is over a limit.
 
-        So what is beyond a limit is neither read nor decoded, nor split to be counted.
+        So a body that is beyond a limit is neither read nor decoded, nor split to be counted.
+
+        Raises:
+            RefusedRequestError: 429.
         """
         until = self._limited_until.get(token.public_id)
         if until is None:
@@ -129,7 +143,11 @@ class Gate:
         del self._limited_until[token.public_id]
 
     async def admit(self, token: Token, events: int, size: int) -> None:
-        """Takes them from the limits of the token and of its account. Raises a 429."""
+        """Takes events and bytes from the limits of the token and of its account.
+
+        Raises:
+            RefusedRequestError: 429.
+        """
         rate = _merged(token.rate, self._token_rate)
         charges = [
             *self._charges(f"token/{token.public_id}", rate, events, size),
@@ -161,7 +179,7 @@ def _no_token(detail: str) -> RefusedRequestError:
 
 
 def _merged(own: Rate | None, service: Rate) -> Rate:
-    """A token's own limits, and the service's where it has none."""
+    """Returns a token's own limits, and the service's where it has none."""
     if own is None:
         return service
     events, size = own.events_per_second, own.bytes_per_second

@@ -136,7 +136,7 @@ class EventIntake:
         return _Sending(topic, token, check, headers, figures)
 
     async def _charge(self, token: Token, error: RefusedRequestError, size: int) -> None:
-        """What is refused as a whole costs its token one event, and the bytes that were sent."""
+        """Charges a token one event and the sent bytes of a request that is refused as a whole."""
         if error.problem.status < HTTPStatus.INTERNAL_SERVER_ERROR:
             await self._gate.admit(token, 1, size)
 

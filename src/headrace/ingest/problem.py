@@ -1,4 +1,4 @@
-"""What a request or an event is refused with: RFC 9457 problem documents."""
+"""Problem documents (RFC 9457): why a request or an event is refused."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Problem:
     index: int | None = None
 
     def document(self) -> dict[str, Any]:
-        """The problem as RFC 9457 has it, ``code`` and ``index`` being extension members."""
+        """Returns the problem as RFC 9457 has it; ``code`` and ``index`` are extension members."""
         members: dict[str, Any] = {
             "type": f"urn:headrace:problem:{self.code}",
             "title": self.code.replace("-", " "),
@@ -68,5 +68,5 @@ class RefusedRequestError(Exception):
 def refused(
     status: HTTPStatus, code: str, detail: str, *headers: tuple[bytes, bytes]
 ) -> RefusedRequestError:
-    """A refusal to raise."""
+    """Returns the error that refuses a request."""
     return RefusedRequestError(Problem(status, code, detail), headers)

@@ -164,18 +164,18 @@ def require_method(request: Request, *methods: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a request gets."""
+    """An answer that is to be sent."""
 
     status: int
     body: bytes
     headers: tuple[Header, ...] = (_JSON,)
 
     def closing(self) -> Answer:
-        """The answer, after which the connection is closed."""
+        """Returns the answer with the header after which the connection is closed."""
         return replace(self, headers=(*self.headers, CLOSE))
 
     async def send(self, send: Send, *headers: Header) -> None:
-        """Give it to the server, with ``headers`` beside its own."""
+        """Gives the answer to the server, with ``headers`` beside its own."""
         length = (b"content-length", str(len(self.body)).encode())
         await send(
             {
@@ -188,18 +188,18 @@ class Answer:
 
 
 def json_answer(status: int, document: Any, *headers: Header) -> Answer:
-    """An answer in JSON."""
+    """Returns an answer in JSON."""
     return Answer(status, _encode(document), (_JSON, *headers))
 
 
 def problem_answer(error: RefusedRequestError, **members: Any) -> Answer:
-    """A problem document; with the problems of single events under ``refused``.
+    """Returns a problem document, with the problems of single events under ``refused``.
 
     ``members`` are further ones, such as ``instance``, the URI of this very occurrence.
     """
     document = error.problem.document() | members
     if error.refused:
-        document["refused"] = [one.document() for one in error.refused]
+        document["refused"] = [problem.document() for problem in error.refused]
     return Answer(
         error.problem.status,
         _encode(document),
@@ -208,6 +208,6 @@ def problem_answer(error: RefusedRequestError, **members: Any) -> Answer:
 
 
 def text_answer(lines: Iterable[str]) -> Answer:
-    """Plain text in Prometheus' exposition format."""
+    """Returns plain text in Prometheus' exposition format."""
     text = "".join(line + "\n" for line in lines)
     return Answer(HTTPStatus.OK, text.encode(), ((b"content-type", b"text/plain; version=0.0.4"),))
