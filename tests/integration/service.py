@@ -33,6 +33,12 @@ class Occurrence:
     n: int | None
 
 
+class Push:
+    x_github_delivery: str
+    x_github_event: str
+    action: str | None
+
+
 occurrences = Topic("occurrences{suffix}", event=Occurrence, event_id="event_id", event_time="at",
                     partitions=4, latest_ahead=timedelta(minutes=5))
 kept = Topic("kept{suffix}", event=Occurrence, event_id="event_id", event_time="at",
@@ -41,6 +47,7 @@ derived = Topic("derived{suffix}", event=Occurrence, event_id="event_id", derive
 small = Topic("small{suffix}", event=Occurrence, config={{"max.message.bytes": "4096"}})
 keyed = Topic("keyed{suffix}", event=Occurrence, key="message", partitions=7)
 placed = Topic("placed{suffix}", event=Occurrence, partitions=7, partitioning=ByField("message"))
+pushes = Topic("pushes{suffix}", event=Push, event_id="x_github_delivery")
 raw = Topic("raw{suffix}")
 """
 
@@ -118,6 +125,14 @@ class Service:
         _, text = ingest.create_token(self.settings, ingest.TokenSpec(**facts))
         self.wait_known(text)
         return text
+
+    def credential(self, topic: str, **facts) -> tuple[str, str]:
+        """The id and the text of a new credential for one topic, known to every worker."""
+        facts = {"name": "test", "project": "shop", "account": "acme"} | facts
+        spec = ingest.TokenSpec(topics=[topic + self.suffix], **facts)
+        token, text = ingest.create_token(self.settings, spec)
+        ingest.wait_until_known(self.settings, token, text)
+        return token.public_id, text
 
     def wait_known(self, text: str, *, known: bool = True) -> None:
         """Until both workers agree; a new connection goes to either."""

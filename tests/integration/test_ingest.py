@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import hmac
 import json
 import os
 import re
@@ -24,6 +25,7 @@ import zstandard
 from tests.integration.service import HEADRACE, Service, bearer
 
 from headrace.control import ingest
+from headrace.ingest.tokens import TokenKind
 from headrace.settings import Rate
 
 SETTINGS = """
@@ -32,6 +34,11 @@ max_events = 100
 header_seconds = 2
 body_seconds = 2
 max_connections = 200
+cors_origins = ["https://shop.example.com"]
+webhook_key = { file = "webhook.key" }
+
+[ingest.access_log]
+format = "json"
 """
 
 
@@ -39,6 +46,7 @@ max_connections = 200
 def service(tmp_path_factory, broker) -> Iterator[Service]:
     """A service with two workers."""
     folder, suffix = tmp_path_factory.mktemp("service"), f"-{uuid.uuid4().hex[:6]}"
+    (folder / "webhook.key").write_text("k" * 32)
     found = Service(folder, broker.bootstrap_servers, suffix, SETTINGS)
     found.command("apply")
     with found.running():
@@ -74,6 +82,64 @@ def test_an_answer_has_the_requests_id_or_a_new_one(service, token):
     ] == ("mine-1")
     refused = service.post("occurrences", token, b"", x_request_id="not mine")
     assert re.fullmatch("[0-9a-f]{16}", refused.headers["x-request-id"])
+
+
+def test_a_page_sends_beacons_with_a_public_key(service):
+    _, key = service.credential("occurrences", kind=TokenKind.PUBLIC, rate=Rate(100))
+    address = f"{service.url}/v1/topics/occurrences{service.suffix}/events"
+    origin = {"origin": "https://shop.example.com"}
+    asked = {"access-control-request-method": "POST"}
+    preflight = httpx.options(address, headers=origin | asked)
+    assert (preflight.status_code, preflight.content) == (200, b"")
+    assert preflight.headers["access-control-allow-origin"] == origin["origin"]
+    sent, plain = text(), {"content-type": "text/plain;charset=UTF-8"}
+    beacon = httpx.post(address, params={"key": key}, content=sent, headers=origin | plain)
+    assert (beacon.status_code, beacon.json()["accepted"]) == (202, 1)
+    assert beacon.headers["access-control-allow-origin"] == origin["origin"]
+    assert sent in [record.value() for record in service.records("occurrences")]
+    other = httpx.post(address, params={"key": key}, content=text(), headers={"origin": "null"})
+    assert (other.status_code, other.json()["code"]) == (403, "origin-not-allowed")
+
+
+def test_a_webhook_is_taken_by_its_signature_also_while_its_secret_is_rotated(service):
+    public_id, first = service.credential("pushes", kind=TokenKind.GITHUB)
+    _, second = ingest.rotate_token(service.settings, public_id, timedelta(hours=1))
+    body = b'{"action":"opened"}'
+
+    def deliver(secret: str) -> httpx.Response:
+        digest = hmac.new(secret.encode(), body, "sha256").hexdigest()
+        headers = {
+            "x-github-delivery": "72d3162e",
+            "x-github-event": "issues",
+            "x-hub-signature-256": f"sha256={digest}",
+        }
+        return httpx.post(f"{service.url}/v1/webhooks/{public_id}", content=body, headers=headers)
+
+    assert deliver(first).status_code == 202
+    deadline = time.monotonic() + 30
+    while deliver(second).status_code != 202:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert deliver("hrwh_another").json()["code"] == "no-valid-signature"
+    events = [json.loads(record.value()) for record in service.records("pushes")]
+    assert len(events) >= 2
+    assert all(
+        event == {"x_github_delivery": "72d3162e", "x_github_event": "issues", "action": "opened"}
+        for event in events
+    )
+
+
+def test_answers_are_in_the_access_log_and_accounts_in_the_metrics(service, token):
+    assert service.post("occurrences", token, text(), x_request_id="seen-1").status_code == 202
+    lines = (service.settings.state / "ingest" / "access.log").read_text().splitlines()
+    (line,) = [json.loads(line) for line in lines if '"seen-1"' in line]
+    assert (line["status"], line["account"], line["accepted"]) == (202, "acme", 1)
+    metrics = httpx.get(f"{service.url}/metrics", headers=bearer(token)).text
+    counted = re.search(
+        r'headrace_ingest_account_events_total\{account="acme",outcome="accepted"\} (\d+)', metrics
+    )
+    assert counted is not None
+    assert int(counted[1]) > 0
 
 
 def test_a_service_whose_workers_can_not_start_says_why_and_ends(tmp_path, broker):
