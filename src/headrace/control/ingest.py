@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import http.client
 import importlib.util
+import json
 import logging
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from http import HTTPStatus
 
 from headrace.control.project import Project
 from headrace.control.services import broker_config
@@ -249,20 +249,20 @@ def wait_until_known(settings: Settings, token: Token, text: str) -> None:
 
 def _refusal(ingest: IngestSettings, token: Token, text: str) -> str:
     """Returns why a worker does not take the token; "" when it does."""
-    # There is no such page, and a webhook takes no GET: only who is known is told so.
-    path, headers, expected = "/", {"authorization": f"Bearer {text}"}, HTTPStatus.NOT_FOUND
+    # There is no such page, and the request is not signed: only who is known is told so.
+    method, path, expected = "GET", "/", "no-such-path"
+    headers = {"authorization": f"Bearer {text}", "content-type": "application/json"}
     if token.is_webhook:
-        path, headers = f"/v1/webhooks/{token.public_id}", {}
-        expected = HTTPStatus.METHOD_NOT_ALLOWED
+        method, path, expected = "POST", f"/v1/webhooks/{token.public_id}", "no-valid-signature"
     connection = http.client.HTTPConnection(ingest.host, ingest.port, timeout=_KNOWN_SECONDS)
     try:
-        connection.request("GET", path, headers=headers)
-        status = connection.getresponse().status
-    except (OSError, http.client.HTTPException) as error:
+        connection.request(method, path, headers=headers)
+        code = json.load(connection.getresponse()).get("code")
+    except (OSError, http.client.HTTPException, ValueError) as error:
         return str(error)
     finally:
         connection.close()
-    return "" if status == expected else f"it answers {status}"
+    return "" if code == expected else f"it answers {code}"
 
 
 def _require_name(what: str, text: str) -> None:

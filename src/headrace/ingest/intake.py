@@ -106,9 +106,9 @@ class EventIntake:
 
     async def webhook(self, request: Request, public_id: str) -> Answer:
         """Answers a request that is to be signed; one that is not costs its webhook nothing."""
+        require_method(request, "POST")
         request.token = token = self._gate.webhook(public_id)
         sending = self._sending(request, token.topics[0], token)
-        require_method(request, "POST")
         self._gate.refuse_limited(token)
         is_lines(request.header(b"content-type"))
         with self._budget.share() as share:

@@ -248,6 +248,8 @@ class Known(BaseHTTPRequestHandler):
         type(self).statuses = statuses[1:] or statuses
         self.send_response(statuses[0])
         self.end_headers()
+        code = "no-such-path" if statuses[0] == 404 else "no-valid-token"
+        self.wfile.write(json.dumps({"code": code}).encode())
 
     def log_message(self, *_):
         pass
