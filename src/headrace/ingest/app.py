@@ -78,6 +78,7 @@ class Application:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request (ASGI)."""
+        began = 0.0 if self._access_log is None else time.monotonic()
         request = Request(scope, receive)
         REQUEST_ID.set(request.id)
         try:
@@ -85,7 +86,8 @@ class Application:
         except RefusedRequestError as error:
             answer = problem_answer(error, instance=request.uri)
         except ClientGoneError:
-            self._log(request, _CLIENT_GONE)
+            if self._access_log is not None:
+                self._access_log.write(request, _CLIENT_GONE, time.monotonic() - began)
             return
         except Exception:  # noqa: BLE001 - a client must hear that the outcome is unknown
             _LOG.exception("a request failed")
@@ -95,11 +97,8 @@ class Application:
         if request.origin is not None:
             headers += self._cors.headers(request.origin)
         await answer.send(send, *headers)
-        self._log(request, answer.status)
-
-    def _log(self, request: Request, status: int) -> None:
         if self._access_log is not None:
-            self._access_log.write(request, status, time.monotonic() - request.began)
+            self._access_log.write(request, answer.status, time.monotonic() - began)
 
     def close(self) -> None:
         """Closes the access log."""

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from headrace.ingest.counters import Counters
 from headrace.ingest.problem import Problem
-from headrace.ingest.request import Request
 from headrace.ingest.service_metrics import (
     ACCOUNT_BYTES,
     ACCOUNT_EVENTS,
@@ -21,13 +20,10 @@ from headrace.ingest.validation import Accepted
 
 
 class EventFigures:
-    """Counts the events of one request; its figures are seen by all workers."""
+    """Counts the events of one topic and account; the figures are seen by all workers."""
 
-    __slots__ = ("_account", "_counters", "_request", "_topic")
-
-    def __init__(self, counters: Counters, account_slot: str, topic: str, request: Request) -> None:
-        self._counters, self._account, self._topic = counters, account_slot, topic
-        self._request = request
+    def __init__(self, counters: Counters, topic: str, account_slot: str) -> None:
+        self._counters, self._topic, self._account = counters, topic, account_slot
 
     def outcome(self, outcome: str, events: int) -> None:
         """Counts events of which this became."""
@@ -40,13 +36,11 @@ class EventFigures:
         self.outcome(outcome, len(events))
         self._counters.add((BYTES, self._topic), size)
         self._counters.add((ACCOUNT_BYTES, self._account), size)
-        self._request.accepted = len(events)
 
     def rejected(self, problems: Sequence[Problem]) -> None:
         """Counts events that are not taken, each with its reason."""
         if problems:
             self.outcome("refused", len(problems))
-            self._request.rejected += len(problems)
         for problem in problems:
             self._counters.add((REFUSALS, self._topic, known_code(problem.code)))
 

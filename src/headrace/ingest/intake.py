@@ -35,8 +35,8 @@ Result = TypeVar("Result")
 RecordHeaders = list[tuple[str, bytes]]
 
 
-class _Sending(NamedTuple):
-    """Who sends events to what."""
+class _Route(NamedTuple):
+    """What the requests of one token for one topic have in common."""
 
     topic: str
     token: Token
@@ -76,12 +76,13 @@ class EventIntake:
         )
         self._bodies = BodyReader(limits, self._threads)
         self._budget = MemoryBudget(settings.max_memory_bytes)
+        self._routes: dict[tuple[str, str], _Route] = {}
         self._webhooks = Webhooks(settings.webhook_key, config.topics)
 
     async def events(self, request: Request, topic: str, token: Token) -> Answer:
         """Answers a request that shows a token."""
         self._gate.may_write(token, topic)
-        sending = self._sending(request, topic, token)
+        route = self._route(request, topic, token)
         require_method(request, "POST")
         self._gate.refuse_limited(token)
         content_type = request.header(b"content-type")
@@ -102,13 +103,13 @@ class EventIntake:
             finally:
                 request.received_bytes = share.sent_bytes
             del body
-            return await self._take(sending, events, as_batch=as_batch, began=began)
+            return await self._take(request, route, events, as_batch=as_batch, began=began)
 
     async def webhook(self, request: Request, public_id: str) -> Answer:
         """Answers a request that is to be signed; one that is not costs its webhook nothing."""
         require_method(request, "POST")
         request.token = token = self._gate.webhook(public_id)
-        sending = self._sending(request, token.topics[0], token)
+        route = self._route(request, token.topics[0], token)
         self._gate.refuse_limited(token)
         is_lines(request.header(b"content-type"))
         with self._budget.share() as share:
@@ -121,19 +122,25 @@ class EventIntake:
             event = self._webhooks.event(request, token, body)
             if event is None:
                 return json_answer(HTTPStatus.OK, {"accepted": 0, "refused": []})
-            return await self._take(sending, [event], as_batch=False, began=began)
+            return await self._take(request, route, [event], as_batch=False, began=began)
 
-    def _sending(self, request: Request, topic: str, token: Token) -> _Sending:
+    def _route(self, request: Request, topic: str, token: Token) -> _Route:
+        route = self._routes.get((topic, token.public_id))
+        # A token that was changed, such as by a rotation, is another object.
+        if route is None or route.token is not token:
+            route = self._routes[topic, token.public_id] = self._new_route(topic, token)
+        request.topic = topic
+        return route
+
+    def _new_route(self, topic: str, token: Token) -> _Route:
         check = self._checks.get(topic)
         if check is None:
-            detail = f"no topic {topic[:80]!r} is served here, expected one of " + ", ".join(
-                self._checks
-            )
+            served = ", ".join(self._checks)
+            detail = f"no topic {topic[:80]!r} is served here, expected one of {served}"
             raise refused(HTTPStatus.NOT_FOUND, "no-such-topic", detail)
         headers = [("account", token.account.encode()), ("project", token.project.encode())]
-        figures = EventFigures(self._counters, self._accounts.slot(token.account), topic, request)
-        request.topic = topic
-        return _Sending(topic, token, check, headers, figures)
+        figures = EventFigures(self._counters, topic, self._accounts.slot(token.account))
+        return _Route(topic, token, check, headers, figures)
 
     async def _charge(self, token: Token, error: RefusedRequestError, size: int) -> None:
         """Charges a token one event and the sent bytes of a request that is refused as a whole."""
@@ -141,29 +148,30 @@ class EventIntake:
             await self._gate.admit(token, 1, size)
 
     async def _take(
-        self, sending: _Sending, events: list[bytes], *, as_batch: bool, began: float
+        self, request: Request, route: _Route, events: list[bytes], *, as_batch: bool, began: float
     ) -> Answer:
         size = sum(map(len, events))
-        await self._admit(sending, len(events), size)
+        await self._admit(route, len(events), size)
         verdicts: Verdicts = await self._call(
-            size, sending.check.batch, events, sending.token.account, sending.headers
+            size, route.check.batch, events, route.token.account, route.headers
         )
-        sending.figures.rejected(verdicts.refused)
-        (accepted, problems), spooled = await self._deliver(sending, verdicts)
+        route.figures.rejected(verdicts.refused)
+        (accepted, problems), spooled = await self._deliver(route, verdicts)
+        request.accepted, request.rejected = len(accepted), len(problems)
         if not accepted:
             raise _none_accepted(problems, as_batch=as_batch)
-        sending.figures.latency(time.monotonic() - began)
+        route.figures.latency(time.monotonic() - began)
         document = {
             "accepted": len(accepted),
             "refused": [problem.document() for problem in problems],
         }
         return json_answer(HTTPStatus.ACCEPTED, document, *(_SPOOLED if spooled else ()))
 
-    async def _admit(self, sending: _Sending, events: int, size: int) -> None:
+    async def _admit(self, route: _Route, events: int, size: int) -> None:
         try:
-            await self._gate.admit(sending.token, events, size)
+            await self._gate.admit(route.token, events, size)
         except RefusedRequestError:
-            sending.figures.outcome("limited", events)
+            route.figures.outcome("limited", events)
             raise
 
     async def _call(self, size: int, function: Callable[..., Result], *arguments: Any) -> Result:
@@ -174,7 +182,7 @@ class EventIntake:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, function, *arguments)
 
-    async def _deliver(self, sending: _Sending, verdicts: Verdicts) -> tuple[Verdicts, bool]:
+    async def _deliver(self, route: _Route, verdicts: Verdicts) -> tuple[Verdicts, bool]:
         """Returns what was taken, with what Kafka will never take among the refused.
 
         The second value says whether the spool has some of it.
@@ -183,21 +191,21 @@ class EventIntake:
             return verdicts, False
         spooled = False
         try:
-            spooled = await self._accept(sending, verdicts.accepted)
+            spooled = await self._accept(route, verdicts.accepted)
         except RefusedByKafkaError as error:
             late = verdicts.late_problems(error.reasons)
-            sending.figures.rejected(late)
+            route.figures.rejected(late)
             verdicts = verdicts.without(error.reasons, late)
-        sending.figures.accepted("spooled" if spooled else "accepted", verdicts.accepted)
+        route.figures.accepted("spooled" if spooled else "accepted", verdicts.accepted)
         return verdicts, spooled
 
-    async def _accept(self, sending: _Sending, events: list[Accepted]) -> bool:
+    async def _accept(self, route: _Route, events: list[Accepted]) -> bool:
         seconds = self._settings.deadline_seconds
         try:
-            return await self._acceptance.accept(sending.topic, events, sending.headers, seconds)
+            return await self._acceptance.accept(route.topic, events, route.headers, seconds)
         except (NotTakenError, UnknownOutcomeError) as error:
             outcome = "not-taken" if isinstance(error, NotTakenError) else "unknown"
-            sending.figures.unavailable(outcome, error.code, len(events))
+            route.figures.unavailable(outcome, error.code, len(events))
             raise _not_confirmed(error) from error
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import random
 import re
-import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any
@@ -45,11 +44,9 @@ class Request:
         receive: ASGI's, for the body.
         method: its method, in capital letters.
         path: without the query.
-        query: what stands behind the question mark, as it was sent.
         headers: values by lower-case name; of a header that is there twice, the last value.
         id: the client's X-Request-Id if it is short and plain, otherwise a new one.
         origin: of the web page that sent it; ``None`` where no browser did.
-        began: when its headers were there, by the monotonic clock.
         token: who sends it, once that is known.
         topic: where its events go, once that is known.
         received_bytes: of its body.
@@ -57,37 +54,24 @@ class Request:
         rejected: events that are not taken.
     """
 
-    __slots__ = (
-        "_pairs",
-        "_scope",
-        "accepted",
-        "began",
-        "headers",
-        "id",
-        "method",
-        "origin",
-        "path",
-        "query",
-        "receive",
-        "received_bytes",
-        "rejected",
-        "token",
-        "topic",
-    )
+    # Of the class, so that a request pays for what it sets.
+    token: Token | None = None
+    topic = ""
+    received_bytes = accepted = rejected = 0
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
-        self.began = time.monotonic()
         self._scope, self.receive = scope, receive
         self.method: str = scope["method"]
         self.path: str = scope["path"]
-        self.query: bytes = scope["query_string"]
-        self._pairs: Collection[Header] = scope["headers"]
-        self.headers: dict[bytes, bytes] = dict(self._pairs)
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.id = _request_id(self.headers.get(b"x-request-id"))
         self.origin = self.headers.get(b"origin")
-        self.token: Token | None = None
-        self.topic = ""
-        self.received_bytes = self.accepted = self.rejected = 0
+
+    @property
+    def query(self) -> bytes:
+        """What stands behind the question mark of the address, as it was sent."""
+        query: bytes = self._scope["query_string"]
+        return query
 
     @property
     def peer(self) -> str:
@@ -111,9 +95,11 @@ class Request:
             RefusedRequestError: 431 beyond ``max_bytes``; 400 when one that counts is repeated, or
                 when the body is coded on its way in another manner than in chunks.
         """
-        if len(self.headers) < len(self._pairs):
-            self._check_repeated()
-        size = sum([len(name) + len(value) + 4 for name, value in self._pairs])
+        pairs = self._scope["headers"]
+        size = sum(map(len, self.headers)) + sum(map(len, self.headers.values())) + 4 * len(pairs)
+        if len(self.headers) < len(pairs):
+            _check_repeated(pairs)
+            size = sum(len(name) + len(value) + 4 for name, value in pairs)
         if size > max_bytes:
             raise refused(
                 HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
@@ -130,15 +116,16 @@ class Request:
                 f"Transfer-Encoding is {shown!r}, expected chunked",
             )
 
-    def _check_repeated(self) -> None:
-        counts = Counter(name for name, _ in self._pairs)
-        for name in _ONLY_ONCE:
-            if counts[name] > 1:
-                raise refused(
-                    HTTPStatus.BAD_REQUEST,
-                    "repeated-header",
-                    f"header {name.decode('latin-1')} is there more than once",
-                )
+
+def _check_repeated(pairs: Iterable[Header]) -> None:
+    counts = Counter(name for name, _ in pairs)
+    for name in _ONLY_ONCE:
+        if counts[name] > 1:
+            raise refused(
+                HTTPStatus.BAD_REQUEST,
+                "repeated-header",
+                f"header {name.decode('latin-1')} is there more than once",
+            )
 
 
 def _request_id(given: bytes | None) -> str:
