@@ -11,11 +11,13 @@ import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headrace.control import Project, load_project
 from headrace.control.plan import apply_plan
+from headrace.control.worker_rules import worker_faults
 from headrace.kafka.client import describe, producer, watermarks
 from headrace.kafka.dead_letters import scan
 from headrace.runtime.ports import free_ports
@@ -54,7 +56,7 @@ def test_the_worker_of_the_page_runs_inside_the_program_of_the_page(
     apply_plan(project)
     sender = producer(client)
     for campaign in (7, 7, 8):
-        sender.produce("clicks", json.dumps({"campaign": campaign}), str(campaign).encode())
+        sender.produce("clicks", json.dumps({"user": "ann", "campaign": campaign}), b"ann")
     assert sender.flush(30) == 0
     command = [sys.executable, "program.py"]
     with subprocess.Popen(command, cwd=project.settings.root) as program:
@@ -72,8 +74,15 @@ def test_the_worker_of_the_page_runs_inside_the_program_of_the_page(
 
 def test_the_task_of_the_page_is_a_task(project: Project, shown: list[str]) -> None:
     names = {"clicks": project.topics["clicks"], "connect": None}
-    exec(shown[1], names)
+    exec(shown[2], names)
     assert names["worker"].task().process
+
+
+def test_the_function_with_a_lifespan_of_the_page_is_a_worker(shown: list[str]) -> None:
+    names: dict[str, Any] = {}
+    exec(shown[0], names)
+    exec(shown[1], names)
+    assert list(worker_faults(names["look_up"])) == []
 
 
 def test_an_instance_inside_a_program_has_the_metrics_of_the_page(

@@ -1,7 +1,9 @@
 """Each documented form of a task, as a user writes it: ``mypy --strict`` has nothing to say."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,6 +15,7 @@ from headrace import (
     RecordStatusObserver,
     Retry,
     Send,
+    Start,
     Topic,
     Worker,
     WorkerRecord,
@@ -21,7 +24,15 @@ from headrace import (
     worker,
 )
 
+
+@dataclass
+class Order:
+    customer: str
+    price: int
+
+
 clicks = Topic("clicks", partitions=4)
+orders = Topic("orders", event=Order)
 
 
 class Coroutines(WorkerTask):
@@ -85,11 +96,40 @@ def count(record: WorkerRecord) -> None:
     assert record.offset >= record.attempt > record.timestamp_ms
 
 
-workers = [
+@worker(topic=orders, group="billing", start=Start.LATEST)
+async def charge(order: Order, record: WorkerRecord, send: Send) -> int:
+    send("receipts", f"{order.customer}: {order.price}".encode(), key=record.key)
+    return order.price
+
+
+@asynccontextmanager
+async def prices(config: Mapping[str, Any]) -> AsyncIterator[dict[str, int]]:
+    yield {str(config["customer"]): 7}
+
+
+@worker(topic=orders, lifespan=prices, config={"customer": "ann"})
+async def compare(order: Order, shared: dict[str, int], observer: RecordStatusObserver) -> None:
+    if shared.get(order.customer) == order.price:
+        observer.on_success()
+
+
+@worker(topic=clicks)
+def measure(value: bytes | None, send: Send) -> None:
+    send("sizes", str(len(value or b"")).encode())
+
+
+async def called(record: WorkerRecord, send: Send) -> int:
+    return await charge(Order("ann", 7), record, send)
+
+
+workers: list[Worker] = [
     Worker("one", clicks, Coroutines, partitioner=KeyHash(64), config={"url": "http://..."}),
     Worker("two", [clicks], Functions, punctuate_every=timedelta(seconds=1)),
     Worker("three", clicks, Observed),
     Worker("four", clicks, Batches, batch_records=1000),
     enrich,
     count,
+    charge,
+    compare,
+    measure,
 ]

@@ -150,6 +150,7 @@ def _faults_between(found: list[Declaration]) -> Iterator[tuple[Declaration, Fau
     readers = [*pipelines, *workers]
     yield from _same_names(topics)
     yield from _same_names(readers)
+    yield from _same_groups(readers)
     yield from _colliding_topics(topics)
     yield from _undeclared_sources(topics, readers)
     yield from _dead_letter_topics(topics, readers)
@@ -162,13 +163,23 @@ def _same_names(found: list[Declaration]) -> Iterator[tuple[Declaration, Fault]]
     for one in found:
         other = first.setdefault(one.value.name, one)
         if other is not one:
-            kind = "" if type(other.value) is type(one.value) else f" as a {_kind(other.value)}"
+            kind = "" if _kind(other.value) == _kind(one.value) else f" as a {_kind(other.value)}"
             message = f"{_kind(one.value)} {one.value.name!r} is already declared{kind}"
             yield one, Fault(message, f"at {other.file}:{other.line}")
 
 
+def _same_groups(readers: list[Declaration]) -> Iterator[tuple[Declaration, Fault]]:
+    """Readers of one consumer group would share the partitions, and each see a part of them."""
+    first: dict[str, tuple[Declaration, Reader]] = {}
+    for declaration, reader in _readers(readers):
+        earlier, owner = first.setdefault(reader.consumer_group, (declaration, reader))
+        if owner.name != reader.name:
+            message = f"{reader.name!r} has the consumer group of {owner.name!r}"
+            yield declaration, Fault(message, f"at {earlier.file}:{earlier.line}")
+
+
 def _kind(value: Declared) -> str:
-    return type(value).__name__.lower()
+    return "worker" if isinstance(value, Worker) else type(value).__name__.lower()
 
 
 def _colliding_topics(topics: list[Declaration]) -> Iterator[tuple[Declaration, Fault]]:

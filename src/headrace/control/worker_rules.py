@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import typing
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -26,13 +27,18 @@ from headrace.workers import (
     Worker,
     WorkerTask,
 )
+from headrace.workers.function_task import (
+    OBSERVER,
+    SHARED,
+    FunctionFactory,
+    Parameters,
+    parameters_of,
+)
 from headrace.workers.policy import ending
 from headrace.workers.received import retry_topics
-from headrace.workers.worker import FunctionFactory
 
 _ENDS = (Stop, Skip, DeadLetters)
 _POLICIES = (*_ENDS, Retry, RetryTopics)
-_GIVEN = ("observer", "send")
 _SYNC_TASKS = ("threads", "processes")
 
 
@@ -48,6 +54,7 @@ def worker_faults(worker: Worker) -> Iterator[Fault]:
         yield from _policy_faults(worker)
         yield from _number_faults(worker)
         yield from _config_faults(worker)
+        yield from _lifespan_faults(worker)
 
 
 def is_typed(worker: Worker) -> bool:
@@ -119,21 +126,40 @@ def _task_faults(worker: Worker) -> Iterator[Fault]:
 
 
 def _function_faults(worker: Worker, function: Callable[..., Any]) -> Iterator[Fault]:
-    parameters = list(inspect.signature(function).parameters.values())
-    wrong = [one.name for one in parameters[1:] if not _is_given(one)]
-    if not parameters or wrong:
-        found = f"takes {', '.join(wrong)}" if wrong else "takes nothing"
+    takes = parameters_of(function)
+    if takes.unknown or not (takes.record or takes.event):
+        names = ", ".join(takes.unknown) or "neither the event nor the record"
         yield Fault(
-            f"{_label(worker)}: {function.__name__} {found}",
-            "a worker's function takes the record and, by these names, observer and send",
+            f"{_label(worker)}: {function.__name__} takes {names}",
+            "a worker's function takes the event first, and by these names record, send, observer "
+            "and shared",
         )
-    elif worker.sync_tasks == "processes":
-        observed = "observer" in inspect.signature(function).parameters
-        yield from _process_faults(worker, function, observed=observed)
+        return
+    yield from _event_faults(worker, function.__name__, takes)
+    if SHARED in takes.others and worker.lifespan is None:
+        yield Fault(
+            f"{_label(worker)}: {function.__name__} takes {SHARED}, and nothing is shared",
+            "declare what makes it: lifespan=...",
+        )
+    if worker.sync_tasks == "processes":
+        yield from _process_faults(worker, function, observed=OBSERVER in takes.others)
 
 
-def _is_given(parameter: inspect.Parameter) -> bool:
-    return parameter.name in _GIVEN or parameter.default is not inspect.Parameter.empty
+def _event_faults(worker: Worker, function: str, takes: Parameters) -> Iterator[Fault]:
+    """Yields where the function is given another class than it is annotated with."""
+    annotation = takes.annotation
+    if not takes.event or isinstance(annotation, str) or annotation in (None, Any, object):
+        return
+    accepted = typing.get_args(annotation) or (annotation,)
+    for topic in worker.topics:
+        event = bytes if topic.event is None else topic.event
+        if event not in accepted:
+            shown = getattr(annotation, "__name__", annotation)
+            yield Fault(
+                f"{_label(worker)}: {function} takes {takes.event}: {shown}, and topic "
+                f"{topic.name!r} holds {event.__name__}",
+                f"annotate it with {event.__name__}",
+            )
 
 
 def _class_faults(worker: Worker, task: type) -> Iterator[Fault]:
@@ -285,8 +311,26 @@ def _config_faults(worker: Worker) -> Iterator[Fault]:
     if worker.start not in {Start.EARLIEST, Start.LATEST}:
         way_out = "Start.EARLIEST or Start.LATEST; what is committed always counts first"
         yield Fault(f"{_label(worker)}: start is {worker.start!r}", way_out)
-    if not is_a(worker.version, str):
-        yield Fault(f"{_label(worker)}: version is {worker.version!r}; it must be text")
+    for name in ("version", "group"):
+        text = getattr(worker, name)
+        if not is_a(text, str):
+            yield Fault(f"{_label(worker)}: {name} is {text!r}; it must be text")
+
+
+def _lifespan_faults(worker: Worker) -> Iterator[Fault]:
+    lifespan: Any = worker.lifespan
+    if lifespan is None:
+        return
+    if inspect.isasyncgenfunction(lifespan) or not callable(lifespan):
+        yield Fault(
+            f"{_label(worker)}: lifespan is {lifespan!r}",
+            "a function of config, decorated with contextlib.asynccontextmanager",
+        )
+    if worker.sync_tasks == "processes":
+        yield Fault(
+            f"{_label(worker)}: a lifespan can't be shared with the processes of tasks",
+            'sync_tasks="threads", or make it where the module is loaded',
+        )
 
 
 def _label(worker: Worker) -> str:

@@ -17,6 +17,7 @@ from headrace.workers.clock import Clock
 from headrace.workers.failure_log import FailureLog
 from headrace.workers.failures import Failures
 from headrace.workers.handling import Handling
+from headrace.workers.lifespan import SharedResources
 from headrace.workers.progress import Counts
 from headrace.workers.received import received, retry_topics
 from headrace.workers.sender import ProducerRecord, Sender, Sent
@@ -150,9 +151,9 @@ class BenchInstance:
         failures = _RecordedFailures(
             worker, _ListedLetters(self.dead_letters), send, clock, self._fed_of
         )
-        around = Surroundings(
-            self._make, self._threads, send, failures, self.counts, self._fail, clock
-        )
+        self._shared, self._is_sharing = SharedResources(worker), False
+        make = self._shared.given_to(self._make)
+        around = Surroundings(make, self._threads, send, failures, self.counts, self._fail, clock)
         self.assignments = Assignments(worker, around, _go_on, _go_on)
         timers = LaneTimers(worker, self.assignments, self._threads, self._fail, clock)
         self._timers = [asyncio.ensure_future(run()) for run in timers.loops]
@@ -160,7 +161,10 @@ class BenchInstance:
             timer.add_done_callback(self._check_timer)
 
     async def begin(self, partitions: Iterable[TopicPartition]) -> None:
-        """Assigns partitions, which begin at offset 0."""
+        """Enters the worker's lifespan and assigns partitions, which begin at offset 0."""
+        self._is_sharing = True
+        await self._shared.enter()
+        self._is_sharing = False
         starts = [Start(partition, 0, "", "") for partition in partitions]
         self.assignments.assign(self._worker.consumer_group, starts)
 
@@ -172,7 +176,7 @@ class BenchInstance:
         """Whether something outside the loop is awaited."""
         if self._threads.calls:
             return True
-        is_at_work = any(
+        is_at_work = self._is_sharing or any(
             lane.in_process or lane.state in _AWAITED_STATES for lane in self.assignments.lanes
         )
         return is_at_work and (has_sockets or self.is_waited_for)
@@ -182,6 +186,11 @@ class BenchInstance:
         await self.assignments.drain(self._worker.drain_timeout.total_seconds())
         for timer in self._timers:
             timer.cancel()
+        self._is_sharing = True
+        try:
+            await self._shared.leave()
+        except Exception as error:  # noqa: BLE001 - whatever the user's code raises
+            self._fail(error)
         self._threads.shutdown(wait=False)
 
     def _make(self) -> WorkerTask:

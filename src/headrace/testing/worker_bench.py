@@ -21,7 +21,7 @@ from headrace.workers.worker import Worker
 
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 _PATIENCE = timedelta(seconds=5)
-_CLOSE_SECONDS = 60.0
+_LIFESPAN_SECONDS = 60.0
 
 
 class WorkerBench:
@@ -79,7 +79,7 @@ class WorkerBench:
             _made(worker, lambda: start_ms + round(loop.moved * 1000))
         )
         loop.is_busy = instance.is_busy
-        seconds = worker.drain_timeout.total_seconds() + _CLOSE_SECONDS
+        seconds = worker.drain_timeout.total_seconds() + _LIFESPAN_SECONDS
         self._finalizer = weakref.finalize(self, _close, loop, instance, seconds)
         self.sent: list[SentRecord] = instance.sent
         self.dead_letters: list[DeadLetter] = instance.dead_letters
@@ -88,7 +88,11 @@ class WorkerBench:
         self.failing_topics: dict[str, Exception] = instance.failing_topics
         numbers = range(partitions)
         assigned = [TopicPartition(name, number) for name in self._topics for number in numbers]
-        loop.complete(instance.begin(assigned))
+        try:
+            loop.complete(instance.begin(assigned), _LIFESPAN_SECONDS)
+        except BaseException:
+            self._finalizer()
+            raise
         self._settle()
 
     def __enter__(self) -> Self:

@@ -23,6 +23,7 @@ from headrace.workers.assignments import Assignments, Surroundings
 from headrace.workers.failures import Failures
 from headrace.workers.intents import PauseIntents
 from headrace.workers.letters import LetterWriter
+from headrace.workers.lifespan import SharedResources
 from headrace.workers.member import Member
 from headrace.workers.needed_topics import ensure_needed_topics
 from headrace.workers.processes import TaskProcesses
@@ -142,8 +143,10 @@ class RunningInstance:
         self._processes = (
             TaskProcesses(worker.task, worker.parallelism, self._fail) if wanted else None
         )
+        self._shared = SharedResources(worker)
+        make = worker.task if self._processes is None else self._processes.task
         around = Surroundings(
-            worker.task if self._processes is None else self._processes.task,
+            self._shared.given_to(make),
             self._task_threads,
             self._sender.send,
             Failures(worker, LetterWriter(worker, config), self._sender.send),
@@ -171,7 +174,9 @@ class RunningInstance:
 
         Raises:
             HeadraceError, KafkaException: it can't go on.
+            Exception: what the worker's lifespan raises when it is entered.
         """
+        await self._shared.enter()
         self._join()
         self._readers += [self._loop.create_task(self._read(one)) for one in self._members]
         await self._stopping.wait()
@@ -201,6 +206,7 @@ class RunningInstance:
         self._report_uncommitted()
         closing = (one.close(deadline) for one in self._members)
         left = await asyncio.gather(*closing, return_exceptions=True)
+        left += await asyncio.gather(self._shared.leave(), return_exceptions=True)
         self._task_threads.shutdown(wait=False)
         if self._processes is not None:
             self._processes.close()

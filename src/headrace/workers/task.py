@@ -133,9 +133,11 @@ class WorkerTask:
 
     Attributes:
         send: writes to Kafka; there from ``init`` on.
+        shared: what the worker's ``lifespan`` gives; there from ``init`` on, ``None`` without one.
     """
 
     send: Send
+    shared: Any
 
     def init(
         self, subpartition: WorkerSubpartition, config: Mapping[str, Any]

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Literal, TypeAlias, TypedDict, Unpack
+from typing import Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar, cast
 
 from headrace.model import Start, Topic
+from headrace.workers.function_task import FunctionFactory
 from headrace.workers.partitioner import KeyHash, OneToOne, WorkerPartitioner
 from headrace.workers.policy import FailurePolicy, Stop
-from headrace.workers.task import RecordStatusObserver, Send, WorkerRecord, WorkerTask
-
-Process: TypeAlias = Callable[..., Any]
-"""``f(record)``; it may also take ``observer`` and ``send``, by these names."""
+from headrace.workers.task import WorkerTask
 
 SyncTasks: TypeAlias = Literal["threads", "processes"]
+Lifespan: TypeAlias = Callable[[Mapping[str, Any]], AbstractAsyncContextManager[Any]]
+"""Called with the worker's ``config``; see :attr:`Worker.lifespan`."""
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class Worker:
     their offsets; see ``on_failure`` for what a failure does to it.
 
     Attributes:
-        name: also the consumer group (``headrace.<name>``).
+        name: in commands, logs, metrics and dead letters.
         topic: a topic, or several.
         task: called without arguments for each subpartition: a :class:`WorkerTask` class, or a
             function that makes one.
@@ -49,7 +52,14 @@ class Worker:
         revoke_timeout: what is in process of a partition that goes to another instance may take so
             long; meanwhile nothing is read of those that stay. What is not done then begins anew
             in the other instance.
-        config: handed to each task's ``init``.
+        config: handed to the lifespan and to each task's ``init``.
+        lifespan: makes what all tasks of an instance share, such as an HTTP client: a function of
+            ``config`` that returns an async context manager (``contextlib.asynccontextmanager``).
+            Entered once, on the event loop, before the instance joins its group; what it gives is
+            ``shared`` of each task, and of a function that takes ``shared``. Left after all tasks
+            are closed, also after a failure; not after ``kill -9``. What it raises ends the
+            instance. Entering may take as long as ``init``, leaving ten seconds.
+        group: consumer group; by default ``headrace.<name>``.
         start: where it begins in a topic that it has committed nothing of: with the earliest
             records, or with those that come from its first start on.
         version: written to dead letters, so that a fix can be told from what it fixed.
@@ -70,6 +80,8 @@ class Worker:
     drain_timeout: timedelta = timedelta(seconds=30)
     revoke_timeout: timedelta = timedelta(seconds=2)
     config: Mapping[str, Any] = field(default_factory=dict)
+    lifespan: Lifespan | None = None
+    group: str = ""
     start: Start = Start.EARLIEST
     version: str = "1"
 
@@ -81,92 +93,88 @@ class Worker:
     @property
     def consumer_group(self) -> str:
         """Kafka consumer group of all instances."""
-        return f"headrace.{self.name}"
+        return self.group or f"headrace.{self.name}"
 
 
-class WorkerOptions(TypedDict, total=False):
-    """Attributes of :class:`Worker` that :func:`worker` takes by these names."""
+@dataclass(frozen=True)
+class FunctionWorker(Worker, Generic[Arguments, Result]):
+    """A worker that was made of a function, and can be called as that."""
 
-    partitioner: WorkerPartitioner
-    on_failure: FailurePolicy
-    start: Start
-    processing_timeout: timedelta
-    punctuate_every: timedelta | None
-    commit_every: timedelta
-    queue_bytes: int
-    batch_records: int
-    sync_tasks: SyncTasks
-    parallelism: int
-    drain_timeout: timedelta
-    revoke_timeout: timedelta
-    config: Mapping[str, Any]
-    version: str
+    def __call__(self, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        """Calls the function itself, as if it were not decorated: no policy, no deadline."""
+        function = cast("FunctionFactory", self.task).function
+        return cast("Result", function(*args, **kwargs))
 
 
-class FunctionTask(WorkerTask):
-    """A task that is one function without state."""
-
-    def __init__(self, function: Process) -> None:
-        wanted = set(inspect.signature(function).parameters)
-        self._function = function
-        self._wants_send = "send" in wanted
-        if "observer" in wanted:
-            self.process = self._observed
-        elif inspect.iscoroutinefunction(function):
-            self.process = self._awaited
-        else:
-            self.process = self._sync
-
-    async def _awaited(self, record: WorkerRecord) -> None:
-        await self._function(record, **self._given())
-
-    async def _observed(self, record: WorkerRecord, observer: RecordStatusObserver) -> None:
-        await self._function(record, observer=observer, **self._given())
-
-    def _sync(self, record: WorkerRecord) -> None:
-        self._function(record, **self._given())
-
-    def _given(self) -> dict[str, Send]:
-        return {"send": self.send} if self._wants_send else {}
+_STOP = Stop()
 
 
-def worker(
+def worker(  # noqa: D417, PLR0913 - one for each attribute of Worker, where it is described
     *,
     topic: Topic | Sequence[Topic],
     subpartitions: int = 1,
     name: str = "",
-    **declared: Unpack[WorkerOptions],
-) -> Callable[[Process], Worker]:
-    """Makes a function a worker.
+    partitioner: WorkerPartitioner | None = None,
+    on_failure: FailurePolicy = _STOP,
+    processing_timeout: timedelta = Worker.processing_timeout,
+    punctuate_every: timedelta | None = Worker.punctuate_every,
+    commit_every: timedelta = Worker.commit_every,
+    queue_bytes: int = Worker.queue_bytes,
+    sync_tasks: SyncTasks = Worker.sync_tasks,
+    parallelism: int = Worker.parallelism,
+    drain_timeout: timedelta = Worker.drain_timeout,
+    revoke_timeout: timedelta = Worker.revoke_timeout,
+    config: Mapping[str, Any] | None = None,
+    lifespan: Lifespan | None = Worker.lifespan,
+    group: str = Worker.group,
+    start: Start = Worker.start,
+    version: str = Worker.version,
+) -> Callable[[Callable[Arguments, Result]], FunctionWorker[Arguments, Result]]:
+    """Makes a function a worker. The function can still be called.
 
     ::
 
-        @worker(topic=clicks, subpartitions=64)
-        async def enrich(record, send):
-            await send("enriched", await look_up(record.value), key=record.key)
+        @worker(topic=orders, subpartitions=64)
+        async def charge(order: Order, record: WorkerRecord, send: Send) -> None:
+            receipt = await ask(order.customer, order.price)
+            send("receipts", receipt, key=record.key)
+
+    The function takes what it names, in any order: the **first** parameter, if it is none of the
+    following, is the event: an instance of the topic's event class, read as pipelines read it, or
+    the value's bytes where the topic has no event class. A record whose value is no event meets the
+    failure policy as an invalid one. ``record`` is the :class:`WorkerRecord`, ``send`` writes to
+    Kafka, ``observer`` ends the record, ``shared`` is what ``lifespan`` gives.
 
     Args:
         topic: a topic, or several.
-        subpartitions: lanes of each partition; records of one key stay in order.
+        subpartitions: lanes of each partition; records of one key stay in order. Short for
+            ``partitioner=KeyHash(subpartitions)``.
         name: of the worker; the function's, with hyphens, by default.
-        declared: further attributes of :class:`Worker`.
+        partitioner: as of :class:`Worker`, which describes all further arguments.
     """
-    if "partitioner" not in declared and subpartitions != 1:
-        declared["partitioner"] = KeyHash(subpartitions)
 
-    def declare(function: Process) -> Worker:
-        own = name or function.__name__.replace("_", "-")
-        return Worker(own, topic, FunctionFactory(function), **declared)
+    def declare(function: Callable[Arguments, Result]) -> FunctionWorker[Arguments, Result]:
+        topics = tuple(topic) if isinstance(topic, list | tuple) else (topic,)
+        by_key = OneToOne() if subpartitions == 1 else KeyHash(subpartitions)
+        return FunctionWorker(
+            name or function.__name__.replace("_", "-"),
+            topic,
+            FunctionFactory(function, topics),
+            partitioner=by_key if partitioner is None else partitioner,
+            on_failure=on_failure,
+            processing_timeout=processing_timeout,
+            punctuate_every=punctuate_every,
+            commit_every=commit_every,
+            queue_bytes=queue_bytes,
+            sync_tasks=sync_tasks,
+            parallelism=parallelism,
+            drain_timeout=drain_timeout,
+            revoke_timeout=revoke_timeout,
+            config={} if config is None else config,
+            lifespan=lifespan,
+            group=group,
+            start=start,
+            version=version,
+        )
 
     return declare
-
-
-@dataclass(frozen=True)
-class FunctionFactory:
-    """Makes the tasks of a function."""
-
-    function: Process
-
-    def __call__(self) -> FunctionTask:
-        """A task."""
-        return FunctionTask(self.function)

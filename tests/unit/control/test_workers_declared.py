@@ -131,6 +131,12 @@ def test_all_problems_of_all_workers_come_at_once(problems):
         ('"w", clicks, Task, sync_tasks="fibers"', "sync_tasks is 'fibers'"),
         ('"w", clicks, Task, config=[1]', "config is [1]"),
         ('"w", clicks, Task, version=2', "version is 2"),
+        ('"w", clicks, Task, group=7', "group is 7"),
+        ('"w", clicks, Task, lifespan=7', "lifespan is 7"),
+        (
+            '"w", clicks, Task, lifespan=dict, sync_tasks="processes"',
+            "a lifespan can't be shared with the processes of tasks",
+        ),
         ('"w", clicks, Task, sync_tasks="processes"', "Task.process is a coroutine function"),
     ],
 )
@@ -143,8 +149,11 @@ def test_a_worker_that_could_not_run_is_a_problem_at_its_line(problems, argument
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("async def f(): pass", "f takes nothing"),
+        ("async def f(): pass", "f takes neither the event nor the record"),
         ("async def f(record, producer): pass", "f takes producer"),
+        ("async def f(event, producer): pass", "f takes producer"),
+        ("async def f(event: str): pass", "f takes event: str, and topic 'clicks' holds bytes"),
+        ("async def f(record, shared): pass", "f takes shared, and nothing is shared"),
         ("class f(WorkerTask):\n    async def process(self): pass", "has other parameters"),
         (
             "class f(Task):\n    def __init__(self, name): pass\n",
@@ -199,6 +208,41 @@ def test_a_partitioner_of_ones_own_is_asked_how_many_it_counts(problems, count, 
 def test_names_are_unique_among_what_reads_topics(problems, body, message):
     found = problems(body)
     assert message in found[0][1]
+
+
+CLASSES = """\
+class Click: user: str
+class View: page: str
+both = [Topic("a", event=Click), Topic("b", event=View)]
+"""
+
+
+def test_an_event_may_be_annotated_with_the_classes_of_several_topics(write):
+    project = write(CLASSES + "@worker(topic=both)\nasync def f(event: Click | View): pass\n")
+    assert list(project.workers) == ["f"]
+
+
+def test_an_event_that_is_annotated_with_another_class_is_a_problem(problems):
+    [(line, text)] = problems(CLASSES + "@worker(topic=both)\nasync def f(event: Click): pass\n")
+    assert "f takes event: Click, and topic 'b' holds View" in text
+    assert line == 4
+
+
+def test_a_lifespan_without_its_decorator_is_a_problem(problems):
+    [(_, text)] = problems("""\
+        async def lifespan(config): yield
+        w = Worker("w", clicks, Task, lifespan=lifespan)
+        """)
+    assert "contextlib.asynccontextmanager" in text
+
+
+def test_two_readers_of_one_consumer_group_are_a_problem(problems):
+    [(line, text)] = problems("""\
+        a = Worker("a", clicks, Task)
+        b = Worker("b", clicks, Task, group="headrace.a")
+        """)
+    assert "'b' has the consumer group of 'a'" in text
+    assert line == 2
 
 
 def test_dead_letter_topics_of_workers_are_created_where_they_may_be_needed(write):

@@ -1,0 +1,154 @@
+"""A record's value as an instance of its topic's event class, for code that takes one at a time.
+
+A record is rejected here for what a pipeline rejects it for, with the same reason: the parser, the
+readers of single values and the bounds of the event time are the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import time
+import types
+import typing
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+
+from headrace.errors import InvalidRecordError
+from headrace.events.parser import event_parser
+from headrace.events.rejection import out_of_bounds, rejection
+from headrace.events.times import readable_microseconds
+from headrace.model import EpochMillis, FieldType
+
+if TYPE_CHECKING:
+    from headrace.model import EventField, EventSchema, Topic
+
+EventReader: TypeAlias = Callable[[bytes | None], Any]
+"""Returns a record's value as an event; raises InvalidRecordError if it is none."""
+
+_Maker: TypeAlias = Callable[[Any], Any]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH_MILLIS = EpochMillis(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class _UnreadableError(Exception):
+    """A value that the parser took can't be read as its field's type."""
+
+
+def event_reader(topic: Topic, clock: Callable[[], float] = time.time) -> EventReader:
+    """Returns a function that reads record values of ``topic``. It may be called on any thread.
+
+    Of a topic without an event class it returns the value as it is, bytes or ``None``. Otherwise it
+    returns an instance: of a dataclass, named tuple or msgspec struct through its constructor, of a
+    ``TypedDict`` a dict, of any other class with the fields as attributes. Times are ``datetime``
+    in UTC, or ``EpochMillis``, which is one.
+
+    Args:
+        topic: whose event class, format and bounds count.
+        clock: tells the time of day, in seconds, which late bounds are counted from.
+    """
+    if topic.event is None or topic.schema is None:
+        return lambda value: value
+    return _JsonReader(topic, topic.event, topic.schema, clock)
+
+
+class _JsonReader:
+    """Reads JSON objects."""
+
+    def __init__(
+        self, topic: Topic, event: type, schema: EventSchema, clock: Callable[[], float]
+    ) -> None:
+        self._topic, self._schema, self._clock = topic, schema, clock
+        self._parse = event_parser(schema)
+        self._fields = _fields_maker(event, schema)
+        self._construct = _constructor(event)
+
+    def __call__(self, value: bytes | None) -> Any:
+        """Returns the event in ``value``.
+
+        Raises:
+            InvalidRecordError: if it is no event of the topic.
+        """
+        try:
+            fields = self._fields(self._parse(value))
+        except _UnreadableError:
+            raise InvalidRecordError(*rejection(value, self._schema)) from None
+        except (ValueError, TypeError, RecursionError) as error:
+            raise InvalidRecordError(*rejection(value, self._schema, error)) from None
+        self._check_time(fields)
+        return self._construct(fields)
+
+    def _check_time(self, fields: Mapping[str, Any]) -> None:
+        name = self._topic.event_time
+        if name is None or fields[name] is None:
+            return
+        time_us = (fields[name] - _EPOCH) // _MICROSECOND
+        earliest_us = (self._topic.earliest_event_time - _EPOCH) // _MICROSECOND
+        latest_us = int(self._clock() * 1e6) + self._topic.latest_ahead // _MICROSECOND
+        if not earliest_us <= time_us <= latest_us:
+            raise InvalidRecordError(*out_of_bounds(name, time_us, earliest_us, latest_us))
+
+
+def _fields_maker(event: type, schema: EventSchema) -> Callable[[msgspec.Struct], dict[str, Any]]:
+    """Returns what makes the fields of an event from the parser's struct, by name."""
+    hints = typing.get_type_hints(event)
+    makers = {field.name: _maker(field, hints[field.name]) for field in schema.fields}
+    made = {name: maker for name, maker in makers.items() if maker is not None}
+
+    def fields(struct: msgspec.Struct) -> dict[str, Any]:
+        values = dict(zip(schema.names, msgspec.structs.astuple(struct), strict=True))
+        for name, make in made.items():
+            value = values[name]
+            values[name] = None if value is None else make(value)
+        return values
+
+    return fields
+
+
+def _maker(field: EventField, hint: object) -> _Maker | None:
+    """Returns what makes a value of ``hint`` from what the parser gives; ``None`` if it is one."""
+    bare = _without_none(hint)
+    if isinstance(bare, type) and issubclass(bare, enum.Enum):
+        return bare
+    return _MAKERS.get(field.type)
+
+
+def _time(text: str) -> datetime:
+    micros = readable_microseconds(text)
+    if micros is None:
+        raise _UnreadableError
+    return _EPOCH + timedelta(microseconds=micros)
+
+
+_MAKERS: Mapping[FieldType, _Maker] = {
+    FieldType.TIMESTAMP: _time,
+    FieldType.MILLIS: lambda millis: _EPOCH_MILLIS + timedelta(milliseconds=millis),
+}
+
+
+def _constructor(event: type) -> Callable[[dict[str, Any]], Any]:
+    """Returns what makes an instance of ``event`` from its fields."""
+    if typing.is_typeddict(event):
+        return dict
+    is_built_by_names = dataclasses.is_dataclass(event) or issubclass(event, msgspec.Struct | tuple)
+    if is_built_by_names:
+        return lambda fields: event(**fields)
+
+    def plain(fields: dict[str, Any]) -> Any:
+        instance: Any = object.__new__(event)
+        vars(instance).update(fields)
+        return instance
+
+    return plain
+
+
+def _without_none(hint: object) -> object:
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        arms = [arm for arm in typing.get_args(hint) if arm is not type(None)]
+        return arms[0] if len(arms) == 1 else hint
+    return hint

@@ -1,0 +1,137 @@
+"""A worker's function as a task: what it takes, by the names of its parameters."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from headrace.model import Topic
+from headrace.workers.task import RecordStatusObserver, WorkerRecord, WorkerTask
+
+Function: TypeAlias = Callable[..., Any]
+Readers: TypeAlias = Mapping[str, Callable[[bytes | None], Any]]
+"""By topic, what reads the value of a record as an event."""
+
+RECORD, OBSERVER, SEND, SHARED = "record", "observer", "send", "shared"
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """What a worker's function takes.
+
+    Attributes:
+        record: name of the parameter for the record; empty: none.
+        event: name of the parameter for the event; empty: none.
+        annotation: of the event; ``None``: it has none, or it can't be resolved.
+        others: of ``observer``, ``send`` and ``shared``, those that it takes.
+        unknown: parameters without a default that nothing is known for.
+    """
+
+    record: str
+    event: str
+    annotation: Any
+    others: frozenset[str]
+    unknown: tuple[str, ...]
+
+
+def parameters_of(function: Function) -> Parameters:
+    """Returns what ``function`` takes.
+
+    ``record``, ``observer``, ``send`` and ``shared`` are known by their names, a record also by its
+    annotation ``WorkerRecord``. The first parameter, if it is none of these, is the event.
+    """
+    hints = _hints(function)
+    record = event = ""
+    others, unknown = [], []
+    for position, parameter in enumerate(inspect.signature(function).parameters.values()):
+        name = parameter.name
+        if name == RECORD or hints.get(name) is WorkerRecord:
+            record = name
+        elif name in (OBSERVER, SEND, SHARED):
+            others.append(name)
+        elif parameter.default is not inspect.Parameter.empty:
+            continue
+        elif position == 0 and parameter.kind is not inspect.Parameter.VAR_POSITIONAL:
+            event = name
+        else:
+            unknown.append(name)
+    return Parameters(record, event, hints.get(event), frozenset(others), tuple(unknown))
+
+
+def _hints(function: Function) -> Mapping[str, Any]:
+    """Returns the annotations that can be resolved; names of a test's own scope can't be."""
+    inner = function.func if isinstance(function, functools.partial) else function
+    try:
+        return typing.get_type_hints(inner)
+    except (NameError, TypeError):
+        return getattr(inner, "__annotations__", {})
+
+
+class FunctionTask(WorkerTask):
+    """A task that is one function without state."""
+
+    def __init__(self, function: Function, takes: Parameters, readers: Readers) -> None:
+        self._function, self._takes, self._readers = function, takes, readers
+        is_coroutine = inspect.iscoroutinefunction(function)
+        if OBSERVER in takes.others:
+            self.process = self._awaited_observed if is_coroutine else self._called_observed
+        else:
+            self.process = self._awaited if is_coroutine else self._called
+
+    async def _awaited(self, record: WorkerRecord) -> None:
+        await self._function(**self._arguments(record))
+
+    def _called(self, record: WorkerRecord) -> None:
+        self._function(**self._arguments(record))
+
+    async def _awaited_observed(self, record: WorkerRecord, observer: RecordStatusObserver) -> None:
+        await self._function(**self._arguments(record), observer=observer)
+
+    def _called_observed(self, record: WorkerRecord, observer: RecordStatusObserver) -> None:
+        self._function(**self._arguments(record), observer=observer)
+
+    def _arguments(self, record: WorkerRecord) -> dict[str, Any]:
+        arguments = dict(self._fixed)
+        if self._takes.record:
+            arguments[self._takes.record] = record
+        if self._takes.event:
+            arguments[self._takes.event] = self._readers[record.topic](record.value)
+        return arguments
+
+    @functools.cached_property
+    def _fixed(self) -> dict[str, Any]:
+        """What is the same for all records; there when the first one is."""
+        return {name: getattr(self, name) for name in (SEND, SHARED) if name in self._takes.others}
+
+
+@dataclass(frozen=True)
+class FunctionFactory:
+    """Makes the tasks of a function that is given events of ``topics``.
+
+    What tells an event from other bytes is made once for all tasks, and not pickled.
+    """
+
+    function: Function
+    topics: tuple[Topic, ...] = ()
+
+    def __call__(self) -> FunctionTask:
+        """Returns a task."""
+        return FunctionTask(self.function, self._takes, self._readers)
+
+    def __reduce__(self) -> tuple[type[FunctionFactory], tuple[Function, tuple[Topic, ...]]]:
+        return FunctionFactory, (self.function, self.topics)
+
+    @functools.cached_property
+    def _takes(self) -> Parameters:
+        return parameters_of(self.function)
+
+    @functools.cached_property
+    def _readers(self) -> Readers:
+        from headrace.events.instances import event_reader  # declaring a worker needs no parser
+
+        topics = self.topics if self._takes.event else ()
+        return {topic.name: event_reader(topic) for topic in topics}

@@ -1,0 +1,145 @@
+"""Record values as instances of event classes, and that pipelines reject the same ones."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from datetime import UTC, datetime, timedelta
+from typing import Literal, NamedTuple, TypedDict
+
+import msgspec
+import pytest
+
+from headrace.errors import InvalidRecordError
+from headrace.events.instances import event_reader
+from headrace.model import EpochMillis, Topic
+from headrace.pipelines.source.decode.json_events import JsonDecoder
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Kind(enum.StrEnum):
+    VIEW = "view"
+    CLICK = "click"
+
+
+@dataclasses.dataclass(frozen=True)
+class Order:
+    id: int
+    at: datetime
+    kind: Kind
+    sent: EpochMillis | None = None
+    shelf: Literal["a", "b"] | None = None
+
+
+VALUE = b"""{
+    "id": 7, "at": "2025-12-31T23:00:00.5-01:00", "kind": "click", "sent": 1500, "shelf": "b",
+    "not declared": true
+}"""
+
+
+def read(event, value=VALUE, **declared):
+    return event_reader(Topic("orders", event=event, **declared), NOW.timestamp)(value)
+
+
+def test_every_type_of_a_field_is_what_the_class_says():
+    order = read(Order)
+    assert order == Order(
+        7,
+        datetime(2026, 1, 1, 0, 0, 0, 500_000, UTC),
+        Kind.CLICK,
+        EpochMillis(1970, 1, 1, 0, 0, 1, 500_000, UTC),
+        "b",
+    )
+    assert (order.at.tzinfo, type(order.kind), type(order.sent)) == (UTC, Kind, EpochMillis)
+
+
+def test_what_may_be_absent_is_none():
+    order = read(Order, b'{"id": 1, "at": "2026-01-01T00:00:00Z", "kind": "view", "sent": null}')
+    assert (order.sent, order.shelf) == (None, None)
+
+
+class Plain:
+    id: int
+    kind: Kind
+
+
+class Struct(msgspec.Struct):
+    id: int
+    kind: Kind
+
+
+class Named(NamedTuple):
+    id: int
+    kind: Kind
+
+
+class Typed(TypedDict):
+    id: int
+    kind: Kind
+
+
+def test_any_class_with_annotations_can_be_an_event():
+    plain = read(Plain)
+    assert (type(plain), plain.id, plain.kind) == (Plain, 7, Kind.CLICK)
+    assert read(Struct) == Struct(7, Kind.CLICK)
+    assert read(Named) == Named(7, Kind.CLICK)
+    assert read(Typed) == {"id": 7, "kind": Kind.CLICK}
+
+
+@pytest.mark.parametrize("value", [b"\xff", b"", None])
+def test_without_an_event_class_a_value_is_bytes(value):
+    assert read(None, value) is value
+
+
+def changed(**fields):
+    return msgspec.json.encode(msgspec.json.decode(VALUE) | fields)
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (None, "null-value"),
+        (b" ", "empty"),
+        (b"{} {}", "trailing-data"),
+        (b'{"id": ', "not-json"),
+        (b"[]", "not-an-object"),
+        (b"{}", "missing-field"),
+        (changed(id="7"), "wrong-type"),
+        (changed(id=2**63), "out-of-range"),
+        (changed(kind="buy"), "unknown-value"),
+        (changed(at="yesterday"), "wrong-type"),
+        (changed(at="0001-01-01T00:00:00+01:00"), "out-of-range"),
+    ],
+)
+def test_a_value_is_rejected_for_what_a_pipeline_rejects_it_for(value, reason):
+    topic = Topic("orders", event=Order)
+    with pytest.raises(InvalidRecordError) as raised:
+        event_reader(topic)(value)
+    decoded = JsonDecoder(topic.schema).decode([value])
+    assert (raised.value.reason, raised.value.detail) == decoded.rejected[0]
+    assert raised.value.reason == reason
+
+
+@pytest.mark.parametrize(
+    ("at", "sentence"),
+    [
+        ("2026-01-02T00:00:01Z", "after the latest accepted, 2026-01-02T00:00:00+00:00"),
+        ("1999-12-31T23:59:59Z", "before the earliest accepted, 2000-01-01T00:00:00+00:00"),
+    ],
+)
+def test_an_event_time_outside_the_bounds_is_rejected(at, sentence):
+    with pytest.raises(InvalidRecordError, match="event-time-out-of-bounds") as raised:
+        read(Order, changed(at=at), event_time="at")
+    assert sentence in raised.value.detail
+    assert read(Order, changed(at="2026-01-02T00:00:00Z"), event_time="at").id == 7
+
+
+def test_a_topic_may_accept_any_late_event_time():
+    order = read(
+        Order,
+        changed(at="9999-12-31T00:00:00Z"),
+        event_time="at",
+        latest_ahead=timedelta.max,
+    )
+    assert order.at.year == 9999

@@ -1,0 +1,198 @@
+"""Functions as tasks: what they are given by the names of their parameters."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import inspect
+from contextlib import asynccontextmanager
+from functools import partial
+
+import pytest
+from pyspark import cloudpickle
+
+from headrace.model import Topic
+from headrace.testing import Outcome, WorkerBench
+from headrace.workers import DeadLetters, KeyHash, Worker, WorkerRecord, worker
+from headrace.workers.function_task import FunctionFactory, parameters_of
+from headrace.workers.partitioner import OneToOne
+
+
+@dataclasses.dataclass
+class Order:
+    customer: str
+    price: int
+
+
+@dataclasses.dataclass
+class Refund:
+    order: int
+
+
+ORDERS = Topic("orders", event=Order, key="customer")
+REFUNDS = Topic("refunds", event=Refund)
+RAW = Topic("raw")
+
+
+@worker(topic=ORDERS, on_failure=DeadLetters())
+async def charge(order: Order, record, send):
+    send("receipts", f"{order.customer}: {order.price}".encode(), key=record.key)
+
+
+# -- what a function is given ---------------------------------------------------------------------
+
+
+def test_a_function_is_given_the_event_the_record_and_send():
+    with WorkerBench(charge) as bench:
+        bench.feed({"customer": "ann", "price": 7})
+    [sent] = bench.sent
+    assert (sent.value, sent.key) == (b"ann: 7", b"ann")
+
+
+def test_a_record_that_is_no_event_meets_the_policy_as_an_invalid_one():
+    with WorkerBench(charge) as bench:
+        [fed] = bench.feed('{"customer": "ann"}')
+    [letter] = bench.dead_letters
+    assert fed.outcome is Outcome.DEAD_LETTER
+    assert (letter.reason, letter.attempts) == ("missing-field", 1)
+    assert letter.detail == "field 'price' is missing, expected an integer within 64 bits"
+
+
+def test_events_of_several_topics_are_read_each_by_its_own_class():
+    seen = []
+
+    @worker(topic=[ORDERS, REFUNDS])
+    def collect(event):
+        seen.append(event)
+
+    with WorkerBench(collect) as bench:
+        bench.feed({"customer": "ann", "price": 7})
+        bench.feed({"order": 1}, topic="refunds")
+    assert seen == [Order("ann", 7), Refund(1)]
+
+
+def test_without_an_event_class_the_first_parameter_is_the_value():
+    seen = []
+
+    @worker(topic=RAW)
+    async def collect(value: bytes | None):
+        seen.append(value)
+
+    with WorkerBench(collect) as bench:
+        bench.feed(b"\xff", None)
+    assert seen == [b"\xff", None]
+
+
+def test_an_observer_may_come_with_the_event():
+    @worker(topic=ORDERS)
+    async def coroutine(order, observer):
+        observer.on_success()
+
+    @worker(topic=ORDERS)
+    def function(order, observer):
+        observer.on_success()
+
+    for observed in (coroutine, function):
+        with WorkerBench(observed) as bench:
+            [fed] = bench.feed({"customer": "ann", "price": 7})
+        assert fed.outcome is Outcome.PROCESSED
+
+
+def test_parameters_are_known_by_name_by_annotation_and_by_place():
+    def by_annotation(job, _: WorkerRecord, *, verbose=False):
+        """Its first parameter is bound below."""
+
+    def everything(event, record, observer, send, shared):
+        """All there is."""
+
+    def strangers(event, producer, *, clock):
+        """Nothing is known for two of them."""
+
+    takes = parameters_of(partial(by_annotation, "job"))
+    assert (takes.record, takes.event, takes.unknown) == ("_", "", ())
+    takes = parameters_of(everything)
+    assert (takes.event, takes.record) == ("event", "record")
+    assert takes.others == {"observer", "send", "shared"}
+    assert parameters_of(strangers).unknown == ("producer", "clock")
+
+
+# -- a function that is decorated -----------------------------------------------------------------
+
+
+def test_a_decorated_function_can_be_called_and_is_a_worker():
+    calls = []
+
+    def send(topic, value, *, key=None):
+        calls.append((topic, value, key))
+
+    record = WorkerRecord("orders", 0, 1, b"k", b"")
+    asyncio.run(charge(Order("ann", 7), record, send))
+    assert calls == [("receipts", b"ann: 7", b"k")]
+    assert isinstance(charge, Worker)
+    assert charge.name == "charge"
+
+
+def test_the_decorator_has_the_defaults_of_a_worker():
+    declared = {field.name: field for field in dataclasses.fields(Worker)}
+    parameters = inspect.signature(worker).parameters
+    assert declared.keys() - {"task", "batch_records"} == parameters.keys() - {"subpartitions"}
+    made = worker(topic=RAW)(lambda record: None)
+    plain = Worker(made.name, RAW, made.task)
+    for name in declared:
+        assert getattr(made, name) == getattr(plain, name), name
+
+
+def test_subpartitions_are_short_for_a_partitioner_by_key():
+    assert worker(topic=RAW, subpartitions=8)(print).partitioner == KeyHash(8)
+    assert worker(topic=RAW)(print).partitioner == OneToOne()
+    own = KeyHash(3)
+    assert worker(topic=RAW, subpartitions=8, partitioner=own)(print).partitioner is own
+
+
+def test_a_factory_is_pickled_without_what_it_made():
+    factory = FunctionFactory(charge.task.function, (ORDERS,))
+    factory()
+    copy = cloudpickle.loads(cloudpickle.dumps(factory))
+    assert copy.topics == (ORDERS,)
+    assert copy.__dict__.keys() == {"function", "topics"}
+
+
+# -- what tasks share -----------------------------------------------------------------------------
+
+
+def test_what_the_lifespan_gives_is_shared_by_all_tasks_until_they_are_closed():
+    steps = []
+
+    @asynccontextmanager
+    async def lifespan(config):
+        steps.append("entered")
+        async with asyncio.timeout(3600):  # has to be left in the task that entered it
+            yield [config["url"]]
+        steps.append("left")
+
+    @worker(topic=RAW, subpartitions=4, lifespan=lifespan, config={"url": "http://here"})
+    async def ask(value: bytes, shared):
+        shared.append(value)
+        steps.append(shared[0])
+
+    with WorkerBench(ask) as bench:
+        bench.feed(b"1", b"2")
+        assert [task.shared for task in bench.tasks] == [["http://here", b"1", b"2"]] * 4
+    assert steps == ["entered", "http://here", "http://here", "left"]
+
+
+@pytest.mark.parametrize("moment", ["enter", "leave"])
+def test_a_lifespan_that_raises_ends_the_instance(moment):
+    @asynccontextmanager
+    async def lifespan(config):
+        if moment == "enter":
+            raise OSError("no server")
+        yield
+        raise OSError("no server")
+
+    @worker(topic=RAW, lifespan=lifespan)
+    async def ask(record):
+        """Nothing comes."""
+
+    with pytest.raises(OSError, match="no server"), WorkerBench(ask):
+        pass

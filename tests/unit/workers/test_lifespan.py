@@ -1,0 +1,84 @@
+"""What the tasks of an instance share is made before it joins its group, and has deadlines."""
+
+import asyncio
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import pytest
+
+from headrace.errors import TaskTimeoutError
+from headrace.kafka.subscription import Membership, Taken
+from headrace.model import Topic
+from headrace.workers import Worker, WorkerTask, instance, lifespan
+from headrace.workers.instance import RunningInstance
+from headrace.workers.lifespan import SharedResources
+
+SHORT = timedelta(milliseconds=10)
+
+
+class Group:
+    """Stands for the members of the groups: notes when they join and leave."""
+
+    is_commit_wanted = False
+
+    def __init__(self, steps):
+        self._steps = steps
+
+    def __call__(self, *_):
+        self._steps.append("joined")
+        return self
+
+    async def take(self):
+        await asyncio.sleep(0.01)
+        return Taken([], [])
+
+    async def commit(self):
+        pass
+
+    def begin_close(self):
+        pass
+
+    async def close(self, deadline):
+        self._steps.append("left the group")
+
+
+def test_an_instance_enters_before_it_joins_and_leaves_after_it_left_its_group(monkeypatch):
+    steps = []
+
+    @asynccontextmanager
+    async def shared(config):
+        steps.append("entered")
+        yield
+        steps.append("left")
+
+    async def run():
+        worker = Worker("w", Topic("clicks"), WorkerTask, lifespan=shared)
+        running = RunningInstance(worker, {}, Membership("w"))
+        running.stop()
+        await running.read()
+        assert await running.close(None) is None
+
+    monkeypatch.setattr(instance, "Member", Group(steps))
+    asyncio.run(run())
+    assert steps == ["entered", "joined", "left the group", "left"]
+
+
+@pytest.mark.parametrize("moment", ["entered", "left"])
+def test_a_lifespan_that_does_not_end_is_given_up(monkeypatch, moment):
+    @asynccontextmanager
+    async def stuck(config):
+        if moment == "entered":
+            await asyncio.Event().wait()
+        yield
+        await asyncio.Event().wait()
+
+    async def run():
+        worker = Worker("w", Topic("clicks"), WorkerTask, lifespan=stuck, processing_timeout=SHORT)
+        shared = SharedResources(worker)
+        await shared.enter()
+        await shared.leave()
+
+    for name in ("_MIN_ENTER_SECONDS", "_LEAVE_SECONDS"):
+        monkeypatch.setattr(lifespan, name, 0.01)
+    with pytest.raises(TaskTimeoutError, match=f"lifespan of worker 'w' was not {moment}"):
+        asyncio.run(run())
