@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import TypeAlias
 
 from headrace.errors import Problem
-from headrace.model import Pipeline, Topic
+from headrace.model import Pipeline, Topic, declaring_class
 from headrace.settings import PROJECT_FILE, Settings
 from headrace.settings.document import key_lines
 from headrace.workers import Worker
@@ -51,8 +51,12 @@ def find_declarations(settings: Settings) -> tuple[list[Declaration], list[Probl
     return _declared_by(modules, settings.root), problems
 
 
-def field_location(event: type, field: str) -> tuple[str, int] | None:
-    """File and line of a field's annotation in an event class; None when there is no source."""
+def field_location(event: type, path: str) -> tuple[str, int] | None:
+    """File and line of a field's annotation in an event class, or in one that it nests.
+
+    Returns ``None`` when there is no source.
+    """
+    event, field = declaring_class(event, path)
     module = sys.modules.get(event.__module__)
     file = getattr(module, "__file__", None)
     if file is None:

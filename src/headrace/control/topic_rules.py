@@ -33,6 +33,7 @@ RESERVED_COLUMNS = frozenset({*Metadata, RESCUED, SUBPARTITION})
 TIME_TYPES = frozenset({FieldType.TIMESTAMP, FieldType.MILLIS})
 ID_TYPES = frozenset({FieldType.STRING})
 KEY_TYPES = frozenset({FieldType.STRING, FieldType.LONG})
+_NOT_PLACED_BY = frozenset({FieldType.STRUCT, FieldType.LIST, FieldType.MAP, FieldType.JSON})
 
 _ROLES = (
     ("key", KEY_TYPES, "str or int"),
@@ -173,6 +174,11 @@ def _schema_faults(topic: Topic, schema: EventSchema) -> Iterator[Fault]:
         yield from _role_faults(topic, schema, role, types, words)
     if topic.derive_event_id and topic.event_id is None:
         yield Fault(f"topic {topic.name!r}: derive_event_id without event_id", "name its field")
+    if topic.derive_event_id and "." in str(topic.event_id):
+        yield Fault(
+            f"topic {topic.name!r}: derive_event_id can't fill the nested field {topic.event_id!r}",
+            "name a field of the event itself",
+        )
     if topic.event_time in schema.names and schema.field(topic.event_time).nullable:
         yield Fault(
             f"{schema.name}.{topic.event_time} is the event time and can be null",
@@ -191,9 +197,12 @@ def _partitioning_faults(topic: Topic, schema: EventSchema) -> Iterator[Fault]:
         yield Fault(f"{where}: {wrong[0]}", wrong[1])
         return
     for name in _partitioning_fields(strategy):
-        if name not in schema.names:
+        field = schema.find(name)
+        if field is None:
             fields = ", ".join(schema.names)
             yield Fault(f"{where} by {name!r}, not a field of {schema.name}", f"fields: {fields}")
+        elif field.type in _NOT_PLACED_BY:
+            yield Fault(f"{where} by {name!r}, a {field.type.value}", "a field with a single value")
     if isinstance(strategy, ByHash | ByAccount):
         if topic.event_time is None:
             yield Fault(f"{where} by windows without an event time", "name it: event_time=...")
@@ -250,27 +259,45 @@ def _role_faults(
     name = getattr(topic, role)
     if name is None:
         return
-    if name not in schema.names:
+    field = schema.find(name) if is_a(name, str) else None
+    if field is None:
         yield Fault(
             f"topic {topic.name!r}: {role} {name!r} is not a field of {schema.name}",
             f"fields: {', '.join(schema.names)}",
         )
-    elif schema.field(name).type not in types:
-        kind = schema.field(name).type.value
+    elif field.type not in types:
+        kind = field.type.value
         yield Fault(
             f"{schema.name}.{name} is a {kind} and can't be the {role}", f"declare {words}", name
+        )
+    elif role == "event_time" and name not in schema.names:
+        yield Fault(
+            f"{schema.name}.{name} is nested and can't be the event_time",
+            "declare it as a field of the event itself: it is a column of its own",
+            name,
         )
 
 
 def _column_faults(schema: EventSchema) -> Iterator[Fault]:
-    seen: set[str] = set()
     for name in schema.names:
         if name in RESERVED_COLUMNS:
             yield Fault(f"{schema.name}.{name} is a column of headrace's own", "rename it", name)
-        if name.lower() in seen:
+    yield from _case_faults(schema.name, schema, "")
+
+
+def _case_faults(event: str, schema: EventSchema, prefix: str) -> Iterator[Fault]:
+    seen: set[str] = set()
+    for field in schema.fields:
+        path = prefix + field.name
+        if field.name.lower() in seen:
             yield Fault(
-                f"{schema.name}.{name} differs from another field only in case",
+                f"{event}.{path} differs from another field only in case",
                 "Spark and Delta tell columns apart without case",
-                name,
+                path,
             )
-        seen.add(name.lower())
+        seen.add(field.name.lower())
+        inner = field
+        while inner.element is not None:
+            inner, path = inner.element, f"{path}[]"
+        if inner.schema is not None:
+            yield from _case_faults(event, inner.schema, f"{path}.")

@@ -1,12 +1,14 @@
 """JSON events by their topic's schema: strict parsing, and why a record is rejected."""
 
 from headrace.events.parser import LONG_RANGE, MILLIS_RANGE, event_parser, event_struct
+from headrace.events.readable import ReadableCheck
 from headrace.events.rejection import Rejection, out_of_bounds, rejection
 from headrace.events.times import (
     EARLIEST_US,
     LATEST_US,
     iso_text,
     microseconds,
+    parse_date,
     parse_time,
     readable_microseconds,
 )
@@ -16,12 +18,14 @@ __all__ = [
     "LATEST_US",
     "LONG_RANGE",
     "MILLIS_RANGE",
+    "ReadableCheck",
     "Rejection",
     "event_parser",
     "event_struct",
     "iso_text",
     "microseconds",
     "out_of_bounds",
+    "parse_date",
     "parse_time",
     "readable_microseconds",
     "rejection",

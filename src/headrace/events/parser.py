@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import GenericAlias
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
@@ -23,6 +24,11 @@ _JSON_TYPES: dict[FieldType, Any] = {
     FieldType.BOOLEAN: bool,
     FieldType.TIMESTAMP: str,
     FieldType.MILLIS: Annotated[int, msgspec.Meta(ge=MILLIS_RANGE[0], le=MILLIS_RANGE[1])],
+    FieldType.DATE: str,
+    FieldType.BINARY: str,
+    # Kept as text: as a double, a decimal would lose digits.
+    FieldType.DECIMAL: msgspec.Raw,
+    FieldType.JSON: msgspec.Raw,
 }
 
 
@@ -35,6 +41,8 @@ def event_struct(
     schema: EventSchema, *, time: Any = str, absent: Any = None
 ) -> type[msgspec.Struct]:
     """A struct with the fields' JSON types; fields that are not declared are ignored.
+
+    Structs that are nested in it are made in the same way, with ``None`` for what is absent.
 
     Args:
         schema: the event's.
@@ -58,8 +66,25 @@ def event_parser(schema: EventSchema) -> Callable[[Any], msgspec.Struct]:
 
 
 def _slot(slot: str, field: EventField, types: Mapping[FieldType, Any], absent: Any) -> Any:
-    json_type = Literal[field.values] if field.values else types[field.type]
+    json_type = _json_type(field, types)
     if not field.nullable:
         return slot, json_type
+    if json_type is msgspec.Raw:  # which takes null by itself
+        return slot, json_type, absent
     allowed = json_type | None if absent is None else json_type | None | msgspec.UnsetType
     return slot, allowed, absent
+
+
+def _json_type(field: EventField, types: Mapping[FieldType, Any]) -> Any:
+    if field.values:
+        return Literal[field.values]
+    if field.schema is not None:
+        return event_struct(field.schema, time=types[FieldType.TIMESTAMP])
+    if field.element is None:
+        return types[field.type]
+    element = _json_type(field.element, types)
+    if field.element.nullable and element is not msgspec.Raw:
+        element = element | None
+    if field.type is FieldType.LIST:
+        return GenericAlias(list, (element,))
+    return GenericAlias(dict, (str, element))

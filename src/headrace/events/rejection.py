@@ -4,35 +4,64 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias
 
 import msgspec
 
 from headrace.events.parser import LONG_RANGE, MILLIS_RANGE
-from headrace.events.times import EARLIEST_US, LATEST_US, iso_text, microseconds
+from headrace.events.times import EARLIEST_US, LATEST_US, iso_text, microseconds, parse_date
+from headrace.events.values import DecimalReader, parse_base64
 from headrace.model import FieldType
 
 if TYPE_CHECKING:
     from headrace.model import EventField, EventSchema
 
 Rejection: TypeAlias = tuple[str, str]
-"""A reason code, and a sentence about what the record holds and what was expected."""
+"""A reason code, and a sentence about what the record holds and what was expected.
 
-_LONGEST_INTEGER = 400
+The sentence names the path of the field, such as ``click.impression.id`` or ``items[3].price``. It
+shows no value of the event, and of a map the first characters of a key.
+"""
+
+_MAX_INTEGER_DIGITS = 400
 _SHOWN_VALUES = 8
-_EXPECTED = {
-    FieldType.STRING: ("a string", (str,)),
-    FieldType.LONG: ("an integer within 64 bits", (int,)),
-    FieldType.DOUBLE: ("a finite number", (int, float)),
-    FieldType.BOOLEAN: ("true or false", (bool,)),
-    FieldType.TIMESTAMP: ("an RFC 3339 time with a zone", (str,)),
-    FieldType.MILLIS: ("an integer, milliseconds since 1970", (int,)),
-}
+_SHOWN_KEY_CHARACTERS = 40
 
 
 class _Members(list[tuple[str, Any]]):
     """A JSON object with every member, repeated ones too."""
+
+
+class _Number(float):
+    """A JSON number that is no integer, or one of very many digits, with its text."""
+
+    text: str
+
+    def __new__(cls, text: str) -> Self:
+        number = super().__new__(cls, text)
+        number.text = text
+        return number
+
+
+_EXPECTED: dict[FieldType, tuple[str, tuple[type, ...]]] = {
+    FieldType.STRING: ("a string", (str,)),
+    FieldType.LONG: ("an integer within 64 bits", (int,)),
+    FieldType.DOUBLE: ("a finite number", (int, _Number)),
+    FieldType.BOOLEAN: ("true or false", (bool,)),
+    FieldType.TIMESTAMP: ("an RFC 3339 time with a zone", (str,)),
+    FieldType.MILLIS: ("an integer, milliseconds since 1970", (int,)),
+    FieldType.DATE: ("a date as YYYY-MM-DD", (str,)),
+    FieldType.DECIMAL: ("a number", (int, _Number, str)),
+    FieldType.BINARY: ("a string of base64", (str,)),
+    FieldType.STRUCT: ("an object", (_Members,)),
+    FieldType.LIST: ("an array", (list,)),
+    FieldType.MAP: ("an object", (_Members,)),
+}
+_TEXTS: dict[FieldType, tuple[Callable[[str], object], str]] = {
+    FieldType.DATE: (parse_date, "a date as YYYY-MM-DD"),
+    FieldType.BINARY: (parse_base64, "base64 with its padding"),
+}
 
 
 def rejection(
@@ -77,6 +106,7 @@ def _document(value: bytes) -> Any:
         object_pairs_hook=_Members,
         parse_constant=_not_a_constant,
         parse_int=_integer,
+        parse_float=_Number,
     )
 
 
@@ -84,8 +114,8 @@ def _not_a_constant(word: str) -> NoReturn:
     raise json.JSONDecodeError(f"{word} is not JSON", word, 0)
 
 
-def _integer(digits: str) -> int | float:
-    return int(digits) if len(digits) <= _LONGEST_INTEGER else math.inf
+def _integer(digits: str) -> int | _Number:
+    return int(digits) if len(digits) <= _MAX_INTEGER_DIGITS else _Number(digits)
 
 
 def _not_json(wrong: json.JSONDecodeError) -> Rejection:
@@ -97,7 +127,7 @@ def _not_json(wrong: json.JSONDecodeError) -> Rejection:
 def _in_document(document: Any, schema: EventSchema) -> Rejection | None:
     if not isinstance(document, _Members):
         return "not-an-object", f"the value is {_json_type(document)}, expected an object"
-    why = next(_in_fields(document, schema), None)
+    why = next(_in_fields(document, schema, ""), None)
     if why is not None:
         return why
     if _has_lone_surrogate(document):
@@ -105,37 +135,55 @@ def _in_document(document: Any, schema: EventSchema) -> Rejection | None:
     return None
 
 
-def _in_fields(members: _Members, schema: EventSchema) -> Iterator[Rejection]:
+def _in_fields(members: _Members, schema: EventSchema, prefix: str) -> Iterator[Rejection]:
     fields = {field.name: field for field in schema.fields}
     for name, value in members:
-        why = _in_field(fields[name], value) if name in fields else None
+        why = _in_value(fields[name], value, prefix + name) if name in fields else None
         if why is not None:
             yield why
     given = {name for name, _ in members}
     for field in schema.fields:
         if not (field.nullable or field.name in given):
-            yield "missing-field", f"field {field.name!r} is missing, expected {_expected(field)}"
+            path = prefix + field.name
+            yield "missing-field", f"field {path!r} is missing, expected {_expected(field)}"
 
 
-def _in_field(field: EventField, value: Any) -> Rejection | None:
+def _in_value(field: EventField, value: Any, path: str) -> Rejection | None:
     if value is None and field.nullable:
         return None
+    if field.type is FieldType.JSON:
+        return _in_any(value, path)
     if _is_out_of_range(field, value):
-        return "out-of-range", f"field {field.name!r} is out of range, expected {_expected(field)}"
+        return "out-of-range", f"field {path!r} is out of range, expected {_expected(field)}"
     if type(value) not in _EXPECTED[field.type][1]:
-        return (
-            "wrong-type",
-            f"field {field.name!r} is {_json_type(value)}, expected {_expected(field)}",
-        )
-    if isinstance(value, str):
-        return _in_text(field, value)
-    return None
+        sentence = f"field {path!r} is {_json_type(value)}, expected {_expected(field)}"
+        return "wrong-type", sentence
+    if isinstance(value, list):
+        return next(_in_nested(field, value, path), None)
+    return _in_content(field, value, path)
+
+
+def _in_any(value: Any, path: str) -> Rejection | None:
+    return _lone_surrogate(f"field {path!r} holds a string") if _has_lone_surrogate(value) else None
+
+
+def _in_nested(field: EventField, values: Any, path: str) -> Iterator[Rejection]:
+    if field.schema is not None:
+        yield from _in_fields(values, field.schema, f"{path}.")
+        return
+    pairs = values if field.type is FieldType.MAP else enumerate(values)
+    for key, value in pairs:
+        if _has_lone_surrogate(key):
+            yield _lone_surrogate(f"field {path!r} has a key")
+        why = _in_value(field.item, value, f"{path}[{_shown(key)}]")
+        if why is not None:
+            yield why
 
 
 def _is_out_of_range(field: EventField, value: Any) -> bool:
     if field.type not in (FieldType.LONG, FieldType.MILLIS, FieldType.DOUBLE):
         return False
-    if type(value) is float:
+    if isinstance(value, float):
         return math.isinf(value)
     if type(value) is not int:
         return False
@@ -153,26 +201,47 @@ def _overflows(value: int) -> bool:
     return False
 
 
-def _in_text(field: EventField, text: str) -> Rejection | None:
-    if _has_lone_surrogate(text):
-        return "lone-surrogate", f"field {field.name!r} is a string with half of a surrogate pair"
+def _in_content(field: EventField, value: Any, path: str) -> Rejection | None:
+    """Looks at what a value of the right JSON type says."""
+    if isinstance(value, str) and _has_lone_surrogate(value):
+        return _lone_surrogate(f"field {path!r} is a string")
+    if field.values and value not in field.values:
+        return "unknown-value", f"field {path!r} is a string, expected {_expected(field)}"
     if field.type is FieldType.TIMESTAMP:
-        return _in_time(field, text)
-    if field.values and text not in field.values:
-        return "unknown-value", f"field {field.name!r} is a string, expected {_expected(field)}"
+        return _in_time(value, path)
+    if field.type is FieldType.DECIMAL:
+        return _in_decimal(field, value, path)
+    parse, kind = _TEXTS.get(field.type, (str, ""))
+    if parse(value) is None:
+        return "wrong-type", f"field {path!r} is a string that is not {kind}"
     return None
 
 
-def _in_time(field: EventField, text: str) -> Rejection | None:
+def _in_time(text: str, path: str) -> Rejection | None:
     time = microseconds(text)
     if time is None:
         return (
             "wrong-type",
-            f"field {field.name!r} is a string that is not an RFC 3339 time with a zone",
+            f"field {path!r} is a string that is not an RFC 3339 time with a zone",
         )
     if not EARLIEST_US <= time <= LATEST_US:
-        return "out-of-range", f"field {field.name!r} is outside the years 1 to 9999 in UTC"
+        return "out-of-range", f"field {path!r} is outside the years 1 to 9999 in UTC"
     return None
+
+
+def _in_decimal(field: EventField, value: int | str | _Number, path: str) -> Rejection | None:
+    text = value.text if isinstance(value, _Number) else str(value)
+    try:
+        fits = DecimalReader(field.precision).number(text) is not None
+    except ValueError:
+        return "wrong-type", f"field {path!r} is a string that is not a number"
+    if fits:
+        return None
+    return "out-of-range", f"field {path!r} is out of range, expected {_expected(field)}"
+
+
+def _lone_surrogate(where: str) -> Rejection:
+    return "lone-surrogate", f"{where} with half of a surrogate pair"
 
 
 def _has_lone_surrogate(document: Any) -> bool:
@@ -184,10 +253,21 @@ def _has_lone_surrogate(document: Any) -> bool:
 
 
 def _expected(field: EventField) -> str:
-    if not field.values:
-        return _EXPECTED[field.type][0] + (" or null" if field.nullable else "")
-    shown = ", ".join(repr(value) for value in field.values[:_SHOWN_VALUES])
-    return f"one of {shown}" + (" ..." if len(field.values) > _SHOWN_VALUES else "")
+    or_null = " or null" if field.nullable else ""
+    if field.values:
+        shown = ", ".join(repr(value) for value in field.values[:_SHOWN_VALUES])
+        return f"one of {shown}" + (" ..." if len(field.values) > _SHOWN_VALUES else "")
+    if field.type is FieldType.DECIMAL:
+        whole, scale = field.precision.digits - field.precision.scale, field.precision.scale
+        return f"a number of at most {whole} digits before the point and {scale} after it{or_null}"
+    return _EXPECTED[field.type][0] + or_null
+
+
+def _shown(key: str | int) -> str:
+    if isinstance(key, int):
+        return str(key)
+    cut = repr(key[:_SHOWN_KEY_CHARACTERS])
+    return cut if len(key) <= _SHOWN_KEY_CHARACTERS else f"{cut}..."
 
 
 def _json_type(value: Any) -> str:
@@ -196,7 +276,7 @@ def _json_type(value: Any) -> str:
         list: "an array",
         str: "a string",
         int: "an integer",
-        float: "a number with a fraction or exponent",
+        _Number: "a number with a fraction or exponent",
         bool: "a boolean",
         type(None): "null",
     }

@@ -1,9 +1,9 @@
-"""Single times: RFC 3339 texts and microseconds since 1970."""
+"""Single times and dates: RFC 3339 texts and microseconds since 1970."""
 
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -14,6 +14,7 @@ _RFC3339 = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?"
     r"([Zz]|[+-]([01][0-9]|2[0-3]):?[0-5][0-9])"
 )
+_FULL_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 def parse_time(text: str) -> datetime | None:
@@ -39,6 +40,16 @@ def readable_microseconds(text: str) -> int | None:
     """Microseconds since 1970 of a time within the years 1 to 9999 of UTC; ``None`` of others."""
     micros = microseconds(text)
     return micros if micros is not None and EARLIEST_US <= micros <= LATEST_US else None
+
+
+def parse_date(text: str) -> date | None:
+    """A date as ``YYYY-MM-DD``, from the year 1; ``None`` of any other text."""
+    if not _FULL_DATE.fullmatch(text):
+        return None
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        return None
 
 
 def iso_text(micros: int) -> str:

@@ -14,6 +14,8 @@ from headrace.settings import IngestSettings
 
 JsonObject = dict[str, Any]
 
+DECIMAL_PATTERN = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
+
 _JSON_SCHEMA: dict[FieldType, JsonObject] = {
     FieldType.STRING: {"type": "string"},
     FieldType.LONG: {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1},
@@ -21,6 +23,10 @@ _JSON_SCHEMA: dict[FieldType, JsonObject] = {
     FieldType.BOOLEAN: {"type": "boolean"},
     FieldType.TIMESTAMP: {"type": "string", "format": "date-time"},
     FieldType.MILLIS: {"type": "integer", "description": "milliseconds since 1970, UTC"},
+    FieldType.DATE: {"type": "string", "format": "date"},
+    FieldType.DECIMAL: {"type": ["number", "string"], "pattern": DECIMAL_PATTERN},
+    FieldType.BINARY: {"type": "string", "contentEncoding": "base64"},
+    FieldType.JSON: {},
 }
 _PROBLEM: JsonObject = {
     "type": "object",
@@ -218,30 +224,51 @@ def _refusals() -> JsonObject:
 
 def event_json_schema(topic: Topic) -> JsonObject:
     """JSON Schema of a topic's event."""
-    schema = topic.schema or EventSchema(topic.name, ())
+    return _object(topic.schema or EventSchema(topic.name, ()), topic, "")
+
+
+def _object(schema: EventSchema, topic: Topic, prefix: str) -> JsonObject:
     optional = {topic.event_id} if topic.derive_event_id else set()
     return {
         "type": "object",
-        "required": [f.name for f in schema.fields if not f.nullable and f.name not in optional],
-        "properties": {field.name: _field(field, topic) for field in schema.fields},
+        "required": [
+            field.name
+            for field in schema.fields
+            if not field.nullable and prefix + field.name not in optional
+        ],
+        "properties": {
+            field.name: _field(field, topic, prefix + field.name) for field in schema.fields
+        },
     }
 
 
-def _field(field: EventField, topic: Topic) -> JsonObject:
-    found = dict(_JSON_SCHEMA[field.type])
-    if field.name == topic.event_id:
-        found["pattern"] = f"^[!-~]{{1,{LONGEST_ID}}}$"
-    if field.name == topic.key and field.type is FieldType.STRING:
-        found |= {"minLength": 1, "description": f"at most {LONGEST_KEY_BYTES} bytes of UTF-8"}
-    if field.name == topic.event_time:
+def _field(field: EventField, topic: Topic, path: str) -> JsonObject:
+    described = _value(field, topic, path)
+    if path == topic.event_id:
+        described["pattern"] = f"^[!-~]{{1,{LONGEST_ID}}}$"
+    if path == topic.key and field.type is FieldType.STRING:
+        described |= {"minLength": 1, "description": f"at most {LONGEST_KEY_BYTES} bytes of UTF-8"}
+    if path == topic.event_time:
         ahead = topic.latest_ahead.total_seconds()
         earliest = topic.earliest_event_time.isoformat()
-        found["description"] = f"from {earliest} to {ahead:g} s after the service's clock"
+        described["description"] = f"from {earliest} to {ahead:g} s after the service's clock"
     if field.values:
-        found["enum"] = [*field.values, None] if field.nullable else [*field.values]
-    if field.nullable:
-        found["type"] = [found["type"], "null"]
-    return found
+        described["enum"] = [*field.values, None] if field.nullable else [*field.values]
+    if field.nullable and "type" in described:
+        kinds = described["type"]
+        described["type"] = [*([kinds] if isinstance(kinds, str) else kinds), "null"]
+    return described
+
+
+def _value(field: EventField, topic: Topic, path: str) -> JsonObject:
+    if field.schema is not None:
+        return _object(field.schema, topic, f"{path}.") | {"title": field.schema.name}
+    if field.element is None:
+        return dict(_JSON_SCHEMA[field.type])
+    held = _field(field.element, topic, f"{path}[]")
+    if field.type is FieldType.MAP:
+        return {"type": "object", "additionalProperties": held}
+    return {"type": "array", "items": held}
 
 
 def _page(operation: str, summary: str, content: JsonObject) -> JsonObject:

@@ -14,6 +14,7 @@ from headrace.model import EventSchema, FieldType
 
 _BACKSLASH = ord("\\")
 _QUOTED = (FieldType.STRING, FieldType.TIMESTAMP)
+_FLAT = {*_QUOTED, FieldType.LONG, FieldType.DOUBLE, FieldType.BOOLEAN, FieldType.MILLIS}
 _TIME = Annotated[datetime, msgspec.Meta(tz=True)]
 _LEAST, _MOST = LONG_RANGE
 _FIRST_YEAR, _LAST_YEAR = 2, 9998  # in any zone within the years 1 to 9999 of UTC
@@ -24,6 +25,8 @@ class PlainReader:
 
     A text without a backslash has two quotes for each key and two for each string. When those of
     the declared fields are all that it has, then no key is unknown and none is repeated.
+
+    An event class with nested fields, dates, decimals, bytes or ``Any`` has no such events.
 
     Fields that may be null and are absent are ``msgspec.UNSET``; times are datetimes.
     """
@@ -36,7 +39,8 @@ class PlainReader:
         self._parse: Callable[[bytes], Any] = msgspec.json.Decoder(struct).decode
         self.slots = {name: f"f{number}" for number, name in enumerate(schema.names)}
         fields = [(self.slots[field.name], field) for field in schema.fields]
-        is_possible = len(fields) <= limits.keys and not any(_is_odd(name) for name in schema.names)
+        is_flat = all(field.type in _FLAT and not _is_odd(field.name) for field in schema.fields)
+        is_possible = is_flat and len(fields) <= limits.keys
         self._longest = limits.string_bytes if is_possible else -1
         self._quotes = sum(_quotes(field.type) for _, field in fields if not field.nullable)
         self._nullable = [(slot, _quotes(field.type)) for slot, field in fields if field.nullable]

@@ -13,17 +13,17 @@ from typing import Any, NamedTuple
 import msgspec
 
 from headrace.events import (
+    ReadableCheck,
     Rejection,
     event_parser,
     out_of_bounds,
     parse_time,
-    readable_microseconds,
     rejection,
 )
 from headrace.ingest.plain import PlainReader
 from headrace.ingest.problem import Problem
 from headrace.ingest.structure import StructureCheck, StructureLimits
-from headrace.model import ByKey, EventField, FieldType, Topic, partition_of
+from headrace.model import ByKey, EventField, FieldType, Topic, partition_of, value_at
 
 BROKER_MESSAGE_BYTES = 1_048_588  # Kafka's default of max.message.bytes
 LONGEST_ID = 256
@@ -123,11 +123,7 @@ class EventCheck:
             if topic.event_time
             else None
         )
-        self._times = [
-            field.name
-            for field in topic.schema.fields
-            if field.type is FieldType.TIMESTAMP and field.name != topic.event_time
-        ]
+        self._is_readable = ReadableCheck(topic.schema, but=topic.event_time)
         by_key = isinstance(topic.partitioning, ByKey)
         self._place = None if by_key else partition_of(topic.partitioning, topic.partitions)
         self._most_bytes = largest_message(topic) - _BATCH_BYTES
@@ -183,9 +179,11 @@ class EventCheck:
                 return why
             if self._topic.derive_event_id:
                 text = self._with_id(text, document, account)
-            self._parse(text)
+            event = self._parse(text)
         except (ValueError, TypeError, RecursionError) as error:
             return rejection(text, self._schema, error)
+        if not self._is_readable(event):
+            return rejection(text, self._schema)
         verdict = self._declared(text, document, account)
         if isinstance(verdict, Accepted):
             most_bytes -= len(verdict.key)
@@ -196,32 +194,23 @@ class EventCheck:
     def _declared(
         self, text: bytes, document: dict[str, Any], account: str
     ) -> Accepted | Rejection:
-        event_id = document.get(self._topic.event_id, "") if self._topic.event_id else ""
+        event_id = value_at(document, self._topic.event_id) if self._topic.event_id else ""
         if self._topic.event_id and not _is_id(event_id):
             return _bad_id(self._topic.event_id, event_id)
-        if (why := self._in_times(text, document)) is not None:
-            return why
-        partition = self._partition(document, account)
-        if self._topic.key is None:
-            return Accepted(text, account.encode(), event_id, partition)
-        key = document.get(self._topic.key)
-        encoded = b"" if key is None else str(key).encode()
-        if not 0 < len(encoded) <= LONGEST_KEY_BYTES:
-            return _bad_key(self._topic.key, encoded)
-        return Accepted(text, encoded, event_id, partition)
-
-    def _in_times(self, text: bytes, document: dict[str, Any]) -> Rejection | None:
         if self._bounds is not None:
             time = self._bounds.time(document)
             if time is None:
                 return rejection(text, self._schema)
             if not self._bounds.hold(time):
                 return self._bounds.rejection(time)
-        for name in self._times:
-            given = document.get(name)
-            if given is not None and readable_microseconds(given) is None:
-                return rejection(text, self._schema)
-        return None
+        partition = self._partition(document, account)
+        if self._topic.key is None:
+            return Accepted(text, account.encode(), event_id, partition)
+        key = value_at(document, self._topic.key)
+        encoded = b"" if key is None else str(key).encode()
+        if not 0 < len(encoded) <= LONGEST_KEY_BYTES:
+            return _bad_key(self._topic.key, encoded)
+        return Accepted(text, encoded, event_id, partition)
 
     def _partition(self, document: dict[str, Any], account: str) -> int:
         if self._place is None:

@@ -5,9 +5,12 @@ from headrace.model.event import (
     EventField,
     EventSchema,
     FieldType,
+    Precision,
     UnsupportedFieldError,
+    declaring_class,
     event_schema,
     readable_schema,
+    value_at,
 )
 from headrace.model.format import Format, Json, Raw
 from headrace.model.partitioning import (
@@ -61,6 +64,7 @@ __all__ = [
     "Partition",
     "Partitioning",
     "Pipeline",
+    "Precision",
     "Random",
     "Raw",
     "Source",
@@ -72,7 +76,9 @@ __all__ = [
     "TopicPartition",
     "UnsafeValues",
     "UnsupportedFieldError",
+    "declaring_class",
     "event_schema",
     "partition_of",
     "readable_schema",
+    "value_at",
 ]

@@ -1,32 +1,65 @@
-"""Event schemas: a class whose annotations are the fields of a JSON event."""
+"""Event schemas: a class whose annotations are the fields of an event."""
 
 from __future__ import annotations
 
 import enum
 import types
 import typing
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
+from decimal import Decimal
+
+MAX_PRECISION = 38
+_NO_TYPE = (
+    "has no column type; use str, int, float, bool, datetime, EpochMillis, date, Decimal, bytes, "
+    "Any, a StrEnum or Literal of strings, list[T], dict[str, T] or a class with such fields, "
+    "each optionally `| None`"
+)
 
 
 class EpochMillis(datetime):
     """Annotation only: the JSON carries milliseconds since 1970, the column is a UTC timestamp."""
 
 
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """Digits of a decimal field: ``price: Annotated[Decimal, Precision(12, scale=2)]``.
+
+    A ``Decimal`` without it has 38 digits, 18 of them after the point, which is Spark's default.
+
+    Attributes:
+        digits: how many in all, from 1 to 38.
+        scale: how many of them after the point.
+    """
+
+    digits: int
+    scale: int = 0
+
+
+DEFAULT_PRECISION = Precision(MAX_PRECISION, 18)
+
+
 class FieldType(enum.Enum):
     """What a field is in JSON, in Arrow and in Spark.
 
-    ========== ======================================= ================== ==========
-    member     JSON                                    Arrow              Spark
-    ========== ======================================= ================== ==========
-    STRING     string                                  string             string
-    LONG       integer within 64 bits                  int64              bigint
-    DOUBLE     finite number                           double             double
-    BOOLEAN    true, false                             bool               boolean
-    TIMESTAMP  RFC 3339 string with a zone             timestamp[us, UTC] timestamp
-    MILLIS     integer: milliseconds since 1970, UTC   timestamp[us, UTC] timestamp
-    BINARY     (raw topics only)                       binary             binary
-    ========== ======================================= ================== ==========
+    ========== ========================================== ================== ================
+    member     JSON                                       Arrow              Spark
+    ========== ========================================== ================== ================
+    STRING     string                                     string             string
+    LONG       integer within 64 bits                     int64              bigint
+    DOUBLE     finite number                              double             double
+    BOOLEAN    true, false                                bool               boolean
+    TIMESTAMP  RFC 3339 string with a zone                timestamp[us, UTC] timestamp
+    MILLIS     integer: milliseconds since 1970, UTC      timestamp[us, UTC] timestamp
+    DATE       string ``YYYY-MM-DD``                      date32             date
+    DECIMAL    number, or a string that holds one         decimal128(p, s)   decimal(p, s)
+    BINARY     string of base64 with padding (RFC 4648)   binary             binary
+    JSON       any value; its text is kept as it came     string             string
+    STRUCT     object with the fields of another class    struct             struct
+    LIST       array                                      list               array
+    MAP        object with any keys                       map<string, T>     map<string, T>
+    ========== ========================================== ================== ================
     """
 
     STRING = "string"
@@ -35,22 +68,57 @@ class FieldType(enum.Enum):
     BOOLEAN = "boolean"
     TIMESTAMP = "timestamp"
     MILLIS = "millis"
+    DATE = "date"
+    DECIMAL = "decimal"
     BINARY = "binary"
+    JSON = "json"
+    STRUCT = "struct"
+    LIST = "list"
+    MAP = "map"
 
 
 @dataclass(frozen=True, slots=True)
 class EventField:
-    """One field: its name, type, whether null (or absence) is allowed, and allowed values."""
+    """One field of an event, or what a list or map holds.
+
+    Attributes:
+        name: of the field and its column; empty for what a list or map holds.
+        type: what it is.
+        nullable: whether null, or absence, is allowed.
+        values: the only texts that a string may be; empty: any text.
+        precision: digits of a decimal.
+        schema: fields of a struct.
+        element: what a list or map holds.
+    """
 
     name: str
     type: FieldType
     nullable: bool = False
     values: tuple[str, ...] = ()
+    precision: Precision = DEFAULT_PRECISION
+    schema: EventSchema | None = None
+    element: EventField | None = None
+
+    @property
+    def fields(self) -> tuple[EventField, ...]:
+        """Fields of a struct; none of any other type."""
+        return () if self.schema is None else self.schema.fields
+
+    @property
+    def item(self) -> EventField:
+        """What a list or map holds.
+
+        Raises:
+            TypeError: if the field is neither.
+        """
+        if self.element is None:
+            raise TypeError(f"{self.name} is a {self.type.value}")
+        return self.element
 
 
 @dataclass(frozen=True, slots=True)
 class EventSchema:
-    """The fields of an event, in the order of the class."""
+    """The fields of an event class, in the order of the class."""
 
     name: str
     fields: tuple[EventField, ...]
@@ -62,21 +130,49 @@ class EventSchema:
                 return field
         raise KeyError(name)
 
+    def find(self, path: str) -> EventField | None:
+        """Returns the field at a path such as ``repo.full_name``; ``None`` if there is none.
+
+        A path goes through structs, not into lists and maps.
+        """
+        name, dot, rest = path.partition(".")
+        for field in self.fields:
+            if field.name == name:
+                inner = None if field.schema is None else field.schema.find(rest)
+                return inner if dot else field
+        return None
+
     @property
     def names(self) -> tuple[str, ...]:
         """Field names, in order."""
         return tuple(field.name for field in self.fields)
 
 
-class UnsupportedFieldError(TypeError):
-    """A field's annotation has no column type."""
+def value_at(event: Mapping[str, typing.Any], path: str) -> typing.Any:
+    """Returns the value at a path such as ``repo.full_name``; ``None`` where there is none.
 
-    def __init__(self, event: str, field: str, annotation: object) -> None:
+    Args:
+        event: a JSON object.
+        path: names of fields, joined by dots.
+    """
+    name, _, rest = path.partition(".")
+    value = event.get(name)
+    if not rest:
+        return value
+    return value_at(value, rest) if isinstance(value, Mapping) else None
+
+
+class UnsupportedFieldError(TypeError):
+    """A field's annotation has no column type.
+
+    Attributes:
+        event: name of the event class.
+        field: path of the field, such as ``repo.owner`` or ``items[].price``.
+    """
+
+    def __init__(self, event: str, field: str, annotation: object, reason: str = _NO_TYPE) -> None:
         self.event, self.field, self.annotation = event, field, annotation
-        super().__init__(
-            f"{event}.{field}: {annotation!r} has no column type; use str, int, float, bool, "
-            "datetime, EpochMillis, a StrEnum or Literal of strings, each optionally `| None`"
-        )
+        super().__init__(f"{event}.{field}: {annotation!r} {reason}")
 
 
 _SCALARS: dict[object, FieldType] = {
@@ -86,6 +182,9 @@ _SCALARS: dict[object, FieldType] = {
     bool: FieldType.BOOLEAN,
     datetime: FieldType.TIMESTAMP,
     EpochMillis: FieldType.MILLIS,
+    date: FieldType.DATE,
+    Decimal: FieldType.DECIMAL,
+    bytes: FieldType.BINARY,
 }
 
 
@@ -93,7 +192,7 @@ def event_schema(event: type) -> EventSchema:
     """The schema of an event class, from its annotations (inherited ones first).
 
     Raises:
-        UnsupportedFieldError: an annotation has no column type, or the class has no fields.
+        UnsupportedFieldError: an annotation has no column type, or a class has no fields.
     """
     schema, unsupported = readable_schema(event)
     for error in unsupported:
@@ -103,33 +202,108 @@ def event_schema(event: type) -> EventSchema:
 
 def readable_schema(event: type) -> tuple[EventSchema, list[UnsupportedFieldError]]:
     """The schema of those fields that have a column type, and an error for each of the others."""
-    hints = typing.get_type_hints(event)
-    fields, unsupported = [], []
-    for name, hint in hints.items():
-        try:
-            fields.append(_field(event.__name__, name, hint))
-        except UnsupportedFieldError as error:
-            unsupported.append(error)
-    if not hints:
-        unsupported.append(UnsupportedFieldError(event.__name__, "(no fields)", None))
-    return EventSchema(event.__name__, tuple(fields)), unsupported
+    reader = _SchemaReader(event)
+    return reader.schema(event, "", ()), reader.unsupported
 
 
-def _field(event: str, name: str, hint: object) -> EventField:
-    bare, nullable = _without_none(hint)
-    if bare in _SCALARS:
-        return EventField(name, _SCALARS[bare], nullable)
-    values = _enumerated(bare)
-    if values:
-        return EventField(name, FieldType.STRING, nullable, values)
-    raise UnsupportedFieldError(event, name, hint)
+def declaring_class(event: type, path: str) -> tuple[type, str]:
+    """Returns the class that declares the field at a path of ``event``, and the field's name there.
+
+    A path is that of an :class:`UnsupportedFieldError`.
+    """
+    name, _, rest = path.partition(".")
+    inner = _annotations(event).get(name.rstrip("[]")) if rest else None
+    inner = _without_none(inner)[0]
+    while typing.get_origin(inner) in (list, dict):
+        inner = _without_none(typing.get_args(inner)[-1])[0]
+    return declaring_class(inner, rest) if isinstance(inner, type) else (event, name.rstrip("[]"))
 
 
-def _without_none(hint: object) -> tuple[object, bool]:
-    if typing.get_origin(hint) not in (typing.Union, types.UnionType):
-        return hint, False
-    others = [arm for arm in typing.get_args(hint) if arm is not type(None)]
-    return (others[0], True) if len(others) == 1 else (hint, False)
+class _SchemaReader:
+    """Reads the annotations of one event class and of the classes that it nests."""
+
+    def __init__(self, event: type) -> None:
+        self._event = event.__name__
+        self.unsupported: list[UnsupportedFieldError] = []
+
+    def schema(self, nested: type, path: str, outer: tuple[type, ...]) -> EventSchema:
+        """Returns the fields of a class; ``outer`` are the classes that it is nested in."""
+        fields: list[EventField] = []
+        hints = _annotations(nested)
+        if not hints:
+            self.unsupported.append(self._unsupported(path or "(no fields)", None))
+        for name, hint in hints.items():
+            inner_path = f"{path}.{name}" if path else name
+            try:
+                fields.append(self._field(name, hint, inner_path, (*outer, nested)))
+            except UnsupportedFieldError as error:
+                self.unsupported.append(error)
+        return EventSchema(nested.__name__, tuple(fields))
+
+    def _field(self, name: str, hint: object, path: str, outer: tuple[type, ...]) -> EventField:
+        bare, nullable, precision = _without_none(hint)
+        if bare is typing.Any:
+            return EventField(name, FieldType.JSON, nullable=True)
+        if bare in _SCALARS:
+            if not _is_precision(precision):
+                raise self._unsupported(path, precision, "is no precision of a decimal")
+            return EventField(name, _SCALARS[bare], nullable, precision=precision)
+        if values := _enumerated(bare):
+            return EventField(name, FieldType.STRING, nullable, values)
+        if typing.get_origin(bare) in (list, dict):
+            element = self._element(bare, path, outer)
+            kind = FieldType.LIST if typing.get_origin(bare) is list else FieldType.MAP
+            return EventField(name, kind, nullable, element=element)
+        return EventField(name, FieldType.STRUCT, nullable, schema=self._struct(bare, path, outer))
+
+    def _element(self, container: object, path: str, outer: tuple[type, ...]) -> EventField:
+        *keys, held = typing.get_args(container)
+        if keys not in ([], [str]):
+            raise self._unsupported(path, container, "has keys that are not str, as JSON's are")
+        return self._field("", held, f"{path}[]", outer)
+
+    def _struct(self, nested: object, path: str, outer: tuple[type, ...]) -> EventSchema:
+        if nested in outer:
+            raise self._unsupported(path, nested, "contains itself; columns have a fixed depth")
+        if not isinstance(nested, type) or issubclass(nested, enum.Enum):
+            raise self._unsupported(path, nested)
+        if not _annotations(nested):
+            raise self._unsupported(path, nested)
+        return self.schema(nested, path, outer)
+
+    def _unsupported(
+        self, path: str, annotation: object, reason: str = _NO_TYPE
+    ) -> UnsupportedFieldError:
+        return UnsupportedFieldError(self._event, path, annotation, reason)
+
+
+def _annotations(event: type) -> dict[str, object]:
+    hints = typing.get_type_hints(event, include_extras=True)
+    return {
+        name: hint for name, hint in hints.items() if typing.get_origin(hint) is not typing.ClassVar
+    }
+
+
+def _without_none(hint: object) -> tuple[object, bool, Precision]:
+    """Returns the annotation without ``| None`` and ``Annotated``, and what they say."""
+    nullable, precision = False, DEFAULT_PRECISION
+    while True:
+        if typing.get_origin(hint) is typing.Annotated:
+            hint, *extras = typing.get_args(hint)
+            precision = next((e for e in extras if isinstance(e, Precision)), precision)
+        elif typing.get_origin(hint) in (typing.Union, types.UnionType):
+            arms = [arm for arm in typing.get_args(hint) if arm is not type(None)]
+            if len(arms) > 1:
+                return hint, False, precision
+            hint, nullable = arms[0], True
+        else:
+            return hint, nullable, precision
+
+
+def _is_precision(precision: Precision) -> bool:
+    digits, scale = precision.digits, precision.scale
+    both_whole = type(digits) is int and type(scale) is int
+    return both_whole and 1 <= digits <= MAX_PRECISION and 0 <= scale <= digits
 
 
 def _enumerated(hint: object) -> tuple[str, ...]:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
+from headrace.model.event import value_at
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SEED = 0x9747B28C
 _MULTIPLIER = 0x5BD1E995
@@ -30,7 +32,7 @@ class Random:
 
 @dataclass(frozen=True)
 class ByField:
-    """By another field than the key: events of one value keep their order."""
+    """By another field than the key, also a nested one: events of one value keep their order."""
 
     field: str
 
@@ -131,8 +133,8 @@ def _positive(text: str) -> int:
     return murmur2(text.encode()) & 0x7FFFFFFF
 
 
-def _text(fields: Mapping[str, Any], name: str) -> str:
-    value = fields.get(name)
+def _text(fields: Mapping[str, Any], path: str) -> str:
+    value = value_at(fields, path)
     return "" if value is None else str(value)
 
 

@@ -27,8 +27,10 @@ class Topic:
         event: class whose annotations are the fields of the event; ``None`` means raw bytes.
         format: how record values hold the events; by default ``Json()``, or ``Raw()`` where there
             is no event class.
-        key: event field whose text is the record key; ``None`` means no promised order.
-        event_id: event field (``str``) that is the same when the same event is sent again.
+        key: event field whose text is the record key, by its path (``repo.full_name``); ``None``
+            means no promised order.
+        event_id: event field (``str``) that is the same when the same event is sent again, by its
+            path.
         derive_event_id: ingest gives an event without one an id made of its bytes and its
             account, instead of refusing it.
         event_time: event field (``datetime`` or ``EpochMillis``) that says when it happened.

@@ -88,11 +88,11 @@ def build(
     """
     specs = [_source_spec(pipeline, one, place, checkpoint, start) for one in pipeline.sources]
     if pipeline.path[0] == "fused":
-        write = _write_spec(pipeline.sink, place, row_schema(specs[0]), pipeline.event_time)
+        write = _write_spec(pipeline, place, row_schema(specs[0]))
         manifests = _load(spark, replace(specs[0], write=write))
     else:
         rows = _rows(spark, pipeline, specs)
-        write = _write_spec(pipeline.sink, place, _arrow_schema(rows), pipeline.event_time)
+        write = _write_spec(pipeline, place, _arrow_schema(rows))
         manifests = _written(rows, write, specs[0].topic)
     table = LakeTable(write)
     table.check()
@@ -226,9 +226,11 @@ def _written(rows: DataFrame, write: WriteSpec, origin: str) -> DataFrame:
     return rows.mapInArrow(arrow_writer(write, origin), from_arrow_schema(manifest_schema()))
 
 
-def _write_spec(sink: Lake, place: Place, rows: pa.Schema, event_time: str | None) -> WriteSpec:
+def _write_spec(pipeline: Pipeline, place: Place, rows: pa.Schema) -> WriteSpec:
+    sink, event_time = pipeline.sink, pipeline.event_time
     known = event_time if event_time in rows.names else None
-    return WriteSpec(storage.join(place.lake, sink.table), rows, sink, known)
+    root = storage.join(place.lake, sink.table)
+    return WriteSpec(root, rows, sink, known, pipeline.name)
 
 
 def _arrow_schema(rows: DataFrame) -> pa.Schema:

@@ -237,8 +237,14 @@ class DeltaLog:
         replace_files(table, self.uri, self._options, (added, removed))
 
     def add_columns(self, columns: Sequence[Field]) -> None:
-        """Add nullable columns, in a transaction of their own."""
+        """Adds nullable columns, or fields of structs, in a transaction of their own."""
         self.existing().alter.add_columns(list(columns))
+
+    def set_properties(self, properties: Mapping[str, str]) -> None:
+        """Sets properties of the table, in a transaction of their own."""
+        if properties:
+            alter = self.existing().alter
+            alter.set_table_properties(dict(properties), raise_if_not_exists=False)
 
 
 def _history(table: DeltaTable) -> Iterator[Mapping[str, Any]]:

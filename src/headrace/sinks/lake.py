@@ -37,10 +37,17 @@ from headrace.errors import SinkError, TableMismatchError
 from headrace.sinks.compaction import RETENTION, Compaction, CompactionResult
 from headrace.sinks.delta_log import Batch, DeltaLog, live_paths
 from headrace.sinks.folder import TableFolder
+from headrace.sinks.log_tail import LogTail
 from headrace.sinks.manifest import WriteSpec, WrittenFile
 from headrace.sinks.storage import NO_OPTIONS, Options
 from headrace.sinks.table_features import not_written
-from headrace.sinks.table_schema import new_columns, table_schema
+from headrace.sinks.table_schema import (
+    ColumnChange,
+    added_columns,
+    new_columns,
+    recorded_columns,
+    table_schema,
+)
 
 NO_METADATA: Mapping[str, object] = {}
 
@@ -58,6 +65,7 @@ class LakeTable:
     def __init__(self, spec: WriteSpec) -> None:
         self._spec = spec
         self._columns = table_schema(spec)
+        self._recorded = recorded_columns(spec)
         self._log = DeltaLog(spec.root, spec.storage_options)
         self._folder = TableFolder(spec.root, spec.storage_options)
         self._compaction = Compaction(spec.root, spec.storage_options, spec.lake.compression)
@@ -103,11 +111,22 @@ class LakeTable:
             return self._has_committed(batch)
         if tail is None:
             self._log.create(self._columns, self._spec.partition_columns, batch)
-        elif tail.unfulfilled is None and (missing := new_columns(self._spec, tail)):
-            self._log.add_columns(missing)
+            # delta-rs takes no properties of others when it creates a table.
+            self._log.set_properties(self._recorded)
+        elif tail.unfulfilled is None and self._has_grown(tail):
             return self._commit_once(batch)
         else:
             self._log.append(tail, batch)
+        return True
+
+    def _has_grown(self, tail: LogTail) -> bool:
+        """Adds what the table lacks of the rows' columns; its log has to be read on then."""
+        if missing := new_columns(self._spec, tail):
+            self._log.add_columns(missing)
+        elif self._recorded.items() <= tail.properties.items():
+            return False
+        else:
+            self._log.set_properties(self._recorded)
         return True
 
     def version(self) -> int:
@@ -126,15 +145,22 @@ class LakeTable:
         """Compares the declaration with the table that is there.
 
         Raises:
-            TableMismatchError: a column's type or the partitioning differs, or the table asks more
-                of a writer than headrace does.
+            TableMismatchError: a column's type or the partitioning differs, the pipeline wrote
+                columns before that it lacks now, or the table asks more of a writer than headrace
+                does.
+        """
+        self.changes()
+
+    def changes(self) -> list[ColumnChange]:
+        """Returns what the first commit will add to the table; nothing, if there is none yet.
+
+        Raises:
+            TableMismatchError: as :meth:`check`.
         """
         tail = self._log.tail()
-        if tail is None:
-            return
-        if tail.unfulfilled is not None:
+        if tail is not None and tail.unfulfilled is not None:
             raise TableMismatchError(self._spec.root, not_written(tail.unfulfilled))
-        new_columns(self._spec, tail)
+        return added_columns(self._spec, tail)
 
     def discard(self, files: Sequence[WrittenFile]) -> None:
         """Delete files of a batch that is given up; those that the table holds are kept."""

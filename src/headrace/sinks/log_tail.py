@@ -51,6 +51,7 @@ class LogTail:
         version: the last one.
         schema: columns of the table.
         partition_columns: their names.
+        properties: of the table.
         unfulfilled: what the table asks of a writer that headrace does not do; None: nothing.
     """
 
@@ -63,6 +64,7 @@ class LogTail:
         }
         self.schema = table.schema()
         self.partition_columns = tuple(table.metadata().partition_columns)
+        self.properties = dict(table.metadata().configuration)
         self.unfulfilled = unfulfilled(table)
         self._log = storage.join(uri, "_delta_log")
         self._options = options

@@ -25,6 +25,7 @@ class WriteSpec:
         schema: columns of the rows.
         lake: the declaration.
         event_time: column of the event time, timestamp[us, UTC]; None: there is none.
+        pipeline: that writes; the table records its columns. Empty: nobody's are recorded.
         storage_options: of the file system, see :func:`~headrace.sinks.storage.filesystem`.
     """
 
@@ -32,6 +33,7 @@ class WriteSpec:
     schema: pa.Schema
     lake: Lake
     event_time: str | None = None
+    pipeline: str = ""
     storage_options: Options = field(default_factory=dict)
 
     @property

@@ -117,7 +117,10 @@ def test_a_topic_that_kafka_or_its_event_would_refuse_is_a_problem(problems, bod
 @pytest.mark.parametrize(
     ("fields", "options", "message"),
     [
-        ("x: list[str]", "", "has no column type"),
+        ("x: set[str]", "", "has no column type"),
+        ("x: list[set[str]]", "", "E.x[]: set[str] has no column type"),
+        ("x: dict[int, str]", "", "has keys that are not str"),
+        ("x: list[int]", ", key='x'", "is a list and can't be the key"),
         ("x: float", ", key='x'", "is a double and can't be the key"),
         ("x: str", ", event_time='x'", "is a string and can't be the event_time"),
         ("x: datetime | None", ", event_time='x'", "can be null"),
@@ -135,8 +138,69 @@ def test_a_field_that_can_not_be_a_column_is_a_problem_at_its_own_line(
     assert line == 3
 
 
+NESTED = """\
+class Owner:
+    login: str
+    born: {born}
+    since: datetime
+
+class Repo:
+    full_name: str
+    owner: Owner
+    former: list[Owner]
+
+class Push:
+    repo: Repo
+    at: datetime
+
+pushes = Topic("pushes", event=Push, {options})
+"""
+
+
+def test_a_nested_field_without_a_column_type_is_a_problem_at_its_own_line(problems):
+    found = problems(NESTED.format(born="complex", options=""))
+    assert [line for line, _ in found] == [3, 3]
+    assert "Push.repo.owner.born: <class 'complex'> has no column type" in found[1][1]
+    assert "Push.repo.former[].born" in found[0][1]
+
+
+@pytest.mark.parametrize(
+    ("options", "line", "message"),
+    [
+        ("key='repo.name'", 15, "key 'repo.name' is not a field of Push"),
+        ("key='repo.former.login'", 15, "key 'repo.former.login' is not a field of Push"),
+        ("key='repo.owner.born'", 3, "Push.repo.owner.born is a date and can't be the key"),
+        ("key='repo'", 12, "Push.repo is a struct and can't be the key"),
+        ("event_time='repo.owner.since'", 4, "is nested and can't be the event_time"),
+        ("event_id='repo.full_name', derive_event_id=True", 15, "can't fill the nested field"),
+        ("partitioning=ByField('repo.owner')", 15, "partitioning by 'repo.owner', a struct"),
+        ("partitioning=ByField('repo.x')", 15, "by 'repo.x', not a field of Push"),
+    ],
+)
+def test_a_path_that_can_not_play_its_role_is_a_problem(problems, options, line, message):
+    [(found, text)] = problems(NESTED.format(born="date", options=options), head=NESTED_HEAD)
+    assert message in text
+    assert found == line
+
+
+NESTED_HEAD = HEAD.replace("from datetime import UTC", "from datetime import UTC, date")
+
+
+def test_keys_ids_and_partitions_may_be_fields_of_nested_classes(write):
+    options = "key='repo.full_name', event_id='repo.owner.login', event_time='at', "
+    options += "partitioning=ByField('repo.owner.login')"
+    project = write(NESTED.format(born="date", options=options), head=NESTED_HEAD)
+    assert project.topics["pushes"].key == "repo.full_name"
+
+
+def test_fields_of_a_nested_class_must_not_differ_in_case_only(problems):
+    body = "class P:\n    x: int\n    X: int\nclass E:\n    p: list[P]\n"
+    [(line, text)] = problems(body + "t = Topic('t', event=E)\n")
+    assert (line, "E.p[].X differs from another field only in case" in text) == (3, True)
+
+
 def test_every_field_without_a_column_type_is_named_and_the_wrong_key_too(problems):
-    body = "class E:\n    tags: list[str]\n    n: int\n    more: dict[str, str]\n"
+    body = "class E:\n    tags: set[str]\n    n: int\n    more: dict[int, str]\n"
     found = problems(body + "t = Topic('t', event=E, key='id', event_time='more')\n")
     assert [line for line, _ in found] == [2, 4, 5]
     assert "E.tags" in found[0][1]

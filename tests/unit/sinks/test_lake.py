@@ -1,4 +1,5 @@
 import json
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -6,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, Field, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from pyarrow import parquet
 from tests.contracts.sink import add as commit
@@ -64,6 +65,117 @@ def test_compaction_merges_files_of_before_and_after_a_new_column(root):
     before = read_table(root).sort_by("id")
     assert LakeTable(later).compact() == CompactionResult(merged=2, written=1)
     assert read_table(root).sort_by("id") == before
+
+
+SMALL = pa.struct({"id": pa.int64()})
+GROWN = pa.struct({"id": pa.int64(), "site": pa.string()})
+BY_DAY = pa.map_(pa.string(), SMALL)
+NESTED_BEFORE = {"click": SMALL, "items": pa.list_(SMALL), "by_day": BY_DAY}
+NESTED_AFTER = {"click": GROWN, "items": pa.list_(GROWN), "by_day": BY_DAY}
+OLD_ROW = {"click": {"id": 1}, "items": [{"id": 2}, None], "by_day": [("a", {"id": 3})]}
+NEW_ROW = {
+    "click": {"id": 4, "site": "x"},
+    "items": [{"id": 5, "site": None}],
+    "by_day": [("b", {"id": 6})],
+}
+
+
+def nested_rows(root):
+    return sorted(
+        read_table(root, list(NESTED_AFTER)).to_pylist(), key=lambda row: row["click"]["id"]
+    )
+
+
+def test_a_field_is_added_to_structs_in_structs_and_lists(root):
+    add(spec(root, NESTED_BEFORE), 0, OLD_ROW)
+    add(spec(root, NESTED_AFTER), 1, NEW_ROW)
+    before = {
+        "click": {"id": 1, "site": None},
+        "items": [{"id": 2, "site": None}, None],
+        "by_day": [("a", {"id": 3})],
+    }
+    assert nested_rows(root) == [before, NEW_ROW]
+    assert LakeTable(spec(root, NESTED_AFTER)).compact() == CompactionResult(merged=2, written=1)
+    assert nested_rows(root) == [before, NEW_ROW]
+
+
+def test_a_field_of_a_struct_that_is_no_longer_written_reads_as_null(root):
+    add(spec(root, NESTED_AFTER), 0, NEW_ROW)
+    add(spec(root, NESTED_BEFORE), 1, OLD_ROW)
+    assert [row["click"] for row in nested_rows(root)] == [
+        {"id": 1, "site": None},
+        {"id": 4, "site": "x"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        (SMALL, pa.struct({"id": pa.string()}), "'x.id' is long in the table, but string in"),
+        (SMALL, pa.struct({"ID": pa.int64()}), "'x.ID' of the rows is 'id' in the table"),
+        (SMALL, pa.list_(SMALL), "is struct<id: long> in the table, but array<struct<id: long>>"),
+        (pa.list_(pa.int64()), pa.list_(pa.float64()), "'x[]' is long in the table, but double"),
+        (
+            pa.map_(pa.string(), pa.int64()),
+            pa.map_(pa.string(), SMALL),
+            "'x[]' is long in the table, but struct<id: long>",
+        ),
+        (pa.decimal128(8, 2), pa.decimal128(9, 2), "decimal(8,2) in the table, but decimal(9,2)"),
+        (
+            pa.map_(pa.string(), SMALL),
+            pa.map_(pa.string(), GROWN),
+            "'x[].site' is new: structs inside of maps can't change",
+        ),
+        (
+            pa.map_(pa.string(), pa.list_(GROWN)),
+            pa.map_(pa.string(), pa.list_(SMALL)),
+            "'x[][].site' is missing: structs inside of maps can't change",
+        ),
+        (
+            pa.list_(pa.field("element", pa.int64(), nullable=False)),
+            pa.list_(pa.int64()),
+            "'x[]' is long not null in the table, but long in the rows",
+        ),
+    ],
+)
+def test_a_nested_type_that_changed_is_refused_by_its_path(root, before, after, words):
+    add(spec(root, {"x": before}), 0)
+    with pytest.raises(TableMismatchError, match=re.escape(words)):
+        LakeTable(spec(root, {"x": after})).check()
+
+
+def by(pipeline, spec):
+    return replace(spec, pipeline=pipeline)
+
+
+def test_a_column_that_its_pipeline_lacks_now_is_refused_with_the_way_out(root):
+    add(by("p", spec(root, NESTED_AFTER)), 0, NEW_ROW)
+    with pytest.raises(TableMismatchError, match=r"'click.site' .* pipeline 'p' wrote it before"):
+        LakeTable(by("p", spec(root, NESTED_BEFORE))).check()
+    LakeTable(by("another", spec(root, NESTED_BEFORE))).check()
+    LakeTable(by("p", spec(root, NESTED_AFTER))).check()
+
+
+def test_a_column_that_another_engine_added_may_be_lacking(root):
+    add(by("p", spec(root, {"id": pa.int64()})), 0, {"id": 1})
+    add(by("q", spec(root, {"id": pa.int64(), "country": pa.string()})), 1, {"id": 2})
+    DeltaTable(root).alter.add_columns([Field("note", "string")])
+    LakeTable(by("p", spec(root, {"id": pa.int64()}))).check()
+
+
+def test_columns_are_recorded_once_they_are_written(root):
+    small = by("p", spec(root, {"id": pa.int64()}))
+    table = LakeTable(small)
+    commit(table, written(small, {"id": 1}), version=0)
+    versions = DeltaTable(root).version()
+    commit(table, written(small, {"id": 2}), version=1)
+    assert DeltaTable(root).version() == versions + 1
+    grown = by("p", spec(root, {"id": pa.int64(), "country": pa.string()}))
+    assert [change.path for change in LakeTable(grown).changes()] == ["country"]
+    LakeTable(small).check()
+    add(grown, 2, {"id": 3})
+    with pytest.raises(TableMismatchError, match="'country' is not in the rows"):
+        LakeTable(small).check()
 
 
 def test_two_pipelines_that_add_the_same_column_both_succeed(root):

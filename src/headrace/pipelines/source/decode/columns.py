@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -11,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.events.parser import event_parser, slots
+from headrace.events.values import reader_of, without_null
 from headrace.model import FieldType
 from headrace.pipelines.source.decode.timestamps import timestamps
 
@@ -25,7 +28,31 @@ _ARROW_TYPES = {
     FieldType.BOOLEAN: pa.bool_(),
     FieldType.TIMESTAMP: _TIME,
     FieldType.MILLIS: _TIME,
+    FieldType.DATE: pa.date32(),
+    FieldType.BINARY: pa.binary(),
+    FieldType.JSON: pa.string(),
 }
+_Column: TypeAlias = tuple[pa.Array, Collection[int]]
+"""An array of the values of one field, and the rows whose value could not be read."""
+_Builder: TypeAlias = Callable[[list[Any]], _Column]
+
+
+def arrow_schema(schema: EventSchema) -> pa.Schema:
+    """Returns a nullable column for each field, in their order."""
+    return pa.schema([pa.field(field.name, _arrow_type(field)) for field in schema.fields])
+
+
+def _arrow_type(field: EventField) -> pa.DataType:
+    match field.type:
+        case FieldType.DECIMAL:
+            return pa.decimal128(field.precision.digits, field.precision.scale)
+        case FieldType.STRUCT:
+            return pa.struct([pa.field(one.name, _arrow_type(one)) for one in field.fields])
+        case FieldType.LIST:
+            return pa.list_(_arrow_type(field.item))
+        case FieldType.MAP:
+            return pa.map_(pa.string(), _arrow_type(field.item))
+    return _ARROW_TYPES[field.type]
 
 
 class EventColumns:
@@ -37,40 +64,117 @@ class EventColumns:
     """
 
     def __init__(self, schema: EventSchema) -> None:
-        self._fields = schema.fields
-        self._readers = [_reader(slot) for slot in slots(schema)]
-        self.arrow_schema = pa.schema(
-            [pa.field(field.name, _ARROW_TYPES[field.type]) for field in schema.fields]
-        )
+        self.arrow_schema = arrow_schema(schema)
         self.parse = event_parser(schema)
+        self._fields = _Fields(schema, can_be_null=False)
 
-    def of(self, events: Sequence[msgspec.Struct]) -> tuple[pa.RecordBatch, set[int]]:
-        """Returns the columns of the events, and the rows in which a text could not be read."""
-        arrays: list[pa.Array] = []
-        unreadable: set[int] = set()
-        for field, read in zip(self._fields, self._readers, strict=True):
-            array, rows = _array(field, read(events))
-            arrays.append(array)
-            unreadable.update(rows)
+    def of(self, events: Sequence[msgspec.Struct]) -> tuple[pa.RecordBatch, Collection[int]]:
+        """Returns the columns of the events, and the rows in which a value could not be read."""
+        arrays, unreadable = self._fields(events)
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema), unreadable
 
 
-def _reader(slot: str) -> Callable[[Sequence[msgspec.Struct]], list[Any]]:
-    """A comprehension reads a slot twice as fast as attrgetter, but needs its name in the code."""
-    return eval(f"lambda events: [event.{slot} for event in events]")  # type: ignore[no-any-return]  # noqa: S307
-
-
-def _array(field: EventField, values: list[Any]) -> tuple[pa.Array, Sequence[int]]:
+def _builder(field: EventField, *, can_be_null: bool) -> _Builder:
+    """The builder of a field; ``can_be_null`` where it is nullable or inside of what is."""
+    if field.type is FieldType.STRUCT:
+        return _Structs(field, can_be_null=can_be_null)
+    if field.type in (FieldType.LIST, FieldType.MAP):
+        return _Containers(field)
     if field.type is FieldType.TIMESTAMP:
-        return timestamps(values)
-    if field.type is FieldType.MILLIS:
-        return pc.multiply(_integers(field, values), 1000).cast(_TIME), ()
-    if field.type is FieldType.LONG:
-        return _integers(field, values), ()
-    return pa.array(values, _ARROW_TYPES[field.type]), ()
+        return timestamps
+    if field.type in (FieldType.LONG, FieldType.MILLIS):
+        make = _integers if field.type is FieldType.LONG else _millis
+        return lambda values: (make(values, can_be_null), ())
+    read, kind = reader_of(field), _arrow_type(field)
+    if read is None:
+        return lambda values: (pa.array(values, kind), ())
+    return partial(_read, read, kind, field.nullable)
 
 
-def _integers(field: EventField, values: list[int | None]) -> pa.Array:
-    if field.nullable:
+def _integers(values: list[int | None], can_be_null: bool) -> pa.Array:
+    if can_be_null:
         return pa.array(values, pa.int64())
     return pa.array(np.fromiter(values, np.int64, len(values)))
+
+
+def _millis(values: list[int | None], can_be_null: bool) -> pa.Array:
+    return pc.multiply(_integers(values, can_be_null), 1000).cast(_TIME)
+
+
+def _read(
+    read: Callable[[Any], object], kind: pa.DataType, nullable: bool, values: list[Any]
+) -> _Column:
+    if nullable:
+        values = [without_null(value) for value in values]
+    results = [None if value is None else read(value) for value in values]
+    pairs = enumerate(zip(values, results, strict=True))
+    unreadable = [row for row, (value, result) in pairs if result is None and value is not None]
+    return pa.array(results, kind), unreadable
+
+
+class _Fields:
+    """Makes an array of each field of a schema."""
+
+    def __init__(self, schema: EventSchema, *, can_be_null: bool) -> None:
+        """The structs ``can_be_null``, and so the values of all their fields."""
+        self._parts = [
+            (
+                _reader(slot, can_be_null=can_be_null),
+                _builder(field, can_be_null=can_be_null or field.nullable),
+            )
+            for slot, field in slots(schema).items()
+        ]
+
+    def __call__(self, structs: Sequence[Any]) -> tuple[list[pa.Array], set[int]]:
+        arrays: list[pa.Array] = []
+        unreadable: set[int] = set()
+        for read, build in self._parts:
+            array, rows = build(read(structs))
+            arrays.append(array)
+            unreadable.update(rows)
+        return arrays, unreadable
+
+
+def _reader(slot: str, *, can_be_null: bool) -> Callable[[Sequence[Any]], list[Any]]:
+    """A comprehension reads a slot twice as fast as attrgetter, but needs its name in the code."""
+    value = f"None if event is None else event.{slot}" if can_be_null else f"event.{slot}"
+    return eval(f"lambda events: [{value} for event in events]")  # type: ignore[no-any-return]  # noqa: S307
+
+
+class _Structs:
+    """Makes a struct array of nested structs."""
+
+    def __init__(self, field: EventField, *, can_be_null: bool) -> None:
+        if field.schema is None:
+            raise TypeError(field.type)
+        self._fields = _Fields(field.schema, can_be_null=can_be_null)
+        self._members = list(_arrow_type(field))
+        self._can_be_null = can_be_null
+
+    def __call__(self, values: list[Any]) -> _Column:
+        arrays, unreadable = self._fields(values)
+        is_null = [value is None for value in values] if self._can_be_null else None
+        mask = None if is_null is None else pa.array(is_null, pa.bool_())
+        return pa.StructArray.from_arrays(arrays, fields=self._members, mask=mask), unreadable
+
+
+class _Containers:
+    """Makes a list array of lists, or a map array of dictionaries."""
+
+    def __init__(self, field: EventField) -> None:
+        self._is_map = field.type is FieldType.MAP
+        self._build = _builder(field.item, can_be_null=field.item.nullable)
+
+    def __call__(self, values: list[Any]) -> _Column:
+        ends = np.cumsum([0 if value is None else len(value) for value in values], dtype=np.int32)
+        is_null = np.array([*(value is None for value in values), False])
+        offsets = pa.array(np.append(np.int32(0), ends), mask=is_null)
+        held = [value for value in values if value]
+        if self._is_map:
+            keys = pa.array(list(chain.from_iterable(held)), pa.string())
+            held = [value.values() for value in held]
+        items, unreadable = self._build(list(chain.from_iterable(held)))
+        rows = np.searchsorted(ends, list(unreadable), side="right").tolist()
+        if self._is_map:
+            return pa.MapArray.from_arrays(offsets, keys, items), rows
+        return pa.ListArray.from_arrays(offsets, items), rows

@@ -31,8 +31,9 @@ class JsonDecoder:
     r"""Decodes format :class:`~headrace.model.Json`: one JSON object per record.
 
     Fields that the schema does not declare are ignored, their text not even decoded, as long as the
-    record is JSON. Of a repeated field the last value counts, and every one must be of the
-    field's type. Rejected records carry one of these reasons, the first that applies:
+    record is JSON. Of a repeated field the last value counts, and every one must be of the field's
+    type. All of this holds for nested fields as well. Rejected records carry one of these reasons,
+    the first that applies:
 
     ========================= ==================================================================
     null-value                no value: a tombstone
@@ -43,8 +44,10 @@ class JsonDecoder:
     too-deep                  nested beyond what the parser follows, about 950 levels
     not-an-object             a JSON array, string, number, boolean or null
     missing-field             a field that may not be null is absent
-    wrong-type                a field is null, of another JSON type, or not an RFC 3339 time
-    out-of-range              beyond 64 bits, beyond a double, or outside the years 1 to 9999
+    wrong-type                a field is null, of another JSON type, or a text that is no time,
+                              date, base64 or number where the field is one
+    out-of-range              beyond 64 bits, a double or a decimal's digits, or a time outside the
+                              years 1 to 9999
     unknown-value             a text that is none of the field's values
     lone-surrogate            half of a UTF-16 pair (``\ud800``), which is no text
     ========================= ==================================================================
