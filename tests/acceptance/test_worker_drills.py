@@ -24,7 +24,7 @@ from tests.drills.processes import POISON, Drill, Instance, until
 from headrace.kafka.client import admin, describe
 from headrace.kafka.topics import delete_topic
 from headrace.model import TopicPartition
-from headrace.workers.intents import pause, resume
+from headrace.workers.consumer_group.pause_requests import pause, resume
 
 pytestmark = pytest.mark.drill
 AT_ONCE = 3  # of two cores, which other tests use too

@@ -8,7 +8,7 @@ import pytest
 
 from headrace.metrics import METRICS, PARTITION_METRICS, WORKER_METRICS, Metric
 from headrace.pipelines.progress import PipelineProgress, PipelineState
-from headrace.workers.progress import PartitionProgress, WorkerProgress
+from headrace.workers.monitoring.progress import PartitionProgress, WorkerProgress
 from headrace.workers.states import InstanceState
 
 _PAGE = "docs/reference/metrics.md"

@@ -15,13 +15,17 @@ from headrace.kafka.changelog import read_changelog
 from headrace.kafka.subscription import Membership
 from headrace.kafka.topics import topic_states
 from headrace.runtime.ports import free_ports
-from headrace.workers import progress_topic
-from headrace.workers.placed import PlacedRun
-from headrace.workers.progress import GONE_SECONDS, PartitionProgress, WorkerProgress
-from headrace.workers.progress_topic import (
+from headrace.workers.distributed_run import DistributedRun
+from headrace.workers.monitoring import progress_topic
+from headrace.workers.monitoring.progress import (
+    STALE_AFTER_SECONDS,
+    PartitionProgress,
+    WorkerProgress,
+)
+from headrace.workers.monitoring.progress_topic import (
     PROGRESS_TOPIC,
     ProgressFollower,
-    ProgressTeller,
+    ProgressReporter,
     ensure_progress_topic,
 )
 from headrace.workers.states import InstanceState
@@ -54,7 +58,7 @@ def test_what_an_instance_tells_reaches_who_follows_its_run(client, run):
     assert set(state.config["cleanup.policy"].split(",")) == {"compact", "delete"}
     assert state.config["retention.ms"] == "600000"
     followers = [ProgressFollower(client, one) for one in (run, run + "x")]
-    tellers = [ProgressTeller(client, run) for _ in range(2)]
+    tellers = [ProgressReporter(client, run) for _ in range(2)]
     for teller, name in zip(tellers, ("enrich-0", "enrich-1"), strict=True):
         teller.tell(replace(RUNNING, instance=name), [PARTITION])
     until(lambda: len(followers[0].seen()) == 2)
@@ -73,7 +77,7 @@ def test_what_an_instance_tells_reaches_who_follows_its_run(client, run):
 
 
 def test_nothing_is_told_twice_in_a_moment_unless_the_state_changes(client, run):
-    teller = ProgressTeller(client, run)
+    teller = ProgressReporter(client, run)
     for processed in range(100):
         teller.tell(replace(RUNNING, processed=processed), [])
     teller.close()
@@ -85,12 +89,12 @@ def test_nothing_is_told_twice_in_a_moment_unless_the_state_changes(client, run)
 
 
 def test_an_instance_that_fell_silent_is_shown_as_failed(client, run, monkeypatch):
-    follower, teller = ProgressFollower(client, run), ProgressTeller(client, run)
+    follower, teller = ProgressFollower(client, run), ProgressReporter(client, run)
     teller.tell(replace(RUNNING, updated_ms=0), [PARTITION])  # its clock is wrong
     until(follower.seen)
     assert follower.seen()[0][0].state is InstanceState.RUNNING
-    later = time.time() + GONE_SECONDS
-    monkeypatch.setattr("headrace.workers.progress.time.time", lambda: later)
+    later = time.time() + STALE_AFTER_SECONDS
+    monkeypatch.setattr("headrace.workers.monitoring.progress.time.time", lambda: later)
     monkeypatch.setattr(progress_topic, "_now_ms", lambda: int(later * 1000))
     [(silent, partitions)] = follower.seen()
     assert (silent.state, silent.processed, silent.lanes) == (InstanceState.FAILED, 12, 0)
@@ -106,7 +110,7 @@ def test_an_instance_that_can_not_tell_says_so_once_and_goes_on(monkeypatch, cap
     tuning = progress_topic._TUNING | {"message.timeout.ms": "50"}
     monkeypatch.setattr(progress_topic, "_TUNING", tuning)
     [port] = free_ports(1)
-    teller = ProgressTeller({"bootstrap.servers": f"127.0.0.1:{port}"}, "run")
+    teller = ProgressReporter({"bootstrap.servers": f"127.0.0.1:{port}"}, "run")
     with caplog.at_level(logging.WARNING, "headrace.workers"):
         for state in InstanceState:
             teller.tell(replace(RUNNING, state=state), [])
@@ -118,7 +122,7 @@ def test_a_placed_instance_tells_how_it_is_doing_until_it_has_ended(broker, clie
     bench = Bench(broker.bootstrap_servers, partitions=2)
     bench.send(40, keys=7)
     worker = bench.worker(recorder()[1])
-    placed = PlacedRun(worker, client, Membership(worker.consumer_group), run)
+    placed = DistributedRun(worker, client, Membership(worker.consumer_group), run)
     follower = ProgressFollower(client, run)
     thread = threading.Thread(target=placed.instance, args=(3,))
     thread.start()

@@ -37,10 +37,10 @@ from headrace.workers import (
     Worker,
     WorkerRecord,
     WorkerTask,
-    needed_topics,
 )
-from headrace.workers.needed_topics import ensure_needed_topics
-from headrace.workers.received import retry_headers, retry_topic
+from headrace.workers.consumer_group import needed_topics
+from headrace.workers.consumer_group.needed_topics import ensure_needed_topics
+from headrace.workers.retry_topics import retry_headers, retry_topic
 from headrace.workers.states import InstanceState
 
 FAST = {"commit_every": timedelta(milliseconds=100)}

@@ -18,8 +18,8 @@ from headrace.control.workers import WantedRun, WorkerRun
 from headrace.runtime.logs import log_to
 from headrace.settings import environment, load_settings
 from headrace.workers import Worker
-from headrace.workers.placed import is_lasting
-from headrace.workers.progress import process_name
+from headrace.workers.distributed_run import is_lasting
+from headrace.workers.instance_name import process_name
 
 
 def start_child(

@@ -16,7 +16,7 @@ from headrace.cli.progress_view import LINE_SECONDS
 
 if TYPE_CHECKING:
     from headrace.control.workers import Observe
-    from headrace.workers.progress import WorkerProgress
+    from headrace.workers.monitoring.progress import WorkerProgress
 
 _COLOURS = {"running": "green", "draining": "yellow", "failed": "red"}
 _FIGURES = (

@@ -15,14 +15,14 @@ from headrace.errors import PlacedRunError
 from headrace.pipelines.failures import BUDGET_WINDOW_SECONDS, RestartBudget
 from headrace.runtime.prometheus import MetricsServer, serving
 from headrace.settings import Settings
-from headrace.workers.exposition import exposition
-from headrace.workers.progress import (
+from headrace.workers.monitoring.progress import (
     PartitionProgress,
     Seen,
     WorkerProgress,
+    final_counts_only,
     summed,
-    what_is_left,
 )
+from headrace.workers.monitoring.prometheus import exposition
 from headrace.workers.states import InstanceState
 
 STOP = "stop"
@@ -216,7 +216,7 @@ class _Child:
         if self.seen is not None:
             state = InstanceState.FAILED if failure.reason else InstanceState.CLOSED
             last = replace(self.seen[0], state=state, reason=failure.reason)
-            self.seen = what_is_left(last), ()
+            self.seen = final_counts_only(last), ()
         self.connection.close()
         self._process = None
         return failure

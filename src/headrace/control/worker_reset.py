@@ -21,7 +21,7 @@ from headrace.kafka.groups import describe_group
 from headrace.model import TopicPartition
 from headrace.settings import Settings
 from headrace.workers import Worker
-from headrace.workers.received import consumed_topics, topics_read
+from headrace.workers.retry_topics import consumed_topics, topics_read
 
 ResetTo: TypeAlias = Literal["earliest", "latest"] | datetime
 """The earliest records there are; those that come from now on; the first one since a time."""

@@ -35,7 +35,7 @@ from headrace.workers.function_task import (
     parameters_of,
 )
 from headrace.workers.policy import ending
-from headrace.workers.received import retry_topics
+from headrace.workers.retry_topics import retry_topics
 
 _ENDS = (Stop, Skip, DeadLetters)
 _POLICIES = (*_ENDS, Retry, RetryTopics)

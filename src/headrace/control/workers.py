@@ -15,18 +15,19 @@ from headrace.kafka.subscription import Membership
 from headrace.model import TopicPartition
 from headrace.runtime.prometheus import serving
 from headrace.settings import Settings
-from headrace.workers import Worker, WorkerInstance, intents
-from headrace.workers.behind import seconds_since
-from headrace.workers.exposition import exposition
-from headrace.workers.progress import Observe as ObserveInstance
-from headrace.workers.progress import (
+from headrace.workers import Worker, WorkerInstance
+from headrace.workers.consumer_group import pause_requests
+from headrace.workers.instance_name import process_name
+from headrace.workers.monitoring.lag import seconds_since
+from headrace.workers.monitoring.progress import Observe as ObserveInstance
+from headrace.workers.monitoring.progress import (
     PartitionProgress,
     WorkerProgress,
     WorkerStatusFolder,
-    process_name,
 )
-from headrace.workers.received import consumed_topics, topics_read
-from headrace.workers.watch import Watch
+from headrace.workers.monitoring.progress_monitor import ProgressMonitor
+from headrace.workers.monitoring.prometheus import exposition
+from headrace.workers.retry_topics import consumed_topics, topics_read
 
 Observe = Callable[[WorkerProgress], None]
 
@@ -84,7 +85,7 @@ class WorkerRun:
                     server.publish(exposition([(progress, partitions)]))
                 observe(progress, partitions)
 
-            watch = Watch(self._instance, self.name, self._config, seen)
+            watch = ProgressMonitor(self._instance, self.name, self._config, seen)
             uvloop.run(watch.run_instance())
 
 
@@ -157,7 +158,7 @@ def _standing(config: ClientConfig, worker: Worker) -> WorkerStanding:
     # Asked first: a group that nobody asked for before has no coordinator yet.
     committed = committed_offsets(config, worker, partitions)
     marks = watermarks(config, partitions)
-    paused = intents.paused(config, worker.name)
+    paused = pause_requests.paused(config, worker.name)
     begins = {one: committed.get(one, earliest) for one, (earliest, _) in marks.items()}
     behind = {one: at for one, at in begins.items() if at < marks[one][1]}
     oldest_ms = min(first_timestamps(config, behind).values(), default=-1)
@@ -206,8 +207,8 @@ def pause(
         PartitionMissingError: a topic has no such partition.
     """
     config = broker_config(settings)
-    intents.pause(config, worker.name, _chosen(config, worker, topics, numbers))
-    return [_named(one) for one in sorted(intents.paused(config, worker.name))]
+    pause_requests.pause(config, worker.name, _chosen(config, worker, topics, numbers))
+    return [_named(one) for one in sorted(pause_requests.paused(config, worker.name))]
 
 
 def resume(
@@ -215,13 +216,13 @@ def resume(
 ) -> list[str]:
     """Let those that are paused go on. As :func:`pause`, but nothing that is named must exist."""
     config = broker_config(settings)
-    paused = intents.paused(config, worker.name)
+    paused = pause_requests.paused(config, worker.name)
     chosen = {
         one
         for one in paused
         if (not topics or one.topic in topics) and (not numbers or one.partition in numbers)
     }
-    intents.resume(config, worker.name, chosen)
+    pause_requests.resume(config, worker.name, chosen)
     return [_named(one) for one in sorted(paused - chosen)]
 
 

@@ -19,10 +19,10 @@ from headrace.kafka.subscription import Membership
 from headrace.pipelines.failures import headline
 from headrace.pipelines.session import start_session
 from headrace.runtime.prometheus import MetricsServer, serving
-from headrace.workers.exposition import exposition
-from headrace.workers.placed import PlacedRun
-from headrace.workers.progress import WorkerProgress, summed
-from headrace.workers.progress_topic import ProgressFollower
+from headrace.workers.distributed_run import DistributedRun
+from headrace.workers.monitoring.progress import WorkerProgress, summed
+from headrace.workers.monitoring.progress_topic import ProgressFollower
+from headrace.workers.monitoring.prometheus import exposition
 from headrace.workers.states import InstanceState
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def run_on_spark(
         ServerStartError: the port of the metrics is taken.
     """
     membership = Membership(worker.consumer_group, protocol=placement.protocol)
-    run = PlacedRun(worker, broker_config(settings), membership, uuid.uuid4().hex)
+    run = DistributedRun(worker, broker_config(settings), membership, uuid.uuid4().hex)
     run.begin()
     with (
         serving(placement.metrics_host, placement.metrics_port) as server,
@@ -100,7 +100,7 @@ def run_on_spark(
 
 def _place(
     settings: Settings,
-    run: PlacedRun,
+    run: DistributedRun,
     placement: SparkPlacement,
     overview: _Overview,
     stop: threading.Event,
@@ -126,7 +126,11 @@ class _Overview:
     """Shows the instances of ``run``: to ``headrace status``, as metrics, and as one."""
 
     def __init__(
-        self, settings: Settings, run: PlacedRun, observe: Observe, server: MetricsServer | None
+        self,
+        settings: Settings,
+        run: DistributedRun,
+        observe: Observe,
+        server: MetricsServer | None,
     ) -> None:
         self._settings, self._worker, self._observe = settings, run.worker, observe
         self._server, self._status = server, status_folder(settings)
@@ -197,7 +201,7 @@ def _of_group(
 class _Job:
     """The Spark job, on a thread of its own."""
 
-    def __init__(self, context: SparkContext, run: PlacedRun, instances: int) -> None:
+    def __init__(self, context: SparkContext, run: DistributedRun, instances: int) -> None:
         self.run, self.instances, self.failure = run, instances, ""
         self._context = context
         self._thread = threading.Thread(target=self._work, name="spark job", daemon=True)

@@ -11,20 +11,21 @@ from typing import TypeVar
 
 from headrace.kafka.starts import Start
 from headrace.model import DeadLetter, TopicPartition
-from headrace.workers.assignment import Assignment
-from headrace.workers.assignments import Assignments, Surroundings
 from headrace.workers.clock import Clock
-from headrace.workers.failure_log import FailureLog
-from headrace.workers.failures import Failures
-from headrace.workers.handling import Handling
+from headrace.workers.counts import Counts
+from headrace.workers.failures.failure_log import FailureLog
+from headrace.workers.failures.failures import Failures
+from headrace.workers.lanes.assigned_partition import AssignedPartition
+from headrace.workers.lanes.attempt import RecordAttempt
+from headrace.workers.lanes.partition_set import LaneContext, PartitionSet
+from headrace.workers.lanes.sender import ProducerRecord, Sender, Sent
+from headrace.workers.lanes.threads import TaskThreads
+from headrace.workers.lanes.timers import LaneTimers
 from headrace.workers.lifespan import SharedResources
-from headrace.workers.progress import Counts
-from headrace.workers.received import received, retry_topics
-from headrace.workers.sender import ProducerRecord, Sender, Sent
+from headrace.workers.record import received
+from headrace.workers.retry_topics import retry_topics
 from headrace.workers.states import LaneState
 from headrace.workers.task import Headers, Send, WorkerRecord, WorkerTask
-from headrace.workers.threads import TaskThreads
-from headrace.workers.timers import LaneTimers
 from headrace.workers.worker import Worker
 
 Result = TypeVar("Result")
@@ -153,8 +154,8 @@ class BenchInstance:
         )
         self._shared, self._is_sharing = SharedResources(worker), False
         make = self._shared.given_to(self._make)
-        around = Surroundings(make, self._threads, send, failures, self.counts, self._fail, clock)
-        self.assignments = Assignments(worker, around, _go_on, _go_on)
+        around = LaneContext(make, self._threads, send, failures, self.counts, self._fail, clock)
+        self.assignments = PartitionSet(worker, around, _go_on, _go_on)
         timers = LaneTimers(worker, self.assignments, self._threads, self._fail, clock)
         self._timers = [asyncio.ensure_future(run()) for run in timers.loops]
         for timer in self._timers:
@@ -256,7 +257,7 @@ class _ListedLetters:
     def __init__(self, letters: list[DeadLetter]) -> None:
         self._letters = letters
 
-    def moved(self, here: Mapping[TopicPartition, Assignment]) -> None:
+    def moved(self, here: Mapping[TopicPartition, AssignedPartition]) -> None:
         """No other instance writes letters."""
 
     async def write(self, letter: DeadLetter) -> None:
@@ -291,11 +292,11 @@ class _RecordedFailures(Failures):
         self._fed_of = fed_of
         self.log = _RecordedAttempts(worker.name, fed_of)
 
-    def succeeded(self, handling: Handling) -> None:
+    def succeeded(self, handling: RecordAttempt) -> None:
         super().succeeded(handling)
         self._fed_of(handling.record).outcome = Outcome.PROCESSED
 
-    async def end(self, handling: Handling, error: BaseException) -> str:
+    async def end(self, handling: RecordAttempt, error: BaseException) -> str:
         name = await super().end(handling, error)
         self._fed_of(handling.record).outcome = _OUTCOMES[name]
         return name

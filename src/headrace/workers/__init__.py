@@ -1,4 +1,28 @@
-"""Workers: records processed one at a time, in lanes that share a consumer."""
+"""Workers: records processed one at a time, in lanes that share a consumer.
+
+The rooms: this folder holds what a user declares (``worker``, ``task``, ``policy``,
+``partitioner``) and the instance that runs it; ``consumer_group/`` reads and commits, ``lanes/``
+process, ``failures/`` end what failed, ``monitoring/`` says how it goes.
+
+The way of a record through an instance, all on its event loop but for (1) and ordinary functions:
+
+1. read: ``RunningInstance._deliver`` > ``Member.take`` > ``Subscription.take``, on a thread.
+2. understood: ``record.received``: a record of a retry topic is again what it was at first.
+3. put into its lane: ``PartitionSet.deliver`` > ``AssignedPartition.consume`` > ``.put`` >
+   ``WorkerPartitioner.subpartition`` > ``Lane.put``; ``Backpressure.took`` counts its bytes, and
+   pauses the partition where they are too many.
+4. its turn: ``Lane._run`` > ``_step`` > ``_next`` > ``_accepts``; if the task does not accept it,
+   or it is not due, the lane waits in ``BlockedLanes``.
+5. processed: ``Lane._handle`` > ``_attempt`` > ``BoundTask.process`` > the user's code, in
+   ``TaskThreads`` or ``TaskProcesses`` where it is an ordinary function; what it sends goes through
+   ``Sender`` and is confirmed before the record is done.
+6. failed: ``Lane._failed`` > ``policy.retry_delay`` and again (5), or ``Failures.end``: a retry
+   topic (1), a dead letter, skipped, or the instance ends.
+7. done: ``Lane._finish`` > ``PartitionSet.finished`` > ``PartitionOffsets.finish`` >
+   ``Backpressure.gave_back``.
+8. committed: ``Member.commit`` > ``AssignedPartition.commit`` > ``Subscription.commit``: the first
+   offset that is not done, and in the metadata what is done beyond it.
+"""
 
 from typing import TYPE_CHECKING, Any
 

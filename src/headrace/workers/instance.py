@@ -19,20 +19,21 @@ from headrace.errors import (
 from headrace.kafka.client import ClientConfig, topic_ids
 from headrace.kafka.subscription import Membership, Taken
 from headrace.model import TopicPartition
-from headrace.workers.assignments import Assignments, Surroundings
-from headrace.workers.failures import Failures
-from headrace.workers.intents import PauseIntents
-from headrace.workers.letters import LetterWriter
+from headrace.workers.consumer_group.member import Member
+from headrace.workers.consumer_group.needed_topics import ensure_needed_topics
+from headrace.workers.consumer_group.pause_requests import PauseRequests
+from headrace.workers.counts import Counts
+from headrace.workers.failures.dead_letters import LetterWriter
+from headrace.workers.failures.failures import Failures
+from headrace.workers.lanes.partition_set import LaneContext, PartitionSet
+from headrace.workers.lanes.processes import TaskProcesses
+from headrace.workers.lanes.sender import Sender
+from headrace.workers.lanes.threads import TaskThreads
+from headrace.workers.lanes.timers import LaneTimers
 from headrace.workers.lifespan import SharedResources
-from headrace.workers.member import Member
-from headrace.workers.needed_topics import ensure_needed_topics
-from headrace.workers.processes import TaskProcesses
-from headrace.workers.progress import Counts
-from headrace.workers.received import consumed_topics, received, retry_topics
-from headrace.workers.sender import Sender
+from headrace.workers.record import received
+from headrace.workers.retry_topics import consumed_topics, retry_topics
 from headrace.workers.states import INSTANCE, InstanceState, follow
-from headrace.workers.threads import TaskThreads
-from headrace.workers.timers import LaneTimers
 from headrace.workers.worker import Worker
 
 _LOG = logging.getLogger("headrace.workers")
@@ -66,7 +67,7 @@ class WorkerInstance:
         self._membership = membership or Membership(worker.consumer_group)
         self._on_end = on_end
         self._running: RunningInstance | None = None
-        self._intents: PauseIntents | None = None
+        self._intents: PauseRequests | None = None
         self._stop_asked = False
 
     async def run(self) -> None:
@@ -78,7 +79,7 @@ class WorkerInstance:
         """
         self._enter(InstanceState.STARTING)
         try:
-            self._intents = PauseIntents(self._config, self.worker.name)
+            self._intents = PauseRequests(self._config, self.worker.name)
             await self._intents.known()
             await asyncio.to_thread(ensure_needed_topics, self.worker, self._config)
             self._running = RunningInstance(self.worker, self._config, self._membership)
@@ -95,8 +96,8 @@ class WorkerInstance:
             raise self.failure
 
     @property
-    def assignments(self) -> Assignments | None:
-        """Its partitions, while it runs."""
+    def assignments(self) -> PartitionSet | None:
+        """The partitions of the instance, while it runs."""
         return self._running.assignments if self._running else None
 
     @property
@@ -145,7 +146,7 @@ class RunningInstance:
         )
         self._shared = SharedResources(worker)
         make = worker.task if self._processes is None else self._processes.task
-        around = Surroundings(
+        around = LaneContext(
             self._shared.given_to(make),
             self._task_threads,
             self._sender.send,
@@ -153,7 +154,7 @@ class RunningInstance:
             self.counts,
             self._fail,
         )
-        self.assignments = Assignments(worker, around, self._pause, self._resume)
+        self.assignments = PartitionSet(worker, around, self._pause, self._resume)
         self._membership = membership
         self._members: list[Member] = []
         self._readers: list[asyncio.Task[None]] = []
@@ -165,7 +166,7 @@ class RunningInstance:
             task.add_done_callback(self._check_background_task)
 
     def stop(self) -> None:
-        """From any thread."""
+        """Ends the instance; may be called from any thread."""
         with contextlib.suppress(RuntimeError):  # the loop has ended, and the instance before it
             self._loop.call_soon_threadsafe(self._stopping.set)
 
@@ -191,7 +192,7 @@ class RunningInstance:
                 replace(self._membership, group=group, topics=topics),
                 self.assignments,
                 self._worker.revoke_timeout.total_seconds(),
-                functools.partial(self.counts.one_more, "commits"),
+                functools.partial(self.counts.increment, "commits"),
             )
             self._members.append(member)
 

@@ -19,10 +19,10 @@ class WorkerPartitioner(Protocol):
     """
 
     def subpartition(self, record: WorkerRecord) -> int:
-        """From 0 to ``count - 1``."""
+        """Returns the subpartition of a record, from 0 to ``count - 1``."""
 
     def count(self, partition: TopicPartition) -> int:
-        """At least 1."""
+        """Returns the number of subpartitions of a partition, at least 1."""
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,11 @@ class OneToOne:
     """Each partition is one subpartition: Kafka's own order."""
 
     def subpartition(self, record: WorkerRecord) -> int:  # noqa: ARG002 - of the interface
-        """Always 0."""
+        """Returns 0."""
         return 0
 
     def count(self, partition: TopicPartition) -> int:  # noqa: ARG002 - of the interface
-        """Always 1."""
+        """Returns 1."""
         return 1
 
 
@@ -45,11 +45,11 @@ class RoundRobin:
     subpartitions: int
 
     def subpartition(self, record: WorkerRecord) -> int:
-        """Of the offset alone."""
+        """Returns the offset modulo the number of subpartitions."""
         return record.offset % self.subpartitions
 
     def count(self, partition: TopicPartition) -> int:  # noqa: ARG002 - of the interface
-        """As declared."""
+        """Returns the declared number."""
         return self.subpartitions
 
 
@@ -64,10 +64,10 @@ class KeyHash:
     subpartitions: int
 
     def subpartition(self, record: WorkerRecord) -> int:
-        """Of the key; of the offset where there is none."""
+        """Returns what the key hashes to, or the offset where there is no key."""
         hashed = record.offset if record.key is None else zlib.crc32(record.key)
         return hashed % self.subpartitions
 
     def count(self, partition: TopicPartition) -> int:  # noqa: ARG002 - of the interface
-        """As declared."""
+        """Returns the declared number."""
         return self.subpartitions

@@ -45,7 +45,7 @@ INSTANCE: Mapping[InstanceState, frozenset[InstanceState]] = {
     InstanceState.FAILED: frozenset(),
 }
 
-AT_WORK = frozenset({LaneState.RUNNING, LaneState.HELD, LaneState.RETRYING})
+ACTIVE_STATES = frozenset({LaneState.RUNNING, LaneState.HELD, LaneState.RETRYING})
 """Of a lane: it begins records."""
 
 _ENDING = frozenset({LaneState.DRAINING, LaneState.FAILED})

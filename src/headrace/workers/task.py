@@ -73,7 +73,7 @@ class WorkerRecord(msgspec.Struct, frozen=True):
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """Its partition."""
+        """The partition that the record is in."""
         return TopicPartition(self.topic, self.partition)
 
     @property
@@ -178,7 +178,7 @@ class BatchWorkerTask(WorkerTask):
     """
 
     def process_batch(self, records: pa.RecordBatch) -> Awaitable[None] | None:
-        """To be defined."""
+        """Processes records; to be defined."""
         raise NotImplementedError
 
 

@@ -19,7 +19,7 @@ from headrace.control.worker_reset import Reset
 from headrace.control.workers import PartitionStanding, WorkerStanding
 from headrace.errors import WorkerRunningError
 from headrace.kafka.groups import Group, Member
-from headrace.workers.progress import WorkerProgress, WorkerStatusFolder
+from headrace.workers.monitoring.progress import WorkerProgress, WorkerStatusFolder
 from headrace.workers.states import InstanceState
 
 PROGRESS = WorkerProgress(

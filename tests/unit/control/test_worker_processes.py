@@ -16,7 +16,7 @@ from headrace.control.worker_processes import (
 from headrace.control.workers import progress
 from headrace.errors import PlacedRunError
 from headrace.settings import load_settings
-from headrace.workers.progress import WorkerProgress
+from headrace.workers.monitoring.progress import WorkerProgress
 from headrace.workers.states import InstanceState
 
 PATIENCE_SECONDS = 60

@@ -12,8 +12,9 @@ from headrace.errors import PartitionMissingError, TopicMissingError, WorkerRunn
 from headrace.kafka.client import LiveTopic
 from headrace.kafka.groups import Group, Member
 from headrace.model import Start, TopicPartition
-from headrace.workers import RetryTopics, needed_topics
-from headrace.workers.received import retry_topic
+from headrace.workers import RetryTopics
+from headrace.workers.consumer_group import needed_topics
+from headrace.workers.retry_topics import retry_topic
 
 CLICKS = TopicPartition("clicks", 0)
 RETRY = TopicPartition(retry_topic("w", "clicks", 1), 0)

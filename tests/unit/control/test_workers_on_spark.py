@@ -16,8 +16,8 @@ from headrace.kafka.groups import Group
 from headrace.kafka.subscription import Membership
 from headrace.runtime.prometheus import serving
 from headrace.settings import Settings, load_settings
-from headrace.workers.placed import PlacedRun
-from headrace.workers.progress import WorkerProgress
+from headrace.workers.distributed_run import DistributedRun
+from headrace.workers.monitoring.progress import WorkerProgress
 from headrace.workers.states import InstanceState
 
 WORKER = Worker("enrich", Topic("clicks", partitions=2), WorkerTask)
@@ -66,7 +66,7 @@ def settings(tmp_path) -> Settings:
 def overview(settings, monkeypatch):
     """Shows to ``overview.observed`` and, over HTTP, at ``overview.port``."""
     monkeypatch.setattr(workers_on_spark, "ProgressFollower", Told)
-    run = PlacedRun(WORKER, {}, Membership("headrace.enrich"), "run")
+    run = DistributedRun(WORKER, {}, Membership("headrace.enrich"), "run")
     observed = []
     with serving("127.0.0.1", 0) as server:
         overview = _Overview(settings, run, observed.append, server)

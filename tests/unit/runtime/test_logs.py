@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from headrace.runtime.logs import REQUEST_ID, Repeats, log_to
-from headrace.workers.failure_log import FailureLog
+from headrace.workers.failures.failure_log import FailureLog
 from headrace.workers.task import WorkerRecord
 
 LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (\w+) (\d+) ([\w.]+):(.*)")

@@ -6,13 +6,13 @@ from types import SimpleNamespace
 from headrace.kafka.subscription import Start
 from headrace.model import Topic, TopicPartition
 from headrace.workers import Worker, WorkerRecord
-from headrace.workers.assignments import Assignments, Surroundings
-from headrace.workers.failure_log import FailureLog
-from headrace.workers.handling import CURRENT
-from headrace.workers.progress import Counts
-from headrace.workers.received import Received
-from headrace.workers.sender import Sent
-from headrace.workers.threads import TaskThreads
+from headrace.workers.counts import Counts
+from headrace.workers.failures.failure_log import FailureLog
+from headrace.workers.lanes.attempt import CURRENT
+from headrace.workers.lanes.partition_set import LaneContext, PartitionSet
+from headrace.workers.lanes.sender import Sent
+from headrace.workers.lanes.threads import TaskThreads
+from headrace.workers.record import ConsumedRecord
 
 LONG_AGO = float("-inf")
 FAR_FUTURE = 1e18
@@ -23,6 +23,9 @@ class Failures:
 
     def __init__(self):
         self.ended, self.log = [], FailureLog("w")
+
+    def attempt_failed(self, record, error):
+        self.log.failed(record, error)
 
     def succeeded(self, handling):
         pass
@@ -47,10 +50,10 @@ class LaneBench:
         self.broken, self.sent = [], []
         self.failures = failures or Failures()
         self.counts, self.threads = Counts(), TaskThreads(threads, "t")
-        around = Surroundings(
+        around = LaneContext(
             task, self.threads, self._send, self.failures, self.counts, self.broken.append
         )
-        self.assignments = Assignments(self.worker, around, lambda _: None, lambda _: None)
+        self.assignments = PartitionSet(self.worker, around, lambda _: None, lambda _: None)
         self.assign(0)
 
     def assign(self, partition):
@@ -61,7 +64,7 @@ class LaneBench:
         place = TopicPartition("t", partition)
         for offset in offsets:
             record = WorkerRecord("t", partition, offset, None, b"v")
-            self.assignments.deliver(Received(record, place, offset, due_ms))
+            self.assignments.deliver(ConsumedRecord(record, place, offset, due_ms))
 
     def expire(self, before=FAR_FUTURE):
         for lane in self.assignments.lanes:

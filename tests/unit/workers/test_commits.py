@@ -17,7 +17,8 @@ from tests.unit.workers.test_contract import MockBench, describe
 from headrace.errors import LastCommitError
 from headrace.kafka import changelog, client, starts
 from headrace.kafka.subscription import Membership, Subscription
-from headrace.workers import RoundRobin, WorkerInstance, WorkerTask, intents, member, needed_topics
+from headrace.workers import RoundRobin, WorkerInstance, WorkerTask
+from headrace.workers.consumer_group import member, needed_topics, pause_requests
 from headrace.workers.states import InstanceState
 
 COORDINATOR, LEADER = 1, 2
@@ -67,7 +68,7 @@ class Mock:
 @pytest.fixture
 def made(monkeypatch):
     """A worker of its own on brokers of its own: ``made(task)``."""
-    for module in (client, starts, changelog, intents, needed_topics):
+    for module in (client, starts, changelog, pause_requests, needed_topics):
         monkeypatch.setattr(module, "describe", describe)
     mock = Mock()
 

@@ -9,11 +9,11 @@ import pytest
 from headrace.errors import DeadLetterLimitError, InvalidRecordError, ProcessingFailedError
 from headrace.model import DeadLetterLimit, Topic
 from headrace.workers import Stop, Worker, WorkerRecord, WorkerTask
-from headrace.workers.failure_log import FailureLog, raised_at
-from headrace.workers.failures import DeadLetterLimiter, Failures
-from headrace.workers.handling import CURRENT, Call, Handling
+from headrace.workers.failures.failure_log import FailureLog, raised_at
+from headrace.workers.failures.failures import DeadLetterLimiter, Failures
+from headrace.workers.lanes.attempt import CURRENT, Call, RecordAttempt
 from headrace.workers.policy import RetryTopics
-from headrace.workers.received import Received
+from headrace.workers.record import ConsumedRecord
 
 RECORD = WorkerRecord("clicks", 2, 7, b"k", b"v", attempt=3)
 
@@ -83,7 +83,7 @@ def test_a_retry_is_sent_for_its_own_record():
     async def run():
         worker = Worker("w", Topic("clicks"), WorkerTask, on_failure=RetryTopics())
         record = WorkerRecord("clicks", 0, 1, None, b"v")
-        late = Handling(Received(record, record.topic_partition, 1), 1, lambda *_: None)
+        late = RecordAttempt(ConsumedRecord(record, record.topic_partition, 1), 1, lambda *_: None)
         begun_meanwhile = Call()
         CURRENT.set(begun_meanwhile)
         assert await Failures(worker, None, sending).end(late, OSError("not written")) == "retried"

@@ -7,8 +7,9 @@ import pytest
 from headrace.errors import AuthorizationError, BrokerUnreachableError
 from headrace.kafka.subscription import Membership, Taken
 from headrace.model import Topic
-from headrace.workers import Worker, WorkerTask, instance, timers
+from headrace.workers import Worker, WorkerTask, instance
 from headrace.workers.instance import RunningInstance
+from headrace.workers.lanes import timers
 from headrace.workers.policy import RetryTopics
 
 REFUSED = AuthorizationError("DESCRIBE", "topic clicks", "User:w")

@@ -7,7 +7,8 @@ from tests.integration.instances import drill, until
 from tests.unit.workers.lanes import Failures, LaneBench, settled
 from tests.unit.workers.test_lanes import TWICE
 
-from headrace.workers import WorkerTask, lane
+from headrace.workers import WorkerTask
+from headrace.workers.lanes import lane
 from headrace.workers.states import LaneState
 
 

@@ -16,7 +16,8 @@ from headrace.errors import (
     TaskProcessesEndedError,
     TaskTimeoutError,
 )
-from headrace.workers import BatchWorkerTask, Retry, RoundRobin, Skip, WorkerTask, held, lane
+from headrace.workers import BatchWorkerTask, Retry, RoundRobin, Skip, WorkerTask
+from headrace.workers.lanes import blocked, lane
 from headrace.workers.policy import RetryTopics
 from headrace.workers.states import LaneState
 
@@ -531,7 +532,7 @@ def test_lanes_that_wait_for_a_due_time_are_not_asked_for_every_record(asked):
 
 
 def test_lanes_that_do_not_accept_are_asked_at_a_bounded_rate(asked, monkeypatch):
-    monkeypatch.setattr(held, "ASK_SECONDS", 3600)
+    monkeypatch.setattr(blocked, "ASK_SECONDS", 3600)
 
     class Refusing(WorkerTask):
         def accept(self, record):

@@ -9,13 +9,13 @@ import pytest
 from headrace.errors import InstanceIdTakenError
 from headrace.kafka.lost_brokers import BrokersLostError
 from headrace.kafka.subscription import Membership, Taken
-from headrace.workers import member
-from headrace.workers.member import Member
+from headrace.workers.consumer_group import member
+from headrace.workers.consumer_group.member import Member
 
 TAKEN = InstanceIdTakenError("headrace.enrich", "web-0", "unreleased")
 
 
-class Assignments(dict):
+class PartitionSet(dict):
     paused = ()
     budget = SimpleNamespace(records=1)
 
@@ -41,7 +41,7 @@ def taking(monkeypatch, protocol, refusals, refusal=TAKEN):
 
     async def run():
         membership = Membership("headrace.enrich", ("clicks",), "web-0", protocol)
-        one = Member({}, membership, Assignments(), 0, None)
+        one = Member({}, membership, PartitionSet(), 0, None)
         while not (await one.take()).records:
             pass
 
@@ -99,7 +99,7 @@ def test_the_group_is_left_when_no_request_to_join_is_on_its_way(monkeypatch):
 
     async def run():
         membership = Membership("headrace.enrich", ("clicks",))
-        await Member({}, membership, Assignments(), 0, None).close(0.0)
+        await Member({}, membership, PartitionSet(), 0, None).close(0.0)
 
     asyncio.run(run())
     assert seen == ["take", "take", "close"]

@@ -15,12 +15,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from headrace.kafka.starts import Start
 from headrace.model import Topic, TopicPartition
 from headrace.workers import KeyHash, Retry, Skip, Worker, WorkerRecord, WorkerTask
-from headrace.workers.assignments import Assignments, Surroundings
-from headrace.workers.failure_log import FailureLog
-from headrace.workers.offsets import read_metadata
-from headrace.workers.progress import Counts
-from headrace.workers.received import Received
-from headrace.workers.threads import TaskThreads
+from headrace.workers.counts import Counts
+from headrace.workers.failures.failure_log import FailureLog
+from headrace.workers.lanes.offsets import read_metadata
+from headrace.workers.lanes.partition_set import LaneContext, PartitionSet
+from headrace.workers.lanes.threads import TaskThreads
+from headrace.workers.record import ConsumedRecord
 
 PARTITIONS = [TopicPartition("t", number) for number in range(3)]
 GAPS = {4, 5, 11, 30}
@@ -33,6 +33,9 @@ class Failures:
     def __init__(self):
         self.ended = []
         self.log = FailureLog("w")
+
+    def attempt_failed(self, record, error):
+        self.log.failed(record, error)
 
     def succeeded(self, handling):
         pass
@@ -77,11 +80,11 @@ class Machine(RuleBasedStateMachine):
             on_failure=Retry(attempts=2, first_delay=timedelta(0), then=Skip()),
             queue_bytes=5_000,
         )
-        around = Surroundings(Task, self.threads, send, self.failures, Counts(), self.broken.append)
+        around = LaneContext(Task, self.threads, send, self.failures, Counts(), self.broken.append)
         self.assignments = self.run(self.make(around))
 
     async def make(self, around):
-        return Assignments(self.worker, around, self.paused.update, self.paused.difference_update)
+        return PartitionSet(self.worker, around, self.paused.update, self.paused.difference_update)
 
     async def process(self, record):
         partition = record.topic_partition
@@ -150,7 +153,7 @@ class Machine(RuleBasedStateMachine):
         for offset in offsets:
             key = str(offset % 7).encode() if offset % 5 else None
             record = WorkerRecord(partition.topic, partition.partition, offset, key, b"v" * offset)
-            self.assignments.deliver(Received(record, partition, offset))
+            self.assignments.deliver(ConsumedRecord(record, partition, offset))
             self.position[partition] = offset + 1
 
     async def answer(self, lane, fails):

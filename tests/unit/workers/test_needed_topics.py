@@ -14,12 +14,13 @@ from headrace.kafka.starts import Start
 from headrace.kafka.topics import TopicState
 from headrace.model import Start as WorkerStart
 from headrace.model import TopicPartition
-from headrace.workers import DeadLetters, RetryTopics, needed_topics
-from headrace.workers.assignments import Assignments, Surroundings
-from headrace.workers.needed_topics import _like, ensure_needed_topics
-from headrace.workers.progress import Counts
-from headrace.workers.received import retry_topic
-from headrace.workers.threads import TaskThreads
+from headrace.workers import DeadLetters, RetryTopics
+from headrace.workers.consumer_group import needed_topics
+from headrace.workers.consumer_group.needed_topics import _like, ensure_needed_topics
+from headrace.workers.counts import Counts
+from headrace.workers.lanes.partition_set import LaneContext, PartitionSet
+from headrace.workers.lanes.threads import TaskThreads
+from headrace.workers.retry_topics import retry_topic
 
 
 class Idle(WorkerTask):
@@ -47,8 +48,8 @@ def test_a_partitioner_is_asked_about_the_topic_that_it_was_written_for():
 
     async def run():
         failures = SimpleNamespace(moved=lambda here: None)
-        around = Surroundings(Idle, TaskThreads(1, "t"), None, failures, Counts(), None)
-        assignments = Assignments(worker, around, lambda _: None, lambda _: None)
+        around = LaneContext(Idle, TaskThreads(1, "t"), None, failures, Counts(), None)
+        assignments = PartitionSet(worker, around, lambda _: None, lambda _: None)
         retry = TopicPartition(retry_topic("w", "clicks", 1), 3)
         assignments.assign("group", [Start(retry, 0, "", "id")])
         assert len(assignments.lanes) == 2

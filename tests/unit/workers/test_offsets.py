@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from headrace.workers.offsets import PartitionOffsets, Ranges, WrongOffsetError, read_metadata
+from headrace.workers.lanes.offsets import PartitionOffsets, Ranges, WrongOffsetError, read_metadata
 
 
 def test_a_record_that_is_not_done_holds_the_commit_and_nothing_else():

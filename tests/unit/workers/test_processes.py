@@ -7,8 +7,9 @@ import signal
 import pytest
 
 from headrace.errors import TaskProcessError, TaskProcessesEndedError
-from headrace.workers import WorkerTask, processes
-from headrace.workers.processes import TaskProcesses
+from headrace.workers import WorkerTask
+from headrace.workers.lanes import processes
+from headrace.workers.lanes.processes import TaskProcesses
 
 LARGE = 4 * 1024 * 1024
 

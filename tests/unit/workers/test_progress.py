@@ -9,16 +9,16 @@ import pytest
 
 from headrace.metrics import PARTITION_METRICS, WORKER_METRICS
 from headrace.runtime.prometheus import CONTENT_TYPE, MetricsServer
-from headrace.workers.behind import Times
-from headrace.workers.exposition import exposition
-from headrace.workers.progress import (
-    GONE_SECONDS,
+from headrace.workers.lanes.timestamps import TimestampIndex
+from headrace.workers.monitoring.progress import (
+    STALE_AFTER_SECONDS,
     PartitionProgress,
     WorkerProgress,
     WorkerStatusFolder,
+    final_counts_only,
     summed,
-    what_is_left,
 )
+from headrace.workers.monitoring.prometheus import exposition
 from headrace.workers.states import InstanceState
 
 RUNNING = WorkerProgress(
@@ -57,7 +57,7 @@ def test_a_torn_status_is_left_out_and_keeps_no_worker_from_starting(tmp_path):
 
 def test_an_instance_that_was_killed_is_shown_as_failed_after_a_while(tmp_path):
     folder = WorkerStatusFolder(tmp_path)
-    long_ago = int((time.time() - 2 * GONE_SECONDS) * 1000)
+    long_ago = int((time.time() - 2 * STALE_AFTER_SECONDS) * 1000)
     folder.write(replace(RUNNING, updated_ms=long_ago))
     folder.write(replace(RUNNING, instance="host-2", updated_ms=long_ago, state="closed"))
     killed, closed = folder.read()
@@ -143,7 +143,7 @@ def test_several_instances_are_one_with_their_counts_added_and_their_longest_dur
 
 def test_of_an_instance_that_ended_its_counts_are_left():
     ended = now(state=InstanceState.FAILED, reason="killed", lanes=4, lag_records=9, process="h-7")
-    left = what_is_left(ended)
+    left = final_counts_only(ended)
     assert left == replace(ended, lanes=0, lag_records=0, lag_seconds=0.0, paused_partitions={})
     assert left.processed == 12
 
@@ -170,7 +170,7 @@ def test_metrics_are_served_over_http():
 
 
 def test_the_time_of_a_record_is_known_to_a_second_and_forgotten_when_it_is_done():
-    times = Times()
+    times = TimestampIndex()
     assert times.at(0) == -1
     for offset in range(10):
         times.read(offset, 5000 + 400 * offset)
@@ -181,7 +181,7 @@ def test_the_time_of_a_record_is_known_to_a_second_and_forgotten_when_it_is_done
 
 
 def test_times_of_clocks_that_differ_and_of_what_is_committed_take_no_more_than_so_much():
-    times = Times()
+    times = TimestampIndex()
     for offset in range(100_000):
         times.read(offset, offset + 5000 * (offset % 2))
     assert len(times._samples) <= 10_000

@@ -7,9 +7,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from tests.integration.instances import drill, until
 
-from headrace.workers import sender
-from headrace.workers.handling import CURRENT, OwnCall
-from headrace.workers.sender import Sender
+from headrace.workers.lanes import sender
+from headrace.workers.lanes.attempt import CURRENT, OwnCall
+from headrace.workers.lanes.sender import Sender
 
 THERE = SimpleNamespace(offset=lambda: 7)
 

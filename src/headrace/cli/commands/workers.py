@@ -239,7 +239,7 @@ def _declared(session: Session, name: str) -> Worker:
 
 
 def _check_topics(worker: Worker, topics: tuple[str, ...]) -> None:
-    from headrace.workers.received import topics_read
+    from headrace.workers.retry_topics import topics_read
 
     read = topics_read(worker)
     for topic in topics:

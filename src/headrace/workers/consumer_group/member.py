@@ -1,0 +1,294 @@
+"""An instance as a member of one consumer group."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from headrace.errors import HeadraceError, InstanceIdTakenError, LastCommitError
+from headrace.kafka.client import ClientConfig
+from headrace.kafka.commits import METADATA_TOO_LARGE, REBALANCING, Commit
+from headrace.kafka.groups import offset_metadata_bytes
+from headrace.kafka.lost_brokers import BrokersLostError
+from headrace.kafka.starts import Start
+from headrace.kafka.subscription import Membership, Subscription, Taken
+from headrace.model import TopicPartition
+from headrace.workers.instance_name import process_name
+from headrace.workers.lanes.assigned_partition import AssignedPartition
+from headrace.workers.lanes.partition_set import PartitionSet
+from headrace.workers.lanes.threads import TaskThreads
+
+Result = TypeVar("Result")
+
+ANSWER_SECONDS = 30.0
+"""A commit that is not answered for so long is sent again."""
+LAST_SECONDS = 5.0
+"""At the end, the last commit may take so long, or what is left of the time to drain."""
+LEAVE_SECONDS = 10.0
+"""And leaving the group."""
+
+ID_SECONDS = 60.0
+"""So long after its start, an instance waits for its id: brokers' sessions last 45 by default."""
+
+_LOG = logging.getLogger("headrace.workers")
+_JOIN_AGAIN_SECONDS = 2.0
+_MOST_RECORDS = 1000
+_POLL_SECONDS = 0.1
+_PAUSED_POLL_SECONDS = 0.01
+
+
+@dataclass(frozen=True, eq=False)
+class _Sent:
+    """A commit on its way, and when it is given up, by the loop's clock."""
+
+    commits: tuple[tuple[AssignedPartition, Commit], ...]
+    deadline: float
+
+
+class Member:
+    """Reads the topics of its group, and commits what is done of them.
+
+    All on the event loop, but for the consumer, which has a thread of its own: a rebalance waits
+    there for the loop, and the loop never waits for it without awaiting.
+
+    Args:
+        config: of librdkafka.
+        membership: of the group, with the topics that it reads.
+        assignments: of the instance; told of partitions that come and go.
+        revoke_seconds: what is in process of a partition that goes may take so long.
+        committed: called after each commit.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        membership: Membership,
+        assignments: PartitionSet,
+        revoke_seconds: float,
+        committed: Callable[[], None],
+    ) -> None:
+        self._config, self._membership, self._assignments = config, membership, assignments
+        self._revoke_seconds, self._committed = revoke_seconds, committed
+        self._loop = asyncio.get_running_loop()
+        self._sent: _Sent | None = None
+        self._again = False
+        self._asking: asyncio.Task[None] | None = None
+        # A daemon: a client that does not return must not keep the process from its end.
+        self._thread = TaskThreads(1, f"{membership.group}-consumer")
+        self._wait_until = self._loop.time() + ID_SECONDS
+        self._subscription = self._subscribe()
+
+    async def take(self) -> Taken:
+        """Records that are there, no more than there is room for; waits a moment for the first.
+
+        Raises:
+            HeadraceError, KafkaException: as :meth:`Subscription.take`.
+        """
+        try:
+            return await self._on_consumer(self._take)
+        except InstanceIdTakenError as error:
+            if not self._may_wait_for_id():
+                raise
+            _LOG.warning("%s, joining again in %.0f s", error, _JOIN_AGAIN_SECONDS)
+            await asyncio.sleep(_JOIN_AGAIN_SECONDS)
+        except BrokersLostError as error:
+            _LOG.warning("%s: %s, joining again", self._membership.group, error)
+        await self._on_consumer(self._subscription.close)
+        self._subscription = self._subscribe()
+        return Taken([], [])
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Stops reading partitions; see :meth:`Subscription.pause`."""
+        self._subscription.pause(partitions)
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Reads partitions again; see :meth:`Subscription.resume`."""
+        self._subscription.resume(partitions)
+
+    @property
+    def is_commit_wanted(self) -> bool:
+        """The last commit failed because of something that passes soon, or has passed."""
+        return self._again
+
+    async def commit(self) -> None:
+        """Sends what is done, unless a commit is on its way: there is one at most.
+
+        Raises:
+            HeadraceError, KafkaException: if this member can't commit any more.
+        """
+        if self._is_awaited():
+            return
+        self._again = False
+        most_bytes = self._assignments.metadata_bytes
+        commits = tuple(
+            (one, commit) for one in self._own() if (commit := one.commit(most_bytes)) is not None
+        )
+        if not commits:
+            return
+        self._sent = sent = _Sent(commits, self._loop.time() + ANSWER_SECONDS)
+
+        def answered(error: str) -> None:
+            self._loop.call_soon_threadsafe(self._answered, sent, error)
+
+        await self._on_consumer(
+            lambda: self._subscription.commit([commit for _, commit in commits], answered)
+        )
+
+    def begin_close(self) -> None:
+        """No record is taken any more; what comes all the same is to be left."""
+        self._subscription.begin_close()
+        self.pause([one.partition for one in self._own()])
+
+    async def close(self, deadline: float) -> None:
+        """Commits what is done, and leaves the group.
+
+        The last commit may take until ``deadline``, by the loop's clock, and at least
+        :data:`LAST_SECONDS`: it may have to wait until all members have joined anew.
+
+        Raises:
+            LastCommitError: if it was not confirmed.
+            HeadraceError, KafkaException: if this member can't commit any more.
+        """
+        self.begin_close()
+        seconds = max(LAST_SECONDS, deadline - self._loop.time())
+        try:
+            await asyncio.wait_for(self._settle(), seconds)
+        except TimeoutError:
+            if self._is_unconfirmed:
+                raise LastCommitError(self._membership.group, self._uncommitted()) from None
+        finally:
+            await self._leave()
+
+    async def _settle(self) -> None:
+        """Everything is committed, and no request to join is on its way.
+
+        One to leave would wait behind that, and the others for the session of this member.
+        """
+        while self._is_unconfirmed:
+            await self.commit()
+            await self._on_consumer(self._take)
+        while await self._on_consumer(self._subscription.is_joining):
+            await self._on_consumer(self._take)
+
+    @property
+    def _is_unconfirmed(self) -> bool:
+        return self._sent is not None or any(one.is_changed for one in self._own())
+
+    def _uncommitted(self) -> int:
+        """Records that a next start repeats."""
+        return sum(max(0, one.committable - one.committed) for one in self._own())
+
+    async def _leave(self) -> None:
+        leaving = asyncio.ensure_future(self._on_consumer(self._subscription.close))
+        done, _ = await asyncio.wait({leaving}, timeout=LEAVE_SECONDS)
+        self._thread.shutdown(wait=False)
+        if not done:
+            _LOG.warning(
+                "%s: the group was not left within %.0f s: its other members get the partitions "
+                "when the session of this one has ended",
+                self._membership.group,
+                LEAVE_SECONDS,
+            )
+        elif (error := leaving.exception()) is not None:
+            raise error
+
+    def _subscribe(self) -> Subscription:
+        return Subscription(
+            {"client.id": process_name(), **self._config},
+            self._membership,
+            functools.partial(self._from_consumer, self._assigned),
+            functools.partial(self._from_consumer, self._revoked),
+            functools.partial(self._from_consumer, self._lost),
+        )
+
+    def _may_wait_for_id(self) -> bool:
+        """With the newer protocol, an id is refused while the session of a dead member lasts."""
+        is_new = not self._own() and self._loop.time() < self._wait_until
+        return is_new and self._membership.protocol == "consumer"
+
+    def _own(self) -> list[AssignedPartition]:
+        topics = self._membership.topics
+        return [one for one in self._assignments.values() if one.partition.topic in topics]
+
+    def _take(self) -> Taken:
+        """On the consumer's thread."""
+        topics = self._membership.topics
+        waiting = any(one.topic in topics for one in self._assignments.paused)
+        room = max(1, min(_MOST_RECORDS, self._assignments.budget.records))
+        return self._subscription.take(room, _PAUSED_POLL_SECONDS if waiting else _POLL_SECONDS)
+
+    # -- answers to commits -----------------------------------------------------------------------
+
+    def _is_awaited(self) -> bool:
+        if self._sent is None:
+            return False
+        if self._loop.time() < self._sent.deadline:
+            return True
+        _LOG.warning(
+            "%s: a commit was not answered within %.0f s, sending it again",
+            self._membership.group,
+            ANSWER_SECONDS,
+        )
+        for assignment, _ in self._sent.commits:
+            assignment.not_committed()
+        self._sent = None
+        return False
+
+    def _answered(self, sent: _Sent, error: str) -> None:
+        is_late = sent is not self._sent
+        if not is_late:
+            self._sent = None
+        for assignment, commit in sent.commits:
+            if error or is_late:  # one that was late may have taken the place of a newer one
+                assignment.not_committed()
+            else:
+                assignment.committed = commit.offset
+        if error == METADATA_TOO_LARGE:
+            self._shorten_metadata()
+        self._again |= error in REBALANCING or error == METADATA_TOO_LARGE
+        if not error:
+            self._committed()
+
+    def _shorten_metadata(self) -> None:
+        """Without ranges until it is known what the brokers take."""
+        self._assignments.metadata_bytes = 0
+        if self._asking is None:
+            self._asking = self._loop.create_task(self._ask_limit())
+
+    async def _ask_limit(self) -> None:
+        try:
+            limit = await asyncio.to_thread(offset_metadata_bytes, self._config)
+        except HeadraceError as error:
+            limit, reason = 0, str(error)
+        else:
+            reason = f"offset.metadata.max.bytes is {limit}"
+        self._assignments.metadata_bytes = limit
+        _LOG.warning(
+            "%s: brokers take %d bytes of metadata with a commit (%s); records beyond a slow one "
+            "that do not fit are repeated after a restart",
+            self._membership.group,
+            limit,
+            reason,
+        )
+
+    async def _on_consumer(self, call: Callable[[], Result]) -> Result:
+        # Shielded: a call that waits for its turn is to take place also when nobody waits for it.
+        return await asyncio.shield(self._loop.run_in_executor(self._thread, call))
+
+    # -- partitions come and go: the consumer's thread waits for these ----------------------------
+
+    def _from_consumer(self, react: Callable[[Any], Any], partitions: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(react(partitions), self._loop).result()
+
+    async def _assigned(self, starts: list[Start]) -> None:
+        self._assignments.assign(self._membership.group, starts)
+
+    async def _revoked(self, partitions: list[TopicPartition]) -> list[Commit]:
+        return await self._assignments.revoke(partitions, self._revoke_seconds)
+
+    async def _lost(self, partitions: list[TopicPartition]) -> None:
+        await self._assignments.revoke(partitions, 0.0)

@@ -1,0 +1,165 @@
+"""Topics that an instance can't be without: looked at before it begins."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection
+from datetime import timedelta
+
+from confluent_kafka import KafkaException
+
+from headrace.errors import TopicMissingError
+from headrace.kafka.client import (
+    ClientConfig,
+    LiveTopic,
+    commit_offsets,
+    describe,
+    group_offsets,
+    watermarks,
+)
+from headrace.kafka.topics import (
+    DEAD_LETTERS_HEADER_BYTES,
+    Action,
+    TopicChange,
+    TopicState,
+    apply_changes,
+    ensure_topics,
+    topic_states,
+)
+from headrace.model import Start, Topic
+from headrace.workers.policy import DeadLetters, RetryTopics, ending
+from headrace.workers.retry_topics import retry_topics
+from headrace.workers.worker import Worker
+
+KNOWN_WITHIN_SECONDS = 10.0
+"""A broker that has just started does not know all topics."""
+
+_LOG = logging.getLogger("headrace.workers")
+_ASK_AGAIN_SECONDS = 0.5
+_SIZE, _RETENTION = "max.message.bytes", "retention.ms"
+_FOR_EVER = -1
+
+
+def ensure_needed_topics(worker: Worker, config: ClientConfig) -> None:
+    """Returns once all topics that ``worker`` reads or writes failures to are there.
+
+    Retry topics are made. They take what their topic takes, and keep it for twice their delay at
+    least; one that does not is altered.
+
+    Raises:
+        BrokerUnreachableError: no answer.
+        TopicMissingError: if a topic, or its dead letters, do not exist.
+        TopicChangeError: if Kafka refuses a retry topic.
+    """
+    needed = [topic.name for topic in worker.topics]
+    if isinstance(ending(worker.on_failure), DeadLetters):
+        needed += [topic.dead_letters for topic in worker.topics]
+    _await_known(config, needed)
+    if worker.start is Start.LATEST:
+        begin_at_latest(worker, config)
+    retries = retry_topics(worker)
+    if isinstance(worker.on_failure, RetryTopics):
+        origins = topic_states(config, set(retries.values()))
+        delays = [*worker.on_failure.delays] * len(worker.topics)
+        _ensure_retry_topics(
+            config,
+            [
+                _like(origins[origin], name, delay)
+                for (name, origin), delay in zip(retries.items(), delays, strict=True)
+            ],
+        )
+
+
+def begin_at_latest(worker: Worker, config: ClientConfig) -> None:
+    """Commits where topics end, for a group that has committed nothing of them yet.
+
+    Not by a setting of the consumer: of partitions that are added later, nothing is to be skipped.
+
+    Raises:
+        BrokerUnreachableError: no answer.
+    """
+    for topic in describe(config, [topic.name for topic in worker.topics]).values():
+        if not group_offsets(config, worker.consumer_group, topic.all_partitions):
+            _begin_at_end(worker, config, topic)
+
+
+def _begin_at_end(worker: Worker, config: ClientConfig, topic: LiveTopic) -> None:
+    """Commits where ``topic`` ends, and says so: the group may have had commits that are gone."""
+    group = worker.consumer_group
+    marks = watermarks(config, topic.all_partitions)
+    ends = {partition: latest for partition, (_, latest) in marks.items()}
+    try:
+        commit_offsets(config, group, ends)
+    except KafkaException as error:  # it has members, and one of them may have committed meanwhile
+        if not group_offsets(config, group, topic.all_partitions):
+            _LOG.warning(
+                "%s: cannot commit the end of topic %s for group %s, beginning at its earliest "
+                "records: %s. To skip them, stop all instances before the topic is added",
+                worker.name,
+                topic.name,
+                group,
+                error,
+            )
+        return
+    begins = ", ".join(f"{partition} at {offset}" for partition, offset in ends.items())
+    _LOG.warning(
+        "%s: group %s has no committed offset of topic %s, start=LATEST begins at its end: %s. "
+        "Earlier records are skipped; headrace workers reset begins elsewhere",
+        worker.name,
+        group,
+        topic.name,
+        begins,
+    )
+
+
+def _await_known(config: ClientConfig, topics: Collection[str]) -> None:
+    deadline = time.monotonic() + KNOWN_WITHIN_SECONDS
+    while True:
+        live = describe(config, topics)
+        missing = [name for name in topics if name not in live]
+        if not missing:
+            return
+        if time.monotonic() > deadline:
+            raise TopicMissingError(missing[0])
+        time.sleep(_ASK_AGAIN_SECONDS)
+
+
+def _like(origin: TopicState, name: str, delay: timedelta) -> Topic:
+    """A retry topic: its records are those of ``origin`` with headers of headrace's own."""
+    kept_ms = int(origin.config[_RETENTION])
+    if kept_ms != _FOR_EVER:
+        kept_ms = max(kept_ms, int(2 * delay / timedelta(milliseconds=1)))
+    size = int(origin.config[_SIZE]) + DEAD_LETTERS_HEADER_BYTES
+    settings = {_SIZE: str(size), _RETENTION: str(kept_ms)}
+    live = origin.live
+    return Topic(name, partitions=live.partitions, replication=live.replication, config=settings)
+
+
+def _ensure_retry_topics(config: ClientConfig, topics: Collection[Topic]) -> None:
+    there = topic_states(config, [topic.name for topic in topics])
+    ensure_topics(config, [topic for topic in topics if topic.name not in there])
+    short = {
+        topic.name: _short(topic, there[topic.name]) for topic in topics if topic.name in there
+    }
+    apply_changes(
+        config,
+        [
+            TopicChange(name, Action.ALTER_CONFIG, "as its topic", config=settings)
+            for name, settings in short.items()
+            if settings
+        ],
+    )
+
+
+def _short(topic: Topic, state: TopicState) -> dict[str, str]:
+    """Settings of ``topic`` that the live one falls short of."""
+    return {
+        name: value
+        for name, value in topic.config.items()
+        if _rank(state.config[name]) < _rank(value)
+    }
+
+
+def _rank(value: str) -> float:
+    return float("inf") if int(value) == _FOR_EVER else int(value)

@@ -1,0 +1,108 @@
+"""Partitions that somebody wants paused: kept in a changelog, which every instance follows."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterable
+
+from headrace.kafka.changelog import (
+    ChangelogFollower,
+    ensure_changelog,
+    read_changelog,
+    write_changelog,
+)
+from headrace.kafka.client import ClientConfig, describe
+from headrace.model import TopicPartition
+
+CONTROL_TOPIC = "_headrace.control"
+"""Compacted. Keys: ``worker/<name>/<topic>/<partition>``; no value: not paused."""
+
+_READY_SECONDS = 60.0
+
+Intend = Callable[[Iterable[TopicPartition]], None]
+
+
+class PauseRequests:
+    """What is to be paused of one worker, as it changes. Made on the event loop, and used there."""
+
+    def __init__(self, config: ClientConfig, worker: str) -> None:
+        self._worker, self._config = worker, config
+        self._loop = asyncio.get_running_loop()
+        self._paused: set[TopicPartition] = set()
+        self._intend: Intend | None = None
+        self._follower = ChangelogFollower(config, CONTROL_TOPIC, self._heard)
+
+    async def known(self) -> None:
+        """Returns when all that was wanted before is known; at once when nothing ever was.
+
+        Raises:
+            BrokerUnreachableError: no answer.
+        """
+        if await asyncio.to_thread(describe, self._config, [CONTROL_TOPIC]):
+            await asyncio.to_thread(self._follower.wait_ready, _READY_SECONDS)
+
+    def tell(self, intend: Intend) -> None:
+        """Calls ``intend`` with the partitions that are to be paused: now and when they change."""
+        self._intend = intend
+        intend(self._paused)
+
+    async def close(self) -> None:
+        """Follow no longer."""
+        self._intend = None
+        await asyncio.to_thread(self._follower.close)
+
+    def _heard(self, key: bytes, value: bytes | None) -> None:
+        """On the follower's thread."""
+        partition = _partition(key, self._worker)
+        if partition is not None:
+            self._loop.call_soon_threadsafe(self._note, partition, value is not None)
+
+    def _note(self, partition: TopicPartition, paused: bool) -> None:
+        change = self._paused.add if paused else self._paused.discard
+        change(partition)
+        if self._intend is not None:
+            self._intend(self._paused)
+
+
+def paused(config: ClientConfig, worker: str) -> set[TopicPartition]:
+    """Partitions of ``worker`` that are to be paused.
+
+    Raises:
+        BrokerUnreachableError: no answer.
+    """
+    found = (_partition(key, worker) for key in read_changelog(config, CONTROL_TOPIC))
+    return {one for one in found if one is not None}
+
+
+def pause(config: ClientConfig, worker: str, partitions: Iterable[TopicPartition]) -> None:
+    """Every instance of ``worker`` pauses these, now and after any restart, until they resume.
+
+    Raises:
+        BrokerUnreachableError: no answer.
+        KafkaException: it was not written, or it is not known whether it was.
+    """
+    since = json.dumps({"paused_ms": time.time_ns() // 1_000_000}).encode()
+    ensure_changelog(config, CONTROL_TOPIC)
+    write_changelog(config, CONTROL_TOPIC, {_key(worker, one): since for one in partitions})
+
+
+def resume(config: ClientConfig, worker: str, partitions: Iterable[TopicPartition]) -> None:
+    """Withdraws the request to pause partitions. Raises the errors of :func:`pause`."""
+    changes = {_key(worker, one): None for one in partitions}
+    if changes:
+        write_changelog(config, CONTROL_TOPIC, changes)
+
+
+def _key(worker: str, partition: TopicPartition) -> bytes:
+    return f"worker/{worker}/{partition.topic}/{partition.partition}".encode()
+
+
+def _partition(key: bytes, worker: str) -> TopicPartition | None:
+    """The partition that ``key`` is about, if it is about ``worker``."""
+    text = key.decode(errors="replace")
+    if not text.startswith(f"worker/{worker}/"):
+        return None
+    topic, _, number = text.removeprefix(f"worker/{worker}/").rpartition("/")
+    return TopicPartition(topic, int(number)) if topic and number.isdecimal() else None

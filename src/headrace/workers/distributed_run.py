@@ -1,0 +1,128 @@
+"""An instance as one of many that were placed somewhere, such as on Spark: stopped from afar."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import uvloop
+
+from headrace.errors import (
+    AuthorizationError,
+    CommittedOffsetError,
+    DeadLetterLimitError,
+    ProcessingFailedError,
+    ProcessingTimeoutError,
+    SubpartitionError,
+)
+from headrace.kafka.changelog import (
+    ChangelogFollower,
+    ensure_changelog,
+    read_changelog,
+    write_changelog,
+)
+from headrace.kafka.subscription import Membership
+from headrace.workers.consumer_group.pause_requests import CONTROL_TOPIC
+from headrace.workers.instance import WorkerInstance
+from headrace.workers.monitoring.progress_monitor import ProgressMonitor
+from headrace.workers.monitoring.progress_topic import ProgressReporter, ensure_progress_topic
+from headrace.workers.policy import Stop, ending
+from headrace.workers.worker import Worker
+
+_LOG = logging.getLogger("headrace.workers")
+_STOPPED = b"stopped"
+_LASTING = (
+    AuthorizationError,
+    CommittedOffsetError,
+    DeadLetterLimitError,
+    ProcessingFailedError,
+    SubpartitionError,
+)
+_AGAIN_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class DistributedRun:
+    """Instances of a worker that begin and end together. Pickled to where each one runs.
+
+    Attributes:
+        worker: what they run.
+        config: of librdkafka.
+        membership: of the group; each instance is a static member, so that one which is started
+            again in another place takes its partitions up where they are.
+        run: name of this run, not used before.
+    """
+
+    worker: Worker
+    config: Mapping[str, str]
+    membership: Membership
+    run: str
+
+    def instance(self, index: int) -> None:
+        """Runs instance ``index`` until the run is stopped, and tells how it is doing; blocks.
+
+        A failure that another start would meet again stops the whole run.
+
+        Raises:
+            HeadraceError, KafkaException: a failure that may pass: to be started again.
+        """
+        name = f"{self.worker.name}-{index}"
+        membership = replace(self.membership, instance_id=name)
+        instance = WorkerInstance(self.worker, self.config, membership=membership)
+        follower = ChangelogFollower(
+            self.config, CONTROL_TOPIC, lambda key, _: instance.stop() if key == self._key else None
+        )
+        teller = ProgressReporter(self.config, self.run)
+        try:
+            uvloop.run(ProgressMonitor(instance, name, self.config, teller.tell).run_instance())
+        except Exception as error:
+            if is_lasting(self.worker, error):
+                self.stop(f"{name}: {error}")
+                return
+            _LOG.exception("%s failed and is started again", name)
+            time.sleep(_AGAIN_SECONDS)
+            raise
+        finally:
+            follower.close()
+            teller.close()
+
+    def begin(self) -> None:
+        """Before the first instance.
+
+        Raises:
+            BrokerUnreachableError: no answer.
+        """
+        ensure_changelog(self.config, CONTROL_TOPIC)
+        ensure_progress_topic(self.config)
+
+    def stop(self, reason: str = "") -> None:
+        """Every instance ends, wherever it is, and is not started again.
+
+        Raises:
+            KafkaException: it was not written, or it is not known whether it was.
+        """
+        write_changelog(self.config, CONTROL_TOPIC, {self._key: reason.encode() or _STOPPED})
+
+    def end(self) -> str:
+        """After the last instance: why it was stopped; empty: because somebody wanted it."""
+        found = read_changelog(self.config, CONTROL_TOPIC).get(self._key, _STOPPED)
+        write_changelog(self.config, CONTROL_TOPIC, {self._key: None})
+        return "" if found == _STOPPED else found.decode()
+
+    @property
+    def _key(self) -> bytes:
+        return f"run/{self.run}".encode()
+
+
+def is_lasting(worker: Worker, error: BaseException) -> bool:
+    """Another start of ``worker`` would meet ``error`` again.
+
+    A process that was killed, a thread that hung, a topic that a broker does not know yet: in
+    another place, or a little later, there is none. A record at which the worker stops by its
+    policy comes first again.
+    """
+    if isinstance(error, ProcessingTimeoutError):
+        return isinstance(ending(worker.on_failure), Stop)
+    return isinstance(error, _LASTING)

@@ -1,0 +1,185 @@
+"""The end of a record that failed for good: it stops the instance, is skipped, or a dead letter."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections import defaultdict
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Protocol
+
+from headrace.errors import (
+    DeadLetterLimitError,
+    InvalidRecordError,
+    ProcessingFailedError,
+    ProcessingTimeoutError,
+)
+from headrace.model import DeadLetter, DeadLetterLimit, TopicPartition
+from headrace.workers.clock import Clock, system_clock
+from headrace.workers.failures.failure_log import FailureLog, raised_at
+from headrace.workers.lanes.assigned_partition import AssignedPartition
+from headrace.workers.lanes.attempt import CURRENT, RecordAttempt
+from headrace.workers.policy import DeadLetters, RetryTopics, Skip, Stop, ending, retry_delay
+from headrace.workers.retry_topics import retry_headers, retry_topic
+from headrace.workers.task import Send, WorkerRecord
+from headrace.workers.worker import Worker
+
+_LOG = logging.getLogger("headrace.workers")
+FAILED, TIMED_OUT = "processing-failed", "processing-timeout"
+
+
+class DeadLetterOutput(Protocol):
+    """Where the dead letters of one instance go. Both methods are called on the event loop."""
+
+    def moved(self, here: Mapping[TopicPartition, AssignedPartition]) -> None:
+        """Partitions came or went; ``here`` are those of this instance, now and later."""
+
+    async def write(self, letter: DeadLetter) -> None:
+        """Returns when ``letter`` is durable, or a letter for its position was before.
+
+        Raises:
+            HeadraceError: if it may be written or not; the instance ends.
+        """
+
+
+class Failures:
+    """What one instance does with records for which no attempt is left.
+
+    Attributes:
+        log: of each attempt that failed.
+    """
+
+    def __init__(
+        self, worker: Worker, letters: DeadLetterOutput, send: Send, clock: Clock = system_clock
+    ) -> None:
+        self._worker, self._letters, self._send, self._clock = worker, letters, send, clock
+        self._end = ending(worker.on_failure)
+        limit = self._end.limit if isinstance(self._end, DeadLetters) else DeadLetterLimit()
+        self._limiter = DeadLetterLimiter(worker.name, limit)
+        self.log = FailureLog(worker.name)
+
+    def succeeded(self, handling: RecordAttempt) -> None:
+        """Notes that a task did a record, at whatever attempt."""
+        self._limiter.good(handling)
+
+    def attempt_failed(self, record: WorkerRecord, error: BaseException) -> None:
+        """Logs an attempt that failed; its policy is asked next."""
+        self.log.failed(record, error)
+
+    def moved(self, here: Mapping[TopicPartition, AssignedPartition]) -> None:
+        """Partitions came or went; ``here`` are those of this instance, now and later."""
+        self._letters.moved(here)
+
+    async def end(self, handling: RecordAttempt, error: BaseException) -> str:
+        """Returns once the record is done all the same: the name of what became of it.
+
+        Raises:
+            ProcessingFailedError, ProcessingTimeoutError: the worker stops at failures.
+            DeadLetterLimitError: too many.
+            BrokerUnreachableError, SinkError, TopicMissingError: the letter was not written.
+        """
+        policy = self._worker.on_failure
+        delay = retry_delay(policy, error, handling.record.attempt)
+        if isinstance(policy, RetryTopics) and delay is not None:
+            await self._retry_later(handling, error, delay)
+            return "retried"
+        if isinstance(self._end, Stop):
+            raise _stopping(handling, error) from error
+        if isinstance(self._end, Skip):
+            _LOG.warning("%s: skipped %s: %s", self._worker.name, handling.record, _detail(error))
+            return "skipped"
+        self._limiter.bad(handling.record.topic_partition)
+        await self._letters.write(_letter(handling, error))
+        return "dead_letters"
+
+    async def _retry_later(
+        self, handling: RecordAttempt, error: BaseException, delay: timedelta
+    ) -> None:
+        record = handling.record
+        due_ms = self._clock() + int(delay.total_seconds() * 1000)
+        headers = retry_headers(record, due_ms, handling.first_failed_ms, _detail(error))
+        topic = retry_topic(self._worker.name, record.topic, record.attempt)
+        headers += handling.replay
+        current = CURRENT.set(handling)  # else it might be that of a record begun meanwhile
+        try:
+            sent = self._send(topic, record.value, key=record.key, headers=headers)
+        finally:
+            CURRENT.reset(current)
+        await sent
+
+
+class DeadLetterLimiter:
+    """Says when failures are too many to be the records' fault."""
+
+    def __init__(self, worker: str, limit: DeadLetterLimit) -> None:
+        self._worker, self._limit = worker, limit
+        self._in_a_row: defaultdict[TopicPartition, int] = defaultdict(int)
+        self._seen = self._bad = 0
+
+    def good(self, handling: RecordAttempt) -> None:
+        """A record was done."""
+        if self._in_a_row:
+            self._in_a_row.pop(handling.record.topic_partition, None)
+        self._count()
+
+    def bad(self, partition: TopicPartition) -> None:
+        """A record failed for good.
+
+        Raises:
+            DeadLetterLimitError: it was one too many.
+        """
+        self._bad += 1
+        self._in_a_row[partition] += 1
+        if self._in_a_row[partition] > self._limit.max_consecutive:
+            raise self._error(f"{self._in_a_row[partition]} records of {partition} in a row failed")
+        if self._bad > self._limit.max_ratio * self._limit.min_records:
+            raise self._error(f"{self._bad} of {self._limit.min_records} records failed, or fewer")
+        self._count()
+
+    def _count(self) -> None:
+        self._seen += 1
+        if self._seen >= self._limit.min_records:
+            self._seen = self._bad = 0
+
+    def _error(self, reason: str) -> DeadLetterLimitError:
+        return DeadLetterLimitError(self._worker, reason)
+
+
+def _stopping(handling: RecordAttempt, error: BaseException) -> Exception:
+    if isinstance(error, ProcessingTimeoutError):
+        return ProcessingTimeoutError(str(error))
+    attempts = f" after {handling.record.attempt} attempts" if handling.record.attempt > 1 else ""
+    where = raised_at(error)
+    at = f" (raised at {where})" if where else ""
+    return ProcessingFailedError(f"{handling.record} failed{attempts}: {_detail(error)}{at}")
+
+
+def _letter(handling: RecordAttempt, error: BaseException) -> DeadLetter:
+    record = handling.record
+    return DeadLetter(
+        record.topic_partition,
+        record.offset,
+        _reason(error),
+        _detail(error),
+        record.key,
+        record.value,
+        record.headers + handling.replay,
+        record.timestamp_ms,
+        record.attempt,
+        handling.first_failed_ms,
+    )
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, InvalidRecordError):
+        return error.reason
+    return TIMED_OUT if isinstance(error, ProcessingTimeoutError) else FAILED
+
+
+def _detail(error: BaseException) -> str:
+    if isinstance(error, InvalidRecordError):
+        return error.detail
+    if isinstance(error, ProcessingTimeoutError):
+        return str(error)
+    return "".join(traceback.format_exception_only(error)).strip()

@@ -1,0 +1,11 @@
+"""How an instance is called that was given no name."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+
+def process_name() -> str:
+    """Host and process id of this process."""
+    return f"{socket.gethostname()}-{os.getpid()}"

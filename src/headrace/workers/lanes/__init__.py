@@ -1,0 +1,1 @@
+"""Records of one partition, through the tasks of its subpartitions: the lanes."""

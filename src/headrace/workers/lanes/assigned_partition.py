@@ -1,0 +1,150 @@
+"""A partition that is this instance's, from its assignment until it is revoked."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+
+import msgspec
+
+from headrace.errors import CommittedOffsetError, InvalidRecordError
+from headrace.kafka.commits import Commit
+from headrace.kafka.replayed import Place
+from headrace.kafka.starts import Start
+from headrace.workers.lanes.lane import Lane
+from headrace.workers.lanes.offsets import METADATA_BYTES, PartitionOffsets, read_metadata
+from headrace.workers.lanes.timestamps import TimestampIndex
+from headrace.workers.partitioner import WorkerPartitioner
+from headrace.workers.record import ConsumedRecord
+
+
+class AssignedPartition:
+    """The lanes of one partition, and what of it is done.
+
+    Attributes:
+        partition: of a topic.
+        topic_id: of that topic.
+        place: the partition of the topic of that id.
+        lanes: one a subpartition.
+        bytes: of its records that wait or are in process.
+        full_lanes: those that hold too much.
+        paused_for: why its records wait in Kafka; empty: they do not.
+        times: of the records read.
+        committed: the offset that was committed last.
+    """
+
+    def __init__(self, start: Start, partitioner: WorkerPartitioner) -> None:
+        self.partition = start.partition
+        self.lanes: list[Lane] = []
+        self.bytes = 0
+        self.full_lanes: set[Lane] = set()
+        self.paused_for: set[str] = set()
+        self.times = TimestampIndex()
+        self.committed = start.position
+        self.topic_id = start.topic_id
+        self.place = Place(start.partition, start.topic_id)
+        self._partitioner = partitioner
+        done = read_metadata(start.position, start.metadata).done
+        self._offsets = PartitionOffsets(start.position, done)
+        self._changed = False
+
+    @property
+    def position(self) -> int:
+        """The next record to read."""
+        return self._offsets.position
+
+    @property
+    def committable(self) -> int:
+        """The first record that is not done, or the next to read."""
+        return self._offsets.committable
+
+    @property
+    def uncommitted(self) -> int:
+        """Records that are done, beyond the offset that can be committed."""
+        return self._offsets.done_beyond
+
+    def consume(self, received: ConsumedRecord) -> bool:
+        """A record was just read; ``False``: it was read before, or done before a restart."""
+        self._changed = True
+        self.times.read(received.offset, received.record.timestamp_ms)
+        return self._offsets.consume(received.offset)
+
+    def put(self, received: ConsumedRecord) -> tuple[Lane, int]:
+        """Puts a record that was consumed into its lane; which one, and what it weighs there.
+
+        One that the partitioner has no subpartition for comes into the first lane as a failed one,
+        so that its policy decides.
+        """
+        index = 0
+        try:
+            if received.error is None:
+                index = self._partitioner.subpartition(received.record)
+            is_there = 0 <= index < len(self.lanes)
+        except Exception as error:  # noqa: BLE001 - whatever the user's code raises
+            return self._unplaced(received, "".join(traceback.format_exception_only(error)).strip())
+        if not is_there:
+            return self._unplaced(received, f"gave subpartition {index} of {len(self.lanes)}")
+        lane = self.lanes[index]
+        return lane, lane.put(received)
+
+    def _unplaced(self, received: ConsumedRecord, detail: str) -> tuple[Lane, int]:
+        error = InvalidRecordError("partitioner-failed", f"{self._partitioner!r}: {detail}")
+        lane = self.lanes[0]
+        return lane, lane.put(msgspec.structs.replace(received, error=error))
+
+    def finish(self, offset: int) -> None:
+        """A record is done."""
+        self._changed = True
+        self._offsets.finish(offset)
+
+    @property
+    def is_changed(self) -> bool:
+        """There is something to commit that was not asked for yet."""
+        return self._changed
+
+    def reach(self, offset: int) -> None:
+        """The end of the partition was reached, and is at ``offset``: no record is before it."""
+        if self._offsets.reach(offset):
+            self._changed = True
+
+    def commit(self, most_bytes: int = METADATA_BYTES) -> Commit | None:
+        """What to commit now, with metadata of ``most_bytes``; ``None``: as when asked last."""
+        if not self._changed:
+            return None
+        self.times.forget(self._offsets.committable)
+        self._changed = False
+        metadata = self._offsets.metadata(self.topic_id, most_bytes)
+        return Commit(self.partition, self._offsets.committable, metadata)
+
+    def not_committed(self) -> None:
+        """The last commit failed: it is wanted again."""
+        self._changed = True
+
+    def begin_drain(self) -> None:
+        """Lets its lanes begin no record from now on."""
+        for lane in self.lanes:
+            lane.begin_drain()
+
+    async def drained(self, seconds: float) -> None:
+        """Returns when nothing of it is in process, after ``seconds`` at most."""
+        await asyncio.gather(*(lane.drained(seconds) for lane in self.lanes))
+
+
+def check_topic(group: str, start: Start, seen_id: str) -> None:
+    """The topic is the one that was seen before, and that ``group`` committed an offset of.
+
+    Raises:
+        CommittedOffsetError: the topic was deleted and made again since.
+    """
+    committed_id = read_metadata(start.position, start.metadata).topic_id
+    for known_id in (seen_id, committed_id):
+        if known_id and known_id != start.topic_id:
+            changed = f"its id was {known_id}, and is {start.topic_id}"
+            topic, number = start.partition.topic, start.partition.partition
+            raise CommittedOffsetError(
+                group,
+                topic,
+                number,
+                start.position,
+                f"the topic was deleted and made again: {changed}",
+            )

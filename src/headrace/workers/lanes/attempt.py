@@ -1,0 +1,209 @@
+"""Calls of a task's methods: one attempt at a record, or a call of the task's own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable
+from typing import TypeAlias
+
+import msgspec
+
+from headrace.errors import WrongOffsetError
+from headrace.workers.record import ConsumedRecord
+
+Tell: TypeAlias = Callable[["RecordAttempt", BaseException | None], None]
+
+_MAKING = threading.Lock()
+
+
+class Sends:
+    """What was sent in one call, until all in-sync replicas have it.
+
+    :meth:`add` may be called on any thread, everything else on the event loop.
+
+    Attributes:
+        error: why something was not written; ``None``: nothing failed until now.
+    """
+
+    __slots__ = ("_added", "_confirmed", "_when_confirmed", "error")
+
+    def __init__(self) -> None:
+        self.error: BaseException | None = None
+        self._added: list[None] = []  # its append is atomic, and the sum of an int is not
+        self._confirmed = 0
+        self._when_confirmed: Callable[[], None] | None = None
+
+    @property
+    def are_confirmed(self) -> bool:
+        """Nothing is on its way."""
+        return self._confirmed == len(self._added)
+
+    def add(self) -> None:
+        """Counts something that is sent now."""
+        self._added.append(None)
+
+    def confirm(self, error: BaseException | None) -> None:
+        """Counts something that is there, or that failed."""
+        self._confirmed += 1
+        self.error = self.error or error
+        if self._when_confirmed is not None and self.are_confirmed:
+            call, self._when_confirmed = self._when_confirmed, None
+            call()
+
+    def when_confirmed(self, call: Callable[[], None]) -> None:
+        """Calls ``call`` once nothing is on its way any more; something is now."""
+        self._when_confirmed = call
+
+    async def confirmed(self) -> None:
+        """Returns when nothing is on its way. Raises what failed."""
+        while not self.are_confirmed:
+            there = asyncio.Event()
+            self.when_confirmed(there.set)
+            await there.wait()
+        if self.error is not None:
+            raise self.error
+
+
+class Call:
+    """A call of one of a task's methods.
+
+    Attributes:
+        started: when the event loop, a thread or a process began it, by the loop's clock; infinite
+            while it waits for a thread or a process.
+        expired_at: when it had taken too long and was cancelled; 0: it was not.
+        sends: what was sent in it; ``None``: nothing.
+    """
+
+    __slots__ = ("expired_at", "sends", "started")
+
+    def __init__(self) -> None:
+        self.started = self.expired_at = 0.0
+        self.sends: Sends | None = None
+
+    def sending(self) -> Sends:
+        """Returns its ``sends``, for something more. On any thread."""
+        if self.sends is None:
+            with _MAKING:
+                if self.sends is None:
+                    self.sends = Sends()
+        return self.sends
+
+    async def confirm_sends(self) -> None:
+        """Returns when all in-sync replicas have what was sent in it. Raises what failed."""
+        if self.sends is not None:
+            await self.sends.confirmed()
+
+
+CURRENT: contextvars.ContextVar[Call] = contextvars.ContextVar("headrace_call")
+"""The call that the code which runs belongs to."""
+
+
+class OwnCall(Call):
+    """A call of ``init``, ``punctuate`` or ``close``."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+
+class RecordAttempt(Call):
+    """An attempt at a record, and the observer of it that its task may be given.
+
+    Attributes:
+        record: with the number of the attempt.
+        offset: where it was read.
+        due_ms: its turn does not come before, milliseconds since 1970.
+        weight: bytes that it takes.
+        first_failed_ms: when an attempt failed first; -1: none has.
+        replay: headers of the record's replay, which the task does not see.
+        error: why it failed before its task was called; ``None``: it has not.
+        is_given_up: its policy ended it, not its task.
+    """
+
+    __slots__ = (
+        "_ended",
+        "_tell",
+        "_teller",
+        "due_ms",
+        "error",
+        "first_failed_ms",
+        "is_given_up",
+        "offset",
+        "record",
+        "replay",
+        "weight",
+    )
+
+    def __init__(self, received: ConsumedRecord, weight: int, tell: Tell) -> None:
+        self.record, self.offset, self.weight = received.record, received.offset, weight
+        self.due_ms, self.first_failed_ms = received.due_ms, received.first_failed_ms
+        self.replay = received.replay
+        self.error: BaseException | None = received.error
+        self.started = self.expired_at = 0.0
+        self.sends = None
+        self.is_given_up = self._ended = False
+        self._tell = self._teller = tell
+
+    def on_success(self) -> None:
+        """The record is done.
+
+        Raises:
+            WrongOffsetError: its end was reported before.
+        """
+        self._end(None)
+
+    def on_failure(self, error: BaseException) -> None:
+        """The record failed.
+
+        Raises:
+            TypeError: ``error`` is no exception.
+            WrongOffsetError: its end was reported before.
+        """
+        if not isinstance(error, BaseException):
+            raise TypeError(f"on_failure takes an exception, not {error!r}")
+        self._end(error)
+
+    def abandon(self) -> bool:
+        """What its observer says from now on is not heard; ``False``: it has ended."""
+        if self._ended:
+            return False
+        self._ended, self._tell = True, _ignore
+        return True
+
+    def failed_at(self, now_ms: int) -> None:
+        """The attempt failed; the first time counts."""
+        if self.first_failed_ms < 0:
+            self.first_failed_ms = now_ms
+
+    def again(self) -> RecordAttempt:
+        """The next attempt."""
+        return self._anew(self.record.attempt + 1)
+
+    def anew(self) -> RecordAttempt:
+        """The same attempt, with nothing sent in it and no deadline passed."""
+        return self._anew(self.record.attempt)
+
+    def _anew(self, attempt: int) -> RecordAttempt:
+        record = msgspec.structs.replace(self.record, attempt=attempt)
+        received = ConsumedRecord(
+            record,
+            record.topic_partition,
+            self.offset,
+            first_failed_ms=self.first_failed_ms,
+            replay=self.replay,
+        )
+        return RecordAttempt(received, self.weight, self._teller)
+
+    def _end(self, error: BaseException | None) -> None:
+        if self._ended and self._tell is not _ignore:
+            raise WrongOffsetError(f"the end of {self.record} was reported twice")
+        self._ended = True
+        self._tell(self, error)
+
+
+def _ignore(handling: RecordAttempt, error: BaseException | None) -> None:
+    """The partition was revoked, or the attempt timed out."""

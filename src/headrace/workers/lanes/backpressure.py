@@ -1,0 +1,116 @@
+"""Which partitions are paused, and why: a full lane, a full budget, or somebody's intent."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Mapping
+
+from headrace.model import TopicPartition
+from headrace.workers.lanes.assigned_partition import AssignedPartition
+from headrace.workers.lanes.budget import Budget
+from headrace.workers.lanes.lane import Lane
+
+Switch = Callable[[list[TopicPartition]], None]
+
+
+class PauseReason(enum.StrEnum):
+    """Why a partition is paused. Several may hold at once."""
+
+    LANE = "lane"
+    BUDGET = "budget"
+    INTENT = "intent"
+
+
+class Backpressure:
+    """Bounds what waits in an instance. All on the event loop.
+
+    A full lane pauses its partition. A full budget pauses every partition that holds its fair
+    share: one that holds less is not the reason, and others may be held until its records come.
+    """
+
+    def __init__(
+        self,
+        budget: Budget,
+        assignments: Mapping[TopicPartition, AssignedPartition],
+        pause: Switch,
+        resume: Switch,
+    ) -> None:
+        self._budget, self._assignments = budget, assignments
+        self._pause, self._resume = pause, resume
+        self._intents: set[TopicPartition] = set()
+        self._is_full = False
+
+    def assigned(self, assignment: AssignedPartition) -> None:
+        """Its lanes count from now on, and its records come unless that is not wanted."""
+        self._budget.lanes += len(assignment.lanes)
+        if assignment.partition in self._intents:
+            self._intend(assignment, wanted=True)
+
+    def revoked(self, assignment: AssignedPartition) -> None:
+        """It is gone with all it held."""
+        self._budget.lanes -= len(assignment.lanes)
+        self._budget.used -= assignment.bytes
+        self._look_at_budget()
+
+    def took(self, assignment: AssignedPartition, lane: Lane, weight: int) -> None:
+        """A record was put into ``lane``."""
+        self._budget.take(weight)
+        assignment.bytes += weight
+        if lane not in assignment.full_lanes and self._budget.lane_is_full(lane.bytes):
+            assignment.full_lanes.add(lane)
+            self._add([assignment], PauseReason.LANE)
+        if self._budget.is_full:
+            self._is_full = True
+            self._add(self._large(), PauseReason.BUDGET)
+
+    def gave_back(self, assignment: AssignedPartition, lane: Lane, weight: int) -> None:
+        """A record of ``lane`` is done."""
+        self._budget.used -= weight
+        assignment.bytes -= weight
+        if lane in assignment.full_lanes and self._budget.lane_has_room(lane.bytes):
+            assignment.full_lanes.discard(lane)
+            if not assignment.full_lanes:
+                self._remove([assignment], PauseReason.LANE)
+        if self._is_full:
+            self._look_at_budget()
+
+    def intend(self, partitions: Iterable[TopicPartition]) -> None:
+        """Exactly these are to be paused by intent."""
+        self._intents = set(partitions)
+        for one in self._assignments.values():
+            self._intend(one, wanted=one.partition in self._intents)
+
+    def _intend(self, assignment: AssignedPartition, *, wanted: bool) -> None:
+        if wanted is (PauseReason.INTENT in assignment.paused_for):
+            return
+        for lane in assignment.lanes:
+            lane.pause(paused=wanted)
+        (self._add if wanted else self._remove)([assignment], PauseReason.INTENT)
+
+    def _large(self) -> list[AssignedPartition]:
+        share = self._budget.total / len(self._assignments)
+        return [one for one in self._assignments.values() if one.bytes >= share]
+
+    def _look_at_budget(self) -> None:
+        if self._budget.has_room:
+            self._is_full = False
+            self._remove(self._assignments.values(), PauseReason.BUDGET)
+
+    def _add(self, assignments: Iterable[AssignedPartition], reason: PauseReason) -> None:
+        begun = []
+        for one in assignments:
+            if not one.paused_for:
+                begun.append(one.partition)
+            one.paused_for.add(reason)
+        if begun:
+            self._pause(begun)
+
+    def _remove(self, assignments: Iterable[AssignedPartition], reason: PauseReason) -> None:
+        ended = []
+        for one in assignments:
+            if reason in one.paused_for:
+                one.paused_for.discard(reason)
+                if not one.paused_for:
+                    ended.append(one.partition)
+        if ended:
+            self._resume(ended)

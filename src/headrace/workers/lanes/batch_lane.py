@@ -1,0 +1,75 @@
+"""A lane whose task takes many records at once, as Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from headrace.workers.lanes.attempt import RecordAttempt
+from headrace.workers.lanes.bound_task import BoundTask, Call
+from headrace.workers.lanes.lane import Lane, LaneHost
+from headrace.workers.policy import FailurePolicy
+from headrace.workers.task import WorkerSubpartition, arrow_batch
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class BatchLane(Lane):
+    """Takes what waits, up to ``most`` records. When a batch fails, its records go one by one."""
+
+    def __init__(  # noqa: PLR0913 - a lane's, and how it takes records
+        self,
+        subpartition: WorkerSubpartition,
+        task: BoundTask,
+        host: LaneHost,
+        policy: FailurePolicy,
+        config: Mapping[str, Any],
+        *,
+        process_batch: Call,
+        most: int,
+    ) -> None:
+        super().__init__(subpartition, task, host, policy, config)
+        self._process_batch, self._most = process_batch, most
+        self._batch: list[RecordAttempt] = []
+        self._alone = 0  # so many of the queue's first records failed as a batch
+
+    @property
+    def in_process(self) -> int:
+        """Records of the batch, as long as it is."""
+        return len(self._batch) or super().in_process
+
+    async def _handle(self, handling: RecordAttempt) -> None:
+        if self._alone or handling.error is not None:
+            self._alone = max(0, self._alone - 1)
+            await super()._handle(handling)
+            return
+        self._batch = [handling]
+        while self._next_goes_along():
+            self._batch.append(self._queue.popleft())
+        records = arrow_batch([one.record for one in self._batch])
+        error = await self._attempt(handling, self._process_all(handling, records))
+        batch, self._batch = self._batch, []
+        if error is None:
+            for one in batch:
+                self._finish(one)
+        elif self._goes_on_elsewhere(error):
+            raise error
+        else:
+            # Anew: what the batch sent, and its deadline, are not of a record that is tried alone.
+            self._queue.extendleft(one.anew() for one in reversed(batch))
+            self._alone = len(batch)
+
+    def _next_goes_along(self) -> bool:
+        if not self._queue or len(self._batch) >= self._most:
+            return False
+        following = self._queue[0]
+        return self._accepts(following) and following.error is None
+
+    def _put_first(self, handling: RecordAttempt) -> None:
+        super()._put_first(handling)
+        self._alone += 1
+
+    async def _process_all(self, first: RecordAttempt, records: pa.RecordBatch) -> None:
+        await self._process_batch(records)
+        await first.confirm_sends()

@@ -1,0 +1,81 @@
+"""Lanes that hold their first record: until it is due, or until their task accepts it."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+
+from headrace.workers.clock import Clock, system_clock
+from headrace.workers.lanes.lane import Lane
+
+ASK_SECONDS = 50e-6
+"""So long for each lane that was asked none is asked again: asking takes about a tenth of it."""
+_LONGEST_SLEEP_SECONDS = 60.0
+
+
+class BlockedLanes:
+    """Wakes lanes when there is a reason to, however many wait. All on the event loop.
+
+    Lanes that wait for a due time are in one heap, with one timer. Lanes whose task did not accept
+    a record are asked again when something happened, the more of them the less often.
+
+    Args:
+        clock: tells the time of day, which due times are compared with.
+    """
+
+    def __init__(self, clock: Clock = system_clock) -> None:
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._numbers = itertools.count()
+        self._refused: dict[Lane, None] = {}
+        self._is_asking = False
+        self._ask_from = 0.0
+        self._due: list[tuple[int, int, Lane]] = []
+        self._due_lanes: dict[Lane, int] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def refused(self, lane: Lane) -> None:
+        """Keeps a lane whose task did not accept a record, to ask again."""
+        self._refused[lane] = None
+
+    def ask(self) -> None:
+        """Something happened: ask what was refused again, once however much happens at once."""
+        if self._refused and not self._is_asking:
+            self._is_asking = True
+            self._loop.call_at(max(self._ask_from, self._loop.time()), self._ask_now)
+
+    def due_at(self, lane: Lane, due_ms: int) -> None:
+        """Keeps a lane whose first record is due at a time, to wake it then."""
+        if self._due_lanes.get(lane) == due_ms:
+            return
+        self._due_lanes[lane] = due_ms
+        heapq.heappush(self._due, (due_ms, next(self._numbers), lane))
+        if self._due[0][2] is lane:
+            self._set_timer()
+
+    def _ask_now(self) -> None:
+        self._is_asking = False
+        refused, self._refused = self._refused, {}
+        self._ask_from = self._loop.time() + ASK_SECONDS * len(refused)
+        for lane in refused:
+            lane.ask_again()
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        seconds = (self._due[0][0] - self._clock()) / 1000
+        self._timer = self._loop.call_later(
+            min(max(seconds, 0.0), _LONGEST_SLEEP_SECONDS), self._wake_due
+        )
+
+    def _wake_due(self) -> None:
+        self._timer = None
+        now_ms = self._clock()
+        while self._due and self._due[0][0] <= now_ms:
+            due_ms, _, lane = heapq.heappop(self._due)
+            if self._due_lanes.get(lane) == due_ms:
+                del self._due_lanes[lane]
+            lane.ask_again()
+        if self._due:
+            self._set_timer()

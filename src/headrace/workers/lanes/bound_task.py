@@ -1,0 +1,95 @@
+"""Where the methods of a task run: coroutine functions on the event loop, others on a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import math
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.workers.lanes.attempt import CURRENT
+from headrace.workers.lanes.processes import RemoteTask
+from headrace.workers.lanes.threads import TaskThreads
+from headrace.workers.task import BatchWorkerTask, WorkerRecord, WorkerTask, arrow_batch
+
+Call = Callable[..., Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class BoundTask:
+    """A task's methods, each as a coroutine function.
+
+    Attributes:
+        accept: ``None`` for a task that accepts everything.
+        process: of one record, and an observer where ``is_observed``.
+        process_batch: of an Arrow batch; ``None`` for a task that takes records.
+        is_observed: ``process`` takes an observer, which ends the record.
+        is_interruptible: cancelling ``process`` ends it; a thread or process goes on.
+    """
+
+    init: Call
+    accept: Callable[[WorkerRecord], bool] | None
+    process: Call
+    process_batch: Call | None
+    punctuate: Call
+    close: Call
+    is_observed: bool
+    is_interruptible: bool
+
+
+def place(task: WorkerTask, threads: TaskThreads) -> BoundTask:
+    """``task``, its ordinary functions on ``threads``: one at a time, because lanes wait."""
+
+    def call(method: Callable[..., Any]) -> Call:
+        if inspect.iscoroutinefunction(method):
+            return method
+        return _nothing if _is_undefined(method) else _on(threads, method)
+
+    method = task.process_batch if isinstance(task, BatchWorkerTask) else task.process
+    batch = call(task.process_batch) if isinstance(task, BatchWorkerTask) else None
+    overrides = type(task).accept is not WorkerTask.accept
+    return BoundTask(
+        init=call(task.init),
+        accept=task.accept if overrides else None,
+        process=call(task.process) if batch is None else _batch_of_one(batch),
+        process_batch=batch,
+        punctuate=call(task.punctuate),
+        close=call(task.close),
+        is_observed=batch is None and len(inspect.signature(task.process).parameters) > 1,
+        is_interruptible=inspect.iscoroutinefunction(method) and not isinstance(task, RemoteTask),
+    )
+
+
+def _is_undefined(method: Callable[..., Any]) -> bool:
+    own = (WorkerTask.init, WorkerTask.punctuate, WorkerTask.close)
+    return getattr(method, "__func__", None) in own
+
+
+async def _nothing(*_: Any) -> None:
+    """What the task does not define needs no thread."""
+
+
+def _on(threads: TaskThreads, method: Callable[..., Any]) -> Call:
+    async def call(*arguments: Any) -> Any:
+        context = contextvars.copy_context()  # knows for which record something is sent
+        loop = asyncio.get_running_loop()
+        current = CURRENT.get()
+        current.started = math.inf
+
+        def taken() -> Any:
+            current.started = loop.time()
+            return method(*arguments)
+
+        return await threads.call(str(method.__qualname__), lambda: context.run(taken))
+
+    return call
+
+
+def _batch_of_one(process_batch: Call) -> Call:
+    async def call(record: WorkerRecord) -> None:
+        await process_batch(arrow_batch([record]))
+
+    return call

@@ -1,0 +1,479 @@
+"""A lane: the records of one subpartition, in their order, through one task.
+
+This one begins the next record when the task has returned from the last one. Records whose sends
+are not confirmed yet are put aside; they are done when the last confirmation comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import itertools
+import logging
+from collections import deque
+from collections.abc import Awaitable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+from headrace.errors import (
+    LaneEndedError,
+    ProcessingFailedError,
+    ProcessingTimeoutError,
+    TaskProcessesEndedError,
+    TaskTimeoutError,
+)
+from headrace.workers.lanes.attempt import CURRENT, Call, OwnCall, RecordAttempt
+from headrace.workers.lanes.bound_task import BoundTask
+from headrace.workers.lanes.suspended import where_suspended
+from headrace.workers.policy import FailurePolicy, Retry, retry_delay
+from headrace.workers.record import ConsumedRecord
+from headrace.workers.states import ACTIVE_STATES, LANE, LaneState, follow
+from headrace.workers.task import WorkerSubpartition
+
+_LOG = logging.getLogger("headrace.workers")
+_STEPS_IN_A_ROW = 32
+_INIT_SECONDS = 60.0
+_CLOSE_SECONDS = 10.0
+_GRACE_SECONDS = 5.0
+_MAX_UNCONFIRMED = 1000
+_EXPECTED_ENDS: frozenset[LaneState] = frozenset(
+    {LaneState.DRAINING, LaneState.FAILED, LaneState.CLOSED}
+)
+
+
+class LaneHost(Protocol):
+    """What a lane needs of the assignment it belongs to. All on the event loop."""
+
+    def finished(self, lane: Lane, handling: RecordAttempt) -> None:
+        """The record is done."""
+
+    def failed(self, handling: RecordAttempt, error: BaseException) -> None:
+        """An attempt failed; its policy is asked next."""
+
+    async def give_up(self, handling: RecordAttempt, error: BaseException) -> None:
+        """No attempt is left in this lane. Returns when the record is done all the same."""
+
+    def broke(self, error: BaseException) -> None:
+        """The lane can't go on."""
+
+    def held(self, lane: Lane) -> None:
+        """Its task did not accept a record: it is to be asked again when something happened."""
+
+    def due_at(self, lane: Lane, due_ms: int) -> None:
+        """Its turn comes then: it is to be asked again, milliseconds since 1970."""
+
+    def count(self, name: str) -> None:
+        """One more of a metric."""
+
+    def now_ms(self) -> int:
+        """Returns the time of day, in milliseconds since 1970."""
+
+
+class Lane:
+    """Runs one task, until it is drained. A failure that nothing is done about ends it.
+
+    Attributes:
+        subpartition: whose records these are.
+        bytes: of the records that wait or are in process.
+        state: see :class:`LaneState`.
+    """
+
+    def __init__(
+        self,
+        subpartition: WorkerSubpartition,
+        task: BoundTask,
+        host: LaneHost,
+        policy: FailurePolicy,
+        config: Mapping[str, Any],
+    ) -> None:
+        self.subpartition = subpartition
+        self.bytes = 0
+        self.state = LaneState.STARTING
+        self._task, self._host, self._policy, self._config = task, host, policy, config
+        self._queue: deque[RecordAttempt] = deque()
+        self._aside: dict[RecordAttempt, None] = {}
+        self._late: deque[RecordAttempt] = deque()
+        self._current: Call | None = None
+        self._punctuate_at: datetime | None = None
+        self._lost: Call | None = None
+        self._paused = self._is_cut_off = False
+        self._steps = 0
+        self._draining = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._woken: asyncio.Future[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
+        self._coroutine = self._run()
+        self._runner = self._loop.create_task(self._coroutine)
+        self._runner.add_done_callback(self._check_end)
+
+    @property
+    def waiting(self) -> int:
+        """Records whose turn has not come."""
+        return len(self._queue)
+
+    @property
+    def in_process(self) -> int:
+        """Records that were given to the task and are not done."""
+        return isinstance(self._current, RecordAttempt) + len(self._aside) + len(self._late)
+
+    @property
+    def begun(self) -> float | None:
+        """When its oldest record in process was given to the task, by the loop's clock."""
+        oldest = next(iter(self._aside), self._current)
+        return oldest.started if isinstance(oldest, RecordAttempt) else None
+
+    def put(self, received: ConsumedRecord) -> int:
+        """Another record, after those that wait; its weight in bytes."""
+        handling = RecordAttempt(received, received.record.weight, self._told)
+        self.bytes += handling.weight
+        self._queue.append(handling)
+        if self.state is not LaneState.HELD:
+            self._wake()
+        return handling.weight
+
+    def ask_again(self) -> None:
+        """A held record may be accepted now."""
+        if self.state is LaneState.HELD:
+            self._wake()
+
+    def pause(self, *, paused: bool) -> None:
+        """Begin no record while it is paused; what is in process ends."""
+        self._paused = paused
+        self._wake()
+
+    def punctuate(self, now: datetime) -> None:
+        """The task's ``punctuate`` is due; twice at once is once."""
+        self._punctuate_at = now
+        self._wake()
+
+    def expire(self, started_before: float) -> None:
+        """Ends the call that has run since before that moment of the loop's clock.
+
+        It is cancelled once, and has a grace to clean up. A coroutine that swallows this is given
+        up with its record, and ends the instance.
+        """
+        current, now = self._current, self._loop.time()
+        if current is None or current is self._lost:
+            return
+        if isinstance(current, OwnCall) and current.name == "close":
+            started_before = max(started_before, now - _CLOSE_SECONDS)
+        elif isinstance(current, OwnCall) and current.name == "init":
+            started_before = min(started_before, now - _INIT_SECONDS)
+        if not current.expired_at and current.started < started_before:
+            current.expired_at = now
+            self._runner.cancel()
+        elif current.expired_at and current.expired_at < now - _GRACE_SECONDS:
+            self._lose(current)
+
+    def begin_drain(self) -> None:
+        """Begin no record from now on."""
+        if LaneState.DRAINING in LANE[self.state]:
+            self._enter(LaneState.DRAINING)
+            self._draining.set()
+            self._wake()
+
+    async def drained(self, seconds: float) -> None:
+        """Returns when nothing is in process, or after ``seconds``: then what is, is abandoned.
+
+        Its task is closed. What ends neither then nor when it is cancelled is left to itself, and
+        logged with its stack.
+        """
+        await asyncio.wait({self._runner}, timeout=seconds)
+        if not self._runner.done() and not self._is_closing:
+            self._is_cut_off = True
+            self._runner.cancel()
+            await asyncio.wait({self._runner}, timeout=_GRACE_SECONDS)
+        if self._is_closing:
+            await asyncio.wait({self._runner}, timeout=max(seconds, _CLOSE_SECONDS))
+        if not self._runner.done():
+            _LOG.error("%s does not end, and is left to itself:\n%s", self, self._stack())
+        self._move(LaneState.CLOSED)
+
+    def __str__(self) -> str:
+        return f"subpartition {self.subpartition}"
+
+    # -- the records, one after the other ---------------------------------------------------------
+
+    async def _run(self) -> None:
+        has_begun = False
+        try:
+            await self._call_own("init", self._task.init(self.subpartition, self._config))
+            has_begun = True
+            self._move(LaneState.RUNNING)
+            while self.state in ACTIVE_STATES:
+                await self._step()
+            await self._finish_all()
+        except Exception as error:  # noqa: BLE001 - whatever the user's code raises
+            self._break(error)
+        finally:
+            await self._close(has_begun=has_begun)
+
+    async def _step(self) -> None:
+        if self._punctuate_at is not None:
+            now, self._punctuate_at = self._punctuate_at, None
+            await self._call_own("punctuate", self._task.punctuate(now))
+        while self._late:
+            await self._end_late()
+        if self.state not in ACTIVE_STATES:  # a drain may have begun meanwhile
+            return
+        handling = self._next()
+        if handling is not None:
+            await self._handle(handling)
+        elif self._punctuate_at is None:
+            await self._sleep()
+        self._steps += 1
+        if self._steps % _STEPS_IN_A_ROW == 0:  # a task that never waits holds up other lanes
+            await asyncio.sleep(0)
+
+    def _next(self) -> RecordAttempt | None:
+        if self._paused or not self._queue or len(self._aside) >= _MAX_UNCONFIRMED:
+            return None
+        handling = self._queue[0]
+        if (handling.due_ms or self._task.accept is not None) and not self._accepts(handling):
+            self._move(LaneState.HELD)
+            return None
+        if self.state is not LaneState.RUNNING:
+            self._move(LaneState.RUNNING)
+        return self._queue.popleft()
+
+    def _accepts(self, handling: RecordAttempt) -> bool:
+        """Whether its turn has come; a failure of ``accept`` is kept as the attempt's."""
+        if handling.due_ms > self._host.now_ms():
+            self._host.due_at(self, handling.due_ms)
+            return False
+        try:
+            if handling.error or self._task.accept is None or self._task.accept(handling.record):
+                return True
+        except BaseException as error:  # noqa: BLE001 - whatever the user's code raises
+            handling.error = self._judged(handling, error)
+            return True
+        self._host.held(self)
+        return False
+
+    async def _handle(self, handling: RecordAttempt) -> None:
+        """Until the task has returned, or the record has met its policy."""
+        call = self._task.process
+        error = handling.error or await self._attempt(handling, call(handling.record))
+        sends = handling.sends
+        if error is None and sends is not None and not sends.are_confirmed:
+            self._aside[handling] = None
+            sends.when_confirmed(functools.partial(self._confirmed, handling))
+            return
+        error = error or (sends.error if sends is not None else None)
+        if error is None:
+            self._finish(handling)
+        else:
+            await self._failed(handling, error)
+
+    def _confirmed(self, handling: RecordAttempt) -> None:
+        """What was sent for a record that was put aside is there, or failed."""
+        del self._aside[handling]
+        if handling.sends is None or handling.sends.error is None:
+            self._finish(handling)
+        else:
+            self._late.append(handling)
+        if self._late or self._draining.is_set() or len(self._aside) + 1 == _MAX_UNCONFIRMED:
+            self._wake()
+
+    async def _end_late(self) -> None:
+        """The policy of a record whose sends failed after the task had gone on to others."""
+        handling = self._late.popleft()
+        if handling.sends is not None and handling.sends.error is not None:
+            await self._failed(handling, handling.sends.error)
+
+    async def _finish_all(self) -> None:
+        """Nothing is begun any more: wait for what is in process."""
+        while self._aside or self._late:
+            if self._late:
+                await self._end_late()
+            else:
+                await self._sleep()
+
+    async def _attempt(self, handling: RecordAttempt, call: Awaitable[Any]) -> BaseException | None:
+        """What ``call`` raised, or that it took too long."""
+        CURRENT.set(handling)
+        handling.started = self._loop.time()
+        self._current = handling
+        try:
+            await call
+        except BaseException as error:  # noqa: BLE001 - whatever the user's code raises
+            return self._judged(handling, error)
+        finally:
+            self._current = None
+        return self._judged(handling, None) if handling.expired_at else None
+
+    def _judged(self, call: Call, error: BaseException | None) -> BaseException | None:
+        """Why an attempt failed, when ``error`` came out of the user's code.
+
+        Raises:
+            BaseException: it is not of the record: the lane was cancelled, or ends the instance.
+        """
+        if call is self._lost or (self._is_cut_off and isinstance(call, RecordAttempt)):
+            raise error or asyncio.CancelledError
+        if call.expired_at:
+            self._runner.uncancel()
+            return self._timeout(call)
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            raise ProcessingFailedError(f"{self._name_of(call)} raised {error!r}") from error
+        if isinstance(error, GeneratorExit | TaskProcessesEndedError) or (
+            isinstance(error, asyncio.CancelledError) and self._runner.cancelling()
+        ):
+            raise error  # the event loop ends, or there is no process for tasks
+        return error
+
+    async def _failed(self, handling: RecordAttempt, error: BaseException) -> None:
+        """The attempt meets the policy: another follows in its time, or the record is done."""
+        handling.failed_at(self._host.now_ms())
+        self._host.failed(handling, error)
+        delay = None if self._goes_on_elsewhere(error) else self._retry_delay(handling, error)
+        if delay is None:
+            await self._give_up(handling, error)
+            return
+        self._host.count("retried")
+        self._move(LaneState.RETRYING)
+        if await self._delay(delay):
+            self._put_first(handling.again())
+            self._move(LaneState.RUNNING)
+
+    async def _give_up(self, handling: RecordAttempt, error: BaseException) -> None:
+        await self._host.give_up(handling, error)
+        self._finish(handling)
+        if self._goes_on_elsewhere(error):
+            raise error
+
+    def _retry_delay(self, handling: RecordAttempt, error: BaseException) -> timedelta | None:
+        """Until the next attempt in this lane; ``None``: there is none."""
+        if not isinstance(self._policy, Retry):
+            return None
+        return retry_delay(self._policy, error, handling.record.attempt)
+
+    def _goes_on_elsewhere(self, error: BaseException) -> bool:
+        """A thread goes on with a record that timed out: nothing else may run beside it."""
+        return isinstance(error, ProcessingTimeoutError) and not self._task.is_interruptible
+
+    def _put_first(self, handling: RecordAttempt) -> None:
+        """The next attempt comes before new records, and behind those of lower offsets."""
+        lower = [self._queue.popleft() for _ in range(self._lower(handling.offset))]
+        self._queue.appendleft(handling)
+        self._queue.extendleft(reversed(lower))
+
+    def _lower(self, offset: int) -> int:
+        """The number of records at the queue's start with offsets below ``offset``."""
+        return sum(1 for _ in itertools.takewhile(lambda one: one.offset < offset, self._queue))
+
+    def _told(self, handling: RecordAttempt, error: BaseException | None) -> None:
+        """An observer was told: the task of this lane has none."""
+
+    # -- what is no record ------------------------------------------------------------------------
+
+    async def _call_own(self, name: str, call: Awaitable[Any]) -> None:
+        """``init``, ``punctuate`` or ``close``, and what it sends.
+
+        Raises:
+            TaskTimeoutError: it took too long.
+            BaseException: what it raised, or why something was not written.
+        """
+        own = OwnCall(name)
+        CURRENT.set(own)
+        own.started = self._loop.time()
+        self._current = own
+        error: BaseException | None = None
+        try:
+            await call
+        except BaseException as raised:  # noqa: BLE001 - whatever the user's code raises
+            error = raised
+        finally:
+            self._current = None
+        error = self._judged(own, error)
+        if isinstance(error, asyncio.CancelledError):
+            raise ProcessingFailedError(f"{self._name_of(own)} raised {error!r}") from error
+        if error is not None:
+            raise error
+        await own.confirm_sends()
+
+    async def _close(self, *, has_begun: bool) -> None:
+        try:
+            await self._call_own("close", self._task.close())
+        except Exception as error:  # noqa: BLE001 - whatever the user's code raises
+            if has_begun:
+                self._host.broke(error)
+            else:  # it may well miss what init did not come to make
+                _LOG.warning("close of %s failed, and its init did not end", self, exc_info=error)
+
+    @property
+    def _is_closing(self) -> bool:
+        current = self._current
+        return isinstance(current, OwnCall) and current.name == "close"
+
+    # -- ends and waits ---------------------------------------------------------------------------
+
+    def _finish(self, handling: RecordAttempt) -> None:
+        self.bytes -= handling.weight
+        self._host.finished(self, handling)
+
+    def _timeout(self, call: Call) -> BaseException:
+        seconds = self._loop.time() - call.started
+        if isinstance(call, RecordAttempt):
+            self._host.count("timed_out")
+            return ProcessingTimeoutError(f"{call.record} was not done after {seconds:.1f} s")
+        return TaskTimeoutError(f"{self._name_of(call)} did not end within {seconds:.1f} s")
+
+    def _name_of(self, call: Call) -> str:
+        name = call.name if isinstance(call, OwnCall) else "process"
+        what = f" at {call.record}" if isinstance(call, RecordAttempt) else ""
+        return f"{name} of {self}{what}"
+
+    def _lose(self, call: Call) -> None:
+        """A call was cancelled and goes on: its record is given up, and then the instance ends."""
+        self._lost = call
+        _LOG.error("%s was cancelled and goes on:\n%s", self._name_of(call), self._stack())
+        self._ending = self._loop.create_task(self._end_lost(call))
+
+    async def _end_lost(self, call: Call) -> None:
+        error = self._timeout(call)
+        try:
+            if isinstance(call, RecordAttempt):
+                await self._host.give_up(call, error)
+                self._finish(call)
+        except Exception as broken:  # noqa: BLE001 - it stops at failures, or no letter is written
+            error = broken
+        self._break(error)
+
+    def _break(self, error: BaseException) -> None:
+        if LaneState.FAILED in LANE[self.state]:
+            self._enter(LaneState.FAILED)
+            self._wake()
+            self._host.broke(error)
+
+    def _check_end(self, runner: asyncio.Task[None]) -> None:
+        """No lane ends without a reason that is heard."""
+        if self.state in _EXPECTED_ENDS:
+            return
+        reason = "it was cancelled" if runner.cancelled() else repr(runner.exception())
+        self._break(LaneEndedError(f"{self} ended by itself: {reason}"))
+
+    def _stack(self) -> str:
+        return where_suspended(self._coroutine)
+
+    def _enter(self, state: LaneState) -> None:
+        self.state = follow(self.state, state, LANE)
+
+    def _move(self, state: LaneState) -> None:
+        """Into ``state``, unless it has ended or drains."""
+        if self.state is not state and state in LANE[self.state]:
+            self._enter(state)
+
+    async def _sleep(self) -> None:
+        self._woken = self._loop.create_future()
+        await self._woken
+
+    async def _delay(self, delay: timedelta) -> bool:
+        """``False``: the lane began to drain meanwhile."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._draining.wait(), delay.total_seconds())
+        return not self._draining.is_set()
+
+    def _wake(self) -> None:
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)

@@ -1,0 +1,140 @@
+"""A lane whose task says later what became of a record: many are in process at once."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from headrace.workers.lanes.attempt import RecordAttempt
+from headrace.workers.lanes.bound_task import BoundTask
+from headrace.workers.lanes.lane import Lane, LaneHost
+from headrace.workers.policy import FailurePolicy
+from headrace.workers.task import WorkerSubpartition
+
+_LOG = logging.getLogger("headrace.workers")
+
+
+class ObservedLane(Lane):
+    """Calls ``process`` in order; records end in the order in which observers are told.
+
+    A record that is retried comes after those that were begun meanwhile.
+    """
+
+    def __init__(
+        self,
+        subpartition: WorkerSubpartition,
+        task: BoundTask,
+        host: LaneHost,
+        policy: FailurePolicy,
+        config: Mapping[str, Any],
+    ) -> None:
+        super().__init__(subpartition, task, host, policy, config)
+        self._open: set[RecordAttempt] = set()
+        self._settling: set[asyncio.Task[None]] = set()
+        self._thread = threading.get_ident()
+
+    @property
+    def in_process(self) -> int:
+        """Records whose observer was not told yet, or whose sends are not confirmed."""
+        return len(self._open)
+
+    @property
+    def begun(self) -> float | None:
+        """When the oldest record whose observer was not told was given to the task."""
+        return min((one.started for one in self._open), default=None)
+
+    def expire(self, started_before: float) -> None:
+        """Ends what takes too long, also a record whose observer was not told in time."""
+        super().expire(started_before)
+        for one in [one for one in self._open if one.started < started_before]:
+            if one is not self._current and one.abandon():
+                self._settle(one, self._timeout(one))
+
+    async def drained(self, seconds: float) -> None:
+        """As of any lane; observers that are told later are not heard."""
+        await asyncio.wait({self._runner}, timeout=seconds)
+        for one in self._open:
+            one.abandon()
+        settling = list(self._settling)
+        for task in settling:
+            task.cancel()
+        await asyncio.gather(*settling, return_exceptions=True)
+        await super().drained(0.0)
+
+    async def _handle(self, handling: RecordAttempt) -> None:
+        self._open.add(handling)
+        process = self._task.process
+        error = handling.error or await self._attempt(handling, process(handling.record, handling))
+        if error is None:
+            return
+        if not handling.abandon():
+            _LOG.error("%s failed after its end was reported", handling.record, exc_info=error)
+        elif self._goes_on_elsewhere(error):
+            self._open.discard(handling)
+            await self._failed(handling, error)
+        else:
+            self._settle(handling, error)
+
+    async def _finish_all(self) -> None:
+        while self._open:
+            await self._sleep()
+
+    def _told(self, handling: RecordAttempt, error: BaseException | None) -> None:
+        """Hands the end of a record to the event loop, from whatever thread."""
+        if threading.get_ident() == self._thread:
+            self._hear(handling, error)
+        else:
+            self._loop.call_soon_threadsafe(self._hear, handling, error)
+
+    def _hear(self, handling: RecordAttempt, error: BaseException | None) -> None:
+        sends = handling.sends
+        if error is None and sends is not None and not sends.are_confirmed:
+            sends.when_confirmed(functools.partial(self._hear, handling, None))
+            return
+        error = error or (sends.error if sends is not None else None)
+        if error is None:
+            self._end(handling)
+        else:
+            self._settle(handling, error)
+
+    def _settle(self, handling: RecordAttempt, error: BaseException) -> None:
+        task = self._loop.create_task(self._settled(handling, error))
+        self._settling.add(task)
+        task.add_done_callback(self._settling.discard)
+
+    async def _settled(self, handling: RecordAttempt, error: BaseException) -> None:
+        """The end of an attempt that did not succeed."""
+        try:
+            if not await self._is_tried_again(handling, error):
+                self._end(handling)
+        except Exception as broken:  # noqa: BLE001 - it stops at failures, or no letter is written
+            self._leave(handling)
+            self._break(broken)
+
+    async def _is_tried_again(self, handling: RecordAttempt, error: BaseException) -> bool:
+        """``False``: no attempt is left, and the record is done all the same."""
+        handling.failed_at(self._host.now_ms())
+        self._host.failed(handling, error)
+        delay = self._retry_delay(handling, error)
+        if delay is None:
+            await self._host.give_up(handling, error)
+            return False
+        self._host.count("retried")
+        self._leave(handling)
+        if await self._delay(delay):
+            self._put_first(handling.again())
+            self._wake()
+        return True
+
+    def _end(self, handling: RecordAttempt) -> None:
+        if handling in self._open:
+            self._leave(handling)
+            self._finish(handling)
+
+    def _leave(self, handling: RecordAttempt) -> None:
+        self._open.discard(handling)
+        self._wake()

@@ -1,0 +1,250 @@
+"""The partitions of an instance: they come, their records go to lanes and are done, they go."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from headrace.errors import SubpartitionError
+from headrace.kafka.commits import Commit
+from headrace.kafka.replayed import is_for
+from headrace.kafka.starts import Start
+from headrace.model import TopicPartition
+from headrace.workers.clock import Clock, system_clock
+from headrace.workers.counts import Counts
+from headrace.workers.lanes.assigned_partition import AssignedPartition, check_topic
+from headrace.workers.lanes.attempt import RecordAttempt
+from headrace.workers.lanes.backpressure import Backpressure, Switch
+from headrace.workers.lanes.batch_lane import BatchLane
+from headrace.workers.lanes.blocked import BlockedLanes
+from headrace.workers.lanes.bound_task import place
+from headrace.workers.lanes.budget import Budget
+from headrace.workers.lanes.lane import Lane
+from headrace.workers.lanes.observed_lane import ObservedLane
+from headrace.workers.lanes.offsets import METADATA_BYTES
+from headrace.workers.lanes.threads import TaskThreads
+from headrace.workers.record import ConsumedRecord
+from headrace.workers.retry_topics import retry_topics
+from headrace.workers.task import Send, WorkerRecord, WorkerSubpartition, WorkerTask
+from headrace.workers.worker import Worker
+
+
+class FailureHandler(Protocol):
+    """What lanes do with failed attempts, and tell of good ones. All on the event loop."""
+
+    def attempt_failed(self, record: WorkerRecord, error: BaseException) -> None:
+        """Logs an attempt that failed; its policy is asked next."""
+
+    def succeeded(self, handling: RecordAttempt) -> None:
+        """Notes that a task did a record."""
+
+    def moved(self, here: Mapping[TopicPartition, AssignedPartition]) -> None:
+        """Notes that partitions came or went; ``here`` are those of the instance."""
+
+    async def end(self, handling: RecordAttempt, error: BaseException) -> str:
+        """Returns the metric of what became of a record without further attempts, once it is done.
+
+        Raises:
+            HeadraceError: if the instance has to end.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class LaneContext:
+    """What lanes use of the instance they are in.
+
+    Attributes:
+        make: makes a task.
+        threads: for tasks of ordinary functions.
+        send: writes to Kafka.
+        failures: ends records for which no attempt is left.
+        counts: of the instance.
+        broke: called with what makes it impossible to go on.
+        clock: tells the time of day.
+    """
+
+    make: Callable[[], WorkerTask]
+    threads: TaskThreads
+    send: Send
+    failures: FailureHandler
+    counts: Counts
+    broke: Callable[[BaseException], None]
+    clock: Clock = system_clock
+
+
+class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
+    """All on the event loop.
+
+    Attributes:
+        metadata_bytes: that brokers take with a commit.
+
+    Args:
+        worker: whose they are.
+        around: what lanes use.
+        pause: stops records of partitions from coming.
+        resume: lets them come again.
+    """
+
+    def __init__(self, worker: Worker, around: LaneContext, pause: Switch, resume: Switch) -> None:
+        self._worker, self._around = worker, around
+        self._by_partition: dict[TopicPartition, AssignedPartition] = {}
+        self._topic_ids: dict[str, str] = {}
+        self._origins = retry_topics(worker)
+        self.metadata_bytes = METADATA_BYTES
+        self.held = BlockedLanes(around.clock)
+        self.budget = Budget(worker.queue_bytes)
+        self.flow = Backpressure(self.budget, self._by_partition, pause, resume)
+
+    def __getitem__(self, partition: TopicPartition) -> AssignedPartition:
+        return self._by_partition[partition]
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        return iter(self._by_partition)
+
+    def __len__(self) -> int:
+        return len(self._by_partition)
+
+    @property
+    def lanes(self) -> list[Lane]:
+        """The lanes of all partitions."""
+        return [lane for one in self.values() for lane in one.lanes]
+
+    @property
+    def paused(self) -> list[TopicPartition]:
+        """Partitions whose records wait in Kafka."""
+        return [one.partition for one in list(self._by_partition.values()) if one.paused_for]
+
+    def assign(self, group: str, starts: list[Start]) -> None:
+        """Partitions came, of a topic that ``group`` reads.
+
+        Raises:
+            SubpartitionError: the partitioner counts less than one.
+            CommittedOffsetError: the topic is another one of that name.
+        """
+        self._around.counts.increment("rebalances")
+        self._around.failures.moved(self)
+        for start in starts:
+            seen_id = self._topic_ids.setdefault(start.partition.topic, start.topic_id)
+            check_topic(group, start, seen_id)
+            assignment = AssignedPartition(start, self._worker.partitioner)
+            assignment.lanes = self._new_lanes(assignment)
+            self._by_partition[start.partition] = assignment
+            self.flow.assigned(assignment)
+
+    async def drain(self, seconds: float) -> None:
+        """Ends all lanes. The partitions stay, for what is to be committed."""
+        await _drain(self.values(), seconds)
+
+    async def revoke(self, partitions: list[TopicPartition], seconds: float) -> list[Commit]:
+        """Partitions go: what to commit of them, once nothing of them is in process."""
+        gone = [self[one] for one in partitions if one in self]
+        await _drain(gone, seconds)
+        for one in gone:
+            del self._by_partition[one.partition]
+            self.flow.revoked(one)
+        self._around.failures.moved(self)
+        commits = (one.commit(self.metadata_bytes) for one in gone)
+        return [commit for commit in commits if commit is not None]
+
+    def deliver(self, received: ConsumedRecord) -> None:
+        """A record was read."""
+        assignment = self._by_partition.get(received.partition)
+        if assignment is None:
+            return  # revoked meanwhile
+        if not assignment.consume(received):
+            return
+        if is_for(self._worker.name, assignment.place, received.replay):
+            self.flow.took(assignment, *assignment.put(received))
+            self.held.ask()
+        else:
+            assignment.finish(received.offset)
+            self._around.counts.increment("replays_skipped")
+
+    def reach(self, partition: TopicPartition, offset: int) -> None:
+        """The end of a partition was reached: there is no record before ``offset`` to come."""
+        assignment = self._by_partition.get(partition)
+        if assignment is not None:
+            assignment.reach(offset)
+
+    def finished(self, assignment: AssignedPartition, lane: Lane, handling: RecordAttempt) -> None:
+        """A record is done; not heard when its partition is gone."""
+        if self._by_partition.get(assignment.partition) is not assignment:
+            return
+        assignment.finish(handling.offset)
+        self.flow.gave_back(assignment, lane, handling.weight)
+        self._around.counts.increment("processed")
+        if not handling.is_given_up:
+            self._around.failures.succeeded(handling)
+        self.held.ask()
+
+    def _new_lanes(self, assignment: AssignedPartition) -> list[Lane]:
+        read, partitioner = assignment.partition, self._worker.partitioner
+        partition = TopicPartition(self._origins.get(read.topic, read.topic), read.partition)
+        count = partitioner.count(partition)
+        if count < 1:
+            raise SubpartitionError(f"{partitioner!r} counts {count} subpartitions of {partition}")
+        return [self._new_lane(assignment, index) for index in range(count)]
+
+    def _new_lane(self, assignment: AssignedPartition, index: int) -> Lane:
+        task = self._around.make()
+        task.send = self._around.send
+        placed = place(task, self._around.threads)
+        kind: Callable[..., Lane] = ObservedLane if placed.is_observed else Lane
+        if placed.process_batch is not None:
+            kind = functools.partial(
+                BatchLane, process_batch=placed.process_batch, most=self._worker.batch_records
+            )
+        partition = assignment.partition
+        return kind(
+            WorkerSubpartition(partition.topic, partition.partition, index),
+            placed,
+            _Host(self, self._around, assignment),
+            self._worker.on_failure,
+            self._worker.config,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Host:
+    """What a lane tells, with the assignment that it belongs to."""
+
+    assignments: PartitionSet
+    around: LaneContext
+    assignment: AssignedPartition
+
+    def finished(self, lane: Lane, handling: RecordAttempt) -> None:
+        self.assignments.finished(self.assignment, lane, handling)
+
+    def failed(self, handling: RecordAttempt, error: BaseException) -> None:
+        self.count("failed")
+        self.around.failures.attempt_failed(handling.record, error)
+
+    async def give_up(self, handling: RecordAttempt, error: BaseException) -> None:
+        self.count(await self.around.failures.end(handling, error))
+        handling.is_given_up = True
+
+    def broke(self, error: BaseException) -> None:
+        self.around.broke(error)
+
+    def held(self, lane: Lane) -> None:
+        self.assignments.held.refused(lane)
+
+    def due_at(self, lane: Lane, due_ms: int) -> None:
+        self.assignments.held.due_at(lane, due_ms)
+
+    def count(self, name: str) -> None:
+        self.around.counts.increment(name)
+
+    def now_ms(self) -> int:
+        return self.around.clock()
+
+
+async def _drain(assignments: Iterable[AssignedPartition], seconds: float) -> None:
+    wanted = list(assignments)
+    for one in wanted:
+        one.begin_drain()
+    await asyncio.gather(*(one.drained(seconds) for one in wanted))

@@ -1,0 +1,289 @@
+"""Tasks in processes of their own, for work that keeps a processor busy.
+
+Each task lives in one process from its ``init`` to its ``close``; a process may have several. When
+it ends by itself, the record that it was at has failed, and its tasks are made anew in another one.
+What they exchange is pickled: the task's factory and config once, then records and Arrow batches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import itertools
+import logging
+import math
+import multiprocessing
+import pickle
+import socket
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import TaskProcessError, TaskProcessesEndedError
+from headrace.workers.lanes.attempt import CURRENT, Call
+from headrace.workers.lanes.task_process import SIZE, Answer, Request, Sent, framed, serve
+from headrace.workers.task import BatchWorkerTask, WorkerRecord, WorkerSubpartition, WorkerTask
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_LOG = logging.getLogger("headrace.workers")
+_MOST_ENDS_IN_A_ROW = 10
+
+
+class TaskProcesses:
+    """Runs the tasks of one instance in ``count`` processes. Used on the event loop.
+
+    Args:
+        make: makes a task, in its process.
+        count: how many processes.
+        broke: called when a process ended too often.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], WorkerTask],
+        count: int,
+        broke: Callable[[BaseException], None],
+    ) -> None:
+        from pyspark import cloudpickle  # functions that a decorator replaced have no other way
+
+        self._make = cloudpickle.dumps(make)
+        self._is_batch = isinstance(make(), BatchWorkerTask)
+        self._numbers = itertools.count()
+        self._processes = [TaskProcess(broke) for _ in range(count)]
+
+    def task(self) -> WorkerTask:
+        """A task that runs in one of the processes."""
+        number = next(self._numbers)
+        process = self._processes[number % len(self._processes)]
+        kind = RemoteBatchTask if self._is_batch else RemoteTask
+        return kind(process, number, self._make)
+
+    def close(self) -> None:
+        """Ends the processes, also one that does not answer."""
+        for process in self._processes:
+            process.close()
+
+
+class TaskProcess:
+    """One process, which does one thing at a time, in the order in which it was asked.
+
+    What waits is kept here until the process has answered what it was given before: so a call that
+    nobody waits for any more is not made, and when the process ends by itself, only the call that
+    it was at has failed. Another process takes its place then.
+
+    Attributes:
+        generation: counts the processes that there were in this place.
+    """
+
+    def __init__(self, broke: Callable[[BaseException], None]) -> None:
+        self.generation = 0
+        self._broke = broke
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[_Asked] = deque()
+        self._taken: _Asked | None = None
+        self._ends_in_a_row = 0
+        self._is_closed = self._is_over = False
+        self._start()
+
+    async def call(self, request: Request) -> list[Sent]:
+        """What the task sent meanwhile.
+
+        Raises:
+            TaskProcessError: the process ended while it was at this.
+            ProcessReplacedError: another process took its place before this was begun.
+            TaskProcessesEndedError: it ended too often, and none takes its place.
+            Exception: what the task raised.
+        """
+        if self._is_over:
+            raise TaskProcessesEndedError
+        call = CURRENT.get(None) or Call()
+        call.started = math.inf
+        asked = _Asked(framed(request), request.method, call, self._loop.create_future())
+        self._waiting.append(asked)
+        self._take_next()
+        return await asked.answer
+
+    def close(self) -> None:
+        """Ends it, whatever it does."""
+        self._is_closed = True
+        self._connecting.cancel()
+        if self._transport is None:
+            self._channel.close()
+        else:
+            self._transport.abort()
+        self._kill()
+
+    def _start(self) -> None:
+        self.generation += 1
+        self._is_ready = False
+        self._transport: asyncio.WriteTransport | None = None
+        self._channel, theirs = socket.socketpair()
+        # Spawned: librdkafka does not survive a fork.
+        context = multiprocessing.get_context("spawn")
+        self._process = context.Process(target=serve, args=(theirs,))
+        self._process.start()
+        atexit.register(self._process.kill)  # multiprocessing waits for one that still runs
+        theirs.close()
+        self._connecting = self._loop.create_task(self._connect())
+
+    async def _connect(self) -> None:
+        def answers() -> _Answers:
+            return _Answers(self._answered, self._ended)
+
+        transport, _ = await self._loop.create_unix_connection(answers, sock=self._channel)
+        self._transport = transport
+        self._take_next()
+
+    def _kill(self) -> None:
+        atexit.unregister(self._process.kill)
+        self._process.kill()
+        self._process.join()
+
+    def _take_next(self) -> None:
+        if not self._is_ready or self._transport is None:
+            return
+        while self._taken is None and self._waiting:
+            asked = self._waiting.popleft()
+            if not asked.answer.done():  # else nobody waits for it any more
+                self._taken = asked
+                asked.call.started = self._loop.time()
+                self._transport.write(asked.frame)
+
+    def _answered(self, found: Answer) -> None:
+        asked, self._taken = self._taken, None
+        if asked is None:  # it says that it has begun
+            self._is_ready = True
+            self._take_next()
+            return
+        if asked.method.startswith("process"):
+            self._ends_in_a_row = 0
+        if isinstance(found, BaseException):
+            asked.fail(found)
+        elif not asked.answer.done():
+            asked.answer.set_result(found)
+        self._take_next()
+
+    def _ended(self) -> None:
+        """The process is gone."""
+        if self._is_closed:
+            return
+        self._kill()
+        self._ends_in_a_row += 1
+        error = TaskProcessError(f"the process of a task ended by itself: {self._how}")
+        taken, self._taken = self._taken, None
+        if taken is not None:
+            taken.fail(error)
+        waiting, self._waiting = self._waiting, deque()
+        if self._ends_in_a_row < _MOST_ENDS_IN_A_ROW:
+            _LOG.warning("%s; another one is started", error)
+            self._start()
+        else:
+            self._is_over = True
+            self._broke(error)
+        for asked in waiting:
+            asked.fail(TaskProcessesEndedError() if self._is_over else ProcessReplacedError())
+
+    @property
+    def _how(self) -> str:
+        code = self._process.exitcode or 0
+        return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a process is to do, and the future that ends with its answer."""
+
+    frame: bytes
+    method: str
+    call: Call
+    answer: asyncio.Future[list[Sent]]
+
+    def fail(self, error: BaseException) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+class ProcessReplacedError(Exception):
+    """A call was not begun in its process, which ended."""
+
+
+class _Answers(asyncio.Protocol):
+    """What a process answers, in the order of the requests."""
+
+    def __init__(self, answered: Callable[[Answer], None], ended: Callable[[], None]) -> None:
+        self._answered, self._ended = answered, ended
+        self._received = bytearray()
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        while (end := self._end()) <= len(self._received):
+            content = bytes(self._received[SIZE.size : end])
+            del self._received[:end]
+            self._answered(pickle.loads(content))  # noqa: S301 - our own process wrote it
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - of the interface
+        self._ended()
+
+    def _end(self) -> int:
+        """Of the first answer, as far as that can be told."""
+        if len(self._received) < SIZE.size:
+            return SIZE.size
+        [size] = SIZE.unpack_from(self._received)
+        return SIZE.size + int(size)
+
+
+class RemoteTask(WorkerTask):
+    """Stands for a task in another process, and is made anew in the one that takes its place."""
+
+    def __init__(self, process: TaskProcess, number: int, make: bytes) -> None:
+        self._process, self._number, self._make = process, number, make
+        self._made_in = 0
+
+    async def init(self, subpartition: WorkerSubpartition, config: Mapping[str, Any]) -> None:
+        self._given = (subpartition, dict(config))
+        await self._made()
+
+    async def process(self, record: WorkerRecord) -> None:
+        await self._call("process", record)
+
+    async def punctuate(self, now: datetime) -> None:
+        await self._call("punctuate", now)
+
+    async def close(self) -> None:
+        if self._made_in == self._process.generation:
+            with contextlib.suppress(ProcessReplacedError):
+                await self._ask("close")
+
+    async def _call(self, method: str, *arguments: Any) -> None:
+        while True:
+            await self._made()
+            try:
+                return await self._ask(method, *arguments)
+            except ProcessReplacedError:
+                continue
+
+    async def _made(self) -> None:
+        """Returns when the task is in the process that there is now."""
+        while self._made_in != self._process.generation:
+            generation = self._process.generation
+            with contextlib.suppress(ProcessReplacedError):
+                await self._ask("make", self._make)
+                await self._ask("init", *self._given)
+                self._made_in = generation
+
+    async def _ask(self, method: str, *arguments: Any) -> None:
+        sent = await self._process.call(Request(self._number, method, arguments))
+        for topic, value, key, headers, partition in sent:
+            self.send(topic, value, key=key, headers=headers, partition=partition)
+
+
+class RemoteBatchTask(RemoteTask, BatchWorkerTask):
+    """Stands for a task in another process that takes batches."""
+
+    async def process_batch(self, records: pa.RecordBatch) -> None:
+        await self._call("process_batch", records)

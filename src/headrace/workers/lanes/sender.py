@@ -1,0 +1,143 @@
+"""What tasks send: confirmed by all in-sync replicas before the record they sent it for is done."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Generator
+from typing import Any, TypeAlias
+
+import confluent_kafka
+from confluent_kafka import KafkaError, KafkaException
+
+from headrace.kafka.broker_errors import delivery_failure
+from headrace.kafka.client import ClientConfig
+from headrace.kafka.dead_letters import check_header_names
+from headrace.kafka.polled_producer import PolledProducer
+from headrace.workers.lanes.attempt import CURRENT, Sends
+from headrace.workers.task import Headers
+
+_TUNING = {"linger.ms": "1"}
+_FULL_SECONDS = 0.01
+
+ProducerRecord: TypeAlias = tuple[str, bytes | None, bytes | None, int]
+"""Topic, value, key, partition."""
+
+
+class Sent:
+    """Something that was sent. Awaiting it waits for all in-sync replicas, and raises what failed.
+
+    No future is made where nothing awaits it: most tasks leave that to the record's end.
+    """
+
+    __slots__ = ("_error", "_is_there", "_loop", "_sends", "_waiters")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, sends: Sends | None) -> None:
+        self._loop, self._sends = loop, sends
+        self._error: BaseException | None = None
+        self._is_there = False
+        self._waiters: list[asyncio.Future[None]] = []
+
+    def __await__(self) -> Generator[Any, None, None]:
+        if not self._is_there:
+            waiter = self._loop.create_future()
+            self._waiters.append(waiter)
+            yield from waiter
+        if self._error is not None:
+            raise self._error
+
+    def report(self, error: KafkaError | None, message: confluent_kafka.Message) -> None:
+        """Takes the delivery report, as the client library gives it, on the event loop."""
+        failure = delivery_failure(error, message)
+        self.end(None if failure is None else _failed(message.topic(), failure))
+
+    def end(self, error: BaseException | None) -> None:
+        """It is there, or failed."""
+        if self._is_there:
+            return
+        self._is_there, self._error = True, error
+        if self._sends is not None:
+            self._sends.confirm(error)
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+
+class Sender:
+    """One producer for all tasks of an instance. Made when something is sent first."""
+
+    def __init__(self, config: ClientConfig) -> None:
+        self._config = config
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._producer: PolledProducer | None = None
+        self._waiting: deque[tuple[ProducerRecord, Headers, Sent]] = deque()
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Headers = (),
+        partition: int = -1,
+    ) -> Sent:
+        """Sends a record; see :class:`headrace.workers.Send`. May be called from any thread.
+
+        Raises:
+            UnicodeEncodeError: the name of a header is no text.
+        """
+        if headers:
+            check_header_names(headers)
+        call = CURRENT.get(None)
+        sends = None if call is None else call.sending()
+        if sends is not None:
+            sends.add()
+        sent = Sent(self._loop, sends)
+        record = (topic, value, key, partition)
+        if threading.get_ident() == self._thread:
+            self._produce(record, headers, sent)
+        else:
+            self._loop.call_soon_threadsafe(self._produce, record, headers, sent)
+        return sent
+
+    async def close(self, seconds: float) -> None:
+        """Waits for what is on its way."""
+        if self._producer is not None:
+            await self._producer.close(seconds)
+
+    def _produce(self, record: ProducerRecord, headers: Headers, sent: Sent) -> None:
+        """Hands it over, behind what waits for room: in the order of the calls."""
+        if self._waiting or not self.hand_over(record, headers, sent):
+            if not self._waiting:
+                self._loop.call_later(_FULL_SECONDS, self._produce_waiting)
+            self._waiting.append((record, headers, sent))
+
+    def _produce_waiting(self) -> None:
+        while self._waiting:
+            if not self.hand_over(*self._waiting[0]):
+                self._loop.call_later(_FULL_SECONDS, self._produce_waiting)
+                return
+            self._waiting.popleft()
+
+    def hand_over(self, record: ProducerRecord, headers: Headers, sent: Sent) -> bool:
+        """Gives a record to the producer, on the event loop; ``False``: it has no room."""
+        try:
+            if self._producer is None:
+                self._producer = PolledProducer(self._config, _TUNING)
+            self._producer.current.produce(*record, headers=list(headers), on_delivery=sent.report)
+        except BufferError:
+            return False
+        except KafkaException as error:
+            sent.end(_failed(record[0], error.args[0]))
+        except Exception as error:  # noqa: BLE001 - it is of the record that it was sent for
+            sent.end(error)
+        else:
+            self._producer.expect_reports()
+        return True
+
+
+def _failed(topic: str | None, error: KafkaError) -> KafkaException:
+    """Named with where it was to go: the record that it was sent for is of another topic."""
+    return KafkaException(KafkaError(error.code(), f"sent to topic {topic}: {error.str()}"))

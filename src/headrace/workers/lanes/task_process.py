@@ -1,0 +1,138 @@
+"""What runs in a process of tasks, and how it and its instance talk.
+
+Both ways, a frame is a length in four bytes and a pickle: of a :class:`Request`, or of an
+:data:`Answer`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import signal
+import socket
+import struct
+import threading
+import time
+import traceback
+from collections.abc import Awaitable, Generator
+from typing import Any, BinaryIO, NamedTuple, TypeAlias
+
+from headrace.workers.task import Headers, WorkerTask
+
+SIZE = struct.Struct("!I")
+_LOOK_SECONDS = 1.0
+
+
+class Request(NamedTuple):
+    """A method of a task, by its number; ``make`` makes the task, from its pickled factory."""
+
+    number: int
+    method: str
+    arguments: tuple[Any, ...]
+
+
+Sent: TypeAlias = tuple[str, bytes | None, bytes | None, Headers, int]
+"""Topic, value, key, headers, partition."""
+
+Answer: TypeAlias = list[Sent] | BaseException
+"""What the method sent, or what it raised."""
+
+
+def framed(content: object) -> bytes:
+    """A frame with the pickle of ``content``."""
+    pickled = pickle.dumps(content, pickle.HIGHEST_PROTOCOL)
+    return SIZE.pack(len(pickled)) + pickled
+
+
+def serve(channel: socket.socket) -> None:
+    """Does what the instance asks for, one thing after the other, until it is gone."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # for the whole group: the instance drains
+        signal.signal(number, lambda *_: None)
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    tasks = _Tasks()
+    with channel, channel.makefile("rb") as requests:
+        channel.sendall(framed([]))  # it has begun: from now on what it is given takes its own time
+        while (request := _read(requests)) is not None:
+            channel.sendall(_answer(tasks, request))
+
+
+def _end_with(parent: int) -> None:
+    """Ends this process when its parent has ended, also while a task never returns."""
+    while os.getppid() == parent:
+        time.sleep(_LOOK_SECONDS)
+    os._exit(1)
+
+
+def _read(requests: BinaryIO) -> Request | None:
+    """``None``: there will be no more."""
+    head = requests.read(SIZE.size)
+    if len(head) < SIZE.size:
+        return None
+    [size] = SIZE.unpack(head)
+    request: Request = pickle.loads(requests.read(size))  # noqa: S301 - the instance wrote it
+    return request
+
+
+def _answer(tasks: _Tasks, request: Request) -> bytes:
+    try:
+        return framed(tasks.call(request))
+    except Exception as error:  # noqa: BLE001 - it is the instance's to handle
+        error.add_note("".join(traceback.format_exception(error)))
+        return _framed_error(error)
+
+
+def _framed_error(error: Exception) -> bytes:
+    """Not every exception comes out of a pickle as it went in, or at all."""
+    try:
+        frame = framed(error)
+        pickle.loads(frame[SIZE.size :])  # noqa: S301 - just written
+    except Exception:  # noqa: BLE001 - whatever its class does
+        return framed(RuntimeError(f"{type(error).__name__}: {error}"))
+    return frame
+
+
+class _Tasks:
+    """The tasks of this process, by number."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[int, WorkerTask] = {}
+        self._sent: list[Sent] = []
+
+    def call(self, request: Request) -> list[Sent]:
+        self._sent = []
+        if request.method == "make":
+            self._make(request.number, *request.arguments)
+            return []
+        result = getattr(self._tasks[request.number], request.method)(*request.arguments)
+        if asyncio.iscoroutine(result):  # `headrace check` refuses those; a program may not
+            asyncio.run(result)
+        if request.method == "close":
+            del self._tasks[request.number]
+        return self._sent
+
+    def _make(self, number: int, make: bytes) -> None:
+        from pyspark import cloudpickle
+
+        task: WorkerTask = cloudpickle.loads(make)()
+        task.send = self._send
+        self._tasks[number] = task
+
+    def _send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Headers = (),
+        partition: int = -1,
+    ) -> Awaitable[None]:
+        self._sent.append((topic, value, key, headers, partition))
+        return _Later()
+
+
+class _Later:
+    """What ``send`` gives in a process: it takes effect when the method has returned."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield from ()

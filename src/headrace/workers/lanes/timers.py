@@ -1,0 +1,75 @@
+"""What happens to lanes by the clock: deadlines, ``punctuate``, and questions to held records."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
+from typing import Any
+
+from headrace.errors import TaskThreadsError
+from headrace.workers.clock import Clock, system_clock
+from headrace.workers.lanes.partition_set import PartitionSet
+from headrace.workers.lanes.threads import TaskThreads
+from headrace.workers.worker import Worker
+
+_ASK_AGAIN_SECONDS = 1.0
+_MIN_INTERVAL_SECONDS = 0.02
+_MAX_INTERVAL_SECONDS = 1.0
+_HANGING_SECONDS = 10.0
+
+
+class LaneTimers:
+    """The timers of one instance's lanes. All on the event loop, by the loop's clock.
+
+    Args:
+        worker: says how long a call may take, and how often ``punctuate`` is called.
+        assignments: the lanes.
+        threads: those that ordinary functions run on.
+        broke: called when every thread hangs.
+        clock: tells the time of day that ``punctuate`` gets.
+    """
+
+    def __init__(
+        self,
+        worker: Worker,
+        assignments: PartitionSet,
+        threads: TaskThreads,
+        broke: Callable[[BaseException], None],
+        clock: Clock = system_clock,
+    ) -> None:
+        self._worker, self._assignments, self._threads = worker, assignments, threads
+        self._broke, self._clock = broke, clock
+
+    @property
+    def loops(self) -> tuple[Callable[[], Coroutine[Any, Any, None]], ...]:
+        """Each runs until it is cancelled; one that ends by itself is a failure of the instance."""
+        punctuating = () if self._worker.punctuate_every is None else (self._punctuate,)
+        return (self._ask_held, self._expire, *punctuating)
+
+    async def _ask_held(self) -> None:
+        while True:
+            await asyncio.sleep(_ASK_AGAIN_SECONDS)
+            self._assignments.held.ask()
+
+    async def _expire(self) -> None:
+        loop = asyncio.get_running_loop()
+        timeout = self._worker.processing_timeout.total_seconds()
+        interval = min(max(timeout / 4, _MIN_INTERVAL_SECONDS), _MAX_INTERVAL_SECONDS)
+        while True:
+            await asyncio.sleep(interval)
+            for lane in self._assignments.lanes:
+                lane.expire(loop.time() - timeout)
+            hanging = self._threads.all_hang(_HANGING_SECONDS)
+            if hanging:
+                names = ", ".join(sorted(hanging))
+                message = f"all {len(hanging)} threads for tasks hang, in {names}"
+                self._broke(TaskThreadsError(message))
+
+    async def _punctuate(self) -> None:
+        interval = self._worker.punctuate_every
+        while interval is not None:
+            await asyncio.sleep(interval.total_seconds())
+            now = datetime.fromtimestamp(self._clock() / 1000, UTC)
+            for lane in self._assignments.lanes:
+                lane.punctuate(now)

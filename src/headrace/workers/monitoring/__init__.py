@@ -1,0 +1,1 @@
+"""How instances are doing: figures, lag, and where they are shown."""

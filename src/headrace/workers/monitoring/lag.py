@@ -1,0 +1,59 @@
+"""Lag of partitions: records by their ends, seconds by the records' own timestamps."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+
+from confluent_kafka import KafkaException
+
+from headrace.errors import HeadraceError
+from headrace.kafka.client import ClientConfig, watermarks
+from headrace.kafka.groups import first_timestamps
+from headrace.model import TopicPartition
+
+
+class EndOffsets:
+    """Where partitions end, asked now and then, off the event loop.
+
+    Attributes:
+        reason: why the last question had no answer; empty: it had one.
+    """
+
+    def __init__(self, config: ClientConfig) -> None:
+        self._config = config
+        self._ends: Mapping[TopicPartition, int] = {}
+        self._unread: dict[TopicPartition, tuple[int, int]] = {}
+        self.reason = ""
+
+    async def look(self, unread: Mapping[TopicPartition, int], read: set[TopicPartition]) -> None:
+        """Ask. ``unread`` are positions in partitions that nothing was read of yet."""
+        await asyncio.to_thread(self._look, dict(unread), {*unread, *read})
+
+    def lag(self, partition: TopicPartition, offset: int) -> int:
+        """Records from ``offset`` to the end, as it was when it was asked last."""
+        return max(0, self._ends.get(partition, 0) - offset)
+
+    def first_ms(self, partition: TopicPartition) -> int:
+        """Timestamp of the first record that nothing was read of; -1: unknown."""
+        return self._unread.get(partition, (0, -1))[1]
+
+    def _look(self, unread: dict[TopicPartition, int], wanted: set[TopicPartition]) -> None:
+        try:
+            marks = watermarks(self._config, wanted)
+            self._ends = {one: latest for one, (_, latest) in marks.items()}
+            behind = {one: at for one, at in unread.items() if self.lag(one, at)}
+            new = {one: at for one, at in behind.items() if self._unread.get(one, (-1, 0))[0] != at}
+            found = first_timestamps(self._config, new)
+            kept = {one: self._unread[one] for one in behind.keys() - new.keys()}
+            self._unread = kept | {one: (new[one], timestamp) for one, timestamp in found.items()}
+        except (HeadraceError, KafkaException) as error:
+            self.reason = str(error)  # what was known stays
+        else:
+            self.reason = ""
+
+
+def seconds_since(timestamp_ms: int) -> float:
+    """Returns the seconds since a timestamp; 0 for a record without one."""
+    return max(0.0, time.time() - timestamp_ms / 1000) if timestamp_ms >= 0 else 0.0

@@ -1,0 +1,278 @@
+"""How instances are doing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace.metrics import WORKER_METRICS
+from headrace.runtime.json_files import read_json, write_passing
+from headrace.workers.instance_name import process_name
+from headrace.workers.monitoring.lag import EndOffsets, seconds_since
+from headrace.workers.states import InstanceState, LaneState, is_final
+
+if TYPE_CHECKING:
+    from headrace.workers.instance import WorkerInstance
+    from headrace.workers.lanes.assigned_partition import AssignedPartition
+
+STALE_AFTER_SECONDS = 30.0
+
+_COUNTS = frozenset(one.name for one in WORKER_METRICS if one.grows)
+_LARGEST = frozenset({"processing_seconds", "lane_limit_bytes", "lag_seconds"})
+
+
+@dataclass(frozen=True)
+class WorkerProgress:
+    """Counts since the instance began, and how things stand. Names are those of the metrics."""
+
+    worker: str
+    instance: str
+    state: InstanceState
+    reason: str = ""
+    processed: int = 0
+    failed: int = 0
+    retried: int = 0
+    timed_out: int = 0
+    skipped: int = 0
+    dead_letters: int = 0
+    replays_skipped: int = 0
+    commits: int = 0
+    rebalances: int = 0
+    partitions: int = 0
+    lanes: int = 0
+    in_process: int = 0
+    waiting: int = 0
+    held: int = 0
+    starved: int = 0
+    queue_bytes: int = 0
+    queue_limit_bytes: int = 0
+    lane_limit_bytes: int = 0
+    uncommitted: int = 0
+    processing_seconds: float = 0.0
+    lag_records: int = 0
+    lag_seconds: float = 0.0
+    paused_partitions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    process: str = ""
+    updated_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
+
+    @property
+    def final(self) -> bool:
+        """Whether the instance has ended."""
+        return is_final(self.state)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values by name."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> WorkerProgress:
+        """Reads what :meth:`to_json` wrote."""
+        paused = {name: tuple(reasons) for name, reasons in found["paused_partitions"].items()}
+        state = InstanceState(found["state"])
+        return cls(**{**found, "state": state, "paused_partitions": paused})
+
+
+@dataclass(frozen=True)
+class PartitionProgress:
+    """One partition of an instance. Offsets are always the next record.
+
+    Attributes:
+        topic: of the partition.
+        partition: its number.
+        paused: why its records wait in Kafka; empty: they do not.
+        consumed_offset: next to read.
+        processing_offset: first that is not done.
+        committed_offset: committed last.
+        processing_timestamp_ms: about when the first record that is not done is from; -1: unknown.
+        queue_bytes: of records that wait or are in process.
+        uncommitted: done, beyond the first that is not.
+        lag_records: from ``processing_offset`` to the end.
+        lag_seconds: age of the first record that is not done; 0 at the end.
+    """
+
+    topic: str
+    partition: int
+    paused: tuple[str, ...]
+    consumed_offset: int
+    processing_offset: int
+    committed_offset: int
+    processing_timestamp_ms: int
+    queue_bytes: int
+    uncommitted: int
+    lag_records: int
+    lag_seconds: float
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> PartitionProgress:
+        """Reads what ``asdict`` made."""
+        return cls(**{**found, "paused": tuple(found["paused"])})
+
+
+Seen = tuple[WorkerProgress, Sequence[PartitionProgress]]
+"""An instance, and each partition that is its own."""
+
+Observe = Callable[[WorkerProgress, Sequence[PartitionProgress]], None]
+"""Called with what is seen of an instance."""
+
+
+def measure_partitions(instance: WorkerInstance, ends: EndOffsets) -> list[PartitionProgress]:
+    """Each partition of ``instance``; on the event loop."""
+    return [_partition(one, ends) for one in (instance.assignments or {}).values()]
+
+
+def measure(
+    instance: WorkerInstance, name: str, partitions: Sequence[PartitionProgress], now: float
+) -> WorkerProgress:
+    """How ``instance`` is doing; on the event loop.
+
+    Args:
+        instance: to be looked at.
+        name: of it.
+        partitions: as :func:`measure_partitions` found them.
+        now: the loop's clock.
+    """
+    failure = instance.failure
+    found = WorkerProgress(
+        instance.worker.name,
+        name,
+        instance.state,
+        "" if failure is None else str(failure) or type(failure).__name__,
+        process=process_name(),
+        **_counted(instance.counts),
+    )
+    assignments = instance.assignments
+    if not assignments:
+        return found
+    lanes = assignments.lanes
+    begun = [lane.begun for lane in lanes if lane.begun]
+    return replace(
+        found,
+        partitions=len(assignments),
+        lanes=len(lanes),
+        in_process=sum(lane.in_process for lane in lanes),
+        waiting=sum(lane.waiting for lane in lanes),
+        held=sum(lane.state is LaneState.HELD for lane in lanes),
+        starved=sum(_starved(one) for one in assignments.values()),
+        queue_bytes=assignments.budget.used,
+        queue_limit_bytes=assignments.budget.total,
+        lane_limit_bytes=assignments.budget.lane_limit,
+        uncommitted=sum(one.uncommitted for one in partitions),
+        processing_seconds=max(0.0, now - min(begun)) if begun else 0.0,
+        lag_records=sum(one.lag_records for one in partitions),
+        lag_seconds=max((one.lag_seconds for one in partitions), default=0.0),
+        paused_partitions={
+            f"{one.topic}/{one.partition}": one.paused for one in partitions if one.paused
+        },
+    )
+
+
+def _counted(counts: Mapping[str, int]) -> dict[str, Any]:
+    return {name: count for name, count in counts.items() if name in _FIELDS}
+
+
+_FIELDS = frozenset(one.name for one in fields(WorkerProgress))
+
+
+def _starved(assignment: AssignedPartition) -> int:
+    """Lanes that could work, were it not for a full one beside them."""
+    if not assignment.full_lanes:
+        return 0
+    return sum(not (lane.waiting or lane.in_process) for lane in assignment.lanes)
+
+
+def _partition(one: AssignedPartition, ends: EndOffsets) -> PartitionProgress:
+    timestamp = one.times.at(one.committable)
+    if timestamp < 0:
+        timestamp = ends.first_ms(one.partition)
+    # At least what was read and is not done, also before it is known where the partition ends.
+    lag = max(ends.lag(one.partition, one.committable), one.position - one.committable)
+    return PartitionProgress(
+        one.partition.topic,
+        one.partition.partition,
+        tuple(sorted(map(str, one.paused_for))),
+        one.position,
+        one.committable,
+        one.committed,
+        timestamp,
+        one.bytes,
+        one.uncommitted,
+        lag,
+        seconds_since(timestamp) if lag else 0.0,
+    )
+
+
+def summed(
+    worker: str, name: str, state: InstanceState, instances: Iterable[WorkerProgress]
+) -> WorkerProgress:
+    """Several instances of ``worker`` as one: counts added up, of durations the longest.
+
+    Its ``updated_ms`` is the mean of theirs, so that what was counted between two looks, by what
+    is between the two times, is a rate although they are not all told of at once.
+    """
+    found = list(instances)
+    told = [one.updated_ms for one in found if not one.final]
+    figures: dict[str, Any] = {
+        metric.name: (max if metric.name in _LARGEST else sum)(
+            [0, *(getattr(one, metric.name) for one in found)]
+        )
+        for metric in WORKER_METRICS
+    }
+    if told:
+        figures["updated_ms"] = sum(told) // len(told)
+    reason = "; ".join(f"{one.instance}: {one.reason}" for one in found if one.reason)
+    return WorkerProgress(worker, name, state, reason, paused_partitions=_paused(found), **figures)
+
+
+def _paused(instances: Iterable[WorkerProgress]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, set[str]] = {}
+    for one in instances:
+        for partition, reasons in one.paused_partitions.items():
+            found.setdefault(partition, set()).update(reasons)
+    return {partition: tuple(sorted(reasons)) for partition, reasons in sorted(found.items())}
+
+
+def with_liveness(one: WorkerProgress) -> WorkerProgress:
+    """``one`` now: an instance that was killed told nobody about it."""
+    if one.final or time.time() - one.updated_ms / 1000 < STALE_AFTER_SECONDS:
+        return one
+    reason = "nothing was heard of it for long: it was killed, or its machine sleeps"
+    return replace(one, state=InstanceState.FAILED, reason=reason)
+
+
+def final_counts_only(one: WorkerProgress) -> WorkerProgress:
+    """Of an instance that has ended: its counts. The rest is others' by now, or nobody's."""
+    kept = {name: getattr(one, name) for name in ("process", "updated_ms", *_COUNTS)}
+    return WorkerProgress(one.worker, one.instance, one.state, one.reason, **kept)
+
+
+class WorkerStatusFolder:
+    """One JSON file an instance under ``.headrace/status/workers``, for ``headrace status``."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def write(self, progress: WorkerProgress) -> None:
+        """Replaces the instance's file whole, if the disk takes it."""
+        write_passing(self._folder / _file_name(progress), progress.to_json())
+
+    def read(self) -> list[WorkerProgress]:
+        """Returns what every instance on this machine wrote last, by worker and instance.
+
+        A file that can't be read is left out.
+        """
+        paths = sorted(self._folder.glob("[!.]*.json"))
+        found = (read_json(path, WorkerProgress.from_json) for path in paths)
+        return [with_liveness(progress) for progress in found if progress is not None]
+
+    def forget(self, worker: str) -> None:
+        """Removes what ended instances of ``worker`` left."""
+        for one in self.read():
+            if one.worker == worker and one.final:
+                (self._folder / _file_name(one)).unlink(missing_ok=True)
+
+
+def _file_name(progress: WorkerProgress) -> str:
+    return f"{progress.worker}.{progress.instance}.json"

@@ -1,0 +1,82 @@
+"""Looks at an instance while it runs, and tells what it sees."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+
+from headrace.kafka.client import ClientConfig
+from headrace.workers.instance import WorkerInstance
+from headrace.workers.monitoring.lag import EndOffsets
+from headrace.workers.monitoring.progress import Observe, measure, measure_partitions
+from headrace.workers.states import InstanceState
+
+_LOG = logging.getLogger("headrace.workers")
+LOOK_SECONDS = 1.0
+_ENDS_EVERY_SECONDS = 3.0
+
+
+class ProgressMonitor:
+    """Tells ``observe`` about ``instance`` every second, on the event loop.
+
+    Args:
+        instance: to look at.
+        name: of the instance.
+        config: of its cluster, which is asked where partitions end.
+        observe: called with what is seen; it must not block for long.
+    """
+
+    def __init__(
+        self, instance: WorkerInstance, name: str, config: ClientConfig, observe: Observe
+    ) -> None:
+        self._instance, self._name, self._observe = instance, name, observe
+        self._ends = EndOffsets(config)
+        self._asking: asyncio.Task[None] | None = None
+        self._ask_at = 0.0
+
+    async def run_instance(self) -> None:
+        """Runs the instance, and tells of its end too. A failure to tell ends the telling alone.
+
+        Raises:
+            HeadraceError, KafkaException: why it ended, other than by being stopped.
+        """
+        watching = asyncio.create_task(self._watch())
+        try:
+            if self._instance.state is InstanceState.CREATED:  # else it was stopped already
+                await self._instance.run()
+        finally:
+            watching.cancel()
+            [ended] = await asyncio.gather(watching, return_exceptions=True)
+            if isinstance(ended, Exception):
+                _LOG.error("%s is not watched any more", self._name, exc_info=ended)
+            self._look()
+
+    async def _watch(self) -> None:
+        while True:
+            self._ask()
+            self._look()
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def _look(self) -> None:
+        partitions = measure_partitions(self._instance, self._ends)
+        now = asyncio.get_running_loop().time()
+        progress = measure(self._instance, self._name, partitions, now)
+        if not progress.reason and not progress.final:
+            progress = replace(progress, reason=self._ends.reason)
+        self._observe(progress, partitions)
+
+    def _ask(self) -> None:
+        """Where partitions end, unless the last question is not answered yet."""
+        assignments, now = self._instance.assignments, asyncio.get_running_loop().time()
+        if not assignments or now < self._ask_at:
+            return
+        if self._asking is not None and not self._asking.done():
+            return
+        self._ask_at = now + _ENDS_EVERY_SECONDS
+        unread = {
+            one.partition: one.committable
+            for one in assignments.values()
+            if one.times.at(one.committable) < 0
+        }
+        self._asking = asyncio.create_task(self._ends.look(unread, set(assignments)))

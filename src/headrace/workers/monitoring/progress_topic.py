@@ -1,0 +1,146 @@
+"""How instances are doing, told through a topic to who has placed them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from datetime import timedelta
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import KafkaError, KafkaException
+
+from headrace.kafka.changelog import ChangelogFollower, ensure_changelog
+from headrace.kafka.client import ClientConfig, producer
+from headrace.workers.monitoring.progress import (
+    PartitionProgress,
+    Seen,
+    WorkerProgress,
+    final_counts_only,
+    with_liveness,
+)
+
+PROGRESS_TOPIC = "_headrace.progress"
+"""Compacted, and deleted after minutes. Keys: ``<run>/<instance>``."""
+
+_LOG = logging.getLogger("headrace.workers")
+_KEPT = timedelta(minutes=10)
+_TELL_SECONDS = 3.0
+_COMPLAIN_SECONDS = 60.0
+_FLUSH_SECONDS = 5.0
+# The next message replaces one that is lost, so none is worth waiting for.
+_TUNING = {
+    "acks": "1",
+    "enable.idempotence": "false",
+    "linger.ms": "5",
+    "message.timeout.ms": "5000",
+}
+
+
+def ensure_progress_topic(config: ClientConfig) -> None:
+    """Make it unless it exists.
+
+    Raises:
+        BrokerUnreachableError: no answer.
+    """
+    ensure_changelog(config, PROGRESS_TOPIC, kept=_KEPT)
+
+
+class ProgressReporter:
+    """Tells how one instance is doing: every few seconds, and at once when its state changes.
+
+    It never waits and never raises: what Kafka does not take is dropped.
+
+    Args:
+        config: of librdkafka.
+        run: that the instance is part of.
+    """
+
+    def __init__(self, config: ClientConfig, run: str) -> None:
+        self._run = run
+        self._sender = producer(config, _TUNING)
+        self._told: tuple[str, float] = "", 0.0
+        self._complained = -_COMPLAIN_SECONDS
+
+    def tell(self, progress: WorkerProgress, partitions: Sequence[PartitionProgress]) -> None:
+        """Called about every second; most of the time there is nothing to tell."""
+        self._sender.poll(0)
+        state, at = self._told
+        if progress.state == state and time.monotonic() - at < _TELL_SECONDS:
+            return
+        self._told = progress.state, time.monotonic()
+        try:
+            self._sender.produce(
+                PROGRESS_TOPIC,
+                _encoded(progress, partitions),
+                f"{self._run}/{progress.instance}".encode(),
+                on_delivery=self._delivered,
+            )
+        except (BufferError, KafkaException) as error:
+            self._complain(error)
+
+    def close(self) -> None:
+        """Waits a few seconds at most for what was told last."""
+        self._sender.flush(_FLUSH_SECONDS)
+
+    def _delivered(self, error: KafkaError | None, _: confluent_kafka.Message) -> None:
+        if error is not None:
+            self._complain(error)
+
+    def _complain(self, error: object) -> None:
+        now = time.monotonic()
+        if now - self._complained >= _COMPLAIN_SECONDS:
+            self._complained = now
+            _LOG.warning("it is not known elsewhere how this instance is doing: %s", error)
+
+
+class ProgressFollower:
+    """What the instances of one run told last, as it comes; follows on a thread of its own."""
+
+    def __init__(self, config: ClientConfig, run: str) -> None:
+        self._prefix = f"{run}/".encode()
+        self._told: dict[str, Seen] = {}
+        self._excused_ms = 0
+        self._follower = ChangelogFollower(config, PROGRESS_TOPIC, self._heard)
+
+    def seen(self) -> list[Seen]:
+        """Each instance as it is now, by name: the silent ones failed, of the ended the counts."""
+        told = sorted(self._told.copy().items())
+        return [self._now(progress, partitions) for _, (progress, partitions) in told]
+
+    def excuse(self) -> None:
+        """Kafka is away: silence counts from now on only."""
+        self._excused_ms = _now_ms()
+
+    def close(self) -> None:
+        """Follow no longer."""
+        self._follower.close()
+
+    def _heard(self, key: bytes, value: bytes | None) -> None:
+        if value is not None and key.startswith(self._prefix):
+            progress, partitions = _decoded(value)
+            # Silence is measured by the clock here: that of another machine may be wrong.
+            self._told[progress.instance] = replace(progress, updated_ms=_now_ms()), partitions
+
+    def _now(self, progress: WorkerProgress, partitions: Sequence[PartitionProgress]) -> Seen:
+        heard_ms = max(progress.updated_ms, self._excused_ms)
+        one = progress if progress.final else with_liveness(replace(progress, updated_ms=heard_ms))
+        return (final_counts_only(one), ()) if one.final else (one, partitions)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _encoded(progress: WorkerProgress, partitions: Sequence[PartitionProgress]) -> bytes:
+    document = {"instance": progress.to_json(), "partitions": [asdict(one) for one in partitions]}
+    return json.dumps(document).encode()
+
+
+def _decoded(value: bytes) -> Seen:
+    document: dict[str, Any] = json.loads(value)
+    partitions = [PartitionProgress.from_json(one) for one in document["partitions"]]
+    return WorkerProgress.from_json(document["instance"]), partitions

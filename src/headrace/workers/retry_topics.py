@@ -1,0 +1,61 @@
+"""Retry topics of a worker: their names, who reads them, and the headers of what waits there."""
+
+from __future__ import annotations
+
+from headrace.kafka.dead_letters import foreign_headers, header_text
+from headrace.workers.policy import RetryTopics
+from headrace.workers.task import Headers, WorkerRecord
+from headrace.workers.worker import Worker
+
+RETRY_HEADER_PREFIX = "headrace-retry-"
+
+
+def retry_headers(record: WorkerRecord, due_ms: int, first_failed_ms: int, error: str) -> Headers:
+    """Headers with which ``record`` goes to a retry topic; :func:`received` reads them."""
+    ours = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp_ms,
+        "attempts": record.attempt,
+        "first-failure": first_failed_ms,
+        "due": due_ms,
+        "error": error,
+    }
+    written = tuple(
+        (RETRY_HEADER_PREFIX + name, header_text(value)) for name, value in ours.items()
+    )
+    return written + foreign_headers(record.headers)
+
+
+def retry_topic(worker: str, topic: str, attempt: int) -> str:
+    """Returns the topic where records of ``topic`` wait whose ``attempt`` failed."""
+    return f"{topic}.{worker}.retry-{attempt}"
+
+
+def retry_topics(worker: Worker) -> dict[str, str]:
+    """All of them, and the topic that each is for; none for another policy."""
+    policy = worker.on_failure
+    attempts = len(policy.delays) if isinstance(policy, RetryTopics) else 0
+    return {
+        retry_topic(worker.name, topic.name, attempt): topic.name
+        for topic in worker.topics
+        for attempt in range(1, attempts + 1)
+    }
+
+
+def consumed_topics(worker: Worker) -> dict[str, tuple[str, ...]]:
+    """What its instances read, by consumer group: its topics, and its retry topics by another.
+
+    Cooperative assignors count partitions over all topics of a group. With one group, of two
+    instances one might have those of the topics, and the other those of the retry topics.
+    """
+    own = tuple(topic.name for topic in worker.topics)
+    retries = tuple(retry_topics(worker))
+    groups = {worker.consumer_group: own, f"{worker.consumer_group}:retry": retries}
+    return {group: topics for group, topics in groups.items() if topics}
+
+
+def topics_read(worker: Worker) -> tuple[str, ...]:
+    """Returns all topics that the worker reads."""
+    return tuple(topic for topics in consumed_topics(worker).values() for topic in topics)

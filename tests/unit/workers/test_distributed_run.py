@@ -1,0 +1,55 @@
+"""Which failures stop all instances of a run: those that another start would meet again."""
+
+import pytest
+
+from headrace import Topic, Worker, WorkerTask
+from headrace.errors import (
+    BrokerUnreachableError,
+    CommittedOffsetError,
+    DeadLetterLimitError,
+    InstanceIdTakenError,
+    LastCommitError,
+    ProcessingFailedError,
+    ProcessingTimeoutError,
+    SubpartitionError,
+    TaskProcessError,
+    TopicMissingError,
+)
+from headrace.workers import DeadLetters, Retry, Stop
+from headrace.workers.distributed_run import is_lasting
+
+
+def worker(policy):
+    return Worker("enrich", Topic("clicks"), WorkerTask, on_failure=policy)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ProcessingFailedError("clicks[0]@7 failed"),
+        DeadLetterLimitError("enrich", "too many"),
+        SubpartitionError("7 of 4"),
+        CommittedOffsetError("headrace.enrich", "clicks", 0, 7, "made again"),
+    ],
+)
+def test_what_a_next_start_meets_again_is_lasting(error):
+    assert is_lasting(worker(Stop()), error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        TaskProcessError("killed"),
+        TopicMissingError("clicks"),
+        BrokerUnreachableError("127.0.0.1:9", "no answer"),
+        InstanceIdTakenError("headrace.enrich", "enrich-0", "fenced"),
+        LastCommitError("headrace.enrich", 7),
+        ProcessingTimeoutError("a thread hangs; its record is a dead letter"),
+    ],
+)
+def test_what_another_place_or_time_cures_is_not(error):
+    assert not is_lasting(worker(Retry(then=DeadLetters())), error)
+
+
+def test_a_time_out_is_lasting_where_the_worker_stops_at_it():
+    assert is_lasting(worker(Retry(then=Stop())), ProcessingTimeoutError("not done"))
