@@ -24,8 +24,8 @@ from rich.console import Console
 from bench.command import exit_code, show
 from bench.results import Row, row
 from headrace import Lake
-from headrace.sinks.lake import LakeTable
-from headrace.sinks.manifest import WriteSpec, WrittenFile, delta_stats
+from headrace.sinks.lake.data_file import WriteSpec, WrittenFile, delta_stats
+from headrace.sinks.lake.table import LakeTable
 
 BENCHMARK = "batch-end"
 SYSTEMS = ("headrace", "through-delta-rs")
@@ -58,7 +58,7 @@ class Table:
 
     def __init__(self, folder: str, files: int) -> None:
         self._root = f"{folder}/table"
-        self._table = LakeTable(WriteSpec(self._root, COLUMNS, Lake("table", ("category",))))
+        self._table = LakeTable(WriteSpec(self._root, COLUMNS, Lake("table", ("category",)).layout))
         self._batch_id = 0
         for _ in range(0, files, FILES_A_COMMIT):
             self.end_batch(min(files, FILES_A_COMMIT))

@@ -92,11 +92,13 @@ def weighted(clicks: DataFrame) -> DataFrame:
 impressions_to_lake = Pipeline(
     "impressions-to-lake",
     source=impressions,
-    sink=Lake("impressions", partition_by=("day", "campaign"), lateness=WEEK),
+    sink=Lake("impressions", partition_by=("day", "campaign")),
+    lateness=WEEK,
 )
 clicks_to_lake = Pipeline(
     "clicks-to-lake",
     source=clicks,
     steps=[weighted],
-    sink=Lake("clicks", partition_by=("day",), lateness=WEEK),
+    sink=Lake("clicks", partition_by=("day",)),
+    lateness=WEEK,
 )

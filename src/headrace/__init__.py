@@ -1,5 +1,6 @@
 """headrace: real-time event pipelines in Python, on Kafka and PySpark."""
 
+from headrace.errors import SinkAwayError, SinkError
 from headrace.model import (
     BatchLimits,
     ByAccount,
@@ -10,9 +11,7 @@ from headrace.model import (
     DeadLetterLimit,
     EpochMillis,
     Json,
-    Lake,
     Metadata,
-    Pipeline,
     Precision,
     Random,
     Raw,
@@ -20,8 +19,25 @@ from headrace.model import (
     Spread,
     Start,
     Topic,
-    UnsafeValues,
 )
+from headrace.model.fault import Fault
+from headrace.pipelines.pipeline import Pipeline
+from headrace.pipelines.transforms.deduplicate import deduplicate
+from headrace.sinks.api import (
+    CommitResult,
+    DeclaredRows,
+    Guarantee,
+    RejectedRow,
+    Sink,
+    SinkContext,
+    SinkDriver,
+    TaskWriter,
+    Transaction,
+)
+from headrace.sinks.kafka.declaration import Kafka
+from headrace.sinks.lake.declaration import Lake
+from headrace.sinks.lake.layout import UnsafeValues
+from headrace.sinks.postgres.declaration import Postgres, WriteMode
 from headrace.workers import (
     BatchWorkerTask,
     DeadLetters,
@@ -53,35 +69,51 @@ __all__ = [
     "ByHash",
     "ByKey",
     "ByShard",
+    "CommitResult",
     "DeadLetterLimit",
     "DeadLetters",
+    "DeclaredRows",
     "EpochMillis",
+    "Fault",
+    "Guarantee",
     "InvalidRecordError",
     "Json",
+    "Kafka",
     "KeyHash",
     "Lake",
     "Metadata",
     "OneToOne",
     "Pipeline",
+    "Postgres",
     "Precision",
     "Random",
     "Raw",
     "RecordStatusObserver",
+    "RejectedRow",
     "Retry",
     "RetryTopics",
     "RoundRobin",
     "Send",
+    "Sink",
+    "SinkAwayError",
+    "SinkContext",
+    "SinkDriver",
+    "SinkError",
     "Skip",
     "Source",
     "Spread",
     "Start",
     "Stop",
+    "TaskWriter",
     "Topic",
+    "Transaction",
     "UnsafeValues",
     "Worker",
     "WorkerPartitioner",
     "WorkerRecord",
     "WorkerSubpartition",
     "WorkerTask",
+    "WriteMode",
+    "deduplicate",
     "worker",
 ]

@@ -599,6 +599,11 @@ class SinkError(_FactsError):
 
 
 @dataclass(eq=False)
+class RecordRejectedError(SinkError):
+    """Kafka cannot take the record as it is."""
+
+
+@dataclass(eq=False)
 class SinkAwayError(SinkError):
     """The sink can't take the batch now."""
 

@@ -46,7 +46,7 @@ METRICS = (
     Metric(
         "late_rows",
         "rows",
-        "rows that landed in a partition which had ended longer ago than the sink's `lateness`;"
+        "rows that landed in a partition which had ended longer ago than the pipeline's `lateness`;"
         " not counted behind steps that hold rows back (windows, aggregates, joins)",
         "rising: find the producer that is behind, or raise `lateness`",
         grows=True,
@@ -79,27 +79,6 @@ METRICS = (
         "records",
         "records left out because they were replayed for other pipelines or workers",
         "rises after a replay that was not for this one; nothing to do",
-        grows=True,
-    ),
-    Metric(
-        "files_written",
-        "files",
-        "data files committed to the sink",
-        "many with few rows: longer batches (`BatchLimits.max_wait`) or fewer partitions",
-        grows=True,
-    ),
-    Metric(
-        "files_merged",
-        "files",
-        "small files of the table that its maintenance has merged into larger ones",
-        "0 while `files_written` rises by thousands: see `maintenance_failures`",
-        grows=True,
-    ),
-    Metric(
-        "maintenance_failures",
-        "attempts",
-        "attempts to merge files or to shorten the table's log that failed; batches go on",
-        "rising: `maintenance_reason` and the log say why; the table gets slow to read",
         grows=True,
     ),
     Metric(

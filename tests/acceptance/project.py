@@ -14,7 +14,7 @@ from pathlib import Path
 from headrace.kafka.client import group_offsets, producer
 from headrace.kafka.dead_letters import scan
 from headrace.model import TopicPartition
-from headrace.sinks.lake import read_table
+from headrace.sinks.lake.table import read_table
 
 HEADRACE = Path(sys.executable).with_name("headrace")
 PARTITIONS = 4

@@ -11,11 +11,12 @@ from bench.batch_end import COLUMNS, FILES_A_COMMIT, named
 from deltalake import DeltaTable
 
 from headrace import Lake
-from headrace.sinks import delta_log, storage
-from headrace.sinks.files import PartitionedWriter
-from headrace.sinks.lake import LakeTable
-from headrace.sinks.maintenance import Commit, MaintenanceHold
-from headrace.sinks.manifest import WriteSpec
+from headrace.runtime import storage
+from headrace.sinks.lake import delta_log
+from headrace.sinks.lake.data_file import WriteSpec
+from headrace.sinks.lake.maintenance import Commit, MaintenanceHold
+from headrace.sinks.lake.table import LakeTable
+from headrace.sinks.lake.writer import PartitionedWriter
 
 BATCHES = 70
 BUSY = 10_001  # a partition beyond those of the files that are only named
@@ -57,14 +58,14 @@ def written(spec, number):
     rows = [{"id": number, "category": f"c{BUSY}"}]
     writer = PartitionedWriter(spec, "task")
     writer.write(pa.Table.from_pylist(rows, spec.schema))
-    return writer.close()
+    return writer.finish()
 
 
 @pytest.mark.drill
 @pytest.mark.timeout(900)
 def test_the_end_of_a_batch_reads_no_file_list_however_long_it_is(tmp_path, reads, drill_run):
     files = drill_run.size(short=20_000, long=200_000)
-    spec = WriteSpec(str(tmp_path / "table"), COLUMNS, Lake("table", ("category",)))
+    spec = WriteSpec(str(tmp_path / "table"), COLUMNS, Lake("table", ("category",)).layout)
     for number in range(0, files, FILES_A_COMMIT):
         batch(LakeTable(spec), number, named(FILES_A_COMMIT))
     table, hold = LakeTable(spec), MaintenanceHold(spec)

@@ -2,11 +2,11 @@
 
 import pyarrow as pa
 
-from headrace.model import Lake, UnsafeValues
-from headrace.sinks.files import PartitionedWriter
-from headrace.sinks.lake import LakeTable, read_table
-from headrace.sinks.manifest import WriteSpec
-from headrace.sinks.storage import list_files
+from headrace import Lake, UnsafeValues
+from headrace.runtime.storage import list_files
+from headrace.sinks.lake.data_file import WriteSpec
+from headrace.sinks.lake.table import LakeTable, read_table
+from headrace.sinks.lake.writer import PartitionedWriter
 
 COLUMNS = pa.schema(
     [
@@ -25,7 +25,7 @@ IMPRESSIONS = Lake(
 
 class DeltaLake:
     def __init__(self, uri, *, declared=IMPRESSIONS, columns=COLUMNS):
-        self.spec = WriteSpec(uri, columns, declared, "at")
+        self.spec = WriteSpec(uri, columns, declared.layout, "at")
 
     def open(self):
         return LakeTable(self.spec)
@@ -33,7 +33,7 @@ class DeltaLake:
     def write(self, rows):
         writer = PartitionedWriter(self.spec, "task")
         assert writer.write(pa.Table.from_pylist(rows, self.spec.schema)) == []
-        return writer.close()
+        return writer.finish()
 
     def rows(self):
         return read_table(self.spec.root).to_pylist()

@@ -39,7 +39,7 @@ def replay(project: Project) -> Iterator[ModuleType]:
 
 
 def test_impressions_take_the_fused_path_and_clicks_go_through_spark(project: Project) -> None:
-    paths = {name: pipeline.path[0] for name, pipeline in project.pipelines.items()}
+    paths = {name: pipeline.path.kind for name, pipeline in project.pipelines.items()}
     assert paths == {"impressions-to-lake": "fused", "clicks-to-lake": "spark"}
 
 

@@ -6,13 +6,19 @@ import re
 
 import pytest
 
+from headrace import deduplicate
 from headrace.metrics import METRICS, PARTITION_METRICS, WORKER_METRICS, Metric
 from headrace.pipelines.progress import PipelineProgress, PipelineState
+from headrace.sinks.lake.metrics import LAKE_METRICS
 from headrace.workers.monitoring.progress import PartitionProgress, WorkerProgress
 from headrace.workers.states import InstanceState
 
 _PAGE = "docs/reference/metrics.md"
-_TITLES = {"Of a pipeline": METRICS, "Of a worker": WORKER_METRICS, "Prometheus": PARTITION_METRICS}
+_TITLES = {
+    "Of a pipeline": (*METRICS, *LAKE_METRICS, *deduplicate.metrics),
+    "Of a worker": WORKER_METRICS,
+    "Prometheus": PARTITION_METRICS,
+}
 _STATES = {"Of a pipeline": PipelineState, "Of a worker": InstanceState, "Prometheus": ()}
 _PARTS_OF_OTHERS = {"topic", "partition", "processing_timestamp_ms"}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from headrace.ingest.offline_files import read_line
-from headrace.sinks.postgres import RowFault
+from headrace.sinks.postgres.json_rows import RowFault
 
 _PAGE = "docs/reference/offline-files.md"
 _ROW = re.compile(r"^\| `(?P<reason>[^`]+)`", re.MULTILINE)

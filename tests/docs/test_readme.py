@@ -39,7 +39,7 @@ def project(project_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
 
 def test_the_example_declares_a_topic_and_a_pipeline_on_the_fused_path(project: Project) -> None:
     assert project.topics["orders"].partitions == 4
-    assert project.pipelines["orders-to-lake"].path[0] == "fused"
+    assert project.pipelines["orders-to-lake"].path.kind == "fused"
 
 
 def test_the_example_has_twenty_lines_of_code(example: str) -> None:

@@ -20,8 +20,8 @@ from headrace.pipelines.resets import Resets
 from headrace.pipelines.run import Placement
 from headrace.pipelines.runner import Driver
 from headrace.settings.model import RestartSettings, Settings
-from headrace.sinks.delta_log import DeltaLog
-from headrace.sinks.lake import read_table
+from headrace.sinks.api import SinkContext
+from headrace.sinks.lake.table import read_table
 
 NOW_MS = int(time.time() * 1000)
 
@@ -64,6 +64,7 @@ class Flow:
         self.create(self.name, partitions)
         self.create(self.topic.dead_letters, 1)
         self.lake = str(folder / "lake")
+        self.sinks = {}
 
     def create(self, topic, partitions):
         new = NewTopic(topic, partitions, 1, config={"max.message.bytes": "2000000"})
@@ -95,6 +96,7 @@ class Flow:
             "name": "flow",
             "modules": (),
             "lake": self.lake,
+            "sinks": self.sinks,
             "restart": RestartSettings(budget=2, first_delay_seconds=0.2),
         }
         return Settings(**values | changes)
@@ -132,9 +134,11 @@ class Flow:
         return marks
 
     def reset(self, pipeline, to, *, accept_loss=False):
-        table = DeltaLog(f"{self.lake}/{pipeline.sink.table}")
+        settings = self.sinks.get(pipeline.sink.kind, {})
+        context = SinkContext(pipeline.name, self.lake, self.client, settings)
+        positions = pipeline.sink.position_store(context)
         folder = CheckpointFolder(self.lake, pipeline.name)
-        resets = Resets(pipeline, folder, table, KafkaCluster(self.client))
+        resets = Resets(pipeline, folder, positions, KafkaCluster(self.client))
         if to == "table":
             return resets.to_table(accept_loss=accept_loss)
         return resets.to_start(Start(to))

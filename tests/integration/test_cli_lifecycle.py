@@ -16,7 +16,7 @@ import pytest
 from headrace.control.services import broker_config
 from headrace.kafka.client import producer
 from headrace.settings import load_settings
-from headrace.sinks.lake import read_table
+from headrace.sinks.lake.table import read_table
 
 HEADRACE = Path(sys.executable).with_name("headrace")
 PIPELINE = "page-views-to-lake"

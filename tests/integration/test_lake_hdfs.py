@@ -24,7 +24,7 @@ class TestHdfs(SinkContract):
 
 def test_a_process_that_has_used_hdfs_can_still_fork(hdfs):
     """As Spark's launcher does; a child that hangs would be waited for until the time limit."""
-    from headrace.sinks import storage
+    from headrace.runtime import storage
 
     storage.write_bytes_atomic(f"{hdfs.uri}/fork/file", b"x")
     script = ["python3", "-c", "print('alive')"]

@@ -18,8 +18,9 @@ from headrace.errors import LoaderRunningError, ProjectError, SinkError, TopicMi
 from headrace.ingest.offline_files import Figures
 from headrace.ingest.offline_files.into_topics import PROGRESS_TOPIC
 from headrace.kafka.client import client_config, consumer, describe, watermarks
-from headrace.kafka.dead_letters import Outgoing, scan
+from headrace.kafka.dead_letters import scan
 from headrace.kafka.replay import Replay, Selection, replay
+from headrace.kafka.sending import ProducerRecord
 from headrace.kafka.topics import apply_changes, plan_topics
 from headrace.kafka.transactions import TransactionalProducer, TransactionFencedError
 from headrace.model import Topic
@@ -198,7 +199,7 @@ def test_a_dry_run_writes_nothing_and_keeps_nobody_out(flow):
     figures = flow.load(dry_run=True)
     assert (figures.loaded, figures.dead) == ({"raw_item": 2}, {"wrong-type": 1})
     assert flow.counters == []
-    first.send([Outgoing(flow.topic, b"1", b'{"counter":5}', ())])
+    first.send([ProducerRecord(flow.topic, b"1", b'{"counter":5}', ())])
     assert flow.counters == [5]
 
 
@@ -249,22 +250,22 @@ def test_a_record_that_the_topic_does_not_take_is_an_error_that_names_it(flow):
     small = Topic(f"small{flow.suffix}", config={"max.message.bytes": "2000"})
     apply_changes(flow.config, plan_topics([small], {}))
     sender = TransactionalProducer(flow.config, f"t{flow.suffix}")
-    sender.send([Outgoing(small.name, b"k", b"first", ())])
+    sender.send([ProducerRecord(small.name, b"k", b"first", ())])
     with pytest.raises(SinkError, match=small.name):
-        sender.send([Outgoing(small.name, b"k", os.urandom(9000), ())])
+        sender.send([ProducerRecord(small.name, b"k", os.urandom(9000), ())])
     sender.close()
     again = TransactionalProducer(flow.config, f"t{flow.suffix}")
-    again.send([Outgoing(small.name, b"k", b"second", ())])
+    again.send([ProducerRecord(small.name, b"k", b"second", ())])
     assert [one.value() for one in flow.records(small.name)] == [b"first", b"second"]
 
 
 def test_whoever_begins_with_an_id_ends_the_one_before(flow):
     first = TransactionalProducer(flow.config, f"t{flow.suffix}")
     first._producer.begin_transaction()
-    first._produce(Outgoing(flow.topic, b"k", b"given up", ()))
+    first._produce(ProducerRecord(flow.topic, b"k", b"given up", ()))
     first._producer.flush(30)
     second = TransactionalProducer(flow.config, f"t{flow.suffix}")
     with pytest.raises(TransactionFencedError):
         first._patiently(first._producer.commit_transaction)
-    second.send([Outgoing(flow.topic, b"k", b"kept", ())])
+    second.send([ProducerRecord(flow.topic, b"k", b"kept", ())])
     assert [one.value() for one in flow.records(flow.topic)] == [b"kept"]

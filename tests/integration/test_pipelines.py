@@ -24,6 +24,7 @@ from headrace import (
     Source,
     Topic,
     UnsafeValues,
+    deduplicate,
 )
 from headrace.errors import RetentionPassedError
 from headrace.kafka.client import admin
@@ -31,7 +32,7 @@ from headrace.kafka.replay import Selection, replay
 from headrace.pipelines.lock import CheckpointLock
 from headrace.pipelines.progress import PipelineState
 from headrace.pipelines.source.state import SharedState
-from headrace.sinks import storage
+from headrace.runtime import storage
 
 PATHS = ("fused", "stepped")
 
@@ -230,7 +231,7 @@ def test_sub_ranges_read_one_partition_in_several_tasks(flow):
     flow.send([click(n) for n in range(1000)], partition=0)
     source = Source(flow.topic, min_tasks=4)
     outcome = flow.run(flow.pipeline(source=source, sink=Lake("fused")))["fused"]
-    assert outcome.files_written == 4
+    assert outcome.figures["files_written"] == 4
     assert flow.ids() == {f"e{n}": 1 for n in range(1000)}
 
 
@@ -580,28 +581,26 @@ def test_a_failing_pipeline_is_restarted_within_its_budget_and_the_others_go_on(
 def test_late_rows_are_counted_and_their_files_merged_beside_the_batches(flow):
     day = 86_400_000
     flow.send([click(n, category="c") for n in range(40)])
-    sink = Lake("fused", partition_by=("day", "category"), lateness=timedelta(hours=1))
+    sink = Lake("fused", partition_by=("day", "category"))
     source = Source(flow.topic, min_tasks=10)
-    pipeline = flow.pipeline(source=source, sink=sink)
+    pipeline = flow.pipeline(source=source, sink=sink, lateness=timedelta(hours=1))
     flow.run(pipeline)
     late = [click(100 + n, event_time=NOW_MS - 5 * day, category="c") for n in range(40)]
     flow.send(late, partition=0)
     outcome = flow.run(pipeline)["fused"]
-    assert (outcome.late_rows, outcome.files_written, outcome.files_merged) == (40, 10, 10)
+    figures = outcome.figures
+    assert (figures["files_written"], figures["files_merged"]) == (10, 10)
+    assert outcome.late_rows == 40
     live = DeltaTable(str(flow.folder / "lake" / "fused")).file_uris()
     assert len([uri for uri in live if "-merged-" in uri]) == 1
     assert len(flow.ids()) == 80
 
 
 def test_stateful_steps_keep_their_state_across_runs_and_count_what_they_drop(flow):
-    def unique(rows):
-        return rows.withWatermark("event_time", "1 hour").dropDuplicatesWithinWatermark(
-            ["event_id"]
-        )
-
+    unique = deduplicate(by=["event_id"], within=timedelta(hours=1))
     pipeline = flow.pipeline("unique", steps=[unique], sink=Lake("unique"))
     flow.send([click(n) for n in range(100)])
-    flow.run(pipeline)
+    assert flow.run(pipeline)["unique"].figures["deduplicate_state_rows"] == 100
     flow.send([click(n) for n in range(50, 150)])
     outcome = flow.run(pipeline)["unique"]
     assert flow.ids("unique") == {f"e{n}": 1 for n in range(150)}
@@ -610,6 +609,24 @@ def test_stateful_steps_keep_their_state_across_runs_and_count_what_they_drop(fl
     outcome = flow.run(pipeline)["unique"]
     assert (outcome.rows_in, outcome.rows_out, outcome.duplicate_rows) == (20, 0, 0)
     assert outcome.dropped_by_watermark_rows == 20
+
+
+def test_repeats_over_two_topics_are_dropped_by_the_watermark_of_the_sources(flow):
+    other = Topic(f"{flow.name}-b", event=flow.topic.event, event_time="event_time", partitions=1)
+    for topic in (other.name, other.dead_letters):
+        flow.create(topic, 1)
+
+    def united(clicks, others):
+        return clicks.unionByName(others)
+
+    both = [Source(topic, watermark=timedelta(hours=1)) for topic in (flow.topic, other)]
+    unique = deduplicate(by=["event_id"], within=timedelta(hours=9))
+    pipeline = Pipeline("unique", both, Lake("unique"), steps=[united, unique])
+    flow.send([click(n) for n in range(50)])
+    flow.send([click(n) for n in range(25, 75)], topic=other.name)
+    outcome = flow.run(pipeline)["unique"]
+    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    assert flow.ids("unique") == {f"e{n}": 1 for n in range(75)}
 
 
 def test_an_idle_input_does_not_freeze_the_time_of_the_others(flow, monkeypatch):
@@ -637,7 +654,8 @@ def test_an_idle_input_does_not_freeze_the_time_of_the_others(flow, monkeypatch)
     pipeline = Pipeline(
         "counts",
         [flow.topic, silent],
-        Lake("counts", event_time="minute", lateness=timedelta(minutes=1)),
+        Lake("counts", event_time="minute"),
+        lateness=timedelta(minutes=1),
         steps=[counted],
         limits=BatchLimits(max_wait=timedelta(milliseconds=200)),
     )

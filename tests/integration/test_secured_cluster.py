@@ -29,7 +29,7 @@ from headrace.control.plan import apply_plan, make_plan
 from headrace.control.project import load_project
 from headrace.control.services import broker_config
 from headrace.errors import AuthenticationError, AuthorizationError, HeadraceError
-from headrace.kafka import client, dead_letters
+from headrace.kafka import client, sending
 from headrace.kafka.cluster import KafkaCluster
 from headrace.model import OffsetRange, TopicPartition
 from headrace.runtime.ports import free_ports
@@ -167,8 +167,8 @@ def made(project, topic) -> str:
     settings = project()
     declare(settings, name, f"{name}.dead")
     apply_plan(load_project(settings))
-    record = dead_letters.Outgoing(name, None, b"{}", (), 0)
-    dead_letters.send(broker_config(settings), [record])
+    record = sending.ProducerRecord(name, None, b"{}", (), 0)
+    sending.send(broker_config(settings), [record])
     return name
 
 
@@ -198,7 +198,7 @@ def fetch_offsets(config, topic):
 
 
 def write(config, topic):
-    dead_letters.send(config, [dead_letters.Outgoing(topic, None, b"{}", ())])
+    sending.send(config, [sending.ProducerRecord(topic, None, b"{}", ())])
 
 
 def describe(config, topic):

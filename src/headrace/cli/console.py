@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from headrace.pipelines.progress import PipelineProgress
     from headrace.pipelines.runner import Observe
     from headrace.runtime.jars import Progress
-    from headrace.sinks.compaction import CompactionResult
+    from headrace.sinks.api import CompactionResult
     from headrace.workers.monitoring.progress import WorkerProgress
 
 FILE_WIDTH = 160
@@ -360,7 +360,7 @@ class ConsoleOutput:
 
     def _routes(self, plan: Plan) -> None:
         for one in plan.routes:
-            way = f"{', '.join(one.topics)} -> {one.table}"
+            way = f"{', '.join(one.topics)} -> {one.sink}, {one.guarantee}"
             text = f"  [bold]{escape(one.pipeline)}[/] ({escape(way)}): {one.path}, {one.why}"
             self._out.print(text, highlight=False, soft_wrap=True)
         for worker in plan.workers:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from headrace.pipelines.progress import PipelineProgress
     from headrace.pipelines.runner import Observe
     from headrace.runtime.jars import Progress
-    from headrace.sinks.compaction import CompactionResult
+    from headrace.sinks.api import CompactionResult
     from headrace.workers.monitoring.progress import WorkerProgress
 
 REPORT_SECONDS = 1.0

@@ -32,7 +32,6 @@ _FIGURES = (
     ("duplicates", "duplicate_rows"),
     ("dropped", "dropped_by_watermark_rows"),
     ("dead", "dead_letters"),
-    ("files", "files_written"),
 )
 
 
@@ -45,6 +44,7 @@ def summary(pipelines: Sequence[PipelineProgress]) -> Group:
         table.add_column(title, justify="right")
     for title in ("rate/s", "backlog", "behind s", "batch ms"):
         table.add_column(title, justify="right")
+    table.add_column("sink", overflow="fold")
     for one in pipelines:
         table.add_row(*_cells(one))
     remarks = (
@@ -56,8 +56,9 @@ def summary(pipelines: Sequence[PipelineProgress]) -> Group:
 def notes(one: PipelineProgress) -> list[str]:
     """What a row of figures does not say."""
     found = [one.reason] if one.reason else []
-    if one.maintenance_reason:
-        found.append(f"maintenance of its table fails: {one.maintenance_reason}")
+    for name, value in one.figures.items():
+        if isinstance(value, str) and value:
+            found.append(f"{name.replace('_', ' ')}: {value}")
     if one.restarts:
         found.append(f"restarted {one.restarts} time(s)")
     if one.paused_partitions:
@@ -67,9 +68,17 @@ def notes(one: PipelineProgress) -> list[str]:
     return found
 
 
+def own_figures(progress: PipelineProgress) -> str:
+    """Returns what its sink and its steps count, those above 0: ``12 files written``."""
+    counts = {name: n for name, n in progress.figures.items() if isinstance(n, int) and n}
+    return ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items())
+
+
 def line(one: PipelineProgress) -> str:
     """The same in one line of plain text."""
     figures = ", ".join(f"{title} {getattr(one, name):,}" for title, name in _FIGURES)
+    if own := own_figures(one):
+        figures += f", {own}"
     text = (
         f"{one.pipeline} {one.state}: {figures}, rate/s {one.records_per_second:,.0f}, "
         f"backlog {one.backlog_records:,} ({one.backlog_seconds:,.0f} s), "
@@ -140,4 +149,5 @@ def _cells(one: PipelineProgress) -> list[str]:
         f"{one.backlog_records:,}",
         f"{one.backlog_seconds:,.0f}",
         f"{one.batch_seconds * 1000:,.0f}",
+        escape(own_figures(one)),
     ]

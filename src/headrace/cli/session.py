@@ -25,7 +25,7 @@ from headrace.settings import PROJECT_FILE, Settings, environment, find_project,
 
 if TYPE_CHECKING:
     from headrace.control.project import Project
-    from headrace.model import Pipeline
+    from headrace.pipelines.pipeline import Pipeline
 
 Arguments = ParamSpec("Arguments")
 

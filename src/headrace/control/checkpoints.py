@@ -8,19 +8,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from headrace.control.services import broker_config, lake_uri, status
+from headrace.control.sinks import position_store
 from headrace.kafka.client import LiveTopic, describe, group_offsets, watermarks
 from headrace.kafka.cluster import KafkaCluster
-from headrace.model import Pipeline, Start, TopicPartition
+from headrace.model import Start, TopicPartition
 from headrace.pipelines.checkpoint import FROM_TABLE, CheckpointFolder, CurrentCheckpoint
 from headrace.pipelines.lock import CheckpointLock, lock_folder
+from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.positions import CheckpointIds, newest_checkpoint
 from headrace.pipelines.progress import PipelineProgress, PipelineState, StatusFolder
 from headrace.pipelines.resets import Resets
 from headrace.pipelines.source.offsets import SourceOffset
 from headrace.pipelines.source.state import SharedState
-from headrace.pipelines.start_checks import table_uri
 from headrace.settings import Settings
-from headrace.sinks.delta_log import DeltaLog
 
 _PARTITION = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)/(?P<number>\d+)")
 
@@ -97,8 +97,8 @@ def reset(
     before = standing(settings, pipeline)  # a start that can't be reached is no reason to reset
     lake = lake_uri(settings)
     folder = CheckpointFolder(lake, pipeline.name)
-    table = DeltaLog(table_uri(lake, pipeline))
-    resets = Resets(pipeline, folder, table, KafkaCluster(broker_config(settings)))
+    positions = position_store(settings, pipeline)
+    resets = Resets(pipeline, folder, positions, KafkaCluster(broker_config(settings)))
     with _held(settings, pipeline):
         if to == FROM_TABLE:
             current = resets.to_table(accept_loss=accept_loss)
@@ -207,12 +207,12 @@ def _positions(settings: Settings, pipeline: Pipeline) -> Iterator[Position]:
 def _in_table(
     settings: Settings, pipeline: Pipeline, topics: Mapping[str, LiveTopic]
 ) -> Mapping[TopicPartition, int]:
-    table = DeltaLog(table_uri(lake_uri(settings), pipeline))
-    number = newest_checkpoint(pipeline.name, table)
-    if number is None:
+    positions = position_store(settings, pipeline)
+    number = newest_checkpoint(pipeline.name, positions)
+    if positions is None or number is None:
         return {}
     asked = {
         name: SourceOffset(name, topic.topic_id, dict.fromkeys(range(topic.partitions), 0), 0)
         for name, topic in topics.items()
     }
-    return CheckpointIds(pipeline.name, number).recorded(table, asked).positions
+    return CheckpointIds(pipeline.name, number).recorded(positions, asked).positions

@@ -16,7 +16,8 @@ from types import ModuleType
 from typing import TypeAlias
 
 from headrace.errors import Problem
-from headrace.model import Pipeline, Topic, declaring_class
+from headrace.model import Topic, declaring_class
+from headrace.pipelines.pipeline import Pipeline
 from headrace.settings import PROJECT_FILE, Settings
 from headrace.settings.document import key_lines
 from headrace.workers import Worker

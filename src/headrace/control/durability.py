@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 
-from headrace.control.topic_rules import Fault
 from headrace.kafka.brokers import Brokers
 from headrace.kafka.client import LARGEST_MESSAGE_BYTES, LiveTopic
-from headrace.model import ByField, ByKey, Partitioning, Pipeline, Topic
+from headrace.model import ByField, ByKey, Partitioning, Topic
+from headrace.model.fault import Fault
+from headrace.pipelines.pipeline import Pipeline
 
 DEFAULT_SEGMENT = timedelta(days=7)
 _FAR_ABOVE = 4
@@ -52,7 +53,7 @@ def pipeline_warnings(pipeline: Pipeline) -> Iterator[Fault]:
 
 def _horizons(pipeline: Pipeline) -> Iterator[Fault]:
     """What is late, and what repeats an event, is told within ``lateness`` of the watermark."""
-    lateness = pipeline.sink.lateness
+    lateness = pipeline.lateness
     for topic in (source.topic for source in pipeline.sources):
         retention = _retention(topic)
         if retention is not None and not topic.compaction and lateness > retention:
@@ -60,7 +61,7 @@ def _horizons(pipeline: Pipeline) -> Iterator[Fault]:
                 f"pipeline {pipeline.name!r} waits {lateness} for late events, but topic "
                 f"{topic.name!r} keeps them for {retention}: after a stop of that length "
                 "they are gone, and so is what a replay would have to find again",
-                "a smaller lateness of its sink, or a longer retention of its topic",
+                "a smaller lateness of the pipeline, or a longer retention of its topic",
             )
 
 

@@ -3,39 +3,27 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 
-from headrace.control.topic_rules import RESCUED, SUBPARTITION, Fault, is_a, name_faults, schema_of
-from headrace.model import (
-    BatchLimits,
-    DeadLetterLimit,
-    FieldType,
-    Lake,
-    Metadata,
-    Pipeline,
-    Source,
-    Start,
-    TimeUnit,
-    Topic,
-    UnsafeValues,
-)
+from headrace.control.topic_rules import SUBPARTITION, name_faults, schema_of
+from headrace.model import BatchLimits, DeadLetterLimit, FieldType, Metadata, Source, Start, Topic
+from headrace.model.fault import Fault, at_least, duration, is_a
+from headrace.model.name import NAME, NAME_WORDS
+from headrace.pipelines.pipeline import Pipeline
+from headrace.pipelines.transforms.transform import Transform
+from headrace.sinks.api import DeclaredRows, Sink
 
 RAW_VALUE = "value"
-CODECS = ("zstd", "snappy", "gzip", "lz4", "uncompressed")
-
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-NAME_WORDS = "up to 100 letters, digits, '.', '_', '-': it names a consumer group and a folder"
+NAME_ROLE = f"{NAME_WORDS}: it names a consumer group and a folder"
 _METADATA_TYPES = {
     Metadata.TOPIC: FieldType.STRING,
     Metadata.PARTITION: FieldType.LONG,
     Metadata.OFFSET: FieldType.LONG,
     Metadata.TIMESTAMP: FieldType.TIMESTAMP,
 }
-_DIRECTORY_TYPES = frozenset({FieldType.STRING, FieldType.LONG, FieldType.BOOLEAN})
-_TIME_TYPES = frozenset({FieldType.TIMESTAMP, FieldType.MILLIS})
 
 
 def pipeline_faults(pipeline: Pipeline) -> Iterator[Fault]:
@@ -47,8 +35,8 @@ def pipeline_faults(pipeline: Pipeline) -> Iterator[Fault]:
         yield from _source_faults(pipeline)
         yield from _step_faults(pipeline)
         yield from _limit_faults(pipeline.limits, pipeline.dead_letter_limit)
-        yield from _lake_faults(pipeline.sink)
-        yield from _partition_faults(pipeline)
+        yield from duration(pipeline, "lateness", timedelta(0))
+        yield from _sink_faults(pipeline)
 
 
 def is_typed(pipeline: Pipeline) -> bool:
@@ -92,26 +80,20 @@ def _type_faults(pipeline: Pipeline) -> Iterator[Fault]:
 
 
 def _part_type_faults(pipeline: Pipeline) -> Iterator[Fault]:
-    parts = {"sink": Lake, "limits": BatchLimits, "dead_letter_limit": DeadLetterLimit}
+    parts = {"sink": Sink, "limits": BatchLimits, "dead_letter_limit": DeadLetterLimit}
     for attribute, kind in parts.items():
         value = getattr(pipeline, attribute)
         if not isinstance(value, kind):
             yield Fault(f"{_label(pipeline)}: {attribute} is {value!r}", f"a {kind.__name__}")
     if not isinstance(pipeline.steps, list | tuple) or not all(map(callable, pipeline.steps)):
         yield Fault(f"{_label(pipeline)}: steps must be a list of functions", "steps=[enrich]")
-    elif isinstance(pipeline.sink, Lake) and not _is_texts(pipeline.sink.partition_by):
-        yield Fault(f"{_label(pipeline)}: partition_by must be a list of column names")
-
-
-def _is_texts(value: object) -> bool:
-    return isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)
 
 
 def _name_faults(pipeline: Pipeline) -> Iterator[Fault]:
     if not NAME.fullmatch(pipeline.name):
         yield Fault(
             f"{pipeline.name!r} is not a pipeline name",
-            NAME_WORDS,
+            NAME_ROLE,
         )
 
 
@@ -162,11 +144,15 @@ def _union_faults(pipeline: Pipeline) -> Iterator[Fault]:
 
 def _step_faults(pipeline: Pipeline) -> Iterator[Fault]:
     frames = len(pipeline.sources)
+    known = source_columns(pipeline.sources[0]) if frames == 1 else None
     for step in pipeline.steps:
         if not _takes(step, frames):
             name = getattr(step, "__name__", repr(step))
             yield Fault(f"{_label(pipeline)}: step {name} must take {frames} DataFrame(s)")
-        frames = 1
+        if isinstance(step, Transform):
+            for fault in step.faults(known):
+                yield replace(fault, message=f"{_label(pipeline)}: {fault.message}")
+        frames, known = 1, None
 
 
 def _takes(step: object, frames: int) -> bool:
@@ -194,89 +180,14 @@ def dead_letter_limit_faults(dead: DeadLetterLimit) -> Iterator[Fault]:
         yield Fault(f"DeadLetterLimit.max_ratio is {dead.max_ratio!r}; it must be from 0 to 1")
 
 
-def _lake_faults(lake: Lake) -> Iterator[Fault]:
-    if not is_a(lake.table, str) or not NAME.fullmatch(lake.table):
-        yield Fault(
-            f"{lake.table!r} is not a table name",
-            "up to 100 letters, digits, '.', '_', '-': it names a folder",
-        )
-    if not is_a(lake.unsafe_values, UnsafeValues):
-        yield Fault(f"Lake.unsafe_values is {lake.unsafe_values!r}", "an UnsafeValues member")
-    if lake.compression not in CODECS:
-        yield Fault(f"Lake.compression is {lake.compression!r}", f"one of {', '.join(CODECS)}")
-    yield from at_least(lake, "compact_files", 0)
-    yield from duration(lake, "lateness", timedelta(0))
-    for name, count in Counter(lake.partition_by).items():
-        if count > 1:
-            yield Fault(f"Lake.partition_by names {name!r} {count} times")
-
-
-def at_least(value: object, attribute: str, least: int) -> Iterator[Fault]:
-    """The attribute is a whole number, and not below ``least``."""
-    given = getattr(value, attribute)
-    if type(given) is not int or given < least:
-        name = f"{type(value).__name__}.{attribute}"
-        yield Fault(f"{name} is {given!r}; it must be a whole number of at least {least}")
-
-
-def duration(value: object, attribute: str, least: timedelta) -> Iterator[Fault]:
-    """The attribute is a timedelta, and not below ``least``."""
-    given = getattr(value, attribute)
-    if not isinstance(given, timedelta) or given < least:
-        sign = "above zero" if least else "not negative"
-        name = f"{type(value).__name__}.{attribute}"
-        yield Fault(f"{name} is {given!r}; it must be a timedelta {sign}")
-
-
-def _partition_faults(pipeline: Pipeline) -> Iterator[Fault]:
-    if not pipeline.sources:
-        return
-    yield from _time_faults(pipeline)
-    found = columns(pipeline)
-    if found is not None:
-        yield from _time_column_faults(pipeline, found)
-        yield from _value_column_faults(pipeline.sink, found)
-
-
-def _time_faults(pipeline: Pipeline) -> Iterator[Fault]:
-    units = pipeline.sink.time_units
-    if units and pipeline.event_time is None:
-        yield Fault(
-            f"{_label(pipeline)} is partitioned by {units[0].value}, but has no event time",
-            "name it: Topic(event_time=...) or Lake(event_time=...)",
-        )
-
-
-def _time_column_faults(pipeline: Pipeline, found: dict[str, FieldType]) -> Iterator[Fault]:
-    name = pipeline.event_time
-    if name is not None and name not in found:
-        yield Fault(f"{_label(pipeline)}: event time {name!r} is not a column", _known(found))
-    elif name is not None and found[name] not in _TIME_TYPES:
-        yield Fault(f"{_label(pipeline)}: event time {name!r} is a {found[name].value}")
-    for unit in pipeline.sink.time_units:
-        if unit.value in found:
-            yield Fault(
-                f"{_label(pipeline)}: the event has a field {unit.value!r}, which is also "
-                "the partition taken from the event time",
-                "rename the field",
-            )
-
-
-def _value_column_faults(lake: Lake, found: dict[str, FieldType]) -> Iterator[Fault]:
-    for name in lake.value_columns:
-        if name not in found and name != RESCUED:
-            yield Fault(f"Lake.partition_by: {name!r} is not a column", _known(found))
-        elif found.get(name) not in _DIRECTORY_TYPES:
-            yield Fault(
-                f"Lake.partition_by: {name!r} can't name folders",
-                f"text, whole numbers, true or false; for a time: {', '.join(TimeUnit)}",
-            )
-    if found and set(found) <= set(lake.value_columns):
-        yield Fault("Lake.partition_by names every column", "Delta keeps at least one in the files")
-
-
-def _known(names: Sequence[str] | dict[str, FieldType]) -> str:
-    return f"columns: {', '.join(names)}"
+def _sink_faults(pipeline: Pipeline) -> Iterator[Fault]:
+    event_time = pipeline.event_time if pipeline.sources else None
+    rows = DeclaredRows(columns(pipeline) if pipeline.sources else None, event_time)
+    for fault in pipeline.sink.faults(rows):
+        yield replace(fault, message=f"{_label(pipeline)}: {fault.message}")
+    for topic in (source.topic for source in pipeline.sources):
+        if topic in pipeline.sink.topics:
+            yield Fault(f"{_label(pipeline)} reads topic {topic.name!r} and writes to it")
 
 
 def _label(pipeline: Pipeline) -> str:

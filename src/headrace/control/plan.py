@@ -9,7 +9,6 @@ from headrace.control.declared_keys import read_keys, remember_keys
 from headrace.control.durability import cluster_warnings, identity_warnings, live_warnings
 from headrace.control.project import Project
 from headrace.control.services import broker_config
-from headrace.control.topic_rules import Fault
 from headrace.errors import BrokerUnreachableError
 from headrace.kafka.brokers import Brokers, describe_brokers
 from headrace.kafka.client import topic_ids
@@ -22,6 +21,7 @@ from headrace.kafka.topics import (
     with_dead_letters,
 )
 from headrace.model import Topic, TopicPartition
+from headrace.model.fault import Fault
 from headrace.workers import DeadLetters, Retry, RetryTopics, Skip, Stop, Worker
 from headrace.workers.policy import FailurePolicy
 
@@ -34,11 +34,21 @@ _ENDS: Mapping[type, str] = {
 
 @dataclass(frozen=True)
 class Route:
-    """How one pipeline's rows travel: ``path`` is "fused" or "spark", ``why`` a sentence."""
+    """How one pipeline's rows travel.
+
+    Attributes:
+        pipeline: its name.
+        topics: it reads.
+        sink: kind and target of its sink: ``lake clicks``.
+        guarantee: what a repeated batch may do to the sink.
+        path: "fused" or "spark".
+        why: a sentence.
+    """
 
     pipeline: str
     topics: tuple[str, ...]
-    table: str
+    sink: str
+    guarantee: str
     path: str
     why: str
 
@@ -136,8 +146,10 @@ def _routes(project: Project) -> tuple[Route, ...]:
         Route(
             pipeline.name,
             tuple(source.topic.name for source in pipeline.sources),
-            pipeline.sink.table,
-            *pipeline.path,
+            f"{pipeline.sink.kind} {pipeline.sink.target}",
+            pipeline.sink.guarantee.value,
+            pipeline.path.kind.value,
+            pipeline.path.reason,
         )
         for pipeline in project.pipelines.values()
     )

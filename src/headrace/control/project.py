@@ -19,11 +19,14 @@ from headrace.control.durability import (
     topic_warnings,
 )
 from headrace.control.pipeline_rules import is_typed, pipeline_faults
-from headrace.control.topic_rules import Fault, topic_faults
+from headrace.control.topic_rules import topic_faults
 from headrace.control.worker_rules import sends_dead_letters, worker_faults
 from headrace.errors import Problem, ProjectError
-from headrace.model import Pipeline, Topic
+from headrace.model import Topic
+from headrace.model.fault import Fault, is_a
+from headrace.pipelines.pipeline import Pipeline
 from headrace.settings import PROJECT_FILE, Settings
+from headrace.sinks.registry import installed_kinds
 from headrace.workers import Worker
 
 Named = TypeVar("Named", Topic, Pipeline, Worker)
@@ -77,7 +80,7 @@ def load_project(settings: Settings) -> Project:
         ProjectError: every problem of the modules and their declarations, with file and line.
     """
     found, problems = find_declarations(settings)
-    problems += _problems(found, settings)
+    problems += [*_problems(found, settings), *_unknown_sinks(found, settings)]
     if not problems and not found:
         problems.append(_nothing_declared(settings))
     if problems:
@@ -101,6 +104,18 @@ def _nothing_declared(settings: Settings) -> Problem:
     return Problem(
         str(settings.root / PROJECT_FILE), 1, f"no Topic, Pipeline or Worker in {modules}", ""
     )
+
+
+def _unknown_sinks(found: list[Declaration], settings: Settings) -> Iterator[Problem]:
+    """Settings of sinks that are neither installed nor declared in a module."""
+    kinds = installed_kinds() | {
+        declaration.value.sink.kind
+        for declaration in found
+        if isinstance(declaration.value, Pipeline) and is_typed(declaration.value)
+    }
+    for kind in settings.sinks.keys() - kinds:
+        file, known = str(settings.root / PROJECT_FILE), ", ".join(sorted(kinds))
+        yield Problem(file, 1, f"[sinks.{kind}]: no sink of this name is installed", known)
 
 
 def _problems(found: list[Declaration], settings: Settings) -> list[Problem]:
@@ -152,9 +167,9 @@ def _faults_between(found: list[Declaration]) -> Iterator[tuple[Declaration, Fau
     yield from _same_names(readers)
     yield from _same_groups(readers)
     yield from _colliding_topics(topics)
-    yield from _undeclared_sources(topics, readers)
+    yield from _undeclared_topics(topics, readers)
     yield from _dead_letter_topics(topics, readers)
-    yield from _shared_tables(pipelines)
+    yield from _shared_targets(pipelines)
 
 
 def _same_names(found: list[Declaration]) -> Iterator[tuple[Declaration, Fault]]:
@@ -191,19 +206,25 @@ def _colliding_topics(topics: list[Declaration]) -> Iterator[tuple[Declaration, 
             yield one, Fault(message, "Kafka takes '.' and '_' for the same in names")
 
 
-def _undeclared_sources(
+def _undeclared_topics(
     topics: list[Declaration], readers: list[Declaration]
 ) -> Iterator[tuple[Declaration, Fault]]:
-    declared = {one.value.name: one.value for one in topics}
-    for one, reader in _readers(readers):
+    declared = {declaration.value.name: declaration.value for declaration in topics}
+    for declaration, reader in _readers(readers):
         who = f"{_kind(reader)} {reader.name!r}"
-        for topic in _read(reader):
+        for does, topic in (*(("reads", t) for t in _read(reader)), *_written(reader)):
             if topic.name not in declared:
-                message = f"{who} reads {topic.name!r}, which no module declares"
-                yield one, Fault(message, "assign the Topic to a name in a module")
+                message = f"{who} {does} {topic.name!r}, which no module declares"
+                yield declaration, Fault(message, "assign the Topic to a name in a module")
             elif declared[topic.name] != topic:
-                message = f"{who} reads another {topic.name!r} than is declared"
-                yield one, Fault(message, "use the one declared Topic")
+                message = f"{who} {does} another {topic.name!r} than is declared"
+                yield declaration, Fault(message, "use the one declared Topic")
+
+
+def _written(reader: Reader) -> Iterator[tuple[str, Topic]]:
+    """The topics of a pipeline's sink; none where the sink's own rules say that it has none."""
+    if isinstance(reader, Pipeline):
+        yield from (("writes to", topic) for topic in reader.sink.topics if is_a(topic, Topic))
 
 
 def _dead_letter_topics(
@@ -222,17 +243,15 @@ def _dead_letter_topics(
             yield one, Fault(message, "leave its event out, or the whole declaration")
 
 
-def _shared_tables(pipelines: list[Declaration]) -> Iterator[tuple[Declaration, Fault]]:
-    first: dict[str, tuple[Declaration, Pipeline]] = {}
-    for one, pipeline in _pipelines(pipelines):
-        other, owner = first.setdefault(pipeline.sink.table, (one, pipeline))
-        here, there = list(pipeline.sink.partition_by), list(owner.sink.partition_by)
-        if here != there:
-            message = (
-                f"table {pipeline.sink.table!r} is partitioned by {here} here "
-                f"and by {there} in pipeline {owner.name!r}"
-            )
-            yield one, Fault(message, f"see {other.file}:{other.line}")
+def _shared_targets(pipelines: list[Declaration]) -> Iterator[tuple[Declaration, Fault]]:
+    """Faults of pipelines that write to one target, each beside the first of them."""
+    first: dict[tuple[str, str], tuple[Declaration, Pipeline]] = {}
+    for declaration, pipeline in _pipelines(pipelines):
+        sink = pipeline.sink
+        earlier, owner = first.setdefault((sink.kind, sink.target), (declaration, pipeline))
+        for fault in sink.faults_beside(owner.sink):
+            message = f"{fault.message} in pipeline {owner.name!r}"
+            yield declaration, Fault(message, f"see {earlier.file}:{earlier.line}")
 
 
 def _pipelines(found: list[Declaration]) -> Iterator[tuple[Declaration, Pipeline]]:

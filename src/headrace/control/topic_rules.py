@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from types import UnionType
 
 from headrace.model import (
     LONGEST_TOPIC_NAME,
@@ -25,11 +23,12 @@ from headrace.model import (
     Topic,
     readable_schema,
 )
+from headrace.model.fault import Fault, is_a
+from headrace.model.partition_value import RESCUED_COLUMN
 from headrace.settings import Settings
 
-RESCUED = "_rescued"
 SUBPARTITION = "_subpartition"
-RESERVED_COLUMNS = frozenset({*Metadata, RESCUED, SUBPARTITION})
+RESERVED_COLUMNS = frozenset({*Metadata, RESCUED_COLUMN, SUBPARTITION})
 TIME_TYPES = frozenset({FieldType.TIMESTAMP, FieldType.MILLIS})
 ID_TYPES = frozenset({FieldType.STRING})
 KEY_TYPES = frozenset({FieldType.STRING, FieldType.LONG})
@@ -40,20 +39,6 @@ _ROLES = (
     ("event_id", ID_TYPES, "str"),
     ("event_time", TIME_TYPES, "datetime or EpochMillis"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """What is wrong with a declaration; ``field`` when it is a field of its event class."""
-
-    message: str
-    way_out: str = ""
-    field: str = ""
-
-
-def is_a(value: object, kind: type | UnionType) -> bool:
-    """``isinstance`` for users' values: the type checker must not take the answer for granted."""
-    return isinstance(value, kind)
 
 
 def topic_faults(topic: Topic, settings: Settings) -> Iterator[Fault]:

@@ -10,14 +10,13 @@ from datetime import timedelta
 from typing import Any
 
 from headrace.control.pipeline_rules import (
-    NAME,
-    NAME_WORDS,
-    at_least,
+    NAME_ROLE,
     dead_letter_limit_faults,
-    duration,
 )
-from headrace.control.topic_rules import Fault, is_a, name_faults
+from headrace.control.topic_rules import name_faults
 from headrace.model import DeadLetterLimit, Start, Topic, TopicPartition
+from headrace.model.fault import Fault, at_least, duration, is_a
+from headrace.model.name import NAME
 from headrace.workers import (
     DeadLetters,
     Retry,
@@ -90,7 +89,7 @@ def _words(kinds: Sequence[type]) -> str:
 
 def _name_faults(worker: Worker) -> Iterator[Fault]:
     if not NAME.fullmatch(worker.name):
-        yield Fault(f"{worker.name!r} is not a worker name", NAME_WORDS)
+        yield Fault(f"{worker.name!r} is not a worker name", NAME_ROLE)
 
 
 def _retry_topic_faults(worker: Worker) -> Iterator[Fault]:

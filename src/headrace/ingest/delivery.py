@@ -10,10 +10,10 @@ import confluent_kafka
 from confluent_kafka import KafkaError
 
 from headrace.ingest.deadlines import Deadlines
-from headrace.ingest.kafka_answers import MISSING, RECORD_REFUSALS, REFUSALS
+from headrace.ingest.kafka_answers import MISSING, REFUSALS
 from headrace.ingest.overdue import OverdueRequests, OverdueTopics
 from headrace.ingest.validation import Accepted, largest_message
-from headrace.kafka.broker_errors import delivery_failure
+from headrace.kafka.broker_errors import delivery_failure, is_of_record
 from headrace.kafka.client import ClientConfig
 from headrace.kafka.polled_producer import PolledProducer
 from headrace.model import Topic
@@ -111,7 +111,7 @@ class _Outstanding:
         if self._failed == self._refused.keys():
             return RefusedByKafkaError(self._refused)
         # A broker refuses a batch, with events of others in it: which one it is, nobody can say.
-        is_final = failure.code() in RECORD_REFUSALS and not self._refused
+        is_final = is_of_record(failure) and not self._refused
         code = "batch-refused" if is_final else "unknown-outcome"
         return UnknownOutcomeError(f"Kafka answered {failure.str()}", code)
 
@@ -254,7 +254,7 @@ class _Lane(PolledProducer):
                 break
             except confluent_kafka.KafkaException as error:
                 failure: KafkaError = error.args[0]
-                if failure.code() not in RECORD_REFUSALS:
+                if not is_of_record(failure):
                     outstanding.not_sent(events[place:], failure)
                     break
                 outstanding.refused(event, failure)

@@ -4,24 +4,9 @@ from __future__ import annotations
 
 from confluent_kafka import KafkaError
 
-RECORD_REFUSALS = frozenset(
-    {
-        KafkaError.INVALID_RECORD,
-        KafkaError.INVALID_TIMESTAMP,
-        KafkaError.MSG_SIZE_TOO_LARGE,
-        KafkaError.RECORD_LIST_TOO_LARGE,
-        KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-    }
-)
-"""Said of a record itself: sending it again gives the same answer.
+from headrace.kafka.broker_errors import RECORD_REJECTIONS
 
-What somebody may put right (no login, no right to write, a policy, a topic that is gone, too few
-replicas) is not here, nor is any answer we do not know: records that were acknowledged are sent
-again until Kafka takes them. Delivery reports carry codes only; ``KafkaError.retriable()`` is false
-for each of them.
-"""
-
-REFUSALS = RECORD_REFUSALS | {
+REFUSALS = RECORD_REJECTIONS | {
     KafkaError.POLICY_VIOLATION,
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.TOPIC_EXCEPTION,

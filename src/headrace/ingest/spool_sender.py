@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from headrace.ingest.kafka_answers import MISSING, RECORD_REFUSALS
+from headrace.ingest.kafka_answers import MISSING
 from headrace.ingest.spool import Outcome, SpoolRecord
 from headrace.ingest.validation import largest_message
-from headrace.kafka.broker_errors import delivery_failure
+from headrace.kafka.broker_errors import delivery_failure, is_of_record
 from headrace.kafka.client import LARGEST_MESSAGE_BYTES, ClientConfig, producer
 from headrace.model import Topic
 
@@ -231,7 +231,7 @@ def _bytes(record: SpoolRecord) -> int:
 
 
 def _is_refusal(error: KafkaError) -> bool:
-    return error.code() in RECORD_REFUSALS
+    return is_of_record(error)
 
 
 def _text(error: KafkaError) -> str:

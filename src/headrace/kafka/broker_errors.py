@@ -102,6 +102,22 @@ _NAMES = {
     Meaning.TRUNCATED: ("_LOG_TRUNCATION",),
     Meaning.DAMAGED: ("_BAD_COMPRESSION", "_BAD_MSG", "_UNDERFLOW", "INVALID_MSG"),
 }
+RECORD_REJECTIONS = frozenset(
+    {
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    }
+)
+"""Said of a record itself: sending it again gives the same answer.
+
+What an operator may put right (no login, no right to write, a policy, a topic that is gone, too few
+replicas) is not here, nor is any answer we do not know. Delivery reports carry codes only;
+``KafkaError.retriable()`` is false for each of them.
+"""
+
 # librdkafka reports it as a reset of the offset, with this as the reason.
 _TRUNCATION = KafkaError(KafkaError._LOG_TRUNCATION).str()  # noqa: SLF001 - its public name
 _MEANINGS = {name: meaning for meaning, names in _NAMES.items() for name in names}
@@ -118,6 +134,11 @@ def meaning(error: KafkaError) -> Meaning:
     if error.name() in _MEANINGS:
         return _MEANINGS[error.name()]
     return Meaning.SETTLING if error.retriable() else Meaning.REFUSED
+
+
+def is_of_record(error: KafkaError) -> bool:
+    """Whether the brokers will never take the record that it is said of."""
+    return error.code() in RECORD_REJECTIONS
 
 
 def delivery_failure(error: KafkaError | None, message: Message) -> KafkaError | None:

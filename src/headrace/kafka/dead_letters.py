@@ -19,22 +19,14 @@ headrace-replays   how often it was replayed, when it was; also on the replayed 
 
 from __future__ import annotations
 
-import functools
-import os
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-import confluent_kafka
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException
+from confluent_kafka import IsolationLevel
 
 from headrace.errors import (
-    AuthorizationError,
-    BrokerUnreachableError,
-    SinkError,
     TopicMissingError,
 )
-from headrace.kafka.broker_errors import delivery_failure, forbidden, is_forbidden
 from headrace.kafka.client import (
     ClientConfig,
     LiveTopic,
@@ -43,13 +35,13 @@ from headrace.kafka.client import (
     earliest_offsets,
     high_watermarks,
     offsets_since,
-    producer,
     topic_ids,
     watermarks,
 )
-from headrace.kafka.headers import Headers, headers_of
+from headrace.kafka.headers import Headers, header_text, headers_of
 from headrace.kafka.range_reader import Record, read_ranges
 from headrace.kafka.replayed import REPLAYS, Place, was_replayed_to
+from headrace.kafka.sending import ProducerRecord, send
 from headrace.model import DEAD_LETTERS_SUFFIX, DeadLetter, OffsetRange, TopicPartition
 
 Position = tuple[TopicPartition, int]
@@ -57,12 +49,8 @@ Position = tuple[TopicPartition, int]
 OFFLINE_FILES = "load-offline-files"
 """Stands as the pipeline of letters that are lines of offline files, not records of the topic."""
 _PREFIX = "headrace-"
-_MAX_TEXT_BYTES = 8 * 1024
-_CUT = "…".encode()
 _SILENCE_SECONDS = 60.0
 _SETTLE_SECONDS = 120.0  # brokers abort a loader's transaction after a minute
-_POLL_SECONDS = 1.0
-_PROBE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +104,7 @@ def write_dead_letters(
 
 def letter_records(
     config: ClientConfig, letters: Iterable[DeadLetter], pipeline: str, version: str
-) -> list[Outgoing]:
+) -> list[ProducerRecord]:
     """What :func:`write_dead_letters` writes, for those who write it in a transaction.
 
     Raises:
@@ -131,85 +119,6 @@ def letter_records(
             raise TopicMissingError(dead_letters_topic(origin))
     writer = _Writer(pipeline, version, ids)
     return [writer.record(letter) for letter in wanted]
-
-
-@dataclass(frozen=True, slots=True)
-class Outgoing:
-    """A record to write. ``partition`` -1 lets the key decide."""
-
-    topic: str
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
-    partition: int = -1
-
-
-def send(config: ClientConfig, records: Iterable[Outgoing]) -> None:
-    """Write ``records`` and wait for all acknowledgements. Raises as :func:`write_dead_letters`."""
-    failures = send_each(config, records).values()
-    for error in sorted(failures, key=lambda one: not isinstance(one, AuthorizationError)):
-        raise error
-
-
-def send_each(config: ClientConfig, records: Iterable[Outgoing]) -> dict[int, Exception]:
-    """Writes ``records`` and waits for all acknowledgements.
-
-    Returns why a record was not written, by its index: what :func:`write_dead_letters` raises. A
-    record that Kafka cannot take as it is (its size, its headers) fails alone, with a
-    :class:`SinkError`.
-    """
-    failures: dict[int, Exception] = {}
-    writer = _producer(os.getpid(), frozenset(config.items()))
-    topics = set()
-    for index, record in enumerate(records):
-        topics.add(record.topic)
-        report = functools.partial(_note_failure, config, failures, index, record.topic)
-        try:
-            _produce(writer, record, report)
-        except (KafkaException, TypeError, ValueError, SystemError) as error:
-            failures[index] = _failure_of(config, record.topic, error)
-    try:
-        writer.flush()
-    except (KafkaException, SystemError) as error:
-        _producer.cache_clear()
-        said = _kafka_error(error) or _fatal_error(config)
-        where = ", ".join(sorted(topics))
-        raise _failure(config, where, said) if said else SinkError(where, str(error)) from error
-    if failures:
-        _producer.cache_clear()  # its session may be broken for good
-    return failures
-
-
-def _note_failure(
-    config: ClientConfig,
-    failures: dict[int, Exception],
-    index: int,
-    topic: str,
-    error: KafkaError | None,
-    message: confluent_kafka.Message,
-) -> None:
-    failure = delivery_failure(error, message)
-    if failure is not None:
-        failures[index] = _failure(config, topic, failure)
-
-
-def check_header_names(headers: Headers) -> None:
-    """Refuses names of headers that would crash the client library.
-
-    Raises:
-        UnicodeEncodeError: a name holds half of a surrogate pair, which UTF-8 has no bytes for.
-    """
-    for name, _ in headers:
-        name.encode()
-
-
-def header_text(text: object) -> bytes:
-    """Returns ``text`` for a header: any characters, cut with "…" where it is longer than 8 KiB."""
-    written = str(text).encode("utf-8", "backslashreplace")
-    if len(written) <= _MAX_TEXT_BYTES:
-        return written
-    kept = written[: _MAX_TEXT_BYTES - len(_CUT)].decode("utf-8", "ignore")
-    return kept.encode() + _CUT
 
 
 def scan(config: ClientConfig, topic: str) -> Iterator[StoredLetter]:
@@ -266,85 +175,13 @@ def find_written(
             yield one
 
 
-@functools.lru_cache(maxsize=2)
-def _producer(
-    pid: int,  # noqa: ARG001 - librdkafka does not survive a fork
-    config: frozenset[tuple[str, str]],
-) -> confluent_kafka.Producer:
-    return producer(dict(config))
-
-
-def _kafka_error(error: BaseException) -> KafkaError | None:
-    """What librdkafka said, if that is known.
-
-    A fatal error is pending as an exception while reports are called, and may be lost there.
-    """
-    cause = error if isinstance(error, KafkaException) else error.__cause__
-    return cause.args[0] if isinstance(cause, KafkaException) else None
-
-
-def _fatal_error(config: ClientConfig) -> KafkaError | None:
-    """What a producer's session ends with that has nothing to report."""
-    said: list[KafkaError] = []
-    probe = producer(dict(config) | {"error_cb": said.append})
-    deadline = time.monotonic() + _PROBE_SECONDS
-    while time.monotonic() < deadline:
-        try:
-            probe.poll(_POLL_SECONDS / 10)
-        except KafkaException as error:
-            said.append(error.args[0])
-        if fatal := [error for error in said if error.fatal()]:
-            return fatal[0]
-    return None
-
-
-def _produce(
-    writer: confluent_kafka.Producer, record: Outgoing, delivered: Callable[..., None]
-) -> None:
-    where = {} if record.partition < 0 else {"partition": record.partition}
-    check_header_names(record.headers)
-    while True:
-        try:
-            writer.produce(
-                record.topic,
-                record.value,
-                record.key,
-                headers=list(record.headers),
-                on_delivery=delivered,
-                **where,
-            )
-        except BufferError:
-            writer.poll(_POLL_SECONDS)
-        else:
-            writer.poll(0)
-            return
-
-
-def _failure_of(config: ClientConfig, topic: str, error: Exception) -> Exception:
-    """Without an error of Kafka's, the client could not write the record's headers."""
-    said = _kafka_error(error)
-    if said is None:
-        return SinkError(topic, f"{type(error).__name__}: {error}")
-    return _failure(config, topic, said)
-
-
-def _failure(config: ClientConfig, topic: str, error: KafkaError) -> Exception:
-    if is_forbidden(error):
-        return forbidden(config, "WRITE", f"topic {topic}")
-    if error.name() in {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"}:
-        return TopicMissingError(topic)
-    if error.name() in {"_MSG_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT"}:
-        return BrokerUnreachableError(config["bootstrap.servers"], error.str())
-    return SinkError(topic, error.str())
-
-
 @dataclass(frozen=True, slots=True)
 class _Writer:
     pipeline: str
     version: str
     topic_ids: Mapping[str, str]
 
-    def record(self, letter: DeadLetter) -> Outgoing:
+    def record(self, letter: DeadLetter) -> ProducerRecord:
         origin = letter.partition
         ours = {
             "reason": letter.reason,
@@ -365,7 +202,7 @@ class _Writer:
         place = Place(origin, ours["topic-id"])
         keep = REPLAYS if was_replayed_to(place, letter.headers) else ""
         theirs = foreign_headers(letter.headers, keep=keep)
-        return Outgoing(topic, letter.key, letter.value, headers + theirs)
+        return ProducerRecord(topic, letter.key, letter.value, headers + theirs)
 
 
 def foreign_headers(headers: Headers, *, keep: str = "") -> Headers:

@@ -9,6 +9,9 @@ from headrace.kafka.range_reader import Record
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
+_MAX_TEXT_BYTES = 8 * 1024
+_CUT = "…".encode()
+
 _UNREADABLE = object()
 # Where a name is not UTF-8, the client library gives a list that crashes whoever looks at it,
 # beside an error. A call through this object has that noticed by the interpreter (SystemError);
@@ -28,3 +31,22 @@ def headers_of(record: Record) -> Headers | None:
         record.set_headers(_UNREADABLE)  # type: ignore[attr-defined]
         return None
     return None if headers is _UNREADABLE else tuple(headers or ())
+
+
+def check_header_names(headers: Headers) -> None:
+    """Refuses names of headers that would crash the client library.
+
+    Raises:
+        UnicodeEncodeError: a name holds half of a surrogate pair, which UTF-8 has no bytes for.
+    """
+    for name, _ in headers:
+        name.encode()
+
+
+def header_text(text: object) -> bytes:
+    """Returns ``text`` for a header: any characters, cut with "…" where it is longer than 8 KiB."""
+    written = str(text).encode("utf-8", "backslashreplace")
+    if len(written) <= _MAX_TEXT_BYTES:
+        return written
+    kept = written[: _MAX_TEXT_BYTES - len(_CUT)].decode("utf-8", "ignore")
+    return kept.encode() + _CUT

@@ -28,13 +28,11 @@ from headrace.errors import (
 from headrace.kafka.client import ClientConfig, LiveTopic, committed, describe
 from headrace.kafka.dead_letters import (
     OFFLINE_FILES,
-    Outgoing,
     Position,
     StoredLetter,
     dead_letters_topic,
     foreign_headers,
     scan,
-    send_each,
 )
 from headrace.kafka.groups import offset_metadata_bytes
 from headrace.kafka.replayed import (
@@ -45,6 +43,7 @@ from headrace.kafka.replayed import (
     opened_windows,
     replay_group,
 )
+from headrace.kafka.sending import ProducerRecord, send_each
 from headrace.kafka.sole_replay import SoleReplay, sole_replay
 from headrace.model import DeadLetter, TopicPartition
 from headrace.model.partitioning import murmur2
@@ -246,7 +245,7 @@ class _Sending:
         if failures:
             raise _failure(records, failures)
 
-    def _send(self, outgoing: Sequence[Outgoing]) -> dict[int, Exception]:
+    def _send(self, outgoing: Sequence[ProducerRecord]) -> dict[int, Exception]:
         """Returns why a record was not written, by its index.
 
         Brokers refuse whole batches of records: each record of one is sent again alone.
@@ -287,14 +286,14 @@ def _failure(
     )
 
 
-def _original(letters: Sequence[StoredLetter], live: LiveTopic) -> Outgoing:
+def _original(letters: Sequence[StoredLetter], live: LiveTopic) -> ProducerRecord:
     letter = letters[0].letter
     partition = _partition(letter, live.partitions)
     place = Place(TopicPartition(live.name, partition), live.topic_id)
     replays = max(one.replays for one in letters) + 1
     ours = (REPLAYS, str(replays).encode()), addressees((one.pipeline for one in letters), place)
     headers = (*foreign_headers(letter.headers), *ours)
-    return Outgoing(live.name, letter.key, letter.value, headers, partition)
+    return ProducerRecord(live.name, letter.key, letter.value, headers, partition)
 
 
 def _partition(letter: DeadLetter, partitions: int) -> int:

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from headrace.errors import SinkError, TopicMissingError
 from headrace.kafka.client import ClientConfig, producer
-from headrace.kafka.dead_letters import Outgoing
+from headrace.kafka.sending import ProducerRecord
 
 TRANSACTION_SECONDS = 60
 _SLICE_SECONDS = 1.0  # so that Ctrl-C is heard
@@ -67,7 +67,7 @@ class TransactionalProducer:
         self._failures: list[tuple[str, KafkaError]] = []
         self._patiently(self._producer.init_transactions)
 
-    def send(self, records: Iterable[Outgoing]) -> None:
+    def send(self, records: Iterable[ProducerRecord]) -> None:
         """Write all of them in a transaction; returns when it is committed.
 
         Raises:
@@ -89,7 +89,7 @@ class TransactionalProducer:
         with contextlib.suppress(KafkaException):
             self._producer.abort_transaction(_SLICE_SECONDS)
 
-    def _produce(self, record: Outgoing) -> None:
+    def _produce(self, record: ProducerRecord) -> None:
         where = {} if record.partition < 0 else {"partition": record.partition}
         while True:
             try:

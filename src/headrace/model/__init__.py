@@ -25,19 +25,14 @@ from headrace.model.partitioning import (
     Spread,
     partition_of,
 )
-from headrace.model.pipeline import (
+from headrace.model.record import DeadLetter, OffsetRange, TopicPartition
+from headrace.model.source import (
     BatchLimits,
     DeadLetterLimit,
-    Lake,
     Metadata,
-    Pipeline,
     Source,
     Start,
-    Step,
-    TimeUnit,
-    UnsafeValues,
 )
-from headrace.model.record import DeadLetter, OffsetRange, TopicPartition
 from headrace.model.topic import DEAD_LETTERS_SUFFIX, LONGEST_TOPIC_NAME, TOPIC_NAME, Topic
 
 __all__ = [
@@ -58,23 +53,18 @@ __all__ = [
     "FieldType",
     "Format",
     "Json",
-    "Lake",
     "Metadata",
     "OffsetRange",
     "Partition",
     "Partitioning",
-    "Pipeline",
     "Precision",
     "Random",
     "Raw",
     "Source",
     "Spread",
     "Start",
-    "Step",
-    "TimeUnit",
     "Topic",
     "TopicPartition",
-    "UnsafeValues",
     "UnsupportedFieldError",
     "declaring_class",
     "event_schema",

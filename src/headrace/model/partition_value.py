@@ -7,6 +7,7 @@ import re
 LONGEST_PARTITION_VALUE_BYTES = 100
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 RESCUE_PARTITION = "__unsafe__"
+RESCUED_COLUMN = "_rescued"
 
 _FORBIDDEN = re.compile(r"[/\\\x00-\x1f\x7f-\x9f]")
 _RESERVED = {".", "..", NULL_PARTITION, RESCUE_PARTITION}
@@ -16,7 +17,7 @@ def unsafe_partition_value(value: str) -> str | None:
     """Why ``value`` can't name a directory, as the end of a sentence; ``None`` when it can.
 
     The empty value is safe: it shares the partition of null. The rule is that of
-    :class:`~headrace.model.pipeline.UnsafeValues`, plus the name of the null partition, which
+    :class:`~headrace.sinks.lake.layout.UnsafeValues`, plus the name of the null partition, which
     would read back as null.
     """
     size = len(value.encode("utf-8", "surrogatepass"))

@@ -1,8 +1,9 @@
-"""The end of a batch: dead letters, one transaction, committed offsets, in this order.
+"""The end of a batch: dead letters, the sink's commit, committed offsets, in this order.
 
 What a crash repeats: the whole batch, from the same offsets. Dead letters that were already
-written are looked up and skipped; a batch that the table holds already is known by its offsets
-(:mod:`headrace.pipelines.positions`) and adds nothing; committing offsets again changes nothing.
+written are looked up and skipped; a batch that the sink holds already is known by its offsets
+(:mod:`headrace.pipelines.positions`) and adds nothing, unless the sink records no positions;
+committing offsets again changes nothing.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import UnreadRangesError
 from headrace.kafka.client import ClientConfig
-from headrace.model import Pipeline, TopicPartition
+from headrace.model import TopicPartition
 from headrace.pipelines.checkpoint import Checkpoint, PlannedBatch, positions_of
 from headrace.pipelines.dead_letter_writer import DeadLetterWriter
 from headrace.pipelines.group_offsets import GroupOffsets
 from headrace.pipelines.limit_check import LimitCheck
 from headrace.pipelines.manifest import Manifest
-from headrace.pipelines.positions import TablePositions
+from headrace.pipelines.pipeline import Pipeline
+from headrace.pipelines.positions import NoPositions, TablePositions
 from headrace.pipelines.source.report import RangeReport, unread
 from headrace.pipelines.source.rereading import Rereading
 from headrace.pipelines.source.staging import Staging
 from headrace.pipelines.source.state import SharedState
-from headrace.sinks.lake import LakeTable
-from headrace.sinks.maintenance import Commit
+from headrace.sinks.api import CommitResult, SinkDriver
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -37,7 +38,13 @@ _LOG = logging.getLogger("headrace.pipelines")
 
 @dataclass(frozen=True)
 class BatchResult:
-    """What one batch did. ``positions`` are the next records to read."""
+    """What one batch did.
+
+    Attributes:
+        positions: the next record to read of each partition.
+        figures: what the commit adds to the counters of the sink.
+        (the others): of the same names in a pipeline's progress.
+    """
 
     batch_id: int
     records: int
@@ -45,7 +52,7 @@ class BatchResult:
     late_rows: int
     dead_letters: int
     replays_skipped: int
-    commit: Commit
+    figures: Mapping[str, int]
     seconds: float
     last_timestamp_ms: int
     positions: Mapping[TopicPartition, int]
@@ -59,10 +66,10 @@ class BatchEnd:
         pipeline: Pipeline,
         *,
         checkpoint: Checkpoint,
-        positions: TablePositions,
+        positions: TablePositions | NoPositions,
         staging: Staging,
         rereading: Rereading,
-        table: LakeTable,
+        sink: SinkDriver,
         client: ClientConfig,
         state: SharedState,
         on_batch: Callable[[BatchResult], None],
@@ -72,7 +79,7 @@ class BatchEnd:
         self._positions = positions
         self._staging = staging
         self._rereading = rereading
-        self._table = table
+        self._sink = sink
         self._group = GroupOffsets(client, pipeline.consumer_group)
         self._state = state
         self._on_batch = on_batch
@@ -81,7 +88,7 @@ class BatchEnd:
         self.failure: Exception | None = None
 
     def check_start(self) -> None:
-        """Holds the checkpoint against the table, before the first batch of a run.
+        """Holds the checkpoint against the sink, before the first batch of a run.
 
         Raises:
             CheckpointBehindTableError: the table holds more than the checkpoint knows of.
@@ -103,33 +110,30 @@ class BatchEnd:
         began = time.monotonic()
         planned = self._checkpoint.batch(batch_id)
         if self._positions.holds(planned):
-            manifest, reports, late = self._passed_over(frame), [], []
+            manifest, reports, done = self._passed_over(frame), [], CommitResult(False, 0)
         else:
             manifest = Manifest.of(frame.collect())
             reports = self._reports(manifest, planned)
-            late_before_us = self._end(manifest, reports, planned)
-            late = [file for file in manifest.files if self._table.is_late(file, late_before_us)]
+            done = self._end(manifest, reports, planned)
         self._group.show(planned.positions, planned.epochs)
         self._staging.clear()
         return BatchResult(
             batch_id=batch_id,
             records=sum(report.records for report in reports),
-            rows=sum(file.rows for file in manifest.files),
-            late_rows=sum(file.rows for file in late),
-            dead_letters=sum(len(r.dead) for r in reports) + len(manifest.dead),
+            rows=done.rows,
+            late_rows=done.late_rows,
+            dead_letters=sum(len(report.dead) for report in reports) + len(manifest.dead),
             replays_skipped=sum(report.replays_skipped for report in reports),
-            commit=Commit(
-                self._table.version(), manifest.files, frozenset(file.partition for file in late)
-            ),
+            figures=done.figures,
             seconds=time.monotonic() - began,
-            last_timestamp_ms=max((r.last_timestamp_ms for r in reports), default=-1),
+            last_timestamp_ms=max((report.last_timestamp_ms for report in reports), default=-1),
             positions=planned.positions,
         )
 
     def _passed_over(self, frame: DataFrame) -> Manifest:
-        """A batch that the table holds: steps run again for the sake of their state alone."""
-        if self._pipeline.path[0] != "fused":
-            self._table.discard(Manifest.of(frame.collect()).files)
+        """A batch that the sink holds: steps run again for the sake of their state alone."""
+        if not self._pipeline.is_fused:
+            self._sink.discard(Manifest.of(frame.collect()).pieces)
         return Manifest()
 
     def _reports(self, manifest: Manifest, planned: PlannedBatch) -> list[RangeReport]:
@@ -140,13 +144,13 @@ class BatchEnd:
         """
         reports = [*manifest.reports, *self._staging.take(planned.ranges)]
         missing = unread(planned.ranges, reports)
-        if missing and self._pipeline.path[0] != "fused":
+        if missing and not self._pipeline.is_fused:
             _LOG.warning(
                 "%s: a step has not read %d of its input ranges to their ends, %s first; they are "
                 "read once more for their dead letters",
                 *(self._pipeline.name, len(missing), missing[0]),
             )
-            reports = [one for one in reports if not any(map(one.range.within, missing))]
+            reports = [read for read in reports if not any(map(read.range.within, missing))]
             reports += self._rereading.reports(missing, planned.ends)
             missing = unread(planned.ranges, reports)
         if missing:
@@ -155,44 +159,36 @@ class BatchEnd:
 
     def _end(
         self, manifest: Manifest, reports: Sequence[RangeReport], planned: PlannedBatch
-    ) -> int:
-        """Dead letters first: the transaction is what says that the batch is done.
-
-        Returns:
-            the event time, microseconds, before which partitions were over.
-        """
+    ) -> CommitResult:
+        """Dead letters first: the sink's commit is what says that the batch is done."""
         dead = [letter for report in reports for letter in report.dead] + list(manifest.dead)
         try:
             self._limit.check(reports, derived=len(manifest.dead))
             self._dead.write(dead, positions_of(planned.starts))
         except Exception:
-            self._table.discard(manifest.files)
+            self._sink.discard(manifest.pieces)
             raise
-        late_before_us = self._late_before_us()
-        self._commit(manifest, planned)
+        done = self._commit(manifest, planned)
         self._give_feedback(reports, planned)
-        return late_before_us
+        return done
 
-    def _commit(self, manifest: Manifest, planned: PlannedBatch) -> None:
+    def _commit(self, manifest: Manifest, planned: PlannedBatch) -> CommitResult:
         """One transaction, unless the batch changes nothing: no rows, and no position."""
-        if not manifest.files and not planned.moves:
-            return
+        if not manifest.pieces and not planned.moves:
+            return CommitResult(False, 0)
         transaction = self._positions.transaction(planned)
-        if not self._table.commit(
-            manifest.files,
-            versions=transaction.versions,
-            expected=transaction.expected,
-            metadata=transaction.metadata,
-        ):
+        done = self._sink.commit(manifest.pieces, transaction, self._late_before_us())
+        if not done.is_new:
             name, batch_id = self._pipeline.name, planned.batch_id
             _LOG.warning("%s: batch %d was ended by another driver meanwhile", name, batch_id)
-            self._table.discard(manifest.files)
+            self._sink.discard(manifest.pieces)
         self._positions.ended(planned)
+        return done
 
     def _late_before_us(self) -> int:
         event_us = self._state.feedback(self._checkpoint.uri).event_us
         newest = max(event_us.values(), default=0)
-        return newest - int(self._pipeline.sink.lateness.total_seconds() * 1e6)
+        return newest - int(self._pipeline.lateness.total_seconds() * 1e6)
 
     def _give_feedback(self, reports: Sequence[RangeReport], planned: PlannedBatch) -> None:
         checkpoint = self._checkpoint.uri

@@ -14,7 +14,7 @@ from headrace.errors import SinkError
 from headrace.model import OffsetRange, TopicPartition
 from headrace.pipelines.source.initial import initial_path, read_initial
 from headrace.pipelines.source.offsets import SourceOffset, ranges_between
-from headrace.sinks import storage
+from headrace.runtime import storage
 
 FROM_TABLE = "table"
 """Where a checkpoint begins that was reset to its table: its first positions are files in it."""

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from headrace.kafka import dead_letters
 from headrace.kafka.client import ClientConfig
-from headrace.model import DeadLetter, Pipeline, TopicPartition
+from headrace.model import DeadLetter, TopicPartition
+from headrace.pipelines.pipeline import Pipeline
 
 
 class DeadLetterWriter:

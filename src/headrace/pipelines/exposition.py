@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headrace.metrics import METRICS
+from headrace.metrics import METRICS, Metric
 from headrace.pipelines.progress import PipelineProgress, PipelineState
 from headrace.runtime.prometheus import metric_lines, state_lines
 
@@ -12,13 +12,25 @@ STATE = "headrace_pipeline_state"
 _PREFIX = "headrace_pipeline_"
 
 
-def exposition(pipelines: Iterable[PipelineProgress]) -> str:
-    """The text: every metric of each pipeline, and its state."""
-    named = [({"pipeline": one.pipeline}, one) for one in pipelines]
+def exposition(pipelines: Iterable[PipelineProgress], own: Iterable[Metric]) -> str:
+    """Returns the text: every metric of each pipeline, those of its ``own``, and its state.
+
+    Args:
+        pipelines: how they are doing.
+        own: metrics of their sinks and steps.
+    """
+    labelled = [({"pipeline": progress.pipeline}, progress) for progress in pipelines]
     lines: list[str] = []
     for metric in METRICS:
-        samples = [(labels, getattr(one, metric.name)) for labels, one in named]
+        samples = [(labels, getattr(progress, metric.name)) for labels, progress in labelled]
         lines += metric_lines(_PREFIX, metric, samples)
-    states = [(labels, one.state) for labels, one in named]
+    for metric in own:
+        samples = [
+            (labels, progress.figures[metric.name])
+            for labels, progress in labelled
+            if metric.name in progress.figures
+        ]
+        lines += metric_lines(_PREFIX, metric, samples)
+    states = [(labels, progress.state) for labels, progress in labelled]
     lines += state_lines(STATE, "the state of the pipeline: 1 for it", PipelineState, states)
     return "\n".join(lines) + "\n"

@@ -5,16 +5,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from headrace import errors
 from headrace.errors import (
     AuthenticationError,
     AuthorizationError,
-    BrokerUnreachableError,
     DeadLetterLimitError,
     HeadraceError,
     RefusedError,
     StepError,
 )
+from headrace.pipelines.crossing import crossed_error
 from headrace.pipelines.steps import raised_in_step
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ NEVER_RETRIED = (
     AuthorizationError,
     StepError,
 )
-_TOLD_APART = (*NEVER_RETRIED, BrokerUnreachableError)
 
 
 class RestartBudget:
@@ -54,31 +52,14 @@ def cause(*errors: Exception | None) -> Exception | None:
     Args:
         errors: of one failure, those that know more first.
     """
-    raised = [one for one in errors if one is not None]
-    for one in raised:
-        if isinstance(one, HeadraceError):
-            return one
+    raised = [error for error in errors if error is not None]
+    for error in raised:
+        if isinstance(error, HeadraceError):
+            return error
     for text in map(str, raised):
-        if found := named_error(text) or raised_in_step(text):
-            return found
+        if crossed := crossed_error(text) or raised_in_step(text):
+            return crossed
     return next(iter(raised), None)
-
-
-def named_error(text: str) -> Exception | None:
-    """Our own error inside a traceback that came through Spark as text; ``None`` without one.
-
-    Spark runs planner and tasks in other processes and passes on what they print.
-    """
-    found = re.findall(r"headrace\.errors\.(\w+Error): (.+)", text)
-    if not found:
-        return None
-    name, message = found[-1]
-    kind = getattr(errors, name, HeadraceError)
-    base = next((base for base in _TOLD_APART if issubclass(kind, base)), HeadraceError)
-    # Its message is known, its fields are not.
-    methods = {"__str__": lambda _: message.strip(), "__init__": lambda _: None}
-    remote: Exception = type(name, (base,), methods)()
-    return remote
 
 
 def used_twice(text: str) -> bool:

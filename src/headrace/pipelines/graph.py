@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.kafka.client import ClientConfig
 from headrace.kafka.cluster import KafkaCluster
-from headrace.model import (
-    EventSchema,
-    FieldType,
-    Lake,
-    Metadata,
-    Pipeline,
-    Source,
-    Start,
-    UnsafeValues,
-)
+from headrace.model import EventSchema, Metadata, Source, Start
 from headrace.pipelines.batch import BatchEnd, BatchResult
 from headrace.pipelines.checkpoint import Checkpoint
 from headrace.pipelines.manifest import arrow_writer, manifest_schema
-from headrace.pipelines.positions import CheckpointIds, TablePositions
+from headrace.pipelines.pipeline import Pipeline
+from headrace.pipelines.positions import CheckpointIds, NoPositions, TablePositions
 from headrace.pipelines.source.datasource import (
     kafka_source,
     row_schema,
@@ -34,13 +27,13 @@ from headrace.pipelines.source.spec import SourceSpec
 from headrace.pipelines.source.staging import Staging
 from headrace.pipelines.source.state import SharedState
 from headrace.pipelines.steps import apply_steps
-from headrace.sinks import storage
-from headrace.sinks.lake import LakeTable
-from headrace.sinks.manifest import WriteSpec
+from headrace.sinks.api import SinkContext, SinkDriver, WriterFactory
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
+    from headrace.settings import Secret
 
 HEARTBEAT_AFTER_US = 10_000_000
 
@@ -52,22 +45,24 @@ class Place:
     Attributes:
         lake: root URI of the lake.
         client: librdkafka settings of the cluster.
+        sinks: the tables ``[sinks.KIND]`` of headrace.toml, by kind.
         state: folder on this machine shared with the planner.
         staging: URI of the staging folder of this start; empty before there is one.
     """
 
     lake: str
     client: ClientConfig
+    sinks: Mapping[str, Mapping[str, Secret]]
     state: Path
     staging: str = ""
 
 
 @dataclass(frozen=True)
 class Graph:
-    """A pipeline's rows as a manifest of files, where they are written, the end of its batches."""
+    """A pipeline's rows as manifests of what tasks wrote, its open sink, the end of its batches."""
 
     manifests: DataFrame
-    write: WriteSpec
+    sink: SinkDriver
     end: BatchEnd
 
 
@@ -84,31 +79,45 @@ def build(
     ``start``, when given, overrides where the sources declare that they begin.
 
     Raises:
+        SinkError: the sink can't be opened, or can't take the rows.
         TableMismatchError: the rows do not fit the table that is there.
     """
-    specs = [_source_spec(pipeline, one, place, checkpoint, start) for one in pipeline.sources]
-    if pipeline.path[0] == "fused":
-        write = _write_spec(pipeline, place, row_schema(specs[0]))
-        manifests = _load(spark, replace(specs[0], write=write))
-    else:
-        rows = _rows(spark, pipeline, specs)
-        write = _write_spec(pipeline, place, _arrow_schema(rows))
-        manifests = _written(rows, write, specs[0].topic)
-    table = LakeTable(write)
-    table.check()
-    ids = CheckpointIds(pipeline.name, checkpoint.number)
+    specs = [
+        _source_spec(pipeline, source, place, checkpoint, start) for source in pipeline.sources
+    ]
+    rows = None if pipeline.is_fused else _rows(spark, pipeline, specs)
+    schema = row_schema(specs[0]) if rows is None else _arrow_schema(rows)
+    sink = pipeline.sink.open(sink_context(pipeline, place), schema)
     end = BatchEnd(
         pipeline,
         checkpoint=checkpoint,
-        positions=TablePositions(ids, table),
+        positions=_positions(pipeline, checkpoint, sink),
         staging=Staging(place.staging),
         rereading=Rereading(spark, specs),
-        table=table,
+        sink=sink,
         client=place.client,
         state=SharedState(place.state),
         on_batch=on_batch,
     )
-    return Graph(manifests, write, end)
+    if rows is None:
+        manifests = _load(spark, replace(specs[0], writers=sink.writers))
+    else:
+        manifests = _written(rows, sink.writers, specs[0].topic)
+    return Graph(manifests, sink, end)
+
+
+def sink_context(pipeline: Pipeline, place: Place) -> SinkContext:
+    """What the pipeline's sink is told of where it runs."""
+    settings = place.sinks.get(pipeline.sink.kind, {})
+    return SinkContext(pipeline.name, place.lake, place.client, settings, pipeline.event_time)
+
+
+def _positions(
+    pipeline: Pipeline, checkpoint: Checkpoint, sink: SinkDriver
+) -> TablePositions | NoPositions:
+    if sink.positions is None:
+        return NoPositions()
+    return TablePositions(CheckpointIds(pipeline.name, checkpoint.number), sink.positions)
 
 
 def _source_spec(
@@ -130,7 +139,7 @@ def _source_spec(
         cluster=KafkaCluster(place.client),
         consumer_group=pipeline.consumer_group,
         start=start or source.start,
-        metadata=_metadata(source),
+        metadata=_metadata(pipeline, source),
         min_tasks=source.min_tasks if source.subpartitions == 1 else 0,
         subpartitions=source.subpartitions,
         limits=pipeline.limits.shared_by(len(pipeline.sources)),
@@ -143,10 +152,11 @@ def _source_spec(
     )
 
 
-def _metadata(source: Source) -> tuple[Metadata, ...]:
-    """The columns asked for, and those that lanes are built from."""
+def _metadata(pipeline: Pipeline, source: Source) -> tuple[Metadata, ...]:
+    """The columns asked for by the user, by lanes, and by the sink where no step is in between."""
     lanes = (Metadata.PARTITION, Metadata.OFFSET) if source.subpartitions > 1 else ()
-    return tuple(dict.fromkeys((*source.metadata, *lanes)))
+    sink = () if pipeline.steps else pipeline.sink.metadata
+    return tuple(dict.fromkeys((*source.metadata, *lanes, *sink)))
 
 
 def judged_columns(pipeline: Pipeline, schema: EventSchema | None) -> tuple[str, ...]:
@@ -154,11 +164,9 @@ def judged_columns(pipeline: Pipeline, schema: EventSchema | None) -> tuple[str,
 
     Not before steps, which may make a value safe: the rows that they give are judged instead.
     """
-    sink = pipeline.sink
-    if schema is None or pipeline.steps or sink.unsafe_values is UnsafeValues.RESCUE:
+    if schema is None or pipeline.steps:
         return ()
-    strings = {field.name for field in schema.fields if field.type is FieldType.STRING}
-    return tuple(name for name in sink.value_columns if name in strings)
+    return pipeline.sink.directory_columns(schema)
 
 
 def _load(spark: SparkSession, spec: SourceSpec) -> DataFrame:
@@ -169,7 +177,7 @@ def _load(spark: SparkSession, spec: SourceSpec) -> DataFrame:
 def _rows(spark: SparkSession, pipeline: Pipeline, specs: list[SourceSpec]) -> DataFrame:
     """The sources, each as its step wants it, through the steps."""
     frames = [
-        _laned(_watermarked(_load(spark, spec), spec, source, pipeline.sink), source)
+        _laned(_watermarked(_load(spark, spec), spec, source, pipeline.lateness), source)
         for spec, source in zip(specs, pipeline.sources, strict=True)
     ]
     if not pipeline.steps:
@@ -184,7 +192,9 @@ def _united(frames: list[DataFrame]) -> DataFrame:
     return rows
 
 
-def _watermarked(rows: DataFrame, spec: SourceSpec, source: Source, sink: Lake) -> DataFrame:
+def _watermarked(
+    rows: DataFrame, spec: SourceSpec, source: Source, lateness: timedelta
+) -> DataFrame:
     """Sets the watermark that is declared, and one for each of several sources.
 
     It lets an idle input move the time of all: its heartbeats pass the watermark, then go. The
@@ -196,7 +206,7 @@ def _watermarked(rows: DataFrame, spec: SourceSpec, source: Source, sink: Lake) 
         return rows
     from pyspark.sql import functions as F  # noqa: N812
 
-    delay = sink.lateness if source.watermark is None else source.watermark
+    delay = lateness if source.watermark is None else source.watermark
     rows = rows.withWatermark(spec.event_time, f"{int(delay.total_seconds())} seconds")
     if not ticks:
         return rows
@@ -220,17 +230,10 @@ def _laned(rows: DataFrame, source: Source) -> DataFrame:
     return rows.repartitionById(lanes, lane.cast("int"))
 
 
-def _written(rows: DataFrame, write: WriteSpec, origin: str) -> DataFrame:
+def _written(rows: DataFrame, writers: WriterFactory, origin: str) -> DataFrame:
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    return rows.mapInArrow(arrow_writer(write, origin), from_arrow_schema(manifest_schema()))
-
-
-def _write_spec(pipeline: Pipeline, place: Place, rows: pa.Schema) -> WriteSpec:
-    sink, event_time = pipeline.sink, pipeline.event_time
-    known = event_time if event_time in rows.names else None
-    root = storage.join(place.lake, sink.table)
-    return WriteSpec(root, rows, sink, known, pipeline.name)
+    return rows.mapInArrow(arrow_writer(writers, origin), from_arrow_schema(manifest_schema()))
 
 
 def _arrow_schema(rows: DataFrame) -> pa.Schema:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace.errors import DeadLetterLimitError
-from headrace.model import Pipeline, TopicPartition
+from headrace.model import TopicPartition
+from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.source.bad_records import MAX_BYTES
 from headrace.pipelines.source.report import BadRuns, RangeReport
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO
 
 from headrace.errors import CheckpointInUseError
-from headrace.sinks import storage
+from headrace.runtime import storage
 
 _HOLDER = "process "
 

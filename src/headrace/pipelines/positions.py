@@ -16,21 +16,14 @@ read nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
 
 from headrace.errors import CheckpointBehindTableError, TableBehindCheckpointError
 from headrace.model import TopicPartition
 from headrace.pipelines.checkpoint import PlannedBatch, positions_of
 from headrace.pipelines.source.offsets import SourceOffset
-
-
-class Versions(Protocol):
-    """A table, as far as it records what applications have written."""
-
-    def versions(self, app_ids: Iterable[str]) -> Mapping[str, int]:
-        """The version of each application that the table records."""
+from headrace.sinks.api import PositionStore, Transaction
 
 
 @dataclass(frozen=True)
@@ -46,15 +39,6 @@ class Recorded:
     newest: int | None
     batch_id: int | None
     positions: Mapping[TopicPartition, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Transaction:
-    """What the transaction of a batch records, expects, and tells readers of the history."""
-
-    versions: Mapping[str, int]
-    expected: Mapping[str, int | None]
-    metadata: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -93,7 +77,7 @@ class CheckpointIds:
             reason = f"it has rows of checkpoint {newest}, current.json says {self.number}"
             raise CheckpointBehindTableError(self.pipeline, "", "", "", reason)
 
-    def recorded(self, table: Versions, offsets: Mapping[str, SourceOffset]) -> Recorded:
+    def recorded(self, table: PositionStore, offsets: Mapping[str, SourceOffset]) -> Recorded:
         """What ``table`` records of the partitions in ``offsets``."""
         partitions = self.partitions(offsets)
         found = table.versions([self.newest, self.batch, *partitions.values()])
@@ -101,10 +85,12 @@ class CheckpointIds:
         return Recorded(found.get(self.newest), found.get(self.batch), positions)
 
 
-def newest_checkpoint(pipeline: str, table: Versions) -> int | None:
-    """Number of the newest checkpoint of ``pipeline`` in the table; None: it has nothing of it."""
+def newest_checkpoint(pipeline: str, positions: PositionStore | None) -> int | None:
+    """Returns the newest checkpoint of ``pipeline`` that its sink records; None: there is none."""
+    if positions is None:
+        return None
     name = CheckpointIds(pipeline, 0).newest
-    return table.versions([name]).get(name)
+    return positions.versions([name]).get(name)
 
 
 class TablePositions:
@@ -114,7 +100,7 @@ class TablePositions:
     that nobody else has moved on.
     """
 
-    def __init__(self, ids: CheckpointIds, table: Versions) -> None:
+    def __init__(self, ids: CheckpointIds, table: PositionStore) -> None:
         self._ids = ids
         self._table = table
         self._recorded: Recorded | None = None
@@ -198,6 +184,24 @@ class TablePositions:
             f"{recorded.batch_id}"
         )
         return CheckpointBehindTableError(pipeline, "", "", "", reason)
+
+
+class NoPositions:
+    """For a sink that records no positions: every batch is new to it, also one that is repeated."""
+
+    def holds(self, planned: PlannedBatch) -> bool:  # noqa: ARG002
+        """Nobody knows, so it does not."""
+        return False
+
+    def check_end(self, planned: PlannedBatch) -> None:
+        """There is nothing that could differ from the checkpoint."""
+
+    def transaction(self, planned: PlannedBatch) -> Transaction:  # noqa: ARG002
+        """Records nothing."""
+        return Transaction({}, {})
+
+    def ended(self, planned: PlannedBatch) -> None:
+        """There is nothing to note."""
 
 
 def _stands_at(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,13 @@ FINAL_STATES = frozenset(
 class PipelineProgress:
     """Counts since the run began, and figures of the last batch.
 
-    Units: rows, records, seconds; names are those of ``headrace.metrics``.
+    Units: rows, records, seconds; names are those of ``headrace.metrics``. In JSON the ``figures``
+    stand beside the others.
+
+    Attributes:
+        exit_code: what ``headrace run`` ends with for it: 0 unless it failed or was refused.
+        figures: of the pipeline's sink and steps, by the names of their metrics; texts say why
+            something beside the batches fails.
     """
 
     pipeline: str
@@ -53,10 +59,6 @@ class PipelineProgress:
     dropped_by_watermark_rows: int = 0
     dead_letters: int = 0
     replays_skipped: int = 0
-    files_written: int = 0
-    files_merged: int = 0
-    maintenance_failures: int = 0
-    maintenance_reason: str = ""
     records_per_second: float = 0.0
     batch_seconds: float = 0.0
     backlog_records: int = 0
@@ -64,6 +66,8 @@ class PipelineProgress:
     idle_partitions: tuple[str, ...] = ()
     paused_partitions: tuple[str, ...] = ()
     restarts: int = 0
+    exit_code: int = 0
+    figures: Mapping[str, int | str] = field(default_factory=dict)
     updated_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
 
     @property
@@ -81,14 +85,18 @@ class PipelineProgress:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values by name."""
-        return asdict(self)
+        values = asdict(self)
+        figures: dict[str, Any] = values.pop("figures")
+        return figures | values
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> PipelineProgress:
+    def from_json(cls, values: Mapping[str, Any]) -> PipelineProgress:
         """Reads what :meth:`to_json` wrote."""
-        lists = {"idle_partitions", "paused_partitions"}
-        values: dict[str, Any] = {k: tuple(v) if k in lists else v for k, v in found.items()}
-        return cls(**values | {"state": PipelineState(found["state"])})
+        names = {each.name for each in fields(cls)}
+        own = {name: value for name, value in values.items() if name in names}
+        own |= {name: tuple(own[name]) for name in ("idle_partitions", "paused_partitions")}
+        figures = {name: value for name, value in values.items() if name not in names}
+        return cls(**own | {"state": PipelineState(own["state"]), "figures": figures})
 
 
 class StatusFolder:

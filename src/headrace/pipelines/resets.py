@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 
 from headrace.errors import NothingCommittedError, RetentionPassedError
 from headrace.kafka.cluster import Cluster, LivePositions
-from headrace.model import Pipeline, Start
+from headrace.model import Start
 from headrace.pipelines.checkpoint import FROM_TABLE, CheckpointFolder, CurrentCheckpoint
-from headrace.pipelines.positions import CheckpointIds, Versions, newest_checkpoint
+from headrace.pipelines.pipeline import Pipeline
+from headrace.pipelines.positions import CheckpointIds, newest_checkpoint
 from headrace.pipelines.source.initial import write_initial
 from headrace.pipelines.source.offsets import SourceOffset
-from headrace.sinks.delta_log import DeltaLog
+from headrace.sinks.api import PositionStore
 
 
 @dataclass(frozen=True)
@@ -23,13 +24,13 @@ class Resets:
     Attributes:
         pipeline: whose checkpoint it is.
         folder: its checkpoints.
-        table: the log of its table.
+        positions: what its sink records of it; None: nothing.
         cluster: where its topics are.
     """
 
     pipeline: Pipeline
     folder: CheckpointFolder
-    table: DeltaLog
+    positions: PositionStore | None
     cluster: Cluster
 
     def to_start(self, start: Start) -> CurrentCheckpoint:
@@ -52,7 +53,10 @@ class Resets:
             NothingCommittedError: the table records no place.
             RetentionPassedError: records after that place are gone.
         """
-        offsets = self._in_table()
+        if self.positions is None:
+            reason = f"its sink, {self.pipeline.sink.kind}, records no offsets"
+            raise NothingCommittedError(self.pipeline.name, reason)
+        offsets = self._recorded(self.positions)
         live = {offset.topic: self.cluster.live(offset.topic) for offset in offsets}
         begins = [
             self._still_there(offset, live[offset.topic], accept_loss=accept_loss)
@@ -70,7 +74,7 @@ class Resets:
         return current
 
     def _number(self) -> int:
-        return self.folder.following(newest_checkpoint(self.pipeline.name, self.table) or 0)
+        return self.folder.following(newest_checkpoint(self.pipeline.name, self.positions) or 0)
 
     def _refuse_uncommitted(self) -> None:
         group = self.pipeline.consumer_group
@@ -79,27 +83,27 @@ class Resets:
                 reason = f"consumer group {group} has committed nothing of {source.topic.name}"
                 raise NothingCommittedError(self.pipeline.name, reason)
 
-    def _in_table(self) -> list[SourceOffset]:
+    def _recorded(self, positions: PositionStore) -> list[SourceOffset]:
         """The place of each topic, as of what a RESTORE or replacement of the table brought back.
 
-        A topic that was made again is another one: the table has no place of it.
+        A topic that was made again is another one: the sink has no place of it.
         """
-        table = self.table.restored(CheckpointIds(self.pipeline.name, 0).writer) or self.table
-        number = newest_checkpoint(self.pipeline.name, table)
+        store = positions.restored(CheckpointIds(self.pipeline.name, 0).writer) or positions
+        number = newest_checkpoint(self.pipeline.name, store)
         if number is None:
-            reason = f"{self.table.uri} records no offsets of it"
+            reason = f"{positions.uri} records no offsets of it"
             raise NothingCommittedError(self.pipeline.name, reason)
         ids = CheckpointIds(self.pipeline.name, number)
-        return [self._recorded(ids, table, source.topic.name) for source in self.pipeline.sources]
+        return [self._offset(ids, store, source.topic.name) for source in self.pipeline.sources]
 
-    def _recorded(self, ids: CheckpointIds, table: Versions, topic: str) -> SourceOffset:
+    def _offset(self, ids: CheckpointIds, store: PositionStore, topic: str) -> SourceOffset:
         live = self.cluster.live(topic)
         asked = SourceOffset(topic, live.topic_id, live.latest, time.time_ns() // 1_000_000)
-        found = ids.recorded(table, {topic: asked}).positions
-        if not found:
-            reason = f"{self.table.uri} records no offsets of {topic}, id {live.topic_id}"
+        recorded = ids.recorded(store, {topic: asked}).positions
+        if not recorded:
+            reason = f"{store.uri} records no offsets of {topic}, id {live.topic_id}"
             raise NothingCommittedError(self.pipeline.name, reason)
-        positions = {one.partition: at for one, at in found.items()}
+        positions = {partition.partition: at for partition, at in recorded.items()}
         return replace(asked, partitions=positions, epochs=self._epochs(topic, positions))
 
     def _epochs(self, topic: str, positions: Mapping[int, int]) -> dict[int, int]:

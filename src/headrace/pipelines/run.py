@@ -11,10 +11,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.errors import BrokerUnreachableError, CheckpointInUseError, RefusedError
+from headrace.errors import (
+    BrokerUnreachableError,
+    CheckpointInUseError,
+    HeadraceError,
+    RefusedError,
+)
 from headrace.kafka.client import client_config
 from headrace.kafka.cluster import KafkaCluster
-from headrace.model import Pipeline, Start
+from headrace.model import Start
 from headrace.pipelines.batch import BatchResult
 from headrace.pipelines.checkpoint import FROM_TABLE
 from headrace.pipelines.failures import (
@@ -24,15 +29,15 @@ from headrace.pipelines.failures import (
     headline,
     used_twice,
 )
-from headrace.pipelines.graph import Graph, Place, build
+from headrace.pipelines.graph import Graph, Place, build, sink_context
 from headrace.pipelines.lock import CheckpointLock, lock_folder
+from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.progress import PipelineProgress, PipelineState, StatusFolder
 from headrace.pipelines.run_figures import RunFigures
 from headrace.pipelines.source.staging import driver_staging
 from headrace.pipelines.source.state import SharedState
 from headrace.pipelines.start_checks import StartChecks, check_dead_letter_topics
-from headrace.sinks import storage
-from headrace.sinks.maintenance import MaintenanceHold
+from headrace.runtime import storage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,6 +89,7 @@ class PipelineRun:
         self._place = Place(
             lake=placement.lake,
             client=client_config(settings.kafka, placement.bootstrap),
+            sinks=settings.sinks,
             state=settings.state / "state" / pipeline.name,
         )
         self._lock = CheckpointLock(lock_folder(settings.state, placement.lake), pipeline.name)
@@ -91,7 +97,6 @@ class PipelineRun:
         self._restarts = RestartBudget(settings.restart)
         self._start_at = 0.0
         self._graph: Graph | None = None
-        self._maintenance: MaintenanceHold | None = None
         self._query: StreamingQuery | None = None
         self._figures = RunFigures(pipeline, SharedState(self._place.state))
         self._guard = threading.Lock()
@@ -118,17 +123,17 @@ class PipelineRun:
             self._figures.take_reports(query)
             self._look()
         self._lock.release()
-        self._end_maintenance()
+        self._close_sink()
         if not self.progress.final:
             self._note(state=PipelineState.STOPPED)
 
-    def _end_maintenance(self) -> None:
+    def _close_sink(self) -> None:
         """What is due is done after a run that has caught up; who wants to stop is not kept."""
-        maintenance, self._maintenance = self._maintenance, None
-        if maintenance is not None:
+        if self._graph is not None:
             done = self.progress.state is PipelineState.FINISHED
-            maintenance.release(FINISH_SECONDS if done else 0.0)
-            self._note(**_maintained(maintenance))
+            self._graph.sink.close(FINISH_SECONDS if done else 0.0)
+            self._note(figures=self._own_figures())
+            self._graph = None
 
     def _start_when_due(self) -> None:
         from pyspark.errors import AnalysisException
@@ -137,25 +142,28 @@ class PipelineRun:
             return
         try:
             self._lock.acquire()
-            self._graph, self._query = self._started()
+            self._query = self._started()
         except AnalysisException as error:  # Spark can't plan the steps: no restart mends that
-            self._end_failed(PipelineState.FAILED, headline(error))
+            self._end_failed(PipelineState.FAILED, headline(error), error)
         except Exception as error:  # noqa: BLE001  whatever it was, the pipelines beside it go on
             self._failed(error)
         else:
             self._note(state=PipelineState.RUNNING, reason="")
 
-    def _started(self) -> tuple[Graph, StreamingQuery]:
+    def _started(self) -> StreamingQuery:
         client = self._place.client
-        checks = StartChecks(self.pipeline, self._place.lake, KafkaCluster(client))
+        positions = self.pipeline.sink.position_store(sink_context(self.pipeline, self._place))
+        checks = StartChecks(self.pipeline, self._place.lake, KafkaCluster(client), positions)
         current = checks.checkpoint()
         check_dead_letter_topics(client, self.pipeline)
         checkpoint = checks.folder.checkpoint(current)
         start = Start(current.start) if current.start not in ("", FROM_TABLE) else None
         place = self._place_of_start()
         graph = build(self._spark, self.pipeline, place, checkpoint, start, self._batch_ended)
+        before, self._graph = self._graph, graph
+        if before is not None:
+            before.sink.close(0.0)
         graph.end.check_start()
-        self._maintenance = self._maintenance or MaintenanceHold(graph.write)
         writer = graph.manifests.writeStream.queryName(self.pipeline.name)
         writer = writer.option("checkpointLocation", _spark_uri(checkpoint.uri))
         writer = (
@@ -170,7 +178,7 @@ class PipelineRun:
         except BaseException:
             query.stop()  # who fails gives the lock back, and a query must not go on without it
             raise
-        return graph, query
+        return query
 
     def _place_of_start(self) -> Place:
         """Each start has a staging folder of its own; what earlier ones left is deleted."""
@@ -181,13 +189,16 @@ class PipelineRun:
 
     def _batch_ended(self, result: BatchResult) -> None:
         """On Spark's thread, once a batch."""
-        if self._maintenance is not None:
-            self._maintenance.committed(result.commit)
         self._figures.batch_ended(result)
         self._look()
 
     def _look(self) -> None:
-        self._note(**self._figures.values(), **_maintained(self._maintenance))
+        self._note(**self._figures.values(), figures=self._own_figures())
+
+    def _own_figures(self) -> Mapping[str, int | str]:
+        """Those of the sink and of the steps."""
+        graph = self._graph
+        return self._figures.own({} if graph is None else graph.sink.figures())
 
     def _ended(self, exception: Exception | None) -> None:
         query, self._query = self._query, None
@@ -209,13 +220,14 @@ class PipelineRun:
         reason = headline(error)
         if isinstance(error, NEVER_RETRIED):
             refused = isinstance(error, RefusedError)
-            self._end_failed(PipelineState.REFUSED if refused else PipelineState.FAILED, reason)
+            state = PipelineState.REFUSED if refused else PipelineState.FAILED
+            self._end_failed(state, reason, error)
             return
         _LOG.error("%s failed: %s", self.pipeline.name, reason, exc_info=error)
         delay = self._delay(error)
         if delay is None:
             budget = f"{self._settings.restart.budget} restarts within an hour did not help"
-            self._end_failed(PipelineState.FAILED, f"{budget}: {reason}")
+            self._end_failed(PipelineState.FAILED, f"{budget}: {reason}", error)
             return
         self._start_at = time.monotonic() + delay
         restarts = self.progress.restarts + 1
@@ -227,27 +239,16 @@ class PipelineRun:
             return self._settings.restart.first_delay_seconds
         return self._restarts.next_delay(time.monotonic())
 
-    def _end_failed(self, state: PipelineState, reason: str) -> None:
+    def _end_failed(self, state: PipelineState, reason: str, error: Exception) -> None:
         self._lock.release()
-        self._note(state=state, reason=reason)
+        exit_code = error.exit_code if isinstance(error, HeadraceError) else HeadraceError.exit_code
+        self._note(state=state, reason=reason, exit_code=exit_code)
 
     def _note(self, **changes: Any) -> None:
         with self._guard:
             before, self.progress = self.progress, self.progress.after(**changes)
             if not self.progress.same_as(before):
                 self._status.write(self.progress)
-
-
-def _maintained(maintenance: MaintenanceHold | None) -> dict[str, Any]:
-    """The figures of the table's maintenance."""
-    if maintenance is None:
-        return {}
-    done = maintenance.progress
-    return {
-        "files_merged": done.files_merged,
-        "maintenance_failures": done.failures,
-        "maintenance_reason": done.reason,
-    }
 
 
 def _await_idle(query: StreamingQuery) -> None:

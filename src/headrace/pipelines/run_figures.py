@@ -9,9 +9,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from headrace.model import Pipeline, TopicPartition
+from headrace.model import TopicPartition
 from headrace.pipelines.batch import BatchResult
+from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.source.state import SharedState
+from headrace.pipelines.transforms.transform import Transform
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
@@ -27,10 +29,13 @@ class RunFigures:
 
     def __init__(self, pipeline: Pipeline, state: SharedState) -> None:
         self._topics = [source.topic.name for source in pipeline.sources]
-        self._fused = pipeline.path[0] == "fused"
+        self._fused = pipeline.is_fused
         self._state = state
         self._guard = threading.Lock()
         self._counts: Counter[str] = Counter()
+        self._of_sink: Counter[str] = Counter()
+        self._of_steps: dict[str, int] = {}
+        self._transforms = [step for step in pipeline.steps if isinstance(step, Transform)]
         self._last: dict[str, Any] = {}
         self._late: dict[int, int] = {}
         self._counted = -1
@@ -46,8 +51,8 @@ class RunFigures:
                 rows_out=result.rows,
                 dead_letters=result.dead_letters,
                 replays_skipped=result.replays_skipped,
-                files_written=len(result.commit.files),
             )
+            self._of_sink.update(result.figures)
             self._last = {
                 "batch_id": result.batch_id,
                 "batch_seconds": result.seconds,
@@ -89,12 +94,25 @@ class RunFigures:
             )
             self._counts["dropped_by_watermark_rows"] += operator["numRowsDroppedByWatermark"]
             held_back |= not operator["operatorName"].startswith(_NOT_HELD_BACK)
+            for transform in self._transforms:
+                self._add(transform, transform.figures(operator))
         late = self._late.pop(batch_id, 0)
         if not held_back:
             self._counts["late_rows"] += late
 
+    def _add(self, transform: Transform, figures: Mapping[str, int]) -> None:
+        growing = {metric.name for metric in transform.metrics if metric.grows}
+        for name, value in figures.items():
+            before = self._of_steps.get(name, 0) if name in growing else 0
+            self._of_steps[name] = before + value
+
+    def own(self, beside: Mapping[str, int | str]) -> dict[str, int | str]:
+        """Returns the figures of the sink, those ``beside`` its commits too, and of the steps."""
+        with self._guard:
+            return {**self._of_sink, **self._of_steps, **beside}
+
     def values(self) -> dict[str, Any]:
-        """The figures now, as fields of a pipeline's progress.
+        """Returns the figures now, as fields of a pipeline's progress.
 
         Latest offsets, idle and paused partitions are as the planner last saw them.
         """

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headrace.model import Pipeline
+from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.progress import PipelineProgress
 from headrace.pipelines.run import LOOK_SECONDS, PipelineRun, Placement
 from headrace.pipelines.session import start_session

@@ -1,4 +1,4 @@
-"""What is looked at before a pipeline starts: its checkpoint, its table, its topics."""
+"""What is looked at before a pipeline starts: its checkpoint, its sink, its topics."""
 
 from __future__ import annotations
 
@@ -13,19 +13,14 @@ from headrace.errors import (
 )
 from headrace.kafka.client import ClientConfig, describe
 from headrace.kafka.cluster import Cluster
-from headrace.model import Pipeline
 from headrace.pipelines.checkpoint import FROM_TABLE, CheckpointFolder, CurrentCheckpoint
-from headrace.pipelines.positions import CheckpointIds
+from headrace.pipelines.pipeline import Pipeline
+from headrace.pipelines.positions import CheckpointIds, newest_checkpoint
 from headrace.pipelines.source.initial import read_initial
-from headrace.sinks import storage
-from headrace.sinks.delta_log import DeltaLog
+from headrace.runtime import storage
+from headrace.sinks.api import PositionStore
 
 _LOG = logging.getLogger("headrace.pipelines")
-
-
-def table_uri(lake: str, pipeline: Pipeline) -> str:
-    """Where the table of a pipeline is."""
-    return storage.join(lake, pipeline.sink.table)
 
 
 def check_dead_letter_topics(client: ClientConfig, pipeline: Pipeline) -> None:
@@ -55,11 +50,13 @@ class StartChecks:
         pipeline: the one to start.
         lake: root URI of the lake.
         cluster: where its topics are.
+        positions: what its sink records of it; None: nothing.
     """
 
     pipeline: Pipeline
     lake: str
     cluster: Cluster
+    positions: PositionStore | None
 
     @property
     def folder(self) -> CheckpointFolder:
@@ -71,20 +68,19 @@ class StartChecks:
 
         Raises:
             CheckpointLostError: there are traces of a checkpoint that is gone.
-            CheckpointBehindTableError: the table knows a newer checkpoint.
+            CheckpointBehindTableError: the sink knows a newer checkpoint.
             TableBehindCheckpointError: a RESTORE or replacement has taken rows from the table.
         """
         current = self.folder.current()
-        log = DeltaLog(table_uri(self.lake, self.pipeline))
         ids = CheckpointIds(self.pipeline.name, current.number if current else 1)
-        newest = log.versions([ids.newest]).get(ids.newest)
+        newest = newest_checkpoint(self.pipeline.name, self.positions)
         if current is None:
             self._refuse_lost(newest)
             return CurrentCheckpoint(1, "", begun=False)
         self._refuse_incomplete(current, newest)
         ids.check_newest(newest)
-        if newest == current.number:
-            self._refuse_restored(log, ids)
+        if newest == current.number and self.positions is not None:
+            self._refuse_restored(self.positions, ids)
         return current
 
     def _refuse_lost(self, newest: int | None) -> None:
@@ -113,11 +109,11 @@ class StartChecks:
     def _lost(self, evidence: str, *, in_table: bool) -> CheckpointLostError:
         return CheckpointLostError(self.pipeline.name, self.folder.uri, evidence, in_table)
 
-    def _refuse_restored(self, log: DeltaLog, ids: CheckpointIds) -> None:
-        before = log.restored(ids.writer)
-        found = None if before is None else before.versions([ids.batch])
-        if found is not None and found != log.versions([ids.batch]):
+    def _refuse_restored(self, positions: PositionStore, ids: CheckpointIds) -> None:
+        before = positions.restored(ids.writer)
+        recorded = None if before is None else before.versions([ids.batch])
+        if recorded is not None and recorded != positions.versions([ids.batch]):
             reason = "a RESTORE or replacement of the table has taken rows of its batches from it"
             raise TableBehindCheckpointError(
-                self.pipeline.name, "", "", "", reason, in_table=bool(found)
+                self.pipeline.name, "", "", "", reason, in_table=bool(recorded)
             )

@@ -112,7 +112,7 @@ def _has_second_watermark(plan: Any, *, above: bool) -> bool:
 
 
 def _name(step: Step) -> str:
-    return str(getattr(step, "__name__", repr(step)))
+    return str(getattr(step, "__name__", type(step).__name__))
 
 
 def _raised_at(error: Exception) -> str:

@@ -101,6 +101,11 @@ class Table:
     def __contains__(self, name: str) -> bool:
         return name in self._values
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The keys that are there."""
+        return tuple(self._values)
+
     def report(self, name: str, message: str, way_out: str = "") -> None:
         """Note a problem with the key ``name`` of this table."""
         self._document.report((*self.path, name), message, way_out)

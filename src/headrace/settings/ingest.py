@@ -11,7 +11,7 @@ _REDIS = re.compile(
     r"rediss?://(?:[^\s:@/?#]*(?::[^\s@/?#]*)?@)?"
     r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:@/?#\[\]]+)(?::(?P<port>\d{1,5}))?(?:/\d*)?"
 )
-_PASSWORD = re.compile(r"//.*:(?!\$\{\w+\}@).+@")
+PASSWORD = re.compile(r"//.*:(?!\$\{\w+\}@).+@")
 _MAX_EVENTS = 10_000
 _MAX_ACCOUNTS = 10_000
 _MIN_KEY_CHARACTERS = 32
@@ -77,7 +77,7 @@ def ingest_settings(ingest: Table) -> IngestSettings:
 
 
 def _redis(ingest: Table) -> SecretUrl | None:
-    text = ingest.secret_text("redis", _PASSWORD)
+    text = ingest.secret_text("redis", PASSWORD)
     if text is None:
         return None
     url = SecretUrl(text)

@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from headrace.settings.document import Document, Table
-from headrace.settings.ingest import ingest_settings
+from headrace.settings.ingest import PASSWORD, ingest_settings
 from headrace.settings.kafka import kafka_settings
 from headrace.settings.model import (
     STATE_FOLDER,
     RestartSettings,
+    Secret,
     Settings,
     SparkSettings,
 )
@@ -52,6 +53,7 @@ def load_settings(folder: Path, environ: Mapping[str, str]) -> Settings:
         kafka=kafka_settings(top.table("kafka"), root),
         spark=_spark(top.table("spark")),
         restart=_restart(top.table("restart")),
+        sinks=_sinks(top.table("sinks")),
         embedded_hdfs=lake == EMBEDDED_HDFS,
         ingest=ingest if "ingest" in top else None,
     )
@@ -137,4 +139,14 @@ def _restart(restart: Table) -> RestartSettings:
             "longest_delay_seconds",
             "restart.longest_delay_seconds is shorter than restart.first_delay_seconds",
         )
+    return settings
+
+
+def _sinks(sinks: Table) -> dict[str, dict[str, Secret]]:
+    """Any keys: each sink knows its own. Every value may be a secret, and is kept as one."""
+    settings: dict[str, dict[str, Secret]] = {}
+    for kind in sinks.names:
+        sink = sinks.table(kind)
+        given = {name: sink.secret_text(name, PASSWORD) for name in sink.names}
+        settings[kind] = {name: Secret(text) for name, text in given.items() if text is not None}
     return settings

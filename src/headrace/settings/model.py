@@ -187,6 +187,7 @@ class Settings:
         lake: root URI of the lake: an absolute local path, ``hdfs://...``; the word
             ``embedded-hdfs`` is resolved to the embedded NameNode's URI when it is up.
         embedded_hdfs: ``headrace up`` starts a NameNode and a DataNode.
+        sinks: settings of sinks, by kind and name.
         ingest: the HTTP service, which ``headrace up`` starts; ``None``: the project has none.
     """
 
@@ -198,6 +199,7 @@ class Settings:
     spark: SparkSettings = field(default_factory=SparkSettings)
     restart: RestartSettings = field(default_factory=RestartSettings)
     embedded_hdfs: bool = False
+    sinks: Mapping[str, Mapping[str, Secret]] = field(default_factory=dict)
     ingest: IngestSettings | None = None
 
     @property

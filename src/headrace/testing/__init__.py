@@ -1,11 +1,13 @@
-"""For tests of your own pipelines and workers, without Kafka.
+"""For tests of your own pipelines, workers and sinks.
 
 :class:`MemoryCluster` is topics in memory that behave as the broker's do. :class:`WorkerBench` runs
-a worker on records that the test gives it.
+a worker on records that the test gives it, without Kafka. :class:`SinkContract` is the suite that
+every sink must pass.
 """
 
 from headrace.testing.bench_instance import FedRecord, Outcome, SentRecord
 from headrace.testing.memory import MemoryCluster, MemoryRecord
+from headrace.testing.sink_contract import SinkContract, SinkLab
 from headrace.testing.worker_bench import WorkerBench
 
 __all__ = [
@@ -14,5 +16,7 @@ __all__ = [
     "MemoryRecord",
     "Outcome",
     "SentRecord",
+    "SinkContract",
+    "SinkLab",
     "WorkerBench",
 ]

@@ -16,7 +16,7 @@ from headrace.cli.parameters import DatabaseUrl
 from headrace.errors import ExtraMissingError
 from headrace.ingest.offline_files import Figures, Progress
 from headrace.settings import Secret
-from headrace.sinks.postgres import connect
+from headrace.sinks.postgres.connection import connect
 
 DONE = Progress("api-1").adding([(one, f"line {one}") for one in (1, 2, 5, 9)])
 FIGURES = Figures(

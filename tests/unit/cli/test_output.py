@@ -21,7 +21,7 @@ from headrace.errors import TopicRecreatedError
 from headrace.kafka.dead_letters import StoredLetter
 from headrace.kafka.replay import Replay
 from headrace.model import DeadLetter, TopicPartition
-from headrace.sinks.compaction import CompactionResult
+from headrace.sinks.api import CompactionResult
 
 LETTER = StoredLetter(
     DeadLetter(

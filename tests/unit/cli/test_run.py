@@ -18,7 +18,6 @@ from headrace.cli.commands.pipelines import exit_code
 from headrace.cli.json_output import JsonOutput
 from headrace.cli.progress_view import line, notes, reporting, summary
 from headrace.cli.signals import beside_main_thread, stop_on_signal
-from headrace.errors import DeadLetterLimitError
 from headrace.metrics import METRICS
 from headrace.pipelines.progress import PipelineProgress, PipelineState
 from headrace.runtime.ports import free_ports, is_free
@@ -26,18 +25,18 @@ from headrace.runtime.ports import free_ports, is_free
 FAILED, REFUSED = PipelineState.FAILED, PipelineState.REFUSED
 
 
-def outcome(state: PipelineState, reason: str = "", name: str = "p") -> PipelineProgress:
-    return PipelineProgress(name, state, reason)
+def outcome(state: PipelineState, exit_code: int = 0) -> PipelineProgress:
+    return PipelineProgress("p", state, exit_code=exit_code)
 
 
 @pytest.mark.parametrize(
     ("outcomes", "code"),
     [
         ([outcome(PipelineState.FINISHED), outcome(PipelineState.STOPPED)], 0),
-        ([outcome(PipelineState.FINISHED), outcome(FAILED, "disk full")], 1),
-        ([outcome(REFUSED, "topic recreated")], 3),
-        ([outcome(FAILED, str(DeadLetterLimitError("p", "9 of 10")))], 4),
-        ([outcome(REFUSED), outcome(FAILED)], 1),
+        ([outcome(PipelineState.FINISHED), outcome(FAILED, 1)], 1),
+        ([outcome(REFUSED, 3)], 3),
+        ([outcome(FAILED, 4), outcome(FAILED, 4)], 4),
+        ([outcome(REFUSED, 3), outcome(FAILED, 4)], 1),
     ],
 )
 def test_a_run_ends_with_the_code_of_what_failed(outcomes, code):
@@ -101,7 +100,7 @@ def test_on_a_terminal_the_live_table_leaves_nothing_behind():
 
 def test_a_summary_says_why_a_pipeline_failed():
     out = io.StringIO()
-    Console(file=out, width=200).print(summary([outcome(FAILED, "[disk] full")]))
+    Console(file=out, width=200).print(summary([PipelineProgress("p", FAILED, "[disk] full")]))
     assert "p: [disk] full" in out.getvalue()
 
 
@@ -118,7 +117,7 @@ def test_programs_get_a_line_of_json_a_report(capsys):
 
 def test_every_metric_is_a_figure_of_the_progress():
     progress = PipelineProgress("p").to_json()
-    words = {"pipeline", "state", "reason", "maintenance_reason", "updated_ms"}
+    words = {"pipeline", "state", "reason", "exit_code", "updated_ms"}
     words |= {"idle_partitions", "paused_partitions"}
     assert {one.name for one in METRICS} == set(progress) - words
 

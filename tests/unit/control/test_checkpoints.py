@@ -6,15 +6,17 @@ import sys
 import pyarrow as pa
 import pytest
 
+from headrace import Lake, Pipeline
 from headrace.control import checkpoints
 from headrace.control.checkpoints import parse_partition, progress, standing
 from headrace.kafka.client import LiveTopic
-from headrace.model import Lake, Pipeline, Topic, TopicPartition
+from headrace.model import Topic, TopicPartition
 from headrace.pipelines.lock import CheckpointLock, lock_folder
 from headrace.pipelines.progress import PipelineProgress, PipelineState, StatusFolder
 from headrace.settings import Settings
-from headrace.sinks.lake import LakeTable
-from headrace.sinks.manifest import WriteSpec
+from headrace.sinks.lake.data_file import WriteSpec
+from headrace.sinks.lake.layout import TableLayout
+from headrace.sinks.lake.table import LakeTable
 
 
 @pytest.fixture
@@ -63,7 +65,8 @@ def test_a_partition_is_topic_slash_number():
 def test_a_standing_shows_where_the_table_is_beside_the_group(settings, monkeypatch):
     topic = LiveTopic("clicks", "iI2m", 2, 1)
     recorded = {"headrace.p": 3, "headrace.p/3": 7, "headrace.p/3/clicks/iI2m/0": 40}
-    spec = WriteSpec(f"{settings.lake}/clicks", pa.schema([("n", pa.int64())]), Lake("clicks"))
+    columns = pa.schema([("n", pa.int64())])
+    spec = WriteSpec(f"{settings.lake}/clicks", columns, TableLayout())
     LakeTable(spec).commit([], versions=recorded, expected={})
     partitions = topic.all_partitions
     monkeypatch.setattr(checkpoints, "broker_config", lambda _: {})

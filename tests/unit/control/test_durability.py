@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 
+from headrace import Lake, Pipeline
 from headrace.control.durability import (
     cluster_warnings,
     identity_warnings,
@@ -12,7 +13,7 @@ from headrace.control.durability import (
 )
 from headrace.kafka.brokers import Brokers
 from headrace.kafka.client import NO_TOPIC_ID, LiveTopic
-from headrace.model import ByField, ByKey, Lake, Pipeline, Random, Topic
+from headrace.model import ByField, ByKey, Random, Topic
 
 # As Kafka 4.3.1 answers.
 DEFAULTS = {
@@ -115,7 +116,7 @@ def test_topics_read_together_are_partitioned_alike(left, right, count):
     ],
 )
 def test_a_topic_keeps_its_events_for_longer_than_its_pipeline_waits_for_late_ones(kept, count):
-    sink = Lake("p", lateness=timedelta(hours=1))
-    found = list(pipeline_warnings(Pipeline("p", source=Topic("a", **kept), sink=sink)))
+    pipeline = Pipeline("p", Topic("a", **kept), Lake("p"), lateness=timedelta(hours=1))
+    found = list(pipeline_warnings(pipeline))
     assert len(found) == count
     assert all("lateness" in fault.way_out for fault in found)

@@ -262,7 +262,7 @@ def test_a_pipeline_that_could_not_run_is_a_problem_at_its_line(problems, argume
             t = Topic("t", event=Click)
             p = Pipeline("p", source=t, sink=Lake("t", partition_by=["hour"]))
             """,
-            "has no event time",
+            "there is no event time",
         ),
         (
             """\
@@ -371,7 +371,7 @@ def test_steps_hide_the_columns_so_only_the_sinks_own_words_are_checked(write):
         def enrich(rows): return rows
         p = Pipeline("p", source=clicks, sink=Lake("t", partition_by=["anything"]), steps=[enrich])
         """)
-    assert project.pipelines["p"].path[0] == "spark"
+    assert project.pipelines["p"].path.kind == "spark"
 
 
 def test_declaring_imports_no_spark(tmp_path):

@@ -4,8 +4,9 @@ import confluent_kafka
 import pytest
 
 from headrace.kafka import dead_letters
-from headrace.kafka.dead_letters import Outgoing, header_text, send_each
+from headrace.kafka.headers import header_text
 from headrace.kafka.replayed import Place, addressees
+from headrace.kafka.sending import ProducerRecord, send_each
 from headrace.model import DeadLetter, TopicPartition
 
 KIB = 1024
@@ -51,7 +52,7 @@ def config():
 
 def test_a_record_that_kafka_cannot_take_fails_alone(config):
     names = ["fine", "\ud800", "fine too"]
-    records = [Outgoing("t.dead", None, b"", ((name, b""),)) for name in names]
+    records = [ProducerRecord("t.dead", None, b"", ((name, b""),)) for name in names]
     [(index, error)] = send_each(config, records).items()
     assert index == 1
     assert "UnicodeEncodeError" in str(error)

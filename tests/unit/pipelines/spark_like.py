@@ -9,7 +9,8 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 
-from headrace.model import DeadLetter, Lake, Pipeline, Topic
+from headrace import Lake, Pipeline
+from headrace.model import DeadLetter, Topic
 from headrace.pipelines.batch import BatchEnd
 from headrace.pipelines.checkpoint import CheckpointFolder
 from headrace.pipelines.manifest import manifest_table, write_rows
@@ -20,11 +21,11 @@ from headrace.pipelines.source.offsets import SourceOffset, ranges_between
 from headrace.pipelines.source.report import RangeReport
 from headrace.pipelines.source.staging import Staging
 from headrace.pipelines.source.state import SharedState
-from headrace.pipelines.start_checks import StartChecks, table_uri
-from headrace.sinks import storage
-from headrace.sinks.delta_log import DeltaLog
-from headrace.sinks.lake import LakeTable, read_table
-from headrace.sinks.manifest import WriteSpec
+from headrace.pipelines.start_checks import StartChecks
+from headrace.runtime import storage
+from headrace.sinks.api import SinkContext, SinkDriver, WriterFactory
+from headrace.sinks.lake.delta_log import DeltaLog
+from headrace.sinks.lake.table import read_table
 from headrace.testing import MemoryCluster
 
 ROWS = pa.schema([("partition", pa.int64()), ("offset", pa.int64())])
@@ -41,7 +42,7 @@ class Frame:
     """A batch as Spark hands it over: its tasks run when it is collected."""
 
     site: "Site"
-    write: WriteSpec
+    writers: WriterFactory
     start: SourceOffset
     end: SourceOffset
 
@@ -62,7 +63,7 @@ class Frame:
             if not at % BAD_EVERY
         )
         report = RangeReport(range_, range_.end, len(offsets), 1, 0, None, dead=dead)
-        written = write_rows(self.write, [rows] if good else [], partition.topic)
+        written = write_rows(self.writers, [rows] if good else [], partition.topic)
         return [*written.to_pylist(), *manifest_table(reports=[report]).to_pylist()]
 
 
@@ -97,7 +98,7 @@ class Site:
 
     @property
     def table(self):
-        return DeltaLog(table_uri(self.lake, self.pipeline))
+        return DeltaLog(f"{self.lake}/{self.pipeline.sink.table}")
 
     @property
     def checkpoints(self):
@@ -113,7 +114,7 @@ class Site:
         return resets.to_table(**{"accept_loss": False} | options)
 
     def started(self):
-        current = StartChecks(self.pipeline, self.lake, self.cluster).checkpoint()
+        current = StartChecks(self.pipeline, self.lake, self.cluster, self.table).checkpoint()
         self.checkpoints.write(current)
         return Driver(self, self.checkpoints.checkpoint(current))
 
@@ -147,16 +148,17 @@ class Driver:
 
     def __init__(self, site, checkpoint):
         self.site, self.uri = site, checkpoint.uri
-        self.write = WriteSpec(site.table.uri, ROWS, site.pipeline.sink)
-        table = Watched(self.write, site)
+        context = SinkContext(site.pipeline.name, site.lake, {})
+        sink = Watched(site.pipeline.sink.open(context, ROWS), site)
+        self.writers = sink.writers
         ids = CheckpointIds(site.pipeline.name, checkpoint.number)
         self.end = BatchEnd(
             site.pipeline,
             checkpoint=checkpoint,
-            positions=TablePositions(ids, table),
+            positions=TablePositions(ids, sink.positions),
             staging=Staging(str(site.folder / "staging")),
             rereading=None,
-            table=table,
+            sink=sink,
             client=site,
             state=SharedState(site.folder / "state"),
             on_batch=lambda _: site.reach("group shown"),
@@ -170,7 +172,7 @@ class Driver:
         batch_id = planned if planned is not None and planned != done else self.plan(planned)
         if batch_id is None:
             return False
-        frame = Frame(self.site, self.write, self.offset(batch_id - 1), self.offset(batch_id))
+        frame = Frame(self.site, self.writers, self.offset(batch_id - 1), self.offset(batch_id))
         self.end(frame, batch_id)
         self.put(f"commits/{batch_id}", b"v1\n{}")
         return True
@@ -203,17 +205,23 @@ class Driver:
         storage.write_bytes_atomic(f"{self.uri}/{name}", content)
 
 
-class Watched(LakeTable):
-    """Its driver can be killed right after a commit."""
+class Watched(SinkDriver):
+    """An open sink whose driver can be killed right after a commit."""
 
-    def __init__(self, write, site):
-        super().__init__(write)
-        self.site = site
+    def __init__(self, sink, site):
+        self.sink, self.site = sink, site
+        self.writers, self.positions = sink.writers, sink.positions
 
-    def commit(self, *args, **options):
-        done = super().commit(*args, **options)
+    def commit(self, pieces, transaction, late_before_us):
+        done = self.sink.commit(pieces, transaction, late_before_us)
         self.site.reach("committed")
         return done
+
+    def discard(self, pieces):
+        self.sink.discard(pieces)
+
+    def close(self, max_wait_seconds):
+        self.sink.close(max_wait_seconds)
 
 
 def without_kafka(monkeypatch):

@@ -2,16 +2,9 @@
 
 import pytest
 
+from headrace import Lake, Pipeline
 from headrace.errors import DeadLetterLimitError
-from headrace.model import (
-    DeadLetter,
-    DeadLetterLimit,
-    Lake,
-    OffsetRange,
-    Pipeline,
-    Topic,
-    TopicPartition,
-)
+from headrace.model import DeadLetter, DeadLetterLimit, OffsetRange, Topic, TopicPartition
 from headrace.pipelines.limit_check import LimitCheck
 from headrace.pipelines.source.report import BadRuns, RangeReport
 

@@ -2,7 +2,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from headrace.model import DeadLetter, Lake, Pipeline, Topic, TopicPartition
+from headrace import Lake, Pipeline
+from headrace.model import DeadLetter, Topic, TopicPartition
 from headrace.pipelines import dead_letter_writer
 from headrace.pipelines.dead_letter_writer import DeadLetterWriter
 

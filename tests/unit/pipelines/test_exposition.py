@@ -1,13 +1,20 @@
 from headrace.metrics import METRICS
 from headrace.pipelines.exposition import exposition
 from headrace.pipelines.progress import PipelineProgress, PipelineState
+from headrace.sinks.lake.metrics import LAKE_METRICS
 
-CLICKS = PipelineProgress("clicks", PipelineState.RUNNING, rows_in=12, batch_seconds=0.25)
+CLICKS = PipelineProgress(
+    "clicks",
+    PipelineState.RUNNING,
+    rows_in=12,
+    batch_seconds=0.25,
+    figures={"files_written": 4},
+)
 VIEWS = PipelineProgress("views", PipelineState.FAILED, rows_in=3)
 
 
 def test_every_figure_of_every_pipeline_is_told_with_its_label():
-    lines = exposition([CLICKS, VIEWS]).splitlines()
+    lines = exposition([CLICKS, VIEWS], LAKE_METRICS).splitlines()
     at = lines.index("# TYPE headrace_pipeline_rows_in_total counter")
     assert lines[at + 1 : at + 3] == [
         'headrace_pipeline_rows_in_total{pipeline="clicks"} 12',
@@ -18,4 +25,10 @@ def test_every_figure_of_every_pipeline_is_told_with_its_label():
     assert 'headrace_pipeline_state{pipeline="views",state="failed"} 1' in lines
     assert 'headrace_pipeline_state{pipeline="views",state="running"} 0' in lines
     helped = {line.split()[2] for line in lines if line.startswith("# HELP")}
-    assert len(helped) == len(METRICS) + 1
+    assert len(helped) == len(METRICS) + len(LAKE_METRICS) + 1
+
+
+def test_a_sink_has_figures_of_its_own_for_the_pipelines_that_write_to_it():
+    text = exposition([CLICKS, VIEWS], LAKE_METRICS)
+    assert 'headrace_pipeline_files_written_total{pipeline="clicks"} 4\n' in text
+    assert 'headrace_pipeline_files_written_total{pipeline="views"}' not in text

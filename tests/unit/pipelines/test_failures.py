@@ -1,13 +1,17 @@
+import traceback
+
 import pytest
 
 from headrace.errors import (
     AuthorizationError,
     BrokerUnreachableError,
+    CheckpointLostError,
     DeadLetterLimitError,
     HeadraceError,
-    RefusedError,
+    TopicMissingError,
 )
-from headrace.pipelines.failures import RestartBudget, headline, named_error, used_twice
+from headrace.pipelines.crossing import CrossingError, crossed_error, crossing_spark
+from headrace.pipelines.failures import RestartBudget, cause, headline, used_twice
 from headrace.settings.model import RestartSettings
 
 
@@ -23,28 +27,37 @@ def test_the_budget_is_for_an_hour():
     assert budget.next_delay(3700) is not None
 
 
-def test_a_refusal_in_another_process_is_recognised_in_what_spark_passes_on():
-    text = "Traceback ...\nheadrace.errors.TopicRecreatedError: The topic was deleted: topic 't'"
-    error = named_error(text)
-    assert isinstance(error, RefusedError)
-    assert str(error) == "The topic was deleted: topic 't'"
+@pytest.mark.parametrize(
+    "error",
+    [
+        TopicMissingError("clicks"),
+        AuthorizationError("READ", "topic clicks", "User:ads"),
+        BrokerUnreachableError("b:9092", 'it said "no"\nand left'),
+        CheckpointLostError("p", "/lake", "évidence", in_table=False),
+        DeadLetterLimitError("p", "11 of 20 bad"),
+    ],
+)
+def test_an_error_of_another_process_keeps_its_class_and_its_facts(error):
+    with pytest.raises(CrossingError) as raised, crossing_spark():
+        raise error
+    printed = "".join(traceback.format_exception(raised.value))
+    crossed = cause(None, RuntimeError(f"job aborted\n{printed}\tat org.apache.spark.Task"))
+    assert type(crossed) is type(error)
+    assert vars(crossed) == vars(error)
+    assert str(crossed) == str(error)
 
 
-@pytest.mark.parametrize("kind", [AuthorizationError, DeadLetterLimitError, BrokerUnreachableError])
-def test_an_error_of_a_task_that_decides_on_a_restart_is_recognised(kind):
-    error = named_error(f"Traceback ...\nheadrace.errors.{kind.__name__}: as it says")
-    assert isinstance(error, kind)
-    assert str(error) == "as it says"
+def test_an_error_that_is_no_value_keeps_its_message():
+    with pytest.raises(CrossingError) as raised, crossing_spark():
+        raise HeadraceError("as it says")
+    crossed = crossed_error(str(raised.value))
+    assert (type(crossed), str(crossed)) == (HeadraceError, "as it says")
 
 
-def test_other_errors_of_ours_are_not_refusals():
-    error = named_error("x\nheadrace.errors.SinkError: The sink can't take the batch")
-    assert isinstance(error, HeadraceError)
-    assert not isinstance(error, RefusedError)
-
-
-def test_a_foreign_error_is_not_ours():
-    assert named_error("java.lang.OutOfMemoryError: heap") is None
+def test_a_foreign_error_passes_as_it_is():
+    with pytest.raises(ValueError, match="boom"), crossing_spark():
+        raise ValueError("boom")
+    assert crossed_error("java.lang.OutOfMemoryError: heap") is None
 
 
 def test_the_reason_of_a_failure_is_one_sentence_and_the_error_behind_it():

@@ -1,6 +1,7 @@
 import pytest
 
-from headrace.model import Lake, Pipeline, Topic, UnsafeValues, event_schema
+from headrace import Lake, Pipeline, UnsafeValues
+from headrace.model import Topic, event_schema
 from headrace.pipelines.graph import judged_columns
 
 

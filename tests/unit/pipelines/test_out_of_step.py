@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from tests.unit.pipelines.spark_like import Crashed, Site, bad, once, without_kafka
+from tests.unit.pipelines.spark_like import ROWS, Crashed, Site, bad, once, without_kafka
 
 from headrace.errors import (
     CheckpointBehindTableError,
@@ -20,7 +20,9 @@ from headrace.errors import (
 from headrace.model import TopicPartition
 from headrace.pipelines.checkpoint import CurrentCheckpoint
 from headrace.pipelines.source.initial import read_initial
-from headrace.sinks.lake import LakeTable
+from headrace.sinks.lake.data_file import WriteSpec
+from headrace.sinks.lake.layout import TableLayout
+from headrace.sinks.lake.table import LakeTable
 
 CRASHES = ("planned", "files written", "letters written", "committed", "group shown")
 CHECKPOINTS, TABLE = "_headrace/checkpoints", "clicks"
@@ -142,9 +144,8 @@ def test_a_restored_version_of_the_table_is_refused_and_filled_again(site):
 
 def test_a_restored_version_that_has_all_batches_is_no_loss(site):
     version = DeltaTable(site.table.uri).version()
-    LakeTable.commit(
-        LakeTable(site.started().write), [], versions={"other": 1}, expected={"other": None}
-    )
+    table = LakeTable(WriteSpec(site.table.uri, ROWS, TableLayout()))
+    table.commit([], versions={"other": 1}, expected={"other": None})
     DeltaTable(site.table.uri).restore(version)
     site.send(1, 1)
     site.run()

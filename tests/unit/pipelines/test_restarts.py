@@ -3,8 +3,9 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from headrace.errors import BrokerUnreachableError, SinkError
-from headrace.model import Lake, Pipeline, Topic
+from headrace import Lake, Pipeline
+from headrace.errors import BrokerUnreachableError, DeadLetterLimitError, SinkError
+from headrace.model import Topic
 from headrace.pipelines.checkpoint import CheckpointFolder, CurrentCheckpoint
 from headrace.pipelines.progress import PipelineState
 from headrace.pipelines.run import PipelineRun, Placement
@@ -41,6 +42,13 @@ def run(tmp_path, monkeypatch):
     return tended
 
 
+def test_a_failure_says_what_the_command_ends_with(run):
+    progress = run(DeadLetterLimitError("p", "9 of 10"), once=False)
+    assert (progress.state, progress.exit_code) == (PipelineState.FAILED, 4)
+    assert run(OSError("disk full"), once=True).exit_code == 1
+    assert run(AWAY, once=False).exit_code == 0
+
+
 def test_brokers_that_are_away_use_up_no_restart(run):
     progress = run(AWAY, once=False)
     assert (progress.state, progress.restarts) == (PipelineState.RESTARTING, 10)
@@ -64,6 +72,7 @@ class Queries:
         self.graph = MagicMock()
         self.graph.manifests.writeStream = writer
         self.graph.end.failure = None
+        self.graph.sink.figures.return_value = {}
 
     def _start(self):
         assert not self.active
@@ -91,7 +100,6 @@ def queries(tmp_path, monkeypatch):
     monkeypatch.setattr("headrace.pipelines.run.KafkaCluster", lambda _: None)
     monkeypatch.setattr("headrace.pipelines.run.check_dead_letter_topics", lambda *_: None)
     monkeypatch.setattr("headrace.pipelines.run.build", lambda *_: queries.graph)
-    monkeypatch.setattr("headrace.pipelines.run.MaintenanceHold", lambda _: None)
     return queries
 
 

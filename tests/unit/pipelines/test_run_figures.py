@@ -4,12 +4,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from headrace.model import Lake, Pipeline, Topic, TopicPartition
+from headrace import Lake, Pipeline
+from headrace.model import Topic, TopicPartition
 from headrace.pipelines.batch import BatchResult
 from headrace.pipelines.progress import PipelineProgress
 from headrace.pipelines.run_figures import RunFigures
 from headrace.pipelines.source.state import SharedState, SourceView
-from headrace.sinks.maintenance import Commit
 
 
 class Click:
@@ -27,7 +27,7 @@ def result(batch_id, **changes):
         "late_rows": 2,
         "dead_letters": 1,
         "replays_skipped": 0,
-        "commit": Commit(batch_id, ()),
+        "figures": {"files_written": 3},
         "seconds": 2.0,
         "last_timestamp_ms": 1,
         "positions": {},
@@ -69,6 +69,12 @@ def test_every_value_is_a_figure_of_the_progress(figures):
     progress = PipelineProgress("p").after(**figures.values())
     assert (progress.batches, progress.rows_in, progress.rows_out) == (1, 10, 9)
     assert (progress.dead_letters, progress.records_per_second) == (1, 5.0)
+
+
+def test_what_a_sink_counts_is_added_up_beside_what_it_says_itself(figures):
+    figures.batch_ended(result(0))
+    figures.batch_ended(result(1))
+    assert figures.own({"files_merged": 5}) == {"files_written": 6, "files_merged": 5}
 
 
 def test_no_batch_is_missed_between_two_looks_and_none_counted_twice(figures):

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from headrace.cli import parameters
 from headrace.cli.session import (
-    DEAD_LETTER_LIMIT,
     FAILED,
     OK,
-    REFUSED,
     Session,
     command,
     epilog,
@@ -20,12 +18,12 @@ from headrace.cli.session import (
     unknown,
 )
 from headrace.cli.signals import beside_main_thread, stop_on_signal
-from headrace.errors import DeadLetterLimitError
 from headrace.model import Start, TopicPartition
 from headrace.settings import environment
 
 if TYPE_CHECKING:
-    from headrace.model import Pipeline
+    from headrace.metrics import Metric
+    from headrace.pipelines.pipeline import Pipeline
     from headrace.pipelines.progress import PipelineProgress
     from headrace.pipelines.run import Placement
     from headrace.pipelines.runner import Observe
@@ -79,7 +77,7 @@ def run(
             chosen,
             placement=placement,
             once=once,
-            observe=_also_served(observe, server),
+            observe=_also_served(observe, server, _own_metrics(chosen)),
             stop=stop,
         )
     session.output.ended(outcomes)
@@ -123,20 +121,24 @@ def compact(session: Session, table: str) -> None:
 
     Works beside a running pipeline. Where merging fails, files are removed all the same.
     """
-    from headrace.control.services import lake_uri
-    from headrace.sinks.compaction import Compaction, CompactionResult
+    from headrace.control.sinks import sink_context
+    from headrace.sinks.api import Compactable, CompactionResult
 
-    declared = {one.sink.table: one.sink for one in session.project.pipelines.values()}
-    if table not in declared:
-        raise unknown("table", table, declared)
-    uri = f"{lake_uri(session.settings)}/{table}"
-    compaction = Compaction(uri, codec=declared[table].compression)
+    tables = {
+        pipeline.sink.target: (pipeline.sink, pipeline)
+        for pipeline in session.project.pipelines.values()
+        if isinstance(pipeline.sink, Compactable)
+    }
+    if table not in tables:
+        raise unknown("table", table, tables)
+    sink, pipeline = tables[table]
+    context = sink_context(session.settings, pipeline)
     merged = CompactionResult()
     try:
-        merged = compaction.run()
+        merged = sink.merge_small_files(context)
     finally:
         # Dead files are removed also where nothing can be merged; the error is said after it.
-        session.output.compacted(table, merged + compaction.vacuum())
+        session.output.compacted(table, merged + sink.remove_dead_files(context))
 
 
 @click.group(epilog=epilog("Example", "headrace checkpoint show impressions-to-lake"))
@@ -183,7 +185,7 @@ for one in (show, reset):
 
 def exit_code(outcomes: Mapping[str, PipelineProgress]) -> int:
     """What a run ends with: 0, or the failures' own code where they agree, else 1."""
-    codes = {code for one in outcomes.values() if (code := _code(one)) != OK}
+    codes = {outcome.exit_code for outcome in outcomes.values()} - {OK}
     return codes.pop() if len(codes) == 1 else FAILED if codes else OK
 
 
@@ -194,7 +196,12 @@ def _nothing_to_run(workers: tuple[str, ...]) -> str:
     return f"no pipelines are declared; workers are run one by one: {commands}"
 
 
-def _also_served(observe: Observe, server: MetricsServer | None) -> Observe:
+def _own_metrics(pipelines: Sequence[Pipeline]) -> list[Metric]:
+    """The metrics of all their sinks and steps, each once."""
+    return list(dict.fromkeys(metric for pipeline in pipelines for metric in pipeline.metrics))
+
+
+def _also_served(observe: Observe, server: MetricsServer | None, own: Sequence[Metric]) -> Observe:
     """Shows progress, and publishes it as metrics."""
     from headrace.pipelines.exposition import exposition
 
@@ -202,19 +209,10 @@ def _also_served(observe: Observe, server: MetricsServer | None) -> Observe:
         return observe
 
     def both(progress: Mapping[str, PipelineProgress]) -> None:
-        server.publish(exposition(progress.values()))
+        server.publish(exposition(progress.values(), own))
         observe(progress)
 
     return both
-
-
-def _code(outcome: PipelineProgress) -> int:
-    if outcome.state == "refused":
-        return REFUSED
-    if outcome.state != "failed":
-        return OK
-    limit = str(DeadLetterLimitError.__doc__).partition(":")[0]
-    return DEAD_LETTER_LIMIT if outcome.reason.startswith(limit) else FAILED
 
 
 def _placement(session: Session, master: str | None) -> Placement:

@@ -17,10 +17,11 @@ from headrace.ingest.offline_files.destination import (
 from headrace.ingest.offline_files.entry import BODY, Entry, Refused, digest
 from headrace.ingest.offline_files.progress import Progress
 from headrace.settings import Secret
-from headrace.sinks import postgres
+from headrace.sinks.postgres import connection as postgres
+from headrace.sinks.postgres.json_rows import insert_rows
 
 if TYPE_CHECKING:
-    from headrace.sinks.postgres import Connection, Table
+    from headrace.sinks.postgres.connection import Connection, PostgresTable
 
 COUNTER = "counter"
 _OWN = frozenset({"headrace_offline_files", "headrace_dead_letters"})
@@ -62,7 +63,7 @@ class IntoTables:
     ) -> None:
         self._url, self._source, self._names, self._dry_run = url, source, tables, dry_run
         self._connection: Connection | None = None
-        self._tables: dict[str, Table | None] = {}
+        self._tables: dict[str, PostgresTable | None] = {}
         self._batches = 0
         self._is_new = False
         self._was_open = False
@@ -72,7 +73,7 @@ class IntoTables:
         self.close()
         try:
             self._connection = postgres.connect(self._url)
-            with postgres.failures_named():
+            with postgres.translated_errors():
                 progress = self._opened(self._connection)
         except SinkAwayError as error:
             raise UnsettledError(error.reason) from error
@@ -82,7 +83,7 @@ class IntoTables:
     def write(self, batch: Sequence[Entry | Refused], progress: Progress) -> list[Refused]:
         refused: list[Refused] = []
         try:
-            with postgres.failures_named():
+            with postgres.translated_errors():
                 self._write(batch, progress, refused)
         except SinkAwayError as error:
             raise UnsettledError(error.reason, refused) from error
@@ -173,7 +174,7 @@ class IntoTables:
         table = self._tables.get(run[0].table) if run else None
         if table is None:
             return []
-        faults = postgres.insert_rows(connection, table, [_row(one, table) for one in run])
+        faults = insert_rows(connection, table, [_row(one, table) for one in run])
         return [_refused(run[one.index], one.reason, one.detail) for one in faults]
 
     def _letter(self, one: Refused) -> tuple[object, ...]:
@@ -182,7 +183,7 @@ class IntoTables:
         return *where, one.reason, one.detail, line.content, digest(line)
 
 
-def _row(one: Entry, table: Table) -> dict[str, bytes]:
+def _row(one: Entry, table: PostgresTable) -> dict[str, bytes]:
     row = dict(one.row)
     if COUNTER in table.columns:
         row.setdefault(COUNTER, str(one.counter).encode())

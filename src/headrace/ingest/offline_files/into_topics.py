@@ -19,7 +19,8 @@ from headrace.ingest.structure import StructureLimits
 from headrace.ingest.validation import Accepted, Clock, EventCheck, largest_message
 from headrace.kafka.changelog import ensure_changelog, read_settled_changelog
 from headrace.kafka.client import ClientConfig, describe
-from headrace.kafka.dead_letters import OFFLINE_FILES, Outgoing, letter_records
+from headrace.kafka.dead_letters import OFFLINE_FILES, letter_records
+from headrace.kafka.sending import ProducerRecord
 from headrace.kafka.topics import ensure_dead_letters
 from headrace.kafka.transactions import (
     TransactionalProducer,
@@ -87,7 +88,7 @@ class IntoTopics:
 
     def write(self, batch: Sequence[Entry | Refused], progress: Progress) -> list[Refused]:
         """Raises TopicMissingError when a topic is not there; dead-letter topics are made."""
-        events: list[Outgoing] = []
+        events: list[ProducerRecord] = []
         refused: list[Refused] = []
         for one in batch:
             verdict = one if isinstance(one, Refused) else self._event(one)
@@ -117,7 +118,7 @@ class IntoTopics:
         self._uncounted, self._is_new = progress.uncounted, not progress.ranges
         return progress
 
-    def _event(self, one: Entry) -> Outgoing | Refused:
+    def _event(self, one: Entry) -> ProducerRecord | Refused:
         topic = self._topics.get(one.table)
         if topic is None:
             return _refused(one, UNKNOWN_TABLE, f"no topic is given for table {one.table!r}")
@@ -129,13 +130,16 @@ class IntoTopics:
             return _refused(one, problems[0].code, problems[0].detail)
         return self._record(one, topic, accepted[0])
 
-    def _record(self, one: Entry, topic: Topic, event: Accepted) -> Outgoing:
-        return Outgoing(topic.name, event.key, event.value, self._headers(one), event.partition)
+    def _record(self, one: Entry, topic: Topic, event: Accepted) -> ProducerRecord:
+        headers = self._headers(one)
+        return ProducerRecord(topic.name, event.key, event.value, headers, event.partition)
 
     def _headers(self, one: Entry) -> tuple[tuple[str, bytes], ...]:
         return ("source", self._source.encode()), (COUNTER, str(one.counter).encode())
 
-    def _send(self, events: list[Outgoing], refused: list[Refused], progress: Progress) -> None:
+    def _send(
+        self, events: list[ProducerRecord], refused: list[Refused], progress: Progress
+    ) -> None:
         if self._producer is None:
             raise UnsettledError("the producer is closed", refused)
         try:
@@ -157,7 +161,7 @@ class IntoTopics:
             raise TopicMissingError(missing[0])
         self._seen |= unseen
 
-    def _letters(self, refused: Iterable[Refused]) -> list[Outgoing]:
+    def _letters(self, refused: Iterable[Refused]) -> list[ProducerRecord]:
         letters = [self._letter(one) for one in refused]
         origins = {topic.name: topic for topic in map(self._topic, {one.table for one in refused})}
         unseen = origins.keys() - self._with_letters
@@ -184,11 +188,11 @@ class IntoTopics:
         copies = describe(self._config, [PROGRESS_TOPIC])[PROGRESS_TOPIC].replication
         return Topic(PROGRESS_TOPIC, replication=copies)
 
-    def _marks(self, progress: Progress) -> list[Outgoing]:
+    def _marks(self, progress: Progress) -> list[ProducerRecord]:
         ranges = (self._source, progress.to_json())
         lines = ((f"{self._source}/{one}", "1") for one in progress.uncounted - self._uncounted)
         return [
-            Outgoing(PROGRESS_TOPIC, key.encode(), value.encode(), ())
+            ProducerRecord(PROGRESS_TOPIC, key.encode(), value.encode(), ())
             for key, value in (ranges, *lines)
         ]
 

@@ -12,6 +12,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from headrace.pipelines.crossing import crossing_spark
 from headrace.pipelines.manifest import manifest_schema, manifest_table, write_rows
 from headrace.pipelines.source.decode import decoder_for
 from headrace.pipelines.source.offsets import SourceOffset
@@ -63,7 +64,7 @@ def spark_schema(spec: SourceSpec) -> StructType:
     """Columns of the source: the rows, or the manifest of what the task wrote on the fused path."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    return from_arrow_schema(row_schema(spec) if spec.write is None else manifest_schema())
+    return from_arrow_schema(row_schema(spec) if spec.writers is None else manifest_schema())
 
 
 def row_schema(spec: SourceSpec) -> pa.Schema:
@@ -90,7 +91,8 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Once for a new checkpoint, and again when its first batch is replayed."""
-        return self._planner.initial().to_json()
+        with crossing_spark():
+            return self._planner.initial().to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """The planner knows the limits: records, bytes and wall clock together."""
@@ -98,20 +100,26 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002, N802
         """Before each batch; the start itself when there is nothing to do."""
-        return self._planner.next(SourceOffset.from_json(start)).to_json()
+        with crossing_spark():
+            return self._planner.next(SourceOffset.from_json(start)).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Once, before the first batch of a run that ends when it has caught up."""
-        self._planner.stop_at_latest()
+        with crossing_spark():
+            self._planner.stop_at_latest()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a batch; the same again when it is replayed."""
-        work = self._planner.work(SourceOffset.from_json(start), SourceOffset.from_json(end))
+        with crossing_spark():
+            work = self._planner.work(SourceOffset.from_json(start), SourceOffset.from_json(end))
         return [InputPartition(pack) for pack in packs(work, self._spec.min_tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In a Python worker, once a task attempt."""
-        work: Sequence[ReadRange] = partition.value
+        with crossing_spark():
+            yield from self._read(partition.value)
+
+    def _read(self, work: Sequence[ReadRange]) -> Iterator[pa.RecordBatch]:
         first = work[0]
         if first.refusal is not None:
             raise first.refusal
@@ -120,13 +128,13 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield from _as_batches([beat], self._schema)
             return
         reader = TaskReader(self._spec, work)
-        if self._spec.write is None:
+        if self._spec.writers is None:
             yield from _as_batches(reader.tables(), self._schema)
             staging = Staging(self._spec.staging)
             for report in reader.reports():
                 staging.put(report)
         else:
-            written = write_rows(self._spec.write, reader.tables(), self._spec.topic)
+            written = write_rows(self._spec.writers, reader.tables(), self._spec.topic)
             reports = manifest_table(reports=reader.reports())
             yield from _as_batches([written, reports], self._schema)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from headrace.pipelines.source.offsets import SourceOffset
-from headrace.sinks import storage
+from headrace.runtime import storage
 
 
 def read_initial(checkpoint: str, topic: str) -> SourceOffset | None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.model import OffsetRange
+from headrace.pipelines.crossing import crossing_spark
 from headrace.pipelines.source.offsets import SourceOffset
 from headrace.pipelines.source.reader import RangeReader
 from headrace.pipelines.source.report import RangeReport
@@ -35,7 +36,8 @@ class Rereading:
 
         def report(range_: OffsetRange) -> RangeReport:
             topic = range_.partition.topic
-            return read_report(specs[topic], range_, ends[topic])
+            with crossing_spark():
+                return read_report(specs[topic], range_, ends[topic])
 
         context = self._spark.sparkContext
         return list(context.parallelize(ranges, len(ranges)).map(report).collect())

@@ -15,7 +15,7 @@ from headrace.model import (
     Metadata,
     Start,
 )
-from headrace.sinks.manifest import WriteSpec
+from headrace.sinks.api import WriterFactory
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class SourceSpec:
         checkpoint: URI of Spark's checkpoint, which also keeps the first position.
         format: how record values hold the events.
         heartbeat_after_us: an input idle for so long says how far the others are; 0: never.
-        write: how the read task itself writes files; ``None`` on the Spark path.
+        writers: of the sink, for the read task itself; ``None`` on the Spark path.
     """
 
     pipeline: str
@@ -66,4 +66,4 @@ class SourceSpec:
     dead_letter_limit: DeadLetterLimit = field(default_factory=DeadLetterLimit)
     format: Format = field(default_factory=Json)
     heartbeat_after_us: int = 0
-    write: WriteSpec | None = None
+    writers: WriterFactory | None = None

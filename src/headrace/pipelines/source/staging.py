@@ -15,7 +15,7 @@ import msgspec
 
 from headrace.model import OffsetRange
 from headrace.pipelines.source.report import RangeReport
-from headrace.sinks import storage
+from headrace.runtime import storage
 
 
 def driver_staging(lake: str, pipeline: str, state: Path) -> str:

@@ -12,8 +12,9 @@ from typing import TypeVar
 
 from headrace.errors import BrokerUnreachableError, SinkError
 from headrace.kafka.client import MESSAGE_TIMEOUT_MS, ClientConfig, watermarks
-from headrace.kafka.dead_letters import Position, find_written, letter_records, send_each
+from headrace.kafka.dead_letters import Position, find_written, letter_records
 from headrace.kafka.groups import first_timestamps
+from headrace.kafka.sending import send_each
 from headrace.model import DeadLetter, TopicPartition
 from headrace.workers.lanes.assigned_partition import AssignedPartition
 from headrace.workers.policy import RetryTopics

@@ -10,7 +10,6 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-import headrace
 from headrace.workers.task import WorkerRecord
 
 _LOG = logging.getLogger("headrace.workers")
@@ -19,7 +18,7 @@ _SPAN_SECONDS = 10.0
 _LIMITED = {"is_limited": True}  # here, so not by what limits other lines that repeat
 _NOT_THE_USERS = tuple(
     {
-        str(Path(headrace.__file__).parent),
+        str(Path(__file__).parents[1]),
         *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
         "<frozen ",
     }

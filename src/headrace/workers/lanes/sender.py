@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from headrace.kafka.broker_errors import delivery_failure
 from headrace.kafka.client import ClientConfig
-from headrace.kafka.dead_letters import check_header_names
+from headrace.kafka.headers import check_header_names
 from headrace.kafka.polled_producer import PolledProducer
 from headrace.workers.lanes.attempt import CURRENT, Sends
 from headrace.workers.task import Headers

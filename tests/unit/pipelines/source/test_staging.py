@@ -1,7 +1,7 @@
 from headrace.model import OffsetRange, TopicPartition
 from headrace.pipelines.source.report import RangeReport
 from headrace.pipelines.source.staging import Staging, driver_staging
-from headrace.sinks import storage
+from headrace.runtime import storage
 
 CLICKS = TopicPartition("clicks", 0)
 

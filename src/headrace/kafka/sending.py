@@ -1,0 +1,173 @@
+"""Records on their way to topics: sent, and waited for until every in-sync replica has them."""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import confluent_kafka
+from confluent_kafka import KafkaError, KafkaException
+
+from headrace.errors import (
+    AuthorizationError,
+    BrokerUnreachableError,
+    RecordRejectedError,
+    SinkError,
+    TopicMissingError,
+)
+from headrace.kafka.broker_errors import (
+    Meaning,
+    delivery_failure,
+    forbidden,
+    is_forbidden,
+    is_of_record,
+    meaning,
+)
+from headrace.kafka.client import ClientConfig, producer
+from headrace.kafka.headers import Headers, check_header_names
+
+_POLL_SECONDS = 1.0
+_PROBE_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerRecord:
+    """A record to write. ``partition`` -1 lets the key decide."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    partition: int = -1
+
+
+def send(config: ClientConfig, records: Iterable[ProducerRecord]) -> None:
+    """Writes ``records`` and waits for all acknowledgements; raises what `send_each` returns."""
+    failures = send_each(config, records).values()
+    for error in sorted(failures, key=lambda failure: not isinstance(failure, AuthorizationError)):
+        raise error
+
+
+def send_each(config: ClientConfig, records: Iterable[ProducerRecord]) -> dict[int, Exception]:
+    """Writes ``records`` and waits for all acknowledgements.
+
+    Returns:
+        why a record was not written, by its index:
+
+        - :class:`RecordRejectedError`: Kafka cannot take it as it is (its size, its headers). It
+          fails alone.
+        - :class:`TopicMissingError`, :class:`AuthorizationError`, or another :class:`SinkError`.
+        - :class:`BrokerUnreachableError`: no answer within ``message.timeout.ms``.
+
+        All but the first mean *unknown*: it may be there.
+    """
+    failures: dict[int, Exception] = {}
+    writer = _producer(os.getpid(), frozenset(config.items()))
+    topics = set()
+    for index, record in enumerate(records):
+        topics.add(record.topic)
+        report = functools.partial(_note_failure, config, failures, index, record.topic)
+        try:
+            _produce(writer, record, report)
+        except (KafkaException, TypeError, ValueError, SystemError) as error:
+            failures[index] = _failure_of(config, record.topic, error)
+    try:
+        writer.flush()
+    except (KafkaException, SystemError) as error:
+        _producer.cache_clear()
+        said = _kafka_error(error) or _fatal_error(config)
+        where = ", ".join(sorted(topics))
+        raise _failure(config, where, said) if said else SinkError(where, str(error)) from error
+    if failures:
+        _producer.cache_clear()  # its session may be broken for good
+    return failures
+
+
+def _note_failure(
+    config: ClientConfig,
+    failures: dict[int, Exception],
+    index: int,
+    topic: str,
+    error: KafkaError | None,
+    message: confluent_kafka.Message,
+) -> None:
+    failure = delivery_failure(error, message)
+    if failure is not None:
+        failures[index] = _failure(config, topic, failure)
+
+
+@functools.lru_cache(maxsize=2)
+def _producer(
+    pid: int,  # noqa: ARG001 - librdkafka does not survive a fork
+    config: frozenset[tuple[str, str]],
+) -> confluent_kafka.Producer:
+    return producer(dict(config))
+
+
+def _kafka_error(error: BaseException) -> KafkaError | None:
+    """What librdkafka said, if that is known.
+
+    A fatal error is pending as an exception while reports are called, and may be lost there.
+    """
+    cause = error if isinstance(error, KafkaException) else error.__cause__
+    return cause.args[0] if isinstance(cause, KafkaException) else None
+
+
+def _fatal_error(config: ClientConfig) -> KafkaError | None:
+    """What a producer's session ends with that has nothing to report."""
+    said: list[KafkaError] = []
+    probe = producer(dict(config) | {"error_cb": said.append})
+    deadline = time.monotonic() + _PROBE_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            probe.poll(_POLL_SECONDS / 10)
+        except KafkaException as error:
+            said.append(error.args[0])
+        if fatal := [error for error in said if error.fatal()]:
+            return fatal[0]
+    return None
+
+
+def _produce(
+    writer: confluent_kafka.Producer, record: ProducerRecord, delivered: Callable[..., None]
+) -> None:
+    where = {} if record.partition < 0 else {"partition": record.partition}
+    check_header_names(record.headers)
+    while True:
+        try:
+            writer.produce(
+                record.topic,
+                record.value,
+                record.key,
+                headers=list(record.headers),
+                on_delivery=delivered,
+                **where,
+            )
+        except BufferError:
+            writer.poll(_POLL_SECONDS)
+        else:
+            writer.poll(0)
+            return
+
+
+def _failure_of(config: ClientConfig, topic: str, error: Exception) -> Exception:
+    """Without an error of Kafka's, the client could not write the record's headers."""
+    said = _kafka_error(error)
+    if said is None:
+        return RecordRejectedError(topic, f"{type(error).__name__}: {error}")
+    return _failure(config, topic, said)
+
+
+def _failure(config: ClientConfig, topic: str, error: KafkaError) -> Exception:
+    if is_forbidden(error):
+        return forbidden(config, "WRITE", f"topic {topic}")
+    if is_of_record(error):
+        return RecordRejectedError(topic, error.str())
+    if meaning(error) is Meaning.MISSING:
+        return TopicMissingError(topic)
+    if error.name() in {"_MSG_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT"}:
+        return BrokerUnreachableError(config["bootstrap.servers"], error.str())
+    return SinkError(topic, error.str())

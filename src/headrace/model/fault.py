@@ -1,0 +1,39 @@
+"""What is wrong with a declaration, and the checks that several declarations share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from types import UnionType
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong with a declaration; ``field`` when it is a field of its event class."""
+
+    message: str
+    way_out: str = ""
+    field: str = ""
+
+
+def is_a(value: object, kind: type | UnionType) -> bool:
+    """``isinstance`` for users' values: the type checker must not take the answer for granted."""
+    return isinstance(value, kind)
+
+
+def at_least(value: object, attribute: str, minimum: int) -> Iterator[Fault]:
+    """Yields a fault unless the attribute is a whole number of at least ``minimum``."""
+    given = getattr(value, attribute)
+    if type(given) is not int or given < minimum:
+        name = f"{type(value).__name__}.{attribute}"
+        yield Fault(f"{name} is {given!r}; it must be a whole number of at least {minimum}")
+
+
+def duration(value: object, attribute: str, minimum: timedelta) -> Iterator[Fault]:
+    """Yields a fault unless the attribute is a timedelta of at least ``minimum``."""
+    given = getattr(value, attribute)
+    if not isinstance(given, timedelta) or given < minimum:
+        sign = "above zero" if minimum else "not negative"
+        name = f"{type(value).__name__}.{attribute}"
+        yield Fault(f"{name} is {given!r}; it must be a timedelta {sign}")

@@ -1,0 +1,8 @@
+"""What pipelines, workers and tables may be called."""
+
+from __future__ import annotations
+
+import re
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+NAME_WORDS = "up to 100 letters, digits, '.', '_', '-'"

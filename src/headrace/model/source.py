@@ -1,0 +1,103 @@
+"""How a pipeline reads its topics: from where, how much at a time, and what bad records do."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from headrace.model.topic import Topic
+
+
+class Start(enum.StrEnum):
+    """Where a pipeline without a checkpoint begins.
+
+    COMMITTED: the consumer group's committed offsets, the earliest where there are none.
+    """
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    COMMITTED = "committed"
+
+
+class Metadata(enum.StrEnum):
+    """Columns of the Kafka record itself, added beside the event's fields on request.
+
+    ``_topic`` string, ``_partition`` int, ``_offset`` bigint, ``_timestamp`` timestamp (UTC),
+    ``_key`` binary, ``_headers`` array<struct<key: string, value: binary>>.
+    ``_timestamp`` is null where the record has none or one beyond the calendar, ``_headers`` where
+    the name of a header is not UTF-8.
+    """
+
+    TOPIC = "_topic"
+    PARTITION = "_partition"
+    OFFSET = "_offset"
+    TIMESTAMP = "_timestamp"
+    KEY = "_key"
+    HEADERS = "_headers"
+
+
+@dataclass(frozen=True)
+class Source:
+    """How a pipeline reads one topic.
+
+    Attributes:
+        topic: the declared topic.
+        start: where to begin when there is no checkpoint.
+        metadata: columns of the Kafka record to add, see :class:`Metadata`.
+        min_tasks: split ranges until a batch has at least this many tasks (0: one a partition);
+            order inside a partition is then kept inside each sub-range only. Not together with
+            ``subpartitions``, which promise order.
+        subpartitions: spread each partition over this many lanes by key (1: none). Records of
+            one key keep their order; a null key takes lane ``offset % subpartitions``. Adds the
+            column ``_subpartition`` int.
+        watermark: how far event times may lie behind the newest, in steps that keep state; rows
+            beyond are dropped there. ``None``: the pipeline's ``lateness`` for several sources,
+            whose watermarks headrace sets, and for a single one what its steps set themselves.
+    """
+
+    topic: Topic
+    start: Start = Start.EARLIEST
+    metadata: tuple[Metadata, ...] = ()
+    min_tasks: int = 0
+    subpartitions: int = 1
+    watermark: timedelta | None = None
+
+
+@dataclass(frozen=True)
+class BatchLimits:
+    """A batch closes at whichever comes first.
+
+    Attributes:
+        max_records: records over all partitions of all sources, which share it equally.
+        max_bytes: bytes of record values over all sources, shared equally, estimated from the
+            last batches of each partition; until there are any, a record is taken for 50 kB.
+        max_wait: wall clock since the first unread record was seen; a full batch does not wait.
+    """
+
+    max_records: int = 1_000_000
+    max_bytes: int = 512 * 1024 * 1024
+    max_wait: timedelta = timedelta(seconds=1)
+
+    def shared_by(self, sources: int) -> BatchLimits:
+        """One source's share where ``sources`` are read together."""
+        return replace(
+            self,
+            max_records=max(1, self.max_records // sources),
+            max_bytes=max(1, self.max_bytes // sources),
+        )
+
+
+@dataclass(frozen=True)
+class DeadLetterLimit:
+    """When bad records stop the pipeline instead of filling the dead-letter topic.
+
+    Attributes:
+        max_ratio: share of bad records in a batch of at least ``min_records``.
+        max_consecutive: bad records in a row within one partition.
+        min_records: batches smaller than this are not judged by ratio.
+    """
+
+    max_ratio: float = 0.1
+    max_consecutive: int = 1_000
+    min_records: int = 1_000

@@ -1,0 +1,108 @@
+"""The declaration of a pipeline: sources, steps (functions DataFrame to DataFrame), and a sink."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import chain
+from typing import TYPE_CHECKING, TypeAlias
+
+from headrace.model import BatchLimits, DeadLetterLimit, Source, Topic
+from headrace.pipelines.transforms.transform import Transform
+from headrace.sinks.api import Sink
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from headrace.metrics import Metric
+
+Step: TypeAlias = "Callable[..., DataFrame]"
+
+
+class PathKind(enum.StrEnum):
+    """How rows get from the source to the sink.
+
+    FUSED: the task that reads a range of records writes their rows, without Spark in between.
+    SPARK: rows go through Spark's steps, and the tasks behind the last one write them.
+    """
+
+    FUSED = "fused"
+    SPARK = "spark"
+
+
+@dataclass(frozen=True)
+class ExecutionPath:
+    """The path of a pipeline's rows, and why it is this one, as a sentence."""
+
+    kind: PathKind
+    reason: str
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """From topics to a sink. Declaring one runs nothing.
+
+    Attributes:
+        name: also the consumer group (``headrace.<name>``) and the checkpoint's folder.
+        source: a topic or :class:`Source`, or several of them.
+        sink: where rows go.
+        steps: functions applied in turn; the first takes one DataFrame per source.
+        limits: when a batch closes.
+        dead_letter_limit: when bad records stop the pipeline.
+        lateness: rows whose time was over longer ago than this, before the event time that earlier
+            batches have reached, are late. For the lake a row's time is the partition that it
+            lands in. Late rows are kept and counted.
+        version: written to dead letters, so that a fix can be told from what it fixed.
+    """
+
+    name: str
+    source: Topic | Source | Sequence[Topic | Source]
+    sink: Sink
+    steps: Sequence[Step] = ()
+    limits: BatchLimits = field(default_factory=BatchLimits)
+    dead_letter_limit: DeadLetterLimit = field(default_factory=DeadLetterLimit)
+    lateness: timedelta = timedelta(hours=1)
+    version: str = "1"
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """The sources, each as a :class:`Source`."""
+        given = (self.source,) if isinstance(self.source, Topic | Source) else self.source
+        return tuple(item if isinstance(item, Source) else Source(item) for item in given)
+
+    @property
+    def consumer_group(self) -> str:
+        """Kafka consumer group that shows this pipeline's progress."""
+        return f"headrace.{self.name}"
+
+    @property
+    def path(self) -> ExecutionPath:
+        """How the rows travel, and why."""
+        if self.steps:
+            reason = f"{len(self.steps)} step(s) run in Spark between source and sink"
+        elif len(self.sources) > 1:
+            reason = "several sources are united in Spark"
+        elif self.sources[0].subpartitions > 1:
+            reason = "sub-partitions by key are a shuffle"
+        else:
+            reason = "nothing runs between source and sink, so read tasks write the rows"
+            return ExecutionPath(PathKind.FUSED, reason)
+        return ExecutionPath(PathKind.SPARK, reason)
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether the tasks that read records write their rows."""
+        return self.path.kind is PathKind.FUSED
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """The metrics of its sink and of its steps."""
+        steps = (step.metrics for step in self.steps if isinstance(step, Transform))
+        return (*self.sink.metrics, *chain.from_iterable(steps))
+
+    @property
+    def event_time(self) -> str | None:
+        """Column of the event time, as the first topic declares it."""
+        return self.sources[0].topic.event_time

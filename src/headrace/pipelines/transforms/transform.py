@@ -1,0 +1,44 @@
+"""What a ready-made step is."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from headrace.metrics import Metric
+from headrace.model import FieldType
+from headrace.model.fault import Fault
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class Transform(abc.ABC):
+    """A step with figures of its own: a frozen dataclass that is called like any step.
+
+    Attributes:
+        metrics: of its figures, which stand in the pipeline's status and metrics.
+    """
+
+    metrics: ClassVar[tuple[Metric, ...]] = ()
+
+    @abc.abstractmethod
+    def __call__(self, rows: DataFrame) -> DataFrame:
+        """Called on the driver at every start of the pipeline, with streaming rows."""
+
+    def faults(self, columns: Mapping[str, FieldType] | None) -> Iterator[Fault]:  # noqa: ARG002
+        """Yields everything wrong with the declaration; ``check`` shows it.
+
+        Args:
+            columns: of the rows, where it is the first step after one source; else None.
+        """
+        yield from ()
+
+    def figures(self, operator: Mapping[str, Any]) -> Mapping[str, int]:  # noqa: ARG002
+        """Returns figures from Spark's report of a stateful operator in one batch.
+
+        Called for every operator of the pipeline. What grows is added up, of the others the last
+        value is shown.
+        """
+        return {}

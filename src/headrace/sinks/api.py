@@ -1,0 +1,344 @@
+"""What a sink is: how the rows of a pipeline leave it. A stranger can write one from this file.
+
+A sink has three parts, each with a life of its own:
+
+==================== ============================= ==============================================
+part                 made by                       lives
+==================== ============================= ==============================================
+:class:`Sink`        the user, in a module         frozen; ``check`` and ``plan`` ask it; starts
+                                                   nothing, connects to nothing, imports no Spark
+:class:`SinkDriver`  :meth:`Sink.open`             on the driver, from a start of the pipeline to
+                                                   its end; one batch at a time
+:class:`TaskWriter`  :attr:`SinkDriver.writers`    in a Python worker, for one attempt of one task
+==================== ============================= ==============================================
+
+The way of a batch:
+
+1. Each task opens a writer, calls :meth:`TaskWriter.write` any number of times, and ends with
+   :meth:`TaskWriter.close`, which returns *pieces*: texts for the driver, such as the names of
+   files. A task that fails calls :meth:`TaskWriter.abort` instead.
+2. Spark may run a task again, also twice at the same time, also after it has succeeded. Each
+   attempt has a writer of its own, and the pieces of one attempt reach the driver. Until
+   :meth:`SinkDriver.commit` nothing that a task wrote may be visible to readers, unless the sink is
+   ``AT_LEAST_ONCE``.
+3. The driver writes the batch's dead letters, then calls :meth:`SinkDriver.commit` with all
+   pieces, or :meth:`SinkDriver.discard` where the batch is given up.
+4. A batch is repeated from the same offsets after a crash. A sink that records positions
+   (:class:`PositionStore`) is asked first: what it holds is neither written nor committed again.
+   One that does not gets the rows again.
+
+Nothing that a sink raises loses a row: the batch fails, and the pipeline restarts it within its
+restart budget. Raise :class:`~headrace.errors.SinkAwayError` for what passes by itself and
+:class:`~headrace.errors.SinkError` for the rest.
+
+``headrace.testing.SinkContract`` is the suite of tests that every sink must pass.
+"""
+
+from __future__ import annotations
+
+import abc
+import enum
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias
+
+from headrace.model import EventSchema, FieldType, Metadata, Topic
+from headrace.model.fault import Fault
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headrace.metrics import Metric
+    from headrace.settings import Secret
+
+
+class Guarantee(enum.StrEnum):
+    """What a repeated batch may do to a sink; shown by ``plan``.
+
+    EXACTLY_ONCE: nothing. AT_LEAST_ONCE: its rows may be there again.
+    """
+
+    EXACTLY_ONCE = "exactly once"
+    AT_LEAST_ONCE = "at least once"
+
+
+@dataclass(frozen=True)
+class DeclaredRows:
+    """What is known of a sink's rows before anything runs.
+
+    Attributes:
+        columns: name and type of each; None: steps hide them until the pipeline starts.
+        event_time: column of the event time, as the first topic declares it; None: none does.
+    """
+
+    columns: Mapping[str, FieldType] | None
+    event_time: str | None
+
+
+@dataclass(frozen=True)
+class SinkContext:
+    """Where a pipeline runs, as far as sinks need to know.
+
+    Attributes:
+        pipeline: its name.
+        lake: root URI of the project's lake; the checkpoints are in it, too.
+        client: librdkafka's settings of the project's cluster.
+        settings: the table ``[sinks.KIND]`` of headrace.toml.
+        event_time: column of the event time, as the first topic declares it; None: none does.
+    """
+
+    pipeline: str
+    lake: str
+    client: Mapping[str, str]
+    settings: Mapping[str, Secret] = field(default_factory=dict)
+    event_time: str | None = None
+
+
+class PositionStore(Protocol):
+    """What a sink records of the pipelines that write to it, in the transactions of their batches.
+
+    An *application id* names one number, such as the next offset of one partition.
+    """
+
+    @property
+    def uri(self) -> str:
+        """Where it is, for messages."""
+
+    def versions(self, app_ids: Iterable[str]) -> Mapping[str, int]:
+        """Returns the number recorded for each application id; ids never recorded are left out.
+
+        Raises:
+            SinkError: it can't be read.
+        """
+
+    def restored(self, writer: Mapping[str, object]) -> PositionStore | None:
+        """Returns what an operator's RESTORE brought back, after ``writer`` wrote last.
+
+        Only a sink whose rows can go back in time while its positions do not has such a thing; the
+        others return None.
+
+        Args:
+            writer: values in the metadata of the pipeline's commits.
+        """
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """What the commit of a batch records beside its rows.
+
+    Attributes:
+        versions: by application id, the number to record.
+        expected: by application id, the number that must be recorded before; None: none at all.
+        metadata: JSON values for whoever looks at the sink's history.
+    """
+
+    versions: Mapping[str, int]
+    expected: Mapping[str, int | None]
+    metadata: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CommitResult:
+    """What a commit did.
+
+    Attributes:
+        is_new: False where the sink held the batch already: nothing has changed.
+        rows: how many the batch has in the sink.
+        late_rows: how many of them came after their time was over.
+        figures: what to add to the sink's counters, by the names of :attr:`Sink.metrics`.
+    """
+
+    is_new: bool
+    rows: int
+    late_rows: int = 0
+    figures: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedRow:
+    """A row that the sink can't take; it becomes a dead letter.
+
+    Attributes:
+        index: of the row, in the rows handed to :meth:`TaskWriter.write`.
+        reason: a stable code, such as ``unsafe-partition-value``.
+        detail: a sentence with the column and the value.
+    """
+
+    index: int
+    reason: str
+    detail: str
+
+
+class TaskWriter(Protocol):
+    """Writes the rows of one attempt of one task. Used on one thread."""
+
+    def write(self, rows: pa.Table) -> Sequence[RejectedRow]:
+        """Takes rows with the columns that :meth:`Sink.open` was given, in their order.
+
+        Called any number of times, with some ten thousand rows each.
+
+        Returns:
+            the rows that can't be taken; the others are.
+
+        Raises:
+            SinkError: none can be taken. The task fails, after :meth:`abort`.
+        """
+
+    def close(self) -> Sequence[str]:
+        """Called once, at the end: everything is on its way that the commit relies on.
+
+        Returns:
+            pieces for :meth:`SinkDriver.commit`; none if no row was written.
+        """
+
+    def abort(self) -> None:
+        """Called once, in place of :meth:`close` or after it failed: deletes what was written.
+
+        It is not called where the process dies: what is left then must do no harm.
+        """
+
+
+WriterFactory: TypeAlias = Callable[[str], TaskWriter]
+"""Opens the writer of a task attempt, whose id it gets. Picklable: it travels to the tasks."""
+
+
+class SinkDriver(abc.ABC):
+    """The driver's half of an open sink. All methods but ``figures`` are called on one thread.
+
+    Attributes:
+        writers: opens the tasks' writers.
+        positions: where it records positions; None for a sink that records none.
+    """
+
+    writers: WriterFactory
+    positions: PositionStore | None = None
+
+    @abc.abstractmethod
+    def commit(
+        self, pieces: Sequence[str], transaction: Transaction, late_before_us: int
+    ) -> CommitResult:
+        """Makes the rows of a batch visible, all at once or none, with what it records.
+
+        Called once a batch, unless the batch has neither rows nor a new position.
+
+        Args:
+            pieces: of all tasks, in no order.
+            transaction: to record with them; a sink without positions passes over it.
+            late_before_us: rows whose time was over at this event time, in microseconds since
+                1970, are late.
+
+        Raises:
+            SinkError: nothing is committed, also where the sink records something else than
+                ``transaction.expected``, or it is not known whether it was.
+        """
+
+    @abc.abstractmethod
+    def discard(self, pieces: Sequence[str]) -> None:
+        """Deletes what tasks wrote for a batch that is given up; not what is committed."""
+
+    def figures(self) -> Mapping[str, int | str]:
+        """Returns what happens beside the batches, by field of the pipeline's progress.
+
+        Called on any thread, a few times a second: it neither waits nor raises.
+        """
+        return {}
+
+    @abc.abstractmethod
+    def close(self, max_wait_seconds: float) -> None:
+        """Called once, at the end of the pipeline or when it is opened anew.
+
+        Args:
+            max_wait_seconds: how long what is still due beside the batches may take.
+        """
+
+
+class Sink(abc.ABC):
+    """A declared sink: a frozen dataclass of plain values, comparable and picklable.
+
+    Attributes:
+        kind: its name in messages, plans and headrace.toml: ``lake``.
+        guarantee: what a repeated batch may do.
+        metadata: columns of the Kafka record that it wants beside the event's fields, where no
+            step comes in between.
+        metrics: of the counters in its figures.
+    """
+
+    kind: ClassVar[str]
+    guarantee: ClassVar[Guarantee]
+    metadata: ClassVar[tuple[Metadata, ...]] = ()
+    metrics: ClassVar[tuple[Metric, ...]] = ()
+
+    @property
+    @abc.abstractmethod
+    def target(self) -> str:
+        """Name of the table, topic or index that it writes to."""
+
+    @property
+    def topics(self) -> tuple[Topic, ...]:
+        """The topics that it writes to; the project must declare them."""
+        return ()
+
+    @abc.abstractmethod
+    def faults(self, rows: DeclaredRows) -> Iterator[Fault]:
+        """Yields everything wrong with the declaration; ``check`` shows it.
+
+        Values of any type may stand in the fields: it must not raise.
+        """
+
+    def faults_beside(self, other: Sink) -> Iterator[Fault]:  # noqa: ARG002
+        """Yields what is wrong with writing to the target of ``other``, of the same kind, too."""
+        yield from ()
+
+    def directory_columns(self, schema: EventSchema) -> tuple[str, ...]:  # noqa: ARG002
+        """Returns the text fields whose values must be able to name a directory.
+
+        Without steps they are looked at while the record is at hand, so that its dead letter has
+        the record's own bytes.
+        """
+        return ()
+
+    def position_store(self, context: SinkContext) -> PositionStore | None:  # noqa: ARG002
+        """Returns where positions are recorded, without opening the sink; None: nowhere."""
+        return None
+
+    @abc.abstractmethod
+    def open(self, context: SinkContext, schema: pa.Schema) -> SinkDriver:
+        """Called on the driver at every start of the pipeline, before anything is written.
+
+        Args:
+            context: where it runs.
+            schema: of the rows that writers will get.
+
+        Raises:
+            SinkError: the sink can't be reached, or can't take such rows.
+            TableMismatchError: the table that is there has other columns.
+        """
+
+
+@dataclass(frozen=True)
+class CompactionResult:
+    """What a compaction did: small files merged into how many, and dead files deleted."""
+
+    merged: int = 0
+    written: int = 0
+    vacuumed: int = 0
+
+    def __add__(self, other: CompactionResult) -> CompactionResult:
+        """Returns the sum of both."""
+        return CompactionResult(
+            self.merged + other.merged,
+            self.written + other.written,
+            self.vacuumed + other.vacuumed,
+        )
+
+
+class Compactable(abc.ABC):
+    """A sink whose target ``headrace compact`` can work on, beside running pipelines."""
+
+    @abc.abstractmethod
+    def merge_small_files(self, context: SinkContext) -> CompactionResult:
+        """Merges what many small batches have written. Raises SinkError if there is nothing."""
+
+    @abc.abstractmethod
+    def remove_dead_files(self, context: SinkContext) -> CompactionResult:
+        """Deletes what no version of the last week holds. Raises SinkError if there is nothing."""

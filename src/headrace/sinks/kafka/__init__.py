@@ -1,0 +1,27 @@
+"""Sink ``kafka``: events of another topic of the project's cluster.
+
+    Kafka(enriched)
+
+Each row is one event of the topic's class: JSON with the class's fields in their order, keyed and
+partitioned as the topic declares. A raw topic takes rows with a column ``value`` and, where there
+is one, ``key``. The headers of a record:
+
+========= =========================================================================================
+event-id  the event's id, where the topic declares one: the same in every copy of the event
+origin    ``topic/partition:offset`` of the record that the row came from; not behind steps that
+          drop the columns ``_topic``, ``_partition`` and ``_offset``
+========= =========================================================================================
+
+Guarantees:
+- At least once. A task's rows are on all in-sync replicas before its batch is committed; a batch
+  that is repeated after a crash is sent again. Consumers drop repetitions by ``event-id`` or
+  ``origin``, which are the same in both copies.
+- Order: rows of one task keep their order in each partition, also through retries; a task writes
+  the rows of one topic partition in the order of their offsets where no step is in between and the
+  source has no ``min_tasks``.
+- A row that is no event of the class (a null in a field that can't be null, a number that is not
+  finite, no key) and one that is too large become dead letters of the source's topic.
+
+What it does not do: record positions, so ``checkpoint reset --to table`` has no place to begin at,
+and a checkpoint that was restored from an older copy repeats what came after it.
+"""

@@ -1,0 +1,235 @@
+"""Rows as records of a topic: its event class says which columns, its declaration where to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from headrace.model import (
+    ByKey,
+    EventField,
+    EventSchema,
+    FieldType,
+    Metadata,
+    Topic,
+    partition_of,
+    value_at,
+)
+from headrace.sinks.api import RejectedRow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headrace.kafka.headers import Headers
+    from headrace.kafka.sending import ProducerRecord
+
+EVENT_ID, ORIGIN = "event-id", "origin"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+_ToJson: TypeAlias = Callable[[Any], Any]
+
+
+class RecordsOf:
+    """Makes records of rows, as the topic declares its events."""
+
+    def __init__(self, topic: Topic) -> None:
+        self._topic = topic
+        self._schema = topic.schema
+        by_key = isinstance(topic.partitioning, ByKey)
+        self._place = None if by_key else partition_of(topic.partitioning, topic.partitions)
+
+    def of(self, rows: pa.Table) -> tuple[dict[int, ProducerRecord], list[RejectedRow]]:
+        """Returns a record by the index of each row that is an event, and the other rows."""
+        origins = _origins(rows)
+        if self._schema is None:
+            return self._raw(rows, origins), []
+        return self._events(rows, self._schema, origins)
+
+    def _raw(self, rows: pa.Table, origins: Sequence[str | None]) -> dict[int, ProducerRecord]:
+        from headrace.kafka.sending import ProducerRecord
+
+        values = rows.column("value").to_pylist()
+        keys = rows.column("key").to_pylist() if "key" in rows.column_names else [None] * len(rows)
+        return {
+            index: ProducerRecord(
+                self._topic.name, _as_bytes(key), _as_bytes(value), _headers("", origin)
+            )
+            for index, (key, value, origin) in enumerate(zip(keys, values, origins, strict=True))
+        }
+
+    def _events(
+        self, rows: pa.Table, schema: EventSchema, origins: Sequence[str | None]
+    ) -> tuple[dict[int, ProducerRecord], list[RejectedRow]]:
+        from msgspec import json
+
+        records: dict[int, ProducerRecord] = {}
+        rejected: list[RejectedRow] = []
+        rejection_of = _Check(schema)
+        columns = [_json_values(rows.column(field.name), field) for field in schema.fields]
+        for index, values in enumerate(zip(*columns, strict=True)):
+            event = dict(zip(schema.names, values, strict=True))
+            text = json.encode(event)
+            if (why := rejection_of(text) or self._rejected_key(event)) is not None:
+                rejected.append(RejectedRow(index, *why))
+            else:
+                records[index] = self._record(event, text, origins[index])
+        return records, rejected
+
+    def _rejected_key(self, event: Mapping[str, Any]) -> tuple[str, str] | None:
+        """A record without a key would lose its place among those of its key."""
+        name = self._topic.key
+        if name is None or value_at(event, name) is not None:
+            return None
+        return "bad-key", f"field {name!r} is null, and is the key"
+
+    def _record(self, event: Mapping[str, Any], text: bytes, origin: str | None) -> ProducerRecord:
+        from headrace.kafka.sending import ProducerRecord
+
+        topic = self._topic
+        key = value_at(event, topic.key) if topic.key else None
+        event_id = value_at(event, topic.event_id) if topic.event_id else ""
+        return ProducerRecord(
+            topic.name,
+            None if key is None else str(key).encode(),
+            text,
+            _headers(event_id or "", origin),
+            self._partition(event),
+        )
+
+    def _partition(self, event: Mapping[str, Any]) -> int:
+        if self._place is None:
+            return -1
+        time = event[self._topic.event_time] if self._topic.event_time else _EPOCH
+        return self._place(event, "", _EPOCH + time * _MILLISECOND if type(time) is int else time)
+
+
+class _Check:
+    """Says why a text is no event of a schema: the rules are those of every reader."""
+
+    def __init__(self, schema: EventSchema) -> None:
+        from headrace.events import ReadableCheck, event_parser
+
+        self._schema = schema
+        self._parse = event_parser(schema)
+        self._is_readable = ReadableCheck(schema)
+
+    def __call__(self, text: bytes) -> tuple[str, str] | None:
+        from headrace.events import rejection
+
+        try:
+            event = self._parse(text)
+        except (ValueError, TypeError, RecursionError) as error:
+            return rejection(text, self._schema, error)
+        return None if self._is_readable(event) else rejection(text, self._schema)
+
+
+def problem(topic: Topic, schema: pa.Schema) -> str | None:
+    """Returns why rows of ``schema`` are no events of the topic, as a sentence; None: they are."""
+    if topic.schema is None:
+        return None if "value" in schema.names else "a raw topic needs a column 'value'"
+    for field in topic.schema.fields:
+        if field.name not in schema.names:
+            return f"field {field.name!r} of {topic.schema.name} is no column of the rows"
+        if not _takes(field.type, schema.field(field.name).type):
+            column = schema.field(field.name).type
+            return f"field {field.name!r} is a {field.type.value}, the rows have {column}"
+    extra = [n for n in schema.names if n not in topic.schema.names and not n.startswith("_")]
+    if extra:
+        return f"column {extra[0]!r} of the rows is no field of {topic.schema.name}"
+    return None
+
+
+def _takes(field: FieldType, column: pa.DataType) -> bool:
+    from pyarrow import types
+
+    def is_text(kind: pa.DataType) -> bool:
+        tests = (types.is_string, types.is_large_string, types.is_string_view)
+        return any(test(kind) for test in tests)
+
+    def is_list(kind: pa.DataType) -> bool:
+        return bool(types.is_list(kind) or types.is_large_list(kind))
+
+    def is_binary(kind: pa.DataType) -> bool:
+        return bool(types.is_binary(kind) or types.is_large_binary(kind))
+
+    by_type: Mapping[FieldType, Callable[[pa.DataType], bool]] = {
+        FieldType.STRING: is_text,
+        FieldType.LONG: types.is_integer,
+        FieldType.DOUBLE: types.is_floating,
+        FieldType.BOOLEAN: types.is_boolean,
+        FieldType.TIMESTAMP: types.is_timestamp,
+        FieldType.MILLIS: types.is_timestamp,
+        FieldType.DATE: types.is_date,
+        FieldType.DECIMAL: types.is_decimal,
+        FieldType.BINARY: is_binary,
+        FieldType.STRUCT: types.is_struct,
+        FieldType.LIST: is_list,
+        FieldType.MAP: types.is_map,
+        FieldType.JSON: is_text,
+    }
+    return by_type[field](column)
+
+
+def _json_values(column: pa.ChunkedArray, field: EventField) -> list[Any]:
+    """The values as msgspec writes them; it knows times, dates, decimals and bytes."""
+    values: list[Any] = column.to_pylist()
+    convert = _converter(field)
+    if convert is None:
+        return values
+    return [None if value is None else convert(value) for value in values]
+
+
+def _converter(field: EventField) -> _ToJson | None:
+    """What makes JSON of a value of the field, which is not null; None: nothing has to."""
+    if field.type is FieldType.MILLIS:
+        return lambda time: (time - _EPOCH) // _MILLISECOND
+    if field.type is FieldType.JSON:
+        return _raw_json
+    if field.type is FieldType.STRUCT:
+        return _struct_converter(field)
+    if field.type is FieldType.LIST:
+        item = _nullable(_converter(field.item))
+        return lambda values: [item(value) for value in values]
+    if field.type is FieldType.MAP:
+        item = _nullable(_converter(field.item))
+        return lambda pairs: {key: item(value) for key, value in pairs}
+    return None
+
+
+def _struct_converter(field: EventField) -> _ToJson:
+    inner = {each.name: _nullable(_converter(each)) for each in field.fields}
+    return lambda values: {name: convert(values[name]) for name, convert in inner.items()}
+
+
+def _nullable(convert: _ToJson | None) -> _ToJson:
+    if convert is None:
+        return lambda value: value
+    return lambda value: None if value is None else convert(value)
+
+
+def _raw_json(text: str) -> Any:
+    from msgspec import Raw
+
+    return Raw(text.encode())
+
+
+def _origins(rows: pa.Table) -> list[str | None]:
+    names = [Metadata.TOPIC.value, Metadata.PARTITION.value, Metadata.OFFSET.value]
+    if not set(names) <= set(rows.column_names):
+        return [None] * rows.num_rows
+    columns = (rows.column(name).to_pylist() for name in names)
+    return [f"{topic}/{partition}:{at}" for topic, partition, at in zip(*columns, strict=True)]
+
+
+def _headers(event_id: str, origin: str | None) -> Headers:
+    headers: list[tuple[str, bytes]] = []
+    if event_id:
+        headers.append((EVENT_ID, event_id.encode()))
+    if origin is not None:
+        headers.append((ORIGIN, origin.encode()))
+    return tuple(headers)
+
+
+def _as_bytes(value: str | bytes | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value

@@ -1,0 +1,189 @@
+"""Fewer, larger files: rewriting small ones beside a running writer, and removing dead ones."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.transaction import RemoveAction
+from pyarrow import compute
+
+from headrace.errors import SinkError
+from headrace.runtime.storage import NO_OPTIONS, Options, list_files
+from headrace.sinks.api import CompactionResult
+from headrace.sinks.lake.data_file import WrittenFile
+from headrace.sinks.lake.delta_log import DeltaLog, live_paths
+from headrace.sinks.lake.folder import TableFolder
+from headrace.sinks.lake.merging import FileMerger, in_groups
+from headrace.sinks.lake.partitions import Partition, partition_text
+from headrace.sinks.lake.table_features import not_written, unfulfilled
+
+TARGET_BYTES = 128 * 1024 * 1024
+SMALL_BYTES = TARGET_BYTES // 2
+RETENTION = timedelta(days=7)
+_TRANSACTION_BYTES = 8 * TARGET_BYTES
+
+Threshold = Callable[[Partition], int]
+
+
+@dataclass(frozen=True)
+class _Small:
+    """A file worth merging."""
+
+    path: str
+    size: int
+    partition: Partition
+
+    def removal(self) -> RemoveAction:
+        return RemoveAction(
+            self.path, False, int(time.time() * 1000), self.size, dict(self.partition.values)
+        )
+
+
+_Group = list[_Small]
+
+
+class Compaction:
+    """Compacts the table at ``uri``; other writers may commit meanwhile.
+
+    About a gigabyte is one transaction without a data change: readers of changes see nothing,
+    and a crash leaves orphans only. Application transactions stay as they are.
+    """
+
+    def __init__(self, uri: str, options: Options = NO_OPTIONS, codec: str = "zstd") -> None:
+        self._options = options
+        self._log = DeltaLog(uri, options)
+        self._folder = TableFolder(uri, options)
+        self._codec = codec
+
+    def small_files(self) -> tuple[int, dict[Partition, int]]:
+        """The table's version (-1: no table), and how many small files each partition has in it."""
+        table = self._log.snapshot()
+        if table is None:
+            return -1, {}
+        small = _small_files(table).items()
+        return table.version(), {partition: len(files) for partition, files in small}
+
+    def run(
+        self, threshold: Threshold = lambda _: 2, abandoned: threading.Event | None = None
+    ) -> CompactionResult:
+        """Merge the small files of every partition that has as many as its ``threshold``.
+
+        Args:
+            threshold: of a partition.
+            abandoned: once it is set, nothing more is merged, and files of merges that are not
+                committed are deleted.
+
+        Raises:
+            SinkError: there is no table, it uses features that headrace does not write, or the
+                compaction was abandoned.
+        """
+        table = self._log.existing()
+        _check_protocol(self._log.uri, table)
+        merger = self._merger(table, abandoned)
+        small = _small_files(table).items()
+        crowded = [files for partition, files in small if len(files) >= threshold(partition)]
+        groups = [group for files in crowded for group in _mergeable(files)]
+        transactions = in_groups(groups, _bytes, _TRANSACTION_BYTES)
+        return sum((self._merge(merger, several) for several in transactions), CompactionResult())
+
+    def vacuum(self, older_than: timedelta = RETENTION) -> CompactionResult:
+        """Delete files that no version since ``older_than`` holds, orphans of crashes included.
+
+        ``older_than`` must exceed the longest batch: files that a batch has written but not
+        committed look like orphans.
+        """
+        present = set(list_files(self._log.uri, self._options))
+        gone = self._log.existing().vacuum(
+            retention_hours=math.ceil(older_than.total_seconds() / 3600),
+            dry_run=False,
+            enforce_retention_duration=False,
+            full=True,
+        )
+        return CompactionResult(vacuumed=len(present.intersection(gone)))
+
+    def _merger(self, table: DeltaTable, abandoned: threading.Event | None) -> FileMerger:
+        partition_columns = table.metadata().partition_columns
+        columns = pa.schema(
+            [field for field in pa.schema(table.schema()) if field.name not in partition_columns]
+        )
+        times = [field.name for field in columns if pa.types.is_timestamp(field.type)]
+        return FileMerger(self._folder, self._codec, columns, times, abandoned)
+
+    def _merge(self, merger: FileMerger, groups: Sequence[_Group]) -> CompactionResult:
+        merges = merger.merge_all(
+            [(group[0].partition, [file.path for file in group]) for group in groups]
+        )
+        swaps = list(zip(merges, groups, strict=True))
+        swapped = self._log.retrying(lambda: self._swap(swaps))
+        self._folder.delete(file.path for file in merges if file.path not in swapped)
+        merged = sum(len(group) for file, group in swaps if file.path in swapped)
+        return CompactionResult(merged=merged, written=len(swapped))
+
+    def _swap(self, swaps: Sequence[tuple[WrittenFile, _Group]]) -> set[str]:
+        """Paths of the merged files in the table: not those of groups another one has merged."""
+        table = self._log.existing()
+        # A deletion vector takes rows from a file that was read and keeps its path. The protocol
+        # that allows them may have come since, and no later without a collision of commits.
+        _check_protocol(self._log.uri, table)
+        live = live_paths(table)
+        done = {file.path for file, _ in swaps if file.path in live}
+        whole = [one for one in swaps if live.issuperset(file.path for file in one[1])]
+        if not done and whole:
+            removed = [file.removal() for _, group in whole for file in group]
+            self._log.replace(table, [file for file, _ in whole], removed)
+        return done or {file.path for file, _ in whole}
+
+
+def _check_protocol(uri: str, table: DeltaTable) -> None:
+    """Rows may be deleted without a new file where the reader version is above 1."""
+    if (feature := unfulfilled(table)) is not None:
+        raise SinkError(uri, not_written(feature))
+    version = table.protocol().min_reader_version
+    if version > 1:
+        raise SinkError(
+            uri,
+            f"another engine raised it to reader version {version}; compact it there (OPTIMIZE)",
+        )
+
+
+def is_small(size: int) -> bool:
+    """Whether a file of ``size`` bytes is worth merging."""
+    return size < SMALL_BYTES
+
+
+def _small_files(table: DeltaTable) -> dict[Partition, list[_Small]]:
+    found: dict[Partition, list[_Small]] = defaultdict(list)
+    columns = table.metadata().partition_columns
+    for add in _small_adds(table):
+        values = add.get("partition") or {}
+        partition = Partition(tuple((name, partition_text(values[name])) for name in columns))
+        path = unquote(add["path"])
+        found[partition].append(_Small(path, add["size_bytes"], partition))
+    return found
+
+
+def _small_adds(table: DeltaTable) -> Iterator[Mapping[str, Any]]:
+    """Newest last. Of a large table most files are large, and never become Python's."""
+    adds = pa.table(table.get_add_actions())
+    small = adds.filter(compute.less(adds["size_bytes"], SMALL_BYTES))
+    wanted = [name for name in ("path", "size_bytes", "partition") if name in adds.column_names]
+    yield from small.sort_by("modification_time").select(wanted).to_pylist()
+
+
+def _mergeable(files: Iterable[_Small]) -> list[_Group]:
+    groups = in_groups(files, lambda file: file.size, TARGET_BYTES)
+    return [group for group in groups if len(group) > 1]
+
+
+def _bytes(group: _Group) -> int:
+    return sum(file.size for file in group)

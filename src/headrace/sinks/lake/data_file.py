@@ -1,0 +1,129 @@
+"""What a task must know to write files of a table, and what it reports about each file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from headrace.runtime.storage import Options
+from headrace.sinks.lake.layout import TableLayout, TimeUnit, UnsafeValues
+from headrace.sinks.lake.partitions import Partition, TimeKey, timestamp_text
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class WriteSpec:
+    """A table to write to; picklable.
+
+    Attributes:
+        root: URI of the table (an absolute path, ``hdfs://...``).
+        schema: columns of the rows.
+        layout: partitions and files of the table.
+        event_time: column of the event time, timestamp[us, UTC]; None: there is none.
+        pipeline: that writes; the table records its columns. Empty: nobody's are recorded.
+        storage_options: of the file system, see :func:`~headrace.runtime.storage.filesystem`.
+    """
+
+    root: str
+    schema: pa.Schema
+    layout: TableLayout
+    event_time: str | None = None
+    pipeline: str = ""
+    storage_options: Options = field(default_factory=dict)
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        """Partition columns of the table, outermost first."""
+        return self.layout.partition_by
+
+    @cached_property
+    def time_key(self) -> TimeKey:
+        """The event-time part of the partition."""
+        return TimeKey(tuple(unit for unit in TimeUnit if unit in self.layout.time_units))
+
+    @property
+    def rescues(self) -> bool:
+        """Whether rows with unsafe partition values are kept in the table."""
+        return self.layout.unsafe_values is UnsafeValues.RESCUE
+
+
+@dataclass(frozen=True)
+class EventTimes:
+    """Range of the event times of some rows, microseconds since 1970; None: none has one."""
+
+    lowest_us: int | None = None
+    highest_us: int | None = None
+    nulls: int = 0
+
+    def __or__(self, other: EventTimes) -> EventTimes:
+        """The range of both."""
+        if self.lowest_us is None or self.highest_us is None:
+            return EventTimes(other.lowest_us, other.highest_us, self.nulls + other.nulls)
+        if other.lowest_us is None or other.highest_us is None:
+            return EventTimes(self.lowest_us, self.highest_us, self.nulls + other.nulls)
+        return EventTimes(
+            min(self.lowest_us, other.lowest_us),
+            max(self.highest_us, other.highest_us),
+            self.nulls + other.nulls,
+        )
+
+
+@dataclass(frozen=True)
+class WrittenFile:
+    """A data file that waits for its commit.
+
+    Attributes:
+        path: below the table's root, as the file system knows it.
+        size: bytes.
+        rows: how many.
+        partition_values: Delta's text of each partition column; None: null.
+        stats: Delta's statistics, JSON.
+        min_event_time_us: microseconds since 1970; None: no row has an event time.
+        max_event_time_us: likewise.
+    """
+
+    path: str
+    size: int
+    rows: int
+    partition_values: Mapping[str, str | None]
+    stats: str
+    min_event_time_us: int | None = None
+    max_event_time_us: int | None = None
+
+    @property
+    def partition(self) -> Partition:
+        """Where it belongs."""
+        return Partition(tuple(self.partition_values.items()))
+
+    def to_json(self) -> str:
+        """One line of JSON, for a task's manifest."""
+        return json.dumps(asdict(self), ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> WrittenFile:
+        """The file that :meth:`to_json` described."""
+        return cls(**json.loads(text))
+
+
+def delta_stats(rows: int, times: Mapping[str, EventTimes]) -> str:
+    """Delta's statistics of a file: its rows, and the range and nulls of timestamp columns."""
+    lowest = {name: one.lowest_us for name, one in times.items()}
+    highest = {name: one.highest_us for name, one in times.items()}
+    return json.dumps(
+        {
+            "numRecords": rows,
+            "minValues": _texts(lowest),
+            "maxValues": _texts(highest),
+            "nullCount": {name: one.nulls for name, one in times.items()},
+        }
+    )
+
+
+def _texts(times_us: Mapping[str, int | None]) -> dict[str, str]:
+    texts = {name: timestamp_text(us) for name, us in times_us.items() if us is not None}
+    return {name: text for name, text in texts.items() if text is not None}

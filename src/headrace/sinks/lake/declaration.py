@@ -1,0 +1,189 @@
+"""The declaration of a table in the lake, and what must hold for it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from headrace.model import EventSchema, FieldType
+from headrace.model.fault import Fault, at_least, is_a
+from headrace.model.name import NAME, NAME_WORDS
+from headrace.model.partition_value import RESCUED_COLUMN
+from headrace.sinks.api import (
+    Compactable,
+    CompactionResult,
+    DeclaredRows,
+    Guarantee,
+    PositionStore,
+    Sink,
+    SinkContext,
+    SinkDriver,
+)
+from headrace.sinks.lake.layout import TableLayout, TimeUnit, UnsafeValues
+from headrace.sinks.lake.metrics import LAKE_METRICS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headrace.metrics import Metric
+
+
+CODECS = ("zstd", "snappy", "gzip", "lz4", "uncompressed")
+_DIRECTORY_TYPES = frozenset({FieldType.STRING, FieldType.LONG, FieldType.BOOLEAN})
+_TIME_TYPES = frozenset({FieldType.TIMESTAMP, FieldType.MILLIS})
+
+
+@dataclass(frozen=True)
+class Lake(Sink, Compactable):
+    """Sink: a Delta table under the project's lake, partitioned by event time and fields.
+
+    Exactly once: each batch is one Delta transaction that records the offsets it ends at, so a
+    batch that is repeated after a crash adds nothing. Files become visible with that
+    transaction, never half-written. :mod:`headrace.sinks.lake` has the whole contract.
+
+    Attributes:
+        table: folder under the lake's root.
+        partition_by: any of ``"day"``, ``"hour"`` (of ``event_time``, UTC; columns ``day`` date
+            and ``hour`` int) and columns of the rows, outermost first.
+        event_time: column of the event time; by default the topic's.
+        unsafe_values: where rows with unsafe partition values go.
+        compact_files: merge the small files of a partition, beside the batches, when this many
+            have gathered; where late rows came, when 8 have. 0: never. Do not run another
+            engine's OPTIMIZE on the table unless it is 0 in every pipeline that writes it.
+        compression: Parquet codec.
+    """
+
+    table: str
+    partition_by: Sequence[str] = ()
+    event_time: str | None = None
+    unsafe_values: UnsafeValues = UnsafeValues.DEAD_LETTER
+    compact_files: int = 64
+    compression: str = "zstd"
+
+    kind: ClassVar[str] = "lake"
+    guarantee: ClassVar[Guarantee] = Guarantee.EXACTLY_ONCE
+    metrics: ClassVar[tuple[Metric, ...]] = LAKE_METRICS
+
+    @property
+    def target(self) -> str:
+        """Name of the table."""
+        return self.table
+
+    @property
+    def layout(self) -> TableLayout:
+        """Partitions and files of the table."""
+        return TableLayout(
+            tuple(self.partition_by), self.unsafe_values, self.compact_files, self.compression
+        )
+
+    def directory_columns(self, schema: EventSchema) -> tuple[str, ...]:
+        """Returns the text fields among the partition columns, unless their rows are rescued."""
+        if self.unsafe_values is UnsafeValues.RESCUE:
+            return ()
+        texts = {field.name for field in schema.fields if field.type is FieldType.STRING}
+        return tuple(name for name in self.layout.value_columns if name in texts)
+
+    def position_store(self, context: SinkContext) -> PositionStore:
+        """Returns the log of the table."""
+        from headrace.sinks.lake.delta_log import DeltaLog
+
+        return DeltaLog(self._uri(context))
+
+    def open(self, context: SinkContext, schema: pa.Schema) -> SinkDriver:
+        """Opens the table; it is made by the first commit."""
+        from headrace.sinks.lake.data_file import WriteSpec
+        from headrace.sinks.lake.driver import LakeDriver
+
+        event_time = self.event_time or context.event_time
+        known = event_time if event_time in schema.names else None
+        return LakeDriver(
+            WriteSpec(self._uri(context), schema, self.layout, known, context.pipeline)
+        )
+
+    def merge_small_files(self, context: SinkContext) -> CompactionResult:
+        """Merges the small files of every partition."""
+        from headrace.sinks.lake.compaction import Compaction
+
+        return Compaction(self._uri(context), codec=self.compression).run()
+
+    def remove_dead_files(self, context: SinkContext) -> CompactionResult:
+        """Deletes files that no version of the last week holds."""
+        from headrace.sinks.lake.compaction import Compaction
+
+        return Compaction(self._uri(context)).vacuum()
+
+    def _uri(self, context: SinkContext) -> str:
+        return f"{context.lake}/{self.table}"
+
+    def faults(self, rows: DeclaredRows) -> Iterator[Fault]:
+        """Yields everything wrong with the declaration."""
+        yield from self._value_faults()
+        if not _are_texts(self.partition_by):
+            yield Fault("Lake.partition_by must be a list of column names")
+            return
+        for name, count in Counter(self.partition_by).items():
+            if count > 1:
+                yield Fault(f"Lake.partition_by names {name!r} {count} times")
+        yield from self._event_time_faults(rows)
+        if rows.columns is not None:
+            yield from self._column_faults(rows.columns)
+
+    def _value_faults(self) -> Iterator[Fault]:
+        if not is_a(self.table, str) or not NAME.fullmatch(self.table):
+            yield Fault(f"{self.table!r} is not a table name", f"{NAME_WORDS}: it names a folder")
+        if not is_a(self.unsafe_values, UnsafeValues):
+            yield Fault(f"Lake.unsafe_values is {self.unsafe_values!r}", "an UnsafeValues member")
+        if self.compression not in CODECS:
+            yield Fault(f"Lake.compression is {self.compression!r}", f"one of {', '.join(CODECS)}")
+        yield from at_least(self, "compact_files", 0)
+
+    def _event_time_faults(self, rows: DeclaredRows) -> Iterator[Fault]:
+        name, units = self.event_time or rows.event_time, self.layout.time_units
+        if units and name is None:
+            yield Fault(
+                f"Lake.partition_by has {units[0].value!r}, but there is no event time",
+                "name it: Topic(event_time=...) or Lake(event_time=...)",
+            )
+        if name is None or rows.columns is None:
+            return
+        if name not in rows.columns:
+            yield Fault(f"event time {name!r} is not a column", _known(rows.columns))
+        elif rows.columns[name] not in _TIME_TYPES:
+            yield Fault(f"event time {name!r} is a {rows.columns[name].value}")
+        for unit in units:
+            if unit.value in rows.columns:
+                yield Fault(
+                    f"the event has a field {unit.value!r}, which is also the partition taken from "
+                    "the event time",
+                    "rename the field",
+                )
+
+    def _column_faults(self, columns: Mapping[str, FieldType]) -> Iterator[Fault]:
+        values = self.layout.value_columns
+        for name in values:
+            if name not in columns and name != RESCUED_COLUMN:
+                yield Fault(f"Lake.partition_by: {name!r} is not a column", _known(columns))
+            elif columns.get(name) not in _DIRECTORY_TYPES:
+                yield Fault(
+                    f"Lake.partition_by: {name!r} can't name folders",
+                    f"text, whole numbers, true or false; for a time: {', '.join(TimeUnit)}",
+                )
+        if columns and set(columns) <= set(values):
+            way_out = "Delta keeps at least one in the files"
+            yield Fault("Lake.partition_by names every column", way_out)
+
+    def faults_beside(self, other: Sink) -> Iterator[Fault]:
+        """Yields a fault unless both partition their table alike."""
+        if isinstance(other, Lake) and list(self.partition_by) != list(other.partition_by):
+            here, there = list(self.partition_by), list(other.partition_by)
+            yield Fault(f"table {self.table!r} is partitioned by {here} here and by {there}")
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(name, str) for name in value)
+
+
+def _known(columns: Mapping[str, FieldType]) -> str:
+    return f"columns: {', '.join(columns)}"

@@ -1,0 +1,301 @@
+"""The Delta log of one table: what is in it, and commits that other writers can't break."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import unquote
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
+
+from headrace.errors import SinkError
+from headrace.runtime.storage import NO_OPTIONS, Options
+from headrace.sinks.lake.data_file import WrittenFile
+from headrace.sinks.lake.log_tail import LogTail, replace_files, replaced_by, replacement
+from headrace.sinks.lake.table_features import not_written
+
+TABLE_PROPERTIES = {
+    "delta.checkpointInterval": "50",
+    "delta.logRetentionDuration": "interval 1 days",
+}
+HISTORY_KEY = "headrace"
+_ATTEMPTS = 20
+_FIRST_DELAY_SECONDS = 0.01
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one transaction adds to a table, and what it records of the applications that write.
+
+    Attributes:
+        files: data files.
+        versions: by application id, the version to record.
+        expected: by application id, the version that must be recorded before; None: none at all.
+        metadata: JSON values for the table's history.
+    """
+
+    files: tuple[WrittenFile, ...]
+    versions: Mapping[str, int]
+    expected: Mapping[str, int | None]
+    metadata: Mapping[str, object]
+
+    @property
+    def properties(self) -> CommitProperties:
+        """What the transaction carries besides files."""
+        return CommitProperties(
+            app_transactions=[Transaction(name, at) for name, at in self.versions.items()],
+            custom_metadata={HISTORY_KEY: dict(self.metadata)} if self.metadata else None,
+        )
+
+    def follows(self, tail: LogTail | None) -> bool:
+        """Whether the table records what is expected before."""
+        return all(_version(tail, name) == at for name, at in self.expected.items())
+
+    def recorded_in(self, tail: LogTail | None) -> bool:
+        """Whether the table records what this transaction would."""
+        return all(_version(tail, name) == at for name, at in self.versions.items())
+
+
+def _version(tail: LogTail | DeltaTable | None, app_id: str) -> int | None:
+    return None if tail is None else tail.transaction_version(app_id)
+
+
+@dataclass(frozen=True)
+class NothingRecorded:
+    """A table at ``uri`` that records nothing of any application."""
+
+    uri: str
+
+    def versions(self, app_ids: Iterable[str]) -> dict[str, int]:  # noqa: ARG002
+        """Returns nothing."""
+        return {}
+
+    def restored(self, writer: Mapping[str, object]) -> None:
+        """Returns None: nothing was restored to it."""
+
+
+class DeltaLog:
+    """One table: its end for writers that add files, and snapshots for who needs all files."""
+
+    def __init__(
+        self, uri: str, options: Options = NO_OPTIONS, *, as_of: int | str | None = None
+    ) -> None:
+        self.uri = uri
+        self._options = dict(options)
+        self._as_of = as_of
+        self._table: DeltaTable | None = None
+        self._tail: LogTail | None = None
+
+    def tail(self, app_ids: Collection[str] = ()) -> LogTail | None:
+        """The end of the log as it is now; None when the table does not exist.
+
+        All files of the table are read at the first call, and again only for applications that
+        were not asked for before, or after its columns or protocol have changed.
+
+        Raises:
+            SinkError: the log can't be read.
+        """
+        try:
+            known = self._tail.app_ids if self._tail is not None else frozenset()
+            if self._tail is None or not known.issuperset(app_ids) or not self._tail.read_on():
+                self._tail = self._read_tail(known.union(app_ids))
+        except (OSError, ValueError) as error:
+            raise SinkError(self.uri, f"its Delta log can't be read: {error}") from error
+        return self._tail
+
+    def _read_tail(self, app_ids: Collection[str]) -> LogTail | None:
+        self._table = None  # one that was made again is not read on
+        table = self.snapshot()
+        self._table = None  # all its files take memory
+        if table is not None and self._tail is not None:
+            self._refuse_replaced(table, self._tail.version)
+        return LogTail(table, app_ids, self.uri, self._options) if table else None
+
+    def _refuse_replaced(self, table: DeltaTable, since: int) -> None:
+        unread = table.version() - since
+        for entry in table.history(unread) if unread > 0 else ():
+            if (operation := replacement(entry)) is not None:
+                raise SinkError(self.uri, replaced_by(operation))
+
+    def snapshot(self) -> DeltaTable | None:
+        """The table as it is now; None when it does not exist.
+
+        Raises:
+            SinkError: the log can't be read.
+        """
+        try:
+            if self._table is None:
+                self._table = self._opened()
+            elif self._as_of is None:
+                self._table.update_incremental()
+        except TableNotFoundError:
+            self._table = None
+        except (DeltaError, OSError) as error:
+            raise SinkError(self.uri, f"its Delta log can't be read: {error}") from error
+        return self._table
+
+    def _opened(self) -> DeltaTable:
+        table = DeltaTable(self.uri, storage_options=self._options)
+        if self._as_of is not None:
+            table.load_as_version(self._as_of)
+        return table
+
+    def existing(self) -> DeltaTable:
+        """The table as it is now; SinkError when it does not exist."""
+        table = self.snapshot()
+        if table is None:
+            raise SinkError(self.uri, "there is no Delta table")
+        return table
+
+    def versions(self, app_ids: Iterable[str]) -> dict[str, int]:
+        """What the table records of applications; those it does not know are left out."""
+        asked = list(app_ids)
+        table = self.tail(asked) if self._as_of is None else self.snapshot()
+        found = {name: _version(table, name) for name in asked}
+        return {name: at for name, at in found.items() if at is not None}
+
+    def restored(self, writer: Mapping[str, object]) -> DeltaLog | NothingRecorded | None:
+        """What a replacement of the table's rows brought back after ``writer`` wrote last.
+
+        RESTORE, an overwrite, CREATE OR REPLACE TABLE and CLONE take rows away and leave what the
+        table records of applications.
+
+        Args:
+            writer: values in the metadata of its commits.
+
+        Returns:
+            The table as of the version that a RESTORE went back to; after another replacement
+            nothing; None when there was neither since.
+        """
+        table = self.snapshot()
+        for entry in _history(table) if table else ():
+            if writer.items() <= dict(entry.get(HISTORY_KEY, {})).items():
+                return None
+            operation = replacement(entry)
+            if operation == "RESTORE":
+                return DeltaLog(self.uri, self._options, as_of=_restored_to(entry))
+            if operation is not None:
+                return NothingRecorded(self.uri)
+        return None
+
+    def retrying(self, attempt: Callable[[], _Result]) -> _Result:
+        """The result of ``attempt``, which is repeated while other writers come in between.
+
+        Raises:
+            SinkError: they came in between too often, or the commit failed for another reason.
+        """
+        for number in range(_ATTEMPTS):
+            try:
+                return attempt()
+            except CommitFailedError as error:
+                conflict = error
+                time.sleep(_FIRST_DELAY_SECONDS * min(number + 1, 10))
+            except (DeltaError, OSError) as error:
+                raise SinkError(self.uri, f"the commit failed: {error}") from error
+        raise SinkError(self.uri, f"{_ATTEMPTS} commits collided with others: {conflict}")
+
+    def create(self, schema: pa.Schema, partition_by: Sequence[str], batch: Batch) -> None:
+        """Create the table with ``batch``, in one transaction."""
+        try:
+            create_table_with_add_actions(
+                self.uri,
+                Schema.from_arrow(schema),
+                [_add_action(file) for file in batch.files],
+                mode="error",
+                partition_by=list(partition_by),
+                configuration=TABLE_PROPERTIES,
+                storage_options=self._options,
+                commit_properties=batch.properties,
+            )
+        except DeltaError as error:
+            raise self._lost_race(error) from error
+
+    def _lost_race(self, error: DeltaError) -> DeltaError:
+        exists = DeltaTable.is_deltatable(self.uri, self._options)
+        return CommitFailedError("another writer created the table") if exists else error
+
+    def append(self, tail: LogTail, batch: Batch) -> None:
+        """Add the files of ``batch`` in one transaction.
+
+        Raises:
+            SinkError: the table asks more of a writer than headrace does.
+        """
+        if tail.unfulfilled is not None:
+            raise SinkError(self.uri, not_written(tail.unfulfilled))
+        tail.append(batch.files, batch.versions, batch.metadata)
+
+    def replace(
+        self, table: DeltaTable, added: Iterable[WrittenFile], removed: Iterable[RemoveAction]
+    ) -> None:
+        """Swap files for others with the same rows, if none was removed since ``table`` was read.
+
+        Files that others add meanwhile are no hindrance.
+
+        Raises:
+            CommitFailedError: if what others have committed meanwhile is a hindrance.
+        """
+        replace_files(table, self.uri, self._options, (added, removed))
+
+    def add_columns(self, columns: Sequence[Field]) -> None:
+        """Adds nullable columns, or fields of structs, in a transaction of their own."""
+        self.existing().alter.add_columns(list(columns))
+
+    def set_properties(self, properties: Mapping[str, str]) -> None:
+        """Sets properties of the table, in a transaction of their own."""
+        if properties:
+            alter = self.existing().alter
+            alter.set_table_properties(dict(properties), raise_if_not_exists=False)
+
+
+def _history(table: DeltaTable) -> Iterator[Mapping[str, Any]]:
+    """What was done to the table, newest first; a few entries are read before many."""
+    seen = 0
+    for limit in (20, 1_000, 100_000):
+        entries = list(table.history(limit))
+        yield from entries[seen:]
+        seen = len(entries)
+        if seen < limit:
+            return
+
+
+def _restored_to(entry: Mapping[str, Any]) -> int | str:
+    """The version, or the time, of a RESTORE's entry; engines write its numbers as text."""
+    given = entry["operationParameters"]
+    version = str(given.get("version") or "")
+    return int(version) if version.isdigit() else str(given.get("datetime") or given["timestamp"])
+
+
+def _add_action(file: WrittenFile) -> AddAction:
+    """``file`` as delta-rs takes it; it escapes the path for the log by itself."""
+    return AddAction(
+        path=file.path,
+        size=file.size,
+        partition_values=file.partition_values,
+        modification_time=int(time.time() * 1000),
+        data_change=True,
+        stats=file.stats,
+    )
+
+
+def live_files(table: DeltaTable) -> pa.Table:
+    """The files that hold the table's rows.
+
+    Columns ``path`` (as the file system knows it), ``size_bytes``, ``modification_time`` and,
+    when the table has partitions, ``partition``, a struct.
+    """
+    adds = pa.table(table.get_add_actions())
+    paths = [unquote(path) for path in adds["path"].to_pylist()]
+    return adds.set_column(
+        adds.schema.get_field_index("path"), "path", pa.array(paths, pa.string())
+    )
+
+
+def live_paths(table: DeltaTable) -> set[str]:
+    """Paths of the files that hold the table's rows."""
+    return set(live_files(table)["path"].to_pylist())

@@ -1,0 +1,67 @@
+"""The lake's half on the driver: commits of batches, and the table's maintenance beside them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+
+from headrace.sinks.api import CommitResult, SinkDriver, Transaction
+from headrace.sinks.lake.data_file import WriteSpec, WrittenFile
+from headrace.sinks.lake.maintenance import Commit, MaintenanceHold
+from headrace.sinks.lake.table import LakeTable
+from headrace.sinks.lake.writer import PartitionedWriter
+
+
+class LakeDriver(SinkDriver):
+    """An open table.
+
+    Raises:
+        TableMismatchError: a column's type or the partitioning differs from the table's, or the
+            table asks more of a writer than headrace does.
+    """
+
+    def __init__(self, spec: WriteSpec) -> None:
+        self._table = LakeTable(spec)
+        self._table.check()
+        self._maintenance = MaintenanceHold(spec)
+        self.writers = functools.partial(PartitionedWriter, spec)
+        self.positions = self._table.log
+
+    def commit(
+        self, pieces: Sequence[str], transaction: Transaction, late_before_us: int
+    ) -> CommitResult:
+        """One Delta transaction; maintenance is told of it."""
+        files = [WrittenFile.from_json(piece) for piece in pieces]
+        late = [file for file in files if self._table.is_late(file, late_before_us)]
+        is_new = self._table.commit(
+            files,
+            versions=transaction.versions,
+            expected=transaction.expected,
+            metadata=transaction.metadata,
+        )
+        if is_new:
+            partitions = frozenset(file.partition for file in late)
+            self._maintenance.committed(Commit(self._table.version(), files, partitions))
+        return CommitResult(
+            is_new,
+            rows=sum(file.rows for file in files),
+            late_rows=sum(file.rows for file in late),
+            figures={"files_written": len(files)},
+        )
+
+    def discard(self, pieces: Sequence[str]) -> None:
+        """Deletes the files, but for those that the table holds."""
+        self._table.discard([WrittenFile.from_json(piece) for piece in pieces])
+
+    def figures(self) -> Mapping[str, int | str]:
+        """What maintenance has done."""
+        done = self._maintenance.progress
+        return {
+            "files_merged": done.files_merged,
+            "maintenance_failures": done.failures,
+            "maintenance_reason": done.reason,
+        }
+
+    def close(self, max_wait_seconds: float) -> None:
+        """Ends the maintenance of the table, unless other pipelines write to it."""
+        self._maintenance.release(max_wait_seconds)

@@ -1,0 +1,79 @@
+"""The folder of a table: its Parquet files, one whole file at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeVar
+from uuid import uuid4
+
+from headrace.runtime.storage import NO_OPTIONS, Options, filesystem
+from headrace.sinks.lake.encoding import ParquetEncoding
+from headrace.sinks.lake.partitions import Partition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+
+class TableFolder:
+    """Reads, writes and deletes data files below ``root``; paths are relative to it."""
+
+    def __init__(self, root: str, options: Options = NO_OPTIONS) -> None:
+        self.root = root
+        self._files, self._path = filesystem(root, options)
+        self._is_local = self._files.type_name == "local"
+        self._known_folders: set[str] = set()
+
+    def each(
+        self, do: Callable[[_Item], _Result], items: Iterable[_Item], *, at_once: int
+    ) -> list[_Result]:
+        """``do`` for each of ``items``, in their order.
+
+        Remote files are written ``at_once``, as closing one on HDFS is half a second of waiting.
+        """
+        if self._is_local:
+            return [do(item) for item in items]
+        with ThreadPoolExecutor(at_once) as pool:
+            return list(pool.map(do, items))
+
+    def new_path(self, partition: Partition, task_id: str, codec: str) -> str:
+        """Path of a file that does not exist yet; only local folders have to be made."""
+        folder = partition.folder
+        if self._is_local and folder not in self._known_folders:
+            self._files.create_dir(f"{self._path}/{folder}", recursive=True)
+            self._known_folders.add(folder)
+        name = f"part-{task_id}-{uuid4()}.{codec}.parquet"
+        return f"{folder}/{name}" if folder else name
+
+    def write(self, path: str, rows: Iterable[pa.Table], encoding: ParquetEncoding) -> int:
+        """Write each of ``rows`` as a row group of a new file; its size in bytes.
+
+        A file that could not be finished is removed.
+        """
+        try:
+            with self._files.open_output_stream(f"{self._path}/{path}") as stream:
+                encoding.write(rows, stream)
+                return int(stream.tell())
+        except BaseException:
+            self.delete([path])
+            raise
+
+    def read(self, path: str) -> pa.Table:
+        """The columns that are in the file: no partition columns."""
+        from pyarrow import parquet
+
+        with self._files.open_input_file(f"{self._path}/{path}") as stream:
+            # Spark writes times as INT96; in nanoseconds they would not reach beyond 2262.
+            file = parquet.ParquetFile(stream, coerce_int96_timestamp_unit="us")
+            return file.read(use_threads=False)
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete files; those that are gone already are no error."""
+        for path in paths:
+            with suppress(FileNotFoundError):
+                self._files.delete_file(f"{self._path}/{path}")

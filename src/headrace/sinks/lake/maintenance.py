@@ -1,0 +1,217 @@
+"""Keeps a table fast to read, beside whoever writes it: merges small files, shortens its log.
+
+One thread per table and process, shared by the pipelines that write the table. It is told of
+commits and is never waited for; what fails is logged, counted and tried again, and fails no batch.
+
+- Small files of a partition are merged when ``Lake.compact_files`` of them have gathered; in a
+  partition that was over when rows came, when eight have: late rows come a few at a time.
+- Every 50 versions the log gets a checkpoint, so that readers need not read it from its begin.
+
+A crash, or an end that does not wait, leaves files that no version holds at most.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from deltalake import DeltaTable
+
+from headrace.runtime import storage
+from headrace.sinks.lake.compaction import Compaction, is_small
+from headrace.sinks.lake.data_file import WriteSpec, WrittenFile
+from headrace.sinks.lake.log_tail import last_checkpoint
+from headrace.sinks.lake.partitions import Partition
+
+LATE_FILES = 8
+LOG_CHECKPOINT_VERSIONS = 50
+FIRST_DELAY_SECONDS = 5.0
+MAX_DELAY_SECONDS = 600.0
+ABANDON_SECONDS = 10.0
+
+_LOG = logging.getLogger("headrace.sinks")
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What a commit added.
+
+    Attributes:
+        version: of the table, after it.
+        files: all of them.
+        late: partitions among theirs that were over.
+    """
+
+    version: int
+    files: Sequence[WrittenFile]
+    late: frozenset[Partition] = frozenset()
+
+
+@dataclass(frozen=True)
+class MaintenanceProgress:
+    """What the maintenance of a table has done since it began; ``reason``: why it failed last."""
+
+    files_merged: int = 0
+    failures: int = 0
+    reason: str = ""
+
+
+class Maintenance:
+    """The maintenance of one table. :class:`MaintenanceHold` is how writers come by it.
+
+    ``committed`` and ``progress`` may be called on any thread; they neither wait nor raise.
+    """
+
+    def __init__(self, spec: WriteSpec) -> None:
+        self._spec = spec
+        self._compaction = Compaction(spec.root, spec.storage_options, spec.layout.compression)
+        self._log = storage.join(spec.root, "_delta_log")
+        self._commits: deque[Commit] = deque()
+        self._wake = threading.Event()
+        self._closing = threading.Event()
+        self._abandoned = threading.Event()
+        self._version = -1
+        self._small: Counter[Partition] | None = None
+        self._counted_version = -1
+        self._late: set[Partition] = set()
+        self._thread = threading.Thread(
+            target=self._run, name=f"maintenance of {spec.root}", daemon=True
+        )
+        self.progress = MaintenanceProgress()
+
+    def start(self) -> None:
+        """Begins to wait for commits."""
+        self._thread.start()
+
+    def committed(self, commit: Commit) -> None:
+        """Takes note of a commit; the rest happens on the thread."""
+        self._commits.append(commit)
+        self._wake.set()
+
+    def close(self, patience_seconds: float) -> None:
+        """Ends the thread: what is due gets ``patience_seconds``, then it is abandoned.
+
+        Abandoned merges delete the files that they have written.
+        """
+        self._closing.set()
+        self._wake.set()
+        self._thread.join(patience_seconds)
+        self._abandoned.set()
+        self._thread.join(ABANDON_SECONDS)
+
+    def _run(self) -> None:
+        delay, closing = 0.0, False
+        while not closing and not self._abandoned.is_set():
+            # Commits that came during the last attempt are due too, also when it is to end.
+            closing = self._closing.is_set()
+            if delay:
+                self._closing.wait(delay)
+            elif not closing:
+                self._wake.wait()
+                self._wake.clear()
+            delay = self._attempt(delay)
+
+    def _attempt(self, delay: float) -> float:
+        """Does what is due; seconds to wait before it is tried again, 0 when it succeeded."""
+        self._take_note()
+        failed = [error for do in (self._shorten_log, self._merge) if (error := _failure_of(do))]
+        if not failed or self._abandoned.is_set():
+            self.progress = replace(self.progress, reason="")
+            return 0.0
+        delay = min(2 * delay, MAX_DELAY_SECONDS) or FIRST_DELAY_SECONDS
+        reason = "; ".join(map(str, failed))
+        failures = self.progress.failures + 1
+        self.progress = replace(self.progress, failures=failures, reason=reason)
+        _LOG.warning(
+            "Maintenance of table %s failed, retrying in %.0f s while its pipelines go on: %s",
+            self._spec.root,
+            delay,
+            reason,
+        )
+        return delay
+
+    def _take_note(self) -> None:
+        while self._commits:
+            commit = self._commits.popleft()
+            self._version = max(self._version, commit.version)
+            self._late |= commit.late
+            if self._small is not None and commit.version > self._counted_version:
+                self._small.update(file.partition for file in commit.files if is_small(file.size))
+
+    def _shorten_log(self) -> None:
+        options = self._spec.storage_options
+        newest = last_checkpoint(self._log, options) or 0
+        if self._version - newest >= LOG_CHECKPOINT_VERSIONS:
+            table = DeltaTable(self._spec.root, storage_options=dict(options))
+            table.create_checkpoint()
+            table.cleanup_metadata()
+
+    def _merge(self) -> None:
+        if not self._spec.layout.compact_files or self._version < 0:
+            return
+        if self._small is None:
+            self._counted_version, small = self._compaction.small_files()
+            self._small = Counter(small)
+            self._late.intersection_update(self._small)
+        due = {p for p, files in self._small.items() if files >= self._threshold(p)}
+        if not due:
+            return
+        merged = self._compaction.run(self._threshold, self._abandoned).merged
+        self.progress = replace(self.progress, files_merged=self.progress.files_merged + merged)
+        if not merged:
+            self._small = None  # others have merged them: count anew
+            return
+        for partition in due:
+            del self._small[partition]
+
+    def _threshold(self, partition: Partition) -> int:
+        declared = self._spec.layout.compact_files
+        return min(declared, LATE_FILES) if partition in self._late else declared
+
+
+def _failure_of(do: Callable[[], None]) -> Exception | None:
+    try:
+        do()
+    except Exception as error:  # noqa: BLE001  whatever it was, writers and the rest go on
+        return error
+    return None
+
+
+class MaintenanceHold:
+    """A writer's share in the maintenance of its table, from when it is made until released."""
+
+    _guard = threading.Lock()
+    _running: ClassVar[dict[str, Maintenance]] = {}
+    _holders: ClassVar[Counter[str]] = Counter()
+
+    def __init__(self, spec: WriteSpec) -> None:
+        self._root = spec.root
+        with self._guard:
+            self._holders[self._root] += 1
+            if self._holders[self._root] == 1:
+                self._running[self._root] = Maintenance(spec)
+                self._running[self._root].start()
+            self._maintenance = self._running[self._root]
+
+    @property
+    def progress(self) -> MaintenanceProgress:
+        """Of the table, whoever wrote it."""
+        return self._maintenance.progress
+
+    def committed(self, commit: Commit) -> None:
+        """See :meth:`Maintenance.committed`."""
+        self._maintenance.committed(commit)
+
+    def release(self, patience_seconds: float) -> None:
+        """Call it once; the last holder of a table waits for its maintenance to end."""
+        with self._guard:
+            self._holders[self._root] -= 1
+            last = not self._holders[self._root]
+            if last:
+                del self._running[self._root]
+        if last:
+            self._maintenance.close(patience_seconds)

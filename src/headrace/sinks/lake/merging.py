@@ -1,0 +1,157 @@
+"""Merging small data files of one partition into one file."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, TypeVar
+
+from headrace.errors import SinkError
+from headrace.sinks.lake.data_file import EventTimes, WrittenFile, delta_stats
+from headrace.sinks.lake.encoding import ParquetEncoding
+from headrace.sinks.lake.folder import TableFolder
+from headrace.sinks.lake.partitions import Partition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_Item = TypeVar("_Item")
+_ROW_GROUP_BYTES = 64 * 1024 * 1024
+_REMOTE_MERGES = 4  # at once: each holds a row group
+
+
+class FileMerger:
+    """Writes files that hold the rows of others, in constant memory.
+
+    Args:
+        folder: of the table.
+        codec: Parquet's name of the compression.
+        columns: of the table but its partition columns: what a file lacks is null.
+        event_times: timestamp columns to keep statistics of.
+        abandoned: looked at before each file is read; None: merges are never abandoned.
+    """
+
+    def __init__(
+        self,
+        folder: TableFolder,
+        codec: str,
+        columns: pa.Schema,
+        event_times: Sequence[str],
+        abandoned: threading.Event | None = None,
+    ) -> None:
+        self._folder = folder
+        self._codec = codec
+        self._columns = columns
+        self._event_times = tuple(event_times)
+        self._abandoned = abandoned
+
+    def merge(self, partition: Partition, paths: Sequence[str]) -> WrittenFile:
+        """One new file with the rows of ``paths``, in their order; deletes nothing.
+
+        Raises:
+            SinkError: if the merge was abandoned.
+        """
+        path = self._folder.new_path(partition, "merged", self._codec)
+        summary = _Summary(self._event_times)
+        groups = summary.of(_row_groups(self._read(paths)))
+        first = next(groups)
+        event_time = self._event_times[0] if len(self._event_times) == 1 else None
+        encoding = ParquetEncoding(first, self._codec, event_time, dense=True)
+        size = self._folder.write(path, chain([first], groups), encoding)
+        return summary.file(path, size, partition)
+
+    def merge_all(self, groups: Iterable[tuple[Partition, Sequence[str]]]) -> list[WrittenFile]:
+        """:meth:`merge` for each of ``groups``, in their order; a failure leaves no new files."""
+        written: list[str] = []
+
+        def merge(group: tuple[Partition, Sequence[str]]) -> WrittenFile:
+            file = self.merge(*group)
+            written.append(file.path)
+            return file
+
+        try:
+            return self._folder.each(merge, groups, at_once=_REMOTE_MERGES)
+        except BaseException:
+            self._folder.delete(written)
+            raise
+
+    def _read(self, paths: Sequence[str]) -> Iterator[pa.Table]:
+        for path in paths:
+            if self._abandoned is not None and self._abandoned.is_set():
+                raise SinkError(self._folder.root, "a merge of small files was abandoned")
+            yield _conformed(self._folder.read(path), self._columns)
+
+
+class _Summary:
+    """Counts what passes by: rows, and the range of each timestamp column."""
+
+    def __init__(self, event_times: Sequence[str]) -> None:
+        self._rows = 0
+        self._times = dict.fromkeys(event_times, EventTimes())
+
+    def of(self, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+        for table in tables:
+            self._rows += table.num_rows
+            for name, times in self._times.items():
+                self._times[name] = times | _times(table[name])
+            yield table
+
+    def file(self, path: str, size: int, partition: Partition) -> WrittenFile:
+        ranges = list(self._times.values())
+        only = ranges[0] if len(ranges) == 1 else EventTimes()
+        return WrittenFile(
+            path=path,
+            size=size,
+            rows=self._rows,
+            partition_values=dict(partition.values),
+            stats=delta_stats(self._rows, self._times),
+            min_event_time_us=only.lowest_us,
+            max_event_time_us=only.highest_us,
+        )
+
+
+def _times(column: pa.ChunkedArray) -> EventTimes:
+    import pyarrow as pa
+    from pyarrow import compute
+
+    micros = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
+    ends = compute.min_max(micros).as_py()
+    return EventTimes(ends["min"], ends["max"], column.null_count)
+
+
+def _conformed(rows: pa.Table, columns: pa.Schema) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.Table.from_arrays(
+        [
+            rows[field.name].cast(field.type)
+            if field.name in rows.column_names
+            else pa.nulls(rows.num_rows, field.type)
+            for field in columns
+        ],
+        schema=columns,
+    )
+
+
+def _row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    import pyarrow as pa
+
+    for group in in_groups(tables, lambda table: table.nbytes, _ROW_GROUP_BYTES):
+        yield pa.concat_tables(group)
+
+
+def in_groups(
+    items: Iterable[_Item], size_of: Callable[[_Item], int], target: int
+) -> Iterator[list[_Item]]:
+    """``items`` in their order, in lists that just reach the ``target`` size; the last may not."""
+    group: list[_Item] = []
+    size = 0
+    for item in items:
+        group.append(item)
+        size += size_of(item)
+        if size >= target:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group

@@ -1,0 +1,172 @@
+"""The driver's half of the lake: one Delta table, committed to, compacted and read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+
+import pyarrow as pa
+
+from headrace.errors import SinkError, TableMismatchError
+from headrace.runtime.storage import NO_OPTIONS, Options
+from headrace.sinks.api import CompactionResult
+from headrace.sinks.lake.compaction import RETENTION, Compaction
+from headrace.sinks.lake.data_file import WriteSpec, WrittenFile
+from headrace.sinks.lake.delta_log import Batch, DeltaLog, live_paths
+from headrace.sinks.lake.folder import TableFolder
+from headrace.sinks.lake.log_tail import LogTail
+from headrace.sinks.lake.table_features import not_written
+from headrace.sinks.lake.table_schema import (
+    ColumnChange,
+    added_columns,
+    new_columns,
+    recorded_columns,
+    table_schema,
+)
+
+NO_METADATA: Mapping[str, object] = {}
+
+
+class LakeTable:
+    """The driver's half: commits the files that tasks wrote. Not thread-safe.
+
+    Every method raises SinkError when the log can't be read or written, and OSError when data
+    files can't.
+
+    Args:
+        spec: the one its tasks have.
+    """
+
+    def __init__(self, spec: WriteSpec) -> None:
+        self._spec = spec
+        self._columns = table_schema(spec)
+        self._recorded = recorded_columns(spec)
+        self._log = DeltaLog(spec.root, spec.storage_options)
+        self._folder = TableFolder(spec.root, spec.storage_options)
+        self._compaction = Compaction(spec.root, spec.storage_options, spec.layout.compression)
+
+    def versions(self, app_ids: Iterable[str]) -> dict[str, int]:
+        """What the table records of applications; those it does not know are left out."""
+        return self._log.versions(app_ids)
+
+    @property
+    def log(self) -> DeltaLog:
+        """The log, which records positions."""
+        return self._log
+
+    def commit(
+        self,
+        files: Sequence[WrittenFile],
+        *,
+        versions: Mapping[str, int],
+        expected: Mapping[str, int | None],
+        metadata: Mapping[str, object] = NO_METADATA,
+    ) -> bool:
+        """Make ``files`` visible in one transaction; creates the table when there is none.
+
+        New columns of the rows are added to the table first. Without files the transaction only
+        records ``versions``.
+
+        Args:
+            files: of all tasks of the batch.
+            versions: by application id, the version that the transaction records.
+            expected: by application id, the version that the table must record before; None: none.
+                Of two writers that expect the same, one commits.
+            metadata: JSON values for the history of the table.
+
+        Returns:
+            False when the table records ``versions`` already, where it was expected not to:
+            nothing changed, discard the files.
+
+        Raises:
+            SinkError: the table records neither what is expected nor ``versions``.
+            TableMismatchError: a column's type or the partitioning differs from the table's.
+        """
+        batch = Batch(tuple(files), versions, expected, metadata)
+        return self._log.retrying(lambda: self._commit_once(batch))
+
+    def _commit_once(self, batch: Batch) -> bool:
+        tail = self._log.tail(batch.expected)
+        if not batch.follows(tail):
+            return self._has_committed(batch)
+        if tail is None:
+            self._log.create(self._columns, self._spec.partition_columns, batch)
+            # delta-rs takes no properties of others when it creates a table.
+            self._log.set_properties(self._recorded)
+        elif tail.unfulfilled is None and self._has_grown(tail):
+            return self._commit_once(batch)
+        else:
+            self._log.append(tail, batch)
+        return True
+
+    def _has_grown(self, tail: LogTail) -> bool:
+        """Adds what the table lacks of the rows' columns; its log has to be read on then."""
+        if missing := new_columns(self._spec, tail):
+            self._log.add_columns(missing)
+        elif self._recorded.items() <= tail.properties.items():
+            return False
+        else:
+            self._log.set_properties(self._recorded)
+        return True
+
+    def version(self) -> int:
+        """The table's newest version; -1 when there is no table."""
+        tail = self._log.tail()
+        return -1 if tail is None else tail.version
+
+    def _has_committed(self, batch: Batch) -> bool:
+        """Whether an earlier attempt of this call has committed; its answer was lost then."""
+        if not batch.recorded_in(self._log.tail(batch.versions)):
+            reason = "another writer has recorded other versions of its application meanwhile"
+            raise SinkError(self._spec.root, reason)
+        return not batch.files or batch.files[0].path in live_paths(self._log.existing())
+
+    def check(self) -> None:
+        """Compares the declaration with the table that is there.
+
+        Raises:
+            TableMismatchError: a column's type or the partitioning differs, the pipeline wrote
+                columns before that it lacks now, or the table asks more of a writer than headrace
+                does.
+        """
+        self.changes()
+
+    def changes(self) -> list[ColumnChange]:
+        """Returns what the first commit will add to the table; nothing, if there is none yet.
+
+        Raises:
+            TableMismatchError: as :meth:`check`.
+        """
+        tail = self._log.tail()
+        if tail is not None and tail.unfulfilled is not None:
+            raise TableMismatchError(self._spec.root, not_written(tail.unfulfilled))
+        return added_columns(self._spec, tail)
+
+    def discard(self, files: Sequence[WrittenFile]) -> None:
+        """Delete files of a batch that is given up; those that the table holds are kept."""
+        table = self._log.snapshot()
+        live = live_paths(table) if table and files else set()
+        self._folder.delete(file.path for file in files if file.path not in live)
+
+    def is_late(self, file: WrittenFile, late_before_us: int) -> bool:
+        """Whether the newest time partition of ``file`` was over at ``late_before_us``."""
+        newest = file.max_event_time_us
+        return newest is not None and self._spec.time_key.end_us(newest) <= late_before_us
+
+    def compact(self, min_files: int = 2, retention: timedelta = RETENTION) -> CompactionResult:
+        """Merge small files and delete dead ones, see :class:`Compaction`."""
+        return self._compaction.run(lambda _: min_files) + self._compaction.vacuum(retention)
+
+
+def read_table(
+    uri: str, columns: Sequence[str] | None = None, options: Options = NO_OPTIONS
+) -> pa.Table:
+    """The rows of a Delta table, in no order; SinkError when there is none.
+
+    delta-rs reads them: a pyarrow dataset would call its Python file system from threads that
+    can outlive the interpreter, which then aborts.
+    """
+    table = DeltaLog(uri, options).existing()
+    types = pa.schema(table.schema())
+    rows = pa.table(table.scan(columns=list(columns) if columns is not None else None))
+    return rows.cast(pa.schema([types.field(name) for name in rows.column_names]))

@@ -1,0 +1,188 @@
+"""The task's half of a lake: rows in, one Parquet file per partition out, and their manifest.
+
+Runs in Spark's Python workers, which are forked: pyarrow and polars are imported inside. Nothing
+here touches the Delta log, so files are invisible until the driver commits their manifest
+(:mod:`headrace.sinks.lake.table`); a task that dies leaves orphans, which vacuum removes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headrace.errors import SinkError
+from headrace.model.partition_value import RESCUED_COLUMN
+from headrace.sinks.api import RejectedRow
+from headrace.sinks.lake.data_file import EventTimes, WriteSpec, WrittenFile, delta_stats
+from headrace.sinks.lake.encoding import ParquetEncoding
+from headrace.sinks.lake.folder import TableFolder
+from headrace.sinks.lake.grouping import Group, Grouping
+from headrace.sinks.lake.partitions import (
+    Partition,
+    partition_text,
+    rescue,
+    unsafe_values,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+UNSAFE = "unsafe-partition-value"
+MAX_BUFFERED_BYTES = 128 * 1024 * 1024
+_REMOTE_WRITES = 16  # at once
+
+
+@dataclass
+class _Buffer:
+    """Rows of one partition that are not written yet."""
+
+    pieces: list[pa.Table] = field(default_factory=list)
+    times: EventTimes = field(default_factory=EventTimes)
+    size: int = 0
+
+    def rows(self) -> pa.Table:
+        import pyarrow as pa
+
+        return pa.concat_tables(self.pieces)
+
+
+class PartitionedWriter:
+    """Writes the rows of one task and batch, a file per partition.
+
+    Rows are buffered until :meth:`close`, or until more than ``MAX_BUFFERED_BYTES`` are held:
+    then every partition is written out, and what follows goes to further files. Not thread-safe.
+    End with :meth:`close` or :meth:`abort`.
+
+    Args:
+        spec: the table.
+        task_id: part of the file names, so that an orphan tells where it came from.
+    """
+
+    def __init__(self, spec: WriteSpec, task_id: str) -> None:
+        self._spec = spec
+        self._task_id = task_id
+        self._folder = TableFolder(spec.root, spec.storage_options)
+        self._grouping = Grouping(spec.event_time, spec.time_key, spec.layout.value_columns)
+        self._buffers: dict[Partition, _Buffer] = {}
+        self._buffered_bytes = 0
+        self._encoding: ParquetEncoding | None = None
+        self._written: list[WrittenFile] = []
+
+    def write(self, rows: pa.RecordBatch | pa.Table) -> list[RejectedRow]:
+        """Take rows with the columns of ``spec.schema``; text is cheapest as string_view.
+
+        Returns:
+            rows whose partition value has no home: always empty under ``UnsafeValues.RESCUE``.
+
+        Raises:
+            SinkError: a column is missing.
+        """
+        table = self._table(rows)
+        refused: dict[tuple[object, ...], str] = {}
+        for group in self._grouping.split(table):
+            unsafe = unsafe_values(self._named(group.values))
+            if unsafe and not self._spec.rescues:
+                refused[group.values] = _sentence(unsafe)
+            else:
+                self._buffer(group, list(unsafe))
+        if self._buffered_bytes > MAX_BUFFERED_BYTES:
+            self._flush()
+        return self._unsafe_rows(table, refused) if refused else []
+
+    def close(self) -> list[str]:
+        """Writes what is buffered; returns the files of this task as JSON."""
+        return [file.to_json() for file in self.finish()]
+
+    def finish(self) -> list[WrittenFile]:
+        """Writes what is buffered; returns the files of this task, to be committed."""
+        self._flush()
+        return list(self._written)
+
+    def abort(self) -> None:
+        """Forget what is buffered, and delete what was written."""
+        self._buffers.clear()
+        self._folder.delete([written.path for written in self._written])
+        self._written.clear()
+
+    def _table(self, rows: pa.RecordBatch | pa.Table) -> pa.Table:
+        import pyarrow as pa
+
+        table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
+        wanted = self._spec.schema.names
+        missing = [name for name in wanted if name not in table.column_names]
+        if missing:
+            raise SinkError(self._spec.root, f"the rows lack column(s) {', '.join(missing)}")
+        return table if table.column_names == wanted else table.select(wanted)
+
+    def _named(self, values: Sequence[object]) -> dict[str, object]:
+        return dict(zip(self._spec.layout.value_columns, values, strict=True))
+
+    def _buffer(self, group: Group, unsafe: list[str]) -> None:
+        values, rows = self._named(group.values), group.rows
+        if unsafe:
+            values, rescued = rescue(values, unsafe)
+            rows = _with_rescued(rows, rescued)
+        buffer = self._buffers.setdefault(self._partition(group.time_key, values), _Buffer())
+        buffer.pieces.append(rows)
+        buffer.times |= group.times
+        buffer.size += group.size
+        self._buffered_bytes += group.size
+
+    def _partition(self, time_key: int | None, values: Mapping[str, object]) -> Partition:
+        texts = self._spec.time_key.texts(time_key)
+        texts |= {column: partition_text(value) for column, value in values.items()}
+        return Partition(tuple((name, texts[name]) for name in self._spec.partition_columns))
+
+    def _unsafe_rows(
+        self, rows: pa.Table, refused: Mapping[tuple[object, ...], str]
+    ) -> list[RejectedRow]:
+        columns = [rows[name].to_pylist() for name in self._spec.layout.value_columns]
+        return [
+            RejectedRow(index, UNSAFE, refused[values])
+            for index, values in enumerate(zip(*columns, strict=True))
+            if values in refused
+        ]
+
+    def _flush(self) -> None:
+        buffers, self._buffers, self._buffered_bytes = self._buffers, {}, 0
+        if not buffers:
+            return
+        encoding = self._encoding or self._chosen_encoding(buffers)
+        self._folder.each(
+            lambda item: self._write_file(*item, encoding), buffers.items(), at_once=_REMOTE_WRITES
+        )
+
+    def _chosen_encoding(self, buffers: Mapping[Partition, _Buffer]) -> ParquetEncoding:
+        sample = max(buffers.values(), key=lambda buffer: buffer.size).rows()
+        self._encoding = ParquetEncoding(
+            sample, self._spec.layout.compression, self._spec.event_time
+        )
+        return self._encoding
+
+    def _write_file(self, partition: Partition, buffer: _Buffer, encoding: ParquetEncoding) -> None:
+        rows, times, event_time = buffer.rows(), buffer.times, self._spec.event_time
+        path = self._folder.new_path(partition, self._task_id, self._spec.layout.compression)
+        size = self._folder.write(path, [rows], encoding)
+        self._written.append(
+            WrittenFile(
+                path=path,
+                size=size,
+                rows=rows.num_rows,
+                partition_values=dict(partition.values),
+                stats=delta_stats(rows.num_rows, {event_time: times} if event_time else {}),
+                min_event_time_us=times.lowest_us,
+                max_event_time_us=times.highest_us,
+            )
+        )
+
+
+def _sentence(unsafe: Mapping[str, str]) -> str:
+    return "; ".join(f"{column} {reason}" for column, reason in unsafe.items())
+
+
+def _with_rescued(rows: pa.Table, rescued: str) -> pa.Table:
+    import pyarrow as pa
+
+    return rows.append_column(RESCUED_COLUMN, pa.repeat(pa.scalar(rescued), rows.num_rows))

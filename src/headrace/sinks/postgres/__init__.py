@@ -1,0 +1,30 @@
+"""Sink ``postgres``: a table of PostgreSQL.
+
+    Postgres("impressions")                                      # append
+    Postgres("accounts", mode=WriteMode.UPSERT, key=("id",))          # the newest row of each key
+    Postgres("clicks_per_hour", mode=WriteMode.ADD, key=("hour",))    # counters
+
+The table exists already; its columns have the names of the rows' columns, and columns that the rows
+do not have get their defaults. Its address is in headrace.toml::
+
+    [sinks.postgres]
+    url = "postgresql://app:${PASSWORD}@db/items"
+
+Guarantees:
+- Exactly once. Tasks copy their rows into staging tables (``COPY``); one transaction of the driver
+  moves them into the table and records the offsets that the batch ends at, in
+  ``headrace.positions``. It goes through only if the positions are those that the batch begins at:
+  of two drivers that try at the same moment, one commits.
+- Readers see the rows of a batch all at once, or none.
+- A row that its column's type or a CHECK or NOT NULL of the table does not take becomes a dead
+  letter, with PostgreSQL's own message; the others go in. Unique and foreign keys are looked at by
+  the transaction only: a row that violates one fails the batch.
+- ``UPSERT``: of several rows of one key the last one wins, by ``newest_by`` where it is named, else
+  by the order within a task. A row that is older by ``newest_by`` than the one in the table is
+  left out.
+- ``ADD``: every column that is not in the key is a number, and is added to the table's.
+
+What it does not do: make tables, delete rows, or keep an order between rows that are appended. A
+task or driver that dies leaves staging tables in the schema ``headrace``; the pipeline's next start
+drops them. The role needs ``CREATE`` on the database once, for that schema.
+"""

@@ -1,0 +1,125 @@
+"""The declaration of a PostgreSQL table that a pipeline writes to."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from headrace.errors import SinkError
+from headrace.model.fault import Fault, is_a
+from headrace.sinks.api import (
+    DeclaredRows,
+    Guarantee,
+    PositionStore,
+    Sink,
+    SinkContext,
+    SinkDriver,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headrace.settings import Secret
+
+URL = "url"
+
+
+class WriteMode(enum.StrEnum):
+    """What a row does to the table.
+
+    APPEND: it is inserted. UPSERT: it replaces the row of its key. ADD: its numbers are added to
+    those of the row of its key.
+    """
+
+    APPEND = "append"
+    UPSERT = "upsert"
+    ADD = "add"
+
+
+@dataclass(frozen=True)
+class Postgres(Sink):
+    """Sink: a table of PostgreSQL. Exactly once; :mod:`headrace.sinks.postgres` has the contract.
+
+    Attributes:
+        table: its name, ``schema.table`` or as the search path finds it.
+        mode: what a row does to the table.
+        key: columns of a unique index of the table, for UPSERT and ADD.
+        newest_by: for UPSERT: a column that tells which of two rows of a key is the newer one.
+    """
+
+    table: str
+    mode: WriteMode = WriteMode.APPEND
+    key: tuple[str, ...] = ()
+    newest_by: str | None = None
+
+    kind: ClassVar[str] = "postgres"
+    guarantee: ClassVar[Guarantee] = Guarantee.EXACTLY_ONCE
+
+    @property
+    def target(self) -> str:
+        """Name of the table."""
+        return self.table
+
+    def faults(self, rows: DeclaredRows) -> Iterator[Fault]:
+        """Yields everything wrong with the declaration."""
+        if not is_a(self.table, str) or not self.table.strip("."):
+            yield Fault(f"Postgres.table is {self.table!r}", "a table, or schema.table")
+        if not is_a(self.mode, WriteMode):
+            yield Fault(f"Postgres.mode is {self.mode!r}", "WriteMode.APPEND, .UPSERT or .ADD")
+        elif not is_a(self.key, tuple | list):
+            yield Fault(f"Postgres.key is {self.key!r}", 'key=("id",)')
+        else:
+            yield from self._key_faults(rows)
+
+    def _key_faults(self, rows: DeclaredRows) -> Iterator[Fault]:
+        if self.mode is WriteMode.APPEND and self.key:
+            yield Fault("Postgres.key is for UPSERT and ADD", "mode=WriteMode.UPSERT")
+        if self.mode is not WriteMode.APPEND and not self.key:
+            yield Fault(f"Postgres.mode {self.mode.value} needs a key", 'key=("id",)')
+        if self.newest_by is not None and self.mode is not WriteMode.UPSERT:
+            yield Fault("Postgres.newest_by is for UPSERT", "mode=WriteMode.UPSERT")
+        named = (*self.key, *filter(None, [self.newest_by]))
+        for name in named if rows.columns is not None else ():
+            if name not in (rows.columns or {}):
+                known = f"columns: {', '.join(rows.columns or ())}"
+                yield Fault(f"Postgres: {name!r} is no column of the rows", known)
+
+    def faults_beside(self, other: Sink) -> Iterator[Fault]:
+        """Yields a fault unless both write to the table in one way."""
+        if isinstance(other, Postgres) and (self.mode, self.key) != (other.mode, other.key):
+            here, there = self.mode.value, other.mode.value
+            yield Fault(f"table {self.table!r} is written by {here} here and by {there}")
+
+    def position_store(self, context: SinkContext) -> PositionStore:
+        """Returns the table ``headrace.positions`` of the database."""
+        from headrace.sinks.postgres.positions import PostgresPositions
+
+        return PostgresPositions(_url(context), self.table)
+
+    def open(self, context: SinkContext, schema: pa.Schema) -> SinkDriver:
+        """Looks at the table, and drops staging tables that earlier starts left.
+
+        Raises:
+            SinkError: there is no such table, it lacks a column of the rows, or it has no unique
+                index on the key.
+            SinkAwayError: the server does not answer.
+        """
+        from headrace.sinks.postgres.driver import PostgresDriver
+        from headrace.sinks.postgres.statements import TargetSpec
+
+        event_time = context.event_time if context.event_time in schema.names else None
+        spec = TargetSpec(
+            self.table, tuple(schema.names), self.mode.value, self.key, self.newest_by, event_time
+        )
+        return PostgresDriver(_url(context), context.pipeline, spec)
+
+
+def _url(context: SinkContext) -> Secret:
+    url = context.settings.get(URL)
+    if url is None:
+        raise SinkError(
+            "PostgreSQL", 'headrace.toml names no address: [sinks.postgres] url = "..."'
+        )
+    return url

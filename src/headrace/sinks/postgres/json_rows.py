@@ -1,0 +1,137 @@
+"""PostgreSQL: rows in JSON into a table, inside the caller's transaction.
+
+PostgreSQL converts the values itself (``json_populate_recordset``), so what a column takes is what
+its type takes: numbers keep their digits, a ``json`` or ``text`` column gets an object's own text.
+Columns that a row does not name get their default. A row that can't go in is left out with its
+reason, and the others go in.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from headrace.sinks.postgres.connection import (
+    PostgresTable,
+    error_message,
+    is_of_row,
+    may_be_of_row,
+    row_reason,
+)
+
+if TYPE_CHECKING:
+    from headrace.sinks.postgres.connection import Connection
+
+Row: TypeAlias = Mapping[str, bytes]
+"""JSON text of each column."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowFault:
+    """A row that was left out.
+
+    ================== =====================================================================
+    unknown-column     the table has no such column, or makes it itself
+    nul-character      a NUL character in a text
+    wrong-value        a value that the column's type does not take
+    missing-value      null, or nothing, for a column that is NOT NULL
+    not-unique         another row has the key
+    foreign-key        the row that it refers to is not there
+    check-violated     a CHECK
+    constraint         another constraint
+    row-too-large      beyond a limit of PostgreSQL, such as that of an index
+    not-permitted      row-level security, or a right that a trigger lacks
+    refused-by-trigger a trigger raised an error
+    ================== =====================================================================
+
+    Attributes:
+        index: which row, from 0.
+        reason: a stable code.
+        detail: PostgreSQL's message.
+    """
+
+    index: int
+    reason: str
+    detail: str
+
+
+def insert_rows(
+    connection: Connection, table: PostgresTable, rows: Sequence[Row]
+) -> list[RowFault]:
+    """Inserts the rows in their order, and returns those that were left out.
+
+    One statement for all rows in a row that have the same columns; where it fails for a row's
+    sake, it is halved until the rows at fault stand alone.
+
+    Raises:
+        psycopg.Error: it failed for another reason; the transaction is to be rolled back.
+    """
+    faults = []
+    numbered = enumerate(rows)
+    for columns, run in itertools.groupby(numbered, key=lambda one: tuple(sorted(one[1]))):
+        unknown = [name for name in columns if name not in table.columns]
+        if unknown:
+            detail = f"table {table.name!r} has no column {unknown[0]!r} that can be written"
+            faults += [RowFault(index, "unknown-column", detail) for index, _ in run]
+        else:
+            faults += _Insertion(connection, table, columns).take(list(run))
+    return faults
+
+
+class _Insertion:
+    def __init__(
+        self, connection: Connection, table: PostgresTable, columns: Sequence[str]
+    ) -> None:
+        from psycopg import sql
+
+        self._connection = connection
+        names = sql.SQL(", ").join(map(sql.Identifier, columns))
+        template = (
+            "INSERT INTO {table} ({names}) "
+            "SELECT {names} FROM json_populate_recordset(NULL::{table}, %s::json)"
+            if columns
+            else "INSERT INTO {table} SELECT FROM json_array_elements(%s::json)"
+        )
+        self._statement = sql.SQL(template).format(table=sql.Identifier(*table.parts), names=names)
+
+    def take(self, rows: list[tuple[int, Row]]) -> Iterator[RowFault]:
+        import psycopg
+
+        try:
+            with self._connection.transaction():
+                self._connection.execute(self._statement, (_array(rows),))
+        except psycopg.Error as error:
+            if not may_be_of_row(error.sqlstate or ""):
+                raise
+            if len(rows) == 1:
+                if not is_of_row(error.sqlstate or "") and self._fails_without_rows():
+                    raise
+                yield RowFault(rows[0][0], row_reason(error.sqlstate or ""), error_message(error))
+                return
+            half = len(rows) // 2
+            yield from self.take(rows[:half])
+            yield from self.take(rows[half:])
+
+    def _fails_without_rows(self) -> bool:
+        """Whether it is the table's fault: rights and the like are checked before any row."""
+        import psycopg
+
+        try:
+            with self._connection.transaction(force_rollback=True):
+                self._connection.execute(self._statement, ("[]",))
+        except psycopg.Error:
+            return True
+        return False
+
+
+def _array(rows: list[tuple[int, Row]]) -> str:
+    objects = (
+        b"{"
+        + b",".join(json.dumps(name).encode() + b":" + text for name, text in row.items())
+        + b"}"
+        for _, row in rows
+    )
+    return (b"[" + b",".join(objects) + b"]").decode()

@@ -1,0 +1,24 @@
+"""The sinks that are installed: headrace's own, and those that packages bring by an entry point.
+
+    [project.entry-points."headrace.sinks"]
+    opensearch = "headrace_opensearch:OpenSearch"
+
+The name is the sink's ``kind``: its table in headrace.toml is ``[sinks.opensearch]``.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+
+from headrace.sinks.api import Sink
+from headrace.sinks.kafka.declaration import Kafka
+from headrace.sinks.lake.declaration import Lake
+from headrace.sinks.postgres.declaration import Postgres
+
+GROUP = "headrace.sinks"
+_OWN: tuple[type[Sink], ...] = (Kafka, Lake, Postgres)
+
+
+def installed_kinds() -> frozenset[str]:
+    """Returns the kinds of all installed sinks, without importing any."""
+    return frozenset({*entry_points(group=GROUP).names, *(sink.kind for sink in _OWN)})

@@ -1,0 +1,249 @@
+"""What every sink must do, as a suite of pytest tests.
+
+A test module subclasses :class:`SinkContract` and gives the fixture ``lab``::
+
+    class TestOpenSearch(SinkContract):
+        @pytest.fixture
+        def lab(self, opensearch):
+            return SinkLab(OpenSearch("clicks"), context_of(opensearch), read=opensearch.rows)
+
+Each test gets a lab of its own: another target, or an empty one. The rows have the columns ``id``
+(int64, never null), ``name`` (string) and ``at`` (timestamp[us, UTC]).
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from headrace.errors import SinkError
+from headrace.model import FieldType
+from headrace.sinks.api import (
+    DeclaredRows,
+    Guarantee,
+    RejectedRow,
+    Sink,
+    SinkContext,
+    SinkDriver,
+    Transaction,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Row = Mapping[str, Any]
+NOON = datetime(2019, 11, 24, 12, tzinfo=UTC)
+COLUMNS = {"id": FieldType.LONG, "name": FieldType.STRING, "at": FieldType.TIMESTAMP}
+
+
+@dataclass
+class SinkLab:
+    """A sink under test, and a way to see what readers see.
+
+    Attributes:
+        sink: its declaration, for a target that is there and empty.
+        context: where it runs.
+        read: returns all rows that a reader sees, in any order, with ``id``, ``name`` and ``at``.
+        stored: returns how much is stored that no reader sees; counted before and after what must
+            leave nothing. None: it can't be seen.
+        bad_row: a row that the sink can't take among others; None: it takes every row.
+    """
+
+    sink: Sink
+    context: SinkContext
+    read: Callable[[], Sequence[Row]]
+    stored: Callable[[], int] | None = None
+    bad_row: Row | None = None
+    _drivers: list[SinkDriver] = field(default_factory=list)
+
+    def open(self) -> SinkDriver:
+        """Another start of the pipeline."""
+        driver = self.sink.open(self.context, schema())
+        self._drivers.append(driver)
+        return driver
+
+    def ids(self) -> list[int]:
+        """The ids that a reader sees."""
+        return sorted(row["id"] for row in self.read())
+
+    def close(self) -> None:
+        """Closes every driver; call it in the fixture's end."""
+        while self._drivers:
+            self._drivers.pop().close(0.0)
+
+
+def schema() -> pa.Schema:
+    """Columns of the rows."""
+    import pyarrow as pa
+
+    return pa.schema([("id", pa.int64()), ("name", pa.string()), ("at", pa.timestamp("us", "UTC"))])
+
+
+def row(number: int, name: str | None = "a") -> Row:
+    """A row; its time is ``number`` minutes after noon."""
+    return {"id": number, "name": name, "at": NOON + timedelta(minutes=number)}
+
+
+def table(rows: Sequence[Row]) -> pa.Table:
+    """Rows as a writer gets them."""
+    import pyarrow as pa
+
+    return pa.Table.from_pylist([dict(each) for each in rows], schema())
+
+
+def written(driver: SinkDriver, *rows: Row) -> list[str]:
+    """What one task does: the pieces of its writer."""
+    writer = driver.writers(uuid4().hex)
+    assert list(writer.write(table(rows))) == []
+    return list(writer.close())
+
+
+def batch(number: int) -> Transaction:
+    """The transaction of a pipeline's batch ``number``, from 0; each follows the one before."""
+    before = number - 1 if number else None
+    return Transaction({"app": number}, {"app": before}, {"batch": number})
+
+
+class SinkContract:
+    """The suite. What a sink without positions can't promise is not asked of it."""
+
+    def test_the_declaration_is_a_value(self, lab: SinkLab) -> None:
+        copy = pickle.loads(pickle.dumps(lab.sink))
+        assert copy == lab.sink
+        assert (copy.kind, copy.target) == (lab.sink.kind, lab.sink.target)
+
+    def test_a_sound_declaration_has_no_faults(self, lab: SinkLab) -> None:
+        assert list(lab.sink.faults(DeclaredRows(COLUMNS, "at"))) == []
+        assert list(lab.sink.faults(DeclaredRows(None, "at"))) == []
+
+    def test_writers_travel_to_the_tasks(self, lab: SinkLab) -> None:
+        driver = lab.open()
+        writers = pickle.loads(pickle.dumps(driver.writers))
+        writer = writers("a" * 32)
+        writer.write(table([row(1)]))
+        driver.commit(writer.close(), batch(0), 0)
+        assert lab.ids() == [1]
+
+    def test_rows_are_read_back_as_they_were(self, lab: SinkLab) -> None:
+        driver = lab.open()
+        rows = [row(1), row(2, None), row(3, ""), row(4, "ż\"ó,ł\nć\\ '; --"), row(5, " ")]
+        done = driver.commit(written(driver, *rows), batch(0), 0)
+        assert (done.is_new, done.rows) == (True, 5)
+        found = sorted(lab.read(), key=lambda each: each["id"])
+        assert [{name: each[name] for name in COLUMNS} for each in found] == rows
+
+    def test_the_tasks_of_a_batch_become_visible_together(self, lab: SinkLab) -> None:
+        driver = lab.open()
+        pieces = [*written(driver, row(1), row(2)), *written(driver, row(3))]
+        if lab.sink.guarantee is Guarantee.EXACTLY_ONCE:
+            assert lab.ids() == []
+        driver.commit(pieces, batch(0), 0)
+        assert lab.ids() == [1, 2, 3]
+
+    def test_many_writes_of_a_task_are_one(self, lab: SinkLab) -> None:
+        driver = lab.open()
+        writer = driver.writers("b" * 32)
+        for start in range(0, 3_000, 1_000):
+            writer.write(table([row(start + number) for number in range(1_000)]))
+        driver.commit(writer.close(), batch(0), 0)
+        assert lab.ids() == list(range(3_000))
+
+    def test_a_task_without_rows_has_no_pieces(self, lab: SinkLab) -> None:
+        writer = lab.open().writers("c" * 32)
+        assert list(writer.close()) == []
+
+    def test_an_attempt_that_is_aborted_or_dies_leaves_nothing(self, lab: SinkLab) -> None:
+        driver = lab.open()
+        aborted, dead = driver.writers("d" * 32), driver.writers("e" * 32)
+        aborted.write(table([row(1)]))
+        aborted.abort()
+        dead.write(table([row(1)]))
+        driver.commit(written(driver, row(1)), batch(0), 0)
+        if lab.sink.guarantee is Guarantee.EXACTLY_ONCE:
+            assert lab.ids() == [1]
+        assert set(lab.ids()) == {1}
+
+    def test_what_is_discarded_is_gone(self, lab: SinkLab) -> None:
+        driver = lab.open()
+        driver.commit(written(driver, row(1)), batch(0), 0)
+        stored = lab.stored() if lab.stored else 0
+        driver.discard(written(driver, row(2)))
+        if lab.sink.guarantee is Guarantee.EXACTLY_ONCE:
+            assert lab.ids() == [1]
+        assert (lab.stored() if lab.stored else 0) == stored
+
+    def test_a_start_clears_away_what_a_killed_one_left(self, lab: SinkLab) -> None:
+        written(lab.open(), row(1))
+        driver = lab.open()
+        driver.commit(written(driver, row(2)), batch(0), 0)
+        if lab.sink.guarantee is Guarantee.EXACTLY_ONCE:
+            assert lab.ids() == [2]
+
+    def test_a_row_that_can_not_be_taken_is_named_and_the_others_go_in(self, lab: SinkLab) -> None:
+        driver = lab.open()
+        writer = driver.writers("f" * 32)
+        rejected: Sequence[RejectedRow] = ()
+        if lab.bad_row is not None:
+            rejected = writer.write(table([row(1), lab.bad_row, row(2)]))
+            assert [each.index for each in rejected] == [1]
+            assert all(each.reason and each.detail for each in rejected)
+        else:
+            writer.write(table([row(1), row(2)]))
+        done = driver.commit(writer.close(), batch(0), 0)
+        assert (lab.ids(), done.rows) == ([1, 2], 2)
+
+    def test_a_batch_that_is_repeated_adds_nothing(self, lab: SinkLab) -> None:
+        driver = lab.open()
+        driver.commit(written(driver, row(1)), batch(0), 0)
+        again = lab.open()
+        done = again.commit(written(again, row(1)), batch(0), 0)
+        if lab.sink.guarantee is Guarantee.EXACTLY_ONCE:
+            assert (done.is_new, lab.ids()) == (False, [1])
+        assert set(lab.ids()) == {1}
+
+    def test_positions_are_recorded_with_the_rows(self, lab: SinkLab) -> None:
+        driver = lab.open()
+        for number in range(3):
+            driver.commit(written(driver, row(number)), batch(number), 0)
+        driver.commit([], batch(3), 0)
+        store = lab.sink.position_store(lab.context)
+        assert (store is None) == (lab.open().positions is None)
+        if lab.sink.guarantee is Guarantee.EXACTLY_ONCE:
+            assert store is not None
+        if store is not None:
+            assert dict(store.versions(["app", "other"])) == {"app": 3}
+            assert store.restored({"pipeline": "p"}) is None
+        assert lab.ids() == [0, 1, 2]
+
+    def test_of_two_drivers_one_commits(self, lab: SinkLab) -> None:
+        first, second = lab.open(), lab.open()
+        first.commit(written(first, row(1)), batch(0), 0)
+        first.commit(written(first, row(2)), batch(1), 0)
+        pieces = written(second, row(9))
+        if second.positions is None:
+            return
+        try:
+            second.commit(pieces, Transaction({"app": 7}, {"app": 0}), 0)
+        except SinkError:
+            assert lab.ids() == [1, 2]
+        else:
+            raise AssertionError("a driver that is behind has committed")
+
+    def test_many_positions_are_recorded_and_one_may_fall(self, lab: SinkLab) -> None:
+        driver = lab.open()
+        if driver.positions is None:
+            return
+        many = {f"app/{number}": 2**40 + number for number in range(200)}
+        driver.commit(written(driver, row(1)), Transaction(many, {"app/0": None}), 0)
+        driver.commit([], Transaction({"app/7": 3}, {"app/7": many["app/7"]}), 0)
+        assert dict(driver.positions.versions(many)) == many | {"app/7": 3}
+
+    def test_figures_are_there_from_the_start_to_the_end(self, lab: SinkLab) -> None:
+        driver = lab.open()
+        before = dict(driver.figures())
+        driver.commit(written(driver, row(1)), batch(0), 0)
+        assert driver.figures().keys() == before.keys()

@@ -1,0 +1,179 @@
+"""Pipelines into PostgreSQL and into another topic: fused, behind steps, and repeated."""
+
+import json
+import uuid
+from collections import Counter
+from datetime import datetime
+
+import psycopg
+import pytest
+from tests.integration.flow import Flow, click
+from tests.integration.test_sinks import records
+
+from headrace import Kafka, Metadata, Postgres, Source, Topic, WriteMode
+from headrace.errors import NothingCommittedError
+from headrace.pipelines.progress import PipelineState
+from headrace.settings import Secret
+
+PATHS = ("fused", "stepped")
+COLUMNS = "event_id text, event_time timestamptz, category varchar(4), n int, price numeric"
+
+
+class Enriched:
+    event_id: str
+    event_time: datetime
+    category: str
+    n: int
+    price: float | None
+
+
+class Doubled(Enriched):
+    double: int
+
+
+@pytest.fixture
+def flow(broker, spark, tmp_path):
+    return Flow(broker, spark, tmp_path)
+
+
+class Database:
+    """A database with table ``clicks`` that the flow's settings name."""
+
+    def __init__(self, flow, url, columns):
+        self.url = url
+        flow.sinks = {"postgres": {"url": Secret(url)}}
+        self.execute(f"CREATE TABLE clicks ({columns})")
+
+    def execute(self, statement):
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            cursor = connection.execute(statement)
+            return cursor.fetchall() if cursor.description else []
+
+    def ids(self):
+        return Counter(event_id for (event_id,) in self.execute("SELECT event_id FROM clicks"))
+
+
+@pytest.fixture
+def database(flow, postgres):
+    def made(columns):
+        url = postgres.create_database(f"flow_{uuid.uuid4().hex[:8]}")
+        return Database(flow, url, columns)
+
+    return made
+
+
+def built(flow, path, sink, **changes):
+    return getattr(flow, "pipeline" if path == "fused" else path)(path, sink=sink, **changes)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_rows_are_in_postgresql_once_also_when_their_batch_is_repeated(flow, path, database):
+    rows = database(COLUMNS if path == "fused" else f"{COLUMNS}, double bigint")
+    flow.send(
+        [click(n) for n in range(500)] + [b"not json", click(7, event_id="x", category="too long")]
+    )
+    pipeline = built(flow, path, Postgres("clicks"))
+    outcome = flow.run(pipeline)[path]
+    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    assert (outcome.rows_out, outcome.dead_letters) == (500, 2)
+    assert rows.ids() == Counter(f"e{n}" for n in range(500))
+    [row] = rows.execute("SELECT category, n, price, event_time FROM clicks WHERE event_id = 'e7'")
+    assert (row[0], row[1], float(row[2])) == ("c1", 7, 1.75)
+    flow.forget_newest_commit(path)
+    flow.send([click(n) for n in range(500, 600)])
+    outcome = flow.run(pipeline)[path]
+    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    assert rows.ids() == Counter(f"e{n}" for n in range(600))
+    reasons = Counter(stored.letter.reason for stored in flow.dead())
+    assert reasons == {"not-json": 1, "wrong-value": 1}
+    assert (
+        rows.execute("SELECT 1 FROM pg_class WHERE relname LIKE 'staging_%' AND relkind = 'r'")
+        == []
+    )
+    assert flow.committed(path) == flow.latest()
+
+
+def test_a_lost_checkpoint_is_reset_to_the_place_where_the_table_stands(flow, database):
+    rows = database(COLUMNS)
+    pipeline = built(flow, "fused", Postgres("clicks"))
+    flow.send([click(n) for n in range(100)])
+    flow.run(pipeline)
+    flow.send([click(n) for n in range(100, 150)])
+    flow.reset(pipeline, "table")
+    outcome = flow.run(pipeline)["fused"]
+    assert (outcome.state, outcome.rows_in) == (PipelineState.FINISHED, 50)
+    assert rows.ids() == Counter(f"e{n}" for n in range(150))
+
+
+def test_counters_are_added_up_over_batches(flow, database):
+    from pyspark.sql import functions as F  # noqa: N812
+
+    def counted(rows):
+        return rows.select("category", F.lit(1).cast("bigint").alias("clicks"), "n")
+
+    rows = database("category text PRIMARY KEY, clicks bigint, n bigint")
+    sink = Postgres("clicks", mode=WriteMode.ADD, key=("category",))
+    pipeline = flow.pipeline("counted", sink=sink, steps=[counted])
+    for start in (0, 300):
+        flow.send([click(n) for n in range(start, start + 300)])
+        outcome = flow.run(pipeline)["counted"]
+        assert outcome.state is PipelineState.FINISHED, outcome.reason
+    found = dict(rows.execute("SELECT category, clicks FROM clicks"))
+    assert found == {"c0": 200, "c1": 200, "c2": 200}
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_rows_are_events_of_another_topic_with_their_origin(flow, path):
+    target = Topic(
+        f"enriched-{uuid.uuid4().hex[:8]}",
+        event=Enriched if path == "fused" else Doubled,
+        key="category",
+        event_id="event_id",
+        event_time="event_time",
+        partitions=3,
+    )
+    flow.create(target.name, target.partitions)
+    flow.send([click(n) for n in range(300)])
+    source = Source(flow.topic, metadata=(Metadata.TOPIC, Metadata.PARTITION, Metadata.OFFSET))
+    pipeline = built(flow, path, Kafka(target), source=source)
+    outcome = flow.run(pipeline)[path]
+    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    assert outcome.rows_out == 300
+    sent = records(flow.client, target.name)
+    events = {event["event_id"]: event for event in (json.loads(r.value()) for r in sent)}
+    assert (len(sent), events.keys()) == (300, {f"e{n}" for n in range(300)})
+    assert events["e7"]["price"] == 1.75
+    assert ("double" in events["e7"]) == (path == "stepped")
+    origins = {dict(record.headers())["origin"].decode() for record in sent}
+    assert len(origins) == 300
+    assert all(origin.startswith(f"{flow.name}/") for origin in origins)
+    flow.forget_newest_commit(path)
+    outcome = flow.run(pipeline)[path]
+    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    again = records(flow.client, target.name)
+    assert len(again) == 600
+    assert {dict(record.headers())["origin"].decode() for record in again} == origins
+
+
+def test_a_sink_without_positions_has_no_place_to_reset_to(flow):
+    target = Topic(f"enriched-{uuid.uuid4().hex[:8]}", event=Enriched)
+    flow.create(target.name, 1)
+    flow.send([click(1)])
+    pipeline = built(flow, "fused", Kafka(target))
+    flow.run(pipeline)
+    with pytest.raises(NothingCommittedError, match="kafka, records no offsets"):
+        flow.reset(pipeline, "table")
+    flow.reset(pipeline, "latest")
+    assert flow.run(pipeline)["fused"].rows_in == 0
+
+
+def test_a_topic_that_is_gone_fails_the_batch_and_loses_nothing(flow):
+    target = Topic(f"enriched-{uuid.uuid4().hex[:8]}", event=Enriched)
+    flow.send([click(n) for n in range(10)])
+    pipeline = built(flow, "fused", Kafka(target))
+    outcome = flow.run(pipeline)["fused"]
+    assert (outcome.state, outcome.rows_out) == (PipelineState.REFUSED, 0)
+    assert target.name in outcome.reason
+    flow.create(target.name, 1)
+    assert flow.run(pipeline)["fused"].state is PipelineState.FINISHED
+    assert len(records(flow.client, target.name)) == 10

@@ -1,0 +1,352 @@
+"""Sinks under their contract, on a real PostgreSQL and a real Kafka; and what is theirs alone."""
+
+import json
+import os
+import uuid
+from dataclasses import replace
+from datetime import datetime
+
+import confluent_kafka
+import psycopg
+import pyarrow as pa
+import pytest
+
+from headrace import Kafka, Postgres, Topic, WriteMode
+from headrace.errors import SinkAwayError, SinkError, TableMismatchError
+from headrace.kafka.client import admin
+from headrace.settings import Secret
+from headrace.sinks.api import SinkContext, Transaction
+from headrace.testing import SinkContract, SinkLab
+from headrace.testing.sink_contract import batch, row, schema, table, written
+
+
+class Database:
+    """A database of its own with one table."""
+
+    def __init__(self, url, ddl):
+        self.url = url
+        self.execute(ddl)
+        self.context = SinkContext("p", "unused", {}, {"url": Secret(url)}, event_time="at")
+
+    def execute(self, statement):
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            cursor = connection.execute(statement)
+            return cursor.fetchall() if cursor.description else []
+
+    def rows(self):
+        with psycopg.connect(self.url, row_factory=psycopg.rows.dict_row) as connection:
+            return connection.execute("SELECT * FROM clicks").fetchall()
+
+    def staged(self):
+        return self.execute(
+            "SELECT relname FROM pg_class WHERE relname LIKE 'staging_%' AND relkind = 'r'"
+        )
+
+
+CLICKS = "CREATE TABLE clicks (id bigint NOT NULL, name text, at timestamptz)"
+
+
+@pytest.fixture
+def database(postgres):
+    """``database(ddl)``: a new database."""
+
+    def made(ddl=CLICKS):
+        return Database(postgres.create_database(f"sink_{uuid.uuid4().hex[:8]}"), ddl)
+
+    return made
+
+
+class TestPostgres(SinkContract):
+    @pytest.fixture
+    def lab(self, database):
+        found = database()
+        return SinkLab(
+            Postgres("clicks"),
+            found.context,
+            read=found.rows,
+            stored=lambda: len(found.staged()),
+            bad_row=row(9, "a\0b"),
+        )
+
+
+class TestPostgresByKey(SinkContract):
+    @pytest.fixture
+    def lab(self, database):
+        found = database(f"{CLICKS[:-1]}, PRIMARY KEY (id))")
+        sink = Postgres("clicks", mode=WriteMode.UPSERT, key=("id",), newest_by="at")
+        return SinkLab(sink, found.context, found.rows, bad_row={**row(9), "id": None})
+
+
+class Click:
+    id: int
+    name: str | None
+    at: datetime
+
+
+class TestKafka(SinkContract):
+    @pytest.fixture
+    def lab(self, broker):
+        client = {"bootstrap.servers": broker.bootstrap_servers, "partitioner": "murmur2_random"}
+        topic = made_topic(client, event=Click, key="id", event_time="at", partitions=3)
+        context = SinkContext("p", "unused", client)
+
+        def read():
+            events = [json.loads(record.value()) for record in records(client, topic.name)]
+            return [event | {"at": datetime.fromisoformat(event["at"])} for event in events]
+
+        return SinkLab(Kafka(topic), context, read, bad_row={**row(9), "id": None})
+
+
+def made_topic(client, **declared):
+    topic = Topic(f"sink-{uuid.uuid4().hex[:8]}", **declared)
+    new = confluent_kafka.admin.NewTopic(topic.name, topic.partitions, 1, config=topic.kafka_config)
+    for future in admin(client).create_topics([new]).values():
+        future.result(30)
+    return topic
+
+
+def records(client, topic):
+    """All records of a topic."""
+    reader = confluent_kafka.Consumer({**client, "group.id": "sink", "enable.partition.eof": True})
+    partitions = range(len(reader.list_topics(topic, timeout=20).topics[topic].partitions))
+    reader.assign([confluent_kafka.TopicPartition(topic, p, 0) for p in partitions])
+    found, ended = [], set()
+    while len(ended) < len(partitions):
+        record = reader.poll(30)
+        assert record is not None
+        if record.error():
+            ended.add(record.partition())
+        else:
+            found.append(record)
+    reader.close()
+    return found
+
+
+@pytest.fixture
+def keyed(database):
+    """``keyed(mode, **declared)``: a table with a primary key, and its open sink."""
+
+    def made(mode, **declared):
+        found = database(f"{CLICKS[:-1]}, PRIMARY KEY (id))")
+        sink = Postgres("clicks", mode=mode, key=("id",), **declared)
+        return found, sink.open(found.context, schema())
+
+    return made
+
+
+def table_of(columns, rows):
+    named = [dict(zip(columns.names, values, strict=True)) for values in rows]
+    return pa.Table.from_pylist(named, columns)
+
+
+def by_id(database):
+    return {each["id"]: each["name"] for each in database.rows()}
+
+
+def test_the_last_row_of_a_key_wins_within_a_batch_and_over_batches(keyed):
+    database, driver = keyed(WriteMode.UPSERT)
+    driver.commit(written(driver, row(1, "a"), row(1, "b"), row(2, "a")), batch(0), 0)
+    assert by_id(database) == {1: "b", 2: "a"}
+    driver.commit(written(driver, row(1, "c")), batch(1), 0)
+    assert by_id(database) == {1: "c", 2: "a"}
+
+
+def test_the_newest_row_of_a_key_wins_wherever_it_comes_from(keyed):
+    database, driver = keyed(WriteMode.UPSERT, newest_by="at")
+    new, old = {**row(5, "new"), "id": 1}, {**row(3, "old"), "id": 1}
+    pieces = [*written(driver, new), *written(driver, old)]
+    driver.commit(pieces, batch(0), 0)
+    assert by_id(database) == {1: "new"}
+    driver.commit(written(driver, old), batch(1), 0)
+    assert by_id(database) == {1: "new"}
+    driver.commit(written(driver, {**row(6, "newer"), "id": 1}), batch(2), 0)
+    assert by_id(database) == {1: "newer"}
+
+
+def test_numbers_are_added_to_those_of_their_key(database):
+    found = database(
+        "CREATE TABLE clicks (hour text, country text, n bigint, price numeric,"
+        " seen timestamptz DEFAULT now(), UNIQUE (country, hour))"
+    )
+    columns = pa.schema(
+        [
+            ("hour", pa.string()),
+            ("country", pa.string()),
+            ("n", pa.int64()),
+            ("price", pa.float64()),
+        ]
+    )
+    sink = Postgres("clicks", mode=WriteMode.ADD, key=("hour", "country"))
+    driver = sink.open(found.context, columns)
+
+    def add(number, *rows):
+        writer = driver.writers(f"{number:032x}")
+        names = columns.names
+        assert (
+            writer.write(
+                pa.Table.from_pylist([dict(zip(names, r, strict=True)) for r in rows], columns)
+            )
+            == []
+        )
+        return writer.close()
+
+    first = [*add(1, ("7", "pl", 2, 0.5), ("7", "de", 1, 1.0)), *add(2, ("7", "pl", 3, 0.25))]
+    driver.commit(first, batch(0), 0)
+    driver.commit(add(3, ("7", "pl", 10, 0.25), ("8", "pl", 1, 0.0)), batch(1), 0)
+    counts = {(r["hour"], r["country"]): (r["n"], float(r["price"])) for r in found.rows()}
+    assert counts == {("7", "pl"): (15, 1.0), ("7", "de"): (1, 1.0), ("8", "pl"): (1, 0.0)}
+
+
+def test_columns_of_every_kind_arrive(database):
+    found = database(
+        "CREATE TABLE clicks (whole int, small numeric(4, 1), flag boolean, day date, raw bytea,"
+        " tags jsonb, more jsonb, note varchar(3), filled text DEFAULT 'x',"
+        " serial bigint GENERATED ALWAYS AS IDENTITY)"
+    )
+    values = {
+        "whole": 7,
+        "small": 1.5,
+        "flag": False,
+        "day": datetime(2019, 11, 24).date(),  # noqa: DTZ001
+        "raw": b"\x00\xff\\",
+        "tags": ["a", 'b"'],
+        "more": {"x": 1, "y": None},
+        "note": "żół",
+    }
+    rows = pa.Table.from_pylist([values, dict.fromkeys(values)])
+    driver = Postgres("clicks").open(found.context, rows.schema)
+    writer = driver.writers("a" * 32)
+    assert writer.write(rows) == []
+    driver.commit(writer.close(), batch(0), 0)
+    first, second = sorted(found.rows(), key=lambda each: each["serial"])
+    assert {name: first[name] for name in values} == values
+    assert {second[name] for name in values} == {None}
+    assert (first["filled"], second["filled"]) == ("x", "x")
+
+
+def test_a_row_that_the_table_does_not_take_is_a_dead_letter(database):
+    found = database(
+        "CREATE TABLE clicks (id smallint NOT NULL, name varchar(3) CHECK (name <> 'no'),"
+        " at timestamptz)"
+    )
+    driver = Postgres("clicks").open(found.context, schema())
+    writer = driver.writers("a" * 32)
+    rows = [row(1), row(99_999), row(2, "long"), row(3, "no"), {**row(4), "id": None}, row(5)]
+    rejected = writer.write(table(rows))
+    assert {each.index: each.reason for each in rejected} == {
+        1: "wrong-value",
+        2: "wrong-value",
+        3: "check-violated",
+        4: "missing-value",
+    }
+    driver.commit(writer.close(), batch(0), 0)
+    assert sorted(by_id(found)) == [1, 5]
+
+
+def test_rows_that_a_crash_of_the_server_took_are_missed(postgres, database):
+    found = database()
+    driver = Postgres("clicks").open(found.context, schema())
+    pieces = written(driver, row(1))
+    postgres.kill()
+    postgres.start()
+    with pytest.raises(SinkError, match="has 0 of 1 rows"):
+        driver.commit(pieces, batch(0), 0)
+    driver.commit(written(driver, row(1)), batch(0), 0)
+    assert sorted(by_id(found)) == [1]
+
+
+def test_a_commit_whose_answer_was_lost_is_found_again(database, monkeypatch):
+    found = database()
+    driver = Postgres("clicks").open(found.context, schema())
+    pieces = written(driver, row(1))
+    real, lost = driver._committed, []
+
+    def unheard(*args, **options):
+        done = real(*args, **options)
+        if not lost:
+            lost.append(done)
+            raise SinkAwayError("PostgreSQL", "server closed the connection unexpectedly")
+        return done
+
+    monkeypatch.setattr(driver, "_committed", unheard)
+    done = driver.commit(pieces, batch(0), 0)
+    assert (done.is_new, done.rows, sorted(by_id(found))) == (True, 1, [1])
+
+
+def test_a_unique_key_that_is_violated_fails_the_batch_whole(database):
+    found = database(f"{CLICKS[:-1]}, UNIQUE (id))")
+    driver = Postgres("clicks").open(found.context, schema())
+    driver.commit(written(driver, row(1)), batch(0), 0)
+    with pytest.raises(SinkError, match="clicks_id_key"):
+        driver.commit(written(driver, row(2), row(1)), batch(1), 0)
+    assert sorted(by_id(found)) == [1]
+    assert driver.positions.versions(["app"]) == {"app": 0}
+
+
+@pytest.mark.parametrize(
+    ("ddl", "sink", "reason"),
+    [
+        ("CREATE TABLE other (id int)", Postgres("clicks"), "no such table"),
+        ("CREATE TABLE clicks (id int, name text)", Postgres("clicks"), "no column 'at'"),
+        (CLICKS, Postgres("clicks", mode=WriteMode.UPSERT, key=("id",)), "no unique index"),
+    ],
+)
+def test_a_table_that_does_not_fit_is_refused_at_the_start(database, ddl, sink, reason):
+    with pytest.raises(TableMismatchError, match=reason):
+        sink.open(database(ddl).context, schema())
+
+
+def test_late_rows_are_counted(database):
+    found = database()
+    driver = Postgres("clicks").open(found.context, schema())
+    noon_us = int(row(0)["at"].timestamp() * 1e6)
+    pieces = written(driver, row(1), row(10), row(20))
+    assert driver.commit(pieces, batch(0), noon_us + 600_000_000).late_rows == 1
+
+
+def test_no_message_holds_the_password(database):
+    found = database()
+    url = Secret(
+        found.url.replace("headrace@", "headrace:hush-hush@").replace("postgresql", "postgres")
+    )
+    context = replace(found.context, settings={"url": Secret(url.reveal() + "x_no_such")})
+    with pytest.raises(SinkError) as caught:
+        Postgres("clicks").open(context, schema())
+    assert "hush-hush" not in str(caught.value)
+
+
+def test_records_carry_key_id_origin_and_partition(broker):
+    class View:
+        view_id: str
+        country: str
+
+    client = {"bootstrap.servers": broker.bootstrap_servers, "partitioner": "murmur2_random"}
+    topic = made_topic(client, event=View, key="country", event_id="view_id", partitions=5)
+    columns = [("view_id", pa.string()), ("country", pa.string()), ("_topic", pa.string())]
+    columns += [("_partition", pa.int32()), ("_offset", pa.int64())]
+    rows = [(f"v{n}", ["pl", "de"][n % 2], "views", n % 3, 100 + n) for n in range(20)]
+    names = [name for name, _ in columns]
+    found = pa.Table.from_pylist(
+        [dict(zip(names, r, strict=True)) for r in rows], pa.schema(columns)
+    )
+    driver = Kafka(topic).open(SinkContext("p", "", client), found.schema)
+    writer = driver.writers("a" * 32)
+    assert writer.write(found) == []
+    assert driver.commit(writer.close(), Transaction({}, {}), 0).rows == 20
+    sent = records(client, topic.name)
+    assert {r.key() for r in sent} == {b"pl", b"de"}
+    assert len({(r.key(), r.partition()) for r in sent}) == 2
+    assert {dict(r.headers())["event-id"] for r in sent} == {f"v{n}".encode() for n in range(20)}
+    assert dict(sent[0].headers())["origin"].startswith(b"views/")
+    assert json.loads(sent[0].value()).keys() == {"view_id", "country"}
+
+
+def test_a_record_that_is_too_large_is_a_dead_letter_and_its_batch_goes_in(broker):
+    client = {"bootstrap.servers": broker.bootstrap_servers, "partitioner": "murmur2_random"}
+    topic = made_topic(client, event=Click, config={"max.message.bytes": "2000"})
+    driver = Kafka(topic).open(SinkContext("p", "", client), schema())
+    writer = driver.writers("a" * 32)
+    big = row(2, os.urandom(4_000).hex())
+    rejected = writer.write(table([row(1), big, row(3)]))
+    assert [(each.index, each.reason) for each in rejected] == [(1, "rejected-by-kafka")]
+    assert sorted(json.loads(r.value())["id"] for r in records(client, topic.name)) == [1, 3]

@@ -1,0 +1,56 @@
+from datetime import timedelta
+
+import pytest
+
+from headrace import Lake, Pipeline, Topic, deduplicate
+from headrace.control.pipeline_rules import pipeline_faults
+from headrace.pipelines.run_figures import RunFigures
+from headrace.pipelines.source.state import SharedState
+
+
+class Click:
+    event_id: str
+
+
+CLICKS = Topic("clicks", event=Click)
+DAY = timedelta(days=1)
+
+
+def pipeline(*steps):
+    return Pipeline("p", CLICKS, Lake("t"), steps=steps)
+
+
+@pytest.mark.parametrize(
+    ("step", "fault"),
+    [
+        (deduplicate(by=["event_id"], within=timedelta(0)), "deduplicate.within"),
+        (deduplicate(by="event_id", within=DAY), "deduplicate.by is 'event_id'"),
+        (deduplicate(by=[], within=DAY), "deduplicate.by is []"),
+        (deduplicate(by=["id"], within=DAY), "'id' is not a column"),
+        (deduplicate(by=["event_id"], within=DAY, event_time="at"), "'at' is not a column"),
+    ],
+)
+def test_a_wrong_declaration_is_a_fault_with_its_value(step, fault):
+    [found] = [each for each in pipeline_faults(pipeline(step)) if fault in each.message]
+    assert found.message.startswith("pipeline 'p': ")
+
+
+def test_columns_are_not_known_behind_another_step():
+    step = deduplicate(by=["id"], within=DAY)
+    assert list(pipeline_faults(pipeline(lambda rows: rows, step))) == []
+
+
+def test_its_figures_are_the_pipelines(tmp_path):
+    declared = pipeline(deduplicate(by=["event_id"], within=DAY))
+    figures = RunFigures(declared, SharedState(tmp_path))
+    operator = {
+        "operatorName": "dedupeWithinWatermark",
+        "numRowsTotal": 7,
+        "numRowsDroppedByWatermark": 0,
+        "customMetrics": {},
+    }
+    for batch_id, keys in enumerate((7, 5)):
+        report = {"batchId": batch_id, "stateOperators": [operator | {"numRowsTotal": keys}]}
+        figures.take([report])
+    assert figures.own({}) == {"deduplicate_state_rows": 5}
+    assert "deduplicate_state_rows" in {metric.name for metric in declared.metrics}

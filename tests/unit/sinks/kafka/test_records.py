@@ -1,0 +1,166 @@
+"""Rows as records of a topic, whatever its event class holds."""
+
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any, Literal
+
+import pyarrow as pa
+import pytest
+
+from headrace import ByField, EpochMillis, Kafka, Topic
+from headrace.errors import SinkError
+from headrace.sinks.api import DeclaredRows, SinkContext
+from headrace.sinks.kafka.records import RecordsOf
+
+AT = datetime(2026, 11, 22, 12, 0, 0, 250_000, tzinfo=UTC)
+TIME = pa.timestamp("us", "UTC")
+
+
+class Item:
+    sku: str
+    price: Decimal
+    packed: EpochMillis | None
+
+
+class Order:
+    order_id: str
+    at: datetime
+    made: EpochMillis
+    day: date
+    paid: bool
+    weight: float | None
+    item: Item
+    items: list[Item]
+    labels: dict[str, int]
+    channel: Literal["web", "app"]
+    content: bytes
+    payload: Any
+
+
+ITEM = pa.struct([("sku", pa.string()), ("price", pa.decimal128(12, 2)), ("packed", TIME)])
+COLUMNS = pa.schema(
+    [
+        ("order_id", pa.string()),
+        ("at", TIME),
+        ("made", TIME),
+        ("day", pa.date32()),
+        ("paid", pa.bool_()),
+        ("weight", pa.float64()),
+        ("item", ITEM),
+        ("items", pa.list_(ITEM)),
+        ("labels", pa.map_(pa.string(), pa.int64())),
+        ("channel", pa.string()),
+        ("content", pa.binary()),
+        ("payload", pa.string()),
+    ]
+)
+ROW = {
+    "order_id": "o1",
+    "at": AT,
+    "made": AT,
+    "day": date(2026, 11, 22),
+    "paid": True,
+    "weight": 0.5,
+    "item": {"sku": "a", "price": Decimal("1.50"), "packed": AT},
+    "items": [{"sku": "b", "price": Decimal("0.10"), "packed": None}],
+    "labels": [("x", 1)],
+    "channel": "web",
+    "content": b"\x00\xff",
+    "payload": '{"any": [1.50]}',
+}
+ORDERS = Topic("orders", event=Order, key="item.sku", event_id="order_id", event_time="at")
+
+
+def records_of(*rows, topic=ORDERS, columns=COLUMNS):
+    return RecordsOf(topic).of(pa.Table.from_pylist(list(rows), columns))
+
+
+def test_a_row_is_an_event_of_the_class_as_readers_take_it():
+    records, rejected = records_of(ROW)
+    assert rejected == []
+    assert json.loads(records[0].value) == {
+        "order_id": "o1",
+        "at": "2026-11-22T12:00:00.250000Z",
+        "made": 1795348800250,
+        "day": "2026-11-22",
+        "paid": True,
+        "weight": 0.5,
+        "item": {"sku": "a", "price": "1.50", "packed": 1795348800250},
+        "items": [{"sku": "b", "price": "0.10", "packed": None}],
+        "labels": {"x": 1},
+        "channel": "web",
+        "content": "AP8=",
+        "payload": {"any": [1.5]},
+    }
+    assert b'{"any": [1.50]}' in records[0].value
+    assert (records[0].key, records[0].headers) == (b"a", (("event-id", b"o1"),))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason", "detail"),
+    [
+        ({"paid": None}, "wrong-type", "'paid'"),
+        ({"weight": float("nan")}, None, ""),  # JSON has null for it, and the field takes null
+        ({"channel": "mail"}, "unknown-value", "'channel'"),
+        ({"item": {"sku": "a", "price": None, "packed": None}}, "wrong-type", "item.price"),
+        ({"items": [None]}, "wrong-type", "items[0]"),
+    ],
+)
+def test_a_row_that_no_reader_would_take_is_rejected_with_its_field(change, reason, detail):
+    records, rejected = records_of(ROW, ROW | change, ROW)
+    assert [(each.index, each.reason) for each in rejected] == ([(1, reason)] if reason else [])
+    assert all(detail in each.detail for each in rejected)
+    assert list(records) == ([0, 2] if reason else [0, 1, 2])
+
+
+class Click:
+    user: str | None
+    n: int
+
+
+CLICKS = pa.schema([("user", pa.string()), ("n", pa.int64())])
+
+
+def test_a_row_without_a_key_is_rejected():
+    topic = Topic("clicks", event=Click, key="user")
+    rows = [{"user": "a", "n": 1}, {"user": None, "n": 2}]
+    records, [rejected] = records_of(*rows, topic=topic, columns=CLICKS)
+    assert (list(records), rejected.index, rejected.reason) == ([0], 1, "bad-key")
+
+
+def test_rows_go_where_the_topics_strategy_says():
+    topic = Topic("clicks", event=Click, partitions=7, partitioning=ByField("n"))
+    rows = [{"user": "a", "n": n % 3} for n in range(30)]
+    records, _ = records_of(*rows, topic=topic, columns=CLICKS)
+    places = {(rows[index]["n"], record.partition) for index, record in records.items()}
+    assert len(places) == 3
+    assert all(0 <= place < 7 for _, place in places)
+
+
+def test_a_raw_topic_takes_values_and_keys_as_they_are():
+    columns = pa.schema([("value", pa.binary()), ("key", pa.string())])
+    rows = [{"value": b"\x00", "key": "k"}, {"value": None, "key": None}]
+    records, _ = records_of(*rows, topic=Topic("raw"), columns=columns)
+    assert [(record.key, record.value) for record in records.values()] == [
+        (b"k", b"\x00"),
+        (None, None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("columns", "reason"),
+    [
+        (CLICKS.append(pa.field("extra", pa.string())), "column 'extra'"),
+        (CLICKS.remove(1), "field 'n' of Click is no column"),
+        (CLICKS.set(1, pa.field("n", pa.string())), "field 'n' is a long, the rows have string"),
+    ],
+)
+def test_rows_that_do_not_fit_are_refused_at_the_start(columns, reason):
+    with pytest.raises(SinkError, match=reason):
+        Kafka(Topic("clicks", event=Click)).open(SinkContext("p", "", {}), columns)
+
+
+def test_a_sink_that_is_no_topic_is_a_fault():
+    [fault] = Kafka("clicks").faults(DeclaredRows(None, None))
+    assert "Kafka.topic is 'clicks'" in fault.message

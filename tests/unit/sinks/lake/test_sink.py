@@ -1,0 +1,42 @@
+"""The lake under the suite that every sink must pass."""
+
+import pytest
+from deltalake import DeltaTable
+
+from headrace import Lake
+from headrace.runtime.storage import list_files
+from headrace.sinks.api import SinkContext
+from headrace.sinks.lake.table import read_table
+from headrace.testing import SinkContract, SinkLab
+
+
+class TestLake(SinkContract):
+    @pytest.fixture
+    def lab(self, tmp_path):
+        uri = str(tmp_path / "clicks")
+
+        def read():
+            return read_table(uri).to_pylist() if DeltaTable.is_deltatable(uri) else []
+
+        def stored():
+            return sum(name.endswith(".parquet") for name in list_files(uri))
+
+        sink = Lake("clicks", partition_by=("day",))
+        context = SinkContext("p", str(tmp_path), {}, event_time="at")
+        lab = SinkLab(sink, context, read, stored)
+        yield lab
+        lab.close()
+
+
+class TestLakeByValue(TestLake):
+    @pytest.fixture
+    def lab(self, tmp_path):
+        sink = Lake("clicks", partition_by=("id",))
+        uri = str(tmp_path / "clicks")
+
+        def read():
+            return read_table(uri).to_pylist() if DeltaTable.is_deltatable(uri) else []
+
+        lab = SinkLab(sink, SinkContext("p", str(tmp_path), {}), read)
+        yield lab
+        lab.close()
