@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import time
 import types
 import typing
@@ -20,8 +21,8 @@ import msgspec
 from headrace.errors import InvalidRecordError
 from headrace.events.parser import event_parser
 from headrace.events.rejection import out_of_bounds, rejection
-from headrace.events.times import readable_microseconds
-from headrace.model import EpochMillis, FieldType
+from headrace.events.values import reader_of, without_null
+from headrace.model import EpochMillis, FieldType, Raw
 
 if TYPE_CHECKING:
     from headrace.model import EventField, EventSchema, Topic
@@ -46,13 +47,13 @@ def event_reader(topic: Topic, clock: Callable[[], float] = time.time) -> EventR
     Of a topic without an event class it returns the value as it is, bytes or ``None``. Otherwise it
     returns an instance: of a dataclass, named tuple or msgspec struct through its constructor, of a
     ``TypedDict`` a dict, of any other class with the fields as attributes. Times are ``datetime``
-    in UTC, or ``EpochMillis``, which is one.
+    in UTC, or ``EpochMillis``, which is one; a field of type ``Any`` is what its JSON says.
 
     Args:
         topic: whose event class, format and bounds count.
         clock: tells the time of day, in seconds, which late bounds are counted from.
     """
-    if topic.event is None or topic.schema is None:
+    if isinstance(topic.record_format, Raw) or topic.event is None or topic.schema is None:
         return lambda value: value
     return _JsonReader(topic, topic.event, topic.schema, clock)
 
@@ -103,7 +104,7 @@ def _fields_maker(event: type, schema: EventSchema) -> Callable[[msgspec.Struct]
     def fields(struct: msgspec.Struct) -> dict[str, Any]:
         values = dict(zip(schema.names, msgspec.structs.astuple(struct), strict=True))
         for name, make in made.items():
-            value = values[name]
+            value = without_null(values[name])
             values[name] = None if value is None else make(value)
         return values
 
@@ -115,19 +116,47 @@ def _maker(field: EventField, hint: object) -> _Maker | None:
     bare = _without_none(hint)
     if isinstance(bare, type) and issubclass(bare, enum.Enum):
         return bare
-    return _MAKERS.get(field.type)
+    if field.schema is not None and isinstance(bare, type):
+        fields, construct = _fields_maker(bare, field.schema), _constructor(bare)
+        return lambda struct: construct(fields(struct))
+    if field.element is not None:
+        return _container_maker(field.type, field.element, typing.get_args(bare)[-1])
+    read = reader_of(field)
+    make = _MAKERS.get(field.type)
+    if read is None:
+        return make
+    return functools.partial(_read, read, make or _as_it_is)
 
 
-def _time(text: str) -> datetime:
-    micros = readable_microseconds(text)
-    if micros is None:
+def _container_maker(kind: FieldType, element: EventField, hint: object) -> _Maker | None:
+    make = _maker(element, hint)
+    if make is None:
+        return None
+
+    def item(value: Any) -> Any:
+        value = without_null(value)
+        return None if value is None else make(value)
+
+    if kind is FieldType.LIST:
+        return lambda values: [item(value) for value in values]
+    return lambda values: {key: item(value) for key, value in values.items()}
+
+
+def _read(read: _Maker, make: _Maker, value: Any) -> Any:
+    result = read(value)
+    if result is None:
         raise _UnreadableError
-    return _EPOCH + timedelta(microseconds=micros)
+    return make(result)
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
 
 
 _MAKERS: Mapping[FieldType, _Maker] = {
-    FieldType.TIMESTAMP: _time,
+    FieldType.TIMESTAMP: lambda micros: _EPOCH + timedelta(microseconds=micros),
     FieldType.MILLIS: lambda millis: _EPOCH_MILLIS + timedelta(milliseconds=millis),
+    FieldType.JSON: msgspec.json.decode,
 }
 
 

@@ -13,7 +13,7 @@ from typing import Any, Self
 import msgspec
 
 from headrace.errors import WorkerStateError
-from headrace.model import DeadLetter, Topic, TopicPartition
+from headrace.model import DeadLetter, Topic, TopicPartition, value_at
 from headrace.testing.bench_instance import BenchInstance, FedRecord, SentRecord
 from headrace.testing.stepped_loop import SteppedLoop
 from headrace.workers.task import Headers, WorkerTask
@@ -205,11 +205,12 @@ class WorkerBench:
 
     def _record(self, value: object, topic: str, key: bytes | None, headers: Headers) -> SentRecord:
         name = topic or next(iter(self._topics))
-        field = self._topics[name].key if name in self._topics else None
-        if key is None and field is not None:
-            own = value.get(field) if isinstance(value, Mapping) else getattr(value, field, None)
+        encoded = _encoded(value)
+        path = self._topics[name].key if name in self._topics else None
+        if key is None and path is not None and not isinstance(value, bytes | str | None):
+            own = value_at(msgspec.json.decode(encoded or b"{}"), path)
             key = None if own is None else str(own).encode()
-        return SentRecord(name, _encoded(value), key, headers)
+        return SentRecord(name, encoded, key, headers)
 
     def _placed(self, record: SentRecord, partition: int) -> SentRecord:
         if record.topic not in self._topics:

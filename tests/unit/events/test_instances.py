@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from datetime import UTC, datetime, timedelta
-from typing import Literal, NamedTuple, TypedDict
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Literal, NamedTuple, TypedDict
 
 import msgspec
 import pytest
@@ -23,18 +24,32 @@ class Kind(enum.StrEnum):
     CLICK = "click"
 
 
+@dataclasses.dataclass
+class Item:
+    name: str
+    price: Decimal
+
+
 @dataclasses.dataclass(frozen=True)
 class Order:
     id: int
     at: datetime
     kind: Kind
+    items: list[Item]
     sent: EpochMillis | None = None
     shelf: Literal["a", "b"] | None = None
+    stock: dict[str, Item] | None = None
+    first: Item | None = None
+    day: date | None = None
+    photo: bytes | None = None
+    rest: Any = None
 
 
 VALUE = b"""{
     "id": 7, "at": "2025-12-31T23:00:00.5-01:00", "kind": "click", "sent": 1500, "shelf": "b",
-    "not declared": true
+    "items": [{"name": "pen", "price": 1.50}], "stock": {"x": {"name": "ink", "price": "2"}},
+    "first": {"name": "cap", "price": 3}, "day": "2026-01-02", "photo": "aGk=",
+    "rest": {"deep": [1, null]}, "not declared": true
 }"""
 
 
@@ -48,15 +63,23 @@ def test_every_type_of_a_field_is_what_the_class_says():
         7,
         datetime(2026, 1, 1, 0, 0, 0, 500_000, UTC),
         Kind.CLICK,
+        [Item("pen", Decimal("1.50"))],
         EpochMillis(1970, 1, 1, 0, 0, 1, 500_000, UTC),
         "b",
+        {"x": Item("ink", Decimal(2))},
+        Item("cap", Decimal(3)),
+        date(2026, 1, 2),
+        b"hi",
+        {"deep": [1, None]},
     )
     assert (order.at.tzinfo, type(order.kind), type(order.sent)) == (UTC, Kind, EpochMillis)
 
 
 def test_what_may_be_absent_is_none():
-    order = read(Order, b'{"id": 1, "at": "2026-01-01T00:00:00Z", "kind": "view", "sent": null}')
-    assert (order.sent, order.shelf) == (None, None)
+    order = read(Order, b'{"id": 1, "at": "2026-01-01T00:00:00Z", "kind": "view", "items": []}')
+    assert dataclasses.astuple(order)[4:] == (None,) * 7
+    nulls = b'{"id": 1, "at": "2026-01-01T00:00:00Z", "kind": "view", "items": [], "rest": null}'
+    assert read(Order, nulls).rest is None
 
 
 class Plain:
@@ -110,6 +133,10 @@ def changed(**fields):
         (changed(kind="buy"), "unknown-value"),
         (changed(at="yesterday"), "wrong-type"),
         (changed(at="0001-01-01T00:00:00+01:00"), "out-of-range"),
+        (changed(items=[{"name": "pen", "price": "much"}]), "wrong-type"),
+        (changed(first={"name": "pen", "price": 10**30}), "out-of-range"),
+        (changed(photo="?"), "wrong-type"),
+        (changed(day="2026-13-01"), "wrong-type"),
     ],
 )
 def test_a_value_is_rejected_for_what_a_pipeline_rejects_it_for(value, reason):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import gc
 import threading
 import time
@@ -88,6 +89,24 @@ def test_a_dict_is_written_as_json_with_the_key_of_its_topic():
         [with_key, without] = bench.feed({"user": 7}, {"n": 1})
     assert (with_key.record.key, with_key.record.value) == (b"7", b'{"user":7}')
     assert without.record.key is None
+
+
+def test_a_dataclass_is_written_as_json_with_a_nested_key():
+    @dataclasses.dataclass
+    class Repo:
+        name: str
+
+    @dataclasses.dataclass
+    class Push:
+        repo: Repo
+
+    @worker(topic=Topic("pushes", key="repo.name"))
+    async def collect(record):
+        """It is only looked at."""
+
+    with WorkerBench(collect) as bench:
+        [fed] = bench.feed(Push(Repo("kafka")))
+    assert (fed.record.key, fed.record.value) == (b"kafka", b'{"repo":{"name":"kafka"}}')
 
 
 def test_records_have_offsets_partitions_and_the_time_of_the_bench():
