@@ -19,8 +19,8 @@ Guarantees:
 - Order: rows of one task keep their order in each partition, also through retries; a task writes
   the rows of one topic partition in the order of their offsets where no step is in between and the
   source has no ``min_tasks``.
-- A row that is no event of the class (a null in a field that can't be null, a number that is not
-  finite, no key) and one that is too large become dead letters of the source's topic.
+- A row that no reader of the topic would take (a null in a field that can't be null, no key) and
+  one that is too large become dead letters of the source's topic.
 
 What it does not do: record positions, so ``checkpoint reset --to table`` has no place to begin at,
 and a checkpoint that was restored from an older copy repeats what came after it.
