@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from headrace.ingest.offline_files import read_line
+from headrace.offline_files import read_line
 from headrace.sinks.postgres.json_rows import RowFault
 
 _PAGE = "docs/reference/offline-files.md"

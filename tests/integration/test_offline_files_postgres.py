@@ -12,8 +12,8 @@ from tests.offline_lines import ARTICLE, line, packed, write
 
 from headrace.control.offline_files import WantedLoad, load_offline_files
 from headrace.errors import LoaderRunningError, SinkError
-from headrace.ingest.offline_files import Figures
-from headrace.ingest.offline_files.into_tables import IntoTables
+from headrace.offline_files import Figures
+from headrace.offline_files.postgres_destination import PostgresDestination
 from headrace.settings import Secret
 
 TABLES = """
@@ -219,9 +219,9 @@ def test_a_dry_run_counts_and_writes_nothing(database):
 
 
 def test_another_loader_of_the_source_is_refused(database, monkeypatch):
-    monkeypatch.setattr("headrace.ingest.offline_files.into_tables._PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr("headrace.offline_files.postgres_destination._PATIENCE_SECONDS", 0.2)
     write(database.folder / "offline.1", line(1))
-    first = IntoTables(Secret(database.url), "host", {})
+    first = PostgresDestination(Secret(database.url), "host", {})
     first.open()
     with pytest.raises(LoaderRunningError):
         database.load()
@@ -244,7 +244,7 @@ def test_a_loader_that_lost_its_lock_can_not_write_any_more(database):
 
 @pytest.mark.parametrize("state", ["40001", "40P01"])
 def test_deadlocks_and_failed_serializations_are_tried_again(database, state, monkeypatch):
-    monkeypatch.setattr("headrace.ingest.offline_files.loading._DELAYS_SECONDS", (0, 0, 0))
+    monkeypatch.setattr("headrace.offline_files.loading._DELAYS_SECONDS", (0, 0, 0))
     with database.connection() as connection:
         connection.execute(f"""
             CREATE SEQUENCE tries;

@@ -15,8 +15,6 @@ from tests.offline_lines import ARTICLE, line, packed, write
 from headrace.control.offline_files import WantedLoad, load_offline_files
 from headrace.control.project import load_project
 from headrace.errors import LoaderRunningError, ProjectError, SinkError, TopicMissingError
-from headrace.ingest.offline_files import Figures
-from headrace.ingest.offline_files.into_topics import PROGRESS_TOPIC
 from headrace.kafka.client import client_config, consumer, describe, watermarks
 from headrace.kafka.dead_letters import scan
 from headrace.kafka.replay import Replay, Selection, replay
@@ -24,6 +22,8 @@ from headrace.kafka.sending import ProducerRecord
 from headrace.kafka.topics import apply_changes, plan_topics
 from headrace.kafka.transactions import TransactionalProducer, TransactionFencedError
 from headrace.model import Topic
+from headrace.offline_files import Figures
+from headrace.offline_files.kafka_destination import PROGRESS_TOPIC
 from headrace.settings import KafkaSettings, load_settings
 
 FLOW = """

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from headrace.control.workers import WorkerStanding
     from headrace.errors import HeadraceError
     from headrace.ingest.config import IngestConfig
-    from headrace.ingest.offline_files import Figures, OnBatch
     from headrace.ingest.tokens import Token
     from headrace.kafka.dead_letters import StoredLetter
     from headrace.kafka.replay import Replay
+    from headrace.offline_files import Figures, OnBatch
     from headrace.pipelines.progress import PipelineProgress
     from headrace.pipelines.runner import Observe
     from headrace.runtime.jars import Progress

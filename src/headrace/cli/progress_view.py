@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from headrace.ingest.offline_files import Figures, OnBatch
+    from headrace.offline_files import Figures, OnBatch
     from headrace.pipelines.progress import PipelineProgress
     from headrace.pipelines.runner import Observe
 

@@ -12,7 +12,9 @@ from headrace import __version__
 from headrace.control.project import Project
 from headrace.control.services import broker_config
 from headrace.errors import OfflineFilesError, Problem, ProjectError
-from headrace.ingest.offline_files import (
+from headrace.ingest.structure import StructureLimits
+from headrace.model import Topic
+from headrace.offline_files import (
     BodyLimits,
     Destination,
     Figures,
@@ -21,11 +23,9 @@ from headrace.ingest.offline_files import (
     find_files,
     load,
 )
-from headrace.ingest.offline_files.into_tables import IntoTables
-from headrace.ingest.offline_files.into_topics import IntoTopics
-from headrace.ingest.offline_files.loading import OnBatch
-from headrace.ingest.structure import StructureLimits
-from headrace.model import Topic
+from headrace.offline_files.kafka_destination import KafkaDestination
+from headrace.offline_files.loading import OnBatch
+from headrace.offline_files.postgres_destination import PostgresDestination
 from headrace.settings import PROJECT_FILE, IngestSettings, Secret
 
 _SOURCE = re.compile(r"[A-Za-z0-9._-]{1,100}")
@@ -98,7 +98,7 @@ def load_offline_files(
 
 
 def _into_topics(project: Project, wanted: WantedLoad, limits: IngestSettings) -> Destination:
-    return IntoTopics(
+    return KafkaDestination(
         broker_config(project.settings),
         wanted.source_name,
         _topics(project, wanted.into),
@@ -109,7 +109,7 @@ def _into_topics(project: Project, wanted: WantedLoad, limits: IngestSettings) -
 
 
 def _into_tables(url: Secret, wanted: WantedLoad) -> Destination:
-    return IntoTables(url, wanted.source_name, wanted.into, dry_run=wanted.dry_run)
+    return PostgresDestination(url, wanted.source_name, wanted.into, dry_run=wanted.dry_run)
 
 
 def _topics(project: Project, into: Mapping[str, str]) -> dict[str, Topic]:

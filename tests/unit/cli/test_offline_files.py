@@ -14,7 +14,7 @@ from headrace.cli.console import ConsoleOutput
 from headrace.cli.json_output import JsonOutput
 from headrace.cli.parameters import DatabaseUrl
 from headrace.errors import ExtraMissingError
-from headrace.ingest.offline_files import Figures, Progress
+from headrace.offline_files import Figures, Progress
 from headrace.settings import Secret
 from headrace.sinks.postgres.connection import connect
 

@@ -16,7 +16,7 @@ from headrace.cli.session import INTERRUPTED, Session, command, log_to_file
 from headrace.settings import Secret
 
 if TYPE_CHECKING:
-    from headrace.ingest.offline_files import Figures, OnBatch
+    from headrace.offline_files import Figures, OnBatch
 
 _EXAMPLE = """headrace load-offline-files offline/ --into raw_item=occurrences --dry-run
 headrace load-offline-files offline/ --into raw_item=occurrences --source api-1
@@ -72,7 +72,7 @@ def load_offline_files(  # noqa: PLR0913 - one each option
     """
     from headrace.control.offline_files import WantedLoad
     from headrace.control.offline_files import load_offline_files as load
-    from headrace.ingest.offline_files import Figures, FileOrder
+    from headrace.offline_files import Figures, FileOrder
 
     wanted = WantedLoad(
         files,

@@ -13,14 +13,14 @@ from typing import Any
 import msgspec
 
 from headrace.events import Rejection
-from headrace.ingest.offline_files.files import LONGEST_LINE_BYTES, End, Line
 from headrace.ingest.structure import StructureCheck, StructureLimits
+from headrace.offline_files.files import MAX_LINE_BYTES, End, Line
 
 BODY = "body"
 _HIGHEST_COUNTER = 2**63 - 1
 _COUNTER = b'"counter"'
 _ESCAPED_LETTER = re.compile(rb"\\u00[67]")
-_LINE_LIMITS = StructureLimits(depth=64, keys=1000, string_bytes=LONGEST_LINE_BYTES)
+_LINE_LIMITS = StructureLimits(depth=64, keys=1000, string_bytes=MAX_LINE_BYTES)
 _structure = StructureCheck(_LINE_LIMITS)
 
 
@@ -164,7 +164,7 @@ def _in_file(line: Line) -> Rejection | None:
     if line.end is End.DAMAGE:
         return "damaged-file", "the compressed file is damaged or cut off here, its rest is lost"
     if line.end is End.TOO_LONG:
-        return "line-too-long", f"the line is longer than {LONGEST_LINE_BYTES} bytes"
+        return "line-too-long", f"the line is longer than {MAX_LINE_BYTES} bytes"
     if line.end is End.FILE and not is_whole(line):
         return "torn-line", "the file ends within this line, and a newer file exists"
     return None

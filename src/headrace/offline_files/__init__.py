@@ -1,8 +1,8 @@
-"""Offline files, the spool of the article's legacy service: read in order, loaded exactly once.
+"""Offline files of a service that had no Kafka: read in order, loaded exactly once.
 
 A line is ``{"table", "row": {..., "body"}, "counter"}``, the body base64 of zlib of JSON.
 
-Contract, for both destinations (:mod:`into_topics`, :mod:`into_tables`):
+Contract, for both destinations (:mod:`kafka_destination`, :mod:`postgres_destination`):
 
 - Files are read in the order of their creation, lines in theirs, in batches. A batch is one
   transaction of the destination: what its lines became, its dead letters, and the progress.
@@ -13,11 +13,11 @@ Contract, for both destinations (:mod:`into_topics`, :mod:`into_tables`):
 - The end of the newest file may be half written: it is left for the next run.
 """
 
-from headrace.ingest.offline_files.destination import Destination, UnsettledError
-from headrace.ingest.offline_files.entry import BodyLimits, Entry, Refused, read_line
-from headrace.ingest.offline_files.files import FileOrder, Line, OfflineFile, find_files, read_file
-from headrace.ingest.offline_files.loading import Figures, Load, OnBatch, load
-from headrace.ingest.offline_files.progress import Progress
+from headrace.offline_files.destination import Destination, UnknownCommitStateError
+from headrace.offline_files.entry import BodyLimits, Entry, Refused, read_line
+from headrace.offline_files.files import FileOrder, Line, OfflineFile, find_files, read_file
+from headrace.offline_files.loading import Figures, Load, OnBatch, load
+from headrace.offline_files.progress import Progress
 
 __all__ = [
     "BodyLimits",
@@ -31,7 +31,7 @@ __all__ = [
     "OnBatch",
     "Progress",
     "Refused",
-    "UnsettledError",
+    "UnknownCommitStateError",
     "find_files",
     "load",
     "read_file",

@@ -8,13 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from confluent_kafka import KafkaException
 
 from headrace.errors import BrokerUnreachableError, LoaderRunningError, TopicMissingError
-from headrace.ingest.offline_files.destination import (
-    UNKNOWN_TABLE,
-    UnsettledError,
-    require_a_home,
-)
-from headrace.ingest.offline_files.entry import Entry, Refused
-from headrace.ingest.offline_files.progress import Progress
 from headrace.ingest.structure import StructureLimits
 from headrace.ingest.validation import Accepted, Clock, EventCheck, largest_message
 from headrace.kafka.changelog import ensure_changelog, read_settled_changelog
@@ -28,13 +21,20 @@ from headrace.kafka.transactions import (
     TransactionUnsettledError,
 )
 from headrace.model import DeadLetter, Topic, TopicPartition
+from headrace.offline_files.destination import (
+    UNKNOWN_TABLE,
+    UnknownCommitStateError,
+    require_known_table,
+)
+from headrace.offline_files.entry import Entry, Refused
+from headrace.offline_files.progress import Progress
 
 PROGRESS_TOPIC = "_headrace.offline-files"
 COUNTER = "counter"
 _ID = "headrace.offline-files."
 
 
-class IntoTopics:
+class KafkaDestination:
     """See :class:`Destination`. Reasons of its own: those of ``EventCheck``, and ``unknown-table``.
 
     The event is the row with its body decoded, and ``counter`` where the row has no such column.
@@ -82,9 +82,9 @@ class IntoTopics:
         except TransactionFencedError as error:
             raise LoaderRunningError(self._source) from error
         except TransactionUnsettledError as error:
-            raise UnsettledError(error.reason) from error
+            raise UnknownCommitStateError(error.reason) from error
         except (BrokerUnreachableError, KafkaException) as error:
-            raise UnsettledError(str(error)) from error
+            raise UnknownCommitStateError(str(error)) from error
 
     def write(self, batch: Sequence[Entry | Refused], progress: Progress) -> list[Refused]:
         """Raises TopicMissingError when a topic is not there; dead-letter topics are made."""
@@ -97,7 +97,7 @@ class IntoTopics:
             else:
                 events.append(verdict)
         if self._is_new:
-            require_a_home(self.name, batch, refused)
+            require_known_table(self.name, batch, refused)
         if not self._dry_run:
             self._send(events, refused, progress)
         self._is_new = False
@@ -141,7 +141,7 @@ class IntoTopics:
         self, events: list[ProducerRecord], refused: list[Refused], progress: Progress
     ) -> None:
         if self._producer is None:
-            raise UnsettledError("the producer is closed", refused)
+            raise UnknownCommitStateError("the producer is closed", refused)
         try:
             self._require({one.topic for one in events})
             letters = self._letters(refused)
@@ -149,9 +149,9 @@ class IntoTopics:
         except TransactionFencedError as error:
             raise LoaderRunningError(self._source) from error
         except TransactionUnsettledError as error:
-            raise UnsettledError(error.reason, refused) from error
+            raise UnknownCommitStateError(error.reason, refused) from error
         except (BrokerUnreachableError, KafkaException) as error:
-            raise UnsettledError(str(error), refused) from error
+            raise UnknownCommitStateError(str(error), refused) from error
         self._uncounted = progress.uncounted
 
     def _require(self, topics: set[str]) -> None:

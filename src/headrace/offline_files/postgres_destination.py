@@ -9,13 +9,13 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from headrace.errors import LoaderRunningError, SinkAwayError, SinkError
-from headrace.ingest.offline_files.destination import (
+from headrace.offline_files.destination import (
     UNKNOWN_TABLE,
-    UnsettledError,
-    require_a_home,
+    UnknownCommitStateError,
+    require_known_table,
 )
-from headrace.ingest.offline_files.entry import BODY, Entry, Refused, digest
-from headrace.ingest.offline_files.progress import Progress
+from headrace.offline_files.entry import BODY, Entry, Refused, digest
+from headrace.offline_files.progress import Progress
 from headrace.settings import Secret
 from headrace.sinks.postgres import connection as postgres
 from headrace.sinks.postgres.json_rows import insert_rows
@@ -36,7 +36,7 @@ _PATIENCE_SECONDS = 10.0  # a loader that was killed holds its lock until the se
 _ASK_AGAIN_SECONDS = 0.1
 
 
-class IntoTables:
+class PostgresDestination:
     """See :class:`Destination`. Reasons of its own: those of ``RowFault``, and ``unknown-table``.
 
     A row goes into the table that ``tables`` names for what its line says, and nowhere else: a
@@ -76,7 +76,7 @@ class IntoTables:
             with postgres.translated_errors():
                 progress = self._opened(self._connection)
         except SinkAwayError as error:
-            raise UnsettledError(error.reason) from error
+            raise UnknownCommitStateError(error.reason) from error
         self._is_new, self._was_open = not progress.ranges, True
         return progress
 
@@ -86,7 +86,7 @@ class IntoTables:
             with postgres.translated_errors():
                 self._write(batch, progress, refused)
         except SinkAwayError as error:
-            raise UnsettledError(error.reason, refused) from error
+            raise UnknownCommitStateError(error.reason, refused) from error
         self._batches += not self._dry_run
         self._is_new = False
         return refused
@@ -143,7 +143,7 @@ class IntoTables:
             self._advance(self._connection, progress)
             refused += self._insert(self._connection, batch)
             if self._is_new:
-                require_a_home(self.name, batch, refused)
+                require_known_table(self.name, batch, refused)
             if refused and not self._dry_run:
                 with self._connection.cursor() as cursor:
                     cursor.executemany(_SQL["write-letter"], map(self._letter, refused))

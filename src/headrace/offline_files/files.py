@@ -14,7 +14,7 @@ from pathlib import Path
 
 from headrace.errors import OfflineFilesError
 
-LONGEST_LINE_BYTES = 16 * 1024 * 1024
+MAX_LINE_BYTES = 16 * 1024 * 1024
 _STEP_BYTES = 65_536
 _BLANKS = b" \t\r\n"
 _GZIP = b"\x1f\x8b"
@@ -188,14 +188,14 @@ class _Splitter:
             return
         self._number += 1
         if content:
-            end = End.TOO_LONG if len(content) > LONGEST_LINE_BYTES else End.NEWLINE
-            yield Line(self._name, self._number, content[:LONGEST_LINE_BYTES], end)
+            end = End.TOO_LONG if len(content) > MAX_LINE_BYTES else End.NEWLINE
+            yield Line(self._name, self._number, content[:MAX_LINE_BYTES], end)
 
     def _cut(self) -> Iterator[Line]:
         """Only the beginning of a line without end is held; the rest is passed over."""
-        if len(self._rest) > LONGEST_LINE_BYTES:
+        if len(self._rest) > MAX_LINE_BYTES:
             self._number += 1
-            content = bytes(self._rest[:LONGEST_LINE_BYTES])
+            content = bytes(self._rest[:MAX_LINE_BYTES])
             self._rest.clear()
             self._skipping = True
             yield Line(self._name, self._number, content, End.TOO_LONG)

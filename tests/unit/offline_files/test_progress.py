@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import CounterReusedError, OfflineFilesError
-from headrace.ingest.offline_files import Progress
-from headrace.ingest.offline_files.progress import MOST_RANGES
+from headrace.offline_files import Progress
+from headrace.offline_files.progress import MOST_RANGES
 
 COUNTERS = st.sets(st.integers(0, 60))
 

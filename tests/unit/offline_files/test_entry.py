@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from tests.offline_lines import ARTICLE, line, packed
 
-from headrace.ingest.offline_files import BodyLimits, Entry, Line, Refused, entry, read_line
-from headrace.ingest.offline_files.files import End
+from headrace.offline_files import BodyLimits, Entry, Line, Refused, entry, read_line
+from headrace.offline_files.files import End
 
 from .conftest import LIMITS
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace.errors import CounterReusedError, SinkError
-from headrace.ingest.offline_files.destination import Destination, UnsettledError
-from headrace.ingest.offline_files.entry import (
+from headrace.offline_files.destination import Destination, UnknownCommitStateError
+from headrace.offline_files.entry import (
     BodyLimits,
     Entry,
     Refused,
@@ -19,7 +19,7 @@ from headrace.ingest.offline_files.entry import (
     read_counter,
     read_line,
 )
-from headrace.ingest.offline_files.files import (
+from headrace.offline_files.files import (
     End,
     FileIdentity,
     Line,
@@ -27,9 +27,9 @@ from headrace.ingest.offline_files.files import (
     read_file,
     remove_file,
 )
-from headrace.ingest.offline_files.progress import Progress
+from headrace.offline_files.progress import Progress
 
-MOST_BATCH_BYTES = 16 * 1024 * 1024
+MAX_BATCH_BYTES = 16 * 1024 * 1024
 _DELAYS_SECONDS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 10.0)
 
 
@@ -122,7 +122,7 @@ class _Loader:
         self._figures.of_files = len(self._wanted.files)
         try:
             self._progress = self._destination.open()
-        except UnsettledError as error:
+        except UnknownCommitStateError as error:
             raise SinkError(self._destination.name, error.reason) from error
         for file in self._wanted.files:
             self._figures.files += 1
@@ -155,7 +155,7 @@ class _Loader:
         one = read_line(line, self._wanted.limits)
         self._batch.append(one)
         self._batch_bytes += _size(one)
-        if len(self._batch) >= self._wanted.batch_lines or self._batch_bytes >= MOST_BATCH_BYTES:
+        if len(self._batch) >= self._wanted.batch_lines or self._batch_bytes >= MAX_BATCH_BYTES:
             self._flush()
 
     def _is_done(self, counter: int | None, text: str) -> bool:
@@ -180,7 +180,7 @@ class _Loader:
         if self._batch:
             try:
                 self._write(self._batch)
-            except UnsettledError as error:
+            except UnknownCommitStateError as error:
                 self._write_again(self._batch, error)
         self._batch, self._batch_bytes = [], 0
         self._counters.clear()
@@ -195,7 +195,7 @@ class _Loader:
         self._progress = after
         self._count(batch, refused)
 
-    def _write_again(self, batch: list[Entry | Refused], error: UnsettledError) -> None:
+    def _write_again(self, batch: list[Entry | Refused], error: UnknownCommitStateError) -> None:
         for delay in _DELAYS_SECONDS:
             self._figures.retries += 1
             self._on_batch(self._figures)
@@ -208,7 +208,7 @@ class _Loader:
                 self._figures.skipped += len(batch) - len(fresh)
                 batch = fresh
                 return self._write(batch)
-            except UnsettledError as latest:
+            except UnknownCommitStateError as latest:
                 latest.refused = latest.refused or error.refused
                 error = latest
         raise SinkError(self._destination.name, error.reason) from error

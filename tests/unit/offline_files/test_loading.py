@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.offline_lines import line, write
 
 from headrace.errors import CounterReusedError, SinkError
-from headrace.ingest.offline_files import FileOrder, read_file
-from headrace.ingest.offline_files.files import FileIdentity, remove_file
+from headrace.offline_files import FileOrder, read_file
+from headrace.offline_files.files import FileIdentity, remove_file
 
 from .conftest import Memory
 
@@ -147,7 +147,7 @@ def test_a_file_of_which_a_part_can_not_be_read_is_not_removed(folder, memory, m
     packed = bytearray(gzip.compress((folder / "offline.2").read_bytes()))
     packed[-6] ^= 1
     (folder / "offline.2").write_bytes(packed)
-    monkeypatch.setattr("headrace.ingest.offline_files.files.LONGEST_LINE_BYTES", 200)
+    monkeypatch.setattr("headrace.offline_files.files.MAX_LINE_BYTES", 200)
     write(folder / "offline.3", line(20), b"x" * 300)
     memory.load(folder, remove=True)
     assert {one.reason for one in memory.letters} == {"damaged-file", "line-too-long"}
@@ -164,7 +164,7 @@ def after_reading(monkeypatch):
             if file.path.name == name:
                 act()
 
-        monkeypatch.setattr("headrace.ingest.offline_files.loading.read_file", reading)
+        monkeypatch.setattr("headrace.offline_files.loading.read_file", reading)
 
     return registered
 
@@ -260,7 +260,7 @@ def test_each_line_is_there_once_whatever_fails(tmp_path_factory, fails, batch, 
     memory = Memory()
     memory.fails = fails
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("headrace.ingest.offline_files.loading._DELAYS_SECONDS", (0,) * 8)
+        patch.setattr("headrace.offline_files.loading._DELAYS_SECONDS", (0,) * 8)
         figures = memory.load(folder, batch=batch)
     assert memory.counters == [n for n in range(10) if n not in bad]
     assert sorted(one.counter for one in memory.letters) == sorted(bad)

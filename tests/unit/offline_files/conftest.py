@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.ingest.offline_files import (
+from headrace.offline_files import (
     BodyLimits,
     Entry,
     Figures,
@@ -15,7 +15,7 @@ from headrace.ingest.offline_files import (
     Load,
     Progress,
     Refused,
-    UnsettledError,
+    UnknownCommitStateError,
     find_files,
     load,
 )
@@ -43,7 +43,7 @@ class Memory:
     def write(self, batch: Sequence[Entry | Refused], progress: Progress) -> list[Refused]:
         fails = self.fails.pop(0) if self.fails else ""
         if fails == "before":
-            raise UnsettledError("gone")
+            raise UnknownCommitStateError("gone")
         kept = [one for one in batch if isinstance(one, Entry) and not self.refuses(one)]
         refused = [
             one if isinstance(one, Refused) else Refused(one.line, one.counter, one.table, "no", "")
@@ -55,7 +55,7 @@ class Memory:
         self.progress = Progress.from_json("host", progress.to_json(), progress.uncounted)
         self.batches.append(len(batch))
         if fails == "after":
-            raise UnsettledError("gone", refused)
+            raise UnknownCommitStateError("gone", refused)
         return refused
 
     def close(self) -> None:
@@ -76,5 +76,5 @@ class Memory:
 
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
-    monkeypatch.setattr("headrace.ingest.offline_files.loading._DELAYS_SECONDS", (0, 0, 0))
+    monkeypatch.setattr("headrace.offline_files.loading._DELAYS_SECONDS", (0, 0, 0))
     return Memory()

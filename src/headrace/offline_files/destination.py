@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from headrace.errors import SinkError
-from headrace.ingest.offline_files.entry import Entry, Refused
-from headrace.ingest.offline_files.progress import Progress
+from headrace.offline_files.entry import Entry, Refused
+from headrace.offline_files.progress import Progress
 
 
-class UnsettledError(Exception):
+class UnknownCommitStateError(Exception):
     """It is not known whether the batch was written; opening the destination again tells.
 
     Attributes:
@@ -26,8 +26,8 @@ class UnsettledError(Exception):
 class Destination(Protocol):
     """Called by one loader, on one thread: ``open``, ``write`` many times, ``close``.
 
-    After :class:`UnsettledError`, ``open`` is called again. A crash anywhere leaves whole batches
-    and nothing of others.
+    After :class:`UnknownCommitStateError`, ``open`` is called again. A crash anywhere leaves whole
+    batches and nothing of others.
 
     Attributes:
         name: for messages.
@@ -41,7 +41,7 @@ class Destination(Protocol):
         Returns what is done, with every batch that was ever written.
 
         Raises:
-            UnsettledError: it may work later.
+            UnknownCommitStateError: it may work later.
             HeadraceError: it will not.
         """
 
@@ -51,7 +51,7 @@ class Destination(Protocol):
         Returns every refused line: those of the batch, and those that the destination refuses.
 
         Raises:
-            UnsettledError: all of it may be written, or nothing.
+            UnknownCommitStateError: all of it may be written, or nothing.
             LoaderRunningError: another loader of the source has taken over.
             HeadraceError: nothing of it was written, and trying again is no use.
         """
@@ -63,14 +63,16 @@ class Destination(Protocol):
 UNKNOWN_TABLE = "unknown-table"
 
 
-def require_a_home(name: str, batch: Sequence[Entry | Refused], refused: Sequence[Refused]) -> None:
+def require_known_table(
+    name: str, batch: Sequence[Entry | Refused], refused: Sequence[Refused]
+) -> None:
     """For a source's first batch: a forgotten destination must not empty it into dead letters.
 
     Raises:
         SinkError: no line of the batch has one.
     """
-    readable = sum(isinstance(one, Entry) for one in batch)
-    homeless = [one for one in refused if one.reason == UNKNOWN_TABLE]
-    if homeless and len(homeless) == readable:
-        reason = f"{homeless[0].detail}, and no other line has a destination either (--into)"
+    readable = sum(isinstance(line, Entry) for line in batch)
+    unknown = [line for line in refused if line.reason == UNKNOWN_TABLE]
+    if unknown and len(unknown) == readable:
+        reason = f"{unknown[0].detail}, and no other line has a destination either (--into)"
         raise SinkError(name, reason)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import OfflineFilesError
-from headrace.ingest.offline_files import FileOrder, OfflineFile, files, find_files, read_file
-from headrace.ingest.offline_files.files import End, natural
+from headrace.offline_files import FileOrder, OfflineFile, files, find_files, read_file
+from headrace.offline_files.files import End, natural
 
 
 def names(folder, order=FileOrder.NAME, pattern="*"):
@@ -149,7 +149,7 @@ def test_a_gzip_file_that_is_damaged_says_where(tmp_path):
 
 
 def test_of_a_line_without_end_only_the_beginning_is_held(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "LONGEST_LINE_BYTES", 10)
+    monkeypatch.setattr(files, "MAX_LINE_BYTES", 10)
     monkeypatch.setattr(files, "_STEP_BYTES", 16)
     path = tmp_path / "file"
     path.write_bytes(b"one\n" + b"x" * 1000 + b"\n" + b"y" * 11 + b"\ntwo\n")
@@ -165,4 +165,4 @@ def test_a_compressed_file_of_nothing_but_one_line_takes_bounded_memory(tmp_path
     path = tmp_path / "file"
     path.write_bytes(gzip.compress(bytes(64 * 1024 * 1024), 9))
     (line,) = read_file(OfflineFile(path, newest=False))
-    assert (line.end, len(line.content)) == (End.TOO_LONG, files.LONGEST_LINE_BYTES)
+    assert (line.end, len(line.content)) == (End.TOO_LONG, files.MAX_LINE_BYTES)
