@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import KafkaError
 
 from headrace import Postgres, errors
-from headrace.ingest.kafka_answers import REFUSALS
-from headrace.ingest.service_metrics import (
+from headrace.ingest.events.final_errors import REFUSALS
+from headrace.ingest.figures.service_metrics import (
     ACCOUNT_METRICS,
     EVENT_CODES,
     OTHER,

@@ -25,7 +25,7 @@ import zstandard
 from tests.integration.service import HEADRACE, Service, bearer
 
 from headrace.control import ingest
-from headrace.ingest.tokens import TokenKind
+from headrace.ingest.tokens.token import TokenKind
 from headrace.settings import Rate
 
 SETTINGS = """

@@ -16,7 +16,7 @@ from bench.usage import processes
 from tests.integration.service import Service, bearer
 
 from headrace.ingest.kept_file import write_kept
-from headrace.ingest.tokens import Token, issue
+from headrace.ingest.tokens.token import Token, issue
 
 NOBODY = "127.0.0.1:1"
 SETTINGS = "deadline_seconds = 1\n"

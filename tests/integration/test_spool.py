@@ -17,13 +17,13 @@ from confluent_kafka import KafkaError
 from confluent_kafka import TopicPartition as Assignment
 from tests.integration.librdkafka import handle, library
 
-from headrace.ingest.acceptance import Acceptance
-from headrace.ingest.delivery import Delivery, UnknownOutcomeError, _Outstanding
+from headrace.ingest.events.delivery import Delivery, UnknownOutcomeError, _Outstanding
+from headrace.ingest.events.event_store import Acceptance
+from headrace.ingest.events.spool_sender import SpoolSender
+from headrace.ingest.events.topic_watch import TopicState
+from headrace.ingest.events.validation import Accepted
 from headrace.ingest.spool import Loader, Spool, SpoolLimits, SpoolRecord, SpoolStats
 from headrace.ingest.spool.loader import NotSentError
-from headrace.ingest.spool_sender import SpoolSender
-from headrace.ingest.topic_watch import TopicState
-from headrace.ingest.validation import Accepted
 from headrace.kafka import client
 from headrace.kafka.topics import apply_changes, delete_topic, plan_topics, topic_states
 from headrace.model import Topic

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from headrace.control.workers import Observe as ObserveWorker
     from headrace.control.workers import WorkerStanding
     from headrace.ingest.config import IngestConfig
-    from headrace.ingest.tokens import Token
+    from headrace.ingest.tokens.token import Token
     from headrace.kafka.dead_letters import StoredLetter
     from headrace.kafka.replay import Replay
     from headrace.offline_files import Figures, OnBatch

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headrace.ingest.tokens import Token
+    from headrace.ingest.tokens.token import Token
     from headrace.settings import Rate
 
 

@@ -22,10 +22,10 @@ from headrace.errors import (
     TokenNotTakenError,
     TokenUnknownError,
 )
-from headrace.ingest import registry
 from headrace.ingest.config import IngestConfig
 from headrace.ingest.reservation import allow_connections, only_service
-from headrace.ingest.tokens import (
+from headrace.ingest.tokens import registry
+from headrace.ingest.tokens.token import (
     ACTIVE,
     ALL_TOPICS,
     DEFAULT_SCOPES,

@@ -12,7 +12,7 @@ from headrace import __version__
 from headrace.control.project import Project
 from headrace.control.services import broker_config
 from headrace.errors import OfflineFilesError, Problem, ProjectError
-from headrace.ingest.structure import StructureLimits
+from headrace.ingest.events.json_limits import StructureLimits
 from headrace.model import Topic
 from headrace.offline_files import (
     BodyLimits,

@@ -10,8 +10,8 @@ from pathlib import Path
 from headrace.control.ingest import STATE
 from headrace.errors import SpoolError
 from headrace.ingest.spool import Spool, SpoolLimits, upkeep
+from headrace.ingest.spool.topic_spools import SPOOL_FOLDER, spooled_topics, warn_of_foreign_folders
 from headrace.ingest.spool.upkeep import DAMAGED, SetAside
-from headrace.ingest.topic_spools import SPOOL_FOLDER, spooled_topics, warn_of_foreign_folders
 from headrace.settings import IngestSettings, Settings
 
 

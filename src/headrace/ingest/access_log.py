@@ -13,7 +13,7 @@ from logging.handlers import WatchedFileHandler
 from pathlib import Path
 from typing import Any
 
-from headrace.ingest.request import Request
+from headrace.ingest.http.request import Request
 
 _LOG = logging.getLogger("headrace.ingest")
 _MAX_CHARACTERS = 200

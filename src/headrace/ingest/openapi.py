@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from headrace.ingest.problem import REQUEST_CODES
-from headrace.ingest.service_metrics import EVENT_CODES
-from headrace.ingest.validation import LONGEST_ID, LONGEST_KEY_BYTES
+from headrace.ingest.events.validation import LONGEST_ID, LONGEST_KEY_BYTES
+from headrace.ingest.figures.service_metrics import EVENT_CODES
+from headrace.ingest.http.problem import REQUEST_CODES
 from headrace.model import EventField, EventSchema, FieldType, Topic
 from headrace.settings import IngestSettings
 

@@ -7,9 +7,9 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qs
 
-from headrace.ingest.acceptance import READY, SPOOLING, Acceptance
-from headrace.ingest.problem import RETRY_AFTER, refused
-from headrace.ingest.request import Answer, json_answer, problem_answer
+from headrace.ingest.events.event_store import READY, SPOOLING, Acceptance
+from headrace.ingest.http.problem import RETRY_AFTER, refused
+from headrace.ingest.http.request import Answer, json_answer, problem_answer
 
 _TAKEN = frozenset({READY, SPOOLING})
 

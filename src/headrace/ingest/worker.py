@@ -12,25 +12,25 @@ import threading
 import time
 from datetime import timedelta
 
-from headrace.ingest.acceptance import Acceptance
-from headrace.ingest.account_slots import AccountSlots
-from headrace.ingest.app import Application
-from headrace.ingest.body import Receive
+from headrace.ingest.application import Application
 from headrace.ingest.config import IngestConfig
-from headrace.ingest.counters import Counters
-from headrace.ingest.delivery import Delivery
-from headrace.ingest.gate import Gate
-from headrace.ingest.known_tokens import KnownTokens
+from headrace.ingest.events.delivery import Delivery
+from headrace.ingest.events.event_store import Acceptance
+from headrace.ingest.events.overdue import OverdueTopics
+from headrace.ingest.events.spool_sender import SpoolSender
+from headrace.ingest.events.topic_watch import TopicWatch, live_topics
+from headrace.ingest.figures.account_slots import AccountSlots
+from headrace.ingest.figures.counters import Counters
+from headrace.ingest.figures.service_metrics import LIMITED_LOCALLY, PRODUCER_QUEUE, count_names
+from headrace.ingest.http.body import Receive
+from headrace.ingest.http.request import Scope, Send
+from headrace.ingest.http.request_guard import Gate
 from headrace.ingest.limits import FallbackLimiter, Limiter, LocalLimiter
-from headrace.ingest.overdue import OverdueTopics
-from headrace.ingest.registry import TokenRegistry
-from headrace.ingest.request import Scope, Send
-from headrace.ingest.service_metrics import LIMITED_LOCALLY, PRODUCER_QUEUE, count_names
 from headrace.ingest.spool import SpoolLimits
-from headrace.ingest.spool_sender import SpoolSender
+from headrace.ingest.spool.topic_spools import SPOOL_FOLDER, TopicSpools
 from headrace.ingest.starts import WorkerStarts
-from headrace.ingest.topic_spools import SPOOL_FOLDER, TopicSpools
-from headrace.ingest.topic_watch import TopicWatch, live_topics
+from headrace.ingest.tokens.known import KnownTokens
+from headrace.ingest.tokens.registry import TokenRegistry
 from headrace.settings import IngestSettings
 
 COUNTS_FOLDER = "counts"

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from headrace.events import Rejection
-from headrace.ingest.structure import StructureCheck, StructureLimits
+from headrace.ingest.events.json_limits import StructureCheck, StructureLimits
 from headrace.offline_files.files import MAX_LINE_BYTES, End, Line
 
 BODY = "body"

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from confluent_kafka import KafkaException
 
 from headrace.errors import BrokerUnreachableError, LoaderRunningError, TopicMissingError
-from headrace.ingest.structure import StructureLimits
-from headrace.ingest.validation import Accepted, Clock, EventCheck, largest_message
+from headrace.ingest.events.json_limits import StructureLimits
+from headrace.ingest.events.validation import Accepted, Clock, EventCheck, largest_message
 from headrace.kafka.changelog import ensure_changelog, read_settled_changelog
 from headrace.kafka.client import ClientConfig, describe
 from headrace.kafka.dead_letters import OFFLINE_FILES, letter_records

@@ -26,9 +26,9 @@ from headrace.errors import (
     TokenNotTakenError,
     TokenUnknownError,
 )
-from headrace.ingest import registry
 from headrace.ingest.config import IngestConfig
-from headrace.ingest.tokens import Refusal, Token, TokenKind, authenticate, issue
+from headrace.ingest.tokens import registry
+from headrace.ingest.tokens.token import Refusal, Token, TokenKind, authenticate, issue
 from headrace.settings import IngestSettings, Rate, load_settings
 
 FILE = """

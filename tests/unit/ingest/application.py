@@ -3,13 +3,13 @@
 import json
 from datetime import UTC, datetime
 
-from headrace.ingest.account_slots import AccountSlots
-from headrace.ingest.app import Application
+from headrace.ingest.application import Application
 from headrace.ingest.config import IngestConfig
-from headrace.ingest.counters import Counters
-from headrace.ingest.gate import Gate
-from headrace.ingest.service_metrics import count_names
-from headrace.ingest.tokens import Token, issue
+from headrace.ingest.figures.account_slots import AccountSlots
+from headrace.ingest.figures.counters import Counters
+from headrace.ingest.figures.service_metrics import count_names
+from headrace.ingest.http.request_guard import Gate
+from headrace.ingest.tokens.token import Token, issue
 from headrace.model import Topic
 from headrace.settings import IngestSettings
 

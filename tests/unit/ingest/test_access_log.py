@@ -6,8 +6,8 @@ import pytest
 from tests.unit.ingest.application import event
 
 from headrace.ingest.access_log import LINES, AccessLog
-from headrace.ingest.app import ACCESS_LOG
-from headrace.ingest.request import Request
+from headrace.ingest.application import ACCESS_LOG
+from headrace.ingest.http.request import Request
 from headrace.settings import IngestSettings
 
 JSON = IngestSettings(access_log="json")

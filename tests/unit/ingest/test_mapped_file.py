@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import IngestStateError
-from headrace.ingest.counters import Counters
+from headrace.ingest.events.overdue import OverdueTopics
+from headrace.ingest.figures.counters import Counters
+from headrace.ingest.figures.service_metrics import count_names
 from headrace.ingest.limits import LocalLimiter
-from headrace.ingest.overdue import OverdueTopics
-from headrace.ingest.service_metrics import count_names
 
 BLOCK_BYTES = 512  # the unit of st_blocks
 

@@ -77,7 +77,7 @@ def create(  # noqa: PLR0913 - one each option
 ) -> None:
     """Make a token. Its text is shown now and never again."""
     from headrace.control.ingest import TokenSpec, create_token, namesakes, wait_until_known
-    from headrace.ingest.tokens import TokenKind
+    from headrace.ingest.tokens.token import TokenKind
 
     limited = events_per_second is not None or bytes_per_second is not None
     rate = Rate(events_per_second, bytes_per_second) if limited else None

@@ -1,0 +1,1 @@
+"""Events: from the text of a body to Kafka or the spool."""

@@ -1,0 +1,266 @@
+"""From a worker to Kafka: accepted means that the in-sync replicas have it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import KafkaError
+
+from headrace.ingest.events.final_errors import MISSING, REFUSALS
+from headrace.ingest.events.overdue import OverdueRequests, OverdueTopics
+from headrace.ingest.events.validation import Accepted, largest_message
+from headrace.ingest.http.deadlines import Deadlines
+from headrace.kafka.broker_errors import delivery_failure, is_of_record
+from headrace.kafka.client import ClientConfig
+from headrace.kafka.polled_producer import PolledProducer
+from headrace.model import Topic
+
+_TAKEN_BACK_SECONDS = 5.0
+_LINGER_SECONDS = 0.01
+_TUNING = {
+    "queue.buffering.max.messages": "200000",
+    "queue.buffering.max.kbytes": "131072",
+}
+_QUEUE_FULL = KafkaError(KafkaError._QUEUE_FULL)  # noqa: SLF001 - Kafka's name of it
+
+Headers = list[tuple[str, bytes]]
+
+
+class NotTakenError(Exception):
+    """Nothing of the request was taken; ``code`` is that of the answer."""
+
+    def __init__(self, code: str, reason: str) -> None:
+        self.code = code
+        super().__init__(reason)
+
+
+class QueueFullError(NotTakenError):
+    """Too many events wait for Kafka, or some for too long."""
+
+    def __init__(self, reason: str = "too many events wait for Kafka") -> None:
+        super().__init__("overloaded", reason)
+
+
+class UnknownOutcomeError(Exception):
+    """Kafka did not confirm the events in time, or refused some; they may be there or not.
+
+    ``code`` is that of the answer.
+    """
+
+    def __init__(self, reason: str, code: str = "unknown-outcome") -> None:
+        self.code = code
+        super().__init__(reason)
+
+
+class RefusedByKafkaError(Exception):
+    """Kafka will never take some of the events, and has all others of the request.
+
+    Attributes:
+        reasons: what was said, by the event's value.
+    """
+
+    def __init__(self, reasons: Mapping[bytes, str]) -> None:
+        self.reasons = reasons
+        super().__init__("; ".join(set(reasons.values())))
+
+
+class _Outstanding:
+    """The events of one request until the last is reported.
+
+    Attributes:
+        failure: what Kafka said of an event that it did not take; a refusal before all else.
+    """
+
+    __slots__ = ("_deadlines", "_failed", "_left", "_refused", "_unsent", "_woken", "failure")
+
+    def __init__(self, events: int, deadlines: Deadlines) -> None:
+        self._left, self._unsent = events, 0
+        self._deadlines = deadlines
+        self._failed: set[bytes] = set()
+        self._refused: dict[bytes, str] = {}
+        self._woken: asyncio.Future[None] | None = None
+        self.failure: KafkaError | None = None
+
+    def reported(self, error: KafkaError | None, message: Any) -> None:
+        """A delivery report."""
+        failure = delivery_failure(error, message)
+        if failure is not None:
+            self._failed.add(message.value())
+            if self.failure is None or failure.code() in REFUSALS:
+                self.failure = failure
+        self._left -= 1
+        if self._left == self._unsent:
+            self._wake()
+
+    def not_sent(self, events: Sequence[Accepted], failure: KafkaError) -> None:
+        """These never reached the producer."""
+        self.failure = failure
+        self._failed.update(event.value for event in events)
+        self._unsent += len(events)
+
+    def refused(self, event: Accepted, failure: KafkaError) -> None:
+        """The producer refused this one for itself."""
+        self.not_sent([event], failure)
+        self._refused[event.value] = failure.str()
+
+    def error(self, failure: KafkaError) -> RefusedByKafkaError | UnknownOutcomeError:
+        """What to raise for ``failure``."""
+        if self._failed == self._refused.keys():
+            return RefusedByKafkaError(self._refused)
+        # A broker refuses a batch, with events of others in it: which one it is, nobody can say.
+        is_final = is_of_record(failure) and not self._refused
+        code = "batch-refused" if is_final else "unknown-outcome"
+        return UnknownOutcomeError(f"Kafka answered {failure.str()}", code)
+
+    def is_settled(self) -> bool:
+        """Every event that was sent is reported."""
+        return self._left == self._unsent
+
+    async def settled(self, seconds: float) -> bool:
+        """Every event that was sent is reported, after ``seconds`` at most."""
+        if self._left > self._unsent:
+            self._woken = self._deadlines.loop.create_future()
+            self._deadlines.begin(self, seconds, self._wake)
+            try:
+                await self._woken
+            finally:
+                self._deadlines.end(self)
+        return self.is_settled()
+
+    def failed(self, events: Sequence[Accepted]) -> list[Accepted]:
+        """Those of the request's events that Kafka did not confirm."""
+        return [event for event in events if event.value in self._failed]
+
+    def _wake(self) -> None:
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
+
+
+class Delivery:
+    """One worker's way to Kafka: producers that the event loop polls.
+
+    Order: events of one key arrive in the order in which ``send`` was called. A crash, a time-out
+    and a failure leave events unknown: the client sends them again with the same id.
+
+    Copies: events that timed out stay in the producer, which sends them when it can. Until Kafka
+    has answered for them, no worker that shares ``overdue`` takes others of their topic, so of an
+    event that is sent again and again two copies arrive at most.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        topics: Iterable[Topic],
+        linger_seconds: float = _LINGER_SECONDS,
+        overdue: OverdueTopics | None = None,
+    ) -> None:
+        # Each batch of a partition is a request of its own, which costs the broker most.
+        tuning = _TUNING | {"linger.ms": str(linger_seconds * 1000)}
+        # What a topic takes is the size of a batch, and a producer has one size for all its topics.
+        # Taking back is of all that a producer holds: topics without a spool are not to suffer it.
+        kinds = {topic.name: (largest_message(topic), topic.spool) for topic in topics}
+        lanes = {kind: _Lane(config, tuning, kind[0]) for kind in {*kinds.values()}}
+        self._lanes = {name: lanes[kind] for name, kind in kinds.items()}
+        self._overdue = overdue or OverdueTopics(kinds)
+        self._late = OverdueRequests(self._overdue)
+
+    async def send(
+        self, topic: str, events: Sequence[Accepted], headers: Headers, seconds: float
+    ) -> None:
+        """Returns once all in-sync replicas have every event.
+
+        Raises:
+            QueueFullError: nothing was sent.
+            RefusedByKafkaError: some events can't be sent, all others are there.
+            UnknownOutcomeError: after ``seconds``, or when Kafka said no to an event.
+        """
+        if topic in self._overdue:
+            raise QueueFullError(f"Kafka is behind with earlier events of {topic!r}")
+        outstanding = self._lanes[topic].enqueue(topic, events, headers)
+        if not await outstanding.settled(seconds):
+            self._late.add(outstanding, topic, outstanding.is_settled)
+            raise UnknownOutcomeError(f"Kafka did not confirm within {seconds:g} s")
+        if outstanding.failure is not None:
+            raise outstanding.error(outstanding.failure)
+
+    async def send_or_take_back(
+        self, topic: str, events: Sequence[Accepted], headers: Headers, seconds: float
+    ) -> list[Accepted]:
+        """The same for a topic with a spool: gives the events that Kafka has not and will not get.
+
+        After ``seconds`` everything that waits for Kafka in this worker is taken back, for all
+        topics with a spool: each request learns it from its own reports. What was on the wire
+        at that moment Kafka may have got; nobody can know.
+
+        Raises:
+            QueueFullError: nothing was sent.
+            RefusedByKafkaError: some events can't be sent, all others are there.
+            UnknownOutcomeError: Kafka refused an event for ever.
+        """
+        lane = self._lanes[topic]
+        outstanding = lane.enqueue(topic, events, headers)
+        if not await outstanding.settled(seconds):
+            lane.take_back()
+            if not await outstanding.settled(_TAKEN_BACK_SECONDS):
+                return list(events)
+        failure = outstanding.failure
+        if failure is not None and failure.code() in REFUSALS | MISSING:
+            raise outstanding.error(failure)
+        return outstanding.failed(events)
+
+    @property
+    def waiting(self) -> int:
+        """Events that Kafka has not answered for."""
+        return sum(map(len, {*self._lanes.values()}))
+
+    async def close(self, seconds: float) -> int:
+        """Wait for what is on its way; how many events were still out after ``seconds``."""
+        left = await asyncio.gather(*(one.close(seconds) for one in {*self._lanes.values()}))
+        return sum(left)
+
+
+class _Lane(PolledProducer):
+    """A producer for topics that take batches of one size."""
+
+    def __init__(self, config: ClientConfig, tuning: ClientConfig, size: int) -> None:
+        sized = {**tuning, "message.max.bytes": str(size), "batch.size": str(size)}
+        super().__init__(config, sized)
+        self._deadlines = Deadlines()
+
+    def enqueue(self, topic: str, events: Sequence[Accepted], headers: Headers) -> _Outstanding:
+        """Hands the events to the producer, all or (with QueueFullError) none."""
+        sender = self.current
+        if len(sender) + len(events) > int(_TUNING["queue.buffering.max.messages"]):
+            raise QueueFullError
+        outstanding = _Outstanding(len(events), self._deadlines)
+        produce, report = sender.produce, outstanding.reported
+        for place, event in enumerate(events):
+            try:
+                produce(
+                    topic,
+                    event.value,
+                    event.key,
+                    event.partition,
+                    headers=headers,
+                    on_delivery=report,
+                )
+            except BufferError as error:
+                if not place:
+                    raise QueueFullError from error
+                outstanding.not_sent(events[place:], _QUEUE_FULL)
+                break
+            except confluent_kafka.KafkaException as error:
+                failure: KafkaError = error.args[0]
+                if not is_of_record(failure):
+                    outstanding.not_sent(events[place:], failure)
+                    break
+                outstanding.refused(event, failure)
+        self.expect_reports()
+        return outstanding
+
+    def take_back(self) -> None:
+        """Fails all that waits; each event gets its report."""
+        self.current.purge(blocking=False)

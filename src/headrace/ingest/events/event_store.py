@@ -1,0 +1,139 @@
+"""Where accepted events go: to Kafka, or to the spool while Kafka is away."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+
+from headrace.errors import SpoolError, SpoolFullError
+from headrace.ingest.events.delivery import (
+    Delivery,
+    Headers,
+    NotTakenError,
+    QueueFullError,
+    UnknownOutcomeError,
+)
+from headrace.ingest.events.topic_watch import TopicState, TopicWatch
+from headrace.ingest.events.validation import Accepted
+from headrace.ingest.spool import GroupCommit, SpoolRecord
+from headrace.ingest.spool.topic_spools import TopicSpools
+
+_LOG = logging.getLogger("headrace.ingest")
+
+READY, SPOOLING = "ready", "spooling"
+MISSING, AWAY, FULL = "missing", "kafka-away", "spool-full"
+
+
+class Acceptance:
+    """What is acknowledged is on all in-sync replicas, or, where its topic says so, on disk.
+
+    While the spool of a topic holds anything, its events go there too: what is sent after an
+    acknowledgement arrives after what was acknowledged. Kafka decides before the spool does: events
+    that it did not confirm in time are taken back first, and only those that it does not have are
+    spooled. What was on the wire just then may be in its topic twice, with one id.
+
+    Nothing is taken for a topic that is not there, or that this host has never seen.
+
+    Attributes:
+        spool_stats: what the spools of this host hold, by topic; reads their folders.
+    """
+
+    def __init__(self, delivery: Delivery, spools: TopicSpools, topics: TopicWatch) -> None:
+        self._delivery, self._spools, self._topics = delivery, spools.open, topics
+        self.spool_stats = spools.stats
+        self._groups = {topic: GroupCommit(spool) for topic, spool in spools.open.items()}
+
+    async def accept(
+        self, topic: str, events: Sequence[Accepted], headers: Headers, seconds: float
+    ) -> bool:
+        """Returns once the events are safe: ``True`` when the spool has some of them.
+
+        Raises:
+            NotTakenError: nothing was taken.
+            UnknownOutcomeError: Kafka did not confirm them, nor did the disk.
+        """
+        self._require(topic)
+        spool = self._spools.get(topic)
+        if spool is None:
+            await self._delivery.send(topic, events, headers, seconds)
+            return False
+        if spool.pending and await self._append_behind(topic, events, headers):
+            return True
+        return await self._send_or_spool(topic, events, headers, seconds)
+
+    @property
+    def kafka_answers(self) -> bool:
+        """It did within the last seconds."""
+        return self._topics.kafka_answers
+
+    def standing(self, topic: str) -> str:
+        """Whether events of a topic can be taken, ``ready`` or ``spooling``, or why not."""
+        state, spool = self._topics.state(topic), self._spools.get(topic)
+        if state is TopicState.MISSING:
+            return MISSING
+        if self._topics.kafka_answers and not (spool and spool.pending):
+            return READY
+        if spool is None or state is TopicState.UNKNOWN:
+            return AWAY
+        return FULL if spool.is_full else SPOOLING
+
+    def _require(self, topic: str) -> None:
+        state = self._topics.state(topic)
+        if state is TopicState.MISSING:
+            raise NotTakenError("topic-missing", f"topic {topic!r} is declared, but not there")
+        if state is TopicState.UNKNOWN or (state is TopicState.KEPT and topic not in self._spools):
+            raise NotTakenError("not-ready", "Kafka has not answered since the service began")
+
+    async def _append_behind(
+        self, topic: str, events: Sequence[Accepted], headers: Headers
+    ) -> bool:
+        try:
+            return await self._groups[topic].append_behind(_records(topic, events, headers))
+        except SpoolFullError as error:
+            _LOG.warning("the spool of %s is full: %s", topic, error.reason)
+            raise NotTakenError("spool-full", "Kafka is away, and the spool is full") from error
+        except SpoolError as error:
+            raise _failed(topic, error) from error
+
+    async def _send_or_spool(
+        self, topic: str, events: Sequence[Accepted], headers: Headers, seconds: float
+    ) -> bool:
+        try:
+            left = await self._delivery.send_or_take_back(topic, events, headers, seconds)
+        except QueueFullError:
+            left = list(events)
+        if not left:
+            return False
+        if self._topics.state(topic) is TopicState.MISSING:
+            raise UnknownOutcomeError(f"topic {topic!r} is not there any more", "topic-missing")
+        try:
+            await self._groups[topic].append(_records(topic, left, headers))
+        except SpoolFullError as error:
+            _LOG.warning("the spool of %s is full: %s", topic, error.reason)
+            text = "Kafka did not confirm in time, and the spool is full"
+            raise UnknownOutcomeError(text, "spool-full") from error
+        except SpoolError as error:
+            raise _failed(topic, error) from error
+        return True
+
+
+def _failed(topic: str, error: SpoolError) -> UnknownOutcomeError:
+    """Clients are not told where the service keeps its files."""
+    _LOG.error("the spool of %s failed: %s", topic, error.reason)
+    return UnknownOutcomeError("Kafka is away, and the spool's disk failed", "spool-failed")
+
+
+def _records(topic: str, events: Sequence[Accepted], headers: Headers) -> list[SpoolRecord]:
+    now = int(time.time() * 1000)
+    return [
+        SpoolRecord(
+            topic=topic,
+            key=event.key,
+            value=event.value,
+            headers=tuple(headers),
+            timestamp_ms=now,
+            partition=None if event.partition < 0 else event.partition,
+        )
+        for event in events
+    ]

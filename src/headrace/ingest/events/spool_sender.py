@@ -1,0 +1,242 @@
+"""From the spool to Kafka: in order, and around records that Kafka refuses for ever."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from headrace.ingest.events.final_errors import MISSING
+from headrace.ingest.events.validation import largest_message
+from headrace.ingest.spool import Outcome, SpoolRecord
+from headrace.kafka.broker_errors import delivery_failure, is_of_record
+from headrace.kafka.client import LARGEST_MESSAGE_BYTES, ClientConfig, producer
+from headrace.model import Topic
+
+_POLL_SECONDS = 0.1
+_METADATA_SECONDS = 2.0
+_PURGED_SECONDS = 5.0
+_ENVELOPE_BYTES = 128  # what Kafka adds to a record, and more
+_TUNING = {
+    # A batch leaves when all of its chunk was handed in, by a flush; until then it lingers.
+    "linger.ms": "1000",
+    "message.max.bytes": str(LARGEST_MESSAGE_BYTES),
+    "batch.size": str(LARGEST_MESSAGE_BYTES),
+    "allow.auto.create.topics": "false",
+}
+_TIMED_OUT = KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - Kafka's names, here and below
+_TAKEN_BACK = {
+    KafkaError._PURGE_INFLIGHT,  # noqa: SLF001
+    KafkaError._PURGE_QUEUE,  # noqa: SLF001
+    KafkaError._TIMED_OUT,  # noqa: SLF001
+}
+_LOG = logging.getLogger("headrace.ingest.spool")
+
+_Place = tuple[str, int | None]
+"""A topic and, where the record names it, a partition."""
+
+_Failures = Mapping[int, KafkaError]
+"""Why records, by their numbers, were not taken."""
+
+
+class SpoolSender:
+    """The loader's way to Kafka, apart from that of requests. Used from one thread.
+
+    Records go in chunks: of each topic no more than it takes in one batch, and none while one is
+    unanswered, so nothing overtakes what Kafka refuses. A refusal is of a whole batch: its records
+    are sent again one by one, and then the answer is about the record. One by one go the records
+    of topics that are not served any more, too, for nobody says what those take.
+
+    Records wait for a topic or partition that is not there, and for a right that is missing.
+    What timed out is taken back from the producer before it is sent again. Only what was on the
+    wire at that moment may be in its topic twice.
+
+    Args:
+        config: librdkafka's configuration of the cluster.
+        topics: those that are served.
+    """
+
+    def __init__(self, config: ClientConfig, topics: Iterable[Topic]) -> None:
+        self._config = config
+        self._sizes = {topic.name: largest_message(topic) for topic in topics}
+        self._missing: set[_Place] = set()
+        self._wire: _Wire | None = None
+
+    def send(self, records: Sequence[SpoolRecord], seconds: float) -> Outcome:
+        """What Kafka made of the records; takes ``seconds`` and little more at most."""
+        deadline = time.monotonic() + seconds
+        if self._wire is None or self._wire.ended:
+            self._wire = _Wire(self._config)
+        try:
+            self._look(self._wire, records)
+        except KafkaException as error:
+            return Outcome(waiting=range(len(records)), reason=_text(error.args[0]))
+        there = {n: one for n, one in enumerate(records) if _place(one) not in self._missing}
+        return self._outcome(records, self._sent(self._wire, there, deadline))
+
+    def close(self) -> None:
+        """Lets go of the connections."""
+        self._wire = None
+
+    def _look(self, wire: _Wire, records: Sequence[SpoolRecord]) -> None:
+        """Which topics and partitions are there."""
+        places = {_place(record) for record in records}
+        live = {topic: wire.partitions(topic) for topic in {topic for topic, _ in places}}
+        self._missing = {
+            (topic, partition)
+            for topic, partition in places
+            if (there := live[topic]) is None or (partition is not None and partition not in there)
+        }
+
+    def _sent(
+        self, wire: _Wire, records: Mapping[int, SpoolRecord], deadline: float
+    ) -> dict[int, KafkaError]:
+        failures: dict[int, KafkaError] = {}
+        stopped = False
+        for chunk in self._chunks(records):
+            failed = dict.fromkeys(chunk, _TIMED_OUT) if stopped else wire.send(chunk, deadline)
+            if any(map(_is_refusal, failed.values())) and len(chunk) > 1:
+                failed = _one_by_one(wire, {n: chunk[n] for n in sorted(failed)}, deadline)
+            failures |= failed
+            stopped = not all(map(_is_refusal, failed.values()))
+        return failures
+
+    def _chunks(self, records: Mapping[int, SpoolRecord]) -> Iterator[dict[int, SpoolRecord]]:
+        chunk: dict[int, SpoolRecord] = {}
+        used: Counter[str] = Counter()
+        for number, record in records.items():
+            size, room = _bytes(record), self._sizes.get(record.topic, 0)
+            if used[record.topic] and used[record.topic] + size > room:
+                yield chunk
+                chunk, used = {}, Counter()
+            used[record.topic] += size
+            chunk[number] = record
+        if chunk:
+            yield chunk
+
+    def _outcome(self, records: Sequence[SpoolRecord], failures: _Failures) -> Outcome:
+        refused, waiting, reason = {}, [], ""
+        for number, record in enumerate(records):
+            failure = failures.get(number)
+            if _place(record) in self._missing:
+                final, why = False, f"{record.topic}: the topic or partition is not there"
+            elif failure is not None:
+                final, why = _is_refusal(failure), f"{record.topic}: {_text(failure)}"
+            else:
+                continue
+            if final:
+                refused[number] = why
+            else:
+                waiting.append(number)
+                reason = reason or why
+        return Outcome(refused, waiting, reason)
+
+
+class _Wire:
+    """A producer that is polled while records are on their way.
+
+    Attributes:
+        ended: by a fatal error; it takes nothing any more.
+    """
+
+    def __init__(self, config: ClientConfig) -> None:
+        self._producer: Producer = producer({**config, "error_cb": _on_error}, _TUNING)
+        self.ended = False
+
+    def partitions(self, topic: str) -> Collection[int] | None:
+        """Of a topic, from a broker; ``None``: there is no such topic.
+
+        Raises:
+            KafkaException: no answer.
+        """
+        found = self._producer.list_topics(topic, timeout=_METADATA_SECONDS).topics[topic]
+        missing = found.error is not None and found.error.code() in MISSING
+        return None if missing else found.partitions.keys()
+
+    def send(self, chunk: Mapping[int, SpoolRecord], deadline: float) -> dict[int, KafkaError]:
+        """Why records were not taken; what is not named was."""
+        reports: dict[int, KafkaError | None] = {}
+        refused: dict[int, KafkaError] = {}
+        for number, record in chunk.items():
+            # What follows a record that can't be handed in must not overtake it.
+            failure = next(iter(refused.values()), None) or self._handed(number, record, reports)
+            if failure is not None:
+                refused[number] = failure
+        handed = len(chunk) - len(refused)
+        if not self._settled(reports, handed, deadline):
+            self._producer.purge()
+            self._settled(reports, handed, time.monotonic() + _PURGED_SECONDS)
+        lost = {n: _TIMED_OUT for n in chunk if n not in reports and n not in refused}
+        return refused | lost | {n: error for n, error in reports.items() if error is not None}
+
+    def _handed(
+        self, number: int, record: SpoolRecord, reports: dict[int, KafkaError | None]
+    ) -> KafkaError | None:
+        """``None``: the record's report will come."""
+        try:
+            self._producer.produce(
+                record.topic,
+                record.value,
+                record.key,
+                -1 if record.partition is None else record.partition,
+                headers=list(record.headers),
+                timestamp=record.timestamp_ms,
+                on_delivery=lambda error, message: reports.__setitem__(
+                    number, delivery_failure(error, message)
+                ),
+            )
+        except BufferError:
+            return KafkaError(KafkaError._QUEUE_FULL)  # noqa: SLF001
+        except KafkaException as error:
+            self.ended = self.ended or error.args[0].code() == KafkaError._FATAL  # noqa: SLF001
+            return error.args[0]
+        return None
+
+    def _settled(
+        self, reports: Mapping[int, KafkaError | None], count: int, deadline: float
+    ) -> bool:
+        """Every record that was handed in is reported, in time."""
+        while len(reports) < count and time.monotonic() < deadline:
+            try:
+                self._producer.flush(_POLL_SECONDS)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the reports decide
+                self.ended = True
+                _LOG.warning("the spool's producer ended: %s", error)
+        return len(reports) == count
+
+
+def _one_by_one(
+    wire: _Wire, records: Mapping[int, SpoolRecord], deadline: float
+) -> dict[int, KafkaError]:
+    """Until one has to wait; those behind it wait, too."""
+    failures: dict[int, KafkaError] = {}
+    stopped = False
+    for number, record in records.items():
+        failed = {number: _TIMED_OUT} if stopped else wire.send({number: record}, deadline)
+        failures |= failed
+        stopped = not all(map(_is_refusal, failed.values()))
+    return failures
+
+
+def _place(record: SpoolRecord) -> _Place:
+    return record.topic, record.partition
+
+
+def _bytes(record: SpoolRecord) -> int:
+    headers = sum(len(name) + len(value) + 8 for name, value in record.headers)
+    return _ENVELOPE_BYTES + len(record.value) + len(record.key or b"") + headers
+
+
+def _is_refusal(error: KafkaError) -> bool:
+    return is_of_record(error)
+
+
+def _text(error: KafkaError) -> str:
+    return "Kafka did not confirm in time" if error.code() in _TAKEN_BACK else error.str()
+
+
+def _on_error(error: KafkaError) -> None:
+    _LOG.warning("kafka: %s", error.str())

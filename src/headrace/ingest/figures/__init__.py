@@ -1,0 +1,1 @@
+"""What the service counts, over all workers of a host."""

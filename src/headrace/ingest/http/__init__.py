@@ -1,0 +1,1 @@
+"""One request and its answer in HTTP's terms: headers, body, limits, origins, problems."""

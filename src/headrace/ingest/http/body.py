@@ -1,0 +1,247 @@
+"""A request's body: bounded as it streams in, and as it is decoded."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+import zstandard
+
+from headrace.ingest.http.budget import BudgetShare
+from headrace.ingest.http.deadlines import Deadlines
+from headrace.ingest.http.problem import CLOSE, RefusedRequestError, refused
+
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+
+_STEP_BYTES = 65_536
+_LARGEST_ZSTD_WINDOW = 8 * 1024 * 1024
+# A block of zstd takes 4 bytes at least and becomes 128 KiB at most, and there is no other bound.
+_ZSTD_STEP_BYTES = 256
+_FIRST_STEP_BYTES = 512
+_MOST_PARTS = 1000
+_OFF_LOOP_BYTES = 32_768
+_SHOWN_CHARACTERS = 80
+
+
+class ClientGoneError(Exception):
+    """The client closed the connection before its body was there."""
+
+
+@dataclass(frozen=True, slots=True)
+class BodyLimits:
+    """Bytes as sent, bytes decoded, decoded bytes for a sent one, seconds for the whole body."""
+
+    sent_bytes: int
+    decoded_bytes: int
+    ratio: int
+    seconds: float
+
+
+class BodyReader:
+    """Reads bodies within their limits. The ratio counts beyond the first 64 KiB decoded."""
+
+    def __init__(self, limits: BodyLimits, threads: ThreadPoolExecutor) -> None:
+        """Large bodies are decoded by ``threads``."""
+        self._limits, self._deadlines = limits, Deadlines()
+        self._threads = threads
+
+    async def read(self, receive: Receive, length: str, encoding: str, share: BudgetShare) -> bytes:
+        """The decoded body.
+
+        Args:
+            receive: ASGI's.
+            length: the Content-Length header; empty without one.
+            encoding: the Content-Encoding header; empty, ``identity``, ``gzip`` or ``zstd``.
+            share: of the worker's memory; what the body takes of it is held until it is closed.
+
+        Raises:
+            RefusedRequestError: 408, 413, 415, 400, or 503 when the worker's memory is used up.
+            ClientGoneError: there is nobody to answer.
+        """
+        decode = _decoder(encoding)
+        expected = int(length) if length.isdigit() else None
+        if expected is not None and expected > self._limits.sent_bytes:
+            raise _too_large(self._limits)
+        sent = await self._receive_in_time(receive, expected, share)
+        if decode is None:
+            return sent
+        decoding = _Decoding(decode, self._limits, share)
+        if len(sent) < _OFF_LOOP_BYTES:
+            body = decoding(sent)
+        else:
+            loop = self._deadlines.loop
+            body = await loop.run_in_executor(self._threads, decoding, sent)
+        share.release(len(sent))
+        return body
+
+    async def _receive_in_time(
+        self, receive: Receive, expected: int | None, share: BudgetShare
+    ) -> bytes:
+        reading = asyncio.current_task(self._deadlines.loop)
+        if reading is None:
+            raise RuntimeError("a body is read by a task")
+        is_late = False
+
+        def expire() -> None:
+            nonlocal is_late
+            is_late = reading.cancel()
+
+        self._deadlines.begin(reading, self._limits.seconds, expire)
+        try:
+            return await _receive_all(receive, expected, self._limits, share)
+        except asyncio.CancelledError:
+            if not is_late or reading.uncancel():
+                raise
+            raise _too_slow(self._limits) from None
+        finally:
+            self._deadlines.end(reading)
+
+
+async def _receive_all(
+    receive: Receive, expected: int | None, limits: BodyLimits, share: BudgetShare
+) -> bytes:
+    """Up to the last message, or to the last byte: servers may send an empty message after it."""
+    message = await receive()
+    first: bytes = message.get("body", b"")
+    if message["type"] == "http.request" and _is_last(message, len(first), expected):
+        _check_size(len(first), limits)
+        share.received(len(first))
+        return first
+    body = bytearray()
+    while message["type"] != "http.disconnect":
+        piece: bytes = message.get("body", b"")
+        _check_size(len(body) + len(piece), limits)
+        share.received(len(piece))
+        body += piece
+        if _is_last(message, len(body), expected):
+            return bytes(body)
+        message = await receive()
+    raise ClientGoneError
+
+
+def _is_last(message: Mapping[str, Any], size: int, expected: int | None) -> bool:
+    return size == expected or not message.get("more_body")
+
+
+def _check_size(size: int, limits: BodyLimits) -> None:
+    if size > limits.sent_bytes:
+        raise _too_large(limits)
+
+
+def _too_large(limits: BodyLimits) -> RefusedRequestError:
+    return refused(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        "body-too-large",
+        f"the body is larger than {limits.sent_bytes} bytes; send fewer events in a request",
+    )
+
+
+def _too_slow(limits: BodyLimits) -> RefusedRequestError:
+    return refused(
+        HTTPStatus.REQUEST_TIMEOUT,
+        "body-too-slow",
+        f"the body was not there after {limits.seconds:g} s",
+        CLOSE,
+    )
+
+
+Decode = Callable[[bytes], Iterator[bytes]]
+
+
+def _decoder(encoding: str) -> Decode | None:
+    known: dict[str, Decode | None] = {
+        "": None,
+        "identity": None,
+        "gzip": _gunzip,
+        "x-gzip": _gunzip,
+        "zstd": _unzstd,
+    }
+    try:
+        return known[encoding.strip().lower()]
+    except KeyError:
+        raise refused(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+            "unknown-encoding",
+            f"Content-Encoding is {encoding[:_SHOWN_CHARACTERS]!r}, "
+            "expected one of identity, gzip, zstd",
+            (b"accept-encoding", b"identity, gzip, zstd"),
+        ) from None
+
+
+class _Decoding:
+    """Decodes a body within the limits and the worker's memory, on any thread."""
+
+    def __init__(self, decode: Decode, limits: BodyLimits, share: BudgetShare) -> None:
+        self._decode, self._limits, self._share = decode, limits, share
+
+    def __call__(self, sent: bytes) -> bytes:
+        most = min(self._limits.decoded_bytes, max(_STEP_BYTES, self._limits.ratio * len(sent)))
+        body = bytearray()
+        try:
+            for piece in self._decode(sent):
+                if len(body) + len(piece) > most:
+                    raise _bomb(self._limits)
+                self._share.hold(len(piece))
+                body += piece
+        except (zlib.error, zstandard.ZstdError, EOFError) as error:
+            raise refused(
+                HTTPStatus.BAD_REQUEST,
+                "undecodable-body",
+                f"the body is not what Content-Encoding says: {error}",
+            ) from error
+        return bytes(body)
+
+
+def _bomb(limits: BodyLimits) -> RefusedRequestError:
+    return refused(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        "decoded-body-too-large",
+        f"the decoded body is larger than {limits.decoded_bytes} bytes, "
+        f"or than {limits.ratio} times what was sent",
+    )
+
+
+def _gunzip(sent: bytes) -> Iterator[bytes]:
+    """Members in a row. Of the input, at most three bytes are handed in for each that is sent."""
+    view, place = memoryview(sent), 0
+    for _ in _numbered("gzip members"):
+        member, step = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16), _FIRST_STEP_BYTES
+        while not member.eof:
+            piece = view[place : place + step]
+            if not piece:
+                raise EOFError("it is cut off")
+            place += len(piece)
+            yield member.decompress(piece, _STEP_BYTES)
+            while member.unconsumed_tail:
+                yield member.decompress(member.unconsumed_tail, _STEP_BYTES)
+            step = min(2 * step, _STEP_BYTES)
+        place -= len(member.unused_data)
+        if place == len(view):
+            return
+
+
+def _unzstd(sent: bytes) -> Iterator[bytes]:
+    decompressor = zstandard.ZstdDecompressor(max_window_size=_LARGEST_ZSTD_WINDOW)
+    view, place = memoryview(sent), 0
+    for _ in _numbered("zstd frames"):
+        frame = decompressor.decompressobj()
+        while not frame.eof:
+            piece = view[place : place + _ZSTD_STEP_BYTES]
+            if not piece:
+                raise EOFError("it is cut off")
+            place += len(piece)
+            yield frame.decompress(piece)
+        place -= len(frame.unused_data)
+        if place == len(view):
+            return
+
+
+def _numbered(parts: str) -> Iterator[int]:
+    """Each part costs a decoder, however few bytes it has."""
+    yield from range(_MOST_PARTS)
+    raise EOFError(f"it has more than {_MOST_PARTS} {parts}; compress it as one")

@@ -1,0 +1,199 @@
+"""Tokens and rate limits: who may send what, and how much of it."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import Protocol
+
+from headrace.ingest.http.problem import RETRY_AFTER, RefusedRequestError, refused
+from headrace.ingest.http.request import Request
+from headrace.ingest.limits import Charge, Limiter
+from headrace.ingest.tokens.token import ACTIVE, Token, TokenKind, TokenScope, authenticate
+from headrace.settings import IngestSettings, Rate
+
+_SCHEME = b"bearer "
+_KEY = re.compile(rb"(?:^|&)key=(?P<text>[^&]*)")
+_NO_RATE = Rate()
+_CHALLENGE = (b"www-authenticate", b'Bearer realm="headrace"')
+
+
+class Tokens(Protocol):
+    """Where tokens are looked up."""
+
+    @property
+    def ready(self) -> bool:
+        """All tokens are known."""
+        ...
+
+    def get(self, public_id: str) -> Token | None:
+        """Returns a token by its public id, also one that is revoked or has expired."""
+        ...
+
+
+class Gate:
+    """Checks tokens and rate limits before a body is read or an event is looked at.
+
+    Every refusal is a problem with its HTTP status.
+    """
+
+    def __init__(
+        self,
+        tokens: Tokens,
+        limiter: Limiter,
+        settings: IngestSettings,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._tokens, self._limiter, self._clock = tokens, limiter, clock
+        self._limited_until: dict[str, float] = {}
+        self._token_rate, self._account_rate = settings.token_rate, settings.account_rate
+        self._burst = settings.burst_seconds
+
+    @property
+    def ready(self) -> bool:
+        """All tokens are known."""
+        return self._tokens.ready
+
+    def token(self, request: Request) -> Token:
+        """Returns the token of the Authorization header, or without one the key of the address.
+
+        Raises:
+            RefusedRequestError: 401, the same for every reason; 503 while tokens are being read.
+        """
+        self._require_ready()
+        authorization = request.headers.get(b"authorization")
+        if authorization is None:
+            return self._token_in_address(request.query)
+        if authorization[: len(_SCHEME)].lower() == _SCHEME:
+            text = authorization[len(_SCHEME) :].strip().decode("latin-1")
+            token = authenticate(text, self._tokens.get, datetime.now(UTC))
+            if isinstance(token, Token):
+                return token
+        raise _no_token("send a valid access token: `Authorization: Bearer hr_...`")
+
+    def _token_in_address(self, query: bytes) -> Token:
+        key = _KEY.search(query)
+        if key is None:
+            raise _no_token("send a valid access token: `Authorization: Bearer hr_...`")
+        token = authenticate(
+            key["text"].decode("latin-1"), self._tokens.get, datetime.now(UTC), TokenKind.PUBLIC
+        )
+        if isinstance(token, Token):
+            return token
+        raise _no_token(
+            "`key` is no valid public key; a secret token does not belong in an address, which "
+            "logs keep: if you sent one, rotate it"
+        )
+
+    def webhook(self, public_id: str) -> Token:
+        """Returns the credential of a webhook, before it is known whether the request is signed.
+
+        Raises:
+            RefusedRequestError: 401 where there is none; 503 while tokens are being read.
+        """
+        self._require_ready()
+        token = self._tokens.get(public_id)
+        if token and token.is_webhook and token.state(datetime.now(UTC)) == ACTIVE:
+            return token
+        raise _no_token("there is no webhook of this address")
+
+    def _require_ready(self) -> None:
+        if not self.ready:
+            detail = "the access tokens have not been read yet"
+            raise refused(HTTPStatus.SERVICE_UNAVAILABLE, "not-ready", detail, RETRY_AFTER)
+
+    def may(self, token: Token, scope: TokenScope) -> None:
+        """Returns if the token has the scope.
+
+        Raises:
+            RefusedRequestError: 403.
+        """
+        if not token.may(scope):
+            detail = f"this token has not the scope {scope.value!r}"
+            raise refused(HTTPStatus.FORBIDDEN, "not-allowed", detail)
+
+    def may_write(self, token: Token, topic: str) -> None:
+        """Returns if the token may send events to the topic.
+
+        Raises:
+            RefusedRequestError: 403.
+        """
+        if not token.may_write(topic):
+            detail = f"this token may not write to {topic[:80]!r}"
+            raise refused(HTTPStatus.FORBIDDEN, "not-allowed", detail)
+
+    def refuse_limited(self, token: Token) -> None:
+        """Returns unless this worker knows that the token is over a limit.
+
+        So a body that is beyond a limit is neither read nor decoded, nor split to be counted.
+
+        Raises:
+            RefusedRequestError: 429.
+        """
+        until = self._limited_until.get(token.public_id)
+        if until is None:
+            return
+        wait = until - self._clock()
+        if wait > 0:
+            raise _limited(wait)
+        del self._limited_until[token.public_id]
+
+    async def admit(self, token: Token, events: int, size: int) -> None:
+        """Takes events and bytes from the limits of the token and of its account.
+
+        Raises:
+            RefusedRequestError: 429.
+        """
+        rate = _merged(token.rate, self._token_rate)
+        charges = [
+            *self._charges(f"token/{token.public_id}", rate, events, size),
+            *self._charges(f"account/{token.account}", self._account_rate, events, size),
+        ]
+        if not charges:
+            return
+        wait = await self._limiter.take(charges)
+        if wait > 0:
+            self._limited_until[token.public_id] = self._clock() + wait
+            raise _limited(wait)
+
+    def _charges(self, owner: str, rate: Rate, events: int, size: int) -> Sequence[Charge]:
+        if rate == _NO_RATE:
+            return ()
+        limits = (
+            ("events", events, rate.events_per_second),
+            ("bytes", size, rate.bytes_per_second),
+        )
+        return [
+            Charge(f"{owner}/{unit}", amount, per_second, self._burst)
+            for unit, amount, per_second in limits
+            if per_second is not None
+        ]
+
+
+def _no_token(detail: str) -> RefusedRequestError:
+    return refused(HTTPStatus.UNAUTHORIZED, "no-valid-token", detail, _CHALLENGE)
+
+
+def _merged(own: Rate | None, service: Rate) -> Rate:
+    """Returns a token's own limits, and the service's where it has none."""
+    if own is None:
+        return service
+    events, size = own.events_per_second, own.bytes_per_second
+    return Rate(
+        service.events_per_second if events is None else events,
+        service.bytes_per_second if size is None else size,
+    )
+
+
+def _limited(wait: float) -> RefusedRequestError:
+    seconds = math.ceil(wait)
+    return refused(
+        HTTPStatus.TOO_MANY_REQUESTS,
+        "rate-limited",
+        f"over the limit of the token or its account; try again in {seconds} s",
+        (b"retry-after", str(seconds).encode()),
+    )

@@ -1,0 +1,1 @@
+"""Access tokens: who may send what, in a compacted topic and in a file on each host."""

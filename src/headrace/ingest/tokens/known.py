@@ -1,0 +1,101 @@
+"""Tokens as Kafka has them, and as this host knew them last while Kafka is away."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from headrace.ingest.kept_file import read_kept, write_kept
+from headrace.ingest.tokens.token import Token
+
+_LOG = logging.getLogger("headrace.ingest")
+_LOOK_SECONDS = 1.0
+
+
+class Registry(Protocol):
+    """Where tokens come from; what it has not read completely is not asked."""
+
+    @property
+    def ready(self) -> bool:
+        """All of it was read."""
+        ...
+
+    @property
+    def changes(self) -> int:
+        """How many records were taken."""
+        ...
+
+    def get(self, public_id: str) -> Token | None:
+        """A token by its public id."""
+        ...
+
+    def tokens(self) -> Mapping[str, Token]:
+        """All of them, by public id."""
+        ...
+
+
+class KnownTokens:
+    """The registry once it was read; until then the tokens of the file, if there is one.
+
+    The file holds hashes of secrets only. A thread replaces it within about a second of a change.
+    A token that was revoked while this host was down is known as it was, until Kafka answers.
+    """
+
+    def __init__(self, registry: Registry, file: Path) -> None:
+        self._registry, self._file = registry, file
+        self._kept = _read(file)
+        self._written = -1
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="known tokens", daemon=True)
+        self._thread.start()
+
+    @property
+    def ready(self) -> bool:
+        """Tokens are known, from Kafka or from the file."""
+        return self._registry.ready or self._kept is not None
+
+    def get(self, public_id: str) -> Token | None:
+        """A token, revoked and expired ones too."""
+        if self._registry.ready or self._kept is None:
+            return self._registry.get(public_id)
+        return self._kept.get(public_id)
+
+    def keep(self) -> None:
+        """Writes the file if the registry was read and has changed since."""
+        changes = self._registry.changes
+        if not self._registry.ready or changes == self._written:
+            return
+        lines = [token.encoded() + b"\n" for token in self._registry.tokens().values()]
+        try:
+            write_kept(self._file, b"".join(lines))
+        except OSError as error:
+            _LOG.warning("the tokens can't be kept in %s: %s", self._file, error)
+        else:
+            self._written = changes
+
+    def close(self) -> None:
+        """Ends the thread."""
+        self._ending.set()
+        self._thread.join()
+
+    def _follow(self) -> None:
+        while not self._ending.wait(_LOOK_SECONDS):
+            try:
+                self.keep()
+            except Exception:  # noqa: BLE001 - without it no later token would be kept
+                _LOG.exception("keeping the tokens failed")
+
+
+def _read(file: Path) -> Mapping[str, Token] | None:
+    content = read_kept(file)
+    if content is None:
+        return None
+    try:
+        tokens = [Token.decoded(line) for line in content.splitlines()]
+    except ValueError as error:
+        _LOG.warning("the tokens kept in %s can't be read: %s", file, error)
+        return None
+    return {token.public_id: token for token in tokens}
