@@ -113,6 +113,7 @@ class ConsoleOutput:
             self._out.print(f"[yellow]{escape(one.message)}", soft_wrap=True)
             self._out.print(f"  [dim]{escape(one.way_out)}", soft_wrap=True)
         self._changes(plan)
+        self._sinks(plan)
         self._routes(plan)
 
     def applied(self, plan: Plan) -> None:
@@ -357,6 +358,14 @@ class ConsoleOutput:
             sign = _SIGNS[one.action]
             text = f"{sign} {one.action}[/] [bold]{escape(one.topic)}[/]: {escape(one.detail)}"
             self._out.print(text, highlight=False, soft_wrap=True)
+
+    def _sinks(self, plan: Plan) -> None:
+        for change in plan.sinks:
+            sign = "[red]! refused" if change.is_refused else "[yellow]~ sink"
+            name, detail = escape(f"{change.pipeline}, {change.sink}"), escape(change.detail)
+            self._out.print(f"{sign}[/] [bold]{name}[/]: {detail}", highlight=False, soft_wrap=True)
+            if change.way_out:
+                self._out.print(f"  [dim]{escape(change.way_out)}", soft_wrap=True)
 
     def _routes(self, plan: Plan) -> None:
         for one in plan.routes:

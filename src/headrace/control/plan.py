@@ -9,6 +9,7 @@ from headrace.control.declared_keys import read_keys, remember_keys
 from headrace.control.durability import cluster_warnings, identity_warnings, live_warnings
 from headrace.control.project import Project
 from headrace.control.services import broker_config
+from headrace.control.sink_changes import SinkChange, sink_changes
 from headrace.errors import BrokerUnreachableError
 from headrace.kafka.brokers import Brokers, describe_brokers
 from headrace.kafka.client import topic_ids
@@ -82,6 +83,7 @@ class Plan:
         workers: one a worker.
         warnings: what is allowed and does not do what is expected of it, on these brokers.
         broker_down: why the broker gave no answer; every topic is shown as to be created then.
+        sinks: what pipelines change in the targets of their sinks, and what is refused.
     """
 
     changes: tuple[TopicChange, ...]
@@ -89,17 +91,20 @@ class Plan:
     workers: tuple[WorkerRoute, ...]
     broker_down: str = ""
     warnings: tuple[Fault, ...] = ()
+    sinks: tuple[SinkChange, ...] = ()
 
     @property
-    def refused(self) -> tuple[TopicChange, ...]:
+    def refused(self) -> tuple[TopicChange | SinkChange, ...]:
         """Changes that can't be made."""
-        return tuple(one for one in self.changes if one.action is Action.REFUSED)
+        topics = tuple(one for one in self.changes if one.action is Action.REFUSED)
+        return (*topics, *(change for change in self.sinks if change.is_refused))
 
 
 def make_plan(project: Project) -> Plan:
     """The plan, against the live topics; without them when the broker does not answer."""
     topics = project_topics(project)
     routes, workers = _routes(project), _workers(project)
+    sinks = sink_changes(project.settings, project.pipelines.values())
     try:
         config = broker_config(project.settings)
         live = topic_states(config, [topic.name for topic in topics])
@@ -107,9 +112,9 @@ def make_plan(project: Project) -> Plan:
         warnings = (*identity_warnings(state.live for state in live.values()), *found)
     except BrokerUnreachableError as error:
         changes = tuple(plan_topics(topics, {}))
-        return Plan(changes, routes, workers, broker_down=str(error))
+        return Plan(changes, routes, workers, broker_down=str(error), sinks=sinks)
     changes = tuple(plan_topics(topics, live, read_keys(project.settings.state)))
-    return Plan(changes, routes, workers, warnings=warnings)
+    return Plan(changes, routes, workers, warnings=warnings, sinks=sinks)
 
 
 def apply_plan(project: Project) -> Plan:

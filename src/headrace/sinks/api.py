@@ -301,6 +301,21 @@ class Sink(abc.ABC):
         """Returns where positions are recorded, without opening the sink; None: nowhere."""
         return None
 
+    def changes(self, context: SinkContext, schema: pa.Schema) -> Sequence[str]:  # noqa: ARG002
+        """Returns what the first batch changes in a target that is there; ``plan`` shows it.
+
+        Each is the end of a sentence about the target. It may connect and changes nothing.
+
+        Args:
+            context: where the pipeline runs.
+            schema: of its rows.
+
+        Raises:
+            SinkError: the target can't be looked at.
+            TableMismatchError: as :meth:`open`.
+        """
+        return ()
+
     @abc.abstractmethod
     def open(self, context: SinkContext, schema: pa.Schema) -> SinkDriver:
         """Called on the driver at every start of the pipeline, before anything is written.

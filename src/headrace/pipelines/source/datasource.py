@@ -14,7 +14,6 @@ from pyspark.sql.streaming.datasource import (
 
 from headrace.pipelines.crossing import crossing_spark
 from headrace.pipelines.manifest import manifest_schema, manifest_table, write_rows
-from headrace.pipelines.source.decode import decoder_for
 from headrace.pipelines.source.offsets import SourceOffset
 from headrace.pipelines.source.packs import packs
 from headrace.pipelines.source.planner import Planner
@@ -23,7 +22,7 @@ from headrace.pipelines.source.reader import (
     ReadRange,
     TaskReader,
     heartbeat,
-    metadata_types,
+    row_columns,
 )
 from headrace.pipelines.source.staging import Staging
 
@@ -71,9 +70,7 @@ def row_schema(spec: SourceSpec) -> pa.Schema:
     """Arrow schema of the source's rows: event fields, metadata, ``_subpartition``."""
     import pyarrow as pa
 
-    schema = decoder_for(spec.format, spec.schema).arrow_schema
-    for column in spec.metadata:
-        schema = schema.append(pa.field(column.value, metadata_types()[column]))
+    schema = row_columns(spec.format, spec.schema, spec.metadata)
     if spec.subpartitions > 1:
         schema = schema.append(pa.field("_subpartition", pa.int32()))
     if spec.heartbeat_after_us:

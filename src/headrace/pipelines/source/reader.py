@@ -14,7 +14,7 @@ from headrace.errors import RecordsGoneError, RefusedError
 from headrace.kafka.headers import headers_of
 from headrace.kafka.range_reader import Chunk, Record
 from headrace.kafka.replayed import Place
-from headrace.model import DeadLetter, Metadata, OffsetRange
+from headrace.model import DeadLetter, EventSchema, Format, Metadata, OffsetRange
 from headrace.pipelines.source.addressed import Addressed
 from headrace.pipelines.source.bad_records import BadRecords
 from headrace.pipelines.source.decode import decoder_for
@@ -247,6 +247,18 @@ def _header_structs(record: Record) -> list[dict[str, Any]] | None:
     if headers is None:
         return None
     return [{"key": key, "value": value} for key, value in headers]
+
+
+def row_columns(
+    record_format: Format, schema: EventSchema | None, metadata: Sequence[Metadata]
+) -> pa.Schema:
+    """Returns the columns of a topic's rows: fields of the event, then metadata; all nullable."""
+    import pyarrow as pa
+
+    columns = decoder_for(record_format, schema).arrow_schema
+    for column in metadata:
+        columns = columns.append(pa.field(column.value, metadata_types()[column]))
+    return columns
 
 
 def metadata_types() -> dict[Metadata, pa.DataType]:

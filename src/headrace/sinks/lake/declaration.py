@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.metrics import Metric
+    from headrace.sinks.lake.data_file import WriteSpec
 
 
 CODECS = ("zstd", "snappy", "gzip", "lz4", "uncompressed")
@@ -93,14 +94,23 @@ class Lake(Sink, Compactable):
 
     def open(self, context: SinkContext, schema: pa.Schema) -> SinkDriver:
         """Opens the table; it is made by the first commit."""
-        from headrace.sinks.lake.data_file import WriteSpec
         from headrace.sinks.lake.driver import LakeDriver
+
+        return LakeDriver(self._write_spec(context, schema))
+
+    def changes(self, context: SinkContext, schema: pa.Schema) -> Sequence[str]:
+        """Returns the columns that the table gets."""
+        from headrace.sinks.lake.table import LakeTable
+
+        changes = LakeTable(self._write_spec(context, schema)).changes()
+        return [f"gets column {change.path!r}, {change.in_rows}" for change in changes]
+
+    def _write_spec(self, context: SinkContext, schema: pa.Schema) -> WriteSpec:
+        from headrace.sinks.lake.data_file import WriteSpec
 
         event_time = self.event_time or context.event_time
         known = event_time if event_time in schema.names else None
-        return LakeDriver(
-            WriteSpec(self._uri(context), schema, self.layout, known, context.pipeline)
-        )
+        return WriteSpec(self._uri(context), schema, self.layout, known, context.pipeline)
 
     def merge_small_files(self, context: SinkContext) -> CompactionResult:
         """Merges the small files of every partition."""

@@ -1,0 +1,105 @@
+"""What `plan` says of a table, before anything runs."""
+
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pytest
+
+from headrace import Lake, Metadata, Pipeline, Source, Topic
+from headrace.control.sink_changes import SinkChange, sink_changes
+from headrace.control.sinks import sink_context
+from headrace.pipelines.source.reader import row_columns
+from headrace.settings.model import Settings
+from headrace.sinks.api import Transaction
+
+
+@dataclass
+class Site:
+    id: int
+
+
+@dataclass
+class LargerSite(Site):
+    name: str | None
+
+
+@dataclass
+class View:
+    page: str
+    site: Site
+
+
+@dataclass
+class LargerView(View):
+    site: LargerSite
+    seconds: float | None
+
+
+@dataclass
+class OtherView:
+    page: int
+    site: Site
+
+
+@dataclass
+class SmallerView:
+    page: str
+
+
+TOPIC = Topic("views", event=View)
+PIPELINE = Pipeline("views-to-lake", TOPIC, Lake("views"))
+
+
+@pytest.fixture
+def settings(tmp_path):
+    settings = Settings(root=tmp_path, name="p", modules=("flow",), lake=str(tmp_path / "lake"))
+    rows = row_columns(TOPIC.record_format, TOPIC.schema, ())
+    driver = PIPELINE.sink.open(sink_context(settings, PIPELINE), rows)
+    writer = driver.writers("task")
+    writer.write(pa.Table.from_pylist([{"page": "/", "site": {"id": 1}}], rows))
+    driver.commit(writer.close(), Transaction({"a": 0}, {"a": None}), 0)
+    driver.close(0)
+    return settings
+
+
+def changes(settings, event, pipeline=PIPELINE, **source):
+    topic = replace(TOPIC, event=event)
+    return sink_changes(settings, [replace(pipeline, source=Source(topic, **source))])
+
+
+def test_a_table_as_declared_and_one_that_is_not_there_have_no_changes(settings):
+    assert changes(settings, View) == ()
+    assert changes(settings, LargerView, replace(PIPELINE, sink=Lake("new"))) == ()
+
+
+def test_columns_that_the_table_gets_are_named(settings):
+    assert changes(settings, LargerView, metadata=(Metadata.OFFSET,)) == tuple(
+        SinkChange("views-to-lake", "lake views", f"gets column {column}")
+        for column in ("'site.name', string", "'seconds', double", "'_offset', long")
+    )
+
+
+@pytest.mark.parametrize(
+    ("event", "words"),
+    [
+        (OtherView, "column 'page' is string in the table, but long in the rows"),
+        (SmallerView, "column 'site' is not in the rows, and pipeline 'views-to-lake' wrote it"),
+    ],
+)
+def test_what_can_not_be_is_refused_with_the_ways_on(settings, event, words):
+    (change,) = changes(settings, event)
+    assert change.is_refused
+    assert words in change.detail
+    assert "another `table`" in change.way_out
+
+
+def test_a_pipeline_with_steps_is_compared_at_its_start(settings):
+    assert changes(settings, OtherView, replace(PIPELINE, steps=[lambda rows: rows])) == ()
+
+
+def test_a_lake_that_can_not_be_looked_at_refuses_nothing(settings):
+    (log,) = (settings.root / "lake" / "views" / "_delta_log").glob("*00.json")
+    log.write_text("no log")
+    (change,) = changes(settings, View)
+    assert not change.is_refused
+    assert change.detail.startswith("can't be looked at: ")
