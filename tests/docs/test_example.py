@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from headrace.control import Project, load_project
+from headrace.control import LoadedProject, load_project
 from headrace.model import event_schema
 from headrace.pipelines.source.decode import decoder_for
 from headrace.settings import load_settings
@@ -24,26 +24,28 @@ def folder(root: Path) -> Path:
 
 
 @pytest.fixture
-def project(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+def project(folder: Path, monkeypatch: pytest.MonkeyPatch) -> LoadedProject:
     """The example, loaded and checked."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     return load_project(load_settings(folder, {}))
 
 
 @pytest.fixture
-def replay(project: Project) -> Iterator[ModuleType]:
+def replay(project: LoadedProject) -> Iterator[ModuleType]:
     """Its module ``replay``, which is importable once the project is loaded."""
     yield importlib.import_module("replay")
     for name in ("replay", "flow"):
         sys.modules.pop(name, None)
 
 
-def test_impressions_take_the_fused_path_and_clicks_go_through_spark(project: Project) -> None:
+def test_impressions_take_the_fused_path_and_clicks_go_through_spark(
+    project: LoadedProject,
+) -> None:
     paths = {name: pipeline.path.kind for name, pipeline in project.pipelines.items()}
     assert paths == {"impressions-to-lake": "fused", "clicks-to-lake": "spark"}
 
 
-def test_impressions_and_clicks_of_a_user_have_the_same_partition(project: Project) -> None:
+def test_impressions_and_clicks_of_a_user_have_the_same_partition(project: LoadedProject) -> None:
     keys = {(topic.key, topic.partitions) for topic in project.topics.values()}
     assert len(keys) == 1
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.control import Project, load_project
+from headrace.control import LoadedProject, load_project
 from headrace.settings import load_settings
 
 LONGEST_EXAMPLE = 20
@@ -31,13 +31,15 @@ def project_folder(example: str, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def project(project_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+def project(project_folder: Path, monkeypatch: pytest.MonkeyPatch) -> LoadedProject:
     """The example, loaded and checked."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     return load_project(load_settings(project_folder, {}))
 
 
-def test_the_example_declares_a_topic_and_a_pipeline_on_the_fused_path(project: Project) -> None:
+def test_the_example_declares_a_topic_and_a_pipeline_on_the_fused_path(
+    project: LoadedProject,
+) -> None:
     assert project.topics["orders"].partitions == 4
     assert project.pipelines["orders-to-lake"].path.kind == "fused"
 

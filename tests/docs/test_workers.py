@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from headrace.control import Project, load_project
+from headrace.control import LoadedProject, load_project
 from headrace.control.plan import apply_plan
 from headrace.control.worker_rules import worker_faults
 from headrace.kafka.client import describe, producer, watermarks
@@ -35,7 +35,9 @@ def shown(blocks: Callable[[str], list]) -> list[str]:
 
 
 @pytest.fixture
-def project(shown: list[str], broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+def project(
+    shown: list[str], broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> LoadedProject:
     """The first block as a project on the shared broker, its program beside it."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "headrace.toml").write_text(
@@ -50,7 +52,7 @@ def project(shown: list[str], broker, tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_the_worker_of_the_page_runs_inside_the_program_of_the_page(
-    project: Project, broker
+    project: LoadedProject, broker
 ) -> None:
     client = {"bootstrap.servers": broker.bootstrap_servers, "partitioner": "murmur2_random"}
     apply_plan(project)
@@ -72,7 +74,7 @@ def test_the_worker_of_the_page_runs_inside_the_program_of_the_page(
     assert (letter.letter.reason, letter.pipeline) == ("unknown-campaign", "enrich")
 
 
-def test_the_task_of_the_page_is_a_task(project: Project, shown: list[str]) -> None:
+def test_the_task_of_the_page_is_a_task(project: LoadedProject, shown: list[str]) -> None:
     names = {"clicks": project.topics["clicks"], "connect": None}
     exec(shown[2], names)
     assert names["worker"].task().process
@@ -86,7 +88,7 @@ def test_the_function_with_a_lifespan_of_the_page_is_a_worker(shown: list[str]) 
 
 
 def test_an_instance_inside_a_program_has_the_metrics_of_the_page(
-    project: Project, shown: list[str], broker
+    project: LoadedProject, shown: list[str], broker
 ) -> None:
     client = {"bootstrap.servers": broker.bootstrap_servers, "partitioner": "murmur2_random"}
     apply_plan(project)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from headrace.control.letters import TopicLetters
     from headrace.control.measuring import Consumed, Measurement, OnRun, Produced
     from headrace.control.plan import Plan
-    from headrace.control.project import Project
+    from headrace.control.project import LoadedProject
     from headrace.control.services import Services
     from headrace.control.sizing import CatchUp, Load, Size
     from headrace.control.spools import SpoolChange, TopicSpool
@@ -95,7 +95,7 @@ class ConsoleOutput:
             self._out.print(f"  headrace {command}")
         self._out.print("[dim]README.md says how to send events.")
 
-    def checked(self, project: Project) -> None:
+    def checked(self, project: LoadedProject) -> None:
         declared = f"{len(project.topics)} topic(s), {len(project.pipelines)} pipeline(s)"
         if project.workers:
             declared += f", {len(project.workers)} worker(s)"

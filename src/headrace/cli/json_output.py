@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headrace.control.letters import TopicLetters
     from headrace.control.measuring import Measurement, OnRun
     from headrace.control.plan import Plan
-    from headrace.control.project import Project
+    from headrace.control.project import LoadedProject
     from headrace.control.services import Services
     from headrace.control.sizing import CatchUp, Load, Size
     from headrace.control.spools import SpoolChange, TopicSpool
@@ -60,7 +60,7 @@ class JsonOutput:
     def created(self, folder: Path, files: Sequence[str]) -> None:
         _print({"folder": str(folder), "files": list(files)})
 
-    def checked(self, project: Project) -> None:
+    def checked(self, project: LoadedProject) -> None:
         _print(
             {
                 "project": project.settings.name,

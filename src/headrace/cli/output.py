@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from headrace.control.letters import TopicLetters
     from headrace.control.measuring import Measurement, OnRun
     from headrace.control.plan import Plan
-    from headrace.control.project import Project
+    from headrace.control.project import LoadedProject
     from headrace.control.services import Services
     from headrace.control.sizing import CatchUp, Load, Size
     from headrace.control.spools import SpoolChange, TopicSpool
@@ -47,7 +47,7 @@ class Output(Protocol):
     def created(self, folder: Path, files: Sequence[str]) -> None:
         """A new project."""
 
-    def checked(self, project: Project) -> None:
+    def checked(self, project: LoadedProject) -> None:
         """A valid project."""
 
     def planned(self, plan: Plan) -> None:

@@ -24,7 +24,7 @@ from headrace.runtime.logs import log_to
 from headrace.settings import PROJECT_FILE, Settings, environment, find_project, load_settings
 
 if TYPE_CHECKING:
-    from headrace.control.project import Project
+    from headrace.control.project import LoadedProject
     from headrace.pipelines.pipeline import Pipeline
 
 Arguments = ParamSpec("Arguments")
@@ -83,7 +83,7 @@ class Session:
         return load_settings(folder, environment())
 
     @cached_property
-    def project(self) -> Project:
+    def project(self) -> LoadedProject:
         """Its declarations. Raises ProjectError."""
         from headrace.control.project import load_project
 

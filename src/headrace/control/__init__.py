@@ -1,5 +1,5 @@
 """Projects: loaded, checked, planned, applied, looked at."""
 
-from headrace.control.project import Project, load_project
+from headrace.control.project import LoadedProject, load_project
 
-__all__ = ["Project", "load_project"]
+__all__ = ["LoadedProject", "load_project"]

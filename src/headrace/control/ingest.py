@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from headrace.control.project import Project
+from headrace.control.project import LoadedProject
 from headrace.control.services import broker_config
 from headrace.errors import (
     BrokerUnreachableError,
@@ -83,7 +83,7 @@ class Overrides:
     port: int | None = None
 
 
-def ingest_config(project: Project, overrides: Overrides | None = None) -> IngestConfig:
+def ingest_config(project: LoadedProject, overrides: Overrides | None = None) -> IngestConfig:
     """What the service is told.
 
     Raises:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace import __version__
-from headrace.control.project import Project
+from headrace.control.project import LoadedProject
 from headrace.control.services import broker_config
 from headrace.errors import OfflineFilesError, Problem, ProjectError
 from headrace.ingest.events.json_limits import StructureLimits
@@ -70,7 +70,7 @@ class WantedLoad:
 
 
 def load_offline_files(
-    wanted: WantedLoad, target: Project | Secret, figures: Figures, on_batch: OnBatch
+    wanted: WantedLoad, target: LoadedProject | Secret, figures: Figures, on_batch: OnBatch
 ) -> None:
     """Loads every line that is not done; ``figures`` are counted up as it goes.
 
@@ -97,7 +97,7 @@ def load_offline_files(
     load(Load(files, wanted.batch_lines, body, remove_done), destination, figures, on_batch)
 
 
-def _into_topics(project: Project, wanted: WantedLoad, limits: IngestSettings) -> Destination:
+def _into_topics(project: LoadedProject, wanted: WantedLoad, limits: IngestSettings) -> Destination:
     return KafkaDestination(
         broker_config(project.settings),
         wanted.source_name,
@@ -112,7 +112,7 @@ def _into_tables(url: Secret, wanted: WantedLoad) -> Destination:
     return PostgresDestination(url, wanted.source_name, wanted.into, dry_run=wanted.dry_run)
 
 
-def _topics(project: Project, into: Mapping[str, str]) -> dict[str, Topic]:
+def _topics(project: LoadedProject, into: Mapping[str, str]) -> dict[str, Topic]:
     typed = {name: topic for name, topic in project.topics.items() if topic.event is not None}
     wrong = sorted(set(into.values()) - typed.keys())
     where = str(project.settings.root / PROJECT_FILE)

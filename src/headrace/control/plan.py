@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from headrace.control.declared_keys import read_keys, remember_keys
 from headrace.control.durability import cluster_warnings, identity_warnings, live_warnings
-from headrace.control.project import Project
+from headrace.control.project import LoadedProject
 from headrace.control.services import broker_config
 from headrace.control.sink_changes import SinkChange, sink_changes
 from headrace.errors import BrokerUnreachableError
@@ -100,7 +100,7 @@ class Plan:
         return (*topics, *(change for change in self.sinks if change.is_refused))
 
 
-def make_plan(project: Project) -> Plan:
+def make_plan(project: LoadedProject) -> Plan:
     """The plan, against the live topics; without them when the broker does not answer."""
     topics = project_topics(project)
     routes, workers = _routes(project), _workers(project)
@@ -117,7 +117,7 @@ def make_plan(project: Project) -> Plan:
     return Plan(changes, routes, workers, warnings=warnings, sinks=sinks)
 
 
-def apply_plan(project: Project) -> Plan:
+def apply_plan(project: LoadedProject) -> Plan:
     """Make the changes that can be made; returns the plan that was carried out.
 
     Raises:
@@ -136,17 +136,17 @@ def apply_plan(project: Project) -> Plan:
     return Plan(tuple(changes), _routes(project), _workers(project))
 
 
-def project_topics(project: Project) -> list[Topic]:
+def project_topics(project: LoadedProject) -> list[Topic]:
     """Declared topics, and the dead-letter topics of those whose records may become some."""
     return with_dead_letters(project.topics.values(), project.dead_lettered.values())
 
 
-def _warnings(project: Project, brokers: Brokers) -> tuple[Fault, ...]:
+def _warnings(project: LoadedProject, brokers: Brokers) -> tuple[Fault, ...]:
     found = [fault for topic in project.topics.values() for fault in live_warnings(topic, brokers)]
     return (*cluster_warnings(brokers), *found)
 
 
-def _routes(project: Project) -> tuple[Route, ...]:
+def _routes(project: LoadedProject) -> tuple[Route, ...]:
     return tuple(
         Route(
             pipeline.name,
@@ -160,7 +160,7 @@ def _routes(project: Project) -> tuple[Route, ...]:
     )
 
 
-def _workers(project: Project) -> tuple[WorkerRoute, ...]:
+def _workers(project: LoadedProject) -> tuple[WorkerRoute, ...]:
     return tuple(_worker(one) for one in project.workers.values())
 
 

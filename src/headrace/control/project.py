@@ -35,7 +35,7 @@ Reader: TypeAlias = Pipeline | Worker
 
 
 @dataclass(frozen=True)
-class Project:
+class LoadedProject:
     """What is declared, by name, in the order of the modules.
 
     Attributes:
@@ -73,7 +73,7 @@ class Project:
         return self.sources | of_workers
 
 
-def load_project(settings: Settings) -> Project:
+def load_project(settings: Settings) -> LoadedProject:
     """The project, valid as a whole. Starts nothing, connects to nothing, imports no Spark.
 
     Raises:
@@ -86,7 +86,7 @@ def load_project(settings: Settings) -> Project:
     if problems:
         raise ProjectError(sorted(set(problems), key=lambda one: (one.file, one.line)))
     warnings = tuple(_warnings(found))
-    return Project(
+    return LoadedProject(
         settings,
         _by_name(found, Topic),
         _by_name(found, Pipeline),

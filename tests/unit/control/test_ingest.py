@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from headrace.cli.main import main
 from headrace.control import ingest
 from headrace.control.ingest import TokenSpec, ingest_config
-from headrace.control.project import Project
+from headrace.control.project import LoadedProject
 from headrace.errors import (
     BrokerUnreachableError,
     ProjectError,
@@ -43,7 +43,7 @@ redis = "redis://u:${PASSWORD}@cache:6379/0"
 
 def test_without_the_client_of_redis_the_service_says_how_to_install_it(tmp_path, monkeypatch):
     (tmp_path / "headrace.toml").write_text(FILE)
-    project = Project(load_settings(tmp_path, {"PASSWORD": "hunter2"}), {}, {})
+    project = LoadedProject(load_settings(tmp_path, {"PASSWORD": "hunter2"}), {}, {})
     monkeypatch.setitem(sys.modules, "redis", None)
     with pytest.raises(ProjectError) as raised:
         ingest_config(project)

@@ -9,7 +9,7 @@ from textwrap import dedent
 
 import pytest
 
-from headrace.control import Project, load_project
+from headrace.control import LoadedProject, load_project
 from headrace.errors import ProjectError
 from headrace.settings import load_settings
 
@@ -32,7 +32,9 @@ clicks = Topic("clicks", event=Click, key="id", event_time="at")
 def write(tmp_path: Path):
     """Write a project of one module and load it."""
 
-    def load(body: str, *, head: str = HEAD, modules: str = '["flow"]', more: str = "") -> Project:
+    def load(
+        body: str, *, head: str = HEAD, modules: str = '["flow"]', more: str = ""
+    ) -> LoadedProject:
         (tmp_path / "headrace.toml").write_text(
             f'[project]\nname = "ads"\nmodules = {modules}\n{more}', encoding="utf-8"
         )

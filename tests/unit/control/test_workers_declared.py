@@ -9,7 +9,7 @@ from textwrap import dedent
 
 import pytest
 
-from headrace.control import Project, load_project
+from headrace.control import LoadedProject, load_project
 from headrace.control.plan import make_plan, project_topics
 from headrace.errors import ProjectError
 from headrace.settings import load_settings
@@ -30,7 +30,7 @@ class Task(WorkerTask):
 def write(tmp_path: Path):
     """Write a project of one module and load it."""
 
-    def load(body: str) -> Project:
+    def load(body: str) -> LoadedProject:
         (tmp_path / "headrace.toml").write_text('[project]\nname = "ads"\nmodules = ["flow"]\n')
         (tmp_path / "flow.py").write_text(HEAD + dedent(body), encoding="utf-8")
         return load_project(load_settings(tmp_path, {}))
