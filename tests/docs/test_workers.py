@@ -105,7 +105,7 @@ def test_an_instance_inside_a_program_has_the_metrics_of_the_page(
             return False
 
     async def run() -> None:
-        ended = asyncio.create_task(names["run_with_metrics"](instance, client))
+        ended = asyncio.create_task(names["run"](instance, client))
         await asyncio.to_thread(_until, running)
         instance.stop()
         await ended

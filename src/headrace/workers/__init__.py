@@ -41,6 +41,7 @@ from headrace.workers.worker import Worker, worker
 
 if TYPE_CHECKING:
     from headrace.workers.instance import WorkerInstance
+    from headrace.workers.monitoring.metrics_server import run_with_metrics
 
 __all__ = [
     "BatchWorkerTask",
@@ -61,14 +62,19 @@ __all__ = [
     "WorkerRecord",
     "WorkerSubpartition",
     "WorkerTask",
+    "run_with_metrics",
     "worker",
 ]
 
 
 def __getattr__(name: str) -> Any:
     """What runs a worker, when it is asked for: declaring one needs no Kafka client."""
-    if name != "WorkerInstance":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from headrace.workers.instance import WorkerInstance
+    if name == "WorkerInstance":
+        from headrace.workers.instance import WorkerInstance
 
-    return WorkerInstance
+        return WorkerInstance
+    if name == "run_with_metrics":
+        from headrace.workers.monitoring.metrics_server import run_with_metrics
+
+        return run_with_metrics
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
