@@ -25,10 +25,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from headrace import Pipeline, Topic
-from headrace.kafka.client import client_config, watermarks
-from headrace.model import TopicPartition
-from headrace.settings import KafkaSettings
+from headrace import HeadraceError, Pipeline, Topic
 
 PROJECT = Path(__file__).resolve().parent
 STATE = PROJECT / ".headrace"
@@ -79,6 +76,9 @@ def _guarded() -> int:
     except KeyboardInterrupt:
         console.print("\n[yellow]Interrupted.")
         return INTERRUPTED
+    except HeadraceError as error:
+        console.print(str(error), style="red", markup=False)
+        return 1
     except subprocess.CalledProcessError as error:
         console.print(f"[red]`headrace {error.cmd[1]}` failed with exit code {error.returncode}.")
         return error.returncode
@@ -97,9 +97,8 @@ def demo() -> int:
     headrace("up")
     step("Create the declared topics", "headrace apply")
     headrace("apply")
-    bootstrap = bootstrap_servers()
-    step("Replay a week of impressions and clicks", f"python replay.py {bootstrap}")
-    sent = replayed(bootstrap)
+    step("Replay a week of impressions and clicks", "python replay.py")
+    sent = replayed()
     step("Run the pipelines until they have caught up", "headrace run --once")
     headrace("run", "--once")
     step("Read the lake back")
@@ -153,18 +152,13 @@ def stop_broker() -> None:
         subprocess.run(command, cwd=PROJECT, stdout=subprocess.DEVNULL, check=False)
 
 
-def bootstrap_servers() -> str:
-    """Where the project's broker listens."""
-    return str(answer("status")["kafka"]["bootstrap_servers"])
-
-
-def replayed(bootstrap: str) -> replay.Replayed:
+def replayed() -> replay.Replayed:
     """The week, sent, with a progress bar."""
     total = sum(1 for _ in replay.rows())
     columns = (TextColumn("  rows"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("rows", total=total)
-        return replay.replay(bootstrap, lambda count: progress.update(task, completed=count))
+        return replay.replay(lambda count: progress.update(task, completed=count))
 
 
 def verdict(sent: replay.Replayed) -> int:
@@ -196,10 +190,9 @@ def landing(pipeline: Pipeline, events_in: int) -> Landed:
 
 
 def dead_letters(topic: Topic) -> int:
-    """Records in the topic's dead-letter topic, as the broker counts them."""
-    config = client_config(KafkaSettings(), bootstrap_servers())
-    ends = watermarks(config, [TopicPartition(topic.dead_letters, 0)])
-    return sum(latest - earliest for earliest, latest in ends.values())
+    """What `headrace dead-letters list` counts of a topic."""
+    topics = answer("dead-letters", "list")["topics"]
+    return next(counts["count"] for counts in topics if counts["topic"] == topic.name)
 
 
 def progress(pipeline: Pipeline) -> dict[str, Any]:

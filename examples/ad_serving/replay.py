@@ -1,6 +1,6 @@
 """Sends the week of impressions and clicks to Kafka: CSV rows to events to topics.
 
-``python replay.py 127.0.0.1:9092`` sends it to a broker whose topics exist (``headrace apply``).
+``python replay.py`` sends it to the project's broker (``headrace up``, ``headrace apply``).
 Ids are derived from the rows, so a second replay sends the same events again.
 """
 
@@ -9,10 +9,7 @@ from __future__ import annotations
 import csv
 import gzip
 import hashlib
-import json
-import sys
 import uuid
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,13 +17,11 @@ from pathlib import Path
 
 import flow
 
-from headrace import Topic
-from headrace.kafka.client import client_config, producer
-from headrace.settings import KafkaSettings
+from headrace import Project, Topic
 
-DATA = Path(__file__).parent / "data" / "open_bandit_impressions.csv.gz"
+PROJECT = Path(__file__).parent
+DATA = PROJECT / "data" / "open_bandit_impressions.csv.gz"
 NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "https://research.zozo.com/data.html")
-FLUSH_SECONDS = 60.0
 PROGRESS_EVERY_EVENTS = 2_000
 
 Row = dict[str, str]
@@ -83,75 +78,32 @@ def click(shown: flow.Impression) -> flow.Click:
     )
 
 
-def encoded(event: Event) -> bytes:
-    """An event as the value of a record: JSON, with times in RFC 3339."""
-    return json.dumps(vars(event), default=datetime.isoformat).encode()
-
-
 def user(row: Row) -> str:
     """The data set has no user ids: users with the same features are one."""
     features = "".join(row[f"user_feature_{i}"] for i in range(4))
     return hashlib.sha256(features.encode()).hexdigest()[:16]
 
 
-def replay(bootstrap: str, on_progress: Callable[[int], None]) -> Replayed:
+def replay(on_progress: Callable[[int], None]) -> Replayed:
     """Sends every row; returns when the broker has acknowledged every event.
 
     Args:
-        bootstrap: the broker's address.
         on_progress: called with the number of rows sent so far.
 
     Raises:
-        RuntimeError: the broker refused events, or did not acknowledge them in time.
+        HeadraceError: if the broker does not acknowledge every event.
     """
-    sender = Sender(bootstrap)
-    for number, row in enumerate(rows(), start=1):
-        for topic, event in events(row):
-            sender.send(topic, event)
-        if number % PROGRESS_EVERY_EVENTS == 0:
-            on_progress(number)
-    sender.finish()
-    return Replayed(sender.acknowledged["impressions"], sender.acknowledged["clicks"])
-
-
-class Sender:
-    """A producer that counts what was acknowledged, by topic."""
-
-    def __init__(self, bootstrap: str) -> None:
-        self._producer = producer(client_config(KafkaSettings(), bootstrap))
-        self.acknowledged: Counter[str] = Counter()
-        self._failed: list[str] = []
-
-    def send(self, topic: Topic, event: Event) -> None:
-        """Hands an event over; waits while the producer's queue is full."""
-        value = encoded(event)
-        while True:
-            try:
-                self._producer.produce(topic.name, value, event.user, on_delivery=self._delivered)
-            except BufferError:
-                self._producer.poll(0.1)
-            else:
-                self._producer.poll(0)
-                return
-
-    def finish(self) -> None:
-        """Waits for the last acknowledgements."""
-        waiting = self._producer.flush(FLUSH_SECONDS)
-        if self._failed or waiting:
-            failures = ", ".join(self._failed[:3]) or "no answer"
-            raise RuntimeError(f"{len(self._failed) + waiting} events not acknowledged: {failures}")
-
-    def _delivered(self, error: object, message: object) -> None:
-        if error is None:
-            self.acknowledged[message.topic()] += 1
-        else:
-            self._failed.append(str(error))
+    with Project.open(PROJECT).producer() as producer:
+        for number, row in enumerate(rows(), start=1):
+            for topic, event in events(row):
+                producer.send(topic, event)
+            if number % PROGRESS_EVERY_EVENTS == 0:
+                on_progress(number)
+    return Replayed(producer.acknowledged["impressions"], producer.acknowledged["clicks"])
 
 
 def _main() -> None:
-    if len(sys.argv) != 2:
-        raise SystemExit("usage: python replay.py BOOTSTRAP_SERVERS")
-    done = replay(sys.argv[1], lambda count: print(f"\r{count:,} rows", end="", flush=True))
+    done = replay(lambda count: print(f"\r{count:,} rows", end="", flush=True))
     print(f"\n{done.impressions:,} impressions and {done.clicks:,} clicks acknowledged")
 
 

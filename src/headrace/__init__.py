@@ -1,6 +1,14 @@
 """headrace: real-time event pipelines in Python, on Kafka and PySpark."""
 
-from headrace.errors import SinkAwayError, SinkError
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import (
+    EventRejectedError,
+    EventsNotDeliveredError,
+    HeadraceError,
+    SinkAwayError,
+    SinkError,
+)
 from headrace.model import (
     BatchLimits,
     ByAccount,
@@ -59,6 +67,10 @@ from headrace.workers import (
     worker,
 )
 
+if TYPE_CHECKING:
+    from headrace.control.event_producer import EventProducer
+    from headrace.project import Project
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -74,8 +86,12 @@ __all__ = [
     "DeadLetters",
     "DeclaredRows",
     "EpochMillis",
+    "EventProducer",
+    "EventRejectedError",
+    "EventsNotDeliveredError",
     "Fault",
     "Guarantee",
+    "HeadraceError",
     "InvalidRecordError",
     "Json",
     "Kafka",
@@ -86,6 +102,7 @@ __all__ = [
     "Pipeline",
     "Postgres",
     "Precision",
+    "Project",
     "Random",
     "Raw",
     "RecordStatusObserver",
@@ -117,3 +134,16 @@ __all__ = [
     "deduplicate",
     "worker",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Returns what connects to Kafka, when it is asked for: declaring needs no client."""
+    if name == "Project":
+        from headrace.project import Project
+
+        return Project
+    if name == "EventProducer":
+        from headrace.control.event_producer import EventProducer
+
+        return EventProducer
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -36,6 +36,9 @@ HeadraceError
 ├── OfflineFilesError       files that can't be read, or that no progress can be kept of
 ├── ExtraMissingError       an optional dependency is not installed
 ├── SampleError             no events to measure with
+├── NotDeclaredError        the project has no topic or table of that name
+├── EventRejectedError      an event does not fit its topic; it was not sent
+├── EventsNotDeliveredError Kafka did not acknowledge events that were sent
 ├── TokenUnknownError       no such access token
 ├── TokenInvalidError       an access token can't be made like this
 ├── TokenNotTakenError      the service does not take a new token yet
@@ -660,6 +663,47 @@ class SampleError(_FactsError):
     @property
     def way_out(self) -> str:
         return "--sample FILE.ndjson gives events, one JSON document a line."
+
+
+@dataclass(eq=False)
+class NotDeclaredError(_FactsError):
+    """The project declares no such thing."""
+
+    exit_code = 2
+    kind: str
+    name: str
+    declared: str
+
+
+@dataclass(eq=False)
+class EventRejectedError(_FactsError):
+    """The event does not fit its topic.
+
+    ``reason`` is a stable code such as ``wrong-type``; ``detail`` names the field, what it holds
+    and what was expected.
+    """
+
+    exit_code = 2
+    topic: str
+    reason: str
+    detail: str
+
+    @property
+    def way_out(self) -> str:
+        return "It was not sent: correct it, or the event class of the topic."
+
+
+@dataclass(eq=False)
+class EventsNotDeliveredError(_FactsError):
+    """Kafka did not acknowledge events."""
+
+    topic: str
+    events: int
+    reason: str
+
+    @property
+    def way_out(self) -> str:
+        return "They may be in the topic or not: send them again, with the same event ids."
 
 
 @dataclass(eq=False)

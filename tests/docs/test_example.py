@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 
 from headrace.control import LoadedProject, load_project
+from headrace.control.event_producer import event_text
 from headrace.model import event_schema
 from headrace.pipelines.source.decode import decoder_for
 from headrace.settings import load_settings
@@ -69,7 +70,7 @@ def test_every_kind_of_event_is_read_as_it_was_sent(replay: ModuleType) -> None:
     clicked = next(row for row in replay.rows() if row["click"] == "1")
     for topic, event in replay.events(clicked):
         decoder = decoder_for(topic.record_format, event_schema(type(event)))
-        decoded = decoder.decode([replay.encoded(event)])
+        decoded = decoder.decode([event_text(topic, event)])
         assert decoded.rows.to_pylist() == [vars(event)]
         assert not decoded.rejected
         assert event.user == getattr(event, topic.key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -29,7 +30,7 @@ def folder(tmp_path: Path, environ: dict[str, str]) -> Iterator[Path]:
         subprocess.run(command, env=environ, check=False)
 
 
-def test_its_commands_bring_a_thousand_rows_to_the_lake_and_stop_what_they_started(
+def test_its_commands_bring_a_hundred_rows_to_the_lake_and_stop_what_they_started(
     blocks: Callable[[str], list], folder: Path, environ: dict[str, str]
 ) -> None:
     script = "".join(block.text for block in blocks("sh") if block.page == "docs/quickstart.md")
@@ -44,6 +45,7 @@ def test_its_commands_bring_a_thousand_rows_to_the_lake_and_stop_what_they_start
     )
     assert run.returncode == 0, run.stdout + run.stderr
     rows = pl.read_delta(str(folder / "ads" / ".headrace" / "lake" / "page_views"))
-    assert rows.height == rows["event_id"].n_unique() == 1000
-    assert "page-views/0:" in run.stdout  # the bad record, by its place
+    assert rows.height == rows["event_id"].n_unique() == 100
+    assert re.search(r"page-views/\d:\d+ +wrong-type", run.stdout)  # the bad record, by its place
+    assert "1 sent to page-views of 1 line(s)" in run.stdout
     assert run.stdout.rstrip().endswith(": down")

@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -48,10 +49,26 @@ class Commands:
         file.write_text(text.replace(old, new))
 
     def produce(self, count: int) -> None:
-        """Run the project's own script."""
-        command = [sys.executable, "produce.py", str(count)]
-        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=True)
-        assert done.stdout == f"{count} page views sent to page-views\n"
+        """Send so many page views with the command, through a pipe."""
+        views = (
+            {
+                "event_id": str(uuid.uuid4()),
+                "event_time": datetime.now(UTC).isoformat(),
+                "visitor": f"visitor-{number % 1000}",
+                "page": "/",
+                "country": ["DE", "PL", "US"][number % 3],
+            }
+            for number in range(count)
+        )
+        done = subprocess.run(
+            [HEADRACE, "produce", "page-views", "--json"],
+            cwd=self.folder,
+            input="".join(json.dumps(view) + "\n" for view in views),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert json.loads(done.stdout)["sent"] == count
 
     def send_late(self, count: int) -> None:
         """Page views of another day, in every partition: their files are merged into one."""

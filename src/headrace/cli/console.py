@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
@@ -17,8 +16,11 @@ from rich.progress import Progress as ProgressBar
 from rich.table import Table
 
 from headrace.cli import worker_view
+from headrace.cli.output import Live, Observer
 from headrace.cli.progress_view import loading, reporting, summary
+from headrace.cli.screen import Screen, content_text, safe, time_text
 from headrace.cli.token_view import token_cells
+from headrace.cli.views import view
 from headrace.control.sizing import GIB, KIB, MIB, TIB
 from headrace.errors import HeadraceError, ProjectError
 from headrace.kafka.topics import Action
@@ -48,8 +50,6 @@ if TYPE_CHECKING:
     from headrace.sinks.api import CompactionResult
     from headrace.workers.monitoring.progress import WorkerProgress
 
-FILE_WIDTH = 160
-MOST_BYTES_SHOWN = 4_000
 MOST_HOLES_SHOWN = 5
 _SIGNS = {
     Action.CREATE: "[green]+",
@@ -63,8 +63,14 @@ class ConsoleOutput:
     """See :class:`headrace.cli.output.Output`."""
 
     def __init__(self) -> None:
-        self._out = _console(stderr=False)
-        self._err = _console(stderr=True)
+        self._screen = Screen()
+        self._out, self._err = self._screen.out, self._screen.err
+
+    def show(self, result: object) -> None:
+        view(result, self._screen)
+
+    def live(self, progress: Live[Observer]) -> AbstractContextManager[Observer]:
+        return progress.on_screen(self._screen)
 
     def failed(self, error: HeadraceError) -> None:
         if isinstance(error, ProjectError):
@@ -211,15 +217,15 @@ class ConsoleOutput:
         table = _table("topic", "dead letters", "waiting", "reasons", "latest")
         for one in topics:
             reasons = ", ".join(f"{name} {count}" for name, count in one.reasons.items())
-            latest = _time(one.latest_ms)
+            latest = time_text(one.latest_ms)
             table.add_row(one.topic, str(one.count), str(one.waiting), reasons, latest)
         self._out.print(table)
 
     def letters(self, letters: Sequence[StoredLetter]) -> None:
         table = _table("record", "reason", "pipeline", "written", "detail")
         for one in letters:
-            written, reason = _time(one.written_ms), one.letter.reason
-            detail = _safe(one.letter.detail)
+            written, reason = time_text(one.written_ms), one.letter.reason
+            detail = safe(one.letter.detail)
             table.add_row(one.origin, reason, one.pipeline, written, detail)
         self._out.print(table)
 
@@ -381,16 +387,16 @@ class ConsoleOutput:
     def _letter(self, stored: StoredLetter) -> None:
         letter = stored.letter
         facts = {
-            "record": f"{stored.origin}, {_time(letter.timestamp_ms)}",
+            "record": f"{stored.origin}, {time_text(letter.timestamp_ms)}",
             "reason": f"{letter.reason}: {letter.detail}",
             "pipeline": f"{stored.pipeline}, version {stored.version}",
-            "written": f"{_time(stored.written_ms)}, after {stored.replays} replay(s)",
-            "key": _text(letter.key),
-            "value": _text(letter.value),
+            "written": f"{time_text(stored.written_ms)}, after {stored.replays} replay(s)",
+            "key": content_text(letter.key),
+            "value": content_text(letter.value),
         }
-        facts |= {f"header {name}": _text(value) for name, value in letter.headers}
+        facts |= {f"header {name}": content_text(value) for name, value in letter.headers}
         for name, fact in facts.items():
-            line = f"[bold]{_safe(name)}[/]: {_safe(fact)}"
+            line = f"[bold]{safe(name)}[/]: {safe(fact)}"
             self._out.print(line, highlight=False, soft_wrap=True)
 
 
@@ -459,37 +465,11 @@ def _hours(duration: timedelta) -> str:
     return f"{minutes // 60}:{minutes % 60:02}"
 
 
-def _console(*, stderr: bool) -> Console:
-    stream = sys.stderr if stderr else sys.stdout
-    return Console(stderr=stderr, width=None if stream.isatty() else FILE_WIDTH)
-
-
 def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False)
     for name in columns:
         table.add_column(name, overflow="fold")
     return table
-
-
-def _time(milliseconds: int) -> str:
-    if milliseconds < 0:
-        return ""
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def _text(content: bytes | None) -> str:
-    if content is None:
-        return "null"
-    shown = content[:MOST_BYTES_SHOWN]
-    rest = f" ... ({len(content)} bytes)" if len(content) > MOST_BYTES_SHOWN else ""
-    return shown.decode("utf-8", errors="backslashreplace") + rest
-
-
-def _safe(text: str) -> str:
-    """What producers wrote, without characters that a terminal would obey."""
-    return escape(
-        "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
-    )
 
 
 @contextmanager

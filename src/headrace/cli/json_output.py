@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headrace.cli.encoding import print_json
+from headrace.cli.output import Live, Observer
 from headrace.cli.token_view import rfc3339
 from headrace.errors import HeadraceError, ProjectError
 
@@ -46,6 +48,12 @@ REPORT_SECONDS = 1.0
 
 class JsonOutput:
     """See :class:`headrace.cli.output.Output`. Everything goes to stdout, errors too."""
+
+    def show(self, result: object) -> None:
+        print_json(result)
+
+    def live(self, progress: Live[Observer]) -> AbstractContextManager[Observer]:
+        return progress.in_json(print_json)
 
     def failed(self, error: HeadraceError) -> None:
         kind = getattr(error, "code", type(error).__name__)

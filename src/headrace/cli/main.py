@@ -14,6 +14,7 @@ from headrace.cli.commands.ingest import ingest, tokens
 from headrace.cli.commands.offline_files import load_offline_files
 from headrace.cli.commands.size import size
 from headrace.cli.commands.spool import spool
+from headrace.cli.commands.topics import produce, tail
 from headrace.cli.commands.workers import workers
 from headrace.cli.session import EXIT_CODES, Session, command, epilog
 
@@ -38,7 +39,7 @@ def version(session: Session) -> None:
     session.output.version(versions | {name: installed(name) for name in _PARTS})
 
 
-for one in (
+for subcommand in (
     project.init,
     project.check,
     project.plan,
@@ -46,6 +47,8 @@ for one in (
     services.up,
     services.down,
     services.status,
+    produce,
+    tail,
     ingest,
     tokens,
     spool,
@@ -60,4 +63,4 @@ for one in (
     dead_letters,
     version,
 ):
-    main.add_command(one)
+    main.add_command(subcommand)

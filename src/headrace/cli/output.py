@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from headrace.cli.screen import Screen
 
 if TYPE_CHECKING:
     from headrace.control.checkpoints import Standing
@@ -32,8 +35,32 @@ if TYPE_CHECKING:
     from headrace.workers.monitoring.progress import WorkerProgress
 
 
+Observer = TypeVar("Observer")
+PrintLine = Callable[[object], None]
+"""Prints a value as one line of JSON."""
+
+
+@dataclass(frozen=True)
+class Live(Generic[Observer]):
+    """How the progress of a command is shown while it runs; each is a context of an observer.
+
+    Attributes:
+        on_screen: for people.
+        in_json: for programs; is given a function that prints a value as a line.
+    """
+
+    on_screen: Callable[[Screen], AbstractContextManager[Observer]]
+    in_json: Callable[[PrintLine], AbstractContextManager[Observer]]
+
+
 class Output(Protocol):
-    """Commands call each method at most once, with values; they never format."""
+    """Where values go that commands return; commands never format."""
+
+    def show(self, result: object) -> None:
+        """Shows what a command returned, or one of the values that it shows while it runs."""
+
+    def live(self, progress: Live[Observer]) -> AbstractContextManager[Observer]:
+        """Shows progress for as long as the context lasts."""
 
     def failed(self, error: HeadraceError) -> None:
         """A known error, with its way out."""

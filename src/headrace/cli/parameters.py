@@ -150,6 +150,23 @@ class Route(click.ParamType):  # type: ignore[type-arg]
         return table, destination or table
 
 
+class Header(click.ParamType):  # type: ignore[type-arg]
+    """``NAME=VALUE``, a header of a record."""
+
+    name = "name=value"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, bytes]:
+        """Returns the name, and the value in UTF-8."""
+        if isinstance(value, tuple):
+            return value
+        name, equals, content = str(value).partition("=")
+        if not name or not equals:
+            self.fail(f"{value!r} is not NAME=VALUE", param, ctx)
+        return name, content.encode()
+
+
 metrics_port = click.option(
     "--metrics-port", type=click.IntRange(1, _LARGEST_PORT), help="Serve /metrics on this port."
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import importlib.util
 import os
 import sys
 import tempfile
@@ -34,7 +35,7 @@ INTERRUPTED = 130
 EXIT_CODES = {
     OK: "done",
     FAILED: "something failed",
-    INVALID: "the project or the command line is not valid",
+    INVALID: "the project, the command line or an event is not valid",
     REFUSED: "refused: it would lose or repeat data, or Kafka does not allow it",
     DEAD_LETTER_LIMIT: "a pipeline or worker reached its dead-letter limit",
     CHANGES: "there are changes (`plan --exit-code` only)",
@@ -123,14 +124,18 @@ def unknown(kind: str, name: str, declared: Iterable[str], hint: str = "") -> cl
 
 def command(
     example: str, *, name: str | None = None
-) -> Callable[[Callable[Concatenate[Session, Arguments], None]], click.Command]:
-    """Make ``function(session, ...)`` a command with common options, an example, exit codes."""
+) -> Callable[[Callable[Concatenate[Session, Arguments], object]], click.Command]:
+    """Makes ``function(session, ...)`` a command with common options, an example, exit codes.
 
-    def decorate(function: Callable[Concatenate[Session, Arguments], None]) -> click.Command:
+    What the function returns is shown: as JSON, or by the view that the module of its name in
+    :mod:`headrace.cli.views` has for it; ``None`` shows nothing.
+    """
+
+    def decorate(function: Callable[Concatenate[Session, Arguments], object]) -> click.Command:
         @functools.wraps(function)
         def body(*, as_json: bool, folder: Path | None, debug: bool, **values: Any) -> None:
-            session = Session(JsonOutput() if as_json else ConsoleOutput(), folder, debug)
-            bound: Callable[..., None] = functools.partial(function, session)
+            session = Session(JsonOutput() if as_json else _console(function), folder, debug)
+            bound: Callable[..., object] = functools.partial(function, session)
             sys.exit(_run(session, functools.partial(bound, **values)))
 
         for option in reversed(_COMMON_OPTIONS):
@@ -140,15 +145,25 @@ def command(
     return decorate
 
 
+def _console(function: Callable[..., object]) -> ConsoleOutput:
+    """Returns an output that knows the views of a command."""
+    views = function.__module__.replace(".commands.", ".views.")
+    if importlib.util.find_spec(views) is not None:
+        importlib.import_module(views)
+    return ConsoleOutput()
+
+
 def epilog(title: str, text: str) -> str:
     """The end of a help page, lines kept as they are."""
     lines = "\n".join(f"  {line}" for line in text.splitlines())
     return f"\b\n{title}:\n{lines}"
 
 
-def _run(session: Session, action: Callable[[], None]) -> int:
+def _run(session: Session, action: Callable[[], object]) -> int:
     try:
-        action()
+        result = action()
+        if result is not None:
+            session.output.show(result)
     except HeadraceError as error:
         session.output.failed(error)
         return error.exit_code

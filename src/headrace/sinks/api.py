@@ -357,3 +357,19 @@ class Compactable(abc.ABC):
     @abc.abstractmethod
     def remove_dead_files(self, context: SinkContext) -> CompactionResult:
         """Deletes what no version of the last week holds. Raises SinkError if there is nothing."""
+
+
+class Readable(abc.ABC):
+    """A sink whose target ``Project.read`` gives to programs."""
+
+    @abc.abstractmethod
+    def read(self, context: SinkContext, columns: Sequence[str] | None = None) -> pa.Table:
+        """Returns the rows of whole batches, in no order.
+
+        Args:
+            context: of any pipeline that writes to the target; its ``client`` is empty.
+            columns: names of those to read; all where it is ``None``.
+
+        Raises:
+            SinkError: if there is nothing yet, or it can't be read.
+        """

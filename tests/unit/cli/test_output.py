@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli.console import MOST_BYTES_SHOWN, ConsoleOutput
+from headrace.cli.console import ConsoleOutput
 from headrace.cli.json_output import JsonOutput
 from headrace.cli.output import Output
+from headrace.cli.screen import MAX_SHOWN_BYTES
 from headrace.control.checkpoints import Position, Standing
 from headrace.control.letters import TopicLetters
 from headrace.control.measuring import Consumed, Measurement, Produced, Sending
@@ -115,7 +116,7 @@ def test_a_huge_record_is_cut_on_the_console(capsys):
     ConsoleOutput().letter([stored])
     shown = capsys.readouterr().out
     assert "(900000 bytes)" in shown
-    assert len(shown) < 2 * MOST_BYTES_SHOWN
+    assert len(shown) < 2 * MAX_SHOWN_BYTES
 
 
 def test_bytes_that_a_terminal_would_obey_are_shown_and_not_sent_to_it(capsys):

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import compileall
+import json
 
 import pytest
 
 from headrace.control import load_project
+from headrace.control.event_producer import TopicCheck
 from headrace.control.new_project import write_project
 from headrace.errors import ProjectError
 from headrace.settings import load_settings
@@ -16,8 +18,18 @@ def test_a_new_project_is_valid(tmp_path):
     project = load_project(load_settings(folder, {}))
     assert project.settings.name == "my-ads"
     assert list(project.pipelines) == ["page-views-to-lake"]
-    assert set(files) == {".gitignore", "README.md", "flow.py", "headrace.toml", "produce.py"}
+    events = "page-views.ndjson"
+    assert set(files) == {".gitignore", "README.md", "flow.py", "headrace.toml", events}
     assert compileall.compile_dir(folder, quiet=1)
+
+
+def test_the_events_of_a_new_project_are_valid(tmp_path):
+    write_project(tmp_path)
+    project = load_project(load_settings(tmp_path, {}))
+    check = TopicCheck(project.topics["page-views"], project.settings)
+    lines = (tmp_path / "page-views.ndjson").read_bytes().splitlines()
+    ids = {json.loads(check(line).value)["event_id"] for line in lines}
+    assert len(lines) == len(ids) == 100
 
 
 def test_a_new_project_overwrites_nothing(tmp_path):

@@ -17,6 +17,7 @@ from headrace.sinks.api import (
     DeclaredRows,
     Guarantee,
     PositionStore,
+    Readable,
     Sink,
     SinkContext,
     SinkDriver,
@@ -37,7 +38,7 @@ _TIME_TYPES = frozenset({FieldType.TIMESTAMP, FieldType.MILLIS})
 
 
 @dataclass(frozen=True)
-class Lake(Sink, Compactable):
+class Lake(Sink, Compactable, Readable):
     """Sink: a Delta table under the project's lake, partitioned by event time and fields.
 
     Exactly once: each batch is one Delta transaction that records the offsets it ends at, so a
@@ -123,6 +124,12 @@ class Lake(Sink, Compactable):
         from headrace.sinks.lake.compaction import Compaction
 
         return Compaction(self._uri(context)).vacuum()
+
+    def read(self, context: SinkContext, columns: Sequence[str] | None = None) -> pa.Table:
+        """Returns the rows of the table's newest version."""
+        from headrace.sinks.lake.table import read_table
+
+        return read_table(self._uri(context), columns)
 
     def _uri(self, context: SinkContext) -> str:
         return f"{context.lake}/{self.table}"

@@ -1,0 +1,104 @@
+"""What commands return, as JSON: one encoder for all values."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import enum
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from pathlib import PurePath
+from typing import Any, Protocol, runtime_checkable
+
+import click
+
+_FORMS: dict[type, Callable[[Any], object]] = {
+    enum.Enum: lambda member: encoded(member.value),
+    Fraction: lambda ratio: ratio.numerator if ratio.denominator == 1 else float(ratio),
+    datetime: lambda time: time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    timedelta: timedelta.total_seconds,
+    bytes: lambda content: content.decode(errors="backslashreplace"),
+    PurePath: str,
+}
+
+
+@runtime_checkable
+class Encoded(Protocol):
+    """A value that is another one in JSON than its fields say."""
+
+    def to_json(self) -> object:
+        """Returns the value to encode instead."""
+
+
+def print_json(value: object) -> None:
+    """Prints a value as one line of JSON on stdout; ends the process where nobody reads it."""
+    try:
+        click.echo(json.dumps(encoded(value), ensure_ascii=False))
+    except BrokenPipeError:
+        # The interpreter flushes at its end, and would complain of the pipe again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(1) from None
+
+
+def encoded(value: object) -> Any:
+    """Returns a value in JSON's own types.
+
+    =================== ========================================================================
+    value               in JSON
+    =================== ========================================================================
+    dataclass, mapping  an object
+    list, tuple, set    an array
+    enum                its value
+    datetime            RFC 3339 text in UTC, to the second
+    timedelta           seconds; a member ``lag`` is called ``lag_seconds``
+    Fraction            an integer where it is one, else a number
+    bytes               text where they are UTF-8; else a member ``key`` is called
+                        ``key_base64``
+    Path                its text
+    =================== ========================================================================
+
+    Raises:
+        TypeError: if it is none of them; a value with ``to_json`` is what that returns.
+    """
+    if isinstance(value, Encoded):
+        return encoded(value.to_json())
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = dataclasses.fields(value)
+        return dict(_members({field.name: getattr(value, field.name) for field in fields}))
+    if isinstance(value, Mapping):
+        return dict(_members(value))
+    if isinstance(value, list | tuple | set | frozenset):
+        return [encoded(element) for element in value]
+    return _scalar(value)
+
+
+def _members(members: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
+    for key, value in members.items():
+        name = str(key)
+        match value:
+            case timedelta():
+                yield f"{name}_seconds", value.total_seconds()
+            case bytes():
+                yield _bytes(name, value)
+            case _:
+                yield name, encoded(value)
+
+
+def _bytes(name: str, content: bytes) -> tuple[str, str]:
+    try:
+        return name, content.decode()
+    except UnicodeDecodeError:
+        return f"{name}_base64", base64.b64encode(content).decode()
+
+
+def _scalar(value: object) -> object:
+    if value is None or isinstance(value, str | int | float):
+        return value
+    for kind, form in _FORMS.items():
+        if isinstance(value, kind):
+            return form(value)
+    raise TypeError(f"{type(value).__name__} has no form in JSON")

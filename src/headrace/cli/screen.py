@@ -1,0 +1,97 @@
+"""A terminal, and texts that are fit for one."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+FILE_WIDTH = 160
+LINE_SECONDS = 5.0
+MAX_SHOWN_BYTES = 4_000
+
+
+def _console(*, stderr: bool) -> Console:
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() else FILE_WIDTH
+    return Console(stderr=stderr, width=width, emoji=False)
+
+
+@dataclass(frozen=True)
+class Screen:
+    """Where results go (``out``), and errors and progress (``err``)."""
+
+    out: Console = field(default_factory=lambda: _console(stderr=False))
+    err: Console = field(default_factory=lambda: _console(stderr=True))
+
+    def line(self, markup: str) -> None:
+        """Prints a line of markup, however long it is, on ``out``."""
+        self.out.print(markup, highlight=False, soft_wrap=True)
+
+    def error_line(self, markup: str) -> None:
+        """Prints a line of markup, however long it is, on ``err``."""
+        self.err.print(markup, highlight=False, soft_wrap=True)
+
+    def warning(self, text: str) -> None:
+        """Prints a text as it is, in yellow, on ``out``."""
+        self.out.print(f"[yellow]{escape(text)}", soft_wrap=True)
+
+
+def table(*columns: str, right: tuple[int, ...] = ()) -> Table:
+    """Returns an empty table; the numbers of ``right`` are those of columns of figures."""
+    empty = Table(box=None, pad_edge=False)
+    for number, name in enumerate(columns):
+        empty.add_column(name, overflow="fold", justify="right" if number in right else "left")
+    return empty
+
+
+def time_text(milliseconds: int) -> str:
+    """Returns a time since 1970 to the second; an empty text where there is none."""
+    if milliseconds < 0:
+        return ""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def content_text(content: bytes | None) -> str:
+    """Returns bytes as text, cut at 4,000 bytes; still to be made :func:`safe`."""
+    if content is None:
+        return "null"
+    shown = content[:MAX_SHOWN_BYTES]
+    rest = f" ... ({len(content)} bytes)" if len(content) > MAX_SHOWN_BYTES else ""
+    return shown.decode("utf-8", errors="backslashreplace") + rest
+
+
+def safe(text: str) -> str:
+    """Returns what producers wrote as markup, without characters that a terminal would obey."""
+    return escape(
+        "".join(
+            character if character.isprintable() else character.encode("unicode_escape").decode()
+            for character in text
+        )
+    )
+
+
+@contextmanager
+def status_line(console: Console, first: str) -> Iterator[Callable[[str], None]]:
+    """Gives a function that shows how far the command is.
+
+    On a terminal it is a line that changes, elsewhere a new line every few seconds.
+    """
+    with console.status(first) as status:
+        printed = time.monotonic()
+
+        def show(text: str) -> None:
+            nonlocal printed
+            status.update(escape(text))
+            if not console.is_terminal and time.monotonic() - printed >= LINE_SECONDS:
+                printed = time.monotonic()
+                console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+        yield show

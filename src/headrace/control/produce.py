@@ -1,0 +1,260 @@
+"""Lines of a file or stream, sent to a topic as events."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from headrace.control.event_producer import Headers, TopicCheck
+from headrace.control.project import LoadedProject
+from headrace.control.services import broker_config
+from headrace.errors import TopicMissingError
+from headrace.ingest.events.validation import Accepted, largest_message
+from headrace.ingest.http.problem import Problem
+from headrace.kafka.client import LARGEST_MESSAGE_BYTES, describe
+from headrace.kafka.counting_producer import CountingProducer
+
+MAX_SHOWN_CHARACTERS = 200
+MAX_NAMED_LINES = 20
+_CHUNK_BYTES = 1 << 18
+_WAIT_SECONDS = 0.2
+_PROGRESS_SECONDS = 0.2
+
+ProduceState: TypeAlias = Literal["finished", "rejected", "interrupted", "failed"]
+"""What ended it: the last line, a rejected line, a signal, an event that Kafka did not take."""
+
+
+@dataclass(frozen=True)
+class ProduceOptions:
+    """How lines become records.
+
+    Attributes:
+        skip_invalid: leave rejected lines out, instead of ending at the first one.
+        unchecked: send each line as it is, valid or not, without a key.
+        account: whose events these are: their key where the topic declares none.
+        headers: of every record.
+    """
+
+    skip_invalid: bool = False
+    unchecked: bool = False
+    account: str = ""
+    headers: Headers = ()
+
+
+@dataclass(frozen=True)
+class RejectedLine:
+    """A line that is no event of the topic.
+
+    Attributes:
+        line: its number, from 1.
+        reason: a stable code, those of ``headrace ingest``.
+        detail: a sentence that names the field, what it holds and what was expected.
+        text: the line, as far as 200 characters.
+    """
+
+    line: int
+    reason: str
+    detail: str
+    text: str
+    event: str = field(default="rejected", init=False)
+
+
+@dataclass(frozen=True)
+class ProduceProgress:
+    """How far it is.
+
+    Attributes:
+        lines: that were read, empty ones included.
+        sent: events that all in-sync replicas have.
+        rejected: lines.
+    """
+
+    lines: int
+    sent: int
+    rejected: int
+
+
+@dataclass(frozen=True)
+class ProduceResult:
+    """What became of the lines.
+
+    Attributes:
+        topic: where the events are.
+        state: what ended it.
+        lines: that were read, empty ones included; what follows them was not looked at.
+        sent: events that all in-sync replicas have.
+        rejected: lines that are no events of the topic; none of them was sent.
+        reasons: number of rejected lines by reason.
+        not_acknowledged: events that Kafka did not acknowledge; they may be in the topic or not.
+        failed_lines: numbers of their lines, the first 20.
+        failure: why Kafka did not acknowledge the first of them.
+    """
+
+    topic: str
+    state: ProduceState
+    lines: int
+    sent: int
+    rejected: int
+    reasons: Mapping[str, int]
+    not_acknowledged: int = 0
+    failed_lines: tuple[int, ...] = ()
+    failure: str = ""
+    event: str = field(default="ended", init=False)
+
+
+ObserveProduce: TypeAlias = Callable[[ProduceProgress | RejectedLine], None]
+"""Is called with each rejected line, and with the progress a few times a second."""
+
+
+def produce_lines(
+    project: LoadedProject,
+    topic: str,
+    file: int,
+    options: ProduceOptions,
+    *,
+    observe: ObserveProduce,
+    stop: threading.Event,
+) -> ProduceResult:
+    """Sends each line of a file or stream as an event; returns when Kafka has answered for all.
+
+    Order: events of one key arrive in the order of their lines.
+    Delivery: an event counts as sent once all in-sync replicas have it. When one is not
+    acknowledged, no further line is read, and the result names its line. A process that is killed
+    leaves unknown which of its last lines were sent; sending them again repeats their event ids.
+    Bad input: a line that ``headrace ingest`` would reject is not sent. Ids that repeat are not
+    looked for. Empty lines are left out.
+
+    Args:
+        project: declares the topic.
+        topic: its name.
+        file: descriptor of the file.
+        options: how lines become records.
+        observe: is told of progress and rejected lines.
+        stop: once it is set, no further line is read.
+
+    Raises:
+        TopicMissingError: if the topic is not in Kafka.
+        BrokerUnreachableError: if the broker does not respond within 15 seconds.
+    """
+    config = broker_config(project.settings)
+    if not describe(config, [topic]):
+        raise TopicMissingError(topic)
+    sender = CountingProducer(config, largest_message(project.topics[topic]))
+    run = _Run(project, topic, options, sender)
+    state = run.send_all(read_lines(file, stop), observe)
+    while len(sender):
+        sender.poll(_WAIT_SECONDS)
+        observe(run.progress())
+    if sender.failures:
+        state = "failed"
+    elif state == "finished" and stop.is_set():
+        state = "interrupted"
+    return run.result(state)
+
+
+def read_lines(file: int, stop: threading.Event) -> Iterator[bytes | None]:
+    """Reads a file descriptor to its end, or until ``stop`` is set, line by line.
+
+    Gives ``None`` whenever nothing came for 0.2 seconds. Line ends (LF or CR LF) are taken off.
+    A line that has no end when the file does counts as one, unless ``stop`` was set. Of a line
+    longer than 64 MiB, which no topic takes, the rest is dropped.
+    """
+    rest = b""
+    while not stop.is_set():
+        if not select.select([file], [], [], _WAIT_SECONDS)[0]:
+            yield None
+            continue
+        chunk = os.read(file, _CHUNK_BYTES)
+        if not chunk:
+            break
+        *ended, rest = (rest + chunk).split(b"\n")
+        rest = rest[: LARGEST_MESSAGE_BYTES + 1]
+        for line in ended:
+            if stop.is_set():
+                return
+            yield line.removesuffix(b"\r")
+    if rest and not stop.is_set():
+        yield rest.removesuffix(b"\r")
+
+
+class _Run:
+    """One call of :func:`produce_lines`."""
+
+    def __init__(
+        self, project: LoadedProject, topic: str, options: ProduceOptions, sender: CountingProducer
+    ) -> None:
+        self._topic, self._options, self._sender = topic, options, sender
+        self._check = (
+            None
+            if options.unchecked
+            else TopicCheck(project.topics[topic], project.settings, options.account)
+        )
+        self._lines = 0
+        self._reasons: Counter[str] = Counter()
+
+    def send_all(self, lines: Iterator[bytes | None], observe: ObserveProduce) -> ProduceState:
+        shown = time.monotonic()
+        for line in lines:
+            if line is None:
+                self._sender.poll(0)
+            else:
+                self._lines += 1
+                rejected = self._send(line) if line.strip() else None
+                if rejected is not None:
+                    observe(rejected)
+                    if not self._options.skip_invalid:
+                        return "rejected"
+            if self._sender.failures:
+                return "failed"
+            if time.monotonic() - shown >= _PROGRESS_SECONDS:
+                shown = time.monotonic()
+                observe(self.progress())
+        return "finished"
+
+    def progress(self) -> ProduceProgress:
+        sent = self._sender.acknowledged[self._topic]
+        return ProduceProgress(self._lines, sent, self._reasons.total())
+
+    def result(self, state: ProduceState) -> ProduceResult:
+        failures = self._sender.failures
+        lines = sorted(failures)
+        return ProduceResult(
+            self._topic,
+            state,
+            self._lines,
+            self._sender.acknowledged[self._topic],
+            self._reasons.total(),
+            dict(self._reasons.most_common()),
+            len(failures),
+            tuple(lines[:MAX_NAMED_LINES]),
+            failures[lines[0]] if lines else "",
+        )
+
+    def _send(self, line: bytes) -> RejectedLine | None:
+        record = Accepted(line, b"", "", -1)
+        if self._check is not None:
+            verdict = self._check(line, self._options.headers)
+            if isinstance(verdict, Problem):
+                self._reasons[verdict.code] += 1
+                return RejectedLine(self._lines, verdict.code, verdict.detail, _excerpt(line))
+            record = verdict
+        self._sender.send(
+            self._topic,
+            record.value,
+            record.key or None,
+            partition=record.partition,
+            headers=self._options.headers,
+            label=self._lines,
+        )
+        return None
+
+
+def _excerpt(line: bytes) -> str:
+    text = line[: 4 * MAX_SHOWN_CHARACTERS].decode(errors="backslashreplace")
+    return text if len(text) <= MAX_SHOWN_CHARACTERS else text[:MAX_SHOWN_CHARACTERS] + "..."

@@ -1,0 +1,35 @@
+"""Tables of a project's lake, for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from headrace.control.project import LoadedProject
+from headrace.control.services import lake_uri
+from headrace.errors import NotDeclaredError
+from headrace.sinks.api import Readable, SinkContext
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def read_project_table(
+    project: LoadedProject, table: str, columns: Sequence[str] | None = None
+) -> pa.Table:
+    """Returns the rows of a table that a pipeline of the project writes, in no order.
+
+    Raises:
+        NotDeclaredError: if no pipeline writes such a table.
+        SinkError: if the table is not there yet, or the lake can't be read.
+        ServerStartError: if the lake is on the embedded HDFS, which is down.
+    """
+    sinks = {
+        pipeline.sink.target: (pipeline.name, pipeline.sink)
+        for pipeline in project.pipelines.values()
+        if isinstance(pipeline.sink, Readable)
+    }
+    if table not in sinks:
+        raise NotDeclaredError("table", table, ", ".join(sorted(sinks)))
+    pipeline, sink = sinks[table]
+    return sink.read(SinkContext(pipeline, lake_uri(project.settings), client={}), columns)

@@ -1,0 +1,90 @@
+"""A look at the records of a topic."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+from headrace.control.services import broker_config
+from headrace.errors import TopicMissingError
+from headrace.kafka.client import ClientConfig, consumer, describe, offsets_since, watermarks
+from headrace.kafka.range_reader import read_ranges
+from headrace.kafka.tail import TailedRecord, follow, tailed
+from headrace.model import OffsetRange, TopicPartition
+from headrace.settings import Settings
+
+TailFrom: TypeAlias = Literal["earliest", "latest"] | datetime
+"""The first records there are; those that come from now on; the first ones since a time."""
+
+
+@dataclass(frozen=True)
+class TailOptions:
+    """Which records are shown.
+
+    Attributes:
+        start: where to begin.
+        limit: number of records after which it ends; ``None``: no limit.
+        until_end: end with the records that the topic holds now, instead of waiting for more.
+    """
+
+    start: TailFrom = "latest"
+    limit: int | None = None
+    until_end: bool = False
+
+
+def tail_topic(settings: Settings, topic: str, options: TailOptions) -> Iterator[TailedRecord]:
+    """Reads any topic of the cluster: declared or not, raw, or of dead letters.
+
+    No consumer group is joined, and no offset committed. Records of a partition come in order of
+    offset, partitions as brokers answer; only committed records are given.
+
+    Raises:
+        TopicMissingError: if the topic is not in Kafka.
+        BrokerUnreachableError: if the broker does not respond within 15 seconds.
+        AuthorizationError: if an ACL is missing.
+        RecordsUnreadableError: if records are damaged.
+    """
+    config = broker_config(settings)
+    live = describe(config, [topic]).get(topic)
+    if live is None:
+        raise TopicMissingError(topic)
+    marks = watermarks(config, live.all_partitions)
+    starts = _starts(config, options.start, marks)
+    if options.until_end:
+        records = _until(config, starts, {place: end for place, (_, end) in marks.items()})
+    else:
+        records = follow(config, starts)
+    return itertools.islice(records, options.limit)
+
+
+def _starts(
+    config: ClientConfig, start: TailFrom, marks: Mapping[TopicPartition, tuple[int, int]]
+) -> dict[TopicPartition, int]:
+    if start == "earliest":
+        return {partition: earliest for partition, (earliest, _) in marks.items()}
+    ends = {partition: latest for partition, (_, latest) in marks.items()}
+    if not isinstance(start, datetime):
+        return ends
+    return ends | offsets_since(config, ends, int(start.timestamp() * 1000))
+
+
+def _until(
+    config: ClientConfig,
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+) -> Iterator[TailedRecord]:
+    ranges = [
+        OffsetRange(partition, start, ends[partition])
+        for partition, start in starts.items()
+        if start < ends[partition]
+    ]
+    reader = consumer(config)
+    try:
+        for chunk in read_ranges(reader, ranges, config):
+            for record in chunk.records:
+                yield tailed(chunk.partition, record)
+    finally:
+        reader.close()

@@ -1,0 +1,134 @@
+"""Events of a program: checked, keyed and placed as ingest does it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import SimpleNamespace
+
+import pytest
+from confluent_kafka import KafkaError
+from tests.mock_brokers import PRODUCE, MockBrokers
+
+from headrace.control.event_producer import EventProducer, TopicCheck, event_text
+from headrace.control.project import LoadedProject
+from headrace.errors import (
+    EventRejectedError,
+    EventsNotDeliveredError,
+    NotDeclaredError,
+    TopicMissingError,
+)
+from headrace.model import ByField, EpochMillis, Topic, partition_of
+from headrace.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    order_id: str
+    ordered_at: datetime
+    changed_at: EpochMillis | None
+    country: str
+
+
+AT = datetime(2024, 11, 29, 8, tzinfo=UTC)
+ORDER = {"order_id": "a-1", "ordered_at": AT, "changed_at": AT, "country": "PL"}
+ORDERS = Topic("orders", event=Order, key="order_id", event_time="ordered_at", partitions=4)
+BY_COUNTRY = Topic("by-country", event=Order, partitions=4, partitioning=ByField("country"))
+RAW = Topic("raw")
+TEXT = (
+    b'{"order_id":"a-1","ordered_at":"2024-11-29T08:00:00Z","changed_at":1732867200000,'
+    b'"country":"PL"}'
+)
+
+
+@pytest.fixture
+def settings(tmp_path) -> Settings:
+    return Settings(tmp_path, "shop", ("flow",), "lake")
+
+
+@pytest.fixture
+def brokers(monkeypatch) -> MockBrokers:
+    """Brokers that have every declared topic."""
+    made = MockBrokers()
+    for topic in (ORDERS, BY_COUNTRY, RAW):
+        made.create(topic.name, topic.partitions)
+    monkeypatch.setattr("headrace.control.event_producer.broker_config", lambda _: made.config)
+    monkeypatch.setattr("headrace.control.event_producer.describe", lambda _, names: names)
+    return made
+
+
+@pytest.fixture
+def project(settings) -> LoadedProject:
+    return LoadedProject(settings, {one.name: one for one in (ORDERS, BY_COUNTRY, RAW)}, {})
+
+
+@pytest.mark.parametrize(
+    "event", [ORDER, Order(**ORDER), SimpleNamespace(**ORDER), TEXT, TEXT.decode()]
+)
+def test_an_event_is_a_mapping_an_object_or_its_text(event):
+    assert event_text(ORDERS, event) == TEXT
+
+
+@pytest.mark.parametrize(("topic", "event"), [(ORDERS, 7), (ORDERS, Order), (RAW, "text")])
+def test_what_is_no_event_is_a_type_error(topic, event):
+    with pytest.raises(TypeError):
+        event_text(topic, event)
+
+
+def test_a_record_has_the_key_and_the_place_that_its_topic_declares(settings):
+    record = TopicCheck(ORDERS, settings)(TEXT)
+    assert (record.value, record.key, record.partition) == (TEXT, b"a-1", -1)
+    record = TopicCheck(BY_COUNTRY, settings, "acme")(TEXT)
+    place = partition_of(BY_COUNTRY.partitioning, 4)({"country": "PL"}, "acme", AT)
+    assert (record.key, record.partition) == (b"acme", place)
+    assert TopicCheck(RAW, settings)(b"\xff").value == b"\xff"
+
+
+def test_every_event_of_a_with_block_is_acknowledged_at_its_end(brokers, project):
+    with EventProducer(project) as producer:
+        for number in range(10):
+            producer.send(ORDERS, ORDER | {"order_id": f"a-{number}"})
+        producer.send("by-country", TEXT, headers=[("trace", b"t")])
+        producer.send("raw", b"\xff", key=b"k")
+    assert producer.acknowledged == {"orders": 10, "by-country": 1, "raw": 1}
+
+
+def test_an_event_that_does_not_fit_is_rejected_and_the_next_one_is_sent(brokers, project):
+    with EventProducer(project) as producer:
+        with pytest.raises(EventRejectedError, match="field 'country' is an integer") as caught:
+            producer.send("orders", ORDER | {"country": 7})
+        producer.send("orders", ORDER)
+    assert (caught.value.topic, caught.value.reason) == ("orders", "wrong-type")
+    assert producer.acknowledged == {"orders": 1}
+
+
+def test_after_an_event_that_kafka_did_not_take_no_other_is_sent(brokers, project):
+    producer = EventProducer(project)
+    producer.send("orders", ORDER)
+    producer.flush()
+    brokers.answer(PRODUCE, KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    producer.send("orders", ORDER)
+    with pytest.raises(EventsNotDeliveredError, match="allow WRITE on topic orders"):
+        producer.flush()
+    with pytest.raises(EventsNotDeliveredError):
+        producer.send("orders", ORDER)
+    assert producer.acknowledged == {"orders": 1}
+
+
+def test_the_error_of_the_block_comes_before_that_of_the_delivery(brokers, project):
+    brokers.answer(PRODUCE, KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    producer = EventProducer(project)
+    producer.send("orders", ORDER)
+    with pytest.raises(ZeroDivisionError), producer:
+        raise ZeroDivisionError
+
+
+def test_topics_that_are_not_declared_or_not_there_are_named(brokers, project, monkeypatch):
+    producer = EventProducer(project)
+    with pytest.raises(NotDeclaredError, match=r"'views'.*orders, by-country, raw"):
+        producer.send("views", ORDER)
+    with pytest.raises(ValueError, match="declares the key"):
+        producer.send("orders", ORDER, key=b"k")
+    monkeypatch.setattr("headrace.control.event_producer.describe", lambda *_: {})
+    with pytest.raises(TopicMissingError):
+        producer.send("orders", ORDER)

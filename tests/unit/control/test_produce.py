@@ -1,0 +1,147 @@
+"""Lines become events: which are sent, which are rejected, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+
+import pytest
+from confluent_kafka import KafkaError
+from tests.mock_brokers import PRODUCE, MockBrokers
+
+from headrace.control.produce import (
+    ProduceOptions,
+    ProduceProgress,
+    ProduceResult,
+    RejectedLine,
+    produce_lines,
+    read_lines,
+)
+from headrace.control.project import LoadedProject
+from headrace.errors import TopicMissingError
+from headrace.model import Topic
+from headrace.settings import Settings
+
+
+class View:
+    event_id: str
+    page: str
+
+
+VIEWS = Topic("views", event=View, key="event_id", event_id="event_id")
+GOOD = b'{"event_id": "a", "page": "/"}\n'
+BAD = b'{"event_id": "b", "page": 7}\n'
+
+
+@pytest.fixture
+def brokers(monkeypatch) -> MockBrokers:
+    made = MockBrokers()
+    made.create("views")
+    monkeypatch.setattr("headrace.control.produce.broker_config", lambda _: made.config)
+    monkeypatch.setattr("headrace.control.produce.describe", lambda _, names: names)
+    return made
+
+
+@pytest.fixture
+def produce(brokers, tmp_path):
+    """``produce(text, skip_invalid=True)``: the result, and what was observed."""
+    project = LoadedProject(Settings(tmp_path, "p", ("flow",), "lake"), {"views": VIEWS}, {})
+
+    def run(text: bytes, stop=None, **options) -> tuple[ProduceResult, list]:
+        observed = []
+        file = tmp_path / "events.ndjson"
+        file.write_bytes(text)
+        descriptor = os.open(file, os.O_RDONLY)
+        try:
+            result = produce_lines(
+                project,
+                "views",
+                descriptor,
+                ProduceOptions(**options),
+                observe=observed.append,
+                stop=stop or threading.Event(),
+            )
+        finally:
+            os.close(descriptor)
+        return result, observed
+
+    return run
+
+
+def test_every_line_is_sent_and_empty_ones_are_left_out(produce):
+    result, _ = produce(GOOD * 3 + b"\n  \r\n" + GOOD.rstrip())
+    assert (result.state, result.lines, result.sent, result.rejected) == ("finished", 6, 4, 0)
+
+
+def test_a_line_that_is_not_valid_ends_it_behind_what_was_sent(produce):
+    result, observed = produce(GOOD * 2 + BAD + GOOD)
+    assert (result.state, result.lines, result.sent) == ("rejected", 3, 2)
+    assert result.reasons == {"wrong-type": 1}
+    [rejected] = [event for event in observed if isinstance(event, RejectedLine)]
+    assert (rejected.line, rejected.reason) == (3, "wrong-type")
+    assert rejected.detail == "field 'page' is an integer, expected a string"
+    assert json.loads(rejected.text)["page"] == 7
+
+
+def test_lines_that_are_not_valid_can_be_left_out(produce):
+    result, observed = produce(BAD + GOOD + b"{\n" + GOOD, skip_invalid=True)
+    assert (result.state, result.lines, result.sent) == ("finished", 4, 2)
+    assert result.reasons == {"wrong-type": 1, "not-json": 1}
+    assert [event.line for event in observed if isinstance(event, RejectedLine)] == [1, 3]
+
+
+def test_unchecked_lines_are_sent_as_they_are(produce):
+    result, _ = produce(BAD + b"\xff\n", unchecked=True)
+    assert (result.state, result.sent, result.rejected) == ("finished", 2, 0)
+
+
+def test_an_event_that_kafka_does_not_take_is_named_and_not_counted(produce, brokers):
+    assert produce(GOOD)[0].sent == 1
+    brokers.answer(PRODUCE, KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    result, observed = produce(GOOD)
+    assert (result.state, result.sent, result.not_acknowledged) == ("failed", 0, 1)
+    assert result.failed_lines == (1,)
+    assert "allow WRITE on topic views" in result.failure
+    assert observed[-1] == ProduceProgress(1, 0, 0)
+
+
+def test_a_stop_leaves_the_rest_unread(produce):
+    stop = threading.Event()
+    stop.set()
+    result, _ = produce(GOOD, stop=stop)
+    assert (result.state, result.lines, result.sent) == ("interrupted", 0, 0)
+
+
+def test_a_topic_that_is_not_there_is_not_made(produce, monkeypatch):
+    monkeypatch.setattr("headrace.control.produce.describe", lambda *_: {})
+    with pytest.raises(TopicMissingError):
+        produce(GOOD)
+
+
+def test_a_long_line_is_shown_in_part(produce):
+    _, observed = produce(b"x" * 1000)
+    assert len(observed[0].text) == 203
+
+
+def test_a_stream_is_read_as_it_comes_until_it_is_stopped():
+    reader, writer = os.pipe()
+    stop = threading.Event()
+    lines = read_lines(reader, stop)
+    os.write(writer, b"one\r\ntw")
+    assert next(lines) == b"one"
+    assert next(lines) is None
+    os.write(writer, b"o\nthree")
+    assert next(lines) == b"two"
+    stop.set()
+    assert list(lines) == []
+    os.close(writer)
+    os.close(reader)
+
+
+def test_the_end_of_a_stream_ends_its_last_line():
+    reader, writer = os.pipe()
+    os.write(writer, b"one\n\ntwo")
+    os.close(writer)
+    assert list(read_lines(reader, threading.Event())) == [b"one", b"", b"two"]
+    os.close(reader)
