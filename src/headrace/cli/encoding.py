@@ -76,6 +76,14 @@ def encoded(value: object) -> Any:
     return _scalar(value)
 
 
+def merged(*values: object) -> dict[str, Any]:
+    """Returns the members of several values, each an object in JSON, as one object."""
+    document: dict[str, Any] = {}
+    for value in values:
+        document |= encoded(value)
+    return document
+
+
 def _members(members: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
     for key, value in members.items():
         name = str(key)

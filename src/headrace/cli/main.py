@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import platform
-from importlib.metadata import version as installed
-
 import click
 
 from headrace import __version__
@@ -15,10 +12,10 @@ from headrace.cli.commands.offline_files import load_offline_files
 from headrace.cli.commands.size import size
 from headrace.cli.commands.spool import spool
 from headrace.cli.commands.topics import produce, tail
+from headrace.cli.commands.version import version
 from headrace.cli.commands.workers import workers
-from headrace.cli.session import EXIT_CODES, Session, command, epilog
+from headrace.cli.session import EXIT_CODES, epilog
 
-_PARTS = ("pyspark", "confluent-kafka", "deltalake", "polars", "pyarrow")
 _EXAMPLE = "headrace init ads && cd ads\nheadrace up && headrace apply && headrace run"
 _CODES = "\n".join(f"{code:>3}  {text}" for code, text in EXIT_CODES.items())
 
@@ -30,13 +27,6 @@ _CODES = "\n".join(f"{code:>3}  {text}" for code, text in EXIT_CODES.items())
 @click.version_option(__version__, prog_name="headrace")
 def main() -> None:
     """Real-time event pipelines in Python, on Kafka and PySpark."""
-
-
-@command("headrace version --json")
-def version(session: Session) -> None:
-    """Show the versions of headrace and of what it stands on."""
-    versions = {"headrace": __version__, "python": platform.python_version()}
-    session.output.version(versions | {name: installed(name) for name in _PARTS})
 
 
 for subcommand in (

@@ -12,12 +12,12 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
+from headrace.cli.screen import LINE_SECONDS
+
 if TYPE_CHECKING:
-    from headrace.offline_files import Figures, OnBatch
     from headrace.pipelines.progress import PipelineProgress
     from headrace.pipelines.runner import Observe
 
-LINE_SECONDS = 5.0
 _COLOURS = {
     "running": "green",
     "finished": "green",
@@ -90,31 +90,6 @@ def line(one: PipelineProgress) -> str:
 def reporting(console: Console) -> AbstractContextManager[Observe]:
     """Show progress for as long as the context lasts."""
     return _live(console) if console.is_terminal else _lines(console)
-
-
-@contextmanager
-def loading(console: Console) -> Iterator[OnBatch]:
-    """Show how far a load of offline files is: a line that changes, or one now and then."""
-    with console.status("Reading") as status:
-        told = time.monotonic()
-
-        def on_batch(figures: Figures) -> None:
-            nonlocal told
-            status.update(escape(load_line(figures)))
-            if not console.is_terminal and time.monotonic() - told >= LINE_SECONDS:
-                told = time.monotonic()
-                console.print(load_line(figures), markup=False, highlight=False, soft_wrap=True)
-
-        yield on_batch
-
-
-def load_line(figures: Figures) -> str:
-    """A load in a line."""
-    return (
-        f"file {figures.files} of {figures.of_files} {figures.file}: {figures.lines:,} lines, "
-        f"{figures.loaded.total():,} loaded, {figures.skipped:,} skipped, "
-        f"{figures.dead.total():,} dead letters"
-    )
 
 
 @contextmanager

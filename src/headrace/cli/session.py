@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import functools
-import importlib.util
+import importlib
 import os
 import sys
 import tempfile
@@ -146,10 +146,8 @@ def command(
 
 
 def _console(function: Callable[..., object]) -> ConsoleOutput:
-    """Returns an output that knows the views of a command."""
-    views = function.__module__.replace(".commands.", ".views.")
-    if importlib.util.find_spec(views) is not None:
-        importlib.import_module(views)
+    """Returns an output that knows the views of a command: those in the module of its name."""
+    importlib.import_module(function.__module__.replace(".commands.", ".views."))
     return ConsoleOutput()
 
 

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from headrace.cli.progress_view import LINE_SECONDS
+from headrace.cli.screen import LINE_SECONDS
 
 if TYPE_CHECKING:
     from headrace.control.workers import Observe

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.errors import Problem, ProjectError
@@ -12,11 +13,19 @@ _PLACEHOLDER = "{{name}}"
 _NAMES = {"gitignore": ".gitignore"}  # as itself it would hide files of the template
 
 
-def write_project(folder: Path) -> list[str]:
-    """Write the template into ``folder``, which may exist; returns the files' names.
+@dataclass(frozen=True)
+class NewProject:
+    """Where a new project is, and the names of its files."""
+
+    folder: Path
+    files: tuple[str, ...]
+
+
+def write_project(folder: Path) -> NewProject:
+    """Writes the template into ``folder``, which may exist.
 
     Raises:
-        ProjectError: it would overwrite files; nothing was written.
+        ProjectError: if it would overwrite files; nothing was written.
     """
     contents = _contents(_project_name(folder))
     existing = [name for name in contents if (folder / name).exists()]
@@ -28,7 +37,7 @@ def write_project(folder: Path) -> list[str]:
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in contents.items():
         (folder / name).write_text(text, encoding="utf-8")
-    return list(contents)
+    return NewProject(folder, tuple(contents))
 
 
 def _contents(name: str) -> dict[str, str]:

@@ -100,6 +100,11 @@ class Plan:
         return (*topics, *(change for change in self.sinks if change.is_refused))
 
 
+@dataclass(frozen=True)
+class AppliedPlan(Plan):
+    """A plan whose changes are made, but for those that are refused."""
+
+
 def make_plan(project: LoadedProject) -> Plan:
     """The plan, against the live topics; without them when the broker does not answer."""
     topics = project_topics(project)
@@ -117,7 +122,7 @@ def make_plan(project: LoadedProject) -> Plan:
     return Plan(changes, routes, workers, warnings=warnings, sinks=sinks)
 
 
-def apply_plan(project: LoadedProject) -> Plan:
+def apply_plan(project: LoadedProject) -> AppliedPlan:
     """Make the changes that can be made; returns the plan that was carried out.
 
     Raises:
@@ -133,7 +138,7 @@ def apply_plan(project: LoadedProject) -> Plan:
     refused = {one.topic for one in changes if one.action is Action.REFUSED}
     kept = [topic for topic in topics if topic.name not in refused]
     remember_keys(project.settings.state, kept, topic_ids(config, names))
-    return Plan(tuple(changes), _routes(project), _workers(project))
+    return AppliedPlan(tuple(changes), _routes(project), _workers(project))
 
 
 def project_topics(project: LoadedProject) -> list[Topic]:

@@ -58,11 +58,11 @@ class RejectedLine:
         text: the line, as far as 200 characters.
     """
 
+    event: str = field(default="rejected", init=False)
     line: int
     reason: str
     detail: str
     text: str
-    event: str = field(default="rejected", init=False)
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,7 @@ class ProduceResult:
         failure: why Kafka did not acknowledge the first of them.
     """
 
+    event: str = field(default="ended", init=False)
     topic: str
     state: ProduceState
     lines: int
@@ -105,7 +106,6 @@ class ProduceResult:
     not_acknowledged: int = 0
     failed_lines: tuple[int, ...] = ()
     failure: str = ""
-    event: str = field(default="ended", init=False)
 
 
 ObserveProduce: TypeAlias = Callable[[ProduceProgress | RejectedLine], None]

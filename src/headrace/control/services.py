@@ -7,7 +7,7 @@ import http.client
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 
 from headrace.errors import BrokerUnreachableError, ServerStartError
@@ -42,6 +42,10 @@ class Server:
         """It runs."""
         return self.pid is not None
 
+    def to_json(self) -> Mapping[str, object]:
+        """Returns its members, and whether it runs."""
+        return asdict(self) | {"running": self.running}
+
 
 @dataclass(frozen=True)
 class Services:
@@ -58,6 +62,11 @@ class Services:
     embedded_kafka: bool
     lake: str
     servers: tuple[Server, ...]
+
+    def to_json(self) -> Mapping[str, object]:
+        """Returns what is known of Kafka as one member, beside the others."""
+        kafka = {"bootstrap_servers": self.bootstrap_servers, "embedded": self.embedded_kafka}
+        return {"kafka": kafka, "lake": self.lake, "servers": self.servers}
 
 
 def up(settings: Settings, environ: Mapping[str, str], on_progress: Progress) -> Services:

@@ -73,6 +73,17 @@ def test_every_command_answers_in_json_and_takes_a_project(path):
     assert "--project" in options
 
 
+@pytest.mark.parametrize(
+    "path",
+    [(), *(path for path, one in commands(main) if isinstance(one, click.Group))],
+    ids=" ".join,
+)
+def test_the_list_of_commands_cuts_no_sentence(path):
+    listed = run(*path, "--help").stdout.partition("\nCommands:\n")[2].partition("\n\n")[0]
+    assert listed
+    assert "..." not in listed
+
+
 def test_the_exit_codes_are_documented():
     page = run("--help").stdout
     for code, meaning in EXIT_CODES.items():

@@ -13,6 +13,7 @@ from headrace.cli import main
 from headrace.cli.console import ConsoleOutput
 from headrace.cli.json_output import JsonOutput
 from headrace.cli.parameters import DatabaseUrl
+from headrace.cli.views.offline_files import LoadResult, loading
 from headrace.errors import ExtraMissingError
 from headrace.offline_files import Figures, Progress
 from headrace.settings import Secret
@@ -34,7 +35,7 @@ FIGURES = Figures(
 
 
 def test_people_see_what_became_of_every_line(capsys):
-    ConsoleOutput().loaded("api-1", FIGURES, dry_run=False)
+    ConsoleOutput().show(LoadResult("api-1", FIGURES, dry_run=False))
     shown = " ".join(capsys.readouterr().out.split())
     assert "read 1,210 2 of 2 file(s)" in shown
     assert "loaded 1,200 raw_item dead letters 2 bad-zlib skipped 6 done before left 1" in shown
@@ -43,12 +44,12 @@ def test_people_see_what_became_of_every_line(capsys):
 
 
 def test_a_dry_run_says_so(capsys):
-    ConsoleOutput().loaded("api-1", Figures(), dry_run=True)
+    ConsoleOutput().show(LoadResult("api-1", Figures(), dry_run=True))
     assert "Nothing was written" in capsys.readouterr().out
 
 
 def test_programs_see_the_same(capsys):
-    JsonOutput().loaded("api-1", FIGURES, dry_run=False)
+    JsonOutput().show(LoadResult("api-1", FIGURES, dry_run=False))
     found = json.loads(capsys.readouterr().out)
     assert found["loaded"] == {"raw_item": 1200}
     assert found["dead"] == {"bad-zlib": 2}
@@ -57,8 +58,8 @@ def test_programs_see_the_same(capsys):
 
 
 def test_a_load_in_the_background_writes_a_line_now_and_then(capsys, monkeypatch):
-    monkeypatch.setattr("headrace.cli.progress_view.LINE_SECONDS", 0)
-    with ConsoleOutput().loading() as on_batch:
+    monkeypatch.setattr("headrace.cli.screen.LINE_SECONDS", 0)
+    with ConsoleOutput().live(loading) as on_batch:
         on_batch(FIGURES)
     shown = capsys.readouterr().err
     assert "file 2 of 2 offline.2: 1,210 lines, 1,200 loaded, 6 skipped, 2 dead letters" in shown

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from pathlib import Path
 
@@ -12,16 +11,29 @@ import pytest
 
 from headrace.cli.console import ConsoleOutput
 from headrace.cli.json_output import JsonOutput
-from headrace.cli.output import Output
 from headrace.cli.screen import MAX_SHOWN_BYTES
+from headrace.cli.views.dead_letters import (
+    DeadLetterContents,
+    DeadLetterCounts,
+    DeadLetterList,
+    ReplayResult,
+)
+from headrace.cli.views.ingest import NewToken, Serving, TokenList
+from headrace.cli.views.lifecycle import PausedPartitions, Stopping
+from headrace.cli.views.pipelines import Compacted, PipelineStanding
+from headrace.cli.views.services import ProjectStatus, fetching
+from headrace.cli.views.size import SizeResult, measuring
 from headrace.control.checkpoints import Position, Standing
 from headrace.control.letters import TopicLetters
 from headrace.control.measuring import Consumed, Measurement, Produced, Sending
+from headrace.control.services import Server, Services
 from headrace.control.sizing import Load, size
 from headrace.errors import TopicRecreatedError
+from headrace.ingest.tokens.token import Token
 from headrace.kafka.dead_letters import StoredLetter
 from headrace.kafka.replay import Replay
 from headrace.model import DeadLetter, TopicPartition
+from headrace.settings import Rate
 from headrace.sinks.api import CompactionResult
 
 LETTER = StoredLetter(
@@ -54,55 +66,145 @@ MEASURED = Measurement(
     (Consumed(2000, 2650, 1024),),
 )
 
+TOKEN = Token(
+    "3x8Jq0aLmN2b",
+    "[web]",
+    "shop",
+    "acme",
+    ("*",),
+    "0" * 64,
+    datetime(2026, 1, 1, tzinfo=UTC),
+    rate=Rate(events_per_second=5.0),
+)
+SERVICES = Services("", True, "/lake", (Server("kafka broker 1", "127.0.0.1:9", 7),))
+
 SHOWN = [
     (
-        lambda output: output.sized(LOAD, size(LOAD), None, MEASURED),
+        SizeResult(LOAD, size(LOAD), None, MEASURED),
         "of topic [clicks], 2 bytes on average; 1 partition, replication 1",
-        {"event_bytes": 100, "catch_up": None},
+        {"event_bytes": 100, "retention_seconds": 86_400.0, "catch_up": None},
     ),
     (
-        lambda output: output.failed(TopicRecreatedError("clicks", "a", "b", "p")),
-        "checkpoint reset p --to earliest",
-        {"error": "TOPIC_RECREATED"},
-    ),
-    (
-        lambda output: output.compacted("clicks", CompactionResult(9, 2, 1)),
+        Compacted("clicks", CompactionResult(9, 2, 1)),
         "9 small files merged into 2, 1 dead ones removed",
-        {"merged": 9, "written": 2, "vacuumed": 1},
+        {"table": "clicks", "merged": 9, "written": 2, "vacuumed": 1},
     ),
     (
-        lambda output: output.checkpoint("p", STANDING),
+        PipelineStanding("p", STANDING),
         "clicks/0   7      none       0         9",
-        {"number": 1, "begun": True},
+        {"pipeline": "p", "number": 1, "begun": True},
     ),
     (
-        lambda output: output.letter_counts([COUNTS]),
+        DeadLetterCounts((COUNTS,)),
         "not-json 3  2023-11-14 22:14:20 UTC",
         {},
     ),
-    (lambda output: output.letters([LETTER]), "it is [no] JSON", {}),
-    (lambda output: output.letter([LETTER]), "value: \\xff{", {}),
+    (DeadLetterList((LETTER,)), "it is [no] JSON", {}),
+    (DeadLetterContents((LETTER,)), "value: \\xff{", {}),
     (
-        lambda output: output.replayed("clicks", Replay(5, 1, 2), dry_run=True),
+        ReplayResult("clicks", Replay(5, 1, 2), dry_run=True),
         "5 would be sent to clicks, 1 replayed before, 2 given up.",
         {"sent": 5, "already": 1, "given_up": 2, "dry_run": True},
     ),
-    (lambda output: output.paused("p", []), "paused partitions: none", {"paused_partitions": []}),
+    (
+        PausedPartitions("pipeline", "p", ()),
+        "paused partitions: none",
+        {"pipeline": "p", "paused_partitions": []},
+    ),
+    (
+        PausedPartitions("worker", "enrich", ("clicks/1",)),
+        "enrich, paused partitions: clicks/1",
+        {"worker": "enrich", "paused_partitions": ["clicks/1"]},
+    ),
+    (Stopping(), "Press Ctrl-C again", {"event": "stopping"}),
+    (
+        Stopping("enrich"),
+        "Press Ctrl-C again",
+        {"event": "stopping", "worker": {"worker": "enrich", "state": "draining"}},
+    ),
+    (
+        SERVICES,
+        "Kafka  not started yet (`headrace up`)\nLake   /lake\n  kafka broker 1 127.0.0.1:9: up",
+        {
+            "kafka": {"bootstrap_servers": "", "embedded": True},
+            "servers": [
+                {"name": "kafka broker 1", "address": "127.0.0.1:9", "pid": 7, "running": True}
+            ],
+        },
+    ),
+    (
+        ProjectStatus(SERVICES, (), ()),
+        "Nothing has run yet",
+        {"lake": "/lake", "pipelines": [], "workers": []},
+    ),
+    (
+        Serving("http://127.0.0.1:80", 2, ("clicks",)),
+        "  POST http://127.0.0.1:80/v1/topics/clicks/events",
+        {"address": "http://127.0.0.1:80", "workers": 2, "topics": ["clicks"]},
+    ),
+    (
+        NewToken(TOKEN, "hr_secret"),
+        "hr_secret",
+        {"token": "hr_secret", "public_id": "3x8Jq0aLmN2b", "created": "2026-01-01T00:00:00Z"},
+    ),
+    (
+        TokenList((TOKEN,), ("gone",)),
+        "[web]",
+        {"unreadable": ["gone"]},
+    ),
 ]
 
 
-@pytest.mark.parametrize(("show", "text", "facts"), SHOWN)
-def test_people_and_programs_are_told_the_same(show, text, facts, capsys):
-    show(ConsoleOutput())
+@pytest.mark.parametrize(("value", "text", "facts"), SHOWN)
+def test_people_and_programs_are_told_the_same(value, text, facts, capsys):
+    ConsoleOutput().show(value)
     captured = capsys.readouterr()
     assert text in captured.out + captured.err
-    show(JsonOutput())
+    JsonOutput().show(value)
     document = json.loads(capsys.readouterr().out)
     assert document | facts == document
 
 
+def test_an_error_has_its_way_out(capsys):
+    error = TopicRecreatedError("clicks", "a", "b", "p")
+    ConsoleOutput().failed(error)
+    assert "checkpoint reset p --to earliest" in capsys.readouterr().err
+    JsonOutput().failed(error)
+    assert json.loads(capsys.readouterr().out)["error"] == "TOPIC_RECREATED"
+
+
+def test_a_token_is_shown_with_its_state_and_without_its_secret(capsys):
+    JsonOutput().show(TokenList((TOKEN,)))
+    [token] = json.loads(capsys.readouterr().out)["tokens"]
+    assert token["state"] == "active"
+    assert not [name for name in token if name.endswith("sha256")]
+
+
+def test_progress_of_downloads_and_measurements_is_for_people(capsys):
+    for output in (ConsoleOutput(), JsonOutput()):
+        with output.live(fetching) as on_progress:
+            on_progress(1, 2, "kafka.jar")
+        with output.live(measuring) as on_run:
+            on_run(0, 15, "producer [1]")
+        shown = capsys.readouterr()
+        assert shown.out == ""
+        assert ("1/15 producer [1]" in shown.err) == isinstance(output, ConsoleOutput)
+
+
+def test_a_warning_leaves_stdout_alone(capsys):
+    for output in (ConsoleOutput(), JsonOutput()):
+        output.warn("other tokens are named [web]")
+        shown = capsys.readouterr()
+        assert (shown.out, shown.err) == ("", "other tokens are named [web]\n")
+
+
+def test_a_value_without_a_view_is_an_error():
+    with pytest.raises(TypeError, match="no view of object"):
+        ConsoleOutput().show(object())
+
+
 def test_bytes_that_are_no_text_travel_in_base64(capsys):
-    JsonOutput().letter([LETTER])
+    JsonOutput().show(DeadLetterContents((LETTER,)))
     [found] = json.loads(capsys.readouterr().out)["dead_letters"]
     assert found["value_base64"] == "/3s="
     assert found["key"] is None
@@ -113,7 +215,7 @@ def test_bytes_that_are_no_text_travel_in_base64(capsys):
 def test_a_huge_record_is_cut_on_the_console(capsys):
     letter = DeadLetter(TopicPartition("t", 0), 0, "r", "d", None, b"x" * 900_000)
     stored = StoredLetter(letter, "p", "1", "", 0, (TopicPartition("t.dead", 0), 0), 0)
-    ConsoleOutput().letter([stored])
+    ConsoleOutput().show(DeadLetterContents((stored,)))
     shown = capsys.readouterr().out
     assert "(900000 bytes)" in shown
     assert len(shown) < 2 * MAX_SHOWN_BYTES
@@ -131,8 +233,8 @@ def test_bytes_that_a_terminal_would_obey_are_shown_and_not_sent_to_it(capsys):
         0,
     )
     stored = StoredLetter(letter, "p", "1", "", 0, (TopicPartition("t.dead", 0), 0), 0)
-    ConsoleOutput().letter([stored])
-    ConsoleOutput().letters([stored])
+    ConsoleOutput().show(DeadLetterContents((stored,)))
+    ConsoleOutput().show(DeadLetterList((stored,)))
     shown = capsys.readouterr().out
     assert all(one.isprintable() or one == "\n" for one in shown)
     assert r"key: \x1b[31mkey" in shown
@@ -147,13 +249,3 @@ def test_an_unexpected_error_names_its_log(capsys):
 def test_errors_for_people_leave_stdout_alone(capsys):
     ConsoleOutput().failed(TopicRecreatedError("clicks", "a", "b", "p"))
     assert capsys.readouterr().out == ""
-
-
-@pytest.mark.parametrize("implementation", [ConsoleOutput, JsonOutput])
-def test_both_outputs_say_everything(implementation):
-    for name, method in inspect.getmembers(Output, inspect.isfunction):
-        if not name.startswith("_"):
-            own = getattr(implementation, name)
-            assert list(inspect.signature(own).parameters) == list(
-                inspect.signature(method).parameters
-            )

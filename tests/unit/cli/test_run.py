@@ -18,6 +18,7 @@ from headrace.cli.commands.pipelines import exit_code
 from headrace.cli.json_output import JsonOutput
 from headrace.cli.progress_view import line, notes, reporting, summary
 from headrace.cli.signals import beside_main_thread, stop_on_signal
+from headrace.cli.views.pipelines import RunResult, running
 from headrace.metrics import METRICS
 from headrace.pipelines.progress import PipelineProgress, PipelineState
 from headrace.runtime.ports import free_ports, is_free
@@ -106,10 +107,10 @@ def test_a_summary_says_why_a_pipeline_failed():
 
 def test_programs_get_a_line_of_json_a_report(capsys):
     output = JsonOutput()
-    with output.running() as observe:
+    with output.live(running) as observe:
         observe({"p": PipelineProgress("p", rows_in=5)})
         observe({"p": PipelineProgress("p", rows_in=6)})
-    output.ended({"p": outcome(PipelineState.FINISHED)})
+    output.show(RunResult((outcome(PipelineState.FINISHED),)))
     first, last = map(json.loads, capsys.readouterr().out.splitlines())
     assert (first["event"], first["pipelines"][0]["rows_in"]) == ("progress", 5)
     assert (last["event"], last["pipelines"][0]["state"]) == ("ended", "finished")

@@ -14,6 +14,7 @@ from rich.console import Console
 from headrace.cli import main
 from headrace.cli.console import ConsoleOutput
 from headrace.cli.json_output import JsonOutput
+from headrace.cli.views.workers import ResetResult, WorkerStandings, working
 from headrace.cli.worker_view import line, notes, reporting, summary
 from headrace.control.worker_reset import Reset
 from headrace.control.workers import PartitionStanding, WorkerStanding
@@ -107,46 +108,44 @@ def test_without_a_broker_the_way_out_is_shown(folder):
 
 
 @pytest.mark.parametrize(
-    ("show", "text", "facts"),
+    ("value", "text", "facts"),
     [
         (
-            lambda output: output.workers([STANDING]),
+            WorkerStandings((STANDING,)),
             "enrich  clicks  stable  127.0.0.1  2,000  10        clicks/1",
             {},
         ),
         (
-            lambda output: output.forgotten(
-                Reset("enrich", "g", {"clicks/0": 5}, {"clicks/0": 2}, 3, 0), dry_run=True
-            ),
+            ResetResult(Reset("enrich", "g", {"clicks/0": 5}, {"clicks/0": 2}, 3, 0), dry_run=True),
             "enrich (group g) would begin there: 3 records are processed again, 0 are skipped.",
             {"committed": {"clicks/0": 5}, "begins": {"clicks/0": 2}, "dry_run": True},
         ),
         (
-            lambda output: output.forgotten(
-                Reset("enrich", "g", {}, {"clicks/0": 7}, 0, 7), dry_run=False
-            ),
+            ResetResult(Reset("enrich", "g", {}, {"clicks/0": 7}, 0, 7), dry_run=False),
             "clicks/0              7",
             {"repeated": 0, "skipped": 7},
         ),
-        (
-            lambda output: output.paused("enrich", ["clicks/1"], kind="worker"),
-            "enrich, paused partitions: clicks/1",
-            {"worker": "enrich"},
-        ),
-        (
-            lambda output: output.failed(WorkerRunningError("enrich", "g", "host-1")),
-            "Stop its instances first",
-            {"error": "WORKER_RUNNING"},
-        ),
     ],
 )
-def test_people_and_programs_are_told_the_same(show, text, facts, capsys):
-    show(ConsoleOutput())
+def test_people_and_programs_are_told_the_same(value, text, facts, capsys):
+    ConsoleOutput().show(value)
     captured = capsys.readouterr()
     assert text in captured.out + captured.err
-    show(JsonOutput())
+    JsonOutput().show(value)
     document = json.loads(capsys.readouterr().out)
     assert document | facts == document
+
+
+def test_a_worker_that_runs_says_what_to_do_first(capsys):
+    ConsoleOutput().failed(WorkerRunningError("enrich", "g", "host-1"))
+    assert "Stop its instances first" in capsys.readouterr().err
+
+
+def test_programs_are_told_which_partitions_are_paused(capsys):
+    JsonOutput().show(WorkerStandings((STANDING,)))
+    [standing] = json.loads(capsys.readouterr().out)["workers"]
+    assert standing["paused_partitions"] == ["clicks/1"]
+    assert standing["group"]["members"][0]["host"] == "127.0.0.1"
 
 
 def test_a_worker_that_is_taken_for_a_pipeline_is_told_where_its_commands_are(folder):
@@ -156,12 +155,12 @@ def test_a_worker_that_is_taken_for_a_pipeline_is_told_where_its_commands_are(fo
 
 
 def test_what_is_not_there_yet_is_said(capsys):
-    ConsoleOutput().workers([STANDING])
+    ConsoleOutput().show(WorkerStandings((STANDING,)))
     assert "enrich: no topic views yet" in capsys.readouterr().out
 
 
 def test_programs_get_a_line_a_look_and_one_at_the_end(capsys):
-    with JsonOutput().working() as observe:
+    with JsonOutput().live(working) as observe:
         observe(PROGRESS)
         observe(replace(PROGRESS, state=InstanceState.CLOSED))
     lines = [json.loads(one) for one in capsys.readouterr().out.splitlines()]

@@ -14,7 +14,7 @@ from headrace.settings import load_settings
 
 def test_a_new_project_is_valid(tmp_path):
     folder = tmp_path / "my ads!"
-    files = write_project(folder)
+    files = write_project(folder).files
     project = load_project(load_settings(folder, {}))
     assert project.settings.name == "my-ads"
     assert list(project.pipelines) == ["page-views-to-lake"]

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from headrace.cli.session import Session, command, epilog, unknown
+
+if TYPE_CHECKING:
+    from headrace.cli.views.dead_letters import (
+        DeadLetterContents,
+        DeadLetterCounts,
+        DeadLetterList,
+        ReplayResult,
+    )
 
 SHOWN = 20
 _RECORD = "TOPIC/PARTITION:OFFSET"
@@ -12,38 +22,39 @@ _RECORD = "TOPIC/PARTITION:OFFSET"
 
 @click.group(name="dead-letters", epilog=epilog("Example", "headrace dead-letters list"))
 def dead_letters() -> None:
-    """Look at records that could not be processed, and send them back."""
+    """List, show and replay dead letters."""
 
 
 @command("headrace dead-letters list impressions", name="list")
 @click.argument("topic", required=False)
-def list_(session: Session, topic: str | None) -> None:
-    """Count the dead letters of every topic that has some to expect; of TOPIC, show the latest."""
+def list_(session: Session, topic: str | None) -> DeadLetterCounts | DeadLetterList:
+    """Count dead letters per topic, or show the latest of TOPIC."""
+    from headrace.cli.views.dead_letters import DeadLetterCounts, DeadLetterList
     from headrace.control.letters import latest_letters, summarize
     from headrace.control.services import broker_config
 
     if topic:
         _check_topic(session, topic)
         config = broker_config(session.settings)
-        session.output.letters(latest_letters(config, topic, SHOWN))
-    else:
-        topics = session.project.dead_lettered
-        config = broker_config(session.settings)
-        session.output.letter_counts([summarize(config, one) for one in topics])
+        return DeadLetterList(tuple(latest_letters(config, topic, SHOWN)))
+    topics = session.project.dead_lettered
+    config = broker_config(session.settings)
+    return DeadLetterCounts(tuple(summarize(config, name) for name in topics))
 
 
 @command("headrace dead-letters show impressions/3:1042")
 @click.argument("record", metavar=_RECORD)
-def show(session: Session, record: str) -> None:
-    """Show what became of one record: why it was refused, and its bytes."""
+def show(session: Session, record: str) -> DeadLetterContents:
+    """Show why a record was rejected, and its bytes."""
+    from headrace.cli.views.dead_letters import DeadLetterContents
     from headrace.control.letters import find_letters
     from headrace.control.services import broker_config
 
     _check_records((record,))
-    found = find_letters(broker_config(session.settings), record)
-    if not found:
+    letters = find_letters(broker_config(session.settings), record)
+    if not letters:
         raise click.BadParameter(f"no dead letter of {record}")
-    session.output.letter(found)
+    return DeadLetterContents(tuple(letters))
 
 
 @command("headrace dead-letters replay impressions --reason wrong-type --dry-run")
@@ -62,13 +73,14 @@ def replay(  # noqa: PLR0913 - one each option
     records: tuple[str, ...],
     again: bool,
     dry_run: bool,
-) -> None:
-    """Send dead letters back to TOPIC, where they came from, each record once.
+) -> ReplayResult:
+    """Send dead letters back to their TOPIC, each once.
 
     Only the pipelines and workers that refused a record take it again. A second replay sends
     nothing that the first one sent. --reason, --pipeline and --record can be given more than
     once. A record that came back three times is left alone.
     """
+    from headrace.cli.views.dead_letters import ReplayResult
     from headrace.control.services import broker_config
     from headrace.kafka.replay import Selection
     from headrace.kafka.replay import replay as send_back
@@ -77,8 +89,8 @@ def replay(  # noqa: PLR0913 - one each option
     _check_records(records)
     chosen = Selection(frozenset(reasons), frozenset(pipelines), frozenset(records))
     config = broker_config(session.settings)
-    done = send_back(config, topic, chosen, again=again, dry_run=dry_run)
-    session.output.replayed(topic, done, dry_run=dry_run)
+    replayed = send_back(config, topic, chosen, again=again, dry_run=dry_run)
+    return ReplayResult(topic, replayed, dry_run)
 
 
 def _check_topic(session: Session, topic: str) -> None:
@@ -94,5 +106,5 @@ def _check_records(records: tuple[str, ...]) -> None:
         raise click.BadParameter(f"{wrong!r} is not {_RECORD}")
 
 
-for one in (list_, show, replay):
-    dead_letters.add_command(one)
+for subcommand in (list_, show, replay):
+    dead_letters.add_command(subcommand)

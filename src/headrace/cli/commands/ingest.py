@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,21 +11,26 @@ from headrace.cli.parameters import Duration
 from headrace.cli.session import Session, command, epilog
 from headrace.settings import Rate
 
+if TYPE_CHECKING:
+    from headrace.cli.views.ingest import NewToken, TokenList
+
 
 @command("headrace ingest --workers 2")
 @click.option("--workers", type=click.IntRange(min=1), help="Processes, in place of the file's.")
 @click.option("--host", help="Address, in place of the file's.")
 @click.option("--port", type=click.IntRange(1, 65_535), help="Port, in place of the file's.")
 def ingest(session: Session, *, workers: int | None, host: str | None, port: int | None) -> None:
-    """Serve the project's topics over HTTP until Ctrl-C or SIGTERM.
+    """Serve topics over HTTP until Ctrl-C or SIGTERM.
 
     What is answered with 202 is on all in-sync replicas. Ends with the requests that are open.
     """
+    from headrace.cli.views.ingest import Serving
     from headrace.control.ingest import Overrides, ingest_config, reserved, serve
 
     config = ingest_config(session.project, Overrides(workers, host, port))
+    address = f"http://{config.settings.host}:{config.settings.port}"
     with reserved(config):
-        session.output.serving(config)
+        session.output.show(Serving(address, config.settings.workers, tuple(config.topics)))
         serve(config)
 
 
@@ -36,7 +42,7 @@ KINDS = ("private", "public", "github")
     epilog=epilog("Example", "headrace tokens create web --project-id shop --account acme")
 )
 def tokens() -> None:
-    """Make, list, rotate and revoke access tokens of the HTTP service."""
+    """Manage access tokens of the HTTP service."""
 
 
 @command("headrace tokens create web --project-id shop --account acme --expires 90d", name="create")
@@ -76,6 +82,7 @@ def create(  # noqa: PLR0913 - one each option
     wait: bool,
 ) -> None:
     """Make a token. Its text is shown now and never again."""
+    from headrace.cli.views.ingest import NewToken
     from headrace.control.ingest import TokenSpec, create_token, namesakes, wait_until_known
     from headrace.ingest.tokens.token import TokenKind
 
@@ -85,38 +92,42 @@ def create(  # noqa: PLR0913 - one each option
     spec = TokenSpec(name, project, account, topics, expires, rate, scopes, TokenKind(kind))
     earlier = namesakes(session.settings, name)
     token, text = create_token(session.settings, spec)
-    session.output.token(token, text)
+    session.output.show(NewToken(token, text))
     if earlier:
-        session.output.namesakes(name, earlier)
+        session.output.warn(f"other tokens are named {name!r}, too: {', '.join(earlier)}")
     if wait:
         wait_until_known(session.settings, token, text)
 
 
 @command("headrace tokens list --json", name="list")
-def list_(session: Session) -> None:
+def list_(session: Session) -> TokenList:
     """Show every token, without its secret."""
+    from headrace.cli.views.ingest import TokenList
     from headrace.control.ingest import list_tokens
 
-    session.output.tokens(*list_tokens(session.settings))
+    tokens, unreadable = list_tokens(session.settings)
+    return TokenList(tuple(tokens), tuple(unreadable))
 
 
 @command("headrace tokens rotate 3x8Jq0aLmN2b --overlap 1h")
 @click.argument("public_id")
 @click.option("--overlap", type=Duration(), help="The last secret is good for so long, too.")
-def rotate(session: Session, public_id: str, *, overlap: timedelta | None) -> None:
+def rotate(session: Session, public_id: str, *, overlap: timedelta | None) -> NewToken:
     """Give a token another secret. The last one ends within seconds, or after --overlap."""
+    from headrace.cli.views.ingest import NewToken
     from headrace.control.ingest import rotate_token
 
-    session.output.token(*rotate_token(session.settings, public_id, overlap))
+    return NewToken(*rotate_token(session.settings, public_id, overlap))
 
 
 @command("headrace tokens revoke 3x8Jq0aLmN2b")
 @click.argument("public_id")
-def revoke(session: Session, public_id: str) -> None:
+def revoke(session: Session, public_id: str) -> TokenList:
     """End a token within seconds, for good. Harmless when it has ended."""
+    from headrace.cli.views.ingest import TokenList
     from headrace.control.ingest import revoke_token
 
-    session.output.tokens([revoke_token(session.settings, public_id)])
+    return TokenList((revoke_token(session.settings, public_id),))
 
 
 def _check_topics(session: Session, topics: tuple[str, ...]) -> None:
@@ -126,8 +137,8 @@ def _check_topics(session: Session, topics: tuple[str, ...]) -> None:
             raise click.BadParameter(f"no topic {topic!r}; declared: {known}")
 
 
-for one in (rotate, revoke):
+for subcommand in (rotate, revoke):
     # An id may begin with a dash, and hold an h: then it is no option.
-    one.context_settings.update(ignore_unknown_options=True, help_option_names=["--help"])
-for one in (create, list_, rotate, revoke):
-    tokens.add_command(one)
+    subcommand.context_settings.update(ignore_unknown_options=True, help_option_names=["--help"])
+for subcommand in (create, list_, rotate, revoke):
+    tokens.add_command(subcommand)

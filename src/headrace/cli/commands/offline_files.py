@@ -16,6 +16,7 @@ from headrace.cli.session import INTERRUPTED, Session, command, log_to_file
 from headrace.settings import Secret
 
 if TYPE_CHECKING:
+    from headrace.cli.views.offline_files import LoadResult
     from headrace.offline_files import Figures, OnBatch
 
 _EXAMPLE = """headrace load-offline-files offline/ --into raw_item=occurrences --dry-run
@@ -63,13 +64,16 @@ def load_offline_files(  # noqa: PLR0913 - one each option
     batch_size: int,
     remove_done: bool,
     dry_run: bool,
-) -> None:
-    """Load the offline files in DIR into topics or PostgreSQL, each line once.
+) -> LoadResult:
+    """Load offline files into topics or PostgreSQL.
+
+    Each line in the files of DIR is loaded once.
 
     A line is known by its source and its counter, so files may be copied, renamed, compressed,
     and loaded again after any crash. What can't be loaded is a dead letter, and stops nothing.
     With --postgres no project is needed. Ctrl-C ends it after the batch; a second one at once.
     """
+    from headrace.cli.views.offline_files import LoadResult, loading
     from headrace.control.offline_files import WantedLoad
     from headrace.control.offline_files import load_offline_files as load
     from headrace.offline_files import Figures, FileOrder
@@ -88,12 +92,12 @@ def load_offline_files(  # noqa: PLR0913 - one each option
         raise click.UsageError("--postgres takes the lines of the tables that --into TABLE names")
     target, figures = postgres or session.project, Figures()
     log_to_file(session)
-    with session.output.loading() as show, _between_batches(show) as on_batch:
+    with session.output.live(loading) as show, _between_batches(show) as on_batch:
         try:
             load(wanted, target, figures, on_batch)
         except KeyboardInterrupt:
             session.exit_code = INTERRUPTED
-    session.output.loaded(wanted.source_name, figures, dry_run=dry_run)
+    return LoadResult(wanted.source_name, figures, dry_run)
 
 
 @contextmanager

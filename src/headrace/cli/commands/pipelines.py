@@ -22,6 +22,8 @@ from headrace.model import Start, TopicPartition
 from headrace.settings import environment
 
 if TYPE_CHECKING:
+    from headrace.cli.views.lifecycle import PausedPartitions
+    from headrace.cli.views.pipelines import PipelineStanding, RunResult
     from headrace.metrics import Metric
     from headrace.pipelines.pipeline import Pipeline
     from headrace.pipelines.progress import PipelineProgress
@@ -51,13 +53,17 @@ def run(
     master: str | None,
     metrics_port: int | None,
     metrics_host: str,
-) -> None:
-    """Run pipelines side by side, all of them when none is named, and show their progress.
+) -> RunResult:
+    """Run pipelines, all of them when none is named.
+
+    They run side by side in one driver, and their progress is shown.
 
     Ctrl-C (or SIGTERM) stops after the current batches; a second one at once, which is safe too.
     Exit code 0 also when it was stopped; 1, 3 or 4 when a pipeline failed, was refused, or
     reached its dead-letter limit.
     """
+    from headrace.cli.views.lifecycle import Stopping
+    from headrace.cli.views.pipelines import RunResult, running
     from headrace.pipelines.runner import run_pipelines
     from headrace.runtime.prometheus import serving
 
@@ -67,8 +73,8 @@ def run(
     placement = _placement(session, master)
     log_to_file(session)
     with (
-        stop_on_signal(session.output.stopping) as stop,
-        session.output.running() as observe,
+        stop_on_signal(lambda: session.output.show(Stopping())) as stop,
+        session.output.live(running) as observe,
         serving(metrics_host, metrics_port) as server,
     ):
         outcomes = beside_main_thread(
@@ -80,15 +86,15 @@ def run(
             observe=_also_served(observe, server, _own_metrics(chosen)),
             stop=stop,
         )
-    session.output.ended(outcomes)
     session.exit_code = exit_code(outcomes)
+    return RunResult(tuple(outcomes.values()))
 
 
 @command("headrace pause impressions-to-lake impressions/3")
 @click.argument("pipeline")
 @click.argument("partitions", nargs=-1, required=True, metavar=f"{_PARTITION}...")
-def pause(session: Session, pipeline: str, partitions: tuple[str, ...]) -> None:
-    """Hold partitions where they are while the others go on, until `resume`."""
+def pause(session: Session, pipeline: str, partitions: tuple[str, ...]) -> PausedPartitions:
+    """Pause partitions of a pipeline until `resume`."""
     from headrace.control.checkpoints import hold, missing_partitions, paused
 
     found = session.pipeline(pipeline)
@@ -97,30 +103,32 @@ def pause(session: Session, pipeline: str, partitions: tuple[str, ...]) -> None:
         raise click.BadParameter(f"topic {one.topic} has {count} partitions: 0 to {count - 1}")
     held = paused(session.settings, found) | wanted
     hold(session.settings, found, held)
-    session.output.paused(pipeline, _named(held))
+    return _paused(pipeline, held)
 
 
 @command("headrace resume impressions-to-lake")
 @click.argument("pipeline")
 @click.argument("partitions", nargs=-1, metavar=f"[{_PARTITION}]...")
-def resume(session: Session, pipeline: str, partitions: tuple[str, ...]) -> None:
-    """Let paused partitions catch up, in order; all of them when none is named."""
+def resume(session: Session, pipeline: str, partitions: tuple[str, ...]) -> PausedPartitions:
+    """Resume paused partitions, all when none is named."""
     from headrace.control.checkpoints import hold, paused
 
     found = session.pipeline(pipeline)
     held = paused(session.settings, found)
     held -= _partitions(found, partitions) if partitions else held
     hold(session.settings, found, held)
-    session.output.paused(pipeline, _named(held))
+    return _paused(pipeline, held)
 
 
 @command("headrace compact impressions")
 @click.argument("table")
 def compact(session: Session, table: str) -> None:
-    """Merge small files of TABLE, and remove files that no version of the last week holds.
+    """Merge small files of TABLE, remove unreferenced ones.
 
-    Works beside a running pipeline. Where merging fails, files are removed all the same.
+    Files are removed that no version of the last week holds. Works beside a running pipeline.
+    Where merging fails, files are removed all the same.
     """
+    from headrace.cli.views.pipelines import Compacted
     from headrace.control.sinks import sink_context
     from headrace.sinks.api import Compactable, CompactionResult
 
@@ -138,22 +146,26 @@ def compact(session: Session, table: str) -> None:
         merged = sink.merge_small_files(context)
     finally:
         # Dead files are removed also where nothing can be merged; the error is said after it.
-        session.output.compacted(table, merged + sink.remove_dead_files(context))
+        session.output.show(Compacted(table, merged + sink.remove_dead_files(context)))
 
 
 @click.group(epilog=epilog("Example", "headrace checkpoint show impressions-to-lake"))
 def checkpoint() -> None:
-    """Look at where a pipeline stands, or let it begin elsewhere."""
+    """Show or reset where a pipeline stands."""
 
 
 @command("headrace checkpoint show impressions-to-lake")
 @click.argument("pipeline")
-def show(session: Session, pipeline: str) -> None:
-    """Show a pipeline's checkpoint, where table and group stand, and what the topics hold."""
+def show(session: Session, pipeline: str) -> PipelineStanding:
+    """Show a pipeline's checkpoint and positions.
+
+    The positions are those of the table and of the consumer group, beside what the topics hold.
+    """
+    from headrace.cli.views.pipelines import PipelineStanding
     from headrace.control.checkpoints import standing
 
-    found = session.pipeline(pipeline)
-    session.output.checkpoint(pipeline, standing(session.settings, found))
+    declared = session.pipeline(pipeline)
+    return PipelineStanding(pipeline, standing(session.settings, declared))
 
 
 @command("headrace checkpoint reset impressions-to-lake --to table")
@@ -164,23 +176,24 @@ def show(session: Session, pipeline: str) -> None:
     is_flag=True,
     help="With --to table: begin at the earliest record where retention has passed that place.",
 )
-def reset(session: Session, pipeline: str, *, to: str, accept_loss: bool) -> None:
-    """Begin a new checkpoint with the next run. Nothing is deleted, neither rows nor offsets.
+def reset(session: Session, pipeline: str, *, to: str, accept_loss: bool) -> PipelineStanding:
+    """Begin a new checkpoint with the next run. Deletes nothing.
 
     `--to table` goes on exactly where the table stands: no row is missing, none is there twice.
     Elsewhere, records after the place it is reset to land again, records before it are left out.
     The state of stateful steps (windows, de-duplication) begins anew. Refused (exit code 3) while
     the pipeline runs, and where there is no such place.
     """
+    from headrace.cli.views.pipelines import PipelineStanding
     from headrace.control.checkpoints import reset as begin_anew
 
-    found = session.pipeline(pipeline)
-    standing = begin_anew(session.settings, found, to, accept_loss=accept_loss)
-    session.output.checkpoint(pipeline, standing)
+    declared = session.pipeline(pipeline)
+    standing = begin_anew(session.settings, declared, to, accept_loss=accept_loss)
+    return PipelineStanding(pipeline, standing)
 
 
-for one in (show, reset):
-    checkpoint.add_command(one)
+for subcommand in (show, reset):
+    checkpoint.add_command(subcommand)
 
 
 def exit_code(outcomes: Mapping[str, PipelineProgress]) -> int:
@@ -241,5 +254,8 @@ def _partitions(pipeline: Pipeline, texts: tuple[str, ...]) -> set[TopicPartitio
     return {one for one in found.values() if one is not None}
 
 
-def _named(partitions: set[TopicPartition]) -> list[str]:
-    return [f"{one.topic}/{one.partition}" for one in sorted(partitions)]
+def _paused(pipeline: str, partitions: set[TopicPartition]) -> PausedPartitions:
+    from headrace.cli.views.lifecycle import PausedPartitions
+
+    names = (f"{partition.topic}/{partition.partition}" for partition in sorted(partitions))
+    return PausedPartitions("pipeline", pipeline, tuple(names))

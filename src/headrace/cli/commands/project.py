@@ -3,57 +3,74 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from headrace.cli.session import CHANGES, REFUSED, Session, command
 
+if TYPE_CHECKING:
+    from headrace.cli.views.project import CheckResult
+    from headrace.control.new_project import NewProject
+    from headrace.control.plan import AppliedPlan, Plan
+
 
 @command("headrace init ads && cd ads && headrace up")
 @click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
-def init(session: Session, directory: Path) -> None:
+def init(_session: Session, directory: Path) -> NewProject:
     """Write a small working project into DIRECTORY. Overwrites nothing."""
     from headrace.control.new_project import write_project
 
-    files = write_project(directory)
-    session.output.created(directory, files)
+    return write_project(directory)
 
 
 @command("headrace check --json")
-def check(session: Session) -> None:
-    """Validate the project as a whole: every problem at once, with file and line.
+def check(session: Session) -> CheckResult:
+    """Validate the project, show all problems at once.
 
-    Starts nothing and connects to nothing. Exit code 2 when there are problems.
+    Each has its file and line. Starts nothing and connects to nothing. Exit code 2 when there are
+    problems.
     """
-    session.output.checked(session.project)
+    from headrace.cli.views.project import CheckResult
+
+    project = session.project
+    return CheckResult(
+        project.settings.name,
+        tuple(project.topics),
+        tuple(project.pipelines),
+        tuple(project.workers),
+        (),
+        project.warnings,
+    )
 
 
 @command("headrace plan --exit-code")
 @click.option("--exit-code", is_flag=True, help="Exit with 5 when there are changes.")
-def plan(session: Session, *, exit_code: bool) -> None:
-    """Show what `apply` would do, and which way each pipeline's rows take and why.
+def plan(session: Session, *, exit_code: bool) -> Plan:
+    """Show what `apply` would change, and execution paths.
 
-    Changes nothing. Exit code 3 when something is refused.
+    Says of each pipeline which path its rows take, and why. Changes nothing. Exit code 3 when
+    something is refused.
     """
     from headrace.control.plan import make_plan
 
-    found = make_plan(session.project)
-    session.output.planned(found)
-    if found.refused:
+    planned = make_plan(session.project)
+    if planned.refused:
         session.exit_code = REFUSED
-    elif exit_code and found.changes:
+    elif exit_code and planned.changes:
         session.exit_code = CHANGES
+    return planned
 
 
 @command("headrace apply")
-def apply(session: Session) -> None:
-    """Create the declared topics and mend those that differ, where Kafka allows it.
+def apply(session: Session) -> AppliedPlan:
+    """Create declared topics, update those that differ.
 
-    What it does not allow is refused with the reason, the rest is done, and the exit code is 3.
+    What Kafka does not allow is refused with the reason, the rest is done, and the exit code is 3.
     """
     from headrace.control.plan import apply_plan
 
-    done = apply_plan(session.project)
-    session.output.applied(done)
-    if done.refused:
+    applied = apply_plan(session.project)
+    if applied.refused:
         session.exit_code = REFUSED
+    return applied

@@ -3,44 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import TYPE_CHECKING
 
 from headrace.cli.session import Session, command
 from headrace.errors import HeadraceError
 from headrace.settings import environment
 
+if TYPE_CHECKING:
+    from headrace.cli.views.services import ProjectStatus
+    from headrace.control.services import Services
+
 
 @command("headrace up && headrace apply")
-def up(session: Session) -> None:
-    """Start the project's own Kafka (HDFS with lake = "embedded-hdfs", ingest with [ingest]).
+def up(session: Session) -> Services:
+    """Start the project's own servers.
 
-    Returns once they answer, and prints where. Creates no topics. What runs already is left
-    alone, and so are clusters of your own.
+    These are Kafka, HDFS with lake = "embedded-hdfs", and ingest with [ingest]. Returns once they
+    answer, and prints where. Creates no topics. What runs already is left alone, and so are
+    clusters of your own.
     """
+    from headrace.cli.views.services import fetching
     from headrace.control.services import up as start
 
-    with session.output.fetching() as on_progress:
-        found = start(session.settings, environment(), on_progress)
-    session.output.services(found)
+    with session.output.live(fetching) as on_progress:
+        return start(session.settings, environment(), on_progress)
 
 
 @command("headrace down")
-def down(session: Session) -> None:
+def down(session: Session) -> Services:
     """Stop what `up` started. The data stays. Harmless when it is down already."""
     from headrace.control.services import down as stop
 
-    session.output.services(stop(session.settings))
+    return stop(session.settings)
 
 
 @command("headrace status --json")
-def status(session: Session) -> None:
-    """Show the project's servers, and how pipelines and workers are doing or how they ended."""
-    from headrace.control.checkpoints import progress
-    from headrace.control.services import status as look
-    from headrace.control.workers import progress as of_workers
+def status(session: Session) -> ProjectStatus:
+    """Show how servers, pipelines and workers are doing."""
+    from headrace.cli.views.services import ProjectStatus
+    from headrace.control import checkpoints, services, workers
 
     settings = session.settings
-    pipelines = progress(settings, _declared(session))
-    session.output.status(look(settings), pipelines, of_workers(settings))
+    return ProjectStatus(
+        services.status(settings),
+        tuple(checkpoints.progress(settings, _declared(session))),
+        tuple(workers.progress(settings)),
+    )
 
 
 def _declared(session: Session) -> Collection[str] | None:

@@ -14,6 +14,7 @@ from headrace.cli.session import Session, command
 from headrace.cli.signals import interrupt_on_sigterm
 
 if TYPE_CHECKING:
+    from headrace.cli.views.size import SizeResult
     from headrace.control.measuring import Measurement, Sample
     from headrace.control.sizing import CatchUp
     from headrace.kafka.client import ClientConfig
@@ -72,13 +73,14 @@ def size(  # noqa: PLR0913 - one each option
     topic: str | None,
     sample: Path | None,
     seconds: float,
-) -> None:
-    """Compute disk, partitions and the time to catch up with a lag.
+) -> SizeResult:
+    """Compute disk, partitions and time to catch up.
 
     Needs no project. Units are binary: 1 TiB is 1024 GiB. With --measure it does need one: it
     sends and reads a sample of events on a topic of its own, which it deletes again, and
     takes the size and the consumer's rate from there unless they are given.
     """
+    from headrace.cli.views.size import SizeResult
     from headrace.control.sizing import Load
     from headrace.control.sizing import size as compute
 
@@ -98,7 +100,7 @@ def size(  # noqa: PLR0913 - one each option
         planned_events_per_second=planned_rate,
         consumed_per_second=consumer_rate,
     )
-    session.output.sized(load, compute(load), _catch_up(rate, lag, throughput, within), measured)
+    return SizeResult(load, compute(load), _catch_up(rate, lag, throughput, within), measured)
 
 
 def _check_lag(
@@ -124,6 +126,7 @@ def _check_measure(
 def _measured(
     session: Session, topic: str | None, sample: Path | None, seconds: float
 ) -> Measurement:
+    from headrace.cli.views.size import measuring
     from headrace.control.measuring import measure
     from headrace.control.services import broker_config
     from headrace.kafka.measuring import Bounds
@@ -131,8 +134,9 @@ def _measured(
     name = None if sample else _declared(session, topic)
     config = broker_config(session.settings)
     events = _sample(config, name, sample)
-    with interrupt_on_sigterm():  # or the temporary topic would stay
-        return measure(config, events, Bounds(seconds), session.output.measuring())
+    # Without it, SIGTERM would leave the temporary topic behind.
+    with interrupt_on_sigterm(), session.output.live(measuring) as on_run:
+        return measure(config, events, Bounds(seconds), on_run)
 
 
 def _sample(config: ClientConfig, topic: str | None, path: Path | None) -> Sample:

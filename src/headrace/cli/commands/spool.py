@@ -2,41 +2,48 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from headrace.cli.session import FAILED, Session, command, epilog
 
+if TYPE_CHECKING:
+    from headrace.cli.views.spool import SpoolDrop, SpoolList, SpoolReplay
+
 
 @click.group(epilog=epilog("Example", "headrace spool list"))
 def spool() -> None:
-    """Look at the events that ingest keeps on this host, and decide on what was set aside."""
+    """Manage events that ingest keeps on this host's disk."""
 
 
 @command("headrace spool list\nheadrace spool list occurrences --json", name="list")
 @click.argument("topic", required=False, default="")
-def list_(session: Session, topic: str) -> None:
-    """Show what waits for Kafka, and what was set aside, with its reasons."""
+def list_(session: Session, topic: str) -> SpoolList:
+    """Show events that wait for Kafka or were set aside."""
+    from headrace.cli.views.spool import SpoolList
     from headrace.control.spools import list_spools
 
-    session.output.spools(list_spools(session.settings, topic))
+    return SpoolList(tuple(list_spools(session.settings, topic)))
 
 
 @command("headrace spool replay occurrences --dry-run\nheadrace spool replay occurrences")
 @click.argument("topic")
 @click.argument("files", nargs=-1, metavar="[FILE]...")
 @click.option("--dry-run", is_flag=True, help="Only count the events.")
-def replay(session: Session, topic: str, *, files: tuple[str, ...], dry_run: bool) -> None:
+def replay(session: Session, topic: str, *, files: tuple[str, ...], dry_run: bool) -> SpoolReplay:
     """Put set-aside events back into the spool of TOPIC.
 
     The running service sends them; one that starts later does. Without FILE, all that hold events.
     A file that can't be put back stays, its reason is shown, and the command ends with 1.
     """
+    from headrace.cli.views.spool import SpoolReplay
     from headrace.control import spools
 
     changes = spools.replay(session.settings, topic, files, dry_run=dry_run)
-    session.output.spool_replayed(changes, dry_run=dry_run)
     if any(change.failure for change in changes):
         session.exit_code = FAILED
+    return SpoolReplay(dry_run, tuple(changes))
 
 
 @command(
@@ -55,15 +62,19 @@ def drop(
     set_aside: bool,
     waiting: bool,
     dry_run: bool,
-) -> None:
-    """Remove events of TOPIC for good: the set-aside FILEs, all of those, or all that wait."""
+) -> SpoolDrop:
+    """Remove events of TOPIC from the spool for good.
+
+    These are the set-aside FILEs, all that were set aside, or all that wait.
+    """
+    from headrace.cli.views.spool import SpoolDrop
     from headrace.control import spools
 
     if (bool(files) + set_aside + waiting) != 1:
         raise click.UsageError("say what to drop: FILE..., --set-aside or --waiting")
     changes = spools.drop(session.settings, topic, files, waiting=waiting, dry_run=dry_run)
-    session.output.spool_dropped(changes, dry_run=dry_run)
+    return SpoolDrop(dry_run, tuple(changes))
 
 
-for one in (list_, replay, drop):
-    spool.add_command(one)
+for subcommand in (list_, replay, drop):
+    spool.add_command(subcommand)

@@ -65,13 +65,14 @@ def produce(  # noqa: PLR0913 - one for each option
     account: str,
     headers: tuple[tuple[str, bytes], ...],
 ) -> ProduceResult:
-    """Send the lines of FILE (or stdin) to TOPIC, one JSON event each.
+    """Send lines of FILE or stdin to TOPIC as JSON events.
 
     Events are checked, keyed and placed as `headrace ingest` does it, and counted when all in-sync
     replicas have them. A line that is not valid is shown with its number and the reason, and ends
     the command with 2, unless --on-invalid skip leaves it out. Ctrl-C ends it when Kafka has
     answered for what was sent; a second one ends it at once.
     """
+    from headrace.cli.views.lifecycle import Stopping
     from headrace.cli.views.topics import producing
     from headrace.control.produce import ProduceOptions, produce_lines
 
@@ -84,7 +85,7 @@ def produce(  # noqa: PLR0913 - one for each option
     log_to_file(session)
     with (
         _opened(file) as descriptor,
-        stop_on_signal(session.output.stopping) as stop,
+        stop_on_signal(lambda: session.output.show(Stopping())) as stop,
         session.output.live(producing) as observe,
     ):
         result = produce_lines(
@@ -119,7 +120,7 @@ def _opened(file: Path) -> Iterator[int]:
 @click.option("--limit", type=click.IntRange(min=1), help="End after this many records.")
 @click.option("--once", is_flag=True, help="End with the records that the topic holds now.")
 def tail(session: Session, topic: str, *, start: TailFrom, limit: int | None, once: bool) -> None:
-    """Show the records of TOPIC as they come, until Ctrl-C: key, headers and value.
+    """Show records of TOPIC as they come, until Ctrl-C.
 
     TOPIC is any topic of the cluster, also one of dead letters (TOPIC.dead). No consumer group
     is joined and no offset is committed.

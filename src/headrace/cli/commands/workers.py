@@ -13,6 +13,8 @@ from headrace.cli.signals import beside_main_thread, stop_on_signal
 from headrace.settings import environment
 
 if TYPE_CHECKING:
+    from headrace.cli.views.lifecycle import PausedPartitions
+    from headrace.cli.views.workers import ResetResult, WorkerStandings
     from headrace.control.worker_reset import ResetTo
     from headrace.control.workers import WantedRun
     from headrace.workers import Worker
@@ -30,7 +32,7 @@ _partition = click.option(
 
 @click.group(epilog=epilog("Example", "headrace workers run enrich"))
 def workers() -> None:
-    """Run workers, see where they stand, pause them, or let them begin anew."""
+    """Run, list, pause and reset workers."""
 
 
 @command("headrace workers run enrich --metrics-port 9400")
@@ -66,10 +68,11 @@ def run(  # noqa: PLR0913 - one each option
     instances: int,
     master: str | None,
 ) -> None:
-    """Run an instance of WORKER until Ctrl-C or SIGTERM, and show its progress.
+    """Run an instance of WORKER until Ctrl-C or SIGTERM.
 
-    Start as many as there are to be, on any machines: they share the partitions. The signal lets
-    what is in process end, and commits; a second one ends at once, which is safe too.
+    Its progress is shown. Start as many as there are to be, on any machines: they share the
+    partitions. The signal lets what is in process end, and commits; a second one ends at once,
+    which is safe too.
 
     With `--processes N`, N instances run in a process each, for more than one core can do; one that
     ends by itself is started again.
@@ -77,6 +80,8 @@ def run(  # noqa: PLR0913 - one each option
     With `--on spark`, INSTANCES are placed as tasks of one Spark job, each a static member of the
     group, and started again elsewhere when they are lost.
     """
+    from headrace.cli.views.lifecycle import Stopping
+    from headrace.cli.views.workers import working
     from headrace.control.workers import WantedRun, WorkerRun
 
     worker = _declared(session, name)
@@ -94,13 +99,15 @@ def run(  # noqa: PLR0913 - one each option
 
     def stop() -> None:
         instance.stop()  # first: the signal may have come in the midst of a print
-        session.output.stopping(name)
+        session.output.show(Stopping(name))
 
-    with stop_on_signal(stop), session.output.working() as observe:
+    with stop_on_signal(stop), session.output.live(working) as observe:
         instance.run(lambda progress, _: observe(progress))
 
 
 def _run_processes(session: Session, worker: Worker, processes: int, wanted: WantedRun) -> None:
+    from headrace.cli.views.lifecycle import Stopping
+    from headrace.cli.views.workers import working
     from headrace.cli.worker_child import start_child
     from headrace.control.worker_processes import ProcessesPlacement, WorkerProcesses
 
@@ -111,9 +118,9 @@ def _run_processes(session: Session, worker: Worker, processes: int, wanted: Wan
 
     def stop() -> None:
         run.stop()
-        session.output.stopping(worker.name)
+        session.output.show(Stopping(worker.name))
 
-    with stop_on_signal(stop), session.output.working() as observe:
+    with stop_on_signal(stop), session.output.live(working) as observe:
         run.run(observe)
 
 
@@ -133,6 +140,8 @@ def _check_place(
 def _run_on_spark(
     session: Session, worker: Worker, master: str, instances: int, wanted: WantedRun
 ) -> None:
+    from headrace.cli.views.lifecycle import Stopping
+    from headrace.cli.views.workers import working
     from headrace.control.workers_on_spark import SparkPlacement, run_on_spark
     from headrace.runtime.java import find_java
 
@@ -142,8 +151,8 @@ def _run_on_spark(
     )
     log_to_file(session)
     with (
-        stop_on_signal(lambda: session.output.stopping(worker.name)) as stop,
-        session.output.working() as observe,
+        stop_on_signal(lambda: session.output.show(Stopping(worker.name))) as stop,
+        session.output.live(working) as observe,
     ):
         beside_main_thread(
             run_on_spark, session.settings, worker, placement, observe=observe, stop=stop
@@ -151,12 +160,13 @@ def _run_on_spark(
 
 
 @command("headrace workers list --json", name="list")
-def list_(session: Session) -> None:
-    """Show every declared worker: who runs it, how far it is behind, and what is paused."""
+def list_(session: Session) -> WorkerStandings:
+    """Show members, lag and paused partitions of each worker."""
+    from headrace.cli.views.workers import WorkerStandings
     from headrace.control.workers import standings
 
     declared = list(session.project.workers.values())
-    session.output.workers(standings(session.settings, declared))
+    return WorkerStandings(tuple(standings(session.settings, declared)))
 
 
 @command("headrace workers pause enrich --topic clicks --partition 3")
@@ -165,17 +175,18 @@ def list_(session: Session) -> None:
 @_partition
 def pause(
     session: Session, name: str, *, topics: tuple[str, ...], partitions: tuple[int, ...]
-) -> None:
-    """Hold partitions of WORKER where they are, in every instance, until `workers resume`.
+) -> PausedPartitions:
+    """Pause partitions of WORKER in all instances until `resume`.
 
     Records in process end, and those after them wait. It lasts through restarts and rebalances.
     """
+    from headrace.cli.views.lifecycle import PausedPartitions
     from headrace.control.workers import pause as hold
 
     worker = _declared(session, name)
     _check_topics(worker, topics)
-    found = hold(session.settings, worker, topics, partitions)
-    session.output.paused(name, found, kind="worker")
+    paused = hold(session.settings, worker, topics, partitions)
+    return PausedPartitions("worker", name, tuple(paused))
 
 
 @command("headrace workers resume enrich")
@@ -184,13 +195,14 @@ def pause(
 @_partition
 def resume(
     session: Session, name: str, *, topics: tuple[str, ...], partitions: tuple[int, ...]
-) -> None:
-    """Let paused partitions of WORKER go on; all of them when none is named."""
+) -> PausedPartitions:
+    """Resume paused partitions of WORKER, all when none is named."""
+    from headrace.cli.views.lifecycle import PausedPartitions
     from headrace.control.workers import resume as release
 
     worker = _declared(session, name)
-    found = release(session.settings, worker, topics, partitions)
-    session.output.paused(name, found, kind="worker")
+    paused = release(session.settings, worker, topics, partitions)
+    return PausedPartitions("worker", name, tuple(paused))
 
 
 @command("headrace workers reset enrich --to 2026-11-21T18:00:00Z --dry-run")
@@ -213,20 +225,20 @@ def reset(
     partitions: tuple[int, ...],
     to: ResetTo,
     dry_run: bool,
-) -> None:
-    """Let WORKER begin anew: with the earliest records there are, or elsewhere.
+) -> ResetResult:
+    """Set the offsets with which WORKER begins.
 
     With `--topic` and `--partition`, only in these partitions; the others go on where they stand.
     Refused (exit code 3) while an instance runs.
     """
+    from headrace.cli.views.workers import ResetResult
     from headrace.control.worker_reset import Selection
     from headrace.control.worker_reset import reset as move
 
     worker = _declared(session, name)
     _check_topics(worker, topics)
     only = Selection(topics, partitions)
-    found = move(session.settings, worker, to=to, only=only, dry_run=dry_run)
-    session.output.forgotten(found, dry_run=dry_run)
+    return ResetResult(move(session.settings, worker, to=to, only=only, dry_run=dry_run), dry_run)
 
 
 def _declared(session: Session, name: str) -> Worker:
@@ -247,5 +259,5 @@ def _check_topics(worker: Worker, topics: tuple[str, ...]) -> None:
             raise click.BadParameter(f"{worker.name} does not read {topic!r}: {', '.join(read)}")
 
 
-for one in (run, list_, pause, resume, reset):
-    workers.add_command(one)
+for subcommand in (run, list_, pause, resume, reset):
+    workers.add_command(subcommand)

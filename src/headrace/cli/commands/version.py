@@ -1,0 +1,24 @@
+"""version: what is installed."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import version as installed
+from typing import TYPE_CHECKING
+
+from headrace import __version__
+from headrace.cli.session import Session, command
+
+if TYPE_CHECKING:
+    from headrace.cli.views.version import Versions
+
+_PARTS = ("pyspark", "confluent-kafka", "deltalake", "polars", "pyarrow")
+
+
+@command("headrace version --json")
+def version(_session: Session) -> Versions:
+    """Show versions of headrace and of its dependencies."""
+    from headrace.cli.views.version import Versions
+
+    versions = {"headrace": __version__, "python": platform.python_version()}
+    return Versions(versions | {name: installed(name) for name in _PARTS})

@@ -1,0 +1,113 @@
+"""Views of `init`, `check`, `plan` and `apply`."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.markup import escape
+
+from headrace.cli.screen import Screen
+from headrace.cli.views import view
+from headrace.control.new_project import NewProject
+from headrace.control.plan import AppliedPlan, Plan
+from headrace.errors import Problem
+from headrace.kafka.topics import Action
+
+_SIGNS = {
+    Action.CREATE: "[green]+",
+    Action.ADD_PARTITIONS: "[yellow]~",
+    Action.ALTER_CONFIG: "[yellow]~",
+    Action.REFUSED: "[red]!",
+}
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """A valid project: its name, the names of what it declares, and warnings."""
+
+    project: str
+    topics: tuple[str, ...]
+    pipelines: tuple[str, ...]
+    workers: tuple[str, ...]
+    problems: tuple[Problem, ...]
+    warnings: tuple[Problem, ...]
+
+
+@view.register
+def _created(project: NewProject, screen: Screen) -> None:
+    folder = project.folder
+    screen.out.print(f"Created in [bold]{escape(str(folder))}[/]: {', '.join(project.files)}")
+    screen.out.print("\nNext:")
+    if folder.resolve() != Path.cwd():
+        screen.out.print(f"  cd {escape(shlex.quote(str(folder)))}", soft_wrap=True)
+    for command in ("up", "apply", "run"):
+        screen.out.print(f"  headrace {command}")
+    screen.out.print("[dim]README.md says how to send events.")
+
+
+@view.register
+def _checked(result: CheckResult, screen: Screen) -> None:
+    declared = f"{len(result.topics)} topic(s), {len(result.pipelines)} pipeline(s)"
+    if result.workers:
+        declared += f", {len(result.workers)} worker(s)"
+    for warning in result.warnings:
+        where = f"[bold]{escape(warning.file)}:{warning.line}[/]"
+        screen.out.print(f"{where}: [yellow]{escape(warning.message)}", soft_wrap=True)
+        screen.out.print(f"  [dim]{escape(warning.way_out)}", soft_wrap=True)
+    screen.out.print(f"[green]Valid:[/] {declared}.")
+
+
+@view.register
+def _planned(plan: Plan, screen: Screen) -> None:
+    if plan.broker_down:
+        screen.warning(plan.broker_down)
+        screen.warning("Every topic is shown as declared.\n")
+    for warning in plan.warnings:
+        screen.warning(warning.message)
+        screen.out.print(f"  [dim]{escape(warning.way_out)}", soft_wrap=True)
+    _changes(plan, screen)
+    _sinks(plan, screen)
+    _routes(plan, screen)
+
+
+@view.register
+def _applied(plan: AppliedPlan, screen: Screen) -> None:
+    _changes(plan, screen)
+    done = len(plan.changes) - len(plan.refused)
+    screen.out.print(f"{done} change(s) made, {len(plan.refused)} refused.")
+
+
+def _changes(plan: Plan, screen: Screen) -> None:
+    if not plan.changes:
+        screen.out.print("[green]Topics: as declared.")
+    for change in plan.changes:
+        sign = _SIGNS[change.action]
+        name, detail = escape(change.topic), escape(change.detail)
+        screen.line(f"{sign} {change.action}[/] [bold]{name}[/]: {detail}")
+
+
+def _sinks(plan: Plan, screen: Screen) -> None:
+    for change in plan.sinks:
+        sign = "[red]! refused" if change.is_refused else "[yellow]~ sink"
+        name, detail = escape(f"{change.pipeline}, {change.sink}"), escape(change.detail)
+        screen.line(f"{sign}[/] [bold]{name}[/]: {detail}")
+        if change.way_out:
+            screen.out.print(f"  [dim]{escape(change.way_out)}", soft_wrap=True)
+
+
+def _routes(plan: Plan, screen: Screen) -> None:
+    for route in plan.routes:
+        way = escape(f"{_listed(route.topics)} -> {route.sink}, {route.guarantee}")
+        name = escape(route.pipeline)
+        screen.line(f"  [bold]{name}[/] ({way}): {route.path}, {route.why}")
+    for worker in plan.workers:
+        lanes = f"worker, {worker.lanes} lane(s) over {worker.partitions} partition(s)"
+        name, topics = escape(worker.worker), escape(_listed(worker.topics))
+        screen.line(f"  [bold]{name}[/] ({topics}): {lanes}; on failure {worker.on_failure}")
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names)

@@ -1,0 +1,80 @@
+"""Views of `up`, `down` and `status`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.markup import escape
+from rich.progress import BarColumn, DownloadColumn, TextColumn
+from rich.progress import Progress as ProgressBar
+
+from headrace.cli import progress_view, worker_view
+from headrace.cli.encoding import merged
+from headrace.cli.output import Live, PrintLine
+from headrace.cli.screen import Screen
+from headrace.cli.views import view
+from headrace.control.services import Services
+
+if TYPE_CHECKING:
+    from headrace.pipelines.progress import PipelineProgress
+    from headrace.runtime.jars import Progress
+    from headrace.workers.monitoring.progress import WorkerProgress
+
+
+_NOT_STARTED = "not started yet (`headrace up`)"
+
+
+@dataclass(frozen=True)
+class ProjectStatus:
+    """The project's servers, and how pipelines and workers are doing."""
+
+    services: Services
+    pipelines: tuple[PipelineProgress, ...]
+    workers: tuple[WorkerProgress, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the servers' members beside those of pipelines and workers."""
+        return merged(self.services, {"pipelines": self.pipelines, "workers": self.workers})
+
+
+@view.register
+def _services(services: Services, screen: Screen) -> None:
+    screen.line(f"Kafka  {escape(services.bootstrap_servers or _NOT_STARTED)}")
+    screen.line(f"Lake   {escape(services.lake or _NOT_STARTED)}")
+    for server in services.servers:
+        state = f"[green]up[/], process {server.pid}" if server.running else "[red]down"
+        screen.out.print(f"  {server.name} {escape(server.address)}: {state}", highlight=False)
+
+
+@view.register
+def _status(status: ProjectStatus, screen: Screen) -> None:
+    view(status.services, screen)
+    if status.pipelines:
+        screen.out.print(progress_view.summary(status.pipelines))
+    if status.workers:
+        screen.out.print(worker_view.summary(status.workers))
+    if not status.pipelines and not status.workers:
+        screen.out.print("Nothing has run yet (`headrace run`, `headrace workers run`).")
+
+
+@contextmanager
+def _download(screen: Screen) -> Iterator[Progress]:
+    columns = (TextColumn("Fetching {task.description}"), BarColumn(), DownloadColumn())
+    with ProgressBar(*columns, console=screen.err, transient=True) as bar:
+        task = bar.add_task("jars", visible=False)
+
+        def on_progress(done: int, total: int, name: str) -> None:
+            bar.update(task, completed=done, total=total, description=name, visible=True)
+
+        yield on_progress
+
+
+@contextmanager
+def _silent(_print_line: PrintLine) -> Iterator[Progress]:
+    yield lambda *_: None
+
+
+fetching = Live(_download, _silent)
