@@ -9,6 +9,7 @@ from fractions import Fraction
 
 import click
 
+from headrace.model import TopicPartition
 from headrace.settings import MASTERS, Secret, environment, master_problem
 
 _LARGEST_PORT = 65_535
@@ -28,10 +29,10 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
         """A number and a unit, above zero."""
         if isinstance(value, timedelta):
             return value
-        found = re.fullmatch(r"([1-9][0-9]{0,5})([smhdw])", str(value))
-        if found is None:
+        parts = re.fullmatch(r"([1-9][0-9]{0,5})([smhdw])", str(value))
+        if parts is None:
             self.fail(f"{value!r} is no duration; write 90d, 12h, 30m or 45s", param, ctx)
-        return timedelta(**{_UNITS[found[2]]: int(found[1])})
+        return timedelta(**{_UNITS[parts[2]]: int(parts[1])})
 
 
 class Place(click.ParamType):  # type: ignore[type-arg]
@@ -90,9 +91,9 @@ class ByteSize(click.ParamType):  # type: ignore[type-arg]
 
 
 def _amount(text: str, units: Mapping[str, int]) -> Fraction | None:
-    found = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?(?:e[0-9]{1,2})?)([A-Za-z]*)", text)
-    unit = units.get(found[2].lower()) if found else None
-    return Fraction(found[1]) * unit if found and unit else None
+    parts = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?(?:e[0-9]{1,2})?)([A-Za-z]*)", text)
+    unit = units.get(parts[2].lower()) if parts else None
+    return Fraction(parts[1]) * unit if parts and unit else None
 
 
 class DatabaseUrl(click.ParamType):  # type: ignore[type-arg]
@@ -112,7 +113,7 @@ class DatabaseUrl(click.ParamType):  # type: ignore[type-arg]
         for name in self._placeholder.findall(text):
             if name not in known:
                 self.fail(f"environment variable {name} is not set", param, ctx)
-        url = self._placeholder.sub(lambda found: known[found[1]], text)
+        url = self._placeholder.sub(lambda match: known[match[1]], text)
         if not url.startswith(("postgresql://", "postgres://")):
             self.fail("the URL begins with neither postgresql:// nor postgres://", param, ctx)
         return Secret(url)
@@ -148,6 +149,23 @@ class Route(click.ParamType):  # type: ignore[type-arg]
         if not table or (equals and not destination):
             self.fail(f"{value!r} is neither TABLE nor TABLE=DESTINATION", param, ctx)
         return table, destination or table
+
+
+class PartitionName(click.ParamType):  # type: ignore[type-arg]
+    """``TOPIC/PARTITION``, such as clicks/3."""
+
+    name = "topic/partition"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> TopicPartition:
+        """Returns the partition; it need not exist."""
+        if isinstance(value, TopicPartition):
+            return value
+        topic, _, number = str(value).rpartition("/")
+        if not topic or not (number.isascii() and number.isdigit()):
+            self.fail(f"{value!r} is not TOPIC/PARTITION, such as clicks/3", param, ctx)
+        return TopicPartition(topic, int(number))
 
 
 class Header(click.ParamType):  # type: ignore[type-arg]

@@ -27,7 +27,7 @@ def stop_on_signal(on_stop: Callable[[], None]) -> Iterator[threading.Event]:
         stop.set()
         on_stop()
 
-    before = {one: signal.signal(one, handle) for one in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stop
     finally:

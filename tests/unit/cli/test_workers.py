@@ -71,6 +71,10 @@ def folder(tmp_path: Path) -> Path:
         ("workers", "run", "enrich", "--on", "spark", "--instance-id", "pod-1"),
         ("workers", "pause", "enrich", "--topic", "views"),
         ("workers", "pause", "enrich", "--partition", "-1"),
+        ("workers", "pause", "enrich", "clicks"),
+        ("workers", "pause", "enrich", "views/1"),
+        ("workers", "pause", "enrich", "clicks/1", "--topic", "clicks"),
+        ("workers", "resume", "enrich", "clicks/x"),
         ("workers", "reset", "no-such"),
         ("workers", "reset", "enrich", "--to", "yesterday"),
         ("workers", "reset", "enrich", "--topic", "views"),
@@ -82,6 +86,30 @@ def folder(tmp_path: Path) -> Path:
 def test_a_wrong_argument_is_exit_code_two(folder, monkeypatch, arguments):
     monkeypatch.setattr("headrace.control.workers.WorkerRun", lambda *_: None)
     assert run(*arguments, "--project", str(folder)).exit_code == 2
+
+
+@pytest.mark.parametrize("verb", ["pause", "resume"])
+@pytest.mark.parametrize(
+    ("arguments", "calls"),
+    [
+        ((), [((), ())]),
+        (("--topic", "clicks", "--partition", "3"), [(("clicks",), (3,))]),
+        (("clicks/3", "clicks/5"), [(("clicks",), (3,)), (("clicks",), (5,))]),
+    ],
+)
+def test_partitions_are_named_as_those_of_pipelines_or_by_options(
+    folder, monkeypatch, verb, arguments, calls
+):
+    seen = []
+
+    def change(_settings, _worker, topics, numbers):
+        seen.append((topics, numbers))
+        return [f"clicks/{len(seen)}"]
+
+    monkeypatch.setattr(f"headrace.control.workers.{verb}", change)
+    outcome = run("workers", verb, "enrich", *arguments, "--json", "--project", str(folder))
+    assert json.loads(outcome.stdout)["paused_partitions"] == [f"clicks/{len(calls)}"]
+    assert seen == calls
 
 
 def test_check_and_plan_name_workers(folder):

@@ -97,12 +97,12 @@ def pause(session: Session, pipeline: str, partitions: tuple[str, ...]) -> Pause
     """Pause partitions of a pipeline until `resume`."""
     from headrace.control.checkpoints import hold, missing_partitions, paused
 
-    found = session.pipeline(pipeline)
-    wanted = _partitions(found, partitions)
-    for one, count in missing_partitions(session.settings, found, wanted).items():
-        raise click.BadParameter(f"topic {one.topic} has {count} partitions: 0 to {count - 1}")
-    held = paused(session.settings, found) | wanted
-    hold(session.settings, found, held)
+    declared = session.pipeline(pipeline)
+    named = _partitions(declared, partitions)
+    for missing, count in missing_partitions(session.settings, declared, named).items():
+        raise click.BadParameter(f"topic {missing.topic} has {count} partitions: 0 to {count - 1}")
+    held = paused(session.settings, declared) | named
+    hold(session.settings, declared, held)
     return _paused(pipeline, held)
 
 
@@ -113,10 +113,10 @@ def resume(session: Session, pipeline: str, partitions: tuple[str, ...]) -> Paus
     """Resume paused partitions, all when none is named."""
     from headrace.control.checkpoints import hold, paused
 
-    found = session.pipeline(pipeline)
-    held = paused(session.settings, found)
-    held -= _partitions(found, partitions) if partitions else held
-    hold(session.settings, found, held)
+    declared = session.pipeline(pipeline)
+    held = paused(session.settings, declared)
+    held -= _partitions(declared, partitions) if partitions else held
+    hold(session.settings, declared, held)
     return _paused(pipeline, held)
 
 
@@ -246,12 +246,14 @@ def _partitions(pipeline: Pipeline, texts: tuple[str, ...]) -> set[TopicPartitio
     from headrace.control.checkpoints import parse_partition
 
     topics = {source.topic.name for source in pipeline.sources}
-    found = {text: parse_partition(text) for text in texts}
-    for text, one in found.items():
-        if one is None or one.topic not in topics:
+    partitions = set()
+    for text in texts:
+        partition = parse_partition(text)
+        if partition is None or partition.topic not in topics:
             known = ", ".join(sorted(topics))
             raise click.BadParameter(f"{text!r} is not {_PARTITION} of {known}")
-    return {one for one in found.values() if one is not None}
+        partitions.add(partition)
+    return partitions
 
 
 def _paused(pipeline: str, partitions: set[TopicPartition]) -> PausedPartitions:

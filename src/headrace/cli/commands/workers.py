@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -17,9 +18,13 @@ if TYPE_CHECKING:
     from headrace.cli.views.workers import ResetResult, WorkerStandings
     from headrace.control.worker_reset import ResetTo
     from headrace.control.workers import WantedRun
+    from headrace.model import TopicPartition
     from headrace.workers import Worker
 
 _worker = click.argument("name", metavar="WORKER")
+_places = click.argument(
+    "places", nargs=-1, type=parameters.PartitionName(), metavar="[TOPIC/PARTITION]..."
+)
 _topic = click.option("--topic", "topics", multiple=True, help="Only of this topic; repeatable.")
 _partition = click.option(
     "--partition",
@@ -169,12 +174,18 @@ def list_(session: Session) -> WorkerStandings:
     return WorkerStandings(tuple(standings(session.settings, declared)))
 
 
-@command("headrace workers pause enrich --topic clicks --partition 3")
+@command("headrace workers pause enrich clicks/3\nheadrace workers pause enrich --topic clicks")
 @_worker
+@_places
 @_topic
 @_partition
 def pause(
-    session: Session, name: str, *, topics: tuple[str, ...], partitions: tuple[int, ...]
+    session: Session,
+    name: str,
+    places: tuple[TopicPartition, ...],
+    *,
+    topics: tuple[str, ...],
+    partitions: tuple[int, ...],
 ) -> PausedPartitions:
     """Pause partitions of WORKER in all instances until `resume`.
 
@@ -184,24 +195,33 @@ def pause(
     from headrace.control.workers import pause as hold
 
     worker = _declared(session, name)
-    _check_topics(worker, topics)
-    paused = hold(session.settings, worker, topics, partitions)
+    paused: Sequence[str] = ()
+    for chosen in _selections(worker, places, topics, partitions):
+        paused = hold(session.settings, worker, *chosen)
     return PausedPartitions("worker", name, tuple(paused))
 
 
-@command("headrace workers resume enrich")
+@command("headrace workers resume enrich\nheadrace workers resume enrich clicks/3")
 @_worker
+@_places
 @_topic
 @_partition
 def resume(
-    session: Session, name: str, *, topics: tuple[str, ...], partitions: tuple[int, ...]
+    session: Session,
+    name: str,
+    places: tuple[TopicPartition, ...],
+    *,
+    topics: tuple[str, ...],
+    partitions: tuple[int, ...],
 ) -> PausedPartitions:
     """Resume paused partitions of WORKER, all when none is named."""
     from headrace.cli.views.lifecycle import PausedPartitions
     from headrace.control.workers import resume as release
 
     worker = _declared(session, name)
-    paused = release(session.settings, worker, topics, partitions)
+    paused: Sequence[str] = ()
+    for chosen in _selections(worker, places, topics, partitions):
+        paused = release(session.settings, worker, *chosen)
     return PausedPartitions("worker", name, tuple(paused))
 
 
@@ -248,6 +268,19 @@ def _declared(session: Session, name: str) -> Worker:
         hint = f"; {name!r} is a pipeline: `headrace run` runs it" if is_pipeline else ""
         raise unknown("worker", name, declared, hint)
     return declared[name]
+
+
+def _selections(
+    worker: Worker,
+    places: tuple[TopicPartition, ...],
+    topics: tuple[str, ...],
+    partitions: tuple[int, ...],
+) -> list[tuple[tuple[str, ...], tuple[int, ...]]]:
+    """Returns topics and numbers of the chosen partitions, each pair for a call of its own."""
+    if places and (topics or partitions):
+        raise click.UsageError("name partitions by TOPIC/PARTITION or by options, not by both")
+    _check_topics(worker, topics or tuple(place.topic for place in places))
+    return [((place.topic,), (place.partition,)) for place in places] or [(topics, partitions)]
 
 
 def _check_topics(worker: Worker, topics: tuple[str, ...]) -> None:
