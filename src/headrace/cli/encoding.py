@@ -7,12 +7,11 @@ import dataclasses
 import enum
 import json
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from pathlib import PurePath
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TextIO, runtime_checkable
 
 import click
 
@@ -34,13 +33,13 @@ class Encoded(Protocol):
         """Returns the value to encode instead."""
 
 
-def print_json(value: object) -> None:
-    """Prints a value as one line of JSON on stdout; ends the process where nobody reads it."""
+def print_json(value: object, file: TextIO) -> None:
+    """Prints a value as one line of JSON; ends the process where nobody reads it."""
     try:
-        click.echo(json.dumps(encoded(value), ensure_ascii=False))
+        click.echo(json.dumps(encoded(value), ensure_ascii=False), file=file)
     except BrokenPipeError:
         # The interpreter flushes at its end, and would complain of the pipe again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), file.fileno())
         raise SystemExit(1) from None
 
 

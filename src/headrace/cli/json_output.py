@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
+from typing import TextIO
 
 import click
 
@@ -11,15 +15,30 @@ from headrace.cli.encoding import print_json
 from headrace.cli.output import Live, Observer
 from headrace.errors import HeadraceError, ProjectError
 
+_STDOUT, _STDERR = 1, 2
+
 
 class JsonOutput:
-    """See :class:`headrace.cli.output.Output`. Everything goes to stdout but warnings."""
+    """See :class:`headrace.cli.output.Output`. Everything goes to stdout but warnings.
+
+    While progress is shown, nothing else does: what tasks and steps print, in this process or one
+    that it starts, goes to stderr.
+    """
+
+    def __init__(self) -> None:
+        self._reserved: TextIO | None = None
 
     def show(self, result: object) -> None:
-        print_json(result)
+        print_json(result, self._reserved or sys.stdout)
 
-    def live(self, progress: Live[Observer]) -> AbstractContextManager[Observer]:
-        return progress.in_json(print_json)
+    @contextmanager
+    def live(self, progress: Live[Observer]) -> Iterator[Observer]:
+        with _reserved_stdout() as reserved, progress.in_json(self.show) as observer:
+            self._reserved = reserved
+            try:
+                yield observer
+            finally:
+                self._reserved = None
 
     def warn(self, text: str) -> None:
         click.echo(text, err=True)
@@ -27,7 +46,34 @@ class JsonOutput:
     def failed(self, error: HeadraceError) -> None:
         kind = getattr(error, "code", type(error).__name__)
         problems = error.problems if isinstance(error, ProjectError) else ()
-        print_json({"error": kind, "message": str(error), "problems": problems})
+        self.show({"error": kind, "message": str(error), "problems": problems})
 
     def crashed(self, error: BaseException, log: Path) -> None:
-        print_json({"error": type(error).__name__, "message": str(error), "log": log})
+        self.show({"error": type(error).__name__, "message": str(error), "log": log})
+
+
+@contextmanager
+def _reserved_stdout() -> Iterator[TextIO]:
+    stdout = sys.stdout
+    if not _is_of_process(stdout):
+        with redirect_stdout(sys.stderr):
+            yield stdout
+        return
+    stdout.flush()
+    kept = os.dup(_STDOUT)
+    # Processes that are started meanwhile have the descriptor, not Python's object.
+    os.dup2(_STDERR, _STDOUT)
+    try:
+        with open(kept, "w", encoding="utf-8", closefd=False) as reserved:
+            yield reserved
+    finally:
+        stdout.flush()
+        os.dup2(kept, _STDOUT)
+        os.close(kept)
+
+
+def _is_of_process(stream: TextIO) -> bool:
+    try:
+        return stream.fileno() == _STDOUT
+    except (OSError, ValueError):  # of a test, for one
+        return False

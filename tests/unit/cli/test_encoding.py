@@ -76,7 +76,7 @@ def test_what_has_no_form_in_json_is_an_error():
 def test_a_reader_that_has_gone_ends_the_process_without_a_complaint():
     reader, writer = os.pipe()
     os.close(reader)
-    program = "from headrace.cli.encoding import print_json; print_json({})"
+    program = "import sys; from headrace.cli.encoding import print_json; print_json({}, sys.stdout)"
     done = subprocess.run(
         [sys.executable, "-c", program], stdout=writer, stderr=subprocess.PIPE, check=False
     )

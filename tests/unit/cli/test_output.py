@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from pathlib import Path
@@ -196,6 +198,29 @@ def test_a_warning_leaves_stdout_alone(capsys):
         output.warn("other tokens are named [web]")
         shown = capsys.readouterr()
         assert (shown.out, shown.err) == ("", "other tokens are named [web]\n")
+
+
+PROGRAM = """
+import subprocess
+from headrace.cli.json_output import JsonOutput
+from headrace.cli.views.lifecycle import Stopping
+from headrace.cli.views.size import measuring
+
+output = JsonOutput()
+with output.live(measuring):
+    print("of a task")
+    subprocess.run(["echo", "of a process"], check=True)
+    output.show(Stopping())
+output.show({"event": "ended"})
+"""
+
+
+def test_what_tasks_print_is_not_mixed_with_documents():
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True
+    )
+    assert [json.loads(line)["event"] for line in done.stdout.splitlines()] == ["stopping", "ended"]
+    assert sorted(done.stderr.splitlines()) == ["of a process", "of a task"]
 
 
 def test_a_value_without_a_view_is_an_error():
