@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,11 +9,11 @@ import click
 
 from headrace.cli.parameters import DatabaseUrl, Route
 from headrace.cli.session import INTERRUPTED, Session, command, log_to_file
+from headrace.cli.signals import stop_on_signal
 from headrace.settings import Secret
 
 if TYPE_CHECKING:
     from headrace.cli.views.offline_files import LoadResult
-    from headrace.offline_files import Figures, OnBatch
 
 _EXAMPLE = """headrace load-offline-files offline/ --into raw_item=occurrences --dry-run
 headrace load-offline-files offline/ --into raw_item=occurrences --source api-1
@@ -92,35 +88,16 @@ def load_offline_files(  # noqa: PLR0913 - one each option
         raise click.UsageError("--postgres takes the lines of the tables that --into TABLE names")
     target, figures = postgres or session.project, Figures()
     log_to_file(session)
-    with session.output.live(loading) as show, _between_batches(show) as on_batch:
+    with session.output.live(loading) as show, stop_on_signal(lambda: None) as stop:
+
+        def on_batch(progress: Figures) -> None:
+            show(progress)
+            # Between batches: what is loaded then is remembered.
+            if stop.is_set():
+                raise KeyboardInterrupt
+
         try:
             load(wanted, target, figures, on_batch)
         except KeyboardInterrupt:
             session.exit_code = INTERRUPTED
     return LoadResult(wanted.source_name, figures, dry_run)
-
-
-@contextmanager
-def _between_batches(show: OnBatch) -> Iterator[OnBatch]:
-    """Ctrl-C waits for the end of the batch; a second one is a crash, which harms nothing.
-
-    Inside a call to Kafka's client, it would be neither.
-    """
-    asked: list[int] = []
-
-    def handle(number: int, _frame: object) -> None:
-        if asked:
-            os._exit(128 + number)
-        asked.append(number)
-
-    def on_batch(figures: Figures) -> None:
-        show(figures)
-        if asked:
-            raise KeyboardInterrupt
-
-    before = {one: signal.signal(one, handle) for one in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield on_batch
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
