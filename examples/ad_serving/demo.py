@@ -164,11 +164,12 @@ def replayed() -> replay.Replayed:
 def verdict(sent: replay.Replayed) -> int:
     """Shows what landed beside what the raw file says; 0 only if they agree."""
     counts = (sent.impressions, sent.clicks)
-    landed = [landing(one, count) for one, count in zip(PIPELINES, counts, strict=True)]
+    landed = [landing(*expected) for expected in zip(PIPELINES, counts, strict=True)]
     raw = raw_counts()
     show_landed(landed)
     show_campaigns(raw, landed)
-    agree = all(one.complete for one in landed) and raw == [one.campaigns for one in landed]
+    complete = all(table.complete for table in landed)
+    agree = complete and raw == [table.campaigns for table in landed]
     console.print("[bold green]They agree." if agree else "[bold red]They do not agree.")
     return 0 if agree else 1
 
@@ -197,7 +198,8 @@ def dead_letters(topic: Topic) -> int:
 
 def progress(pipeline: Pipeline) -> dict[str, Any]:
     """What `headrace status` says of a pipeline."""
-    return next(one for one in answer("status")["pipelines"] if one["pipeline"] == pipeline.name)
+    figures: list[dict[str, Any]] = answer("status")["pipelines"]
+    return next(shown for shown in figures if shown["pipeline"] == pipeline.name)
 
 
 def raw_counts() -> list[Counter[str]]:
@@ -209,7 +211,8 @@ def raw_counts() -> list[Counter[str]]:
 
 def show_landed(landed: list[Landed]) -> None:
     """What went in and what came out, a column a table."""
-    table = Table("", *(one.table for one in landed), title="What landed", title_justify="left")
+    names = (result.table for result in landed)
+    table = Table("", *names, title="What landed", title_justify="left")
     for column in table.columns[1:]:
         column.justify = "right"
     for name in (
@@ -220,7 +223,7 @@ def show_landed(landed: list[Landed]) -> None:
         "dead_letters",
         "messages_per_second",
     ):
-        values = (f"{getattr(one, name):,.0f}" for one in landed)
+        values = (f"{getattr(result, name):,.0f}" for result in landed)
         table.add_row(name.replace("_", " "), *values)
     console.print(table)
     console.print("[dim]messages per second: of the last batch, Python workers and JVM still cold")

@@ -87,7 +87,7 @@ class Client:
         """A figure of the service, added up over its labels."""
         _, _, text = self._request("GET", "/metrics", b"", {})
         lines = (line.rpartition(" ") for line in text.decode().splitlines())
-        values = [float(value) for found, _, value in lines if found.partition("{")[0] == name]
+        values = [float(value) for label, _, value in lines if label.partition("{")[0] == name]
         if not values:
             raise RuntimeError(f"the service has no metric {name}")
         return sum(values)
@@ -107,9 +107,9 @@ class Client:
             connection.close()
 
     def _count(self, events: Sequence[Event], answer: Answer) -> None:
-        bad = {one["index"] for one in answer.document["refused"]}
+        bad = {verdict["index"] for verdict in answer.document["refused"]}
         self.refused += answer.document["refused"]
-        self.accepted |= {one["uuid"] for i, one in enumerate(events) if i not in bad}
+        self.accepted |= {event["uuid"] for i, event in enumerate(events) if i not in bad}
 
     def _is_too_new(self, answer: Answer, give_up: float) -> bool:
         young = time.monotonic() < give_up - PATIENCE_SECONDS + NEW_TOKEN_SECONDS

@@ -73,7 +73,7 @@ def stop() -> None:
 def ingest_address() -> str:
     """Where the HTTP service listens."""
     servers = answer("status")["servers"]
-    return next(str(one["address"]) for one in servers if one["name"] == "ingest")
+    return next(str(server["address"]) for server in servers if server["name"] == "ingest")
 
 
 def new_token(project: Project, *limits: str) -> str:
@@ -97,4 +97,4 @@ def load(folder: str, *into: str, url: str = "") -> Any:
 def dead_letters(topic: str) -> dict[str, int]:
     """Reasons of a topic's dead letters, and how many of each."""
     topics = answer("dead-letters", "list")["topics"]
-    return next((dict(one["reasons"]) for one in topics if one["topic"] == topic), {})
+    return next((dict(counts["reasons"]) for counts in topics if counts["topic"] == topic), {})

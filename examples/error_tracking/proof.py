@@ -44,13 +44,14 @@ class Sum:
 def of_http(clients: Sequence[Client]) -> Iterator[Sum]:
     """What was answered with 202 is in the lake once, with its owner, and nothing else is."""
     rows = lake("occurrences").select("account", "project_id", "uuid").rows()
-    for one in clients:
-        owner = one.project.account, one.project.id
+    for client in clients:
+        owner = client.project.account, client.project.id
         mine = (row for row in rows if row[:2] == owner)
-        what = f"Lake: occurrences of {one.project.account}/{one.project.name}"
-        yield Sum(what, mine, _owned(one))
-    yield Sum("Lake: all occurrences", rows, (row for one in clients for row in _owned(one)))
-    refused = (one["code"] for client in clients for one in client.refused)
+        what = f"Lake: occurrences of {client.project.account}/{client.project.name}"
+        yield Sum(what, mine, _owned(client))
+    accepted = (row for client in clients for row in _owned(client))
+    yield Sum("Lake: all occurrences", rows, accepted)
+    refused = (verdict["code"] for client in clients for verdict in client.refused)
     yield Sum("HTTP: events refused", refused, ["unknown-value"])
 
 

@@ -76,7 +76,9 @@ def write_offline_files(folder: Path) -> None:
     folder.mkdir(parents=True)
     first, last = ARTICLE_COUNTERS
     rotated = range(first // 2), range(first // 2, first - 1), range(last, OFFLINE_LINES)
-    early, late, rest = (b"".join(map(offline_line, (n + 1 for n in one))) for one in rotated)
+    early, late, rest = (
+        b"".join(offline_line(number + 1) for number in numbers) for numbers in rotated
+    )
     (folder / "offline.1.gz").write_bytes(gzip.compress(early))
     (folder / "offline.2").write_bytes(late)
     (folder / "offline.3").write_bytes(ARTICLE.read_bytes())
@@ -102,4 +104,5 @@ def offline_line(counter: int) -> bytes:
 
 def offline_counters() -> Iterator[int]:
     """Those of the lines that can be read."""
-    return (one for one in range(1, OFFLINE_LINES + 1) if one not in ARTICLE_COUNTERS)
+    counters = range(1, OFFLINE_LINES + 1)
+    return (counter for counter in counters if counter not in ARTICLE_COUNTERS)
