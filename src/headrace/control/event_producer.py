@@ -25,7 +25,7 @@ from headrace.ingest.events.validation import Accepted, EventCheck, largest_mess
 from headrace.ingest.http.problem import Problem
 from headrace.kafka.client import describe
 from headrace.kafka.counting_producer import CountingProducer
-from headrace.model import FieldType, Topic
+from headrace.model import EventField, EventSchema, FieldType, Topic
 from headrace.settings import IngestSettings, Settings
 
 Headers = Sequence[tuple[str, bytes]]
@@ -199,12 +199,27 @@ def event_text(topic: Topic, event: object) -> bytes:
         )
     if isinstance(event, str):
         return event.encode()
+    return msgspec.json.encode(_object(topic.schema, event), enc_hook=_members)
+
+
+def _object(schema: EventSchema, event: object) -> dict[str, Any]:
+    """Returns the members of an event, or of a part of it, as JSON has them."""
     members = _members(event)
-    for field in topic.schema.fields:
-        value = members.get(field.name)
-        if field.type is FieldType.MILLIS and isinstance(value, datetime):
-            members[field.name] = round(value.timestamp() * 1000)
-    return msgspec.json.encode(members, enc_hook=_members)
+    fields = [field for field in schema.fields if field.name in members]
+    return members | {field.name: _value(field, members[field.name]) for field in fields}
+
+
+def _value(field: EventField, value: Any) -> Any:
+    if field.type is FieldType.MILLIS and isinstance(value, datetime):
+        return round(value.timestamp() * 1000)
+    is_object = isinstance(value, Mapping) or dataclasses.is_dataclass(value)
+    if field.schema is not None and (is_object or hasattr(value, "__dict__")):
+        return _object(field.schema, value)
+    if field.type is FieldType.LIST and isinstance(value, list | tuple):
+        return [_value(field.item, held) for held in value]
+    if field.type is FieldType.MAP and isinstance(value, Mapping):
+        return {key: _value(field.item, held) for key, held in value.items()}
+    return value
 
 
 def _members(event: object) -> dict[str, Any]:

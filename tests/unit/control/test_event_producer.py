@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from types import SimpleNamespace
+from typing import Annotated
 
 import pytest
 from confluent_kafka import KafkaError
@@ -18,7 +21,8 @@ from headrace.errors import (
     NotDeclaredError,
     TopicMissingError,
 )
-from headrace.model import ByField, EpochMillis, Topic, partition_of
+from headrace.model import ByField, EpochMillis, Json, Precision, Topic, partition_of
+from headrace.pipelines.source.decode import decoder_for
 from headrace.settings import Settings
 
 
@@ -39,6 +43,25 @@ TEXT = (
     b'{"order_id":"a-1","ordered_at":"2024-11-29T08:00:00Z","changed_at":1732867200000,'
     b'"country":"PL"}'
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    sku: str
+    price: Annotated[Decimal, Precision(8, scale=2)]
+    picked_at: EpochMillis | None
+
+
+@dataclass(frozen=True, slots=True)
+class Basket:
+    first: Line
+    lines: list[Line]
+    by_day: dict[str, Line]
+    day: date
+    note: bytes | None
+
+
+BASKETS = Topic("baskets", event=Basket)
 
 
 @pytest.fixture
@@ -132,3 +155,25 @@ def test_topics_that_are_not_declared_or_not_there_are_named(brokers, project, m
     monkeypatch.setattr("headrace.control.event_producer.describe", lambda *_: {})
     with pytest.raises(TopicMissingError):
         producer.send("orders", ORDER)
+
+
+def test_nested_events_are_written_as_their_topic_reads_them(settings):
+    line = Line("a", Decimal("1.50"), AT)
+    basket = Basket(line, [line, Line("b", Decimal(2), None)], {"x": line}, AT.date(), b"\x00")
+    written = {"sku": "a", "price": "1.50", "picked_at": 1732867200000}
+    text = event_text(BASKETS, basket)
+    assert json.loads(text) == {
+        "first": written,
+        "lines": [written, {"sku": "b", "price": "2", "picked_at": None}],
+        "by_day": {"x": written},
+        "day": "2024-11-29",
+        "note": "AA==",
+    }
+    assert TopicCheck(BASKETS, settings)(text).value == text
+    (row,) = decoder_for(Json(), BASKETS.schema).decode([text]).rows.to_pylist()
+    assert row["lines"][0] == {"sku": "a", "price": Decimal("1.50"), "picked_at": AT}
+
+
+def test_a_nested_value_that_is_no_object_is_rejected_by_its_path(settings):
+    text = event_text(BASKETS, {"first": "a", "lines": [], "by_day": {}, "day": AT.date()})
+    assert TopicCheck(BASKETS, settings)(text).detail.startswith("field 'first' is a string")
