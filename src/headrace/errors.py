@@ -643,9 +643,10 @@ class OfflineFilesError(_FactsError):
 
 @dataclass(eq=False)
 class ExtraMissingError(_FactsError):
-    """An optional part is not installed."""
+    """An optional dependency is not installed."""
 
     extra: str
+    modules: str
 
     @property
     def way_out(self) -> str:

@@ -69,6 +69,8 @@ workers = 2
 class Service:
     """Every topic of FLOW is served but ``raw``."""
 
+    headrace = HEADRACE
+
     def __init__(self, folder: Path, bootstrap: str, suffix: str, settings: str = "") -> None:
         self.folder, self.suffix = folder, suffix
         (self.port,) = free_ports(1)
@@ -84,7 +86,7 @@ class Service:
 
     def command(self, *arguments: str) -> dict:
         """What a headrace command answers."""
-        command = [HEADRACE, *arguments, "--json", "--project", self.folder]
+        command = [self.headrace, *arguments, "--json", "--project", self.folder]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         return json.loads(done.stdout)
@@ -94,7 +96,7 @@ class Service:
         """The service, ready; ended at the end, by SIGTERM and with exit code 0."""
         with self.output.open("ab") as output:
             process = subprocess.Popen(
-                [HEADRACE, "ingest", "--project", self.folder], stdout=output, stderr=output
+                [self.headrace, "ingest", "--project", self.folder], stdout=output, stderr=output
             )
         try:
             self.wait_ready(process)

@@ -21,6 +21,7 @@ from headrace.cli.console import ConsoleOutput
 from headrace.cli.json_output import JsonOutput
 from headrace.cli.output import Output
 from headrace.errors import HeadraceError, Problem, ProjectError
+from headrace.runtime.extras import require_extra
 from headrace.runtime.logs import log_to
 from headrace.settings import PROJECT_FILE, Settings, environment, find_project, load_settings
 
@@ -123,32 +124,43 @@ def unknown(kind: str, name: str, declared: Iterable[str], hint: str = "") -> cl
 
 
 def command(
-    example: str, *, name: str | None = None
+    example: str, *, name: str | None = None, extra: str = ""
 ) -> Callable[[Callable[Concatenate[Session, Arguments], object]], click.Command]:
     """Makes ``function(session, ...)`` a command with common options, an example, exit codes.
 
     What the function returns is shown: as JSON, or by the view that the module of its name in
-    :mod:`headrace.cli.views` has for it; ``None`` shows nothing.
+    :mod:`headrace.cli.views` has for it; ``None`` shows nothing. A command that names an ``extra``
+    fails with ExtraMissingError when that is not installed.
     """
+    ending = epilog("Example", example)
+    if extra:
+        ending += "\n\n" + epilog("Needs", f"pip install 'headrace[{extra}]'")
 
     def decorate(function: Callable[Concatenate[Session, Arguments], object]) -> click.Command:
         @functools.wraps(function)
         def body(*, as_json: bool, folder: Path | None, debug: bool, **values: Any) -> None:
-            session = Session(JsonOutput() if as_json else _console(function), folder, debug)
+            session = Session(JsonOutput() if as_json else ConsoleOutput(), folder, debug)
             bound: Callable[..., object] = functools.partial(function, session)
-            sys.exit(_run(session, functools.partial(bound, **values)))
+
+            def action() -> object:
+                if extra:
+                    require_extra(extra)
+                if not as_json:
+                    _load_views(function)
+                return bound(**values)
+
+            sys.exit(_run(session, action))
 
         for option in reversed(_COMMON_OPTIONS):
             option(body)
-        return click.command(name, epilog=epilog("Example", example))(body)
+        return click.command(name, epilog=ending)(body)
 
     return decorate
 
 
-def _console(function: Callable[..., object]) -> ConsoleOutput:
-    """Returns an output that knows the views of a command: those in the module of its name."""
+def _load_views(function: Callable[..., object]) -> None:
+    """Makes the views of a command known: those in the module of its name."""
     importlib.import_module(function.__module__.replace(".commands.", ".views."))
-    return ConsoleOutput()
 
 
 def epilog(title: str, text: str) -> str:

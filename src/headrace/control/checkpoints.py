@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from headrace.control.services import broker_config, lake_uri, status
+from headrace.control.services import broker_config, lake_uri
 from headrace.control.sinks import position_store
 from headrace.kafka.client import LiveTopic, describe, group_offsets, watermarks
 from headrace.kafka.cluster import KafkaCluster
@@ -16,7 +16,6 @@ from headrace.pipelines.checkpoint import FROM_TABLE, CheckpointFolder, CurrentC
 from headrace.pipelines.lock import CheckpointLock, lock_folder
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.positions import CheckpointIds, newest_checkpoint
-from headrace.pipelines.progress import PipelineProgress, PipelineState, StatusFolder
 from headrace.pipelines.resets import Resets
 from headrace.pipelines.source.offsets import SourceOffset
 from headrace.pipelines.source.state import SharedState
@@ -106,32 +105,6 @@ def reset(
             current = resets.to_start(Start(to))
     uri = folder.checkpoint(current).uri
     return Standing(uri, current.number, current.start, current.begun, before.positions)
-
-
-def progress(settings: Settings, declared: Collection[str] | None = None) -> list[PipelineProgress]:
-    """What every pipeline wrote last, by name; one whose driver was killed is shown as stopped.
-
-    Of one that is not ``declared`` any more, that is the reason shown; None: nobody knows.
-    """
-    found = StatusFolder(settings.state / "status").read()
-    seen = [one if one.final or _lives(settings, one.pipeline) else _killed(one) for one in found]
-    gone = "no longer declared; to forget it, delete .headrace/status/{}.json"
-    return [
-        one
-        if declared is None or one.pipeline in declared
-        else replace(one, reason=gone.format(one.pipeline))
-        for one in seen
-    ]
-
-
-def _lives(settings: Settings, pipeline: str) -> bool:
-    folder = lock_folder(settings.state, status(settings).lake)
-    return CheckpointLock(folder, pipeline).holder_lives()
-
-
-def _killed(one: PipelineProgress) -> PipelineProgress:
-    reason = "its driver is gone; the next run goes on from the checkpoint"
-    return replace(one, state=PipelineState.STOPPED, reason=reason)
 
 
 def parse_partition(text: str) -> TopicPartition | None:

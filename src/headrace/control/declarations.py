@@ -18,6 +18,7 @@ from typing import TypeAlias
 from headrace.errors import Problem
 from headrace.model import Topic, declaring_class
 from headrace.pipelines.pipeline import Pipeline
+from headrace.runtime.extras import extra_of
 from headrace.settings import PROJECT_FILE, Settings
 from headrace.settings.document import key_lines
 from headrace.workers import Worker
@@ -126,10 +127,12 @@ def _failed_import(name: str, error: BaseException, settings: Settings) -> Probl
     if isinstance(error, SyntaxError) and error.filename:
         return Problem(error.filename, error.lineno or 1, f"syntax error: {error.msg}")
     message = f"{type(error).__name__}: {error}"
+    extra = extra_of(error.name or "") if isinstance(error, ModuleNotFoundError) else None
+    way_out = f"pip install 'headrace[{extra}]'" if extra else ""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if Path(frame.filename).is_relative_to(settings.root):
-            return Problem(frame.filename, frame.lineno or 1, message)
-    return _toml_problem(settings, f"module {name!r} can't be imported: {message}", "")
+            return Problem(frame.filename, frame.lineno or 1, message, way_out)
+    return _toml_problem(settings, f"module {name!r} can't be imported: {message}", way_out)
 
 
 def _declared_by(modules: list[ModuleType], root: Path) -> list[Declaration]:

@@ -14,6 +14,7 @@ from headrace.errors import BrokerUnreachableError, ServerStartError
 from headrace.kafka.client import client_config
 from headrace.kafka.embedded import EmbeddedCluster, cluster_status, stop_cluster
 from headrace.runtime.cache import cache_folder
+from headrace.runtime.extras import require_extra
 from headrace.runtime.hdfs import EmbeddedHdfs, hdfs_status, stop_hdfs
 from headrace.runtime.jars import Progress, fetch
 from headrace.runtime.java import Java, find_java
@@ -78,8 +79,11 @@ def up(settings: Settings, environ: Mapping[str, str], on_progress: Progress) ->
         on_progress: called while jars are fetched.
 
     Raises:
+        ExtraMissingError: if a server of the project needs an extra that is not installed.
         JavaUnavailableError, JarError, ServerStartError: what failed; what was started stays up.
     """
+    if settings.ingest is not None:
+        require_extra("ingest")
     if not settings.kafka.bootstrap_servers or settings.embedded_hdfs:
         java = find_java(environ)
         _start(settings, java, environ, on_progress)

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.control.sinks import sink_context
-from headrace.errors import ServerStartError, SinkError, TableMismatchError
+from headrace.errors import ExtraMissingError, ServerStartError, SinkError, TableMismatchError
 from headrace.pipelines.pipeline import PathKind, Pipeline
 from headrace.pipelines.source.reader import row_columns
+from headrace.runtime.extras import require_extra
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -50,11 +51,12 @@ def sink_changes(settings: Settings, pipelines: Iterable[Pipeline]) -> tuple[Sin
 def _changes(settings: Settings, pipeline: Pipeline) -> list[SinkChange]:
     name, sink = pipeline.name, f"{pipeline.sink.kind} {pipeline.sink.target}"
     try:
+        require_extra("spark")  # rows are described by Arrow
         context = sink_context(settings, pipeline)
         details = pipeline.sink.changes(context, _rows(pipeline))
     except TableMismatchError as error:
         return [SinkChange(name, sink, error.reason, error.way_out, is_refused=True)]
-    except (SinkError, ServerStartError, OSError) as error:
+    except (ExtraMissingError, SinkError, ServerStartError, OSError) as error:
         return [SinkChange(name, sink, f"can't be looked at: {error}")]
     return [SinkChange(name, sink, detail) for detail in details]
 

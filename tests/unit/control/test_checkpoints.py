@@ -8,7 +8,8 @@ import pytest
 
 from headrace import Lake, Pipeline
 from headrace.control import checkpoints
-from headrace.control.checkpoints import parse_partition, progress, standing
+from headrace.control.checkpoints import parse_partition, standing
+from headrace.control.pipeline_progress import pipeline_progress
 from headrace.kafka.client import LiveTopic
 from headrace.model import Topic, TopicPartition
 from headrace.pipelines.lock import CheckpointLock, lock_folder
@@ -38,7 +39,7 @@ def test_a_pipeline_whose_driver_was_killed_is_shown_as_stopped(settings):
         "os._exit(9)\n"
     )
     subprocess.run([sys.executable, "-c", script], check=False)
-    [found] = progress(settings)
+    [found] = pipeline_progress(settings)
     assert (found.state, found.rows_in) == (PipelineState.STOPPED, 5)
     assert "driver is gone" in found.reason
 
@@ -47,13 +48,13 @@ def test_a_pipeline_that_runs_is_shown_as_it_says(settings):
     write(settings, PipelineState.RUNNING)
     lock = CheckpointLock(lock_folder(settings.state, settings.lake), "p")
     lock.acquire()
-    assert progress(settings)[0].state is PipelineState.RUNNING
+    assert pipeline_progress(settings)[0].state is PipelineState.RUNNING
     lock.release()
 
 
 def test_how_a_pipeline_ended_stays(settings):
     write(settings, PipelineState.FAILED)
-    assert progress(settings)[0].state is PipelineState.FAILED
+    assert pipeline_progress(settings)[0].state is PipelineState.FAILED
 
 
 def test_a_partition_is_topic_slash_number():

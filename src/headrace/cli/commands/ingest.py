@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from headrace.cli.views.ingest import NewToken, TokenList
 
 
-@command("headrace ingest --workers 2")
+@command("headrace ingest --workers 2", extra="ingest")
 @click.option("--workers", type=click.IntRange(min=1), help="Processes, in place of the file's.")
 @click.option("--host", help="Address, in place of the file's.")
 @click.option("--port", type=click.IntRange(1, 65_535), help="Port, in place of the file's.")

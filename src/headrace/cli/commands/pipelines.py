@@ -35,7 +35,10 @@ _PARTITION = "TOPIC/PARTITION"
 _STARTS = ["table", *(one.value for one in Start)]
 
 
-@command("headrace run --once\nheadrace run impressions-to-lake --master spark://host:7077")
+@command(
+    "headrace run --once\nheadrace run impressions-to-lake --master spark://host:7077",
+    extra="spark",
+)
 @click.argument("pipelines", nargs=-1, metavar="[PIPELINE]...")
 @click.option("--once", is_flag=True, help="End when caught up with what the topics hold now.")
 @click.option(
@@ -90,7 +93,7 @@ def run(
     return RunResult(tuple(outcomes.values()))
 
 
-@command("headrace pause impressions-to-lake impressions/3")
+@command("headrace pause impressions-to-lake impressions/3", extra="spark")
 @click.argument("pipeline")
 @click.argument("partitions", nargs=-1, required=True, metavar=f"{_PARTITION}...")
 def pause(session: Session, pipeline: str, partitions: tuple[str, ...]) -> PausedPartitions:
@@ -106,7 +109,7 @@ def pause(session: Session, pipeline: str, partitions: tuple[str, ...]) -> Pause
     return _paused(pipeline, held)
 
 
-@command("headrace resume impressions-to-lake")
+@command("headrace resume impressions-to-lake", extra="spark")
 @click.argument("pipeline")
 @click.argument("partitions", nargs=-1, metavar=f"[{_PARTITION}]...")
 def resume(session: Session, pipeline: str, partitions: tuple[str, ...]) -> PausedPartitions:
@@ -120,7 +123,7 @@ def resume(session: Session, pipeline: str, partitions: tuple[str, ...]) -> Paus
     return _paused(pipeline, held)
 
 
-@command("headrace compact impressions")
+@command("headrace compact impressions", extra="spark")
 @click.argument("table")
 def compact(session: Session, table: str) -> None:
     """Merge small files of TABLE, remove unreferenced ones.
@@ -154,7 +157,7 @@ def checkpoint() -> None:
     """Show or reset where a pipeline stands."""
 
 
-@command("headrace checkpoint show impressions-to-lake")
+@command("headrace checkpoint show impressions-to-lake", extra="spark")
 @click.argument("pipeline")
 def show(session: Session, pipeline: str) -> PipelineStanding:
     """Show a pipeline's checkpoint and positions.
@@ -168,7 +171,7 @@ def show(session: Session, pipeline: str) -> PipelineStanding:
     return PipelineStanding(pipeline, standing(session.settings, declared))
 
 
-@command("headrace checkpoint reset impressions-to-lake --to table")
+@command("headrace checkpoint reset impressions-to-lake --to table", extra="spark")
 @click.argument("pipeline")
 @click.option("--to", type=click.Choice(_STARTS), required=True, help="Where it begins.")
 @click.option(

@@ -41,12 +41,13 @@ def down(session: Session) -> Services:
 def status(session: Session) -> ProjectStatus:
     """Show how servers, pipelines and workers are doing."""
     from headrace.cli.views.services import ProjectStatus
-    from headrace.control import checkpoints, services, workers
+    from headrace.control import services, workers
+    from headrace.control.pipeline_progress import pipeline_progress
 
     settings = session.settings
     return ProjectStatus(
         services.status(settings),
-        tuple(checkpoints.progress(settings, _declared(session))),
+        tuple(pipeline_progress(settings, _declared(session))),
         tuple(workers.progress(settings)),
     )
 

@@ -17,7 +17,7 @@ def spool() -> None:
     """Manage events that ingest keeps on this host's disk."""
 
 
-@command("headrace spool list\nheadrace spool list occurrences --json", name="list")
+@command("headrace spool list\nheadrace spool list occurrences --json", name="list", extra="ingest")
 @click.argument("topic", required=False, default="")
 def list_(session: Session, topic: str) -> SpoolList:
     """Show events that wait for Kafka or were set aside."""
@@ -27,7 +27,9 @@ def list_(session: Session, topic: str) -> SpoolList:
     return SpoolList(tuple(list_spools(session.settings, topic)))
 
 
-@command("headrace spool replay occurrences --dry-run\nheadrace spool replay occurrences")
+@command(
+    "headrace spool replay occurrences --dry-run\nheadrace spool replay occurrences", extra="ingest"
+)
 @click.argument("topic")
 @click.argument("files", nargs=-1, metavar="[FILE]...")
 @click.option("--dry-run", is_flag=True, help="Only count the events.")
@@ -47,7 +49,8 @@ def replay(session: Session, topic: str, *, files: tuple[str, ...], dry_run: boo
 
 
 @command(
-    "headrace spool drop occurrences --set-aside\nheadrace spool drop gone --waiting --dry-run"
+    "headrace spool drop occurrences --set-aside\nheadrace spool drop gone --waiting --dry-run",
+    extra="ingest",
 )
 @click.argument("topic")
 @click.argument("files", nargs=-1, metavar="[FILE]...")

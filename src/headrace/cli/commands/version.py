@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed
 from typing import TYPE_CHECKING
 
@@ -21,4 +22,11 @@ def version(_session: Session) -> Versions:
     from headrace.cli.views.version import Versions
 
     versions = {"headrace": __version__, "python": platform.python_version()}
-    return Versions(versions | {name: installed(name) for name in _PARTS})
+    return Versions(versions | {name: _installed(name) for name in _PARTS})
+
+
+def _installed(package: str) -> str:
+    try:
+        return installed(package)
+    except PackageNotFoundError:
+        return "not installed"

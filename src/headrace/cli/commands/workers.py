@@ -11,6 +11,7 @@ import click
 from headrace.cli import parameters
 from headrace.cli.session import Session, command, epilog, log_to_file, unknown
 from headrace.cli.signals import beside_main_thread, stop_on_signal
+from headrace.runtime.extras import require_extra
 from headrace.settings import environment
 
 if TYPE_CHECKING:
@@ -132,6 +133,8 @@ def _run_processes(session: Session, worker: Worker, processes: int, wanted: Wan
 def _check_place(
     place: str, instance_id: str, instances: int, master: str | None, processes: int
 ) -> None:
+    if place == "spark":
+        require_extra("spark")
     if place == "spark" and processes > 1:
         raise click.UsageError(
             "--processes is for this machine; on Spark, --instances says how many"

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from headrace.errors import ExtraMissingError, SinkAwayError, SinkError
+from headrace.errors import SinkAwayError, SinkError
+from headrace.runtime.extras import require_extra
 from headrace.settings import Secret
 
 if TYPE_CHECKING:
@@ -76,15 +77,14 @@ def connect(url: Secret) -> Connection:
     """A connection that commits each statement unless it stands in a transaction.
 
     Raises:
-        ExtraMissingError: psycopg is not installed.
+        ExtraMissingError: if psycopg is not installed.
         SinkAwayError: the server does not answer, or does not let us in.
         SinkError: the URL is none. No message holds the password.
     """
-    try:
-        import psycopg
-        from psycopg.conninfo import conninfo_to_dict
-    except ImportError as error:
-        raise ExtraMissingError("postgres") from error
+    require_extra("postgres")
+    import psycopg
+    from psycopg.conninfo import conninfo_to_dict
+
     try:
         given = conninfo_to_dict(url.reveal())
     except psycopg.ProgrammingError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from headrace.runtime.extras import require_extra
 from headrace.workers.lanes.attempt import RecordAttempt
 from headrace.workers.lanes.bound_task import BoundTask, Call
 from headrace.workers.lanes.lane import Lane, LaneHost
@@ -29,6 +30,7 @@ class BatchLane(Lane):
         process_batch: Call,
         most: int,
     ) -> None:
+        require_extra("spark")  # pyarrow
         super().__init__(subpartition, task, host, policy, config)
         self._process_batch, self._most = process_batch, most
         self._batch: list[RecordAttempt] = []

@@ -23,6 +23,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import TaskProcessError, TaskProcessesEndedError
+from headrace.runtime.extras import require_extra
 from headrace.workers.lanes.attempt import CURRENT, Call
 from headrace.workers.lanes.task_process import SIZE, Answer, Request, Sent, framed, serve
 from headrace.workers.task import BatchWorkerTask, WorkerRecord, WorkerSubpartition, WorkerTask
@@ -49,6 +50,7 @@ class TaskProcesses:
         count: int,
         broke: Callable[[BaseException], None],
     ) -> None:
+        require_extra("spark")
         from pyspark import cloudpickle  # functions that a decorator replaced have no other way
 
         self._make = cloudpickle.dumps(make)

@@ -1,0 +1,42 @@
+"""How the pipelines of a project are doing, from what their drivers wrote last."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from headrace.control.services import status
+from headrace.pipelines.lock import CheckpointLock, lock_folder
+from headrace.pipelines.progress import PipelineProgress, PipelineState, StatusFolder
+from headrace.settings import Settings
+
+
+def pipeline_progress(
+    settings: Settings, declared: Collection[str] | None = None
+) -> list[PipelineProgress]:
+    """Returns what every pipeline wrote last, by name. Connects to nothing.
+
+    A pipeline whose driver was killed is shown as stopped. One that is missing in ``declared``
+    has that as its reason; without ``declared``, it is not known which pipelines are declared.
+    """
+    written = [
+        progress if progress.final or _lives(settings, progress.pipeline) else _killed(progress)
+        for progress in StatusFolder(settings.state / "status").read()
+    ]
+    gone = "no longer declared; to forget it, delete .headrace/status/{}.json"
+    return [
+        progress
+        if declared is None or progress.pipeline in declared
+        else replace(progress, reason=gone.format(progress.pipeline))
+        for progress in written
+    ]
+
+
+def _lives(settings: Settings, pipeline: str) -> bool:
+    folder = lock_folder(settings.state, status(settings).lake)
+    return CheckpointLock(folder, pipeline).holder_lives()
+
+
+def _killed(progress: PipelineProgress) -> PipelineProgress:
+    reason = "its driver is gone; the next run goes on from the checkpoint"
+    return replace(progress, state=PipelineState.STOPPED, reason=reason)

