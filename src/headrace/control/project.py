@@ -84,7 +84,7 @@ def load_project(settings: Settings) -> LoadedProject:
     if not problems and not found:
         problems.append(_nothing_declared(settings))
     if problems:
-        raise ProjectError(sorted(set(problems), key=lambda one: (one.file, one.line)))
+        raise ProjectError(sorted(dict.fromkeys(problems), key=lambda one: (one.file, one.line)))
     warnings = tuple(_warnings(found))
     return LoadedProject(
         settings,

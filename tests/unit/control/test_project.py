@@ -162,8 +162,8 @@ pushes = Topic("pushes", event=Push, {options})
 def test_a_nested_field_without_a_column_type_is_a_problem_at_its_own_line(problems):
     found = problems(NESTED.format(born="complex", options=""))
     assert [line for line, _ in found] == [3, 3]
-    assert "Push.repo.owner.born: <class 'complex'> has no column type" in found[1][1]
-    assert "Push.repo.former[].born" in found[0][1]
+    assert "Push.repo.owner.born: <class 'complex'> has no column type" in found[0][1]
+    assert "Push.repo.former[].born" in found[1][1]
 
 
 @pytest.mark.parametrize(
