@@ -33,8 +33,8 @@ def root() -> Path:
 
 @pytest.fixture(scope="session")
 def pages() -> dict[str, str]:
-    """Text of README, CHANGELOG and every page of docs/, by path from the root."""
-    files = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    """Text of the pages at the root and every page of docs/, by path from the root."""
+    files = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
     return {str(file.relative_to(ROOT)): file.read_text(encoding="utf-8") for file in files}
 
 
