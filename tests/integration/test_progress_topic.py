@@ -115,7 +115,7 @@ def test_an_instance_that_can_not_tell_says_so_once_and_goes_on(monkeypatch, cap
         for state in InstanceState:
             teller.tell(replace(RUNNING, state=state), [])
         teller.close()
-    assert caplog.text.count("it is not known elsewhere how this instance is doing") == 1
+    assert caplog.text.count("Failed to publish progress") == 1
 
 
 def test_a_placed_instance_tells_how_it_is_doing_until_it_has_ended(broker, client, run):

@@ -292,13 +292,13 @@ class _RecordedFailures(Failures):
         self._fed_of = fed_of
         self.log = _RecordedAttempts(worker.name, fed_of)
 
-    def succeeded(self, handling: RecordAttempt) -> None:
-        super().succeeded(handling)
-        self._fed_of(handling.record).outcome = Outcome.PROCESSED
+    def succeeded(self, attempt: RecordAttempt) -> None:
+        super().succeeded(attempt)
+        self._fed_of(attempt.record).outcome = Outcome.PROCESSED
 
-    async def end(self, handling: RecordAttempt, error: BaseException) -> str:
-        name = await super().end(handling, error)
-        self._fed_of(handling.record).outcome = _OUTCOMES[name]
+    async def end(self, attempt: RecordAttempt, error: BaseException) -> str:
+        name = await super().end(attempt, error)
+        self._fed_of(attempt.record).outcome = _OUTCOMES[name]
         return name
 
 

@@ -179,7 +179,7 @@ class RunningInstance:
         """
         await self._shared.enter()
         self._join()
-        self._readers += [self._loop.create_task(self._read(one)) for one in self._members]
+        self._readers += [self._loop.create_task(self._read(member)) for member in self._members]
         await self._stopping.wait()
         if self._failure is not None:
             raise self._failure
@@ -205,7 +205,7 @@ class RunningInstance:
             task.cancel()
         await self._sender.close(seconds)
         self._report_uncommitted()
-        closing = (one.close(deadline) for one in self._members)
+        closing = (member.close(deadline) for member in self._members)
         left = await asyncio.gather(*closing, return_exceptions=True)
         left += await asyncio.gather(self._shared.leave(), return_exceptions=True)
         self._task_threads.shutdown(wait=False)
@@ -216,7 +216,7 @@ class RunningInstance:
         return failure or self._failure or next(filter(None, left), None)
 
     def _report_uncommitted(self) -> None:
-        done = sum(one.uncommitted for one in self.assignments.values())
+        done = sum(assigned.uncommitted for assigned in self.assignments.values())
         if done:
             _LOG.warning(
                 "%s: %d records are done and behind one that is not; those that the commit's "
@@ -261,12 +261,12 @@ class RunningInstance:
             self.assignments.reach(partition, offset)
 
     def _pause(self, partitions: Iterable[TopicPartition]) -> None:
-        for one in self._members:
-            one.pause(partitions)
+        for member in self._members:
+            member.pause(partitions)
 
     def _resume(self, partitions: Iterable[TopicPartition]) -> None:
-        for one in self._members:
-            one.resume(partitions)
+        for member in self._members:
+            member.resume(partitions)
 
     # -- in the background ------------------------------------------------------------------------
 
@@ -294,12 +294,12 @@ class RunningInstance:
                 self._compare(live)
 
     def _compare(self, live: Mapping[str, str]) -> None:
-        for one in self.assignments.values():
-            topic, number = one.partition.topic, one.partition.partition
+        for assigned in self.assignments.values():
+            topic, number = assigned.partition.topic, assigned.partition.partition
             if topic not in live and topic in self._missed:
                 self._fail(TopicMissingError(topic))
-            elif live.get(topic, one.topic_id) != one.topic_id:
+            elif live.get(topic, assigned.topic_id) != assigned.topic_id:
                 group, reason = self._worker.consumer_group, "the topic was deleted and made again"
-                self._fail(CommittedOffsetError(group, topic, number, one.position, reason))
+                self._fail(CommittedOffsetError(group, topic, number, assigned.position, reason))
         # Only twice in a row: a broker that has just started does not know them all.
         self._missed = {topic.name for topic in self._worker.topics} - set(live)

@@ -187,12 +187,12 @@ def arrow_batch(records: Sequence[WorkerRecord]) -> pa.RecordBatch:
     import pyarrow as pa
 
     columns = {
-        "offset": pa.array([one.offset for one in records], pa.int64()),
+        "offset": pa.array([record.offset for record in records], pa.int64()),
         "timestamp": pa.array(
-            [one.timestamp_ms if one.timestamp_ms >= 0 else None for one in records],
+            [record.timestamp_ms if record.timestamp_ms >= 0 else None for record in records],
             pa.timestamp("ms", "UTC"),
         ),
-        "key": pa.array([one.key for one in records], pa.binary()),
-        "value": pa.array([one.value for one in records], pa.binary()),
+        "key": pa.array([record.key for record in records], pa.binary()),
+        "value": pa.array([record.value for record in records], pa.binary()),
     }
     return pa.RecordBatch.from_pydict(columns)

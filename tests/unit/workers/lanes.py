@@ -27,14 +27,14 @@ class Failures:
     def attempt_failed(self, record, error):
         self.log.failed(record, error)
 
-    def succeeded(self, handling):
+    def succeeded(self, attempt):
         pass
 
     def moved(self, here):
         pass
 
-    async def end(self, handling, error):
-        self.ended.append((handling.record.offset, error))
+    async def end(self, attempt, error):
+        self.ended.append((attempt.record.offset, error))
         return "skipped"
 
     @property

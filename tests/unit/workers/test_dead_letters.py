@@ -138,7 +138,7 @@ def test_letters_are_looked_for_since_the_oldest_record_that_is_not_done(
 
 
 def test_a_write_has_no_more_than_so_many(kafka, monkeypatch):
-    monkeypatch.setattr(dead_letters, "_MOST_AT_ONCE", 2)
+    monkeypatch.setattr(dead_letters, "_MAX_AT_ONCE", 2)
 
     async def run():
         await asyncio.gather(*write(writer(), *range(5)))
@@ -276,7 +276,7 @@ def test_a_record_that_waits_twice_in_a_retry_topic_is_one_letter(kafka):
 
 
 def test_with_retry_topics_the_latest_letters_of_all_partitions_are_known(kafka, monkeypatch):
-    monkeypatch.setattr(dead_letters, "_MOST_REMEMBERED", 3)
+    monkeypatch.setattr(dead_letters, "_MAX_REMEMBERED", 3)
     kafka.stored = [letter(number) for number in (0, 9, 1, 8)]
 
     async def run():

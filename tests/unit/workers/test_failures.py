@@ -28,7 +28,7 @@ def failure(call, *arguments):
     return found.value
 
 
-def handling(offset):
+def attempt(offset):
     return SimpleNamespace(record=WorkerRecord("clicks", 0, offset))
 
 
@@ -100,10 +100,10 @@ def test_an_error_that_nothing_raised_has_no_line():
 def test_a_record_that_is_done_at_a_later_attempt_ends_a_row_of_failures():
     limiter = DeadLetterLimiter("w", DeadLetterLimit(max_consecutive=2))
     for offset in range(6):
-        limiter.bad(handling(offset).record.topic_partition)
+        limiter.bad(attempt(offset).record.topic_partition)
         if offset % 2:
-            limiter.good(handling(offset))
-    limiter.bad(handling(6).record.topic_partition)
-    limiter.bad(handling(7).record.topic_partition)
+            limiter.good(attempt(offset))
+    limiter.bad(attempt(6).record.topic_partition)
+    limiter.bad(attempt(7).record.topic_partition)
     with pytest.raises(DeadLetterLimitError, match="in a row"):
-        limiter.bad(handling(8).record.topic_partition)
+        limiter.bad(attempt(8).record.topic_partition)

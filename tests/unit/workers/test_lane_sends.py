@@ -96,9 +96,9 @@ def test_no_record_begins_between_two_late_failures():
         steps = []
 
         class Telling(Failures):
-            async def end(self, handling, error):
-                steps.append(f"policy {handling.record.offset}")
-                return await super().end(handling, error)
+            async def end(self, attempt, error):
+                steps.append(f"policy {attempt.record.offset}")
+                return await super().end(attempt, error)
 
         class Steps(Copying):
             async def process(self, record):
@@ -123,10 +123,10 @@ class SlowPolicy(Failures):
         super().__init__()
         self.is_asked, self.may_end = asyncio.Event(), asyncio.Event()
 
-    async def end(self, handling, error):
+    async def end(self, attempt, error):
         self.is_asked.set()
         await self.may_end.wait()
-        return await super().end(handling, error)
+        return await super().end(attempt, error)
 
 
 @pytest.mark.parametrize("waiting", [[], [1]])

@@ -37,14 +37,14 @@ class Failures:
     def attempt_failed(self, record, error):
         self.log.failed(record, error)
 
-    def succeeded(self, handling):
+    def succeeded(self, attempt):
         pass
 
     def moved(self, here):
         pass
 
-    async def end(self, handling, error):
-        self.ended.append((handling.record.topic_partition, handling.record.offset))
+    async def end(self, attempt, error):
+        self.ended.append((attempt.record.topic_partition, attempt.record.offset))
         return "skipped"
 
 

@@ -147,13 +147,13 @@ class Offsets(RuleBasedStateMachine):
         self.open.remove(offset)
         self.done.add(offset)
 
-    @rule(most_bytes=st.sampled_from([4096, 20]))
-    def restart(self, most_bytes):
-        position, text = self.offsets.committable, self.offsets.metadata("id", most_bytes)
-        assert len(text) <= most_bytes
+    @rule(max_bytes=st.sampled_from([4096, 20]))
+    def restart(self, max_bytes):
+        position, text = self.offsets.committable, self.offsets.metadata("id", max_bytes)
+        assert len(text) <= max_bytes
         kept = {o for start, end in read_metadata(position, text).done for o in range(start, end)}
         assert kept <= self.done
-        if most_bytes > 1000:
+        if max_bytes > 1000:
             assert kept == {offset for offset in self.done if offset > position}
         self.offsets = PartitionOffsets(position, read_metadata(position, text).done)
         self.next, self.open = position, set()

@@ -125,7 +125,7 @@ def test_a_process_that_ends_fails_the_call_it_was_at_and_another_takes_its_plac
 
 
 def test_a_process_that_ends_again_and_again_ends_the_instance(monkeypatch):
-    monkeypatch.setattr(processes, "_MOST_ENDS_IN_A_ROW", 2)
+    monkeypatch.setattr(processes, "_MAX_ENDS_IN_A_ROW", 2)
     broken = []
 
     async def check(processes):

@@ -36,7 +36,7 @@ ID_SECONDS = 60.0
 
 _LOG = logging.getLogger("headrace.workers")
 _JOIN_AGAIN_SECONDS = 2.0
-_MOST_RECORDS = 1000
+_MAX_RECORDS = 1000
 _POLL_SECONDS = 0.1
 _PAUSED_POLL_SECONDS = 0.01
 
@@ -123,9 +123,11 @@ class Member:
         if self._is_awaited():
             return
         self._again = False
-        most_bytes = self._assignments.metadata_bytes
+        max_bytes = self._assignments.metadata_bytes
         commits = tuple(
-            (one, commit) for one in self._own() if (commit := one.commit(most_bytes)) is not None
+            (assigned, commit)
+            for assigned in self._own()
+            if (commit := assigned.commit(max_bytes)) is not None
         )
         if not commits:
             return
@@ -141,7 +143,7 @@ class Member:
     def begin_close(self) -> None:
         """No record is taken any more; what comes all the same is to be left."""
         self._subscription.begin_close()
-        self.pause([one.partition for one in self._own()])
+        self.pause([assigned.partition for assigned in self._own()])
 
     async def close(self, deadline: float) -> None:
         """Commits what is done, and leaves the group.
@@ -176,11 +178,11 @@ class Member:
 
     @property
     def _is_unconfirmed(self) -> bool:
-        return self._sent is not None or any(one.is_changed for one in self._own())
+        return self._sent is not None or any(assigned.is_changed for assigned in self._own())
 
     def _uncommitted(self) -> int:
         """Records that a next start repeats."""
-        return sum(max(0, one.committable - one.committed) for one in self._own())
+        return sum(max(0, assigned.committable - assigned.committed) for assigned in self._own())
 
     async def _leave(self) -> None:
         leaving = asyncio.ensure_future(self._on_consumer(self._subscription.close))
@@ -212,13 +214,17 @@ class Member:
 
     def _own(self) -> list[AssignedPartition]:
         topics = self._membership.topics
-        return [one for one in self._assignments.values() if one.partition.topic in topics]
+        return [
+            assigned
+            for assigned in self._assignments.values()
+            if assigned.partition.topic in topics
+        ]
 
     def _take(self) -> Taken:
         """On the consumer's thread."""
         topics = self._membership.topics
-        waiting = any(one.topic in topics for one in self._assignments.paused)
-        room = max(1, min(_MOST_RECORDS, self._assignments.budget.records))
+        waiting = any(partition.topic in topics for partition in self._assignments.paused)
+        room = max(1, min(_MAX_RECORDS, self._assignments.budget.records))
         return self._subscription.take(room, _PAUSED_POLL_SECONDS if waiting else _POLL_SECONDS)
 
     # -- answers to commits -----------------------------------------------------------------------

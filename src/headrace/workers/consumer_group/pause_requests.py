@@ -73,7 +73,7 @@ def paused(config: ClientConfig, worker: str) -> set[TopicPartition]:
         BrokerUnreachableError: no answer.
     """
     found = (_partition(key, worker) for key in read_changelog(config, CONTROL_TOPIC))
-    return {one for one in found if one is not None}
+    return {partition for partition in found if partition is not None}
 
 
 def pause(config: ClientConfig, worker: str, partitions: Iterable[TopicPartition]) -> None:
@@ -85,12 +85,14 @@ def pause(config: ClientConfig, worker: str, partitions: Iterable[TopicPartition
     """
     since = json.dumps({"paused_ms": time.time_ns() // 1_000_000}).encode()
     ensure_changelog(config, CONTROL_TOPIC)
-    write_changelog(config, CONTROL_TOPIC, {_key(worker, one): since for one in partitions})
+    write_changelog(
+        config, CONTROL_TOPIC, {_key(worker, partition): since for partition in partitions}
+    )
 
 
 def resume(config: ClientConfig, worker: str, partitions: Iterable[TopicPartition]) -> None:
     """Withdraws the request to pause partitions. Raises the errors of :func:`pause`."""
-    changes = {_key(worker, one): None for one in partitions}
+    changes = {_key(worker, partition): None for partition in partitions}
     if changes:
         write_changelog(config, CONTROL_TOPIC, changes)
 

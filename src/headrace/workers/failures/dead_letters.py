@@ -23,8 +23,8 @@ from headrace.workers.worker import Worker
 Result = TypeVar("Result")
 
 _LOG = logging.getLogger("headrace.workers")
-_MOST_AT_ONCE = 500
-_MOST_REMEMBERED = 100_000
+_MAX_AT_ONCE = 500
+_MAX_REMEMBERED = 100_000
 _PATIENCE_SECONDS = MESSAGE_TIMEOUT_MS / 1000
 _ASK_AGAIN_SECONDS = 1.0
 _CLOCKS_DIFFER_MS = 3_600_000  # by no more, as long as no record is from the future
@@ -74,24 +74,26 @@ class LetterWriter:
             try:
                 failures = await self._write_new(batch)
             except Exception as error:  # noqa: BLE001 - raised where each letter is waited for
-                failures = {one.letter.position: error for one in batch}
-            for one in _still_waited_for(batch):
-                failure = failures.get(one.letter.position)
+                failures = {gathered.letter.position: error for gathered in batch}
+            for gathered in _still_waited_for(batch):
+                failure = failures.get(gathered.letter.position)
                 if failure is None:
-                    one.written.set_result(None)
+                    gathered.written.set_result(None)
                 else:
-                    one.written.set_exception(failure)
+                    gathered.written.set_exception(failure)
         self._writing = None
 
     def _next_batch(self) -> list[_Gathered]:
         waiting = _still_waited_for(self._gathered)
-        self._gathered = waiting[_MOST_AT_ONCE:]
-        return waiting[:_MOST_AT_ONCE]
+        self._gathered = waiting[_MAX_AT_ONCE:]
+        return waiting[:_MAX_AT_ONCE]
 
     async def _write_new(self, batch: list[_Gathered]) -> dict[Position, Exception]:
         """Returns why letters were not written, by their positions."""
         # One of a record that waits twice in a retry topic.
-        letters = await self._without_written({one.letter.position: one.letter for one in batch})
+        letters = await self._without_written(
+            {gathered.letter.position: gathered.letter for gathered in batch}
+        )
         failures = await self._send(letters, batch)
         refused = {at: one for at, one in failures.items() if isinstance(one, SinkError)}
         if refused:
@@ -108,7 +110,7 @@ class LetterWriter:
         records = await self._ask(
             lambda: letter_records(self._config, letters.values(), name, version)
         )
-        waited_for = {one.letter.position for one in _still_waited_for(batch)}
+        waited_for = {gathered.letter.position for gathered in _still_waited_for(batch)}
         new = {at: one for at, one in zip(letters, records, strict=True) if at in waited_for}
         if not new:
             return {}
@@ -128,9 +130,9 @@ class LetterWriter:
 
     async def _look_up(self, topic: str) -> None:
         written = self._written  # another one takes its place when partitions move meanwhile
-        here = [one for one in self._here.values() if one.partition.topic == topic]
-        undone = {one.partition: one.committable for one in here}
-        times = {one.partition: one.times.at(one.committable) for one in here}
+        here = [assigned for assigned in self._here.values() if assigned.partition.topic == topic]
+        undone = {assigned.partition: assigned.committable for assigned in here}
+        times = {assigned.partition: assigned.times.at(assigned.committable) for assigned in here}
         written[topic] = await self._ask(lambda: self._find(topic, undone, times))
 
     def _find(
@@ -143,14 +145,15 @@ class LetterWriter:
         if isinstance(self._worker.on_failure, RetryTopics):
             found = find_written(self._config, topic, self._worker.name)
             latest = heapq.nlargest(
-                _MOST_REMEMBERED, ((one.written_ms, one.letter.position) for one in found)
+                _MAX_REMEMBERED, ((stored.written_ms, stored.letter.position) for stored in found)
             )
             return {position: None for _, position in reversed(latest)}
         since_ms = self._oldest_ms(undone, times)
         return {
-            one.letter.position: None
-            for one in find_written(self._config, topic, self._worker.name, since_ms)
-            if one.letter.partition in undone and one.letter.offset >= undone[one.letter.partition]
+            stored.letter.position: None
+            for stored in find_written(self._config, topic, self._worker.name, since_ms)
+            if stored.letter.partition in undone
+            and stored.letter.offset >= undone[stored.letter.partition]
         }
 
     def _oldest_ms(
@@ -180,7 +183,11 @@ class LetterWriter:
             except BrokerUnreachableError as error:
                 if time.monotonic() > deadline:
                     raise
-                _LOG.warning("%s: dead letters wait: %s", self._worker.name, error)
+                _LOG.warning(
+                    "%s: dead-letter write delayed, broker unreachable: %s",
+                    self._worker.name,
+                    error,
+                )
             await asyncio.sleep(_ASK_AGAIN_SECONDS)
 
     def _remember(self, positions: Iterable[Position]) -> None:
@@ -190,7 +197,7 @@ class LetterWriter:
         for position in positions:
             written = self._written.get(position[0].topic, {})
             written[position] = None
-            if len(written) > _MOST_REMEMBERED:
+            if len(written) > _MAX_REMEMBERED:
                 del written[next(iter(written))]
 
 
@@ -206,4 +213,4 @@ def _plain(letter: DeadLetter, error: Exception) -> DeadLetter:
 
 
 def _still_waited_for(letters: list[_Gathered]) -> list[_Gathered]:
-    return [one for one in letters if not one.written.done()]
+    return [gathered for gathered in letters if not gathered.written.done()]

@@ -13,7 +13,7 @@ from pathlib import Path
 from headrace.workers.task import WorkerRecord
 
 _LOG = logging.getLogger("headrace.workers")
-_MOST_IN_A_SPAN = 10
+_MAX_IN_A_SPAN = 10
 _SPAN_SECONDS = 10.0
 _LIMITED = {"is_limited": True}  # here, so not by what limits other lines that repeat
 _NOT_THE_USERS = tuple(
@@ -44,7 +44,7 @@ class FailureLog:
         if now >= self._span_ends:
             self._span_ends, self._logged = now + _SPAN_SECONDS, 0
             self._tell_left_out()
-        if self._logged >= _MOST_IN_A_SPAN:
+        if self._logged >= _MAX_IN_A_SPAN:
             self._left_out += 1
             return
         self._logged += 1
@@ -68,7 +68,7 @@ class FailureLog:
 def raised_at(error: BaseException) -> str:
     """Returns file and line in the user's own code that ``error`` came from; empty: in none."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [one for one in frames if not one.filename.startswith(_NOT_THE_USERS)]
+    own = [frame for frame in frames if not frame.filename.startswith(_NOT_THE_USERS)]
     if not own:
         return ""
     return f"{_shortened(own[-1].filename)}:{own[-1].lineno}, in {own[-1].name}"

@@ -59,9 +59,9 @@ class Failures:
         self._limiter = DeadLetterLimiter(worker.name, limit)
         self.log = FailureLog(worker.name)
 
-    def succeeded(self, handling: RecordAttempt) -> None:
+    def succeeded(self, attempt: RecordAttempt) -> None:
         """Notes that a task did a record, at whatever attempt."""
-        self._limiter.good(handling)
+        self._limiter.good(attempt)
 
     def attempt_failed(self, record: WorkerRecord, error: BaseException) -> None:
         """Logs an attempt that failed; its policy is asked next."""
@@ -71,7 +71,7 @@ class Failures:
         """Partitions came or went; ``here`` are those of this instance, now and later."""
         self._letters.moved(here)
 
-    async def end(self, handling: RecordAttempt, error: BaseException) -> str:
+    async def end(self, attempt: RecordAttempt, error: BaseException) -> str:
         """Returns once the record is done all the same: the name of what became of it.
 
         Raises:
@@ -80,28 +80,28 @@ class Failures:
             BrokerUnreachableError, SinkError, TopicMissingError: the letter was not written.
         """
         policy = self._worker.on_failure
-        delay = retry_delay(policy, error, handling.record.attempt)
+        delay = retry_delay(policy, error, attempt.record.attempt)
         if isinstance(policy, RetryTopics) and delay is not None:
-            await self._retry_later(handling, error, delay)
+            await self._retry_later(attempt, error, delay)
             return "retried"
         if isinstance(self._end, Stop):
-            raise _stopping(handling, error) from error
+            raise _stopping(attempt, error) from error
         if isinstance(self._end, Skip):
-            _LOG.warning("%s: skipped %s: %s", self._worker.name, handling.record, _detail(error))
+            _LOG.warning("%s: skipped %s: %s", self._worker.name, attempt.record, _detail(error))
             return "skipped"
-        self._limiter.bad(handling.record.topic_partition)
-        await self._letters.write(_letter(handling, error))
+        self._limiter.bad(attempt.record.topic_partition)
+        await self._letters.write(_letter(attempt, error))
         return "dead_letters"
 
     async def _retry_later(
-        self, handling: RecordAttempt, error: BaseException, delay: timedelta
+        self, attempt: RecordAttempt, error: BaseException, delay: timedelta
     ) -> None:
-        record = handling.record
+        record = attempt.record
         due_ms = self._clock() + int(delay.total_seconds() * 1000)
-        headers = retry_headers(record, due_ms, handling.first_failed_ms, _detail(error))
+        headers = retry_headers(record, due_ms, attempt.first_failed_ms, _detail(error))
         topic = retry_topic(self._worker.name, record.topic, record.attempt)
-        headers += handling.replay
-        current = CURRENT.set(handling)  # else it might be that of a record begun meanwhile
+        headers += attempt.replay
+        current = CURRENT.set(attempt)  # else it might be that of a record begun meanwhile
         try:
             sent = self._send(topic, record.value, key=record.key, headers=headers)
         finally:
@@ -117,10 +117,10 @@ class DeadLetterLimiter:
         self._in_a_row: defaultdict[TopicPartition, int] = defaultdict(int)
         self._seen = self._bad = 0
 
-    def good(self, handling: RecordAttempt) -> None:
+    def good(self, attempt: RecordAttempt) -> None:
         """A record was done."""
         if self._in_a_row:
-            self._in_a_row.pop(handling.record.topic_partition, None)
+            self._in_a_row.pop(attempt.record.topic_partition, None)
         self._count()
 
     def bad(self, partition: TopicPartition) -> None:
@@ -146,17 +146,17 @@ class DeadLetterLimiter:
         return DeadLetterLimitError(self._worker, reason)
 
 
-def _stopping(handling: RecordAttempt, error: BaseException) -> Exception:
+def _stopping(attempt: RecordAttempt, error: BaseException) -> Exception:
     if isinstance(error, ProcessingTimeoutError):
         return ProcessingTimeoutError(str(error))
-    attempts = f" after {handling.record.attempt} attempts" if handling.record.attempt > 1 else ""
+    attempts = f" after {attempt.record.attempt} attempts" if attempt.record.attempt > 1 else ""
     where = raised_at(error)
     at = f" (raised at {where})" if where else ""
-    return ProcessingFailedError(f"{handling.record} failed{attempts}: {_detail(error)}{at}")
+    return ProcessingFailedError(f"{attempt.record} failed{attempts}: {_detail(error)}{at}")
 
 
-def _letter(handling: RecordAttempt, error: BaseException) -> DeadLetter:
-    record = handling.record
+def _letter(attempt: RecordAttempt, error: BaseException) -> DeadLetter:
+    record = attempt.record
     return DeadLetter(
         record.topic_partition,
         record.offset,
@@ -164,10 +164,10 @@ def _letter(handling: RecordAttempt, error: BaseException) -> DeadLetter:
         _detail(error),
         record.key,
         record.value,
-        record.headers + handling.replay,
+        record.headers + attempt.replay,
         record.timestamp_ms,
         record.attempt,
-        handling.first_failed_ms,
+        attempt.first_failed_ms,
     )
 
 

@@ -107,13 +107,13 @@ class AssignedPartition:
         if self._offsets.reach(offset):
             self._changed = True
 
-    def commit(self, most_bytes: int = METADATA_BYTES) -> Commit | None:
-        """What to commit now, with metadata of ``most_bytes``; ``None``: as when asked last."""
+    def commit(self, max_bytes: int = METADATA_BYTES) -> Commit | None:
+        """What to commit now, with metadata of ``max_bytes``; ``None``: as when asked last."""
         if not self._changed:
             return None
         self.times.forget(self._offsets.committable)
         self._changed = False
-        metadata = self._offsets.metadata(self.topic_id, most_bytes)
+        metadata = self._offsets.metadata(self.topic_id, max_bytes)
         return Commit(self.partition, self._offsets.committable, metadata)
 
     def not_committed(self) -> None:

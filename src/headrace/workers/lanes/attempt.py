@@ -205,5 +205,5 @@ class RecordAttempt(Call):
         self._tell(self, error)
 
 
-def _ignore(handling: RecordAttempt, error: BaseException | None) -> None:
+def _ignore(attempt: RecordAttempt, error: BaseException | None) -> None:
     """The partition was revoked, or the attempt timed out."""

@@ -77,8 +77,8 @@ class Backpressure:
     def intend(self, partitions: Iterable[TopicPartition]) -> None:
         """Exactly these are to be paused by intent."""
         self._intents = set(partitions)
-        for one in self._assignments.values():
-            self._intend(one, wanted=one.partition in self._intents)
+        for assigned in self._assignments.values():
+            self._intend(assigned, wanted=assigned.partition in self._intents)
 
     def _intend(self, assignment: AssignedPartition, *, wanted: bool) -> None:
         if wanted is (PauseReason.INTENT in assignment.paused_for):
@@ -89,7 +89,7 @@ class Backpressure:
 
     def _large(self) -> list[AssignedPartition]:
         share = self._budget.total / len(self._assignments)
-        return [one for one in self._assignments.values() if one.bytes >= share]
+        return [assigned for assigned in self._assignments.values() if assigned.bytes >= share]
 
     def _look_at_budget(self) -> None:
         if self._budget.has_room:
@@ -98,19 +98,19 @@ class Backpressure:
 
     def _add(self, assignments: Iterable[AssignedPartition], reason: PauseReason) -> None:
         begun = []
-        for one in assignments:
-            if not one.paused_for:
-                begun.append(one.partition)
-            one.paused_for.add(reason)
+        for assigned in assignments:
+            if not assigned.paused_for:
+                begun.append(assigned.partition)
+            assigned.paused_for.add(reason)
         if begun:
             self._pause(begun)
 
     def _remove(self, assignments: Iterable[AssignedPartition], reason: PauseReason) -> None:
         ended = []
-        for one in assignments:
-            if reason in one.paused_for:
-                one.paused_for.discard(reason)
-                if not one.paused_for:
-                    ended.append(one.partition)
+        for assigned in assignments:
+            if reason in assigned.paused_for:
+                assigned.paused_for.discard(reason)
+                if not assigned.paused_for:
+                    ended.append(assigned.partition)
         if ended:
             self._resume(ended)

@@ -41,25 +41,25 @@ class BatchLane(Lane):
         """Records of the batch, as long as it is."""
         return len(self._batch) or super().in_process
 
-    async def _handle(self, handling: RecordAttempt) -> None:
-        if self._alone or handling.error is not None:
+    async def _handle(self, attempt: RecordAttempt) -> None:
+        if self._alone or attempt.error is not None:
             self._alone = max(0, self._alone - 1)
-            await super()._handle(handling)
+            await super()._handle(attempt)
             return
-        self._batch = [handling]
+        self._batch = [attempt]
         while self._next_goes_along():
             self._batch.append(self._queue.popleft())
-        records = arrow_batch([one.record for one in self._batch])
-        error = await self._attempt(handling, self._process_all(handling, records))
+        records = arrow_batch([attempt.record for attempt in self._batch])
+        error = await self._attempt(attempt, self._process_all(attempt, records))
         batch, self._batch = self._batch, []
         if error is None:
-            for one in batch:
-                self._finish(one)
+            for ended in batch:
+                self._finish(ended)
         elif self._goes_on_elsewhere(error):
             raise error
         else:
             # Anew: what the batch sent, and its deadline, are not of a record that is tried alone.
-            self._queue.extendleft(one.anew() for one in reversed(batch))
+            self._queue.extendleft(attempt.anew() for attempt in reversed(batch))
             self._alone = len(batch)
 
     def _next_goes_along(self) -> bool:
@@ -68,8 +68,8 @@ class BatchLane(Lane):
         following = self._queue[0]
         return self._accepts(following) and following.error is None
 
-    def _put_first(self, handling: RecordAttempt) -> None:
-        super()._put_first(handling)
+    def _put_first(self, attempt: RecordAttempt) -> None:
+        super()._put_first(attempt)
         self._alone += 1
 
     async def _process_all(self, first: RecordAttempt, records: pa.RecordBatch) -> None:

@@ -11,7 +11,7 @@ from headrace.workers.lanes.lane import Lane
 
 ASK_SECONDS = 50e-6
 """So long for each lane that was asked none is asked again: asking takes about a tenth of it."""
-_LONGEST_SLEEP_SECONDS = 60.0
+_MAX_SLEEP_SECONDS = 60.0
 
 
 class BlockedLanes:
@@ -66,7 +66,7 @@ class BlockedLanes:
             self._timer.cancel()
         seconds = (self._due[0][0] - self._clock()) / 1000
         self._timer = self._loop.call_later(
-            min(max(seconds, 0.0), _LONGEST_SLEEP_SECONDS), self._wake_due
+            min(max(seconds, 0.0), _MAX_SLEEP_SECONDS), self._wake_due
         )
 
     def _wake_due(self) -> None:

@@ -45,13 +45,13 @@ _EXPECTED_ENDS: frozenset[LaneState] = frozenset(
 class LaneHost(Protocol):
     """What a lane needs of the assignment it belongs to. All on the event loop."""
 
-    def finished(self, lane: Lane, handling: RecordAttempt) -> None:
+    def finished(self, lane: Lane, attempt: RecordAttempt) -> None:
         """The record is done."""
 
-    def failed(self, handling: RecordAttempt, error: BaseException) -> None:
+    def failed(self, attempt: RecordAttempt, error: BaseException) -> None:
         """An attempt failed; its policy is asked next."""
 
-    async def give_up(self, handling: RecordAttempt, error: BaseException) -> None:
+    async def give_up(self, attempt: RecordAttempt, error: BaseException) -> None:
         """No attempt is left in this lane. Returns when the record is done all the same."""
 
     def broke(self, error: BaseException) -> None:
@@ -125,12 +125,12 @@ class Lane:
 
     def put(self, received: ConsumedRecord) -> int:
         """Another record, after those that wait; its weight in bytes."""
-        handling = RecordAttempt(received, received.record.weight, self._told)
-        self.bytes += handling.weight
-        self._queue.append(handling)
+        attempt = RecordAttempt(received, received.record.weight, self._told)
+        self.bytes += attempt.weight
+        self._queue.append(attempt)
         if self.state is not LaneState.HELD:
             self._wake()
-        return handling.weight
+        return attempt.weight
 
     def ask_again(self) -> None:
         """A held record may be accepted now."""
@@ -217,9 +217,9 @@ class Lane:
             await self._end_late()
         if self.state not in ACTIVE_STATES:  # a drain may have begun meanwhile
             return
-        handling = self._next()
-        if handling is not None:
-            await self._handle(handling)
+        attempt = self._next()
+        if attempt is not None:
+            await self._handle(attempt)
         elif self._punctuate_at is None:
             await self._sleep()
         self._steps += 1
@@ -229,58 +229,58 @@ class Lane:
     def _next(self) -> RecordAttempt | None:
         if self._paused or not self._queue or len(self._aside) >= _MAX_UNCONFIRMED:
             return None
-        handling = self._queue[0]
-        if (handling.due_ms or self._task.accept is not None) and not self._accepts(handling):
+        attempt = self._queue[0]
+        if (attempt.due_ms or self._task.accept is not None) and not self._accepts(attempt):
             self._move(LaneState.HELD)
             return None
         if self.state is not LaneState.RUNNING:
             self._move(LaneState.RUNNING)
         return self._queue.popleft()
 
-    def _accepts(self, handling: RecordAttempt) -> bool:
+    def _accepts(self, attempt: RecordAttempt) -> bool:
         """Whether its turn has come; a failure of ``accept`` is kept as the attempt's."""
-        if handling.due_ms > self._host.now_ms():
-            self._host.due_at(self, handling.due_ms)
+        if attempt.due_ms > self._host.now_ms():
+            self._host.due_at(self, attempt.due_ms)
             return False
         try:
-            if handling.error or self._task.accept is None or self._task.accept(handling.record):
+            if attempt.error or self._task.accept is None or self._task.accept(attempt.record):
                 return True
         except BaseException as error:  # noqa: BLE001 - whatever the user's code raises
-            handling.error = self._judged(handling, error)
+            attempt.error = self._judged(attempt, error)
             return True
         self._host.held(self)
         return False
 
-    async def _handle(self, handling: RecordAttempt) -> None:
+    async def _handle(self, attempt: RecordAttempt) -> None:
         """Until the task has returned, or the record has met its policy."""
         call = self._task.process
-        error = handling.error or await self._attempt(handling, call(handling.record))
-        sends = handling.sends
+        error = attempt.error or await self._attempt(attempt, call(attempt.record))
+        sends = attempt.sends
         if error is None and sends is not None and not sends.are_confirmed:
-            self._aside[handling] = None
-            sends.when_confirmed(functools.partial(self._confirmed, handling))
+            self._aside[attempt] = None
+            sends.when_confirmed(functools.partial(self._confirmed, attempt))
             return
         error = error or (sends.error if sends is not None else None)
         if error is None:
-            self._finish(handling)
+            self._finish(attempt)
         else:
-            await self._failed(handling, error)
+            await self._failed(attempt, error)
 
-    def _confirmed(self, handling: RecordAttempt) -> None:
+    def _confirmed(self, attempt: RecordAttempt) -> None:
         """What was sent for a record that was put aside is there, or failed."""
-        del self._aside[handling]
-        if handling.sends is None or handling.sends.error is None:
-            self._finish(handling)
+        del self._aside[attempt]
+        if attempt.sends is None or attempt.sends.error is None:
+            self._finish(attempt)
         else:
-            self._late.append(handling)
+            self._late.append(attempt)
         if self._late or self._draining.is_set() or len(self._aside) + 1 == _MAX_UNCONFIRMED:
             self._wake()
 
     async def _end_late(self) -> None:
         """The policy of a record whose sends failed after the task had gone on to others."""
-        handling = self._late.popleft()
-        if handling.sends is not None and handling.sends.error is not None:
-            await self._failed(handling, handling.sends.error)
+        attempt = self._late.popleft()
+        if attempt.sends is not None and attempt.sends.error is not None:
+            await self._failed(attempt, attempt.sends.error)
 
     async def _finish_all(self) -> None:
         """Nothing is begun any more: wait for what is in process."""
@@ -290,18 +290,18 @@ class Lane:
             else:
                 await self._sleep()
 
-    async def _attempt(self, handling: RecordAttempt, call: Awaitable[Any]) -> BaseException | None:
+    async def _attempt(self, attempt: RecordAttempt, call: Awaitable[Any]) -> BaseException | None:
         """What ``call`` raised, or that it took too long."""
-        CURRENT.set(handling)
-        handling.started = self._loop.time()
-        self._current = handling
+        CURRENT.set(attempt)
+        attempt.started = self._loop.time()
+        self._current = attempt
         try:
             await call
         except BaseException as error:  # noqa: BLE001 - whatever the user's code raises
-            return self._judged(handling, error)
+            return self._judged(attempt, error)
         finally:
             self._current = None
-        return self._judged(handling, None) if handling.expired_at else None
+        return self._judged(attempt, None) if attempt.expired_at else None
 
     def _judged(self, call: Call, error: BaseException | None) -> BaseException | None:
         """Why an attempt failed, when ``error`` came out of the user's code.
@@ -322,47 +322,49 @@ class Lane:
             raise error  # the event loop ends, or there is no process for tasks
         return error
 
-    async def _failed(self, handling: RecordAttempt, error: BaseException) -> None:
+    async def _failed(self, attempt: RecordAttempt, error: BaseException) -> None:
         """The attempt meets the policy: another follows in its time, or the record is done."""
-        handling.failed_at(self._host.now_ms())
-        self._host.failed(handling, error)
-        delay = None if self._goes_on_elsewhere(error) else self._retry_delay(handling, error)
+        attempt.failed_at(self._host.now_ms())
+        self._host.failed(attempt, error)
+        delay = None if self._goes_on_elsewhere(error) else self._retry_delay(attempt, error)
         if delay is None:
-            await self._give_up(handling, error)
+            await self._give_up(attempt, error)
             return
         self._host.count("retried")
         self._move(LaneState.RETRYING)
         if await self._delay(delay):
-            self._put_first(handling.again())
+            self._put_first(attempt.again())
             self._move(LaneState.RUNNING)
 
-    async def _give_up(self, handling: RecordAttempt, error: BaseException) -> None:
-        await self._host.give_up(handling, error)
-        self._finish(handling)
+    async def _give_up(self, attempt: RecordAttempt, error: BaseException) -> None:
+        await self._host.give_up(attempt, error)
+        self._finish(attempt)
         if self._goes_on_elsewhere(error):
             raise error
 
-    def _retry_delay(self, handling: RecordAttempt, error: BaseException) -> timedelta | None:
+    def _retry_delay(self, attempt: RecordAttempt, error: BaseException) -> timedelta | None:
         """Until the next attempt in this lane; ``None``: there is none."""
         if not isinstance(self._policy, Retry):
             return None
-        return retry_delay(self._policy, error, handling.record.attempt)
+        return retry_delay(self._policy, error, attempt.record.attempt)
 
     def _goes_on_elsewhere(self, error: BaseException) -> bool:
         """A thread goes on with a record that timed out: nothing else may run beside it."""
         return isinstance(error, ProcessingTimeoutError) and not self._task.is_interruptible
 
-    def _put_first(self, handling: RecordAttempt) -> None:
+    def _put_first(self, attempt: RecordAttempt) -> None:
         """The next attempt comes before new records, and behind those of lower offsets."""
-        lower = [self._queue.popleft() for _ in range(self._lower(handling.offset))]
-        self._queue.appendleft(handling)
+        lower = [self._queue.popleft() for _ in range(self._lower(attempt.offset))]
+        self._queue.appendleft(attempt)
         self._queue.extendleft(reversed(lower))
 
     def _lower(self, offset: int) -> int:
         """The number of records at the queue's start with offsets below ``offset``."""
-        return sum(1 for _ in itertools.takewhile(lambda one: one.offset < offset, self._queue))
+        return sum(
+            1 for _ in itertools.takewhile(lambda attempt: attempt.offset < offset, self._queue)
+        )
 
-    def _told(self, handling: RecordAttempt, error: BaseException | None) -> None:
+    def _told(self, attempt: RecordAttempt, error: BaseException | None) -> None:
         """An observer was told: the task of this lane has none."""
 
     # -- what is no record ------------------------------------------------------------------------
@@ -408,9 +410,9 @@ class Lane:
 
     # -- ends and waits ---------------------------------------------------------------------------
 
-    def _finish(self, handling: RecordAttempt) -> None:
-        self.bytes -= handling.weight
-        self._host.finished(self, handling)
+    def _finish(self, attempt: RecordAttempt) -> None:
+        self.bytes -= attempt.weight
+        self._host.finished(self, attempt)
 
     def _timeout(self, call: Call) -> BaseException:
         seconds = self._loop.time() - call.started

@@ -45,96 +45,96 @@ class ObservedLane(Lane):
     @property
     def begun(self) -> float | None:
         """When the oldest record whose observer was not told was given to the task."""
-        return min((one.started for one in self._open), default=None)
+        return min((attempt.started for attempt in self._open), default=None)
 
     def expire(self, started_before: float) -> None:
         """Ends what takes too long, also a record whose observer was not told in time."""
         super().expire(started_before)
-        for one in [one for one in self._open if one.started < started_before]:
-            if one is not self._current and one.abandon():
-                self._settle(one, self._timeout(one))
+        for attempt in [attempt for attempt in self._open if attempt.started < started_before]:
+            if attempt is not self._current and attempt.abandon():
+                self._settle(attempt, self._timeout(attempt))
 
     async def drained(self, seconds: float) -> None:
         """As of any lane; observers that are told later are not heard."""
         await asyncio.wait({self._runner}, timeout=seconds)
-        for one in self._open:
-            one.abandon()
+        for attempt in self._open:
+            attempt.abandon()
         settling = list(self._settling)
         for task in settling:
             task.cancel()
         await asyncio.gather(*settling, return_exceptions=True)
         await super().drained(0.0)
 
-    async def _handle(self, handling: RecordAttempt) -> None:
-        self._open.add(handling)
+    async def _handle(self, attempt: RecordAttempt) -> None:
+        self._open.add(attempt)
         process = self._task.process
-        error = handling.error or await self._attempt(handling, process(handling.record, handling))
+        error = attempt.error or await self._attempt(attempt, process(attempt.record, attempt))
         if error is None:
             return
-        if not handling.abandon():
-            _LOG.error("%s failed after its end was reported", handling.record, exc_info=error)
+        if not attempt.abandon():
+            _LOG.error("%s failed after its end was reported", attempt.record, exc_info=error)
         elif self._goes_on_elsewhere(error):
-            self._open.discard(handling)
-            await self._failed(handling, error)
+            self._open.discard(attempt)
+            await self._failed(attempt, error)
         else:
-            self._settle(handling, error)
+            self._settle(attempt, error)
 
     async def _finish_all(self) -> None:
         while self._open:
             await self._sleep()
 
-    def _told(self, handling: RecordAttempt, error: BaseException | None) -> None:
+    def _told(self, attempt: RecordAttempt, error: BaseException | None) -> None:
         """Hands the end of a record to the event loop, from whatever thread."""
         if threading.get_ident() == self._thread:
-            self._hear(handling, error)
+            self._hear(attempt, error)
         else:
-            self._loop.call_soon_threadsafe(self._hear, handling, error)
+            self._loop.call_soon_threadsafe(self._hear, attempt, error)
 
-    def _hear(self, handling: RecordAttempt, error: BaseException | None) -> None:
-        sends = handling.sends
+    def _hear(self, attempt: RecordAttempt, error: BaseException | None) -> None:
+        sends = attempt.sends
         if error is None and sends is not None and not sends.are_confirmed:
-            sends.when_confirmed(functools.partial(self._hear, handling, None))
+            sends.when_confirmed(functools.partial(self._hear, attempt, None))
             return
         error = error or (sends.error if sends is not None else None)
         if error is None:
-            self._end(handling)
+            self._end(attempt)
         else:
-            self._settle(handling, error)
+            self._settle(attempt, error)
 
-    def _settle(self, handling: RecordAttempt, error: BaseException) -> None:
-        task = self._loop.create_task(self._settled(handling, error))
+    def _settle(self, attempt: RecordAttempt, error: BaseException) -> None:
+        task = self._loop.create_task(self._settled(attempt, error))
         self._settling.add(task)
         task.add_done_callback(self._settling.discard)
 
-    async def _settled(self, handling: RecordAttempt, error: BaseException) -> None:
+    async def _settled(self, attempt: RecordAttempt, error: BaseException) -> None:
         """The end of an attempt that did not succeed."""
         try:
-            if not await self._is_tried_again(handling, error):
-                self._end(handling)
+            if not await self._is_tried_again(attempt, error):
+                self._end(attempt)
         except Exception as broken:  # noqa: BLE001 - it stops at failures, or no letter is written
-            self._leave(handling)
+            self._leave(attempt)
             self._break(broken)
 
-    async def _is_tried_again(self, handling: RecordAttempt, error: BaseException) -> bool:
+    async def _is_tried_again(self, attempt: RecordAttempt, error: BaseException) -> bool:
         """``False``: no attempt is left, and the record is done all the same."""
-        handling.failed_at(self._host.now_ms())
-        self._host.failed(handling, error)
-        delay = self._retry_delay(handling, error)
+        attempt.failed_at(self._host.now_ms())
+        self._host.failed(attempt, error)
+        delay = self._retry_delay(attempt, error)
         if delay is None:
-            await self._host.give_up(handling, error)
+            await self._host.give_up(attempt, error)
             return False
         self._host.count("retried")
-        self._leave(handling)
+        self._leave(attempt)
         if await self._delay(delay):
-            self._put_first(handling.again())
+            self._put_first(attempt.again())
             self._wake()
         return True
 
-    def _end(self, handling: RecordAttempt) -> None:
-        if handling in self._open:
-            self._leave(handling)
-            self._finish(handling)
+    def _end(self, attempt: RecordAttempt) -> None:
+        if attempt in self._open:
+            self._leave(attempt)
+            self._finish(attempt)
 
-    def _leave(self, handling: RecordAttempt) -> None:
-        self._open.discard(handling)
+    def _leave(self, attempt: RecordAttempt) -> None:
+        self._open.discard(attempt)
         self._wake()

@@ -119,16 +119,16 @@ class PartitionOffsets:
         """Records that are done, and beyond the committable offset."""
         return sum(end - start for start, end in self._done)
 
-    def metadata(self, topic_id: str, most_bytes: int = METADATA_BYTES) -> str:
+    def metadata(self, topic_id: str, max_bytes: int = METADATA_BYTES) -> str:
         """What is done beyond the committable offset, for the commit: see :func:`read_metadata`.
 
         Ranges that do not fit are left out, the highest first: a restart repeats their records.
         Empty when not even the topic's id fits.
         """
         head = f"{_VERSION}{topic_id}:"
-        if len(head) > most_bytes:
+        if len(head) > max_bytes:
             return ""
-        return head + _written(self._committable, self._done, most_bytes - len(head))
+        return head + _written(self._committable, self._done, max_bytes - len(head))
 
     def _is_done(self, offset: int) -> bool:
         return offset < self._committable or offset in self._done
@@ -166,8 +166,8 @@ def read_metadata(position: int, metadata: str) -> CommitMetadata:
     return CommitMetadata(topic_id, tuple(ranges))
 
 
-def _written(position: int, ranges: Iterable[Range], most_bytes: int) -> str:
-    room = most_bytes // 4 * 3
+def _written(position: int, ranges: Iterable[Range], max_bytes: int) -> str:
+    room = max_bytes // 4 * 3
     written, at = bytearray(), position
     for start, end in ranges:
         piece = _variable(start - at) + _variable(end - start)

@@ -32,19 +32,19 @@ from headrace.workers.task import Send, WorkerRecord, WorkerSubpartition, Worker
 from headrace.workers.worker import Worker
 
 
-class FailureHandler(Protocol):
+class FailureOutcomes(Protocol):
     """What lanes do with failed attempts, and tell of good ones. All on the event loop."""
 
     def attempt_failed(self, record: WorkerRecord, error: BaseException) -> None:
         """Logs an attempt that failed; its policy is asked next."""
 
-    def succeeded(self, handling: RecordAttempt) -> None:
+    def succeeded(self, attempt: RecordAttempt) -> None:
         """Notes that a task did a record."""
 
     def moved(self, here: Mapping[TopicPartition, AssignedPartition]) -> None:
         """Notes that partitions came or went; ``here`` are those of the instance."""
 
-    async def end(self, handling: RecordAttempt, error: BaseException) -> str:
+    async def end(self, attempt: RecordAttempt, error: BaseException) -> str:
         """Returns the metric of what became of a record without further attempts, once it is done.
 
         Raises:
@@ -70,7 +70,7 @@ class LaneContext:
     make: Callable[[], WorkerTask]
     threads: TaskThreads
     send: Send
-    failures: FailureHandler
+    failures: FailureOutcomes
     counts: Counts
     broke: Callable[[BaseException], None]
     clock: Clock = system_clock
@@ -111,12 +111,16 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
     @property
     def lanes(self) -> list[Lane]:
         """The lanes of all partitions."""
-        return [lane for one in self.values() for lane in one.lanes]
+        return [lane for assigned in self.values() for lane in assigned.lanes]
 
     @property
     def paused(self) -> list[TopicPartition]:
         """Partitions whose records wait in Kafka."""
-        return [one.partition for one in list(self._by_partition.values()) if one.paused_for]
+        return [
+            assigned.partition
+            for assigned in list(self._by_partition.values())
+            if assigned.paused_for
+        ]
 
     def assign(self, group: str, starts: list[Start]) -> None:
         """Partitions came, of a topic that ``group`` reads.
@@ -141,13 +145,13 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
 
     async def revoke(self, partitions: list[TopicPartition], seconds: float) -> list[Commit]:
         """Partitions go: what to commit of them, once nothing of them is in process."""
-        gone = [self[one] for one in partitions if one in self]
+        gone = [self[partition] for partition in partitions if partition in self]
         await _drain(gone, seconds)
-        for one in gone:
-            del self._by_partition[one.partition]
-            self.flow.revoked(one)
+        for assigned in gone:
+            del self._by_partition[assigned.partition]
+            self.flow.revoked(assigned)
         self._around.failures.moved(self)
-        commits = (one.commit(self.metadata_bytes) for one in gone)
+        commits = (assigned.commit(self.metadata_bytes) for assigned in gone)
         return [commit for commit in commits if commit is not None]
 
     def deliver(self, received: ConsumedRecord) -> None:
@@ -170,15 +174,15 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
         if assignment is not None:
             assignment.reach(offset)
 
-    def finished(self, assignment: AssignedPartition, lane: Lane, handling: RecordAttempt) -> None:
+    def finished(self, assignment: AssignedPartition, lane: Lane, attempt: RecordAttempt) -> None:
         """A record is done; not heard when its partition is gone."""
         if self._by_partition.get(assignment.partition) is not assignment:
             return
-        assignment.finish(handling.offset)
-        self.flow.gave_back(assignment, lane, handling.weight)
+        assignment.finish(attempt.offset)
+        self.flow.gave_back(assignment, lane, attempt.weight)
         self._around.counts.increment("processed")
-        if not handling.is_given_up:
-            self._around.failures.succeeded(handling)
+        if not attempt.is_given_up:
+            self._around.failures.succeeded(attempt)
         self.held.ask()
 
     def _new_lanes(self, assignment: AssignedPartition) -> list[Lane]:
@@ -216,16 +220,16 @@ class _Host:
     around: LaneContext
     assignment: AssignedPartition
 
-    def finished(self, lane: Lane, handling: RecordAttempt) -> None:
-        self.assignments.finished(self.assignment, lane, handling)
+    def finished(self, lane: Lane, attempt: RecordAttempt) -> None:
+        self.assignments.finished(self.assignment, lane, attempt)
 
-    def failed(self, handling: RecordAttempt, error: BaseException) -> None:
+    def failed(self, attempt: RecordAttempt, error: BaseException) -> None:
         self.count("failed")
-        self.around.failures.attempt_failed(handling.record, error)
+        self.around.failures.attempt_failed(attempt.record, error)
 
-    async def give_up(self, handling: RecordAttempt, error: BaseException) -> None:
-        self.count(await self.around.failures.end(handling, error))
-        handling.is_given_up = True
+    async def give_up(self, attempt: RecordAttempt, error: BaseException) -> None:
+        self.count(await self.around.failures.end(attempt, error))
+        attempt.is_given_up = True
 
     def broke(self, error: BaseException) -> None:
         self.around.broke(error)
@@ -245,6 +249,6 @@ class _Host:
 
 async def _drain(assignments: Iterable[AssignedPartition], seconds: float) -> None:
     wanted = list(assignments)
-    for one in wanted:
-        one.begin_drain()
-    await asyncio.gather(*(one.drained(seconds) for one in wanted))
+    for assigned in wanted:
+        assigned.begin_drain()
+    await asyncio.gather(*(assigned.drained(seconds) for assigned in wanted))

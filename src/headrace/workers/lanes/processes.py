@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _LOG = logging.getLogger("headrace.workers")
-_MOST_ENDS_IN_A_ROW = 10
+_MAX_ENDS_IN_A_ROW = 10
 
 
 class TaskProcesses:
@@ -181,7 +181,7 @@ class TaskProcess:
         if taken is not None:
             taken.fail(error)
         waiting, self._waiting = self._waiting, deque()
-        if self._ends_in_a_row < _MOST_ENDS_IN_A_ROW:
+        if self._ends_in_a_row < _MAX_ENDS_IN_A_ROW:
             _LOG.warning("%s; another one is started", error)
             self._start()
         else:

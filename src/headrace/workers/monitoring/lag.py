@@ -42,12 +42,18 @@ class EndOffsets:
     def _look(self, unread: dict[TopicPartition, int], wanted: set[TopicPartition]) -> None:
         try:
             marks = watermarks(self._config, wanted)
-            self._ends = {one: latest for one, (_, latest) in marks.items()}
-            behind = {one: at for one, at in unread.items() if self.lag(one, at)}
-            new = {one: at for one, at in behind.items() if self._unread.get(one, (-1, 0))[0] != at}
+            self._ends = {partition: latest for partition, (_, latest) in marks.items()}
+            behind = {partition: at for partition, at in unread.items() if self.lag(partition, at)}
+            new = {
+                partition: at
+                for partition, at in behind.items()
+                if self._unread.get(partition, (-1, 0))[0] != at
+            }
             found = first_timestamps(self._config, new)
-            kept = {one: self._unread[one] for one in behind.keys() - new.keys()}
-            self._unread = kept | {one: (new[one], timestamp) for one, timestamp in found.items()}
+            kept = {partition: self._unread[partition] for partition in behind.keys() - new.keys()}
+            self._unread = kept | {
+                partition: (new[partition], timestamp) for partition, timestamp in found.items()
+            }
         except (HeadraceError, KafkaException) as error:
             self.reason = str(error)  # what was known stays
         else:

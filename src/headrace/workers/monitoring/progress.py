@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 STALE_AFTER_SECONDS = 30.0
 
-_COUNTS = frozenset(one.name for one in WORKER_METRICS if one.grows)
+_COUNTS = frozenset(metric.name for metric in WORKER_METRICS if metric.grows)
 _LARGEST = frozenset({"processing_seconds", "lane_limit_bytes", "lag_seconds"})
 
 
@@ -120,7 +120,7 @@ Observe = Callable[[WorkerProgress, Sequence[PartitionProgress]], None]
 
 def measure_partitions(instance: WorkerInstance, ends: EndOffsets) -> list[PartitionProgress]:
     """Each partition of ``instance``; on the event loop."""
-    return [_partition(one, ends) for one in (instance.assignments or {}).values()]
+    return [_partition(assigned, ends) for assigned in (instance.assignments or {}).values()]
 
 
 def measure(
@@ -155,16 +155,18 @@ def measure(
         in_process=sum(lane.in_process for lane in lanes),
         waiting=sum(lane.waiting for lane in lanes),
         held=sum(lane.state is LaneState.HELD for lane in lanes),
-        starved=sum(_starved(one) for one in assignments.values()),
+        starved=sum(_starved(assigned) for assigned in assignments.values()),
         queue_bytes=assignments.budget.used,
         queue_limit_bytes=assignments.budget.total,
         lane_limit_bytes=assignments.budget.lane_limit,
-        uncommitted=sum(one.uncommitted for one in partitions),
+        uncommitted=sum(partition.uncommitted for partition in partitions),
         processing_seconds=max(0.0, now - min(begun)) if begun else 0.0,
-        lag_records=sum(one.lag_records for one in partitions),
-        lag_seconds=max((one.lag_seconds for one in partitions), default=0.0),
+        lag_records=sum(partition.lag_records for partition in partitions),
+        lag_seconds=max((partition.lag_seconds for partition in partitions), default=0.0),
         paused_partitions={
-            f"{one.topic}/{one.partition}": one.paused for one in partitions if one.paused
+            f"{partition.topic}/{partition.partition}": partition.paused
+            for partition in partitions
+            if partition.paused
         },
     )
 
@@ -173,7 +175,7 @@ def _counted(counts: Mapping[str, int]) -> dict[str, Any]:
     return {name: count for name, count in counts.items() if name in _FIELDS}
 
 
-_FIELDS = frozenset(one.name for one in fields(WorkerProgress))
+_FIELDS = frozenset(field_.name for field_ in fields(WorkerProgress))
 
 
 def _starved(assignment: AssignedPartition) -> int:
@@ -183,22 +185,24 @@ def _starved(assignment: AssignedPartition) -> int:
     return sum(not (lane.waiting or lane.in_process) for lane in assignment.lanes)
 
 
-def _partition(one: AssignedPartition, ends: EndOffsets) -> PartitionProgress:
-    timestamp = one.times.at(one.committable)
+def _partition(assigned: AssignedPartition, ends: EndOffsets) -> PartitionProgress:
+    timestamp = assigned.times.at(assigned.committable)
     if timestamp < 0:
-        timestamp = ends.first_ms(one.partition)
+        timestamp = ends.first_ms(assigned.partition)
     # At least what was read and is not done, also before it is known where the partition ends.
-    lag = max(ends.lag(one.partition, one.committable), one.position - one.committable)
+    lag = max(
+        ends.lag(assigned.partition, assigned.committable), assigned.position - assigned.committable
+    )
     return PartitionProgress(
-        one.partition.topic,
-        one.partition.partition,
-        tuple(sorted(map(str, one.paused_for))),
-        one.position,
-        one.committable,
-        one.committed,
+        assigned.partition.topic,
+        assigned.partition.partition,
+        tuple(sorted(map(str, assigned.paused_for))),
+        assigned.position,
+        assigned.committable,
+        assigned.committed,
         timestamp,
-        one.bytes,
-        one.uncommitted,
+        assigned.bytes,
+        assigned.uncommitted,
         lag,
         seconds_since(timestamp) if lag else 0.0,
     )
@@ -207,45 +211,49 @@ def _partition(one: AssignedPartition, ends: EndOffsets) -> PartitionProgress:
 def summed(
     worker: str, name: str, state: InstanceState, instances: Iterable[WorkerProgress]
 ) -> WorkerProgress:
-    """Several instances of ``worker`` as one: counts added up, of durations the longest.
+    """Returns several instances of ``worker`` as one: counts added up, of durations the longest.
 
     Its ``updated_ms`` is the mean of theirs, so that what was counted between two looks, by what
     is between the two times, is a rate although they are not all told of at once.
     """
     found = list(instances)
-    told = [one.updated_ms for one in found if not one.final]
+    told = [progress.updated_ms for progress in found if not progress.final]
     figures: dict[str, Any] = {
         metric.name: (max if metric.name in _LARGEST else sum)(
-            [0, *(getattr(one, metric.name) for one in found)]
+            [0, *(getattr(progress, metric.name) for progress in found)]
         )
         for metric in WORKER_METRICS
     }
     if told:
         figures["updated_ms"] = sum(told) // len(told)
-    reason = "; ".join(f"{one.instance}: {one.reason}" for one in found if one.reason)
+    reason = "; ".join(
+        f"{progress.instance}: {progress.reason}" for progress in found if progress.reason
+    )
     return WorkerProgress(worker, name, state, reason, paused_partitions=_paused(found), **figures)
 
 
 def _paused(instances: Iterable[WorkerProgress]) -> dict[str, tuple[str, ...]]:
     found: dict[str, set[str]] = {}
-    for one in instances:
-        for partition, reasons in one.paused_partitions.items():
+    for progress in instances:
+        for partition, reasons in progress.paused_partitions.items():
             found.setdefault(partition, set()).update(reasons)
     return {partition: tuple(sorted(reasons)) for partition, reasons in sorted(found.items())}
 
 
-def with_liveness(one: WorkerProgress) -> WorkerProgress:
-    """``one`` now: an instance that was killed told nobody about it."""
-    if one.final or time.time() - one.updated_ms / 1000 < STALE_AFTER_SECONDS:
-        return one
-    reason = "nothing was heard of it for long: it was killed, or its machine sleeps"
-    return replace(one, state=InstanceState.FAILED, reason=reason)
+def with_liveness(progress: WorkerProgress) -> WorkerProgress:
+    """Returns ``progress``, as failed where the instance has been silent for too long."""
+    if progress.final or time.time() - progress.updated_ms / 1000 < STALE_AFTER_SECONDS:
+        return progress
+    reason = f"no heartbeat for {STALE_AFTER_SECONDS:.0f} s; the process may have been killed"
+    return replace(progress, state=InstanceState.FAILED, reason=reason)
 
 
-def final_counts_only(one: WorkerProgress) -> WorkerProgress:
-    """Of an instance that has ended: its counts. The rest is others' by now, or nobody's."""
-    kept = {name: getattr(one, name) for name in ("process", "updated_ms", *_COUNTS)}
-    return WorkerProgress(one.worker, one.instance, one.state, one.reason, **kept)
+def final_counts_only(progress: WorkerProgress) -> WorkerProgress:
+    """Returns the counts of an instance that has ended; its partitions are others' by now."""
+    kept = {name: getattr(progress, name) for name in ("process", "updated_ms", *_COUNTS)}
+    return WorkerProgress(
+        progress.worker, progress.instance, progress.state, progress.reason, **kept
+    )
 
 
 class WorkerStatusFolder:
@@ -269,9 +277,9 @@ class WorkerStatusFolder:
 
     def forget(self, worker: str) -> None:
         """Removes what ended instances of ``worker`` left."""
-        for one in self.read():
-            if one.worker == worker and one.final:
-                (self._folder / _file_name(one)).unlink(missing_ok=True)
+        for progress in self.read():
+            if progress.worker == worker and progress.final:
+                (self._folder / _file_name(progress)).unlink(missing_ok=True)
 
 
 def _file_name(progress: WorkerProgress) -> str:

@@ -49,7 +49,7 @@ class ProgressMonitor:
             watching.cancel()
             [ended] = await asyncio.gather(watching, return_exceptions=True)
             if isinstance(ended, Exception):
-                _LOG.error("%s is not watched any more", self._name, exc_info=ended)
+                _LOG.error("Progress monitoring of %s stopped", self._name, exc_info=ended)
             self._look()
 
     async def _watch(self) -> None:
@@ -75,8 +75,8 @@ class ProgressMonitor:
             return
         self._ask_at = now + _ENDS_EVERY_SECONDS
         unread = {
-            one.partition: one.committable
-            for one in assignments.values()
-            if one.times.at(one.committable) < 0
+            assigned.partition: assigned.committable
+            for assigned in assignments.values()
+            if assigned.times.at(assigned.committable) < 0
         }
         self._asking = asyncio.create_task(self._ends.look(unread, set(assignments)))

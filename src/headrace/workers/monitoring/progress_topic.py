@@ -94,7 +94,7 @@ class ProgressReporter:
         now = time.monotonic()
         if now - self._complained >= _COMPLAIN_SECONDS:
             self._complained = now
-            _LOG.warning("it is not known elsewhere how this instance is doing: %s", error)
+            _LOG.warning("Failed to publish progress to %s: %s", PROGRESS_TOPIC, error)
 
 
 class ProgressFollower:
@@ -127,8 +127,9 @@ class ProgressFollower:
 
     def _now(self, progress: WorkerProgress, partitions: Sequence[PartitionProgress]) -> Seen:
         heard_ms = max(progress.updated_ms, self._excused_ms)
-        one = progress if progress.final else with_liveness(replace(progress, updated_ms=heard_ms))
-        return (final_counts_only(one), ()) if one.final else (one, partitions)
+        if not progress.final:
+            progress = with_liveness(replace(progress, updated_ms=heard_ms))
+        return (final_counts_only(progress), ()) if progress.final else (progress, partitions)
 
 
 def _now_ms() -> int:
@@ -136,11 +137,14 @@ def _now_ms() -> int:
 
 
 def _encoded(progress: WorkerProgress, partitions: Sequence[PartitionProgress]) -> bytes:
-    document = {"instance": progress.to_json(), "partitions": [asdict(one) for one in partitions]}
+    document = {
+        "instance": progress.to_json(),
+        "partitions": [asdict(partition) for partition in partitions],
+    }
     return json.dumps(document).encode()
 
 
 def _decoded(value: bytes) -> Seen:
     document: dict[str, Any] = json.loads(value)
-    partitions = [PartitionProgress.from_json(one) for one in document["partitions"]]
+    partitions = [PartitionProgress.from_json(partition) for partition in document["partitions"]]
     return WorkerProgress.from_json(document["instance"]), partitions

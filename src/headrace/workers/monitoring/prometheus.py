@@ -18,23 +18,23 @@ def exposition(instances: Sequence[Seen]) -> str:
     """The text: every metric, each of the instances, and of their partitions with their labels."""
     lines: list[str] = []
     for metric in WORKER_METRICS:
-        whole = [(_who(one), getattr(one, metric.name)) for one, _ in instances]
+        whole = [(_who(instance), getattr(instance, metric.name)) for instance, _ in instances]
         lines += metric_lines(_PREFIX, metric, whole)
     for metric in PARTITION_METRICS:
         samples = (
             sample
-            for one, partitions in instances
+            for instance, partitions in instances
             for partition in partitions
-            for sample in _samples(metric, partition, _who(one))
+            for sample in _samples(metric, partition, _who(instance))
         )
         lines += metric_lines(_PARTITION_PREFIX, metric, samples)
-    states = [(_who(one), one.state) for one, _ in instances]
+    states = [(_who(instance), instance.state) for instance, _ in instances]
     lines += state_lines(STATE, "the state of the instance: 1 for it", InstanceState, states)
     return "\n".join(lines) + "\n"
 
 
-def _who(one: WorkerProgress) -> dict[str, str]:
-    return {"worker": one.worker, "instance": one.instance}
+def _who(instance: WorkerProgress) -> dict[str, str]:
+    return {"worker": instance.worker, "instance": instance.instance}
 
 
 def _samples(metric: Metric, part: PartitionProgress, who: Mapping[str, str]) -> Iterator[Sample]:
