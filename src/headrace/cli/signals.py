@@ -37,12 +37,17 @@ def stop_on_signal(on_stop: Callable[[], None]) -> Iterator[threading.Event]:
 
 @contextmanager
 def interrupt_on_sigterm() -> Iterator[None]:
-    """SIGTERM is as Ctrl-C, so that what was made for the while is removed again."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    """SIGTERM is as Ctrl-C, so that what was made for the while is removed again.
+
+    Ctrl-C is heard where a shell had it ignored, too: in the background of a script.
+    """
+    handled = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, signal.default_int_handler) for number in handled}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def beside_main_thread(action: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
