@@ -12,7 +12,7 @@ from typing import Protocol
 
 import pytest
 
-from headrace.ingest.limits import Charge, Limiter
+from headrace.ingest.limits import BucketRequest, Limiter
 
 SLOW = 1e-3
 """Events a second: nothing to speak of comes back while a test runs."""
@@ -33,9 +33,9 @@ def a_bucket() -> str:
     return f"account/{uuid.uuid4().hex}/zażółć events"
 
 
-def of_ten(amount: float, bucket: str, *, per_second: float = SLOW) -> Charge:
+def of_ten(amount: float, bucket: str, *, per_second: float = SLOW) -> BucketRequest:
     """A charge to a bucket of ten."""
-    return Charge(bucket, amount, per_second, 10 / per_second)
+    return BucketRequest(bucket, amount, per_second, 10 / per_second)
 
 
 @contextlib.asynccontextmanager
@@ -64,7 +64,7 @@ class LimiterContract:
         async def scenario():
             bucket = a_bucket()
             async with opened(open_limiter) as (limiter,):
-                waits = [await limiter.take([of_ten(1, bucket)]) for _ in range(12)]
+                waits = [await limiter.acquire([of_ten(1, bucket)]) for _ in range(12)]
             assert waits[:10] == [0.0] * 10
             assert waits[10:] == [pytest.approx(1 / SLOW, rel=0.1)] * 2
 
@@ -75,10 +75,10 @@ class LimiterContract:
             bucket, taken, began = a_bucket(), 0, clock.now()
             async with opened(open_limiter) as (limiter,):
                 while taken < 20:
-                    wait = await limiter.take([of_ten(1, bucket, per_second=20)])
+                    wait = await limiter.acquire([of_ten(1, bucket, per_second=20)])
                     if wait:
                         await clock.sleep(wait + 1e-4)
-                        assert await limiter.take([of_ten(1, bucket, per_second=20)]) == 0
+                        assert await limiter.acquire([of_ten(1, bucket, per_second=20)]) == 0
                     taken += 1
                     assert taken <= 20 * (clock.now() - began) + 10 + 1e-3
 
@@ -88,11 +88,11 @@ class LimiterContract:
         async def scenario():
             one, other = a_bucket(), a_bucket()
             async with opened(open_limiter) as (limiter,):
-                assert await limiter.take([of_ten(10, one), of_ten(5, other)]) == 0
-                assert await limiter.take([of_ten(5, other), of_ten(1, one)]) > 0
-                assert await limiter.take([of_ten(1, one), of_ten(5, other)]) > 0
-                assert await limiter.take([of_ten(5, other)]) == 0
-                assert await limiter.take([of_ten(1, other)]) > 0
+                assert await limiter.acquire([of_ten(10, one), of_ten(5, other)]) == 0
+                assert await limiter.acquire([of_ten(5, other), of_ten(1, one)]) > 0
+                assert await limiter.acquire([of_ten(1, one), of_ten(5, other)]) > 0
+                assert await limiter.acquire([of_ten(5, other)]) == 0
+                assert await limiter.acquire([of_ten(1, other)]) > 0
 
         run(scenario)
 
@@ -100,9 +100,9 @@ class LimiterContract:
         async def scenario():
             one, other = a_bucket(), a_bucket()
             async with opened(open_limiter) as (limiter,):
-                await limiter.take([of_ten(10, one), of_ten(10, other)])
+                await limiter.acquire([of_ten(10, one), of_ten(10, other)])
                 charges = [of_ten(1, one), of_ten(8, other), of_ten(3, a_bucket())]
-                assert await limiter.take(charges) == pytest.approx(8 / SLOW, rel=0.1)
+                assert await limiter.acquire(charges) == pytest.approx(8 / SLOW, rel=0.1)
 
         run(scenario)
 
@@ -110,10 +110,10 @@ class LimiterContract:
         async def scenario():
             bucket = a_bucket()
             async with opened(open_limiter) as (limiter,):
-                assert await limiter.take([of_ten(50, bucket)]) == 0
-                wait = await limiter.take([of_ten(1, bucket)])
+                assert await limiter.acquire([of_ten(50, bucket)]) == 0
+                wait = await limiter.acquire([of_ten(1, bucket)])
                 assert wait == pytest.approx(41 / SLOW, rel=0.1)
-                wait = await limiter.take([of_ten(50, bucket)])
+                wait = await limiter.acquire([of_ten(50, bucket)])
                 assert wait == pytest.approx(50 / SLOW, rel=0.1)
 
         run(scenario)
@@ -122,17 +122,17 @@ class LimiterContract:
         async def scenario():
             bucket = a_bucket()
             async with opened(open_limiter) as (limiter,):
-                await limiter.take([of_ten(30, bucket, per_second=100)])
-                assert await limiter.take([of_ten(10, bucket, per_second=100)]) > 0
+                await limiter.acquire([of_ten(30, bucket, per_second=100)])
+                assert await limiter.acquire([of_ten(10, bucket, per_second=100)]) > 0
                 await clock.sleep(0.3001)
-                assert await limiter.take([of_ten(30, bucket, per_second=100)]) == 0
+                assert await limiter.acquire([of_ten(30, bucket, per_second=100)]) == 0
 
         run(scenario)
 
     def test_no_limit_is_no_charge(self, open_limiter):
         async def scenario():
             async with opened(open_limiter) as (limiter,):
-                assert await limiter.take([]) == 0
+                assert await limiter.acquire([]) == 0
 
         run(scenario)
 
@@ -140,10 +140,10 @@ class LimiterContract:
         async def scenario():
             bucket = a_bucket()
             async with opened(open_limiter, 2) as (one, other):
-                assert await one.take([of_ten(6, bucket)]) == 0
-                assert await other.take([of_ten(6, bucket)]) > 0
-                assert await other.take([of_ten(4, bucket)]) == 0
-                assert await one.take([of_ten(1, bucket)]) > 0
+                assert await one.acquire([of_ten(6, bucket)]) == 0
+                assert await other.acquire([of_ten(6, bucket)]) > 0
+                assert await other.acquire([of_ten(4, bucket)]) == 0
+                assert await one.acquire([of_ten(1, bucket)]) > 0
 
         run(scenario)
 
@@ -153,12 +153,12 @@ class LimiterContract:
             async with opened(open_limiter, 4) as limiters:
                 waits = await asyncio.gather(
                     *(
-                        limiters[number % 4].take([of_ten(1, one), of_ten(0.5, other)])
+                        limiters[number % 4].acquire([of_ten(1, one), of_ten(0.5, other)])
                         for number in range(400)
                     )
                 )
                 assert waits.count(0.0) == 10
-                assert await limiters[0].take([of_ten(5, other)]) == 0
-                assert await limiters[0].take([of_ten(1, other)]) > 0
+                assert await limiters[0].acquire([of_ten(5, other)]) == 0
+                assert await limiters[0].acquire([of_ten(1, other)]) > 0
 
         run(scenario)

@@ -22,7 +22,7 @@ from tests.contracts.limiter import (
 )
 from tests.integration.redis_server import RedisServer
 
-from headrace.ingest.limits import Charge, FallbackLimiter, LocalLimiter
+from headrace.ingest.limits import BucketRequest, FallbackLimiter, LocalLimiter
 from headrace.ingest.limits.redis import RedisLimiter
 from headrace.settings import SecretUrl
 
@@ -53,7 +53,7 @@ class TestRedisLimiter(LimiterContract):
         async def scenario():
             bucket = a_bucket()
             async with opened(open_limiter) as (limiter,):
-                await limiter.take([of_ten(1, bucket, per_second=10)])
+                await limiter.acquire([of_ten(1, bucket, per_second=10)])
                 key = f"headrace:{{test}}:limits:{bucket}"
                 assert 0 < redis_server.command("PTTL", key) <= 101
                 await until(lambda: redis_server.command("EXISTS", key) == 0)
@@ -65,8 +65,8 @@ class TestRedisLimiter(LimiterContract):
             bucket = a_bucket()
             projects = (RedisLimiter(redis_server.url, name, PATIENT) for name in ("a", "b"))
             async with opened(lambda: next(projects), 2) as (one, other):
-                assert await one.take([of_ten(10, bucket)]) == 0
-                assert await other.take([of_ten(10, bucket)]) == 0
+                assert await one.acquire([of_ten(10, bucket)]) == 0
+                assert await other.acquire([of_ten(10, bucket)]) == 0
 
         run(scenario)
 
@@ -77,7 +77,7 @@ class TestRedisLimiter(LimiterContract):
             ahead = (time.time() + 3600) * 1_000_000
             redis_server.command("SET", key, f"9.5 {ahead:.0f}", "PX", "4000000")
             async with opened(open_limiter) as (limiter,):
-                assert await limiter.take([of_ten(10, bucket, per_second=1)]) > 9
+                assert await limiter.acquire([of_ten(10, bucket, per_second=1)]) > 9
                 missing, at = redis_server.command("GET", key).split()
                 assert (float(missing), float(at) < ahead - 3_000_000_000) == (9.5, True)
                 assert redis_server.command("PTTL", key) < 10_000
@@ -88,9 +88,9 @@ class TestRedisLimiter(LimiterContract):
         async def scenario():
             bucket = a_bucket()
             async with opened(open_limiter) as (limiter,):
-                assert await limiter.take([of_ten(10, bucket)]) == 0
+                assert await limiter.acquire([of_ten(10, bucket)]) == 0
                 redis_server.command("SCRIPT", "FLUSH")
-                assert await limiter.take([of_ten(1, bucket)]) > 0
+                assert await limiter.acquire([of_ten(1, bucket)]) > 0
 
         run(scenario)
 
@@ -102,12 +102,12 @@ def test_answers_belong_to_their_questions_after_some_were_given_up(own_redis):
         await until_admitted(limiter, charges)
         for _ in range(3):
             own_redis.signal(signal.SIGSTOP)
-            asking = [limiter.take([charge]) for charge in charges]
+            asking = [limiter.acquire([charge]) for charge in charges]
             given_up = await asyncio.gather(*asking, return_exceptions=True)
             assert any(isinstance(one, TimeoutError) for one in given_up)
             own_redis.signal(signal.SIGCONT)
         await until_admitted(limiter, [of_ten(1, a_bucket())])
-        asking = [limiter.take([charge]) for charge in charges]
+        asking = [limiter.acquire([charge]) for charge in charges]
         waits = await asyncio.gather(*asking, return_exceptions=True)
         told = {n: one for n, one in enumerate(waits) if not isinstance(one, TimeoutError)}
         assert told == {n: pytest.approx((10 + n) / SLOW, rel=0.01) for n in told}
@@ -117,13 +117,13 @@ def test_answers_belong_to_their_questions_after_some_were_given_up(own_redis):
     run(scenario)
 
 
-async def until_admitted(limiter: RedisLimiter, charges: Sequence[Charge]) -> None:
+async def until_admitted(limiter: RedisLimiter, charges: Sequence[BucketRequest]) -> None:
     """Each in a bucket of its own; a machine under load may be late."""
     for charge in charges:
         async with asyncio.timeout(PATIENT):
             while True:
                 with contextlib.suppress(TimeoutError):
-                    await limiter.take([charge])
+                    await limiter.acquire([charge])
                     break
 
 
@@ -138,7 +138,7 @@ class Host:
     async def admitted(self, bucket: str = "", count: int = 30) -> int:
         """How many of so many events at once."""
         charge = of_ten(1, bucket or self.bucket)
-        waits = await asyncio.gather(*(self.limiter.take([charge]) for _ in range(count)))
+        waits = await asyncio.gather(*(self.limiter.acquire([charge]) for _ in range(count)))
         return waits.count(0.0)
 
     async def until_shared(self) -> None:
@@ -213,7 +213,7 @@ def test_a_redis_that_comes_and_goes_gives_a_host_no_more_than_two_bursts(tmp_pa
     async def hammer(limiter, ended):
         admitted = 0
         while not ended.is_set():
-            wait = await limiter.take([Charge("a", 1, 200, 1)])
+            wait = await limiter.acquire([BucketRequest("a", 1, 200, 1)])
             admitted += wait == 0
             await asyncio.sleep(min(wait, 0.005))
         return admitted

@@ -18,7 +18,7 @@ from confluent_kafka import TopicPartition as Assignment
 from tests.integration.librdkafka import handle, library
 
 from headrace.ingest.events.delivery import Delivery, UnknownOutcomeError, _Outstanding
-from headrace.ingest.events.event_store import Acceptance
+from headrace.ingest.events.event_store import EventStore
 from headrace.ingest.events.spool_sender import SpoolSender
 from headrace.ingest.events.topic_watch import TopicState
 from headrace.ingest.events.validation import Accepted
@@ -170,7 +170,7 @@ class AllThere:
 class Client:
     """Sends one batch after the other, each until it is accepted."""
 
-    def __init__(self, acceptance: Acceptance, topic: str, name: str) -> None:
+    def __init__(self, acceptance: EventStore, topic: str, name: str) -> None:
         self._acceptance, self._topic, self._name = acceptance, topic, name
         self.accepted: list[str] = []
         self.spooled = False
@@ -213,7 +213,7 @@ def test_a_frozen_broker_repeats_at_most_what_was_on_the_wire(
     topic = create(partitions=4, spool=True)
     delivery, sender = Delivery(config, [topic]), SpoolSender(config, [topic])
     loader, stop = Loader(spool, sender.send), threading.Event()
-    acceptance = Acceptance(delivery, OneSpool(spool, topic), AllThere())
+    acceptance = EventStore(delivery, OneSpool(spool, topic), AllThere())
     clients = [Client(acceptance, topic.name, f"c{number}") for number in range(8)]
 
     async def drill() -> None:
@@ -261,9 +261,9 @@ def test_a_producer_that_ended_is_replaced_and_each_request_is_answered(
 ):
     topic = create(spool=spooled)
     delivery = Delivery(config, [topic])
-    acceptance = Acceptance(delivery, OneSpool(spool, topic), AllThere())
-    lane = delivery._lanes[topic.name]
-    first = lane.current
+    acceptance = EventStore(delivery, OneSpool(spool, topic), AllThere())
+    topic_producer = delivery._producers[topic.name]
+    first = topic_producer.current
 
     async def send(number: int) -> bool | str:
         events = [Accepted(f"{number} {place}".encode(), b"k", "", -1) for place in range(20)]
@@ -278,7 +278,7 @@ def test_a_producer_that_ended_is_replaced_and_each_request_is_answered(
         await asyncio.sleep(0)
         _end(first)
         answers += await asyncio.gather(*requests)
-        await until(lambda: lane.current is not first)
+        await until(lambda: topic_producer.current is not first)
         return [*answers, await send(20)]
 
     answers = asyncio.run(drill())

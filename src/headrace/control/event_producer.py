@@ -20,7 +20,7 @@ from headrace.errors import (
     NotDeclaredError,
     TopicMissingError,
 )
-from headrace.ingest.events.json_limits import StructureLimits
+from headrace.ingest.events.json_limits import JsonLimits
 from headrace.ingest.events.validation import Accepted, EventCheck, largest_message
 from headrace.ingest.http.problem import Problem
 from headrace.kafka.client import describe
@@ -42,7 +42,7 @@ class TopicCheck:
 
     def __init__(self, topic: Topic, settings: Settings, account: str = "") -> None:
         ingest = settings.ingest or IngestSettings()
-        limits = StructureLimits(ingest.max_depth, ingest.max_keys, ingest.max_string_bytes)
+        limits = JsonLimits(ingest.max_depth, ingest.max_keys, ingest.max_string_bytes)
         self._check = None if topic.event is None else EventCheck(topic, limits, time.time)
         self._account = account
 

@@ -29,7 +29,7 @@ from headrace.ingest.tokens.token import (
     ACTIVE,
     ALL_TOPICS,
     DEFAULT_SCOPES,
-    LONGEST_NAME_BYTES,
+    MAX_NAME_BYTES,
     WEBHOOK_KINDS,
     Token,
     TokenKind,
@@ -266,8 +266,8 @@ def _refusal(ingest: IngestSettings, token: Token, text: str) -> str:
 
 
 def _require_name(what: str, text: str) -> None:
-    if not 0 < len(text.encode()) <= LONGEST_NAME_BYTES:
-        raise TokenInvalidError(what, text[:80], f"expected 1 to {LONGEST_NAME_BYTES} bytes")
+    if not 0 < len(text.encode()) <= MAX_NAME_BYTES:
+        raise TokenInvalidError(what, text[:80], f"expected 1 to {MAX_NAME_BYTES} bytes")
 
 
 def _webhook_key(settings: Settings, kind: TokenKind) -> Secret | None:

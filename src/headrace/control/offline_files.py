@@ -12,7 +12,7 @@ from headrace import __version__
 from headrace.control.project import LoadedProject
 from headrace.control.services import broker_config
 from headrace.errors import OfflineFilesError, Problem, ProjectError
-from headrace.ingest.events.json_limits import StructureLimits
+from headrace.ingest.events.json_limits import JsonLimits
 from headrace.model import Topic
 from headrace.offline_files import (
     BodyLimits,
@@ -102,7 +102,7 @@ def _into_topics(project: LoadedProject, wanted: WantedLoad, limits: IngestSetti
         broker_config(project.settings),
         wanted.source_name,
         _topics(project, wanted.into),
-        (StructureLimits(limits.max_depth, limits.max_keys, limits.max_string_bytes), time.time),
+        (JsonLimits(limits.max_depth, limits.max_keys, limits.max_string_bytes), time.time),
         __version__,
         dry_run=wanted.dry_run,
     )

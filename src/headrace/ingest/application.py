@@ -11,7 +11,7 @@ from http import HTTPStatus
 
 from headrace.ingest.access_log import LINES, AccessLog
 from headrace.ingest.config import IngestConfig
-from headrace.ingest.events.event_store import Acceptance
+from headrace.ingest.events.event_store import EventStore
 from headrace.ingest.events.intake import EventIntake
 from headrace.ingest.figures.account_slots import SHARED_SLOT, AccountSlots
 from headrace.ingest.figures.counters import Counters
@@ -35,7 +35,7 @@ from headrace.ingest.http.request import (
     require_method,
     text_answer,
 )
-from headrace.ingest.http.request_guard import Gate
+from headrace.ingest.http.request_guard import RequestGuard
 from headrace.ingest.openapi import openapi
 from headrace.ingest.readiness import readiness
 from headrace.ingest.tokens.token import Token, TokenKind, TokenScope
@@ -64,8 +64,8 @@ class Application:
     def __init__(
         self,
         config: IngestConfig,
-        gate: Gate,
-        acceptance: Acceptance,
+        gate: RequestGuard,
+        acceptance: EventStore,
         counters: Counters,
         accounts: AccountSlots,
     ) -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from headrace.ingest.events.validation import LONGEST_ID, LONGEST_KEY_BYTES
+from headrace.ingest.events.validation import MAX_ID_CHARACTERS, MAX_KEY_BYTES
 from headrace.ingest.figures.service_metrics import EVENT_CODES
 from headrace.ingest.http.problem import REQUEST_CODES
 from headrace.model import EventField, EventSchema, FieldType, Topic
@@ -245,9 +245,9 @@ def _object(schema: EventSchema, topic: Topic, prefix: str) -> JsonObject:
 def _field(field: EventField, topic: Topic, path: str) -> JsonObject:
     described = _value(field, topic, path)
     if path == topic.event_id:
-        described["pattern"] = f"^[!-~]{{1,{LONGEST_ID}}}$"
+        described["pattern"] = f"^[!-~]{{1,{MAX_ID_CHARACTERS}}}$"
     if path == topic.key and field.type is FieldType.STRING:
-        described |= {"minLength": 1, "description": f"at most {LONGEST_KEY_BYTES} bytes of UTF-8"}
+        described |= {"minLength": 1, "description": f"at most {MAX_KEY_BYTES} bytes of UTF-8"}
     if path == topic.event_time:
         ahead = topic.latest_ahead.total_seconds()
         earliest = topic.earliest_event_time.isoformat()

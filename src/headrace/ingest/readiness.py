@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qs
 
-from headrace.ingest.events.event_store import READY, SPOOLING, Acceptance
+from headrace.ingest.events.event_store import READY, SPOOLING, EventStore
 from headrace.ingest.http.problem import RETRY_AFTER, refused
 from headrace.ingest.http.request import Answer, json_answer, problem_answer
 
@@ -15,7 +15,7 @@ _TAKEN = frozenset({READY, SPOOLING})
 
 
 def readiness(
-    query: bytes, topics: Collection[str], acceptance: Acceptance, *, tokens_known: bool
+    query: bytes, topics: Collection[str], acceptance: EventStore, *, tokens_known: bool
 ) -> Answer:
     """200 when tokens are known and events of every topic can be taken, 503 otherwise.
 

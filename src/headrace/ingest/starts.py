@@ -8,10 +8,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-_MOST_REASON_BYTES = 2000  # so that a pipe takes it at once, whoever else writes to it
-_MOST_FAILURES = 3  # of each worker
+_MAX_REASON_BYTES = 2000  # so that a pipe takes it at once, whoever else writes to it
+_MAX_FAILURES = 3  # of each worker
 _DELAY_SECONDS = 6.0  # Granian takes what ends sooner for a crash loop, and ends the other workers
-_LONGEST_DELAY_SECONDS = 30.0
+_MAX_DELAY_SECONDS = 30.0
 
 
 class WorkerStarts:
@@ -28,7 +28,7 @@ class WorkerStarts:
 
     def __init__(self, workers: int, on_limit: Callable[[], None]) -> None:
         self.failures, self.reason = 0, ""
-        self._limit, self._on_limit = workers * _MOST_FAILURES, on_limit
+        self._limit, self._on_limit = workers * _MAX_FAILURES, on_limit
         self._reader, self._writer = multiprocessing.get_context("spawn").Pipe(duplex=False)
         threading.Thread(target=self._listen, name="starts", daemon=True).start()
 
@@ -42,7 +42,7 @@ class WorkerStarts:
 
     def delay_seconds(self) -> float:
         """In a worker whose start failed: how long it waits before it ends and is replaced."""
-        return min(self.failures * _DELAY_SECONDS, _LONGEST_DELAY_SECONDS)
+        return min(self.failures * _DELAY_SECONDS, _MAX_DELAY_SECONDS)
 
     def succeeded(self) -> None:
         """Called in a worker that has started."""
@@ -50,7 +50,7 @@ class WorkerStarts:
 
     def failed(self, reason: str) -> None:
         """Called in a worker whose start failed."""
-        self._writer.send_bytes((reason or "unknown").encode()[:_MOST_REASON_BYTES])
+        self._writer.send_bytes((reason or "unknown").encode()[:_MAX_REASON_BYTES])
 
     def note(self, reason: str) -> None:
         """Counts a start, in the service: one that succeeded when ``reason`` is empty."""

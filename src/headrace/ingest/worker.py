@@ -15,7 +15,7 @@ from datetime import timedelta
 from headrace.ingest.application import Application
 from headrace.ingest.config import IngestConfig
 from headrace.ingest.events.delivery import Delivery
-from headrace.ingest.events.event_store import Acceptance
+from headrace.ingest.events.event_store import EventStore
 from headrace.ingest.events.overdue import OverdueTopics
 from headrace.ingest.events.spool_sender import SpoolSender
 from headrace.ingest.events.topic_watch import TopicWatch, live_topics
@@ -24,7 +24,7 @@ from headrace.ingest.figures.counters import Counters
 from headrace.ingest.figures.service_metrics import LIMITED_LOCALLY, PRODUCER_QUEUE, count_names
 from headrace.ingest.http.body import Receive
 from headrace.ingest.http.request import Scope, Send
-from headrace.ingest.http.request_guard import Gate
+from headrace.ingest.http.request_guard import RequestGuard
 from headrace.ingest.limits import FallbackLimiter, Limiter, LocalLimiter
 from headrace.ingest.spool import SpoolLimits
 from headrace.ingest.spool.topic_spools import SPOOL_FOLDER, TopicSpools
@@ -120,11 +120,11 @@ class _Parts:
         linger = config.settings.linger_seconds
         self._delivery = Delivery(config.client, topics.values(), linger, overdue)
         self._tokens = KnownTokens(self._registry, config.state / TOKENS_FILE)
-        gate = Gate(self._tokens, self._limiter, config.settings)
+        gate = RequestGuard(self._tokens, self._limiter, config.settings)
         spooled = [name for name, topic in topics.items() if topic.spool]
         self._spools = TopicSpools(config.state / SPOOL_FOLDER, _limits(config.settings), spooled)
         self._watch = _watch(config)
-        acceptance = Acceptance(self._delivery, self._spools, self._watch)
+        acceptance = EventStore(self._delivery, self._spools, self._watch)
         self.application = Application(config, gate, acceptance, self._counters, self._accounts)
         self._watch.start()
         self._spools.load(lambda: SpoolSender(config.client, topics.values()).send)

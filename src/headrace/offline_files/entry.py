@@ -13,15 +13,15 @@ from typing import Any
 import msgspec
 
 from headrace.events import Rejection
-from headrace.ingest.events.json_limits import StructureCheck, StructureLimits
+from headrace.ingest.events.json_limits import JsonLimits, JsonLimitsCheck
 from headrace.offline_files.files import MAX_LINE_BYTES, End, Line
 
 BODY = "body"
 _HIGHEST_COUNTER = 2**63 - 1
 _COUNTER = b'"counter"'
 _ESCAPED_LETTER = re.compile(rb"\\u00[67]")
-_LINE_LIMITS = StructureLimits(depth=64, keys=1000, string_bytes=MAX_LINE_BYTES)
-_structure = StructureCheck(_LINE_LIMITS)
+_LINE_LIMITS = JsonLimits(depth=64, keys=1000, string_bytes=MAX_LINE_BYTES)
+_structure = JsonLimitsCheck(_LINE_LIMITS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from confluent_kafka import KafkaException
 
 from headrace.errors import BrokerUnreachableError, LoaderRunningError, TopicMissingError
-from headrace.ingest.events.json_limits import StructureLimits
+from headrace.ingest.events.json_limits import JsonLimits
 from headrace.ingest.events.validation import Accepted, Clock, EventCheck, largest_message
 from headrace.kafka.changelog import ensure_changelog, read_settled_changelog
 from headrace.kafka.client import ClientConfig, describe
@@ -58,7 +58,7 @@ class KafkaDestination:
         config: ClientConfig,
         source: str,
         topics: Mapping[str, Topic],
-        check: tuple[StructureLimits, Clock],
+        check: tuple[JsonLimits, Clock],
         version: str,
         *,
         dry_run: bool = False,

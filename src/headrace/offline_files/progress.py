@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from headrace.errors import CounterReusedError, OfflineFilesError
 
-MOST_RANGES = 10_000
+MAX_RANGES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +81,8 @@ class Progress:
         Raises:
             OfflineFilesError: there are too many to be kept in a record.
         """
-        if len(self.ranges) > MOST_RANGES:
-            reason = f"its counters have more than {MOST_RANGES} holes"
+        if len(self.ranges) > MAX_RANGES:
+            reason = f"its counters have more than {MAX_RANGES} holes"
             raise OfflineFilesError(self.source, reason)
         return json.dumps([[one.start, one.end, one.first, one.last] for one in self.ranges])
 

@@ -8,7 +8,7 @@ from headrace.ingest.config import IngestConfig
 from headrace.ingest.figures.account_slots import AccountSlots
 from headrace.ingest.figures.counters import Counters
 from headrace.ingest.figures.service_metrics import count_names
-from headrace.ingest.http.request_guard import Gate
+from headrace.ingest.http.request_guard import RequestGuard
 from headrace.ingest.tokens.token import Token, issue
 from headrace.model import Topic
 from headrace.settings import IngestSettings
@@ -49,7 +49,7 @@ def token_with(**changes):
     return (token, "") if token.is_webhook else issue(token)
 
 
-class Acceptance:
+class EventStore:
     """Takes everything, and remembers it."""
 
     def __init__(self):
@@ -75,7 +75,7 @@ class Limiter:
     def __init__(self):
         self.charges, self.wait = [], 0.0
 
-    async def take(self, charges):
+    async def acquire(self, charges):
         if self.wait == 0:
             self.charges += [(charge.bucket, charge.amount) for charge in charges]
         return self.wait
@@ -94,9 +94,9 @@ class Asked:
     def __init__(self, runner, folder, settings=None, served=TOPICS, **changes):
         self.runner = runner
         self.token, self.text = token_with(**changes)
-        self.now, self.limiter, self.acceptance = [0.0], Limiter(), Acceptance()
+        self.now, self.limiter, self.acceptance = [0.0], Limiter(), EventStore()
         settings = settings or IngestSettings()
-        gate = Gate(Registry(self.token), self.limiter, settings, lambda: self.now[0])
+        gate = RequestGuard(Registry(self.token), self.limiter, settings, lambda: self.now[0])
         config = IngestConfig(settings, served, {}, folder, "test", folder / "log")
         counters = Counters(folder, count_names(served, settings.metrics_accounts))
         accounts = AccountSlots(folder / "accounts", settings.metrics_accounts)

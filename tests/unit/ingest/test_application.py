@@ -78,7 +78,7 @@ def test_the_limits_of_a_token_and_the_service_are_merged_one_by_one(make, own, 
     found = {}
 
     class Rates(Limiter):
-        async def take(self, charges):
+        async def acquire(self, charges):
             found.update({one.bucket.rpartition("/")[2]: one.per_second for one in charges})
             return 0.0
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.contracts.limiter import LimiterContract, of_ten, run, until
 
-from headrace.ingest.limits import Charge, FallbackLimiter, LocalLimiter, fallback
+from headrace.ingest.limits import BucketRequest, FallbackLimiter, LocalLimiter, fallback
 from headrace.ingest.limits.local import _SLOTS
 
 
@@ -38,11 +38,11 @@ def open_limiter(tmp_path, clock):
 
 
 def take(limiter, *charges):
-    return asyncio.run(limiter.take(charges))
+    return asyncio.run(limiter.acquire(charges))
 
 
 def events(amount, per_second=10, bucket="a", burst=1.0):
-    return Charge(bucket, amount, per_second, burst)
+    return BucketRequest(bucket, amount, per_second, burst)
 
 
 class TestLocalLimiter(LimiterContract):
@@ -63,9 +63,9 @@ def test_an_idle_bucket_makes_room_and_a_table_without_room_limits(open_limiter,
 
 def test_what_is_noted_is_owed(open_limiter):
     limiter = open_limiter()
-    limiter.note([events(25)])
+    limiter.record_external([events(25)])
     assert take(limiter, events(1)) == pytest.approx(1.6)
-    limiter.note([events(10)])
+    limiter.record_external([events(10)])
     assert take(limiter, events(1)) == pytest.approx(2.6)
     asyncio.run(limiter.close())
 
@@ -127,7 +127,7 @@ class Remote:
     def __init__(self, error=None):
         self.error, self.asked, self.proofs, self.closed = error, 0, 0, False
 
-    async def take(self, charges):
+    async def acquire(self, charges):
         self.asked += 1
         return self._answer()
 
@@ -153,7 +153,7 @@ class Host:
 
     async def admitted(self, count):
         """How many of so many events, one after the other, to a bucket of ten."""
-        waits = [await self.limiter.take([of_ten(1, "a")]) for _ in range(count)]
+        waits = [await self.limiter.acquire([of_ten(1, "a")]) for _ in range(count)]
         return waits.count(0.0)
 
     async def until_proof(self, number):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import CounterReusedError, OfflineFilesError
 from headrace.offline_files import Progress
-from headrace.offline_files.progress import MOST_RANGES
+from headrace.offline_files.progress import MAX_RANGES
 
 COUNTERS = st.sets(st.integers(0, 60))
 
@@ -50,8 +50,8 @@ def test_lines_without_a_counter_are_known_by_their_bytes():
 
 
 def test_counters_full_of_holes_are_refused_before_they_fill_a_record():
-    progress = Progress("host").adding(marks(range(0, 2 * MOST_RANGES, 2)))
+    progress = Progress("host").adding(marks(range(0, 2 * MAX_RANGES, 2)))
     assert len(progress.to_json()) < 1_000_000
-    assert len(json.loads(progress.to_json())) == MOST_RANGES
+    assert len(json.loads(progress.to_json())) == MAX_RANGES
     with pytest.raises(OfflineFilesError, match="holes"):
-        progress.adding(marks([3 * MOST_RANGES])).to_json()
+        progress.adding(marks([3 * MAX_RANGES])).to_json()

@@ -162,8 +162,8 @@ class Delivery:
         # What a topic takes is the size of a batch, and a producer has one size for all its topics.
         # Taking back is of all that a producer holds: topics without a spool are not to suffer it.
         kinds = {topic.name: (largest_message(topic), topic.spool) for topic in topics}
-        lanes = {kind: _Lane(config, tuning, kind[0]) for kind in {*kinds.values()}}
-        self._lanes = {name: lanes[kind] for name, kind in kinds.items()}
+        producers = {kind: _TopicProducer(config, tuning, kind[0]) for kind in {*kinds.values()}}
+        self._producers = {name: producers[kind] for name, kind in kinds.items()}
         self._overdue = overdue or OverdueTopics(kinds)
         self._late = OverdueRequests(self._overdue)
 
@@ -179,17 +179,17 @@ class Delivery:
         """
         if topic in self._overdue:
             raise QueueFullError(f"Kafka is behind with earlier events of {topic!r}")
-        outstanding = self._lanes[topic].enqueue(topic, events, headers)
+        outstanding = self._producers[topic].enqueue(topic, events, headers)
         if not await outstanding.settled(seconds):
             self._late.add(outstanding, topic, outstanding.is_settled)
             raise UnknownOutcomeError(f"Kafka did not confirm within {seconds:g} s")
         if outstanding.failure is not None:
             raise outstanding.error(outstanding.failure)
 
-    async def send_or_take_back(
+    async def send_or_reclaim(
         self, topic: str, events: Sequence[Accepted], headers: Headers, seconds: float
     ) -> list[Accepted]:
-        """The same for a topic with a spool: gives the events that Kafka has not and will not get.
+        """Sends events of a topic with a spool. Returns those that Kafka has not and will not get.
 
         After ``seconds`` everything that waits for Kafka in this worker is taken back, for all
         topics with a spool: each request learns it from its own reports. What was on the wire
@@ -200,10 +200,10 @@ class Delivery:
             RefusedByKafkaError: some events can't be sent, all others are there.
             UnknownOutcomeError: Kafka refused an event for ever.
         """
-        lane = self._lanes[topic]
-        outstanding = lane.enqueue(topic, events, headers)
+        producer = self._producers[topic]
+        outstanding = producer.enqueue(topic, events, headers)
         if not await outstanding.settled(seconds):
-            lane.take_back()
+            producer.purge()
             if not await outstanding.settled(_TAKEN_BACK_SECONDS):
                 return list(events)
         failure = outstanding.failure
@@ -214,15 +214,17 @@ class Delivery:
     @property
     def waiting(self) -> int:
         """Events that Kafka has not answered for."""
-        return sum(map(len, {*self._lanes.values()}))
+        return sum(map(len, {*self._producers.values()}))
 
     async def close(self, seconds: float) -> int:
         """Wait for what is on its way; how many events were still out after ``seconds``."""
-        left = await asyncio.gather(*(one.close(seconds) for one in {*self._lanes.values()}))
+        left = await asyncio.gather(
+            *(producer.close(seconds) for producer in {*self._producers.values()})
+        )
         return sum(left)
 
 
-class _Lane(PolledProducer):
+class _TopicProducer(PolledProducer):
     """A producer for topics that take batches of one size."""
 
     def __init__(self, config: ClientConfig, tuning: ClientConfig, size: int) -> None:
@@ -261,6 +263,6 @@ class _Lane(PolledProducer):
         self.expect_reports()
         return outstanding
 
-    def take_back(self) -> None:
-        """Fails all that waits; each event gets its report."""
+    def purge(self) -> None:
+        """Fails everything that waits; each event gets its delivery report."""
         self.current.purge(blocking=False)

@@ -25,7 +25,7 @@ READY, SPOOLING = "ready", "spooling"
 MISSING, AWAY, FULL = "missing", "kafka-away", "spool-full"
 
 
-class Acceptance:
+class EventStore:
     """What is acknowledged is on all in-sync replicas, or, where its topic says so, on disk.
 
     While the spool of a topic holds anything, its events go there too: what is sent after an
@@ -89,7 +89,7 @@ class Acceptance:
         self, topic: str, events: Sequence[Accepted], headers: Headers
     ) -> bool:
         try:
-            return await self._groups[topic].append_behind(_records(topic, events, headers))
+            return await self._groups[topic].append_if_pending(_records(topic, events, headers))
         except SpoolFullError as error:
             _LOG.warning("the spool of %s is full: %s", topic, error.reason)
             raise NotTakenError("spool-full", "Kafka is away, and the spool is full") from error
@@ -100,7 +100,7 @@ class Acceptance:
         self, topic: str, events: Sequence[Accepted], headers: Headers, seconds: float
     ) -> bool:
         try:
-            left = await self._delivery.send_or_take_back(topic, events, headers, seconds)
+            left = await self._delivery.send_or_reclaim(topic, events, headers, seconds)
         except QueueFullError:
             left = list(events)
         if not left:

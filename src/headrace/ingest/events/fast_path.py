@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import msgspec
 
 from headrace.events import LONG_RANGE, event_struct
-from headrace.ingest.events.json_limits import StructureLimits
+from headrace.ingest.events.json_limits import JsonLimits
 from headrace.model import EventSchema, FieldType
 
 _BACKSLASH = ord("\\")
@@ -20,7 +20,7 @@ _LEAST, _MOST = LONG_RANGE
 _FIRST_YEAR, _LAST_YEAR = 2, 9998  # in any zone within the years 1 to 9999 of UTC
 
 
-class PlainReader:
+class FastPathReader:
     """Reads events that need no closer look, and gives up on all others, good or bad.
 
     A text without a backslash has two quotes for each key and two for each string. When those of
@@ -31,9 +31,7 @@ class PlainReader:
     Fields that may be null and are absent are ``msgspec.UNSET``; times are datetimes.
     """
 
-    def __init__(
-        self, schema: EventSchema, limits: StructureLimits, bounded: str | None = None
-    ) -> None:
+    def __init__(self, schema: EventSchema, limits: JsonLimits, bounded: str | None = None) -> None:
         """The time ``bounded`` is held against bounds by the caller."""
         struct = event_struct(schema, time=_TIME, absent=msgspec.UNSET)
         self._parse: Callable[[bytes], Any] = msgspec.json.Decoder(struct).decode

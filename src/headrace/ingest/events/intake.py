@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from headrace.ingest.config import IngestConfig
 from headrace.ingest.events.delivery import NotTakenError, RefusedByKafkaError, UnknownOutcomeError
-from headrace.ingest.events.event_store import Acceptance
+from headrace.ingest.events.event_store import EventStore
 from headrace.ingest.events.figures import EventFigures
-from headrace.ingest.events.json_limits import StructureLimits
+from headrace.ingest.events.json_limits import JsonLimits
 from headrace.ingest.events.splitting import is_lines, split_events
 from headrace.ingest.events.validation import Accepted, EventCheck, Verdicts
 from headrace.ingest.events.webhooks import Webhooks
@@ -24,7 +24,7 @@ from headrace.ingest.http.body import BodyLimits, BodyReader
 from headrace.ingest.http.budget import MemoryBudget
 from headrace.ingest.http.problem import RETRY_AFTER, Problem, RefusedRequestError, refused
 from headrace.ingest.http.request import Answer, Request, json_answer, require_method
-from headrace.ingest.http.request_guard import Gate
+from headrace.ingest.http.request_guard import RequestGuard
 from headrace.ingest.tokens.token import Token
 
 _SPOOLED = ((b"headrace-spooled", b"true"),)
@@ -51,15 +51,13 @@ class EventIntake:
     def __init__(
         self,
         config: IngestConfig,
-        gate: Gate,
-        acceptance: Acceptance,
+        gate: RequestGuard,
+        acceptance: EventStore,
         counters: Counters,
         accounts: AccountSlots,
     ) -> None:
         settings = config.settings
-        structure = StructureLimits(
-            settings.max_depth, settings.max_keys, settings.max_string_bytes
-        )
+        structure = JsonLimits(settings.max_depth, settings.max_keys, settings.max_string_bytes)
         self._settings = settings
         self._gate, self._acceptance = gate, acceptance
         self._counters, self._accounts = counters, accounts

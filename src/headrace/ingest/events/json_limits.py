@@ -20,7 +20,7 @@ _SPACED_COLON = re.compile(rb'"[ \t\r\n]+:')
 
 
 @dataclass(frozen=True, slots=True)
-class StructureLimits:
+class JsonLimits:
     """Of one event: nesting, keys over all its objects, bytes of a text and of a key."""
 
     depth: int
@@ -28,14 +28,14 @@ class StructureLimits:
     string_bytes: int
 
 
-class StructureCheck:
+class JsonLimitsCheck:
     """Looks at a whole event, declared fields or not.
 
     Most events are the very text that an encoder makes of their document, or have as many keys as
     that, so nothing was repeated; only the others are parsed again, slowly.
     """
 
-    def __init__(self, limits: StructureLimits) -> None:
+    def __init__(self, limits: JsonLimits) -> None:
         self._limits = limits
 
     def __call__(self, text: bytes) -> tuple[Any, Rejection | None]:
@@ -111,7 +111,7 @@ class _Fault:
 
 
 class _Walk:
-    def __init__(self, limits: StructureLimits) -> None:
+    def __init__(self, limits: JsonLimits) -> None:
         self._limits, self._keys = limits, 0
 
     def fault(self, value: Any, depth: int = 1) -> _Fault | None:

@@ -20,14 +20,14 @@ from headrace.events import (
     parse_time,
     rejection,
 )
-from headrace.ingest.events.fast_path import PlainReader
-from headrace.ingest.events.json_limits import StructureCheck, StructureLimits
+from headrace.ingest.events.fast_path import FastPathReader
+from headrace.ingest.events.json_limits import JsonLimits, JsonLimitsCheck
 from headrace.ingest.http.problem import Problem
 from headrace.model import ByKey, EventField, FieldType, Topic, partition_of, value_at
 
 BROKER_MESSAGE_BYTES = 1_048_588  # Kafka's default of max.message.bytes
-LONGEST_ID = 256
-LONGEST_KEY_BYTES = 1024
+MAX_ID_CHARACTERS = 256
+MAX_KEY_BYTES = 1024
 _BATCH_BYTES = 128  # what Kafka adds to a batch of one record, without its headers: 61 and some
 _HEADER_BYTES = 10  # what Kafka adds to a header
 _document: Callable[[bytes], dict[str, Any]] = msgspec.json.Decoder().decode
@@ -108,15 +108,15 @@ class EventCheck:
     again, by steps that know the reason.
     """
 
-    def __init__(self, topic: Topic, limits: StructureLimits, clock: Clock) -> None:
+    def __init__(self, topic: Topic, limits: JsonLimits, clock: Clock) -> None:
         if topic.schema is None:
             raise ValueError(f"topic {topic.name!r} carries raw bytes")
         self._topic, self._schema = topic, topic.schema
-        self._plain = PlainReader(topic.schema, limits, topic.event_time)
+        self._plain = FastPathReader(topic.schema, limits, topic.event_time)
         self._id_slot = self._plain.slots.get(topic.event_id or "")
         self._time_slot = self._plain.slots.get(topic.event_time or "", "")
         self._key_slot = self._plain.slots.get(topic.key or "")
-        self._structure = StructureCheck(limits)
+        self._structure = JsonLimitsCheck(limits)
         self._parse = event_parser(topic.schema)
         self._bounds = (
             _TimeBounds(topic, topic.schema.field(topic.event_time), clock)
@@ -134,7 +134,7 @@ class EventCheck:
         refused: list[Problem] = []
         seen: set[str] = set()
         most_bytes = self._most_bytes - _size(headers)
-        surely_bytes = most_bytes - max(LONGEST_KEY_BYTES, len(account.encode()))
+        surely_bytes = most_bytes - max(MAX_KEY_BYTES, len(account.encode()))
         if self._bounds is not None:
             self._bounds.renew()
         for index, text in enumerate(events):
@@ -208,7 +208,7 @@ class EventCheck:
             return Accepted(text, account.encode(), event_id, partition)
         key = value_at(document, self._topic.key)
         encoded = b"" if key is None else str(key).encode()
-        if not 0 < len(encoded) <= LONGEST_KEY_BYTES:
+        if not 0 < len(encoded) <= MAX_KEY_BYTES:
             return _bad_key(self._topic.key, encoded)
         return Accepted(text, encoded, event_id, partition)
 
@@ -256,7 +256,7 @@ def _is_id(value: Any) -> bool:
     """Printable ASCII without spaces."""
     return (
         type(value) is str
-        and 0 < len(value) <= LONGEST_ID
+        and 0 < len(value) <= MAX_ID_CHARACTERS
         and value.isascii()
         and value.isprintable()
         and " " not in value
@@ -268,7 +268,7 @@ def _plain_key(value: Any) -> bytes | None:
     if type(value) is not str and type(value) is not int:
         return None
     encoded = str(value).encode()
-    return encoded if 0 < len(encoded) <= LONGEST_KEY_BYTES else None
+    return encoded if 0 < len(encoded) <= MAX_KEY_BYTES else None
 
 
 class _TimeBounds:
@@ -329,10 +329,10 @@ def _bad_id(name: str, value: object) -> Rejection:
     what = "is missing or empty" if not value else f"is {str(value)[:40]!r}"
     return (
         "bad-event-id",
-        f"field {name!r} {what}, expected 1 to {LONGEST_ID} printable ASCII characters",
+        f"field {name!r} {what}, expected 1 to {MAX_ID_CHARACTERS} printable ASCII characters",
     )
 
 
 def _bad_key(name: str, encoded: bytes) -> Rejection:
     what = "is null or empty" if not encoded else f"is {len(encoded)} bytes long"
-    return "bad-key", f"field {name!r} {what}, expected 1 to {LONGEST_KEY_BYTES} bytes as the key"
+    return "bad-key", f"field {name!r} {what}, expected 1 to {MAX_KEY_BYTES} bytes as the key"

@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from headrace.ingest.mapped_file import map_file, open_shared
-from headrace.ingest.tokens.token import LONGEST_NAME_BYTES
+from headrace.ingest.tokens.token import MAX_NAME_BYTES
 
 SHARED_SLOT = "0"
 """The slot of all accounts that came when the others were taken."""
 
 _LENGTH = struct.Struct("=H")
-_RECORD_BYTES = _LENGTH.size + LONGEST_NAME_BYTES
+_RECORD_BYTES = _LENGTH.size + MAX_NAME_BYTES
 
 
 class AccountSlots:
@@ -44,7 +44,7 @@ class AccountSlots:
             return self._slots[account]
         except KeyError:
             # Accounts of tokens that headrace did not create may have any length.
-            slot = self._slots[account] = self._find_or_take(account.encode()[:LONGEST_NAME_BYTES])
+            slot = self._slots[account] = self._find_or_take(account.encode()[:MAX_NAME_BYTES])
             return slot
 
     def accounts(self) -> Mapping[str, str]:

@@ -11,7 +11,7 @@ from headrace.errors import IngestStateError
 from headrace.ingest.mapped_file import map_file, open_shared
 
 _WORD_BYTES = 8
-_MOST_WORKERS = 1024
+_MAX_WORKERS = 1024
 
 Labels = tuple[str, ...]
 """Name of the metric, then the values of its labels."""
@@ -59,7 +59,7 @@ class Counters:
         return iter(sorted(self._folder.glob("*.counts")))
 
     def _own_file(self) -> tuple[int, Path]:
-        for number in range(_MOST_WORKERS):
+        for number in range(_MAX_WORKERS):
             path = self._folder / f"{number}.counts"
             file = open_shared(path)
             try:
@@ -68,4 +68,4 @@ class Counters:
                 os.close(file)
             else:
                 return file, path
-        raise IngestStateError(str(self._folder), f"more than {_MOST_WORKERS} workers count here")
+        raise IngestStateError(str(self._folder), f"more than {_MAX_WORKERS} workers count here")

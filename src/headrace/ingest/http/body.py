@@ -19,11 +19,11 @@ from headrace.ingest.http.problem import CLOSE, RefusedRequestError, refused
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 
 _STEP_BYTES = 65_536
-_LARGEST_ZSTD_WINDOW = 8 * 1024 * 1024
+_MAX_ZSTD_WINDOW = 8 * 1024 * 1024
 # A block of zstd takes 4 bytes at least and becomes 128 KiB at most, and there is no other bound.
 _ZSTD_STEP_BYTES = 256
 _FIRST_STEP_BYTES = 512
-_MOST_PARTS = 1000
+_MAX_PARTS = 1000
 _OFF_LOOP_BYTES = 32_768
 _SHOWN_CHARACTERS = 80
 
@@ -226,7 +226,7 @@ def _gunzip(sent: bytes) -> Iterator[bytes]:
 
 
 def _unzstd(sent: bytes) -> Iterator[bytes]:
-    decompressor = zstandard.ZstdDecompressor(max_window_size=_LARGEST_ZSTD_WINDOW)
+    decompressor = zstandard.ZstdDecompressor(max_window_size=_MAX_ZSTD_WINDOW)
     view, place = memoryview(sent), 0
     for _ in _numbered("zstd frames"):
         frame = decompressor.decompressobj()
@@ -243,5 +243,5 @@ def _unzstd(sent: bytes) -> Iterator[bytes]:
 
 def _numbered(parts: str) -> Iterator[int]:
     """Each part costs a decoder, however few bytes it has."""
-    yield from range(_MOST_PARTS)
-    raise EOFError(f"it has more than {_MOST_PARTS} {parts}; compress it as one")
+    yield from range(_MAX_PARTS)
+    raise EOFError(f"it has more than {_MAX_PARTS} {parts}; compress it as one")

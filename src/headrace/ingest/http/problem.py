@@ -18,7 +18,7 @@ REQUEST_CODES = (
     "overloaded", "topic-missing", "spool-full", "spool-failed", "not-ready", "internal",
 )  # fmt: skip
 """Of whole requests; docs/reference/ingest.md says when each is given."""
-LONGEST_DETAIL = 500
+MAX_DETAIL_CHARACTERS = 500
 """Characters of a detail that are shown; what a client sent is not sent back to it in full."""
 
 
@@ -44,7 +44,7 @@ class Problem:
             "type": f"urn:headrace:problem:{self.code}",
             "title": self.code.replace("-", " "),
             "status": self.status.value,
-            "detail": self.detail[:LONGEST_DETAIL],
+            "detail": self.detail[:MAX_DETAIL_CHARACTERS],
             "code": self.code,
         }
         return members if self.index is None else members | {"index": self.index}

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from headrace.ingest.http.problem import RETRY_AFTER, RefusedRequestError, refused
 from headrace.ingest.http.request import Request
-from headrace.ingest.limits import Charge, Limiter
+from headrace.ingest.limits import BucketRequest, Limiter
 from headrace.ingest.tokens.token import ACTIVE, Token, TokenKind, TokenScope, authenticate
 from headrace.settings import IngestSettings, Rate
 
@@ -35,7 +35,7 @@ class Tokens(Protocol):
         ...
 
 
-class Gate:
+class RequestGuard:
     """Checks tokens and rate limits before a body is read or an event is looked at.
 
     Every refusal is a problem with its HTTP status.
@@ -155,12 +155,12 @@ class Gate:
         ]
         if not charges:
             return
-        wait = await self._limiter.take(charges)
+        wait = await self._limiter.acquire(charges)
         if wait > 0:
             self._limited_until[token.public_id] = self._clock() + wait
             raise _limited(wait)
 
-    def _charges(self, owner: str, rate: Rate, events: int, size: int) -> Sequence[Charge]:
+    def _charges(self, owner: str, rate: Rate, events: int, size: int) -> Sequence[BucketRequest]:
         if rate == _NO_RATE:
             return ()
         limits = (
@@ -168,7 +168,7 @@ class Gate:
             ("bytes", size, rate.bytes_per_second),
         )
         return [
-            Charge(f"{owner}/{unit}", amount, per_second, self._burst)
+            BucketRequest(f"{owner}/{unit}", amount, per_second, self._burst)
             for unit, amount, per_second in limits
             if per_second is not None
         ]

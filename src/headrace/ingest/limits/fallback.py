@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from headrace.ingest.limits.charge import Charge, Limiter
+from headrace.ingest.limits.bucket_request import BucketRequest, Limiter
 from headrace.ingest.limits.local import LocalLimiter
 
 _LOG = logging.getLogger("headrace.ingest")
@@ -40,20 +40,20 @@ class FallbackLimiter(Limiter):
         self._connecting: asyncio.Task[None] | None = None
         self._connect()
 
-    async def take(self, charges: Sequence[Charge]) -> float:
+    async def acquire(self, charges: Sequence[BucketRequest]) -> float:
         if not charges:
             return 0.0
         if self._connecting is None:
             try:
-                wait = await self._remote.take(charges)
+                wait = await self._remote.acquire(charges)
             except Exception:  # noqa: BLE001 - whatever it is, there must be a limit
                 self._connect()
             else:
                 if wait == 0:
-                    self._local.note(charges)
+                    self._local.record_external(charges)
                 return wait
         self._on_local()
-        return await self._local.take(charges)
+        return await self._local.acquire(charges)
 
     async def close(self) -> None:
         if self._connecting is not None:

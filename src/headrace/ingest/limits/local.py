@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Container, Iterator, Sequence
 from pathlib import Path
 
-from headrace.ingest.limits.charge import Charge, Limiter
+from headrace.ingest.limits.bucket_request import BucketRequest, Limiter
 from headrace.ingest.mapped_file import map_file, open_shared
 
 _SLOT = struct.Struct("=16sd")
@@ -40,20 +40,20 @@ class LocalLimiter(Limiter):
         self._file = open_shared(file)
         self._map = map_file(self._file, file, _SLOTS * _SLOT.size)
 
-    async def take(self, charges: Sequence[Charge]) -> float:
+    async def acquire(self, charges: Sequence[BucketRequest]) -> float:
         if not charges:
             return 0.0
         with self._locked():
-            wait, slots = self._weigh(charges, self._clock())
+            wait, slots = self._evaluate(charges, self._clock())
             if wait > _ROUNDING_SECONDS:
                 return wait
             self._store(slots)
         return 0.0
 
-    def note(self, charges: Sequence[Charge]) -> None:
+    def record_external(self, charges: Sequence[BucketRequest]) -> None:
         """Takes what somebody else has admitted, whatever is left, as a debt if need be."""
         with self._locked():
-            _, slots = self._weigh(charges, self._clock())
+            _, slots = self._evaluate(charges, self._clock())
             self._store(slots)
 
     async def close(self) -> None:
@@ -69,8 +69,8 @@ class LocalLimiter(Limiter):
         finally:
             fcntl.lockf(self._file, fcntl.LOCK_UN)
 
-    def _weigh(
-        self, charges: Sequence[Charge], now: float
+    def _evaluate(
+        self, charges: Sequence[BucketRequest], now: float
     ) -> tuple[float, dict[int, tuple[bytes, float]]]:
         """Seconds to wait, and what the slots hold once the charges are taken."""
         slots: dict[int, tuple[bytes, float]] = {}

@@ -10,15 +10,15 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from headrace.ingest.limits.charge import Charge, Limiter
+from headrace.ingest.limits.bucket_request import BucketRequest, Limiter
 from headrace.settings import SecretUrl
 
 _TAKE_SECONDS = 0.1
 _CONNECT_SECONDS = 1.0
-_MOST_AT_ONCE = 64
-_PROOF = Charge("proof", amount=1, per_second=1e6, burst_seconds=1)
+_MAX_AT_ONCE = 64
+_PROOF = BucketRequest("proof", amount=1, per_second=1e6, burst_seconds=1)
 
-Request = tuple[Sequence[Charge], asyncio.Future[float]]
+_Waiting = tuple[Sequence[BucketRequest], asyncio.Future[float]]
 
 
 class RedisLimiter(Limiter):
@@ -48,10 +48,10 @@ class RedisLimiter(Limiter):
         # The braces keep all buckets of a project in one slot of a Redis cluster.
         self._prefix = f"headrace:{{{project}}}:limits:"
         self._answer_seconds = answer_seconds
-        self._waiting: list[Request] = []
+        self._waiting: list[_Waiting] = []
         self._asking: asyncio.Task[None] | None = None
 
-    async def take(self, charges: Sequence[Charge]) -> float:
+    async def acquire(self, charges: Sequence[BucketRequest]) -> float:
         if not charges:
             return 0.0
         answer: asyncio.Future[float] = asyncio.get_running_loop().create_future()
@@ -66,7 +66,7 @@ class RedisLimiter(Limiter):
         await self._pool.disconnect(inuse_connections=False)
         async with asyncio.timeout(_CONNECT_SECONDS):
             await self._client.ping()
-        await self.take([_PROOF])
+        await self.acquire([_PROOF])
 
     async def close(self) -> None:
         if self._asking is not None:
@@ -76,12 +76,14 @@ class RedisLimiter(Limiter):
     async def _ask(self) -> None:
         while self._waiting:
             # Who has given up is not charged.
-            requests = [one for one in self._waiting[:_MOST_AT_ONCE] if not one[1].done()]
-            del self._waiting[:_MOST_AT_ONCE]
+            requests = [
+                waiting for waiting in self._waiting[:_MAX_AT_ONCE] if not waiting[1].done()
+            ]
+            del self._waiting[:_MAX_AT_ONCE]
             if requests:
                 await self._answer(requests)
 
-    async def _answer(self, requests: list[Request]) -> None:
+    async def _answer(self, requests: list[_Waiting]) -> None:
         try:
             waits = await self._call([charges for charges, _ in requests])
             for (_, answer), wait in zip(requests, waits, strict=True):
@@ -92,14 +94,14 @@ class RedisLimiter(Limiter):
                 if not answer.done():
                     answer.set_exception(error)
 
-    async def _call(self, requests: list[Sequence[Charge]]) -> list[float]:
+    async def _call(self, requests: list[Sequence[BucketRequest]]) -> list[float]:
         keys = [self._prefix + charge.bucket for charges in requests for charge in charges]
         numbers = [number for charges in requests for number in _numbers(charges)]
         async with asyncio.timeout(self._answer_seconds):
             return [float(wait) for wait in await self._script(keys, numbers)]
 
 
-def _numbers(charges: Sequence[Charge]) -> Iterator[float]:
+def _numbers(charges: Sequence[BucketRequest]) -> Iterator[float]:
     yield len(charges)
     for charge in charges:
         yield from (charge.amount, charge.per_second, charge.burst_seconds)

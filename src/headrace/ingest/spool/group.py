@@ -36,8 +36,8 @@ class GroupCommit:
         """As :meth:`Spool.append`."""
         await self._want(records, behind=False)
 
-    async def append_behind(self, records: Sequence[SpoolRecord]) -> bool:
-        """As :meth:`Spool.append_behind`."""
+    async def append_if_pending(self, records: Sequence[SpoolRecord]) -> bool:
+        """As :meth:`Spool.append_if_pending`."""
         return await self._want(records, behind=True)
 
     async def _want(self, records: Sequence[SpoolRecord], *, behind: bool) -> bool:
@@ -68,7 +68,7 @@ class GroupCommit:
     def _append(self, group: Sequence[_Wanted]) -> bool:
         records = [record for wanted in group for record in wanted.records]
         if all(wanted.behind for wanted in group):
-            return self._spool.append_behind(records)
+            return self._spool.append_if_pending(records)
         self._spool.append(records)
         return True
 

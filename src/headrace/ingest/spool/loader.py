@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace.ingest.spool.position import Place
-from headrace.ingest.spool.quarantine import set_aside, set_aside_refused, set_aside_whole
+from headrace.ingest.spool.quarantine import quarantine_rejected, quarantine_segment, set_aside
 from headrace.ingest.spool.reader import Batch, SegmentReader
 from headrace.ingest.spool.record import SpoolRecord
 from headrace.ingest.spool.segment import UnknownVersionError
@@ -18,9 +18,9 @@ from headrace.ingest.spool.spool import Spool
 from headrace.ingest.spool.store import Readable
 
 _LOG = logging.getLogger("headrace.ingest.spool")
-_MOST_RECORDS = 1000
+_MAX_RECORDS = 1000
 _POLL_SECONDS = 0.2
-_LONGEST_DELAY_SECONDS = 5.0
+_MAX_DELAY_SECONDS = 5.0
 _SEND_SECONDS = 30.0
 _LOCKED_SEND_SECONDS = 3.0  # requests wait for the lock meanwhile
 
@@ -103,9 +103,7 @@ class Loader:
             self._report = LoadReport()
             if self._batch.end and not self._batch.records:
                 self._advance(self._batch)  # the disk failed the last time
-            while (
-                self._deliver(self._next(), _SEND_SECONDS) and self._spool.waiting > _MOST_RECORDS
-            ):
+            while self._deliver(self._next(), _SEND_SECONDS) and self._spool.waiting > _MAX_RECORDS:
                 pass
             if self._failure is None:
                 self._drain()
@@ -122,10 +120,10 @@ class Loader:
                 delay = _POLL_SECONDS
             except NotSentError as error:
                 _LOG.warning("%d events wait in the spool: %s", self._spool.waiting, error)
-                delay = min(2 * delay, _LONGEST_DELAY_SECONDS)
+                delay = min(2 * delay, _MAX_DELAY_SECONDS)
             except Exception:  # noqa: BLE001 - a dead loader would hold the events back until a restart
                 _LOG.exception("replaying the spool failed; again in %.1f s", delay)
-                delay = min(2 * delay, _LONGEST_DELAY_SECONDS)
+                delay = min(2 * delay, _MAX_DELAY_SECONDS)
             stop.wait(delay)
 
     def close(self) -> None:
@@ -178,7 +176,7 @@ class Loader:
             reader = self._reading(readable)
             if reader is None:
                 continue
-            self._batch = reader.batch(readable, self._place.counter, _MOST_RECORDS)
+            self._batch = reader.batch(readable, self._place.counter, _MAX_RECORDS)
             if self._batch.records or readable.growing:
                 break
             self._finish(reader)
@@ -193,7 +191,7 @@ class Loader:
             except UnknownVersionError as error:
                 _LOG.error("%s is set aside: %s", path.name, error)
                 self._report.quarantined += 1
-                set_aside_whole(path, self._store.quarantine)
+                quarantine_segment(path, self._store.quarantine)
                 return None
         return self._reader
 
@@ -221,7 +219,7 @@ class Loader:
             _LOG.error(
                 "%d events are set aside, Kafka refuses them: %s", len(batch.refused), reason
             )
-            set_aside_refused(batch.path, batch.refused, self._store.quarantine)
+            quarantine_rejected(batch.path, batch.refused, self._store.quarantine)
         place = self._place.after(batch.end, batch.taken, len(batch.refused))
         missing = place.missing - self._place.missing
         if missing:

@@ -26,10 +26,10 @@ def set_aside(path: Path, damages: Iterable[Damage], quarantine: Path) -> None:
         for damage in damages:
             _copy(path, damage, quarantine)
     except OSError:
-        set_aside_whole(path, quarantine)
+        quarantine_segment(path, quarantine)
 
 
-def set_aside_refused(path: Path, refused: Sequence[Refused], quarantine: Path) -> None:
+def quarantine_rejected(path: Path, refused: Sequence[Refused], quarantine: Path) -> None:
     """Writes records of a segment that Kafka refuses, a line of JSON each; bytes are base64.
 
     Where the disk has no room, the segment keeps a second name there.
@@ -44,7 +44,7 @@ def set_aside_refused(path: Path, refused: Sequence[Refused], quarantine: Path) 
         fsync_folder(quarantine)
 
 
-def set_aside_whole(path: Path, quarantine: Path) -> None:
+def quarantine_segment(path: Path, quarantine: Path) -> None:
     """Moves a segment."""
     path.rename(quarantine / path.name)
     fsync_folder(quarantine)

@@ -78,7 +78,7 @@ class Spool:
     the same, all of an append or none.
 
     Order per key: records sent straight to Kafka while none are pending, and through ``append``
-    or ``append_behind`` otherwise, arrive in the order of their acknowledgements.
+    or ``append_if_pending`` otherwise, arrive in the order of their acknowledgements.
     """
 
     def __init__(self, folder: Path, limits: SpoolLimits, clock: Clock = time.time) -> None:
@@ -117,7 +117,7 @@ class Spool:
             with self.store.exclusive():
                 self._append(payloads)
 
-    def append_behind(self, records: Sequence[SpoolRecord]) -> bool:
+    def append_if_pending(self, records: Sequence[SpoolRecord]) -> bool:
         """Appends if records are pending; if not, writes nothing and answers ``False``.
 
         ``False`` means that all that was ever acknowledged from the spool is in Kafka, so these

@@ -72,7 +72,7 @@ class SharedState:
         self._written_checksum = _checksum(written)
 
     @property
-    def believed_written(self) -> int:
+    def verified_end_counter(self) -> int:
         """``written``, or 0 when the file is not what :meth:`advance` left."""
         return self.written if self._written_checksum == _checksum(self.written) else 0
 

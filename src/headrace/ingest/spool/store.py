@@ -137,7 +137,7 @@ class Store:
         """
         found, state = segments(self.folder), self.state
         position = self.position.read().counter
-        written = max(FIRST_COUNTER, position, state.believed_written)
+        written = max(FIRST_COUNTER, position, state.verified_end_counter)
         if found:
             written = max(written, self._end_counter(found[-1]))
         state.settled = 0

@@ -24,7 +24,7 @@ _LOG = logging.getLogger("headrace.ingest.spool")
 
 REFUSED, DAMAGED, SEGMENT = "refused", "damaged", "segment"
 _KINDS = frozenset({f".{REFUSED}", f".{DAMAGED}"})
-_MOST_RECORDS = 500
+_MAX_RECORDS = 500
 _ALL_COUNTERS = 1 << 63
 _PLACE = re.compile(r"^\S+: ")
 
@@ -177,7 +177,7 @@ def _of_segment(path: Path) -> Iterator[Sequence[SpoolRecord]]:
         reason = f"another version of headrace wrote it ({error}): that version can replay it"
         raise SpoolError(str(path), reason) from error
     readable = Readable(segment, path.stat().st_size, _ALL_COUNTERS, growing=False)
-    while (batch := reader.batch(readable, 0, _MOST_RECORDS)).records:
+    while (batch := reader.batch(readable, 0, _MAX_RECORDS)).records:
         yield batch.records
 
 

@@ -18,7 +18,7 @@ from headrace.settings import Rate, Secret
 
 ALL_TOPICS = "*"
 ACTIVE = "active"
-LONGEST_NAME_BYTES = 256
+MAX_NAME_BYTES = 256
 """Of a token's name, its project and its account: they are keys and headers of records."""
 
 _ID_BYTES = 9

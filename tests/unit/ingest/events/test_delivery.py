@@ -93,7 +93,7 @@ def sent(runner):
 @pytest.fixture
 def left(runner):
     def sending(delivery, seconds=30):
-        taken_back = runner.run(delivery.send_or_take_back("t", EVENTS, [], seconds))
+        taken_back = runner.run(delivery.send_or_reclaim("t", EVENTS, [], seconds))
         return [event.event_id for event in taken_back]
 
     return sending

@@ -1,4 +1,4 @@
-"""Acceptance: Kafka decides first; the spool gets what it does not have, and what follows that."""
+"""EventStore: Kafka decides first; the spool gets what it does not have, and what follows that."""
 
 import asyncio
 import contextlib
@@ -7,7 +7,7 @@ import pytest
 
 from headrace.errors import SpoolError, SpoolFullError
 from headrace.ingest.events.delivery import NotTakenError, QueueFullError, UnknownOutcomeError
-from headrace.ingest.events.event_store import Acceptance
+from headrace.ingest.events.event_store import EventStore
 from headrace.ingest.events.topic_watch import TopicState
 from headrace.ingest.events.validation import Accepted
 from headrace.ingest.spool import Loader, Outcome, SpoolLimits, SpoolRecord
@@ -28,7 +28,7 @@ class Kafka:
         if self.error:
             raise self.error
 
-    async def send_or_take_back(self, topic, events, headers, seconds):
+    async def send_or_reclaim(self, topic, events, headers, seconds):
         await self.send(topic, events, headers, seconds)
         return list(events[self.takes :])
 
@@ -58,7 +58,7 @@ def spool(spools):
 @pytest.fixture
 def accepted(spools):
     def accepting(kafka, topic="kept", watch=None, events=EVENTS):
-        acceptance = Acceptance(kafka, spools, watch or Watch())
+        acceptance = EventStore(kafka, spools, watch or Watch())
         return asyncio.run(acceptance.accept(topic, events, [("account", b"acme")], 5))
 
     return accepting
@@ -193,7 +193,7 @@ def test_one_topic_in_its_spool_sends_no_other_there(accepted, spools):
 
 def test_a_topic_says_whether_it_can_be_taken(accepted, spools):
     def standing(topic, **watched):
-        return Acceptance(Kafka(), spools, Watch(**watched)).standing(topic)
+        return EventStore(Kafka(), spools, Watch(**watched)).standing(topic)
 
     assert standing("plain") == standing("kept") == "ready"
     assert standing("plain", kafka_answers=False) == "kafka-away"

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from headrace.ingest.events.fast_path import PlainReader
-from headrace.ingest.events.json_limits import StructureLimits
+from headrace.ingest.events.fast_path import FastPathReader
+from headrace.ingest.events.json_limits import JsonLimits
 from headrace.ingest.events.validation import Accepted, EventCheck
 from headrace.model import EpochMillis, Topic
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
-LIMITS = StructureLimits(depth=64, keys=1000, string_bytes=65_536)
+LIMITS = JsonLimits(depth=64, keys=1000, string_bytes=65_536)
 
 
 class Everything:
@@ -164,11 +164,11 @@ def test_an_optional_field_that_is_absent_needs_none_either():
     ],
 )
 def test_anything_else_does(text):
-    assert PlainReader(TOPICS[0].schema, LIMITS)(text) is None
+    assert FastPathReader(TOPICS[0].schema, LIMITS)(text) is None
 
 
 def test_limits_of_structure_hold():
-    tight = StructureLimits(depth=64, keys=7, string_bytes=65_536)
-    assert PlainReader(TOPICS[0].schema, tight)(document([])) is None
-    tight = StructureLimits(depth=64, keys=8, string_bytes=len(document([])) - 1)
-    assert PlainReader(TOPICS[0].schema, tight)(document([])) is None
+    tight = JsonLimits(depth=64, keys=7, string_bytes=65_536)
+    assert FastPathReader(TOPICS[0].schema, tight)(document([])) is None
+    tight = JsonLimits(depth=64, keys=8, string_bytes=len(document([])) - 1)
+    assert FastPathReader(TOPICS[0].schema, tight)(document([])) is None

@@ -5,11 +5,11 @@ import json
 import pytest
 
 from headrace.ingest.events import json_limits
-from headrace.ingest.events.json_limits import StructureCheck, StructureLimits
+from headrace.ingest.events.json_limits import JsonLimits, JsonLimitsCheck
 
-LIMITS = StructureLimits(depth=64, keys=1000, string_bytes=65_536)
-LONGEST_DETAIL = 300
-check = StructureCheck(LIMITS)
+LIMITS = JsonLimits(depth=64, keys=1000, string_bytes=65_536)
+MAX_DETAIL_CHARACTERS = 300
+check = JsonLimitsCheck(LIMITS)
 
 
 class CountedKey(str):
@@ -74,7 +74,7 @@ def test_what_is_said_of_a_fault_is_short_whatever_the_keys_are(value):
     for key in ("\x7f" * 60_000, "{path}" * 9_000, "}{" * 30_000):
         _, why = check(value.replace("kkk", key).encode())
         assert why is not None
-        assert len(why[1]) < LONGEST_DETAIL
+        assert len(why[1]) < MAX_DETAIL_CHARACTERS
 
 
 def test_a_path_names_the_members_and_elements_on_the_way():

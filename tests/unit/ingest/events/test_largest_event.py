@@ -6,11 +6,11 @@ import bisect
 import pytest
 
 from headrace.ingest.events.delivery import Delivery, RefusedByKafkaError
-from headrace.ingest.events.json_limits import StructureLimits
+from headrace.ingest.events.json_limits import JsonLimits
 from headrace.ingest.events.validation import Accepted, EventCheck
 from headrace.model import Topic
 
-LIMITS = StructureLimits(depth=64, keys=1000, string_bytes=65_536)
+LIMITS = JsonLimits(depth=64, keys=1000, string_bytes=65_536)
 MOCK = {"bootstrap.servers": "", "test.mock.num.brokers": "1"}
 HEADERS = [("account", b"a" * 256), ("project", b"p" * 256)]
 

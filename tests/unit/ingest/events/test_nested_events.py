@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.contracts.json_records import POISON, Impression, good
 
-from headrace.ingest.events.json_limits import StructureLimits
+from headrace.ingest.events.json_limits import JsonLimits
 from headrace.ingest.events.validation import Accepted, EventCheck
 from headrace.ingest.openapi import event_json_schema
 from headrace.model import ByField, Json, Topic, partition_of
 from headrace.pipelines.source.decode import decoder_for
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
-LIMITS = StructureLimits(depth=64, keys=1000, string_bytes=65_536)
+LIMITS = JsonLimits(depth=64, keys=1000, string_bytes=65_536)
 
 
 @dataclass

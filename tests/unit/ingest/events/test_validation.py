@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.ingest.events.json_limits import StructureCheck, StructureLimits
-from headrace.ingest.events.validation import LONGEST_ID, EventCheck, derived_id
+from headrace.ingest.events.json_limits import JsonLimits, JsonLimitsCheck
+from headrace.ingest.events.validation import MAX_ID_CHARACTERS, EventCheck, derived_id
 from headrace.model import ByHash, ByShard, EpochMillis, Topic, partition_of
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
-LIMITS = StructureLimits(depth=64, keys=1000, string_bytes=65_536)
+LIMITS = JsonLimits(depth=64, keys=1000, string_bytes=65_536)
 
 
 class Occurrence:
@@ -95,7 +95,7 @@ def test_a_good_event_is_sent_as_it_came():
         (text(other={f"k{n}": n for n in range(1000)}), "too-many-keys"),
         (text(event_id=...), "missing-field"),
         (text(event_id=""), "bad-event-id"),
-        (text(event_id="x" * (LONGEST_ID + 1)), "bad-event-id"),
+        (text(event_id="x" * (MAX_ID_CHARACTERS + 1)), "bad-event-id"),
         (text(event_id="\u017c\u00f3\u0142w"), "bad-event-id"),
         (text(event_id="a b"), "bad-event-id"),
         (text(event_id="a\r\nb"), "bad-event-id"),
@@ -119,7 +119,7 @@ def test_what_is_wrong_has_a_name(event, code):
         text(message='../../x %2e%2e \U0001f600 a":b :c'),
         text(count=2**63 - 1, other=-(2**63)),
         text(at="2026-05-01T13:00:00+02:00"),
-        text(event_id="x" * LONGEST_ID),
+        text(event_id="x" * MAX_ID_CHARACTERS),
         text(other={f"k{n}": n for n in range(996)}),
         text(message="x" * 65_536),
         text(other=[[[]]] * 30),
@@ -269,7 +269,7 @@ JSON = st.recursive(
 def test_a_repeated_key_is_found_and_nothing_else(pairs, separators):
     comma, colon = separators
     members = (json.dumps(name) + colon + json.dumps(value) for name, value in pairs)
-    _, why = StructureCheck(LIMITS)(("{" + comma.join(members) + "}").encode())
+    _, why = JsonLimitsCheck(LIMITS)(("{" + comma.join(members) + "}").encode())
     names = [name for name, _ in pairs]
     nul = "\\u0000" in json.dumps(pairs)
     assert (why is not None and why[0] == "repeated-key") == (len(set(names)) < len(names)) or nul

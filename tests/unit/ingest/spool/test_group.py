@@ -41,7 +41,7 @@ def test_all_that_want_to_be_behind_are_told_when_nothing_is_pending(open_spool,
     group = GroupCommit(open_spool())
 
     async def ask():
-        behind = [group.append_behind([record(n)]) for n in range(3)]
+        behind = [group.append_if_pending([record(n)]) for n in range(3)]
         return await asyncio.gather(*behind)
 
     assert asyncio.run(ask()) == [False] * 3
@@ -53,7 +53,9 @@ def test_one_that_must_be_written_takes_those_around_it_along(open_spool, record
 
     async def write():
         return await asyncio.gather(
-            group.append_behind([record(1)]), group.append([record(2)]), group.append_behind([])
+            group.append_if_pending([record(1)]),
+            group.append([record(2)]),
+            group.append_if_pending([]),
         )
 
     assert asyncio.run(write()) == [True, None, True]

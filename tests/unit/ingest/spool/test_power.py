@@ -181,7 +181,7 @@ class PowerMachine(RuleBasedStateMachine):
         self.tried.append(texts)
         try:
             spool, _ = self.worker(which)
-            taken = spool.append_behind(records) if behind else spool.append(records) is None
+            taken = spool.append_if_pending(records) if behind else spool.append(records) is None
         except SpoolError:
             self.failed |= set(texts)
             return

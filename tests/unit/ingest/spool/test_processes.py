@@ -35,7 +35,7 @@ def send_events(folder, name):
         texts = [f"{name}.{number + n}" for n in range(3)]
         number += len(texts)
         records = [SpoolRecord("t", None, text.encode(), (), 0, None) for text in texts]
-        if not spool.append_behind(records):
+        if not spool.append_if_pending(records):
             if number % 30 < 15:
                 spool.append(records)
             else:

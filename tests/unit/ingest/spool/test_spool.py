@@ -45,11 +45,11 @@ def test_pending_is_seen_by_all_until_everything_is_replayed(open_spool, record)
 
 def test_append_behind_writes_only_while_records_are_pending(open_spool, record, drain):
     spool = open_spool()
-    assert not spool.append_behind([record(1)])
+    assert not spool.append_if_pending([record(1)])
     spool.append([record(2)])
-    assert spool.append_behind([record(3)])
+    assert spool.append_if_pending([record(3)])
     assert drain()[0] == ["2", "3"]
-    assert not spool.append_behind([record(4)])
+    assert not spool.append_if_pending([record(4)])
 
 
 def test_who_waited_for_the_last_batch_is_told_that_nothing_is_pending(open_spool, record):
@@ -60,7 +60,7 @@ def test_who_waited_for_the_last_batch_is_told_that_nothing_is_pending(open_spoo
 
     def ask():
         asked.set()
-        answers.append(other.append_behind([record("late")]))
+        answers.append(other.append_if_pending([record("late")]))
 
     asking = threading.Thread(target=ask)
 

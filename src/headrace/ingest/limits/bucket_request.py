@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
-class Charge:
+class BucketRequest:
     """So much of one bucket.
 
     Attributes:
@@ -32,7 +32,7 @@ class Limiter(Protocol):
     ``per_second * (burst_seconds + t)``, and one charge more.
     """
 
-    async def take(self, charges: Sequence[Charge]) -> float:
+    async def acquire(self, charges: Sequence[BucketRequest]) -> float:
         """0.0 when all of it was taken, otherwise the seconds after which to try again."""
         ...
 
