@@ -97,6 +97,12 @@ class Project:
         return sum(latest for _, latest in watermarks(self.client, partitions).values())
 
 
+def log_lines(text: str, kind: str, name: str) -> list[str]:
+    """Messages of the JSON lines that name this pipeline or worker."""
+    lines = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    return [line["message"] for line in lines if line.get(kind) == name]
+
+
 @pytest.fixture
 def project(tmp_path, broker) -> Project:
     return Project(tmp_path, broker.bootstrap_servers)
@@ -122,15 +128,20 @@ def test_a_base_install_is_small(bare):
 
 def test_a_base_install_runs_a_worker_of_a_project_that_has_pipelines_too(bare, project):
     project.apply(bare())
-    command = [bare().headrace, "workers", "run", f"copy{project.suffix}"]
-    with subprocess.Popen([*command, "--project", project.folder]) as process:
+    name = f"copy{project.suffix}"
+    command = [bare().headrace, "workers", "run", name, "--log-format", "json"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen([*command, "--project", project.folder], stderr=pipe) as process:
         deadline = time.monotonic() + 60
         while project.records("copies") == 0:
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.1)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 0, errors
+    said = log_lines(errors.decode(), "worker", name)
+    assert any("assigned" in line for line in said)
 
 
 def test_a_base_install_has_every_command_that_needs_no_more(bare, project):
@@ -181,10 +192,14 @@ def test_the_extra_redis_keeps_what_hosts_share(bare, service, redis_server, tmp
 
 def test_the_extra_spark_runs_a_pipeline(bare, project):
     project.apply(bare("spark"))
-    done = bare("spark").run("run", "--once", "--project", project.folder)
+    done = bare("spark").run("run", "--once", "--log-format", "json", "--project", project.folder)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = pl.read_delta(str(project.folder / ".headrace/lake/clicks"))
     assert rows["event_id"].to_list() == ["1"]
+    said = log_lines(done.stderr, "pipeline", f"clicks-to-lake{project.suffix}")
+    committed = "Batch 0 is committed: 1 records, 1 rows, 0 late rows; next offsets: "
+    assert f"{committed}clicks{project.suffix}/0 at 1" in said
+    assert said[-1] == "The pipeline is finished"
 
 
 def test_the_extra_postgres_loads_offline_files(bare, postgres, tmp_path):

@@ -10,6 +10,7 @@ from fractions import Fraction
 import click
 
 from headrace.model import TopicPartition
+from headrace.runtime.logs import LOG_FORMATS
 from headrace.settings import MASTERS, Secret, environment, master_problem
 
 _LARGEST_PORT = 65_535
@@ -190,4 +191,9 @@ metrics_port = click.option(
 )
 metrics_host = click.option(
     "--metrics-host", default="127.0.0.1", show_default=True, help="And this address."
+)
+log_format = click.option(
+    "--log-format",
+    type=click.Choice(LOG_FORMATS),
+    help="Write log lines in this format, and to standard error too.",
 )

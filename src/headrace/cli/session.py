@@ -22,7 +22,7 @@ from headrace.cli.json_output import JsonOutput
 from headrace.cli.output import Output
 from headrace.errors import HeadraceError, Problem, ProjectError
 from headrace.runtime.extras import require_extra
-from headrace.runtime.logs import log_to
+from headrace.runtime.logs import Subject, log_to
 from headrace.settings import PROJECT_FILE, Settings, environment, find_project, load_settings
 
 if TYPE_CHECKING:
@@ -196,6 +196,16 @@ def _write_traceback(log: Path, error: Exception) -> None:
         file.writelines(traceback.format_exception(error))
 
 
-def log_to_file(session: Session) -> None:
-    """Send what headrace logs to the project's log file, for commands that run long."""
-    log_to(session.log, stderr=False)
+def log_to_file(
+    session: Session, log_format: str | None = None, subject: Subject | None = None
+) -> None:
+    """Sends what headrace logs to the project's log file, for commands that run long.
+
+    With a ``log_format``, lines have that format, and go to standard error too.
+    """
+    log_to(
+        session.log,
+        stderr=log_format is not None,
+        log_format=log_format or "text",
+        subject=subject,
+    )

@@ -15,7 +15,7 @@ from pathlib import Path
 from headrace.control.project import load_project
 from headrace.control.worker_processes import ChildFailure
 from headrace.control.workers import WantedRun, WorkerRun
-from headrace.runtime.logs import log_to
+from headrace.runtime.logs import Subject, log_to
 from headrace.settings import environment, load_settings
 from headrace.workers import Worker
 from headrace.workers.distributed_run import is_lasting
@@ -23,7 +23,7 @@ from headrace.workers.instance_name import process_name
 
 
 def start_child(
-    folder: Path, worker: str, wanted: WantedRun, number: int
+    folder: Path, worker: str, wanted: WantedRun, log_format: str | None, number: int
 ) -> tuple[SpawnProcess, Connection]:
     """Starts instance ``number`` of ``worker`` in a process of its own; the parent's connection.
 
@@ -34,21 +34,32 @@ def start_child(
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(
-        target=run_child, args=(folder, worker, own, there), name=f"{worker}-{number}"
+        target=run_child, args=(folder, worker, own, log_format, there), name=f"{worker}-{number}"
     )
     process.start()
     there.close()
     return process, here
 
 
-def run_child(folder: Path, name: str, wanted: WantedRun, connection: Connection) -> None:
+def run_child(
+    folder: Path,
+    name: str,
+    wanted: WantedRun,
+    log_format: str | None,
+    connection: Connection,
+) -> None:
     """Runs an instance until the parent says so, and tells it everything."""
     # Ctrl-C goes to the whole group; what it means, the parent says.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     worker: Worker | None = None
     try:
         settings = load_settings(folder, environment())
-        log_to(settings.state / "headrace.log", stderr=False)
+        log_to(
+            settings.log,
+            stderr=log_format is not None,
+            log_format=log_format or "text",
+            subject=Subject("worker", name),
+        )
         worker = load_project(settings).workers[name]
         _run(WorkerRun(settings, worker, wanted), connection)
     except Exception as error:

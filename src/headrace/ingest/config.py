@@ -21,6 +21,7 @@ class IngestConfig:
         state: folder shared by the workers of this host.
         project: its name.
         log: file that every process of the service logs to, beside stderr.
+        log_format: of the lines, ``text`` or ``json``.
     """
 
     settings: IngestSettings
@@ -29,3 +30,4 @@ class IngestConfig:
     state: Path
     project: str
     log: Path
+    log_format: str = "text"

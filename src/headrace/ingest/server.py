@@ -55,7 +55,7 @@ class _Service:
             while not self._served() and not self._starts.is_hopeless:
                 # Workers that keep ending make Granian give up; we do not, unless none can start.
                 self._starts.note("a worker ended before it could say why")
-                _LOG.error("workers keep ending; starting the service anew")
+                _LOG.error("Worker processes keep crashing, restarting the server")
                 time.sleep(_RESTART_SECONDS)
                 self._server = _server(self._config.settings)
         finally:
@@ -66,6 +66,8 @@ class _Service:
     def _served(self) -> bool:
         """True when it was asked to end."""
         configure_logs(self._config)
+        address = f"{self._config.settings.host}:{self._config.settings.port}"
+        _LOG.info("Serving http://%s with %d workers", address, self._config.settings.workers)
         loader = functools.partial(_worker, self._config, self._starts)
         try:
             self._server.serve(target_loader=loader, wrap_loader=False)
@@ -102,7 +104,7 @@ def _server(settings: IngestSettings) -> Any:
 
 def configure_logs(config: IngestConfig) -> None:
     """To stderr and the project's log; called in each process, after Granian has set up its own."""
-    log_to(config.log, stderr=True, others=(_GRANIAN,))
+    log_to(config.log, stderr=True, others=(_GRANIAN,), log_format=config.log_format)
     logging.getLogger(_GRANIAN).setLevel(logging.WARNING)
 
 

@@ -79,8 +79,11 @@ class Worker:
         gc.set_threshold(_COLLECT_AFTER)
         await send({"type": "lifespan.startup.complete"})
         self._starts.succeeded()
+        _LOG.info("This worker serves %s", ", ".join(self._config.topics))
         await receive()
+        _LOG.info("This worker drains, within %g s", self._config.settings.drain_seconds)
         await parts.close()
+        _LOG.info("This worker is closed")
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _fail(self, error: Exception, send: Send) -> None:
@@ -135,7 +138,9 @@ class _Parts:
         drained = self._delivery.close(self._config.settings.drain_seconds)
         left, _ = await asyncio.gather(drained, asyncio.to_thread(self._spools.close))
         if left:
-            _LOG.warning("%d events were not confirmed; their clients were told so", left)
+            _LOG.warning(
+                "%d events were not acknowledged at shutdown; their clients received 503", left
+            )
         self._noting.cancel()
         self._watch.close()
         self._tokens.close()

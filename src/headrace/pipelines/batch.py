@@ -20,6 +20,7 @@ from headrace.model import TopicPartition
 from headrace.pipelines.checkpoint import Checkpoint, PlannedBatch, positions_of
 from headrace.pipelines.dead_letter_writer import DeadLetterWriter
 from headrace.pipelines.group_offsets import GroupOffsets
+from headrace.pipelines.lifecycle_log import log_batch, log_dead_letters
 from headrace.pipelines.limit_check import LimitCheck
 from headrace.pipelines.manifest import Manifest
 from headrace.pipelines.pipeline import Pipeline
@@ -28,6 +29,7 @@ from headrace.pipelines.source.report import RangeReport, unread
 from headrace.pipelines.source.rereading import Rereading
 from headrace.pipelines.source.staging import Staging
 from headrace.pipelines.source.state import SharedState
+from headrace.runtime.logs import Subject, logging_about
 from headrace.sinks.api import CommitResult, SinkDriver
 
 if TYPE_CHECKING:
@@ -100,11 +102,12 @@ class BatchEnd:
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Runs the batch and ends it."""
-        try:
-            self._on_batch(self._run(frame, batch_id))
-        except Exception as error:
-            self.failure = error
-            raise
+        with logging_about(Subject("pipeline", self._pipeline.name)):
+            try:
+                self._on_batch(self._run(frame, batch_id))
+            except Exception as error:
+                self.failure = error
+                raise
 
     def _run(self, frame: DataFrame, batch_id: int) -> BatchResult:
         began = time.monotonic()
@@ -117,7 +120,7 @@ class BatchEnd:
             done = self._end(manifest, reports, planned)
         self._group.show(planned.positions, planned.epochs)
         self._staging.clear()
-        return BatchResult(
+        result = BatchResult(
             batch_id=batch_id,
             records=sum(report.records for report in reports),
             rows=done.rows,
@@ -129,6 +132,9 @@ class BatchEnd:
             last_timestamp_ms=max((report.last_timestamp_ms for report in reports), default=-1),
             positions=planned.positions,
         )
+        figures = {"records": result.records, "rows": result.rows, "late rows": result.late_rows}
+        log_batch(batch_id, figures, positions_of(planned.starts), planned.positions)
+        return result
 
     def _passed_over(self, frame: DataFrame) -> Manifest:
         """A batch that the sink holds: steps run again for the sake of their state alone."""
@@ -165,6 +171,7 @@ class BatchEnd:
         try:
             self._limit.check(reports, derived=len(manifest.dead))
             self._dead.write(dead, positions_of(planned.starts))
+            log_dead_letters(dead)
         except Exception:
             self._sink.discard(manifest.pieces)
             raise

@@ -30,6 +30,7 @@ from headrace.pipelines.failures import (
     used_twice,
 )
 from headrace.pipelines.graph import Graph, Place, build, sink_context
+from headrace.pipelines.lifecycle_log import log_changes
 from headrace.pipelines.lock import CheckpointLock, lock_folder
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.progress import PipelineProgress, PipelineState, StatusFolder
@@ -38,6 +39,7 @@ from headrace.pipelines.source.staging import driver_staging
 from headrace.pipelines.source.state import SharedState
 from headrace.pipelines.start_checks import StartChecks, check_dead_letter_topics
 from headrace.runtime import storage
+from headrace.runtime.logs import Subject, logging_about
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -83,6 +85,7 @@ class PipelineRun:
         once: bool,
     ) -> None:
         self.pipeline = pipeline
+        self._subject = Subject("pipeline", pipeline.name)
         self._spark = spark
         self._settings = settings
         self._once = once
@@ -104,8 +107,11 @@ class PipelineRun:
 
     def tend(self) -> None:
         """Starts the query when it is due, restarts it when it failed, keeps the figures."""
-        if self.progress.final:
-            return
+        if not self.progress.final:
+            with logging_about(self._subject):
+                self._tend()
+
+    def _tend(self) -> None:
         if self._query is None:
             self._start_when_due()
         elif not self._query.isActive:
@@ -116,6 +122,10 @@ class PipelineRun:
 
     def stop(self) -> None:
         """Lets the current batch end, within a grace, then stops the query."""
+        with logging_about(self._subject):
+            self._stop()
+
+    def _stop(self) -> None:
         query, self._query = self._query, None
         if query is not None and query.isActive:
             _await_idle(query)
@@ -223,7 +233,7 @@ class PipelineRun:
             state = PipelineState.REFUSED if refused else PipelineState.FAILED
             self._end_failed(state, reason, error)
             return
-        _LOG.error("%s failed: %s", self.pipeline.name, reason, exc_info=error)
+        _LOG.error("The query failed: %s", reason, exc_info=error)
         delay = self._delay(error)
         if delay is None:
             budget = f"{self._settings.restart.budget} restarts within an hour did not help"
@@ -231,6 +241,7 @@ class PipelineRun:
             return
         self._start_at = time.monotonic() + delay
         restarts = self.progress.restarts + 1
+        _LOG.info("Restart %d follows in %.1f s", restarts, delay)
         self._note(state=PipelineState.RESTARTING, reason=reason, restarts=restarts)
 
     def _delay(self, error: Exception) -> float | None:
@@ -249,6 +260,7 @@ class PipelineRun:
             before, self.progress = self.progress, self.progress.after(**changes)
             if not self.progress.same_as(before):
                 self._status.write(self.progress)
+                log_changes(before, self.progress)
 
 
 def _await_idle(query: StreamingQuery) -> None:

@@ -326,3 +326,13 @@ def test_ctrl_c_is_exit_code_130(at, monkeypatch):
 
     monkeypatch.setattr("headrace.control.plan.make_plan", interrupt)
     assert run("plan", *at).exit_code == 130
+
+
+@pytest.mark.parametrize(
+    "command", [("run",), ("workers", "run"), ("ingest",), ("load-offline-files",)]
+)
+def test_every_command_that_runs_long_has_a_format_of_its_log(command):
+    chosen = main
+    for word in command:
+        chosen = chosen.commands[word]
+    assert "log_format" in {option.name for option in chosen.params}

@@ -29,7 +29,7 @@ def told(tmp_path, monkeypatch):
     def failing():
         here, there = multiprocessing.Pipe()
         with pytest.raises(Exception, match=r"."):
-            worker_child.run_child(tmp_path, "enrich", WantedRun("i-1"), there)
+            worker_child.run_child(tmp_path, "enrich", WantedRun("i-1"), None, there)
         assert here.poll(0)
         return here.recv()
 

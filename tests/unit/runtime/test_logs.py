@@ -1,5 +1,6 @@
 """Log lines: where they go, what each says, and how often one that repeats is written."""
 
+import json
 import logging
 import os
 import re
@@ -8,7 +9,7 @@ import sys
 
 import pytest
 
-from headrace.runtime.logs import REQUEST_ID, Repeats, log_to
+from headrace.runtime.logs import REQUEST_ID, Repeats, Subject, log_to, logging_about
 from headrace.workers.failures.failure_log import FailureLog
 from headrace.workers.task import WorkerRecord
 
@@ -100,5 +101,48 @@ def test_of_what_repeats_five_lines_a_minute_pass_and_the_next_says_how_many_did
     assert repeated(repeats, 1) == [""]
 
 
-def test_what_is_no_warning_is_never_left_out():
-    assert len(repeated(Repeats(), 100, logging.INFO)) == 100
+def test_of_lines_of_info_sixty_a_minute_pass():
+    now = 0.0
+    repeats = Repeats(lambda: now)
+    assert repeated(repeats, 100, logging.INFO) == [""] * 60
+    now = 60.0
+    assert repeated(repeats, 1, logging.INFO) == [" (40 lines like this were left out)"]
+
+
+def test_what_one_pipeline_repeats_leaves_out_nothing_of_another(logged):
+    log = logging.getLogger("headrace.pipelines")
+    for name in ("a", "b"):
+        with logging_about(Subject("pipeline", name)):
+            for _ in range(7):
+                log.warning("away")
+    texts = [LINE.fullmatch(line)[4] for line in logged()]
+    assert texts == [" [pipeline a] away"] * 5 + [" [pipeline b] away"] * 5
+
+
+def test_lines_of_a_process_name_what_it_runs_unless_they_are_about_another(tmp_path, logged):
+    log_to(tmp_path / "folder" / "headrace.log", stderr=False, subject=Subject("worker", "w"))
+    log = logging.getLogger("headrace.workers")
+    log.info("begun")
+    with logging_about(Subject("pipeline", "p")):
+        log.info("other")
+    assert [LINE.fullmatch(line)[4] for line in logged()] == [
+        " [worker w] begun",
+        " [pipeline p] other",
+    ]
+
+
+def test_a_json_line_has_the_same_facts_as_fields(tmp_path, logged):
+    log_to(tmp_path / "folder" / "headrace.log", stderr=False, log_format="json")
+    log = logging.getLogger("headrace.ingest")
+    token = REQUEST_ID.set("abc-1")
+    log.error("%s failed", "it", exc_info=ZeroDivisionError("by zero"))
+    REQUEST_ID.reset(token)
+    with logging_about(Subject("pipeline", "p")):
+        log.info("two\nlines")
+    first, second = (json.loads(line) for line in logged())
+    assert "ZeroDivisionError: by zero" in first.pop("exception")
+    for line in (first, second):
+        assert line.pop("time").endswith("Z")
+        assert (line.pop("process"), line.pop("logger")) == (os.getpid(), "headrace.ingest")
+    assert first == {"level": "ERROR", "message": "it failed", "request": "abc-1"}
+    assert second == {"level": "INFO", "message": "two\nlines", "pipeline": "p"}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import click
 
+from headrace.cli import parameters
 from headrace.cli.parameters import Duration
 from headrace.cli.session import Session, command, epilog
 from headrace.settings import Rate
@@ -19,7 +21,15 @@ if TYPE_CHECKING:
 @click.option("--workers", type=click.IntRange(min=1), help="Processes, in place of the file's.")
 @click.option("--host", help="Address, in place of the file's.")
 @click.option("--port", type=click.IntRange(1, 65_535), help="Port, in place of the file's.")
-def ingest(session: Session, *, workers: int | None, host: str | None, port: int | None) -> None:
+@parameters.log_format
+def ingest(
+    session: Session,
+    *,
+    workers: int | None,
+    host: str | None,
+    port: int | None,
+    log_format: str | None,
+) -> None:
     """Serve topics over HTTP until Ctrl-C or SIGTERM.
 
     What is answered with 202 is on all in-sync replicas. Ends with the requests that are open.
@@ -28,6 +38,7 @@ def ingest(session: Session, *, workers: int | None, host: str | None, port: int
     from headrace.control.ingest import Overrides, ingest_config, reserved, serve
 
     config = ingest_config(session.project, Overrides(workers, host, port))
+    config = replace(config, log_format=log_format or "text")
     address = f"http://{config.settings.host}:{config.settings.port}"
     with reserved(config):
         session.output.show(Serving(address, config.settings.workers, tuple(config.topics)))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from headrace.cli import parameters
 from headrace.cli.parameters import DatabaseUrl, Route
 from headrace.cli.session import INTERRUPTED, Session, command, log_to_file
 from headrace.cli.signals import stop_on_signal
@@ -48,6 +49,7 @@ headrace load-offline-files offline/ --into raw_item --postgres 'postgresql://ap
 @click.option("--batch-size", type=click.IntRange(1, 100_000), default=1000, show_default=True)
 @click.option("--remove-done", is_flag=True, help="Delete files once all of their lines are done.")
 @click.option("--dry-run", is_flag=True, help="Read, check and count; write nothing.")
+@parameters.log_format
 def load_offline_files(  # noqa: PLR0913 - one each option
     session: Session,
     files: Path,
@@ -60,6 +62,7 @@ def load_offline_files(  # noqa: PLR0913 - one each option
     batch_size: int,
     remove_done: bool,
     dry_run: bool,
+    log_format: str | None,
 ) -> LoadResult:
     """Load offline files into topics or PostgreSQL.
 
@@ -87,7 +90,7 @@ def load_offline_files(  # noqa: PLR0913 - one each option
     if postgres and not into:
         raise click.UsageError("--postgres takes the lines of the tables that --into TABLE names")
     target, figures = postgres or session.project, Figures()
-    log_to_file(session)
+    log_to_file(session, log_format)
     with session.output.live(loading) as show, stop_on_signal(lambda: None) as stop:
 
         def on_batch(progress: Figures) -> None:

@@ -48,7 +48,8 @@ _STARTS = ["table", *(one.value for one in Start)]
 )
 @parameters.metrics_port
 @parameters.metrics_host
-def run(
+@parameters.log_format
+def run(  # noqa: PLR0913 - one each option
     session: Session,
     pipelines: tuple[str, ...],
     *,
@@ -56,6 +57,7 @@ def run(
     master: str | None,
     metrics_port: int | None,
     metrics_host: str,
+    log_format: str | None,
 ) -> RunResult:
     """Run pipelines, all of them when none is named.
 
@@ -74,7 +76,7 @@ def run(
     if not chosen:
         raise click.UsageError(_nothing_to_run(tuple(session.project.workers)))
     placement = _placement(session, master)
-    log_to_file(session)
+    log_to_file(session, log_format)
     with (
         stop_on_signal(lambda: session.output.show(Stopping())) as stop,
         session.output.live(running) as observe,

@@ -12,6 +12,7 @@ from headrace.cli import parameters
 from headrace.cli.session import Session, command, epilog, log_to_file, unknown
 from headrace.cli.signals import beside_main_thread, stop_on_signal
 from headrace.runtime.extras import require_extra
+from headrace.runtime.logs import Subject
 from headrace.settings import environment
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def workers() -> None:
 )
 @parameters.metrics_port
 @parameters.metrics_host
+@parameters.log_format
 @click.option(
     "--processes", type=click.IntRange(min=1), default=1, help="Instances on this machine."
 )
@@ -69,6 +71,7 @@ def run(  # noqa: PLR0913 - one each option
     protocol: str,
     metrics_port: int | None,
     metrics_host: str,
+    log_format: str | None,
     processes: int,
     place: str,
     instances: int,
@@ -93,15 +96,15 @@ def run(  # noqa: PLR0913 - one each option
     worker = _declared(session, name)
     wanted = WantedRun(instance_id, protocol, metrics_host, metrics_port)
     _check_place(place, instance_id, instances, master, processes)
+    log_to_file(session, log_format, Subject("worker", name))
     if place == "spark":
         where = master or session.settings.spark.master
         _run_on_spark(session, worker, where, instances, wanted)
         return
     if processes > 1:
-        _run_processes(session, worker, processes, wanted)
+        _run_processes(session, worker, processes, wanted, log_format)
         return
     instance = WorkerRun(session.settings, worker, wanted)
-    log_to_file(session)
 
     def stop() -> None:
         instance.stop()  # first: the signal may have come in the midst of a print
@@ -111,16 +114,17 @@ def run(  # noqa: PLR0913 - one each option
         instance.run(lambda progress, _: observe(progress))
 
 
-def _run_processes(session: Session, worker: Worker, processes: int, wanted: WantedRun) -> None:
+def _run_processes(
+    session: Session, worker: Worker, processes: int, wanted: WantedRun, log_format: str | None
+) -> None:
     from headrace.cli.views.lifecycle import Stopping
     from headrace.cli.views.workers import working
     from headrace.cli.worker_child import start_child
     from headrace.control.worker_processes import ProcessesPlacement, WorkerProcesses
 
     placement = ProcessesPlacement(processes, wanted.metrics_host, wanted.metrics_port)
-    start = functools.partial(start_child, session.settings.root, worker.name, wanted)
+    start = functools.partial(start_child, session.settings.root, worker.name, wanted, log_format)
     run = WorkerProcesses(session.settings, worker.name, placement, start)
-    log_to_file(session)
 
     def stop() -> None:
         run.stop()
@@ -157,7 +161,6 @@ def _run_on_spark(
     placement = SparkPlacement(
         master, instances, java, wanted.protocol, wanted.metrics_host, wanted.metrics_port
     )
-    log_to_file(session)
     with (
         stop_on_signal(lambda: session.output.show(Stopping(worker.name))) as stop,
         session.output.live(working) as observe,

@@ -107,6 +107,7 @@ class EventStore:
             return False
         if self._topics.state(topic) is TopicState.MISSING:
             raise UnknownOutcomeError(f"topic {topic!r} is not there any more", "topic-missing")
+        _LOG.warning("Kafka does not confirm events of %s in time, they go to the spool", topic)
         try:
             await self._groups[topic].append(_records(topic, left, headers))
         except SpoolFullError as error:

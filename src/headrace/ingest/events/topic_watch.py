@@ -58,6 +58,7 @@ class TopicWatch:
         self._there: set[str] | None = None
         self._missing: set[str] = set()
         self._answered_at = float("-inf")
+        self._is_away = False
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="topic watch", daemon=True)
 
@@ -82,7 +83,11 @@ class TopicWatch:
             there = self._look()
         except BrokerUnreachableError as error:
             _LOG.warning("Kafka does not answer: %s", error.reason)
+            self._is_away = True
             return
+        if self._is_away:
+            _LOG.info("Kafka answers again")
+            self._is_away = False
         missing = self._topics - there
         if missing - self._missing:
             names = ", ".join(sorted(missing))

@@ -116,8 +116,12 @@ class Loader:
         delay = _POLL_SECONDS
         while not stop.is_set():
             try:
-                self.run_once()
+                report = self.run_once()
                 delay = _POLL_SECONDS
+                if report.records:
+                    _LOG.info(
+                        "Sent %d events of the spool, %d wait", report.records, self._spool.waiting
+                    )
             except NotSentError as error:
                 _LOG.warning("%d events wait in the spool: %s", self._spool.waiting, error)
                 delay = min(2 * delay, _MAX_DELAY_SECONDS)

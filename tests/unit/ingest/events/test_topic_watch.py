@@ -66,6 +66,20 @@ def test_what_is_missing_is_logged_once(watch, caplog):
     assert caplog.text.count("not there") == 1
 
 
+def test_a_broker_that_answers_again_is_logged_once(watch, kafka, caplog):
+    watching = watch()
+    caplog.set_level(logging.INFO, "headrace.ingest")
+    kafka.there = None
+    watching.look()
+    kafka.there = {"a", "b"}
+    watching.look()
+    watching.look()
+    assert [record.getMessage() for record in caplog.records] == [
+        "Kafka does not answer: Connection refused",
+        "Kafka answers again",
+    ]
+
+
 def test_what_kafka_said_last_is_what_is_known_while_it_is_away(watch, kafka):
     watching = watch()
     watching.look()
