@@ -165,7 +165,7 @@ class ChangelogFollower:
             try:
                 self._follow(self._partitions())
             except Exception:  # noqa: BLE001 - what a thread that ended follows would stay as it is
-                _LOG.exception("following %s failed; trying again", self._name)
+                _LOG.exception("Cannot follow %s, retrying in %g s", self._name, _AGAIN_SECONDS)
                 self._ending.wait(_AGAIN_SECONDS)
 
     def _partitions(self) -> list[TopicPartition]:
@@ -202,7 +202,8 @@ class ChangelogFollower:
                 self._hand_over(message.key(), message.value())
         elif meaning(error) is Meaning.END:
             unread.discard(message.partition())
-            if not unread:
+            if not unread and not self._ready.is_set():
+                _LOG.info("%s is read to its end, and followed", self._name)
                 self._ready.set()
         elif meaning(error) not in {Meaning.AWAY, Meaning.SETTLING}:
             raise KafkaException(error)
@@ -211,4 +212,4 @@ class ChangelogFollower:
         try:
             self._on_record(key, value)
         except Exception:  # noqa: BLE001 - those behind it must be read
-            _LOG.exception("a record of %s was passed over: key %r", self._name, key)
+            _LOG.exception("Skipped a record of %s that cannot be taken: key %r", self._name, key)

@@ -71,7 +71,7 @@ class PolledProducer:
                 if _is_fatal(error) and one is self.current:
                     self._replace(error)
                 else:
-                    _LOG.exception("polling the producer failed")
+                    _LOG.exception("Cannot poll the producer, retrying")
         self._ended = [one for one in self._ended if len(one)]
 
     def _replace(self, error: Exception) -> None:
@@ -79,7 +79,7 @@ class PolledProducer:
 
         The client library raises such an error from ``poll``; it does not call ``error_cb``.
         """
-        _LOG.error("the producer ended, another takes its place: %s", error)
+        _LOG.error("Fatal producer error, creating a new producer: %s", error)
         self.current.purge(blocking=False)
         self._ended.append(self.current)
         self.current = self._new()
@@ -90,7 +90,7 @@ class PolledProducer:
 
 
 def _on_error(error: KafkaError) -> None:
-    _LOG.warning("kafka: %s", error.str())
+    _LOG.warning("Kafka producer: %s", error.str())
 
 
 def _is_fatal(error: Exception) -> bool:

@@ -84,7 +84,7 @@ def test_an_unexpected_failure_is_logged_and_the_topic_followed_on(follow, caplo
     done = threading.Event()
     follow([RuntimeError("of the client"), Message(b"a", b"1")], lambda *_: done.set())
     assert done.wait(30)
-    assert "following t failed" in caplog.text
+    assert "Cannot follow t, retrying in 0.01 s" in caplog.text
 
 
 def test_a_client_that_has_lost_all_brokers_is_replaced(follow, monkeypatch, caplog):
