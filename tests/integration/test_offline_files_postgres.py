@@ -10,9 +10,9 @@ import pytest
 from tests.integration.service import HEADRACE
 from tests.offline_lines import ARTICLE, line, packed, write
 
-from headrace.control.offline_files import WantedLoad, load_offline_files
+from headrace.control.offline_files import LoadOptions, load_offline_files
 from headrace.errors import LoaderRunningError, SinkError
-from headrace.offline_files import Figures
+from headrace.offline_files import LoadStats
 from headrace.offline_files.postgres_destination import PostgresDestination
 from headrace.settings import Secret
 
@@ -48,8 +48,8 @@ class Database:
             return connection.execute(query).fetchall()
 
     def load(self, on_batch=lambda _: None, **wanted):
-        figures = Figures()
-        wanted = WantedLoad(
+        figures = LoadStats()
+        wanted = LoadOptions(
             self.folder, **({"source": "host", "batch_lines": 3, "into": INTO} | wanted)
         )
         load_offline_files(wanted, Secret(self.url), figures, on_batch)
@@ -285,9 +285,9 @@ def test_what_is_wrong_with_the_database_is_said_without_its_password(database, 
         "postgresql://a:hush-hush@127.0.0.1:1/x",
         "postgresql://a:hush-hush@[/x",
     ):
-        wanted = WantedLoad(database.folder, "host")
+        wanted = LoadOptions(database.folder, "host")
         with pytest.raises(SinkError) as caught:
-            load_offline_files(wanted, Secret(wrong), Figures(), lambda _: None)
+            load_offline_files(wanted, Secret(wrong), LoadStats(), lambda _: None)
         assert "hush" not in str(caught.value)
 
 

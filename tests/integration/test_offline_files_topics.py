@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError
 from tests.integration.service import HEADRACE
 from tests.offline_lines import ARTICLE, line, packed, write
 
-from headrace.control.offline_files import WantedLoad, load_offline_files
+from headrace.control.offline_files import LoadOptions, load_offline_files
 from headrace.control.project import load_project
 from headrace.errors import LoaderRunningError, ProjectError, SinkError, TopicMissingError
 from headrace.kafka.client import client_config, consumer, describe, watermarks
@@ -22,7 +22,7 @@ from headrace.kafka.sending import ProducerRecord
 from headrace.kafka.topics import apply_changes, plan_topics
 from headrace.kafka.transactions import TransactionalProducer, TransactionFencedError
 from headrace.model import Topic
-from headrace.offline_files import Figures
+from headrace.offline_files import LoadStats
 from headrace.offline_files.kafka_destination import PROGRESS_TOPIC
 from headrace.settings import KafkaSettings, load_settings
 
@@ -74,9 +74,9 @@ class Flow:
         apply_changes(self.config, plan_topics(list(self.project.topics.values()), {}))
 
     def load(self, on_batch=lambda _: None, **wanted):
-        figures = Figures()
+        figures = LoadStats()
         given = {"source": self.source, "batch_lines": 3, "into": self.into} | wanted
-        load_offline_files(WantedLoad(self.files, **given), self.project, figures, on_batch)
+        load_offline_files(LoadOptions(self.files, **given), self.project, figures, on_batch)
         return figures
 
     def command(self, *arguments):

@@ -17,9 +17,9 @@ from headrace.model import Topic
 from headrace.offline_files import (
     BodyLimits,
     Destination,
-    Figures,
     FileOrder,
     Load,
+    LoadStats,
     find_files,
     load,
 )
@@ -32,7 +32,7 @@ _SOURCE = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 
 @dataclass(frozen=True)
-class WantedLoad:
+class LoadOptions:
     """What to load.
 
     Attributes:
@@ -70,7 +70,7 @@ class WantedLoad:
 
 
 def load_offline_files(
-    wanted: WantedLoad, target: LoadedProject | Secret, figures: Figures, on_batch: OnBatch
+    wanted: LoadOptions, target: LoadedProject | Secret, figures: LoadStats, on_batch: OnBatch
 ) -> None:
     """Loads every line that is not done; ``figures`` are counted up as it goes.
 
@@ -97,7 +97,9 @@ def load_offline_files(
     load(Load(files, wanted.batch_lines, body, remove_done), destination, figures, on_batch)
 
 
-def _into_topics(project: LoadedProject, wanted: WantedLoad, limits: IngestSettings) -> Destination:
+def _into_topics(
+    project: LoadedProject, wanted: LoadOptions, limits: IngestSettings
+) -> Destination:
     return KafkaDestination(
         broker_config(project.settings),
         wanted.source_name,
@@ -108,7 +110,7 @@ def _into_topics(project: LoadedProject, wanted: WantedLoad, limits: IngestSetti
     )
 
 
-def _into_tables(url: Secret, wanted: WantedLoad) -> Destination:
+def _into_tables(url: Secret, wanted: LoadOptions) -> Destination:
     return PostgresDestination(url, wanted.source_name, wanted.into, dry_run=wanted.dry_run)
 
 

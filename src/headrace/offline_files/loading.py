@@ -34,7 +34,7 @@ _DELAYS_SECONDS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 10.0)
 
 
 @dataclass
-class Figures:
+class LoadStats:
     """What a load has done so far.
 
     When it has ended, each line is in one of ``loaded``, ``dead``, ``skipped``, ``left``.
@@ -83,11 +83,11 @@ class Load:
     remove_done: bool = False
 
 
-OnBatch = Callable[[Figures], None]
+OnBatch = Callable[[LoadStats], None]
 """Called after each batch, and now and then between; what it raises ends the load."""
 
 
-def load(wanted: Load, destination: Destination, figures: Figures, on_batch: OnBatch) -> None:
+def load(wanted: Load, destination: Destination, figures: LoadStats, on_batch: OnBatch) -> None:
     """Loads every line that is not done.
 
     ``figures`` are counted up as it goes. Whatever ends it, the destination is closed.
@@ -106,7 +106,7 @@ def load(wanted: Load, destination: Destination, figures: Figures, on_batch: OnB
 
 class _Loader:
     def __init__(
-        self, wanted: Load, destination: Destination, figures: Figures, on_batch: OnBatch
+        self, wanted: Load, destination: Destination, figures: LoadStats, on_batch: OnBatch
     ) -> None:
         self._wanted, self._destination = wanted, destination
         self._figures, self._on_batch = figures, on_batch

@@ -15,12 +15,12 @@ from headrace.cli.json_output import JsonOutput
 from headrace.cli.parameters import DatabaseUrl
 from headrace.cli.views.offline_files import LoadResult, loading
 from headrace.errors import ExtraMissingError
-from headrace.offline_files import Figures, Progress
+from headrace.offline_files import LoadStats, Progress
 from headrace.settings import Secret
 from headrace.sinks.postgres.connection import connect
 
 DONE = Progress("api-1").adding([(one, f"line {one}") for one in (1, 2, 5, 9)])
-FIGURES = Figures(
+FIGURES = LoadStats(
     files=2,
     file="offline.2",
     lines=1210,
@@ -44,7 +44,7 @@ def test_people_see_what_became_of_every_line(capsys):
 
 
 def test_a_dry_run_says_so(capsys):
-    ConsoleOutput().show(LoadResult("api-1", Figures(), dry_run=True))
+    ConsoleOutput().show(LoadResult("api-1", LoadStats(), dry_run=True))
     assert "Nothing was written" in capsys.readouterr().out
 
 

@@ -10,9 +10,9 @@ import pytest
 from headrace.offline_files import (
     BodyLimits,
     Entry,
-    Figures,
     FileOrder,
     Load,
+    LoadStats,
     Progress,
     Refused,
     UnknownCommitStateError,
@@ -67,8 +67,8 @@ class Memory:
 
     def load(
         self, folder: Path, *, batch: int = 3, remove: bool = False, order=FileOrder.NAME
-    ) -> Figures:
-        figures = Figures()
+    ) -> LoadStats:
+        figures = LoadStats()
         files = find_files(folder, order)
         load(Load(files, batch, LIMITS, remove), self, figures, lambda _: None)
         return figures

@@ -73,11 +73,11 @@ def load_offline_files(  # noqa: PLR0913 - one each option
     With --postgres no project is needed. Ctrl-C ends it after the batch; a second one at once.
     """
     from headrace.cli.views.offline_files import LoadResult, loading
-    from headrace.control.offline_files import WantedLoad
+    from headrace.control.offline_files import LoadOptions
     from headrace.control.offline_files import load_offline_files as load
-    from headrace.offline_files import Figures, FileOrder
+    from headrace.offline_files import FileOrder, LoadStats
 
-    wanted = WantedLoad(
+    wanted = LoadOptions(
         files,
         source,
         dict(into),
@@ -89,11 +89,11 @@ def load_offline_files(  # noqa: PLR0913 - one each option
     )
     if postgres and not into:
         raise click.UsageError("--postgres takes the lines of the tables that --into TABLE names")
-    target, figures = postgres or session.project, Figures()
+    target, figures = postgres or session.project, LoadStats()
     log_to_file(session, log_format)
     with session.output.live(loading) as show, stop_on_signal(lambda: None) as stop:
 
-        def on_batch(progress: Figures) -> None:
+        def on_batch(progress: LoadStats) -> None:
             show(progress)
             # Between batches: what is loaded then is remembered.
             if stop.is_set():

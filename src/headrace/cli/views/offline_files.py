@@ -14,7 +14,7 @@ from headrace.cli.screen import Screen, status_line, table
 from headrace.cli.views import view
 
 if TYPE_CHECKING:
-    from headrace.offline_files import Figures, OnBatch
+    from headrace.offline_files import LoadStats, OnBatch
 
 
 MAX_SHOWN_HOLES = 5
@@ -26,7 +26,7 @@ class LoadResult:
     """What a load of offline files did, or would do."""
 
     source: str
-    figures: Figures
+    figures: LoadStats
     dry_run: bool
 
     def to_json(self) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def _loaded(result: LoadResult, screen: Screen) -> None:
     screen.out.print(f"Source [bold]{escape(result.source)}[/]. {written}", highlight=False)
 
 
-def _rows(figures: Figures) -> Iterator[tuple[str, int, str]]:
+def _rows(figures: LoadStats) -> Iterator[tuple[str, int, str]]:
     yield "read", figures.lines, f"{figures.files} of {figures.of_files} file(s)"
     for name, count in figures.loaded.most_common():
         yield "loaded", count, name
@@ -64,7 +64,7 @@ def _rows(figures: Figures) -> Iterator[tuple[str, int, str]]:
         yield "left", figures.left, "half written, at the end of the newest file"
 
 
-def _warnings(figures: Figures) -> Iterator[str]:
+def _warnings(figures: LoadStats) -> Iterator[str]:
     holes = figures.done.holes
     if holes:
         shown = ", ".join(f"{start} to {end - 1}" for start, end in holes[:MAX_SHOWN_HOLES])
