@@ -145,13 +145,19 @@ class Loader:
         except BlockingIOError:
             os.close(lock)
             return False
+        try:
+            self._take_over()
+        except BaseException:
+            os.close(lock)  # whoever leads must know the place
+            raise
         self._lock = lock
-        self._take_over()
         return True
 
     def _take_over(self) -> None:
         """Goes on where the last loader was, which may have been killed before it could say so."""
         with self._store.exclusive():
+            # Segments below it are deleted now, and a power failure must not take it back.
+            self._store.position.sync()
             place = self._store.position.read()
             self._place = place.at(max(place.counter, self._store.state.loaded))
             self._store.state.loaded = self._place.counter

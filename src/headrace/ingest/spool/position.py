@@ -38,12 +38,14 @@ class Place(NamedTuple):
 class Position:
     """The loader's place, on the disk.
 
-    Two slots, written in turn: a torn write leaves the one before it. The file has its final size
+    Two slots, written in turn: a torn write leaves the one before it, which must be on the disk
+    then. A process that was killed may have left a write that is not. The file has its final size
     from the beginning, so that a full disk does not stop the loader, which makes room.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._is_synced = False
         if not path.exists():
             write_durably(path, _slot(Place(FIRST_COUNTER)).ljust(2 * _SLOT_BYTES, b"\0"), 0)
 
@@ -51,16 +53,29 @@ class Position:
         """The newest; all of it 0 when both slots are damaged."""
         return max(self._slots())
 
+    def sync(self) -> None:
+        """Returns once what :meth:`read` tells is on the disk, whoever wrote it."""
+        file = os.open(self._path, os.O_WRONLY)
+        try:
+            os.fdatasync(file)
+        finally:
+            os.close(file)
+        self._is_synced = True
+
     def write(self, place: Place) -> None:
         """Returns once it is on the disk."""
+        if not self._is_synced:
+            self.sync()
         slots = self._slots()
         older = slots.index(min(slots))
         file = os.open(self._path, os.O_WRONLY)
+        self._is_synced = False
         try:
             os.pwrite(file, _slot(place), older * _SLOT_BYTES)
             os.fdatasync(file)
         finally:
             os.close(file)
+        self._is_synced = True
 
     def _slots(self) -> list[Place]:
         content = self._path.read_bytes()
