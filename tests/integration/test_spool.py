@@ -260,7 +260,8 @@ def test_a_producer_that_ended_is_replaced_and_each_request_is_answered(
     config, create, spool, spooled
 ):
     topic = create(spool=spooled)
-    delivery = Delivery(config, [topic])
+    # Long enough that events still wait in the producer when it ends.
+    delivery = Delivery(config, [topic], linger_seconds=1.0)
     acceptance = EventStore(delivery, OneSpool(spool, topic), AllThere())
     topic_producer = delivery._producers[topic.name]
     first = topic_producer.current
