@@ -156,7 +156,7 @@ def _routes(project: LoadedProject) -> tuple[Route, ...]:
         Route(
             pipeline.name,
             tuple(source.topic.name for source in pipeline.sources),
-            f"{pipeline.sink.kind} {pipeline.sink.target}",
+            pipeline.sink.label,
             pipeline.sink.guarantee.value,
             pipeline.path.kind.value,
             pipeline.path.reason,

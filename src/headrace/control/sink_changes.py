@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.control.sinks import sink_context
 from headrace.errors import ExtraMissingError, ServerStartError, SinkError, TableMismatchError
-from headrace.pipelines.pipeline import PathKind, Pipeline
+from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.source.reader import row_columns
 from headrace.runtime.extras import require_extra
 
@@ -44,12 +44,12 @@ def sink_changes(settings: Settings, pipelines: Iterable[Pipeline]) -> tuple[Sin
     The columns that steps give are known when Spark has them, so their tables are compared at the
     start of the pipeline.
     """
-    fused = [pipeline for pipeline in pipelines if pipeline.path.kind is PathKind.FUSED]
+    fused = [pipeline for pipeline in pipelines if pipeline.is_fused]
     return tuple(change for pipeline in fused for change in _changes(settings, pipeline))
 
 
 def _changes(settings: Settings, pipeline: Pipeline) -> list[SinkChange]:
-    name, sink = pipeline.name, f"{pipeline.sink.kind} {pipeline.sink.target}"
+    name, sink = pipeline.name, pipeline.sink.label
     try:
         require_extra("spark")  # rows are described by Arrow
         context = sink_context(settings, pipeline)
@@ -63,5 +63,5 @@ def _changes(settings: Settings, pipeline: Pipeline) -> list[SinkChange]:
 
 def _rows(pipeline: Pipeline) -> pa.Schema:
     (source,) = pipeline.sources
-    metadata = dict.fromkeys((*source.metadata, *pipeline.sink.metadata))
-    return row_columns(source.topic.record_format, source.topic.schema, list(metadata))
+    metadata = pipeline.metadata(source)
+    return row_columns(source.topic.record_format, source.topic.schema, metadata)

@@ -11,13 +11,7 @@ from headrace.sinks.api import PositionStore, SinkContext
 
 def sink_context(settings: Settings, pipeline: Pipeline) -> SinkContext:
     """Returns what the sink of ``pipeline`` is told of where it runs."""
-    return SinkContext(
-        pipeline.name,
-        lake_uri(settings),
-        _client(settings),
-        settings.sinks.get(pipeline.sink.kind, {}),
-        pipeline.event_time,
-    )
+    return pipeline.sink_context(lake_uri(settings), _client(settings), settings.sinks)
 
 
 def _client(settings: Settings) -> dict[str, str]:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headrace.control.project import LoadedProject
-from headrace.control.services import lake_uri
+from headrace.control.sinks import sink_context
 from headrace.errors import NotDeclaredError
-from headrace.sinks.api import Readable, SinkContext
+from headrace.sinks.api import Readable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,11 +25,11 @@ def read_project_table(
         ServerStartError: if the lake is on the embedded HDFS, which is down.
     """
     sinks = {
-        pipeline.sink.target: (pipeline.name, pipeline.sink)
+        pipeline.sink.target: (pipeline, pipeline.sink)
         for pipeline in project.pipelines.values()
         if isinstance(pipeline.sink, Readable)
     }
     if table not in sinks:
         raise NotDeclaredError("table", table, ", ".join(sorted(sinks)))
     pipeline, sink = sinks[table]
-    return sink.read(SinkContext(pipeline, lake_uri(project.settings), client={}), columns)
+    return sink.read(sink_context(project.settings, pipeline), columns)

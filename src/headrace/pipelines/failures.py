@@ -13,7 +13,7 @@ from headrace.errors import (
     RefusedError,
     StepError,
 )
-from headrace.pipelines.crossing import crossed_error
+from headrace.pipelines.remote_errors import original_error
 from headrace.pipelines.steps import raised_in_step
 
 if TYPE_CHECKING:
@@ -57,8 +57,8 @@ def cause(*errors: Exception | None) -> Exception | None:
         if isinstance(error, HeadraceError):
             return error
     for text in map(str, raised):
-        if crossed := crossed_error(text) or raised_in_step(text):
-            return crossed
+        if original := original_error(text) or raised_in_step(text):
+            return original
     return next(iter(raised), None)
 
 

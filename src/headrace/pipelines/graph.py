@@ -27,7 +27,7 @@ from headrace.pipelines.source.spec import SourceSpec
 from headrace.pipelines.source.staging import Staging
 from headrace.pipelines.source.state import SharedState
 from headrace.pipelines.steps import apply_steps
-from headrace.sinks.api import SinkContext, SinkDriver, WriterFactory
+from headrace.sinks.api import SinkDriver, WriterFactory
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -87,7 +87,8 @@ def build(
     ]
     rows = None if pipeline.is_fused else _rows(spark, pipeline, specs)
     schema = row_schema(specs[0]) if rows is None else _arrow_schema(rows)
-    sink = pipeline.sink.open(sink_context(pipeline, place), schema)
+    context = pipeline.sink_context(place.lake, place.client, place.sinks)
+    sink = pipeline.sink.open(context, schema)
     end = BatchEnd(
         pipeline,
         checkpoint=checkpoint,
@@ -104,12 +105,6 @@ def build(
     else:
         manifests = _written(rows, sink.writers, specs[0].topic)
     return Graph(manifests, sink, end)
-
-
-def sink_context(pipeline: Pipeline, place: Place) -> SinkContext:
-    """What the pipeline's sink is told of where it runs."""
-    settings = place.sinks.get(pipeline.sink.kind, {})
-    return SinkContext(pipeline.name, place.lake, place.client, settings, pipeline.event_time)
 
 
 def _positions(
@@ -139,7 +134,7 @@ def _source_spec(
         cluster=KafkaCluster(place.client),
         consumer_group=pipeline.consumer_group,
         start=start or source.start,
-        metadata=_metadata(pipeline, source),
+        metadata=pipeline.metadata(source),
         min_tasks=source.min_tasks if source.subpartitions == 1 else 0,
         subpartitions=source.subpartitions,
         limits=pipeline.limits.shared_by(len(pipeline.sources)),
@@ -150,13 +145,6 @@ def _source_spec(
         checkpoint=checkpoint.uri,
         heartbeat_after_us=HEARTBEAT_AFTER_US if len(pipeline.sources) > 1 else 0,
     )
-
-
-def _metadata(pipeline: Pipeline, source: Source) -> tuple[Metadata, ...]:
-    """The columns asked for by the user, by lanes, and by the sink where no step is in between."""
-    lanes = (Metadata.PARTITION, Metadata.OFFSET) if source.subpartitions > 1 else ()
-    sink = () if pipeline.steps else pipeline.sink.metadata
-    return tuple(dict.fromkeys((*source.metadata, *lanes, *sink)))
 
 
 def judged_columns(pipeline: Pipeline, schema: EventSchema | None) -> tuple[str, ...]:

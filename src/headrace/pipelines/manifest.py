@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headrace.model import DeadLetter, TopicPartition
-from headrace.pipelines.crossing import crossing_spark
+from headrace.pipelines.remote_errors import raising_remote_errors
 from headrace.pipelines.source.report import RangeReport
 from headrace.sinks.api import RejectedRow, WriterFactory
 
@@ -110,7 +110,7 @@ def arrow_writer(
     """The last step of the Spark path, for ``mapInArrow``: rows in, manifest out."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with crossing_spark():
+        with raising_remote_errors():
             yield from write_rows(writers, batches, origin).to_batches()
 
     return write

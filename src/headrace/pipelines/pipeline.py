@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
-from headrace.model import BatchLimits, DeadLetterLimit, Source, Topic
+from headrace.model import BatchLimits, DeadLetterLimit, Metadata, Source, Topic
 from headrace.pipelines.transforms.transform import Transform
-from headrace.sinks.api import Sink
+from headrace.sinks.api import Sink, SinkContext
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from headrace.metrics import Metric
+    from headrace.settings import Secret
 
 Step: TypeAlias = "Callable[..., DataFrame]"
 
@@ -101,6 +102,32 @@ class Pipeline:
         """The metrics of its sink and of its steps."""
         steps = (step.metrics for step in self.steps if isinstance(step, Transform))
         return (*self.sink.metrics, *chain.from_iterable(steps))
+
+    def sink_context(
+        self,
+        lake: str,
+        client: Mapping[str, str],
+        sinks: Mapping[str, Mapping[str, Secret]],
+    ) -> SinkContext:
+        """Returns what its sink is told of where it runs.
+
+        Args:
+            lake: root URI of the project's lake.
+            client: librdkafka's settings of the project's cluster.
+            sinks: the tables ``[sinks.KIND]`` of headrace.toml, by kind.
+        """
+        settings = sinks.get(self.sink.kind, {})
+        return SinkContext(self.name, lake, client, settings, self.event_time)
+
+    def metadata(self, source: Source) -> tuple[Metadata, ...]:
+        """Returns the columns of the Kafka record that ``source`` gives.
+
+        They are those that the user asks for, those that sub-partitions are made from, and those
+        that the sink wants where no step is in between.
+        """
+        lanes = (Metadata.PARTITION, Metadata.OFFSET) if source.subpartitions > 1 else ()
+        sink = () if self.steps else self.sink.metadata
+        return tuple(dict.fromkeys((*source.metadata, *lanes, *sink)))
 
     @property
     def event_time(self) -> str | None:

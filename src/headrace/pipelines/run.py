@@ -29,7 +29,7 @@ from headrace.pipelines.failures import (
     headline,
     used_twice,
 )
-from headrace.pipelines.graph import Graph, Place, build, sink_context
+from headrace.pipelines.graph import Graph, Place, build
 from headrace.pipelines.lifecycle_log import log_changes
 from headrace.pipelines.lock import CheckpointLock, lock_folder
 from headrace.pipelines.pipeline import Pipeline
@@ -162,7 +162,8 @@ class PipelineRun:
 
     def _started(self) -> StreamingQuery:
         client = self._place.client
-        positions = self.pipeline.sink.position_store(sink_context(self.pipeline, self._place))
+        context = self.pipeline.sink_context(self._place.lake, client, self._place.sinks)
+        positions = self.pipeline.sink.position_store(context)
         checks = StartChecks(self.pipeline, self._place.lake, KafkaCluster(client), positions)
         current = checks.checkpoint()
         check_dead_letter_topics(client, self.pipeline)

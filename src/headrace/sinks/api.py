@@ -274,6 +274,11 @@ class Sink(abc.ABC):
         """Name of the table, topic or index that it writes to."""
 
     @property
+    def label(self) -> str:
+        """Kind and target: ``lake clicks``."""
+        return f"{self.kind} {self.target}"
+
+    @property
     def topics(self) -> tuple[Topic, ...]:
         """The topics that it writes to; the project must declare them."""
         return ()
@@ -367,7 +372,7 @@ class Readable(abc.ABC):
         """Returns the rows of whole batches, in no order.
 
         Args:
-            context: of any pipeline that writes to the target; its ``client`` is empty.
+            context: of any pipeline that writes to the target.
             columns: names of those to read; all where it is ``None``.
 
         Raises:

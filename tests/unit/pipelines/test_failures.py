@@ -10,8 +10,8 @@ from headrace.errors import (
     HeadraceError,
     TopicMissingError,
 )
-from headrace.pipelines.crossing import CrossingError, crossed_error, crossing_spark
 from headrace.pipelines.failures import RestartBudget, cause, headline, used_twice
+from headrace.pipelines.remote_errors import RemoteError, original_error, raising_remote_errors
 from headrace.settings.model import RestartSettings
 
 
@@ -38,7 +38,7 @@ def test_the_budget_is_for_an_hour():
     ],
 )
 def test_an_error_of_another_process_keeps_its_class_and_its_facts(error):
-    with pytest.raises(CrossingError) as raised, crossing_spark():
+    with pytest.raises(RemoteError) as raised, raising_remote_errors():
         raise error
     printed = "".join(traceback.format_exception(raised.value))
     crossed = cause(None, RuntimeError(f"job aborted\n{printed}\tat org.apache.spark.Task"))
@@ -48,16 +48,16 @@ def test_an_error_of_another_process_keeps_its_class_and_its_facts(error):
 
 
 def test_an_error_that_is_no_value_keeps_its_message():
-    with pytest.raises(CrossingError) as raised, crossing_spark():
+    with pytest.raises(RemoteError) as raised, raising_remote_errors():
         raise HeadraceError("as it says")
-    crossed = crossed_error(str(raised.value))
+    crossed = original_error(str(raised.value))
     assert (type(crossed), str(crossed)) == (HeadraceError, "as it says")
 
 
 def test_a_foreign_error_passes_as_it_is():
-    with pytest.raises(ValueError, match="boom"), crossing_spark():
+    with pytest.raises(ValueError, match="boom"), raising_remote_errors():
         raise ValueError("boom")
-    assert crossed_error("java.lang.OutOfMemoryError: heap") is None
+    assert original_error("java.lang.OutOfMemoryError: heap") is None
 
 
 def test_the_reason_of_a_failure_is_one_sentence_and_the_error_behind_it():

@@ -12,8 +12,8 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from headrace.pipelines.crossing import crossing_spark
 from headrace.pipelines.manifest import manifest_schema, manifest_table, write_rows
+from headrace.pipelines.remote_errors import raising_remote_errors
 from headrace.pipelines.source.offsets import SourceOffset
 from headrace.pipelines.source.packs import packs
 from headrace.pipelines.source.planner import Planner
@@ -88,7 +88,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Once for a new checkpoint, and again when its first batch is replayed."""
-        with crossing_spark():
+        with raising_remote_errors():
             return self._planner.initial().to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -97,23 +97,23 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002, N802
         """Before each batch; the start itself when there is nothing to do."""
-        with crossing_spark():
+        with raising_remote_errors():
             return self._planner.next(SourceOffset.from_json(start)).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Once, before the first batch of a run that ends when it has caught up."""
-        with crossing_spark():
+        with raising_remote_errors():
             self._planner.stop_at_latest()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a batch; the same again when it is replayed."""
-        with crossing_spark():
+        with raising_remote_errors():
             work = self._planner.work(SourceOffset.from_json(start), SourceOffset.from_json(end))
         return [InputPartition(pack) for pack in packs(work, self._spec.min_tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In a Python worker, once a task attempt."""
-        with crossing_spark():
+        with raising_remote_errors():
             yield from self._read(partition.value)
 
     def _read(self, work: Sequence[ReadRange]) -> Iterator[pa.RecordBatch]:

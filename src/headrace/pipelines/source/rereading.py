@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.model import OffsetRange
-from headrace.pipelines.crossing import crossing_spark
+from headrace.pipelines.remote_errors import raising_remote_errors
 from headrace.pipelines.source.offsets import SourceOffset
 from headrace.pipelines.source.reader import RangeReader
 from headrace.pipelines.source.report import RangeReport
@@ -36,7 +36,7 @@ class Rereading:
 
         def report(range_: OffsetRange) -> RangeReport:
             topic = range_.partition.topic
-            with crossing_spark():
+            with raising_remote_errors():
                 return read_report(specs[topic], range_, ends[topic])
 
         context = self._spark.sparkContext

@@ -1,7 +1,7 @@
-"""Errors of ours on their way through Spark, which passes on nothing but their text.
+"""Errors of ours in processes of Spark's, which passes on nothing but their text.
 
 The planner and the tasks run in processes of Spark's. What they raise goes out as a
-:class:`CrossingError`, whose text ends with a line of JSON; the driver makes the error of it again,
+:class:`RemoteError`, whose text ends with a line of JSON; the driver makes the error of it again,
 of its class and with its facts.
 """
 
@@ -18,7 +18,7 @@ from headrace.errors import HeadraceError
 _MARK = "HEADRACE_ERROR "
 
 
-class CrossingError(Exception):
+class RemoteError(Exception):
     """Its text is that of ``error``, and what to make the error of again."""
 
     def __init__(self, error: HeadraceError) -> None:
@@ -26,19 +26,19 @@ class CrossingError(Exception):
 
 
 @contextmanager
-def crossing_spark() -> Iterator[None]:
-    """Raises errors of ours as :class:`CrossingError`; for the outermost call of a process.
+def raising_remote_errors() -> Iterator[None]:
+    """Raises errors of ours as :class:`RemoteError`; for the outermost call of a process.
 
     Raises:
-        CrossingError: an error of ours was raised.
+        RemoteError: an error of ours was raised.
     """
     try:
         yield
     except HeadraceError as error:
-        raise CrossingError(error) from error
+        raise RemoteError(error) from error
 
 
-def crossed_error(text: str) -> HeadraceError | None:
+def original_error(text: str) -> HeadraceError | None:
     """Returns the last error of ours in a text of Spark's; None if there is none."""
     _, mark, rest = text.rpartition(_MARK)
     if not mark:
