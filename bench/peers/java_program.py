@@ -51,8 +51,8 @@ def compiled(name: str, class_path: Sequence[Path], java: Java) -> Path:
         check=False,
     )
     if "jdk.compiler not found" in done.stdout + done.stderr:
-        way_out = "install a JDK (Debian: apt-get install openjdk-17-jdk-headless)"
-        raise PeerMissingError(f"the Java at {java.home} has no compiler; {way_out}")
+        remedy = "install a JDK (Debian: apt-get install openjdk-17-jdk-headless)"
+        raise PeerMissingError(f"the Java at {java.home} has no compiler; {remedy}")
     if done.returncode:
         raise PeerMissingError(f"java/{name} does not compile: {done.stderr.strip()[-2000:]}")
     return classes

@@ -6,8 +6,8 @@ from headrace.errors import (
     EventRejectedError,
     EventsNotDeliveredError,
     HeadraceError,
-    SinkAwayError,
     SinkError,
+    SinkUnavailableError,
 )
 from headrace.model import (
     BatchLimits,
@@ -112,10 +112,10 @@ __all__ = [
     "RoundRobin",
     "Send",
     "Sink",
-    "SinkAwayError",
     "SinkContext",
     "SinkDriver",
     "SinkError",
+    "SinkUnavailableError",
     "Skip",
     "Source",
     "Spread",

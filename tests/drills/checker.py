@@ -31,7 +31,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 WINDOW_MS = 10_000
-LEAST_ACKED = 100
+MIN_ACKED = 100
 _NEVER = 2**63
 _FIRST = 3
 
@@ -170,7 +170,7 @@ class History:
     poison: Mapping[str, Poison] = field(default_factory=dict)
     ends: Mapping[int, int] = field(default_factory=dict)
     processed_once: bool = False
-    least_acked: int = LEAST_ACKED
+    least_acked: int = MIN_ACKED
     log: str = ""
 
 

@@ -15,11 +15,11 @@ from headrace.kafka.client import consumer, describe, producer, watermarks
 
 TICK_SECONDS = 0.02
 HOT_KEYS, COLD_KEYS = 30, 1000
-LARGEST_BYTES = 4000
+MAX_BYTES = 4000
 REJECT_EVERY = 250
 _TUNING = {
     "linger.ms": "5",
-    "message.max.bytes": str(LARGEST_BYTES),
+    "message.max.bytes": str(MAX_BYTES),
     "topic.metadata.refresh.interval.ms": "500",
 }
 
@@ -73,7 +73,7 @@ class Ledger(threading.Thread):
     def _send(self, number: int) -> None:
         name = f"r-{number}{self._deeds(number)}"
         too_large = number % REJECT_EVERY == REJECT_EVERY - 1
-        value = payload_of(name) + bytes(LARGEST_BYTES if too_large else 0)
+        value = payload_of(name) + bytes(MAX_BYTES if too_large else 0)
         key = self._key()
         self.claims.append(Claim(name, key, Outcome.UNKNOWN, time.monotonic_ns(), 0))
 

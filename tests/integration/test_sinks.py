@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from headrace import Kafka, Postgres, Topic, WriteMode
-from headrace.errors import SinkAwayError, SinkError, TableMismatchError
+from headrace.errors import SinkError, SinkUnavailableError, TableMismatchError
 from headrace.kafka.client import admin
 from headrace.settings import Secret
 from headrace.sinks.api import SinkContext, Transaction
@@ -265,7 +265,7 @@ def test_a_commit_whose_answer_was_lost_is_found_again(database, monkeypatch):
         done = real(*args, **options)
         if not lost:
             lost.append(done)
-            raise SinkAwayError("PostgreSQL", "server closed the connection unexpectedly")
+            raise SinkUnavailableError("PostgreSQL", "server closed the connection unexpectedly")
         return done
 
     monkeypatch.setattr(driver, "_committed", unheard)

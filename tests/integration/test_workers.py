@@ -12,7 +12,7 @@ from tests.integration.instances import Bench, drill, recorder, running, total, 
 
 from headrace.errors import (
     CommittedOffsetError,
-    InstanceIdTakenError,
+    InstanceIdInUseError,
     ProcessingTimeoutError,
     TopicMissingError,
 )
@@ -411,7 +411,7 @@ def test_of_two_instances_with_one_id_the_first_ends_and_says_why(bench):
         running_first = asyncio.create_task(first.run())
         await until(lambda: total(seen) == 10)
         async with running(bench.instance(worker, membership=membership)):
-            with pytest.raises(InstanceIdTakenError, match="pod-1"):
+            with pytest.raises(InstanceIdInUseError, match="pod-1"):
                 await running_first
 
     drill(run())

@@ -44,7 +44,7 @@ ROUNDS = 3
 THREADS = os.cpu_count() or 1
 SECONDS = 10
 QUICK_SECONDS = 3
-MOST_A_SECOND = 30_000
+MAX_PER_SECOND = 30_000
 """More than any of these systems does, so that no run is much longer than the others."""
 
 
@@ -61,7 +61,7 @@ def ideal(kind: str, lanes: int) -> float:
 
 def messages_of(kind: str, lanes: int, seconds: int) -> int:
     """So many that a run takes about so long."""
-    return int(min(ideal(kind, lanes), MOST_A_SECOND) * seconds)
+    return int(min(ideal(kind, lanes), MAX_PER_SECOND) * seconds)
 
 
 UNITS = {**figures.UNITS, "of_ideal": "%"}

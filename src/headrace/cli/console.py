@@ -34,8 +34,8 @@ class ConsoleOutput:
             for problem in error.problems:
                 where = f"[bold]{escape(problem.file)}:{problem.line}[/]"
                 err.print(f"{where}: {escape(problem.message)}", soft_wrap=True)
-                if problem.way_out:
-                    err.print(f"  [dim]{escape(problem.way_out)}", soft_wrap=True)
+                if problem.remedy:
+                    err.print(f"  [dim]{escape(problem.remedy)}", soft_wrap=True)
             err.print(f"[red]{len(error.problems)} problem(s).")
         else:
             err.print(f"[red]{escape(str(error))}", soft_wrap=True)

@@ -42,7 +42,7 @@ class Output(Protocol):
         """Shows a warning on stderr, beside the result."""
 
     def failed(self, error: HeadraceError) -> None:
-        """Shows a known error, with its way out."""
+        """Shows a known error, with its remedy."""
 
     def crashed(self, error: BaseException, log: Path) -> None:
         """Shows an unexpected error; the traceback is in ``log``."""

@@ -13,7 +13,7 @@ from headrace.model import TopicPartition
 from headrace.runtime.logs import LOG_FORMATS
 from headrace.settings import MASTERS, Secret, environment, master_problem
 
-_LARGEST_PORT = 65_535
+_MAX_PORT = 65_535
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _DECIMAL = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 _BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "kib": 1 << 10, "mib": 1 << 20}
@@ -187,7 +187,7 @@ class Header(click.ParamType):  # type: ignore[type-arg]
 
 
 metrics_port = click.option(
-    "--metrics-port", type=click.IntRange(1, _LARGEST_PORT), help="Serve /metrics on this port."
+    "--metrics-port", type=click.IntRange(1, _MAX_PORT), help="Serve /metrics on this port."
 )
 metrics_host = click.option(
     "--metrics-host", default="127.0.0.1", show_default=True, help="And this address."

@@ -78,9 +78,9 @@ class Session:
         folder = self.folder or find_project(Path.cwd())
         if folder is None:
             where = str(Path.cwd() / PROJECT_FILE)
-            way_out = "`headrace init DIR` makes a project; --project DIR names one elsewhere"
+            remedy = "`headrace init DIR` makes a project; --project DIR names one elsewhere"
             raise ProjectError(
-                [Problem(where, 1, "no project here or in any folder above", way_out)]
+                [Problem(where, 1, "no project here or in any folder above", remedy)]
             )
         return load_settings(folder, environment())
 

@@ -117,10 +117,10 @@ def _import(name: str, settings: Settings) -> ModuleType | Problem:
         return _failed_import(name, error, settings)
 
 
-def _toml_problem(settings: Settings, message: str, way_out: str) -> Problem:
+def _toml_problem(settings: Settings, message: str, remedy: str) -> Problem:
     file = settings.root / PROJECT_FILE
     lines = key_lines(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    return Problem(str(file), lines.get("project.modules", 1), message, way_out)
+    return Problem(str(file), lines.get("project.modules", 1), message, remedy)
 
 
 def _failed_import(name: str, error: BaseException, settings: Settings) -> Problem:
@@ -128,11 +128,11 @@ def _failed_import(name: str, error: BaseException, settings: Settings) -> Probl
         return Problem(error.filename, error.lineno or 1, f"syntax error: {error.msg}")
     message = f"{type(error).__name__}: {error}"
     extra = extra_of(error.name or "") if isinstance(error, ModuleNotFoundError) else None
-    way_out = f"pip install 'headrace[{extra}]'" if extra else ""
+    remedy = f"pip install 'headrace[{extra}]'" if extra else ""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if Path(frame.filename).is_relative_to(settings.root):
-            return Problem(frame.filename, frame.lineno or 1, message, way_out)
-    return _toml_problem(settings, f"module {name!r} can't be imported: {message}", way_out)
+            return Problem(frame.filename, frame.lineno or 1, message, remedy)
+    return _toml_problem(settings, f"module {name!r} can't be imported: {message}", remedy)
 
 
 def _declared_by(modules: list[ModuleType], root: Path) -> list[Declaration]:

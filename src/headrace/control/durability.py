@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from headrace.kafka.brokers import Brokers
-from headrace.kafka.client import LARGEST_MESSAGE_BYTES, LiveTopic
+from headrace.kafka.client import MAX_MESSAGE_BYTES, LiveTopic
 from headrace.model import ByField, ByKey, Partitioning, Topic
 from headrace.model.fault import Fault
 from headrace.pipelines.pipeline import Pipeline
@@ -30,10 +30,10 @@ def topic_contradictions(topic: Topic) -> Iterator[Fault]:
             f"{_MIN_ISR} of {max(1, topic.replication - 1)}, or more copies",
         )
     largest = _number(topic, "max.message.bytes")
-    if largest is not None and largest > LARGEST_MESSAGE_BYTES:
+    if largest is not None and largest > MAX_MESSAGE_BYTES:
         yield Fault(
             f"topic {topic.name!r}: max.message.bytes {largest} is above the "
-            f"{LARGEST_MESSAGE_BYTES} that headrace's clients send",
+            f"{MAX_MESSAGE_BYTES} that headrace's clients send",
             "keep what is large elsewhere, and send where it is",
         )
 

@@ -98,8 +98,8 @@ def ingest_config(project: LoadedProject, overrides: Overrides | None = None) ->
         raise ProjectError([Problem(where, 1, message, "pip install 'headrace[redis]'")])
     topics = {name: topic for name, topic in project.topics.items() if topic.event is not None}
     if not topics:
-        way_out = "only topics with an event class are served"
-        raise ProjectError([Problem(where, 1, "there is no topic to serve", way_out)])
+        remedy = "only topics with an event class are served"
+        raise ProjectError([Problem(where, 1, "there is no topic to serve", remedy)])
     spooled = any(topic.spool for topic in topics.values())
     client = broker_config(project.settings, may_be_down=spooled)
     state = project.settings.state / STATE

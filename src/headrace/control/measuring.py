@@ -27,7 +27,7 @@ from headrace.kafka.measuring import (
 
 SAMPLE_EVENTS = 2000
 CONSUMED_BATCHES = (1000, 2000, 5000)
-MOST_SAMPLE_BYTES = 64 * 1024 * 1024
+MAX_SAMPLE_BYTES = 64 * 1024 * 1024
 
 OnRun = Callable[[int, int, str], None]
 """Called before each run: runs done, runs in all, and what comes now."""
@@ -145,7 +145,7 @@ def sample_of_file(path: Path) -> Sample:
     """
     try:
         with path.open("rb") as file:
-            content = file.read(MOST_SAMPLE_BYTES)
+            content = file.read(MAX_SAMPLE_BYTES)
     except OSError as error:
         raise SampleError(str(path), error.strerror or str(error)) from error
     lines = [line for line in content.splitlines() if line.strip()]

@@ -30,9 +30,9 @@ def write_project(folder: Path) -> NewProject:
     contents = _contents(_project_name(folder))
     existing = [name for name in contents if (folder / name).exists()]
     if existing:
-        way_out = "choose another folder; nothing was written"
+        remedy = "choose another folder; nothing was written"
         raise ProjectError(
-            [Problem(str(folder / name), 1, "it exists already", way_out) for name in existing]
+            [Problem(str(folder / name), 1, "it exists already", remedy) for name in existing]
         )
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in contents.items():

@@ -117,7 +117,7 @@ def _one_source_faults(pipeline: Pipeline, source: Source) -> Iterator[Fault]:
     yield from at_least(source, "min_tasks", 0)
     yield from at_least(source, "subpartitions", 1)
     for fault in name_faults(source.topic.dead_letters):
-        yield Fault(f"{_label(pipeline)}, dead letters: {fault.message}", fault.way_out)
+        yield Fault(f"{_label(pipeline)}, dead letters: {fault.message}", fault.remedy)
 
 
 def _watermark_faults(pipeline: Pipeline, source: Source) -> Iterator[Fault]:

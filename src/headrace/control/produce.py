@@ -17,7 +17,7 @@ from headrace.control.services import broker_config
 from headrace.errors import TopicMissingError
 from headrace.ingest.events.validation import Accepted, largest_message
 from headrace.ingest.http.problem import Problem
-from headrace.kafka.client import LARGEST_MESSAGE_BYTES, describe
+from headrace.kafka.client import MAX_MESSAGE_BYTES, describe
 from headrace.kafka.counting_producer import CountingProducer
 
 MAX_SHOWN_CHARACTERS = 200
@@ -174,7 +174,7 @@ def read_lines(file: int, stop: threading.Event) -> Iterator[bytes | None]:
         if not chunk:
             break
         *ended, rest = (rest + chunk).split(b"\n")
-        rest = rest[: LARGEST_MESSAGE_BYTES + 1]
+        rest = rest[: MAX_MESSAGE_BYTES + 1]
         for line in ended:
             if stop.is_set():
                 return

@@ -153,7 +153,7 @@ def _problem(one: Declaration, fault: Fault) -> Problem:
     file, line = one.file, one.line
     if fault.field and isinstance(one.value, Topic) and isinstance(one.value.event, type):
         file, line = field_location(one.value.event, fault.field) or (file, line)
-    return Problem(file, line, fault.message, fault.way_out)
+    return Problem(file, line, fault.message, fault.remedy)
 
 
 def _faults_between(found: list[Declaration]) -> Iterator[tuple[Declaration, Fault]]:

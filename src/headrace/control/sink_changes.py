@@ -27,14 +27,14 @@ class SinkChange:
         pipeline: its name.
         sink: kind and target of the sink: ``lake clicks``.
         detail: a sentence without its subject, which is the sink.
-        way_out: what to do, where something is in the way.
+        remedy: what to do, where something is in the way.
         is_refused: whether the pipeline would not start.
     """
 
     pipeline: str
     sink: str
     detail: str
-    way_out: str = ""
+    remedy: str = ""
     is_refused: bool = False
 
 
@@ -55,7 +55,7 @@ def _changes(settings: Settings, pipeline: Pipeline) -> list[SinkChange]:
         context = sink_context(settings, pipeline)
         details = pipeline.sink.changes(context, _rows(pipeline))
     except TableMismatchError as error:
-        return [SinkChange(name, sink, error.reason, error.way_out, is_refused=True)]
+        return [SinkChange(name, sink, error.reason, error.remedy, is_refused=True)]
     except (ExtraMissingError, SinkError, ServerStartError, OSError) as error:
         return [SinkChange(name, sink, f"can't be looked at: {error}")]
     return [SinkChange(name, sink, detail) for detail in details]

@@ -17,8 +17,8 @@ MIB = 1024**2
 GIB = 1024**3
 TIB = 1024**4
 # Recommended in RTB House's article on Kafka Workers; here of replicas. No bound of Kafka's.
-MOST_PARTITIONS_PER_BROKER = 4_000
-MOST_PARTITIONS = 200_000
+MAX_PARTITIONS_PER_BROKER = 4_000
+MAX_PARTITIONS = 200_000
 
 
 @dataclass(frozen=True)
@@ -147,13 +147,13 @@ def _warnings(load: Load, partitions: int | None) -> Iterator[str]:
     if load.replication == 1:
         yield "with one copy, the loss of a disk is the loss of its events"
     replicas = (partitions or 0) * load.replication
-    if replicas > MOST_PARTITIONS_PER_BROKER * load.brokers:
+    if replicas > MAX_PARTITIONS_PER_BROKER * load.brokers:
         yield (
             f"{replicas} replicas on {load.brokers} brokers: more than "
-            f"{MOST_PARTITIONS_PER_BROKER} a broker; a faster consumer, or more brokers"
+            f"{MAX_PARTITIONS_PER_BROKER} a broker; a faster consumer, or more brokers"
         )
-    if replicas > MOST_PARTITIONS:
-        yield f"{replicas} replicas: more than {MOST_PARTITIONS} in a cluster"
+    if replicas > MAX_PARTITIONS:
+        yield f"{replicas} replicas: more than {MAX_PARTITIONS} in a cluster"
 
 
 def _seconds(duration: timedelta) -> Fraction:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 
 from headrace.model import (
-    LONGEST_TOPIC_NAME,
+    MAX_TOPIC_NAME_LENGTH,
     TOPIC_NAME,
     ByAccount,
     ByField,
@@ -53,8 +53,10 @@ def name_faults(name: object) -> Iterator[Fault]:
     """Kafka's rules for the name of a topic."""
     if not isinstance(name, str) or not TOPIC_NAME.fullmatch(name) or name in {".", ".."}:
         yield Fault(f"{name!r} is not a topic name", "Kafka allows letters, digits, '.', '_', '-'")
-    elif len(name) > LONGEST_TOPIC_NAME:
-        yield Fault(f"topic name of {len(name)} characters", f"Kafka allows {LONGEST_TOPIC_NAME}")
+    elif len(name) > MAX_TOPIC_NAME_LENGTH:
+        yield Fault(
+            f"topic name of {len(name)} characters", f"Kafka allows {MAX_TOPIC_NAME_LENGTH}"
+        )
     elif name.startswith("__"):
         yield Fault(f"topic name {name!r} begins with '__'", "those are Kafka's own")
 
@@ -199,7 +201,7 @@ def _partitioning_faults(topic: Topic, schema: EventSchema) -> Iterator[Fault]:
 
 
 def _partitioning_types(strategy: object) -> tuple[str, str] | None:
-    """What makes it unreadable, and the way out; the rest is looked at only where it is None."""
+    """What makes it unreadable, and the remedy; the rest is looked at only where it is None."""
     if not isinstance(strategy, Partitioning):
         return f"{strategy!r} is no strategy", "ByKey(), Random(), ByField, ByHash, ..."
     if isinstance(strategy, ByHash | ByAccount) and not is_a(strategy.window, timedelta):

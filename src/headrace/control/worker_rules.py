@@ -95,7 +95,7 @@ def _name_faults(worker: Worker) -> Iterator[Fault]:
 def _retry_topic_faults(worker: Worker) -> Iterator[Fault]:
     for name in retry_topics(worker):
         for fault in name_faults(name):
-            yield Fault(f"{_label(worker)}, retries: {fault.message}", fault.way_out)
+            yield Fault(f"{_label(worker)}, retries: {fault.message}", fault.remedy)
 
 
 def _topic_faults(worker: Worker) -> Iterator[Fault]:
@@ -107,7 +107,7 @@ def _topic_faults(worker: Worker) -> Iterator[Fault]:
     if sends_dead_letters(worker):
         for topic in worker.topics:
             for fault in name_faults(topic.dead_letters):
-                yield Fault(f"{_label(worker)}, dead letters: {fault.message}", fault.way_out)
+                yield Fault(f"{_label(worker)}, dead letters: {fault.message}", fault.remedy)
 
 
 # -- the task -------------------------------------------------------------------------------------
@@ -308,8 +308,8 @@ def _config_faults(worker: Worker) -> Iterator[Fault]:
     if not is_a(worker.config, Mapping):
         yield Fault(f"{_label(worker)}: config is {worker.config!r}", "a dict")
     if worker.start not in {Start.EARLIEST, Start.LATEST}:
-        way_out = "Start.EARLIEST or Start.LATEST; what is committed always counts first"
-        yield Fault(f"{_label(worker)}: start is {worker.start!r}", way_out)
+        remedy = "Start.EARLIEST or Start.LATEST; what is committed always counts first"
+        yield Fault(f"{_label(worker)}: start is {worker.start!r}", remedy)
     for name in ("version", "group"):
         text = getattr(worker, name)
         if not is_a(text, str):

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _LOOK_SECONDS = 1.0
 _STANDING_SECONDS = 5.0
 _LAST_WORDS_SECONDS = 5.0
-_MOST_STARTS = 1000  # of one instance; Spark's own number is four
+_MAX_STARTS = 1000  # of one instance; Spark's own number is four
 
 
 @dataclass(frozen=True)
@@ -240,13 +240,13 @@ def _tend(job: _Job, overview: _Overview, stop: threading.Event) -> None:
 
 
 def _restarts() -> dict[str, str]:
-    return {"spark.task.maxFailures": str(_MOST_STARTS)}
+    return {"spark.task.maxFailures": str(_MAX_STARTS)}
 
 
 def _master(placement: SparkPlacement) -> str:
     """On this machine, a thread for each instance; Spark says there how often one may fail."""
     if placement.master.startswith("local"):
-        return f"local[{placement.instances},{_MOST_STARTS}]"
+        return f"local[{placement.instances},{_MAX_STARTS}]"
     return placement.master
 
 

@@ -30,7 +30,7 @@ OnRecord = Callable[[bytes, bytes | None], None]
 """Called with key and value, ``None`` for a deleted key; in the order of each partition."""
 
 _LOG = logging.getLogger("headrace.kafka")
-_MOST_REPLICAS = 3
+_MAX_REPLICAS = 3
 _POLL_SECONDS = 0.2
 _WAITING = {"fetch.wait.max.ms": "100"}  # so soon the end is known to be the end
 _AGAIN_SECONDS = 1.0
@@ -56,7 +56,7 @@ def ensure_changelog(config: ClientConfig, name: str, kept: timedelta | None = N
     topic = Topic(
         name,
         compaction=True,
-        replication=min(_MOST_REPLICAS, brokers),
+        replication=min(_MAX_REPLICAS, brokers),
         retention=kept,
         config=_SEGMENTS if kept is None else _SHORT_SEGMENTS,
     )

@@ -46,7 +46,7 @@ Client = TypeVar("Client", AdminClient, confluent_kafka.Consumer)
 REQUEST_TIMEOUT_SECONDS = 15.0
 NO_TOPIC_ID = str(confluent_kafka.Uuid(0, 0))
 MESSAGE_TIMEOUT_MS = 180_000
-LARGEST_MESSAGE_BYTES = 64 * 1024 * 1024  # the topic's own limit is the one that counts
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024  # the topic's own limit is the one that counts
 
 # A range has an end that librdkafka does not know of: what it has fetched beyond is thrown away.
 _BULK_READING = {
@@ -135,7 +135,7 @@ def producer(
             "acks": "all",
             "enable.idempotence": "true",
             "message.timeout.ms": str(MESSAGE_TIMEOUT_MS),
-            "message.max.bytes": str(LARGEST_MESSAGE_BYTES),
+            "message.max.bytes": str(MAX_MESSAGE_BYTES),
         }
         | dict(tuning or {}),
         logger=_LOG,

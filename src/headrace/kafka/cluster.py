@@ -64,8 +64,8 @@ class Cluster(Protocol):
     def read(self, ranges: Sequence[OffsetRange]) -> Iterator[Chunk]:
         """Committed records of ranges, one range a partition, each in order of offset.
 
-        The position of a range's last chunk is its end. Raises RecordsGoneError when the start of
-        a range is no longer there; see :func:`headrace.kafka.range_reader.read_ranges`.
+        The position of a range's last chunk is its end. Raises RecordsDeletedError when the start
+        of a range is no longer there; see :func:`headrace.kafka.range_reader.read_ranges`.
         """
 
 

@@ -54,7 +54,7 @@ _SETTLE_SECONDS = 120.0  # brokers abort a loader's transaction after a minute
 
 
 @dataclass(frozen=True, slots=True)
-class StoredLetter:
+class StoredDeadLetter:
     """A dead letter as it lies in its topic.
 
     Attributes:
@@ -99,10 +99,10 @@ def write_dead_letters(
         BrokerUnreachableError: no answer within ``message.timeout.ms``.
         SinkError: the broker refuses a letter.
     """
-    send(config, letter_records(config, letters, pipeline, version))
+    send(config, dead_letter_records(config, letters, pipeline, version))
 
 
-def letter_records(
+def dead_letter_records(
     config: ClientConfig, letters: Iterable[DeadLetter], pipeline: str, version: str
 ) -> list[ProducerRecord]:
     """What :func:`write_dead_letters` writes, for those who write it in a transaction.
@@ -121,7 +121,7 @@ def letter_records(
     return [writer.record(letter) for letter in wanted]
 
 
-def scan(config: ClientConfig, topic: str) -> Iterator[StoredLetter]:
+def scan(config: ClientConfig, topic: str) -> Iterator[StoredDeadLetter]:
     """Dead letters of ``topic`` (the origin's name), up to those there when it is called.
 
     Those behind the beginning of an open transaction are not there yet.
@@ -147,7 +147,7 @@ def _read(
     config: ClientConfig,
     marks: Mapping[TopicPartition, tuple[int, int]],
     silence_limit_seconds: float,
-) -> Iterator[StoredLetter]:
+) -> Iterator[StoredDeadLetter]:
     for partition, record in _records(config, marks, silence_limit_seconds):
         letter = _stored(partition, record)
         if letter is not None:
@@ -156,7 +156,7 @@ def _read(
 
 def find_written(
     config: ClientConfig, topic: str, pipeline: str, since_ms: int = -1
-) -> Iterator[StoredLetter]:
+) -> Iterator[StoredDeadLetter]:
     """Dead letters of ``topic`` that ``pipeline`` wrote, in the order of :func:`scan`.
 
     Those written before ``since_ms``, milliseconds since 1970, are left out; -1: none.
@@ -212,7 +212,7 @@ def foreign_headers(headers: Headers, *, keep: str = "") -> Headers:
     )
 
 
-def _stored(partition: TopicPartition, record: Record) -> StoredLetter | None:
+def _stored(partition: TopicPartition, record: Record) -> StoredDeadLetter | None:
     headers = headers_of(record) or ()  # where a name is not UTF-8, others wrote it
     ours = {name: (value or b"").decode(errors="replace") for name, value in headers}
     try:
@@ -233,7 +233,7 @@ def _stored(partition: TopicPartition, record: Record) -> StoredLetter | None:
     except (KeyError, ValueError):
         return None
     _, written_ms = record.timestamp()
-    return StoredLetter(
+    return StoredDeadLetter(
         letter,
         ours.get("headrace-pipeline", ""),
         ours.get("headrace-version", ""),

@@ -14,7 +14,7 @@ from headrace.runtime.ports import LOOPBACK, free_ports
 from headrace.settings.model import EmbeddedKafka
 
 LAYOUT_FILE = "cluster.json"
-MOST_BROKERS = 3
+MAX_BROKERS = 3
 
 # Longer than a busy machine stands still: the controller would take all brokers for dead, and
 # librdkafka forgets its brokers when it is told of none (its issue 5301). But a broker that was
@@ -71,8 +71,8 @@ def settled_layout(folder: Path, settings: EmbeddedKafka) -> Layout:
         ServerStartError: the settings can't be had, or not with what is in the folder.
     """
     brokers, ports = settings.brokers, settings.ports
-    if not 1 <= brokers <= MOST_BROKERS:
-        raise _refusal(folder, f"it can have 1 to {MOST_BROKERS} brokers, not {brokers}")
+    if not 1 <= brokers <= MAX_BROKERS:
+        raise _refusal(folder, f"it can have 1 to {MAX_BROKERS} brokers, not {brokers}")
     if ports and len(ports) != brokers:
         raise _refusal(folder, f"{len(ports)} port(s) are set for {brokers} broker(s)")
     known = read_layout(folder) or _new_layout(brokers)
@@ -100,8 +100,8 @@ def _refusal(folder: Path, reason: str) -> ServerStartError:
 
 def broker_config(broker: Broker, layout: Layout, data: Path) -> dict[str, str]:
     """``server.properties`` of a broker: loopback only, nothing created unasked."""
-    copies = min(MOST_BROKERS, len(layout.brokers))
-    in_sync = 2 if copies == MOST_BROKERS else 1
+    copies = min(MAX_BROKERS, len(layout.brokers))
+    in_sync = 2 if copies == MAX_BROKERS else 1
     return {
         "process.roles": "broker,controller",
         "node.id": str(broker.node),

@@ -14,7 +14,7 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException
 
 from headrace.errors import BrokerUnreachableError, TopicMissingError
 from headrace.kafka.client import (
-    LARGEST_MESSAGE_BYTES,
+    MAX_MESSAGE_BYTES,
     MESSAGE_TIMEOUT_MS,
     ClientConfig,
     ask,
@@ -28,7 +28,7 @@ from headrace.kafka.topics import apply_changes, delete_topic, plan_topics
 from headrace.model import OffsetRange, Topic
 
 TEMPORARY_PREFIX = "headrace-measure-"
-_MOST_REPLICAS = 3
+_MAX_REPLICAS = 3
 _POLL_SECONDS = 0.2
 _READ_WITHIN_SECONDS = 30.0
 
@@ -70,8 +70,8 @@ def temporary_topic(config: ClientConfig) -> Iterator[Topic]:
     """
     brokers = ask(config, lambda client: len(client.list_topics(timeout=15).brokers))
     name = f"{TEMPORARY_PREFIX}{uuid.uuid4().hex[:8]}"
-    config_of_topic = {"max.message.bytes": str(LARGEST_MESSAGE_BYTES)}
-    topic = Topic(name, replication=min(_MOST_REPLICAS, brokers), config=config_of_topic)
+    config_of_topic = {"max.message.bytes": str(MAX_MESSAGE_BYTES)}
+    topic = Topic(name, replication=min(_MAX_REPLICAS, brokers), config=config_of_topic)
     try:
         apply_changes(config, plan_topics([topic], {}))
         yield topic

@@ -20,7 +20,7 @@ from confluent_kafka import KafkaError, Message
 from headrace.errors import (
     BrokerUnreachableError,
     HeadraceError,
-    RecordsGoneError,
+    RecordsDeletedError,
     RecordsUnreadableError,
     TopicMissingError,
 )
@@ -83,7 +83,7 @@ def read_ranges(
         BrokerUnreachableError: no record came within the limit (300 s unless given).
         AuthorizationError: an ACL is missing.
         TopicMissingError: there is no such topic or partition.
-        RecordsGoneError: the next record of a range is no longer there.
+        RecordsDeletedError: the next record of a range is no longer there.
         RecordsUnreadableError: they are damaged, the log was cut meanwhile, or the brokers refuse.
     """
     reading = _Reading(ranges, config, silence_limit_seconds or SILENCE_LIMIT_SECONDS)
@@ -187,7 +187,7 @@ class _Reading:
             case Meaning.MISSING:
                 return TopicMissingError(partition.topic)
             case Meaning.GONE:
-                return RecordsGoneError(str(partition), self._positions[partition])
+                return RecordsDeletedError(str(partition), self._positions[partition])
         return RecordsUnreadableError(str(partition), offset, error.str())
 
     def _check_silence(self) -> None:

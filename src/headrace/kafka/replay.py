@@ -29,7 +29,7 @@ from headrace.kafka.client import ClientConfig, LiveTopic, committed, describe
 from headrace.kafka.dead_letters import (
     OFFLINE_FILES,
     Position,
-    StoredLetter,
+    StoredDeadLetter,
     dead_letters_topic,
     foreign_headers,
     scan,
@@ -49,7 +49,7 @@ from headrace.model import DeadLetter, TopicPartition
 from headrace.model.partitioning import murmur2
 
 MAX_REPLAYS = 3
-MOST_METADATA_BYTES = 4096  # where brokers do not say their offset.metadata.max.bytes
+MAX_METADATA_BYTES = 4096  # where brokers do not say their offset.metadata.max.bytes
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Selection:
     pipelines: frozenset[str] = frozenset()
     origins: frozenset[str] = frozenset()
 
-    def __contains__(self, stored: StoredLetter) -> bool:
+    def __contains__(self, stored: StoredDeadLetter) -> bool:
         wanted = (
             (self.reasons, stored.letter.reason),
             (self.pipelines, stored.pipeline),
@@ -146,7 +146,9 @@ def _replay(
     return Replay(len(records), len(alive) - len(due), len(selected) - len(alive), dict(readers))
 
 
-def replayed(config: ClientConfig, topic: str, letters: Iterable[StoredLetter]) -> set[Position]:
+def replayed(
+    config: ClientConfig, topic: str, letters: Iterable[StoredDeadLetter]
+) -> set[Position]:
     """Which of ``letters`` were replayed into ``topic`` before.
 
     Raises:
@@ -187,7 +189,7 @@ def decode(first: int, text: str) -> set[int]:
 
 
 def _memory(
-    letters: Sequence[StoredLetter], done: set[Position]
+    letters: Sequence[StoredDeadLetter], done: set[Position]
 ) -> list[confluent_kafka.TopicPartition]:
     """What to commit so that exactly the letters in ``done`` are remembered as replayed."""
     memory = []
@@ -202,9 +204,9 @@ def _memory(
     return memory
 
 
-def _by_record(due: Iterable[StoredLetter]) -> list[list[StoredLetter]]:
+def _by_record(due: Iterable[StoredDeadLetter]) -> list[list[StoredDeadLetter]]:
     """The dead letters of each record; one of a derived row has no offset and stands alone."""
-    records: dict[tuple[object, ...], list[StoredLetter]] = {}
+    records: dict[tuple[object, ...], list[StoredDeadLetter]] = {}
     for one in due:
         alone = one.position if one.letter.offset < 0 else None
         records.setdefault((one.topic_id, one.letter.position, alone), []).append(one)
@@ -218,10 +220,10 @@ class _Sending:
     config: ClientConfig
     topic: str
     member: SoleReplay
-    letters: Sequence[StoredLetter]
+    letters: Sequence[StoredDeadLetter]
     done: set[Position]
 
-    def send(self, records: Sequence[Sequence[StoredLetter]]) -> None:
+    def send(self, records: Sequence[Sequence[StoredDeadLetter]]) -> None:
         """Sends between two commits: where records can be, then that they were replayed.
 
         Raises:
@@ -231,7 +233,7 @@ class _Sending:
         live = describe(self.config, [self.topic]).get(self.topic)
         if live is None:
             raise TopicMissingError(self.topic)
-        max_bytes = offset_metadata_bytes(self.config) or MOST_METADATA_BYTES
+        max_bytes = offset_metadata_bytes(self.config) or MAX_METADATA_BYTES
         longest = max(len(partition.metadata) for partition in self._memory(records))
         if longest > max_bytes:
             raise ReplayRefusedError(self.topic, longest)
@@ -260,14 +262,14 @@ class _Sending:
         return failures
 
     def _memory(
-        self, records: Iterable[Sequence[StoredLetter]]
+        self, records: Iterable[Sequence[StoredDeadLetter]]
     ) -> list[confluent_kafka.TopicPartition]:
         sent = {letter.position for record in records for letter in record}
         return _memory(self.letters, self.done | sent)
 
 
 def _failure(
-    records: Sequence[Sequence[StoredLetter]], failures: Mapping[int, Exception]
+    records: Sequence[Sequence[StoredDeadLetter]], failures: Mapping[int, Exception]
 ) -> Exception:
     """The failure that nothing else can be sent for, or else the first record that is refused."""
     for error in failures.values():
@@ -286,7 +288,7 @@ def _failure(
     )
 
 
-def _original(letters: Sequence[StoredLetter], live: LiveTopic) -> ProducerRecord:
+def _original(letters: Sequence[StoredDeadLetter], live: LiveTopic) -> ProducerRecord:
     letter = letters[0].letter
     partition = _partition(letter, live.partitions)
     place = Place(TopicPartition(live.name, partition), live.topic_id)

@@ -15,7 +15,7 @@ from confluent_kafka import OFFSET_END, KafkaError, KafkaException
 from headrace.errors import (
     AuthorizationError,
     CommittedOffsetError,
-    InstanceIdTakenError,
+    InstanceIdInUseError,
     TopicMissingError,
 )
 from headrace.kafka.broker_errors import forbidden, is_forbidden
@@ -143,7 +143,7 @@ class Subscription:
             CommittedOffsetError: a position is not in the topic any more.
             TopicMissingError: a topic was deleted.
             BrokerUnreachableError: where partitions that came begin, nobody said for two minutes.
-            InstanceIdTakenError: by another member.
+            InstanceIdInUseError: by another member.
             BrokersLostError: the client has lost its brokers; only a new one helps.
             KafkaException: an error that does not pass.
         """
@@ -222,7 +222,7 @@ class Subscription:
         """Sends ``commits``, and returns; ``answered`` is called within a later ``take``.
 
         Raises:
-            InstanceIdTakenError, KafkaException: if this member can't commit any more.
+            InstanceIdInUseError, KafkaException: if this member can't commit any more.
         """
         try:
             self._commits.send(self._consumer, commits, answered)
@@ -337,7 +337,7 @@ class Subscription:
         # Of a fatal error, only the text says which one it is.
         if error.name() in _TAKEN or "group.instance.id" in error.str():
             membership = self._membership
-            return InstanceIdTakenError(membership.group, membership.instance_id, error.str())
+            return InstanceIdInUseError(membership.group, membership.instance_id, error.str())
         if is_forbidden(error):
             return self._forbidden(error)
         named: Exception = KafkaException(error)

@@ -33,11 +33,11 @@ from headrace.model.source import (
     Source,
     Start,
 )
-from headrace.model.topic import DEAD_LETTERS_SUFFIX, LONGEST_TOPIC_NAME, TOPIC_NAME, Topic
+from headrace.model.topic import DEAD_LETTERS_SUFFIX, MAX_TOPIC_NAME_LENGTH, TOPIC_NAME, Topic
 
 __all__ = [
     "DEAD_LETTERS_SUFFIX",
-    "LONGEST_TOPIC_NAME",
+    "MAX_TOPIC_NAME_LENGTH",
     "TOPIC_NAME",
     "BatchLimits",
     "ByAccount",

@@ -13,7 +13,7 @@ class Fault:
     """What is wrong with a declaration; ``field`` when it is a field of its event class."""
 
     message: str
-    way_out: str = ""
+    remedy: str = ""
     field: str = ""
 
 

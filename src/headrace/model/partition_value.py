@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-LONGEST_PARTITION_VALUE_BYTES = 100
+MAX_PARTITION_VALUE_BYTES = 100
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 RESCUE_PARTITION = "__unsafe__"
 RESCUED_COLUMN = "_rescued"
@@ -21,8 +21,8 @@ def unsafe_partition_value(value: str) -> str | None:
     would read back as null.
     """
     size = len(value.encode("utf-8", "surrogatepass"))
-    if size > LONGEST_PARTITION_VALUE_BYTES:
-        return f"is {size} bytes long; at most {LONGEST_PARTITION_VALUE_BYTES} can name a directory"
+    if size > MAX_PARTITION_VALUE_BYTES:
+        return f"is {size} bytes long; at most {MAX_PARTITION_VALUE_BYTES} can name a directory"
     if value in _RESERVED:
         return f"is {value!r}, a reserved directory name"
     forbidden = _FORBIDDEN.search(value)

@@ -13,7 +13,7 @@ from headrace.model.format import Format, Json, Raw
 from headrace.model.partitioning import ByKey, Partitioning
 
 DEAD_LETTERS_SUFFIX = ".dead"
-LONGEST_TOPIC_NAME = 249
+MAX_TOPIC_NAME_LENGTH = 249
 TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]+")
 """What Kafka allows, of any length; but for "." and ".."."""
 

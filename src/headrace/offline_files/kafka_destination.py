@@ -12,7 +12,7 @@ from headrace.ingest.events.json_limits import JsonLimits
 from headrace.ingest.events.validation import Accepted, Clock, EventCheck, largest_message
 from headrace.kafka.changelog import ensure_changelog, read_settled_changelog
 from headrace.kafka.client import ClientConfig, describe
-from headrace.kafka.dead_letters import OFFLINE_FILES, letter_records
+from headrace.kafka.dead_letters import OFFLINE_FILES, dead_letter_records
 from headrace.kafka.sending import ProducerRecord
 from headrace.kafka.topics import ensure_dead_letters
 from headrace.kafka.transactions import (
@@ -167,7 +167,7 @@ class KafkaDestination:
         unseen = origins.keys() - self._with_letters
         ensure_dead_letters(self._config, [origins[name] for name in unseen])
         self._with_letters |= unseen
-        return letter_records(self._config, letters, OFFLINE_FILES, self._version)
+        return dead_letter_records(self._config, letters, OFFLINE_FILES, self._version)
 
     def _letter(self, one: Refused) -> DeadLetter:
         topic = self._topic(one.table)

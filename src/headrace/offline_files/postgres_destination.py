@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from headrace.errors import LoaderRunningError, SinkAwayError, SinkError
+from headrace.errors import LoaderRunningError, SinkError, SinkUnavailableError
 from headrace.offline_files.destination import (
     UNKNOWN_TABLE,
     UnknownCommitStateError,
@@ -75,7 +75,7 @@ class PostgresDestination:
             self._connection = postgres.connect(self._url)
             with postgres.translated_errors():
                 progress = self._opened(self._connection)
-        except SinkAwayError as error:
+        except SinkUnavailableError as error:
             raise UnknownCommitStateError(error.reason) from error
         self._is_new, self._was_open = not progress.ranges, True
         return progress
@@ -85,7 +85,7 @@ class PostgresDestination:
         try:
             with postgres.translated_errors():
                 self._write(batch, progress, refused)
-        except SinkAwayError as error:
+        except SinkUnavailableError as error:
             raise UnknownCommitStateError(error.reason, refused) from error
         self._batches += not self._dry_run
         self._is_new = False
@@ -131,14 +131,14 @@ class PostgresDestination:
     def _held(self) -> Exception:
         """Whoever lost a connection may be kept out by what the server still has of it."""
         if self._was_open:
-            return SinkAwayError(self.name, f"another loader of {self._source!r} is running")
+            return SinkUnavailableError(self.name, f"another loader of {self._source!r} is running")
         return LoaderRunningError(self._source)
 
     def _write(
         self, batch: Sequence[Entry | Refused], progress: Progress, refused: list[Refused]
     ) -> None:
         if self._connection is None:
-            raise SinkAwayError(self.name, "the connection is closed")
+            raise SinkUnavailableError(self.name, "the connection is closed")
         with self._connection.transaction(force_rollback=self._dry_run):
             self._advance(self._connection, progress)
             refused += self._insert(self._connection, batch)

@@ -46,7 +46,7 @@ def require_free(server: str, ports: Iterable[int], host: str = LOOPBACK) -> Non
     """Refuses to start a server whose port is in use.
 
     Raises:
-        ServerStartError: names the port and the way out.
+        ServerStartError: names the port and the remedy.
     """
     for port in ports:
         if not is_free(port, host):

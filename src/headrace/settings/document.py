@@ -56,9 +56,9 @@ class Document:
             problem = Problem(str(file), 1, f"can't be read: {error}")
         raise ProjectError([problem])
 
-    def report(self, path: KeyPath, message: str, way_out: str = "") -> None:
+    def report(self, path: KeyPath, message: str, remedy: str = "") -> None:
         """Note a problem at the line of ``path``, or of the closest table around it."""
-        self.problems.append(Problem(str(self.file), self.line(path), message, way_out))
+        self.problems.append(Problem(str(self.file), self.line(path), message, remedy))
 
     def line(self, path: KeyPath) -> int:
         """Line of a key; of the table around it when it has none of its own."""
@@ -75,8 +75,8 @@ class Document:
         for table in self.tables:
             for name in table.unknown():
                 label = ".".join((*table.path, name))
-                way_out = self._closest(table, name)
-                self.report((*table.path, name), f"unknown key {label}", way_out)
+                remedy = self._closest(table, name)
+                self.report((*table.path, name), f"unknown key {label}", remedy)
         if self.problems:
             raise ProjectError(sorted(self.problems, key=lambda problem: problem.line))
 
@@ -106,9 +106,9 @@ class Table:
         """The keys that are there."""
         return tuple(self._values)
 
-    def report(self, name: str, message: str, way_out: str = "") -> None:
+    def report(self, name: str, message: str, remedy: str = "") -> None:
         """Note a problem with the key ``name`` of this table."""
-        self._document.report((*self.path, name), message, way_out)
+        self._document.report((*self.path, name), message, remedy)
 
     def table(self, name: str) -> Table:
         """The table called ``name``; empty when absent."""

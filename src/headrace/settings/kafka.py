@@ -9,7 +9,7 @@ from pathlib import Path
 from headrace.settings.document import Table
 from headrace.settings.model import EmbeddedKafka, KafkaSettings, Secret
 
-MOST_BROKERS = 3
+MAX_BROKERS = 3
 
 _NUMBER = r"\d{1,10}"
 _SWITCH = "true|false"
@@ -89,8 +89,8 @@ def _security(kafka: Table, root: Path) -> dict[str, str]:
 
 def _mechanism(kafka: Table) -> str:
     if kafka.text("sasl_mechanism") == "GSSAPI":
-        way_out = f"Kerberos is not supported; one of {', '.join(_MECHANISMS)}"
-        kafka.report("sasl_mechanism", "kafka.sasl_mechanism is 'GSSAPI'", way_out)
+        remedy = f"Kerberos is not supported; one of {', '.join(_MECHANISMS)}"
+        kafka.report("sasl_mechanism", "kafka.sasl_mechanism is 'GSSAPI'", remedy)
         return ""
     return kafka.choice("sasl_mechanism", _MECHANISMS)
 
@@ -113,9 +113,9 @@ def _oauth_secrets(oauth: Table) -> dict[str, Secret]:
 def _client(client: Table) -> dict[str, str]:
     given = client.flat()
     for name, value in given.items():
-        problem, way_out = _client_problem(name, value)
+        problem, remedy = _client_problem(name, value)
         if problem:
-            client.report(name, f"kafka.client.{name} {problem}", way_out)
+            client.report(name, f"kafka.client.{name} {problem}", remedy)
     return given
 
 
@@ -177,7 +177,7 @@ def _need_login(kafka: Table, oauth: Table, protocol: str) -> None:
 
 def _embedded(embedded: Table) -> EmbeddedKafka:
     settings = EmbeddedKafka(
-        brokers=embedded.integer("brokers", 1, most=MOST_BROKERS),
+        brokers=embedded.integer("brokers", 1, most=MAX_BROKERS),
         ports=embedded.integers("ports"),
         heap_mb=embedded.integer("heap_mb", 1024, least=128),
     )

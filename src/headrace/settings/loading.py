@@ -94,8 +94,8 @@ def _lake(project: Table, root: Path) -> str:
         return lake.rstrip("/")
     if "://" in lake or not lake:
         unsupported = "; object stores and viewfs are not supported" if "://" in lake else ""
-        way_out = f"a folder, `hdfs://...`, or `embedded-hdfs`{unsupported}"
-        project.report("lake", f"project.lake is {lake!r}", way_out)
+        remedy = f"a folder, `hdfs://...`, or `embedded-hdfs`{unsupported}"
+        project.report("lake", f"project.lake is {lake!r}", remedy)
     return str((root / lake).resolve())
 
 

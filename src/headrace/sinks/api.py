@@ -28,7 +28,7 @@ The way of a batch:
    One that does not gets the rows again.
 
 Nothing that a sink raises loses a row: the batch fails, and the pipeline restarts it within its
-restart budget. Raise :class:`~headrace.errors.SinkAwayError` for what passes by itself and
+restart budget. Raise :class:`~headrace.errors.SinkUnavailableError` for what passes by itself and
 :class:`~headrace.errors.SinkError` for the rest.
 
 ``headrace.testing.SinkContract`` is the suite of tests that every sink must pass.

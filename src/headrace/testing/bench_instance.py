@@ -150,7 +150,7 @@ class BenchInstance:
         self._threads = _CountedThreads(worker.parallelism, f"{worker.name}-task")
         send = _ListSender(self._take_sent).send
         failures = _RecordedFailures(
-            worker, _ListedLetters(self.dead_letters), send, clock, self._fed_of
+            worker, _ListedDeadLetters(self.dead_letters), send, clock, self._fed_of
         )
         self._shared, self._is_sharing = SharedResources(worker), False
         make = self._shared.given_to(self._make)
@@ -251,7 +251,7 @@ class _ListSender(Sender):
         return True
 
 
-class _ListedLetters:
+class _ListedDeadLetters:
     """Dead letters in a list, in place of a topic."""
 
     def __init__(self, letters: list[DeadLetter]) -> None:
@@ -283,7 +283,7 @@ class _RecordedFailures(Failures):
     def __init__(
         self,
         worker: Worker,
-        letters: _ListedLetters,
+        letters: _ListedDeadLetters,
         send: Send,
         clock: Clock,
         fed_of: Callable[[WorkerRecord], FedRecord],

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from headrace.errors import RecordsGoneError, TopicMissingError
+from headrace.errors import RecordsDeletedError, TopicMissingError
 from headrace.kafka.cluster import LivePositions
 from headrace.kafka.log_cuts import Seen
 from headrace.kafka.range_reader import Chunk
@@ -165,7 +165,7 @@ class MemoryCluster:
         found = self._topics[range_.partition.topic]
         p = range_.partition.partition
         if range_.start < found.earliest[p]:
-            raise RecordsGoneError(str(range_.partition), range_.start)
+            raise RecordsDeletedError(str(range_.partition), range_.start)
         records = [found.partitions[p][at] for at in sorted(found.partitions[p])]
         inside = [record for record in records if range_.start <= record.at < range_.end]
         for first in range(0, len(inside), CHUNK_RECORDS):

@@ -164,7 +164,7 @@ def test_a_refused_change_is_exit_code_three(at, monkeypatch):
     assert [one["action"] for one in found["changes"]] == ["refused", "create"]
 
 
-def test_apply_without_a_broker_fails_with_the_way_out(at):
+def test_apply_without_a_broker_fails_with_the_remedy(at):
     result = run("apply", *at)
     assert result.exit_code == 1
     assert "headrace up" in result.stderr

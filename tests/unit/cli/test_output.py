@@ -26,19 +26,19 @@ from headrace.cli.views.pipelines import Compacted, PipelineStanding
 from headrace.cli.views.services import ProjectStatus, fetching
 from headrace.cli.views.size import SizeResult, measuring
 from headrace.control.checkpoints import Position, Standing
-from headrace.control.letters import TopicLetters
+from headrace.control.dead_letters import TopicDeadLetters
 from headrace.control.measuring import Consumed, Measurement, Produced, Sending
 from headrace.control.services import Server, Services
 from headrace.control.sizing import Load, size
 from headrace.errors import TopicRecreatedError
 from headrace.ingest.tokens.token import Token
-from headrace.kafka.dead_letters import StoredLetter
+from headrace.kafka.dead_letters import StoredDeadLetter
 from headrace.kafka.replay import Replay
 from headrace.model import DeadLetter, TopicPartition
 from headrace.settings import Rate
 from headrace.sinks.api import CompactionResult
 
-LETTER = StoredLetter(
+LETTER = StoredDeadLetter(
     DeadLetter(
         TopicPartition("clicks", 2),
         7,
@@ -57,7 +57,7 @@ LETTER = StoredLetter(
     1_700_000_060_000,
 )
 STANDING = Standing("/lake/_headrace/c/1", 1, "", True, (Position("clicks/0", 7, None, 0, 9),))
-COUNTS = TopicLetters("clicks", 3, 2, {"not-json": 3}, {"p": 3}, 1_700_000_060_000)
+COUNTS = TopicDeadLetters("clicks", 3, 2, {"not-json": 3}, {"p": 3}, 1_700_000_060_000)
 LOAD = Load(Fraction(10), Fraction(100), timedelta(days=1))
 MEASURED = Measurement(
     "topic [clicks]",
@@ -167,7 +167,7 @@ def test_people_and_programs_are_told_the_same(value, text, facts, capsys):
     assert document | facts == document
 
 
-def test_an_error_has_its_way_out(capsys):
+def test_an_error_has_its_remedy(capsys):
     error = TopicRecreatedError("clicks", "a", "b", "p")
     ConsoleOutput().failed(error)
     assert "checkpoint reset p --to earliest" in capsys.readouterr().err
@@ -239,7 +239,7 @@ def test_bytes_that_are_no_text_travel_in_base64(capsys):
 
 def test_a_huge_record_is_cut_on_the_console(capsys):
     letter = DeadLetter(TopicPartition("t", 0), 0, "r", "d", None, b"x" * 900_000)
-    stored = StoredLetter(letter, "p", "1", "", 0, (TopicPartition("t.dead", 0), 0), 0)
+    stored = StoredDeadLetter(letter, "p", "1", "", 0, (TopicPartition("t.dead", 0), 0), 0)
     ConsoleOutput().show(DeadLetterContents((stored,)))
     shown = capsys.readouterr().out
     assert "(900000 bytes)" in shown
@@ -257,7 +257,7 @@ def test_bytes_that_a_terminal_would_obey_are_shown_and_not_sent_to_it(capsys):
         (("\x1b[1m", b"\x00"),),
         0,
     )
-    stored = StoredLetter(letter, "p", "1", "", 0, (TopicPartition("t.dead", 0), 0), 0)
+    stored = StoredDeadLetter(letter, "p", "1", "", 0, (TopicPartition("t.dead", 0), 0), 0)
     ConsoleOutput().show(DeadLetterContents((stored,)))
     ConsoleOutput().show(DeadLetterList((stored,)))
     shown = capsys.readouterr().out

@@ -83,14 +83,14 @@ def test_topics_that_make_themselves_are_a_warning():
         Brokers(1, {"auto.create.topics.enable": "true", "num.partitions": "4"})
     )
     assert "4 partition(s)" in fault.message
-    assert fault.way_out
+    assert fault.remedy
 
 
 def test_topics_without_ids_are_a_warning_as_their_end_is_not_noticed():
     nameless = LiveTopic("t", NO_TOPIC_ID, 1, 1)
     [fault] = identity_warnings([LiveTopic("u", "iI2m", 1, 1), nameless])
     assert "(t)" in fault.message
-    assert fault.way_out
+    assert fault.remedy
     assert list(identity_warnings([LiveTopic("u", "iI2m", 1, 1)])) == []
 
 
@@ -119,4 +119,4 @@ def test_a_topic_keeps_its_events_for_longer_than_its_pipeline_waits_for_late_on
     pipeline = Pipeline("p", Topic("a", **kept), Lake("p"), lateness=timedelta(hours=1))
     found = list(pipeline_warnings(pipeline))
     assert len(found) == count
-    assert all("lateness" in fault.way_out for fault in found)
+    assert all("lateness" in fault.remedy for fault in found)

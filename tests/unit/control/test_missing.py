@@ -2,8 +2,8 @@
 
 import pytest
 
-from headrace.control import letters, workers
-from headrace.control.letters import latest_letters
+from headrace.control import dead_letters, workers
+from headrace.control.dead_letters import latest_dead_letters
 from headrace.errors import PartitionMissingError, TopicMissingError
 from headrace.model import TopicPartition
 
@@ -18,20 +18,20 @@ def _described(monkeypatch):
     def described(_, names):
         return {name: Live for name in names if name in ("clicks", "gone.dead-letters")}
 
-    monkeypatch.setattr(letters, "describe", described)
+    monkeypatch.setattr(dead_letters, "describe", described)
     monkeypatch.setattr(workers, "describe", described)
-    monkeypatch.setattr(letters, "scan", lambda *_: iter(()))
+    monkeypatch.setattr(dead_letters, "scan", lambda *_: iter(()))
 
 
 def test_a_misspelt_topic_has_no_empty_list_of_dead_letters():
     with pytest.raises(TopicMissingError, match="'clikcs'"):
-        latest_letters({}, "clikcs", 20)
-    assert latest_letters({}, "clicks", 20) == []
+        latest_dead_letters({}, "clikcs", 20)
+    assert latest_dead_letters({}, "clicks", 20) == []
 
 
 def test_the_dead_letters_of_a_topic_that_was_deleted_are_listed(monkeypatch):
-    monkeypatch.setattr(letters, "dead_letters_topic", "{}.dead-letters".format)
-    assert latest_letters({}, "gone", 20) == []
+    monkeypatch.setattr(dead_letters, "dead_letters_topic", "{}.dead-letters".format)
+    assert latest_dead_letters({}, "gone", 20) == []
 
 
 def test_a_partition_that_a_topic_does_not_have_is_said():

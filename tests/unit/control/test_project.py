@@ -421,7 +421,7 @@ def test_settings_that_work_until_something_breaks_are_a_warning(write, argument
     (warning,) = project.warnings
     assert warning.line == HEAD.count("\n") + 1
     assert message in warning.message
-    assert warning.way_out
+    assert warning.remedy
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def test_what_can_not_be_is_refused_with_the_ways_on(settings, event, words):
     (change,) = changes(settings, event)
     assert change.is_refused
     assert words in change.detail
-    assert "another `table`" in change.way_out
+    assert "another `table`" in change.remedy
 
 
 def test_a_pipeline_with_steps_is_compared_at_its_start(settings):

@@ -131,7 +131,7 @@ def test_the_command_answers_json_with_units_in_its_names():
         (["--rate", "1", "--measure", "--sample", "none.ndjson"], "'none.ndjson' does not exist"),
     ],
 )
-def test_what_can_not_be_read_is_named_with_the_way_out(arguments, words):
+def test_what_can_not_be_read_is_named_with_the_remedy(arguments, words):
     answer = run(*arguments)
     assert answer.exit_code == 2
     assert words in answer.output

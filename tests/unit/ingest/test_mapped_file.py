@@ -40,7 +40,7 @@ def test_a_disk_without_room_is_named_with_the_file(tmp_path, make, monkeypatch)
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(IngestStateError, match=f"{tmp_path}.*No space left on device") as caught:
         make(tmp_path)
-    assert "room" in caught.value.way_out
+    assert "room" in caught.value.remedy
 
 
 @pytest.mark.parametrize("make", [count, limit])

@@ -12,7 +12,7 @@ from tests.mock_brokers import FETCH, MockBrokers
 from headrace.errors import (
     AuthorizationError,
     BrokerUnreachableError,
-    RecordsGoneError,
+    RecordsDeletedError,
     RecordsUnreadableError,
 )
 from headrace.kafka import range_reader
@@ -142,7 +142,7 @@ def test_errors_do_not_renew_the_limit_of_silence_and_the_last_is_named(brokers)
 def test_records_that_retention_took_are_gone(brokers):
     brokers.append("orders", numbers(0, 10))
     brokers.delete_before("orders", 0, 5)
-    with pytest.raises(RecordsGoneError, match="first offset 2"):
+    with pytest.raises(RecordsDeletedError, match="first offset 2"):
         read(brokers, 2, 10)
 
 

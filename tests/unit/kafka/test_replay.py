@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from headrace.errors import ReplayRefusedError
 from headrace.kafka import replay as replay_module
 from headrace.kafka.client import LiveTopic
-from headrace.kafka.dead_letters import StoredLetter
-from headrace.kafka.replay import MOST_METADATA_BYTES, Selection, decode, encode
+from headrace.kafka.dead_letters import StoredDeadLetter
+from headrace.kafka.replay import MAX_METADATA_BYTES, Selection, decode, encode
 from headrace.model import DeadLetter, TopicPartition
 
 
@@ -23,12 +23,12 @@ def test_offsets_survive_as_text(first, steps):
 
 def test_a_hundred_thousand_replayed_in_long_runs_fit_beside_an_offset():
     offsets = [one for one in range(100_000) if one // 500 % 3]
-    assert len(encode(0, offsets)) <= MOST_METADATA_BYTES
+    assert len(encode(0, offsets)) <= MAX_METADATA_BYTES
 
 
-def stored(reason: str = "not-json", pipeline: str = "p", offset: int = 7) -> StoredLetter:
+def stored(reason: str = "not-json", pipeline: str = "p", offset: int = 7) -> StoredDeadLetter:
     letter = DeadLetter(TopicPartition("clicks", 2), offset, reason, "", None, None)
-    return StoredLetter(letter, pipeline, "1", "", 0, (TopicPartition("clicks.dead", 0), 0), 0)
+    return StoredDeadLetter(letter, pipeline, "1", "", 0, (TopicPartition("clicks.dead", 0), 0), 0)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def stored(reason: str = "not-json", pipeline: str = "p", offset: int = 7) -> St
 )
 def test_a_replayed_record_names_the_partition_that_it_goes_to(partitions, own, key, taken):
     letter = DeadLetter(TopicPartition("clicks", own), 7, "", "", key, None)
-    found = StoredLetter(letter, "p", "1", "", 1, (TopicPartition("clicks.dead", 0), 0), 0)
+    found = StoredDeadLetter(letter, "p", "1", "", 1, (TopicPartition("clicks.dead", 0), 0), 0)
     sent = replay_module._original([found], LiveTopic("clicks", "id", partitions, 1))
     assert (sent.topic, sent.partition) == ("clicks", taken)
     assert dict(sent.headers) == {
@@ -63,7 +63,7 @@ def test_a_letter_must_match_every_filter_given():
 )
 def test_what_the_brokers_would_not_remember_is_not_sent(monkeypatch, broker_bytes, is_sent):
     letters = [
-        StoredLetter(
+        StoredDeadLetter(
             DeadLetter(TopicPartition("clicks", 0), offset, "not-json", "", None, None),
             "p" if offset % 3 else "q",
             "1",

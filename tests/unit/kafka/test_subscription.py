@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from headrace import model
-from headrace.errors import InstanceIdTakenError
+from headrace.errors import InstanceIdInUseError
 from headrace.kafka import lost_brokers, subscription
 from headrace.kafka.lost_brokers import BrokersLostError
 from headrace.kafka.starts import Start
@@ -88,7 +88,7 @@ def member_with(consumer, **membership):
 @pytest.mark.parametrize("first", [(), (Record(0, 1),)], ids=["at once", "after a record"])
 def test_an_instance_id_that_another_member_took_is_named(first):
     member = member_with(Records(*first, refuse))
-    with pytest.raises(InstanceIdTakenError, match="web-0"):
+    with pytest.raises(InstanceIdInUseError, match="web-0"):
         member.take(10, 0.1)
 
 

@@ -9,11 +9,11 @@ import pytest
 from tests.integration.instances import until
 
 from headrace.errors import BrokerUnreachableError, SinkError
-from headrace.kafka.dead_letters import StoredLetter
+from headrace.kafka.dead_letters import StoredDeadLetter
 from headrace.model import DeadLetter, Topic, TopicPartition
 from headrace.workers import RetryTopics, Worker, WorkerTask
 from headrace.workers.failures import dead_letters
-from headrace.workers.failures.dead_letters import LetterWriter
+from headrace.workers.failures.dead_letters import DeadLetterTopicWriter
 from headrace.workers.lanes.timestamps import TimestampIndex
 
 HERE, GONE = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -34,7 +34,7 @@ class Kafka:
         self.failure, self.away = None, 0
         self.end, self.first_ms = 0, 0
 
-    def letter_records(self, config, given, name, version):
+    def dead_letter_records(self, config, given, name, version):
         if self.away:
             self.away -= 1
             raise BrokerUnreachableError("nowhere", "silence")
@@ -56,7 +56,7 @@ class Kafka:
         found = list(self.stored)
         assert self.may_find.wait(PATIENCE_SECONDS)
         for number, one in enumerate(found):
-            yield StoredLetter(one, name, "1", "id", 0, (GONE, number), number)
+            yield StoredDeadLetter(one, name, "1", "id", 0, (GONE, number), number)
 
     def watermarks(self, config, partitions):
         return dict.fromkeys(partitions, (0, self.end))
@@ -68,7 +68,13 @@ class Kafka:
 @pytest.fixture
 def kafka(monkeypatch):
     made = Kafka()
-    for name in ("letter_records", "send_each", "find_written", "watermarks", "first_timestamps"):
+    for name in (
+        "dead_letter_records",
+        "send_each",
+        "find_written",
+        "watermarks",
+        "first_timestamps",
+    ):
         monkeypatch.setattr(dead_letters, name, getattr(made, name))
     monkeypatch.setattr(dead_letters, "_ASK_AGAIN_SECONDS", 0.001)
     return made
@@ -86,7 +92,7 @@ def here(committable=0, *timestamps_ms):
 
 
 def writer(committable=0, timestamps_ms=(), **declared):
-    made = LetterWriter(Worker("w", Topic("t"), WorkerTask, **declared), {})
+    made = DeadLetterTopicWriter(Worker("w", Topic("t"), WorkerTask, **declared), {})
     made.moved(here(committable, *timestamps_ms))
     return made
 
@@ -275,7 +281,7 @@ def test_a_record_that_waits_twice_in_a_retry_topic_is_one_letter(kafka):
     assert kafka.writes == [[3, 4], [5]]
 
 
-def test_with_retry_topics_the_latest_letters_of_all_partitions_are_known(kafka, monkeypatch):
+def test_with_retry_topics_the_latest_dead_letters_of_all_partitions_are_known(kafka, monkeypatch):
     monkeypatch.setattr(dead_letters, "_MAX_REMEMBERED", 3)
     kafka.stored = [letter(number) for number in (0, 9, 1, 8)]
 

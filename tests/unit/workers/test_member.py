@@ -6,13 +6,13 @@ from typing import ClassVar
 
 import pytest
 
-from headrace.errors import InstanceIdTakenError
+from headrace.errors import InstanceIdInUseError
 from headrace.kafka.lost_brokers import BrokersLostError
 from headrace.kafka.subscription import Membership, Taken
 from headrace.workers.consumer_group import member
 from headrace.workers.consumer_group.member import Member
 
-TAKEN = InstanceIdTakenError("headrace.enrich", "web-0", "unreleased")
+TAKEN = InstanceIdInUseError("headrace.enrich", "web-0", "unreleased")
 
 
 class PartitionSet(dict):
@@ -56,12 +56,12 @@ def test_the_id_of_a_dead_member_is_waited_for_where_brokers_refuse_it(monkeypat
 
 def test_it_is_not_waited_for_longer_than_a_session(monkeypatch):
     monkeypatch.setattr(member, "ID_SECONDS", 0)
-    with pytest.raises(InstanceIdTakenError):
+    with pytest.raises(InstanceIdInUseError):
         taking(monkeypatch, "consumer", refusals=1)
 
 
 def test_on_the_classic_protocol_a_taken_id_is_that_of_a_living_member(monkeypatch):
-    with pytest.raises(InstanceIdTakenError):
+    with pytest.raises(InstanceIdInUseError):
         taking(monkeypatch, "classic", refusals=1)
 
 

@@ -17,7 +17,7 @@ from pydantic_core import from_json, to_json
 TOPIC, ACCOUNT = os.environ["TOPIC"], os.environ["ACCOUNT"]
 TOKEN = hashlib.sha256(os.environ["TOKEN"].encode()).digest()
 HEADERS = [("account", ACCOUNT.encode()), ("project", b"shop")]
-MOST_BYTES, MOST_EVENTS, DEADLINE_SECONDS = 1_000_000, 1000, 5.0
+MAX_BYTES, MAX_EVENTS, DEADLINE_SECONDS = 1_000_000, 1000, 5.0
 EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
 
 
@@ -73,7 +73,7 @@ async def events(topic: str, request: Request) -> Verdict:
     if topic != TOPIC:
         raise HTTPException(404, "no such topic")
     body = await request.body()
-    if len(body) > MOST_BYTES:
+    if len(body) > MAX_BYTES:
         raise HTTPException(413, "the body is too large")
     accepted, refused = check(documents(body))
     try:
@@ -89,7 +89,7 @@ def documents(body: bytes) -> list[Any]:
     except ValueError as error:
         raise HTTPException(400, str(error)) from error
     found = document if isinstance(document, list) else [document]
-    if len(found) > MOST_EVENTS:
+    if len(found) > MAX_EVENTS:
         raise HTTPException(413, "too many events")
     return found
 

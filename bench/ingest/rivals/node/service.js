@@ -10,8 +10,8 @@ import fastify from 'fastify'
 const { TOPIC, ACCOUNT, BOOTSTRAP, PORT, WORKERS } = process.env
 const TOKEN = digest(process.env.TOKEN)
 const HEADERS = new Map([['account', ACCOUNT], ['project', 'shop']])
-const MOST_BYTES = 1_000_000
-const MOST_EVENTS = 1000
+const MAX_BYTES = 1_000_000
+const MAX_EVENTS = 1000
 const DEADLINE_MS = 5000
 const LINGER_MS = 2
 const EARLIEST = Date.UTC(2000, 0, 1)
@@ -102,13 +102,13 @@ async function serve () {
     bootstrapBrokers: [BOOTSTRAP],
     serializers: { key: text, value: text, headerKey: text, headerValue: text }
   }))
-  const app = fastify({ bodyLimit: MOST_BYTES })
+  const app = fastify({ bodyLimit: MAX_BYTES })
   app.post('/v1/topics/:topic/events', async (request, reply) => {
     const given = digest((request.headers.authorization ?? '').replace(/^Bearer /, ''))
     if (!timingSafeEqual(given, TOKEN)) return reply.code(401).send({ detail: 'no valid token' })
     if (request.params.topic !== TOPIC) return reply.code(404).send({ detail: 'no such topic' })
     const documents = Array.isArray(request.body) ? request.body : [request.body]
-    if (documents.length > MOST_EVENTS) return reply.code(413).send({ detail: 'too many events' })
+    if (documents.length > MAX_EVENTS) return reply.code(413).send({ detail: 'too many events' })
     const { messages, refused } = check(documents)
     try {
       if (messages.length) await within(DEADLINE_MS, batches.send(messages))

@@ -30,13 +30,13 @@ def dead_letters() -> None:
 def list_(session: Session, topic: str | None) -> DeadLetterCounts | DeadLetterList:
     """Count dead letters per topic, or show the latest of TOPIC."""
     from headrace.cli.views.dead_letters import DeadLetterCounts, DeadLetterList
-    from headrace.control.letters import latest_letters, summarize
+    from headrace.control.dead_letters import latest_dead_letters, summarize
     from headrace.control.services import broker_config
 
     if topic:
         _check_topic(session, topic)
         config = broker_config(session.settings)
-        return DeadLetterList(tuple(latest_letters(config, topic, SHOWN)))
+        return DeadLetterList(tuple(latest_dead_letters(config, topic, SHOWN)))
     topics = session.project.dead_lettered
     config = broker_config(session.settings)
     return DeadLetterCounts(tuple(summarize(config, name) for name in topics))
@@ -47,11 +47,11 @@ def list_(session: Session, topic: str | None) -> DeadLetterCounts | DeadLetterL
 def show(session: Session, record: str) -> DeadLetterContents:
     """Show why a record was rejected, and its bytes."""
     from headrace.cli.views.dead_letters import DeadLetterContents
-    from headrace.control.letters import find_letters
+    from headrace.control.dead_letters import find_dead_letters
     from headrace.control.services import broker_config
 
     _check_records((record,))
-    letters = find_letters(broker_config(session.settings), record)
+    letters = find_dead_letters(broker_config(session.settings), record)
     if not letters:
         raise click.BadParameter(f"no dead letter of {record}")
     return DeadLetterContents(tuple(letters))
@@ -100,7 +100,7 @@ def _check_topic(session: Session, topic: str) -> None:
 
 
 def _check_records(records: tuple[str, ...]) -> None:
-    from headrace.control.letters import wrong_origins
+    from headrace.control.dead_letters import wrong_origins
 
     for wrong in wrong_origins(records):
         raise click.BadParameter(f"{wrong!r} is not {_RECORD}")

@@ -13,8 +13,8 @@ from headrace.cli.screen import Screen, content_text, safe, table, time_text
 from headrace.cli.views import view
 
 if TYPE_CHECKING:
-    from headrace.control.letters import TopicLetters
-    from headrace.kafka.dead_letters import StoredLetter
+    from headrace.control.dead_letters import TopicDeadLetters
+    from headrace.kafka.dead_letters import StoredDeadLetter
     from headrace.kafka.replay import Replay
 
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 class DeadLetterCounts:
     """Dead letters of topics, counted."""
 
-    topics: tuple[TopicLetters, ...]
+    topics: tuple[TopicDeadLetters, ...]
 
 
 @dataclass(frozen=True)
 class DeadLetterList:
     """Dead letters, a line each."""
 
-    letters: tuple[StoredLetter, ...]
+    letters: tuple[StoredDeadLetter, ...]
 
     def to_json(self) -> dict[str, Any]:
         """Returns the facts of each, without its bytes."""
@@ -40,7 +40,7 @@ class DeadLetterList:
 class DeadLetterContents:
     """Dead letters of one record, in full."""
 
-    letters: tuple[StoredLetter, ...]
+    letters: tuple[StoredDeadLetter, ...]
 
     def to_json(self) -> dict[str, Any]:
         """Returns the facts of each, with its key, value and headers."""
@@ -97,7 +97,7 @@ def _replayed(result: ReplayResult, screen: Screen) -> None:
         screen.out.print(f"  {count} for {escape(name)}")
 
 
-def _lines(stored: StoredLetter) -> Mapping[str, str]:
+def _lines(stored: StoredDeadLetter) -> Mapping[str, str]:
     letter = stored.letter
     return {
         "record": f"{stored.origin}, {time_text(letter.timestamp_ms)}",
@@ -109,7 +109,7 @@ def _lines(stored: StoredLetter) -> Mapping[str, str]:
     } | {f"header {name}": content_text(value) for name, value in letter.headers}
 
 
-def _facts(stored: StoredLetter) -> dict[str, Any]:
+def _facts(stored: StoredDeadLetter) -> dict[str, Any]:
     letter = stored.letter
     return {
         "record": stored.origin,
@@ -123,7 +123,7 @@ def _facts(stored: StoredLetter) -> dict[str, Any]:
     }
 
 
-def _content(stored: StoredLetter) -> dict[str, Any]:
+def _content(stored: StoredDeadLetter) -> dict[str, Any]:
     letter = stored.letter
     headers = [{"name": name, "value": value} for name, value in letter.headers]
     return {"key": letter.key, "value": letter.value, "headers": headers}

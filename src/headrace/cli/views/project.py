@@ -56,7 +56,7 @@ def _checked(result: CheckResult, screen: Screen) -> None:
     for warning in result.warnings:
         where = f"[bold]{escape(warning.file)}:{warning.line}[/]"
         screen.out.print(f"{where}: [yellow]{escape(warning.message)}", soft_wrap=True)
-        screen.out.print(f"  [dim]{escape(warning.way_out)}", soft_wrap=True)
+        screen.out.print(f"  [dim]{escape(warning.remedy)}", soft_wrap=True)
     screen.out.print(f"[green]Valid:[/] {declared}.")
 
 
@@ -67,7 +67,7 @@ def _planned(plan: Plan, screen: Screen) -> None:
         screen.warning("Every topic is shown as declared.\n")
     for warning in plan.warnings:
         screen.warning(warning.message)
-        screen.out.print(f"  [dim]{escape(warning.way_out)}", soft_wrap=True)
+        screen.out.print(f"  [dim]{escape(warning.remedy)}", soft_wrap=True)
     _changes(plan, screen)
     _sinks(plan, screen)
     _routes(plan, screen)
@@ -94,8 +94,8 @@ def _sinks(plan: Plan, screen: Screen) -> None:
         sign = "[red]! refused" if change.is_refused else "[yellow]~ sink"
         name, detail = escape(f"{change.pipeline}, {change.sink}"), escape(change.detail)
         screen.line(f"{sign}[/] [bold]{name}[/]: {detail}")
-        if change.way_out:
-            screen.out.print(f"  [dim]{escape(change.way_out)}", soft_wrap=True)
+        if change.remedy:
+            screen.out.print(f"  [dim]{escape(change.remedy)}", soft_wrap=True)
 
 
 def _routes(plan: Plan, screen: Screen) -> None:

@@ -13,7 +13,7 @@ from headrace.ingest.events.final_errors import MISSING
 from headrace.ingest.events.validation import largest_message
 from headrace.ingest.spool import Outcome, SpoolRecord
 from headrace.kafka.broker_errors import delivery_failure, is_of_record
-from headrace.kafka.client import LARGEST_MESSAGE_BYTES, ClientConfig, producer
+from headrace.kafka.client import MAX_MESSAGE_BYTES, ClientConfig, producer
 from headrace.model import Topic
 
 _POLL_SECONDS = 0.1
@@ -23,8 +23,8 @@ _ENVELOPE_BYTES = 128  # what Kafka adds to a record, and more
 _TUNING = {
     # A batch leaves when all of its chunk was handed in, by a flush; until then it lingers.
     "linger.ms": "1000",
-    "message.max.bytes": str(LARGEST_MESSAGE_BYTES),
-    "batch.size": str(LARGEST_MESSAGE_BYTES),
+    "message.max.bytes": str(MAX_MESSAGE_BYTES),
+    "batch.size": str(MAX_MESSAGE_BYTES),
     "allow.auto.create.topics": "false",
 }
 _TIMED_OUT = KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - Kafka's names, here and below

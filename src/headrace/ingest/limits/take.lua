@@ -5,7 +5,7 @@
 -- A bucket is "MISSING AT": so many seconds of its rate were missing at that time, in microseconds.
 -- One that is full has no key. A clock that was set back refills nothing, and blocks nothing.
 local ROUNDING_SECONDS = 1e-9
-local LONGEST_MILLISECONDS = 1e15
+local MAX_MILLISECONDS = 1e15
 
 local time = redis.call("TIME")
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
@@ -22,7 +22,7 @@ end
 
 local function write(key, missing)
   local value = string.format("%.17g %.17g", missing, now)
-  local until_full = math.min(math.ceil(missing * 1000) + 1, LONGEST_MILLISECONDS)
+  local until_full = math.min(math.ceil(missing * 1000) + 1, MAX_MILLISECONDS)
   redis.call("SET", key, value, "PX", string.format("%.0f", until_full))
 end
 

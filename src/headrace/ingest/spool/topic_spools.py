@@ -9,7 +9,7 @@ from pathlib import Path
 
 from headrace.errors import SpoolError
 from headrace.ingest.spool import Loader, Send, Spool, SpoolLimits, SpoolStats
-from headrace.model import LONGEST_TOPIC_NAME, TOPIC_NAME
+from headrace.model import MAX_TOPIC_NAME_LENGTH, TOPIC_NAME
 
 SPOOL_FOLDER = "spool"
 
@@ -76,7 +76,7 @@ def warn_of_foreign_folders(folder: Path) -> None:
 
 
 def _may_be_topic(name: str) -> bool:
-    return bool(TOPIC_NAME.fullmatch(name)) and len(name) <= LONGEST_TOPIC_NAME
+    return bool(TOPIC_NAME.fullmatch(name)) and len(name) <= MAX_TOPIC_NAME_LENGTH
 
 
 def _folders(folder: Path) -> list[str]:

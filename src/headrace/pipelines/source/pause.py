@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 FIRST_SECONDS = 0.1
-LONGEST_SECONDS = 10.0
+MAX_SECONDS = 10.0
 
 
 class Pause:
@@ -16,7 +16,7 @@ class Pause:
     """
 
     def __init__(self, max_wait_seconds: float) -> None:
-        self._longest = min(max_wait_seconds, LONGEST_SECONDS)
+        self._longest = min(max_wait_seconds, MAX_SECONDS)
         self._seconds = 0.0
         self._idle_at: float | None = None
 

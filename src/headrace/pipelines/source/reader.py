@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from headrace.errors import RecordsGoneError, RefusedError
+from headrace.errors import RecordsDeletedError, RefusedError
 from headrace.kafka.headers import headers_of
 from headrace.kafka.range_reader import Chunk, Record
 from headrace.kafka.replayed import Place
@@ -82,8 +82,8 @@ class TaskReader:
 def _chunks(spec: SourceSpec, ranges: Sequence[OffsetRange]) -> Iterator[Chunk]:
     try:
         yield from spec.cluster.read(ranges)
-    except RecordsGoneError as error:
-        raise replace(error, pipeline=spec.pipeline) from error  # its way out names a command
+    except RecordsDeletedError as error:
+        raise replace(error, pipeline=spec.pipeline) from error  # its remedy names a command
 
 
 class RangeReader:

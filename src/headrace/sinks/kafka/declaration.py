@@ -67,8 +67,8 @@ class Kafka(Sink):
 
     def _raw_faults(self, rows: DeclaredRows) -> Iterator[Fault]:
         if rows.columns and "value" not in rows.columns:
-            way_out = "declare an event class for it, or add a step that makes the column"
-            yield Fault(f"Kafka: raw topic {self.topic.name!r} needs a column 'value'", way_out)
+            remedy = "declare an event class for it, or add a step that makes the column"
+            yield Fault(f"Kafka: raw topic {self.topic.name!r} needs a column 'value'", remedy)
 
     def open(self, context: SinkContext, schema: pa.Schema) -> SinkDriver:
         """Compares the rows with the topic's class; no broker is asked.
@@ -104,8 +104,8 @@ def _event_faults(schema: EventSchema, rows: DeclaredRows) -> Iterator[Fault]:
             yield Fault(f"Kafka: {schema.name}.{field.name} is a {types}")
     for name in columns:
         if name not in schema.names and not name.startswith("_"):
-            way_out = "add it to the class, or leave it out in a step"
-            yield Fault(f"Kafka: column {name!r} is no field of {schema.name}", way_out)
+            remedy = "add it to the class, or leave it out in a step"
+            yield Fault(f"Kafka: column {name!r} is no field of {schema.name}", remedy)
 
 
 def _fits(column: FieldType, field: FieldType) -> bool:

@@ -188,8 +188,8 @@ class Lake(Sink, Compactable, Readable):
                     f"text, whole numbers, true or false; for a time: {', '.join(TimeUnit)}",
                 )
         if columns and set(columns) <= set(values):
-            way_out = "Delta keeps at least one in the files"
-            yield Fault("Lake.partition_by names every column", way_out)
+            remedy = "Delta keeps at least one in the files"
+            yield Fault("Lake.partition_by names every column", remedy)
 
     def faults_beside(self, other: Sink) -> Iterator[Fault]:
         """Yields a fault unless both partition their table alike."""

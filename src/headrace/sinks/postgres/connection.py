@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from headrace.errors import SinkAwayError, SinkError
+from headrace.errors import SinkError, SinkUnavailableError
 from headrace.runtime.extras import require_extra
 from headrace.settings import Secret
 
@@ -78,7 +78,7 @@ def connect(url: Secret) -> Connection:
 
     Raises:
         ExtraMissingError: if psycopg is not installed.
-        SinkAwayError: the server does not answer, or does not let us in.
+        SinkUnavailableError: the server does not answer, or does not let us in.
         SinkError: the URL is none. No message holds the password.
     """
     require_extra("postgres")
@@ -94,7 +94,9 @@ def connect(url: Secret) -> Connection:
     except psycopg.Error as error:
         password = str(given.get("password") or "")
         text = str(error).strip()
-        raise SinkAwayError(NAME, text.replace(password, "***") if password else text) from None
+        raise SinkUnavailableError(
+            NAME, text.replace(password, "***") if password else text
+        ) from None
 
 
 def _connecting(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -103,7 +105,7 @@ def _connecting(given: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def translated_errors() -> Iterator[None]:
-    """Errors of PostgreSQL as ours: :class:`SinkAwayError` where trying again may help.
+    """Errors of PostgreSQL as ours: :class:`SinkUnavailableError` where trying again may help.
 
     After a connection that was lost in a transaction's end, it is not known whether it was
     committed.
@@ -116,7 +118,9 @@ def translated_errors() -> Iterator[None]:
         state = error.sqlstate or ""
         lost = not state and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
         transient = lost or state[:2] in _TRANSIENT or state in _TRANSIENT_STATES
-        raise (SinkAwayError if transient else SinkError)(NAME, error_message(error)) from error
+        raise (SinkUnavailableError if transient else SinkError)(
+            NAME, error_message(error)
+        ) from error
 
 
 def find_table(connection: Connection, name: str) -> PostgresTable | None:

@@ -104,7 +104,7 @@ class Postgres(Sink):
         Raises:
             SinkError: there is no such table, it lacks a column of the rows, or it has no unique
                 index on the key.
-            SinkAwayError: the server does not answer.
+            SinkUnavailableError: the server does not answer.
         """
         from headrace.sinks.postgres.driver import PostgresDriver
         from headrace.sinks.postgres.statements import TargetSpec

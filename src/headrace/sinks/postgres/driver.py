@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import msgspec
 
-from headrace.errors import SinkAwayError, SinkError, TableMismatchError
+from headrace.errors import SinkError, SinkUnavailableError, TableMismatchError
 from headrace.settings import Secret
 from headrace.sinks.api import CommitResult, SinkDriver, Transaction
 from headrace.sinks.postgres import statements
@@ -33,7 +33,7 @@ class PostgresDriver(SinkDriver):
 
     Raises:
         TableMismatchError: there is no such table, it lacks a column, or has no unique key.
-        SinkAwayError: the server does not answer.
+        SinkUnavailableError: the server does not answer.
     """
 
     def __init__(self, url: Secret, pipeline: str, spec: TargetSpec) -> None:
@@ -60,7 +60,7 @@ class PostgresDriver(SinkDriver):
         for attempt, delay in enumerate(_DELAYS_SECONDS):
             try:
                 return self._committed(staged, transaction, late_before_us, is_first=not attempt)
-            except SinkAwayError:
+            except SinkUnavailableError:
                 time.sleep(delay)
         return self._committed(staged, transaction, late_before_us, is_first=False)
 

@@ -28,7 +28,7 @@ class PostgresPositions:
         """Returns the number recorded for each application id.
 
         Raises:
-            SinkAwayError: the server does not answer.
+            SinkUnavailableError: the server does not answer.
         """
         with translated_errors(), connect(self._url) as connection:
             there = connection.execute(statements.POSITIONS_THERE).fetchone()

@@ -58,7 +58,7 @@ class StagingWriter:
         """Copies the rows; those that the table's types and constraints do not take are returned.
 
         Raises:
-            SinkAwayError: the server does not answer.
+            SinkUnavailableError: the server does not answer.
             SinkError: PostgreSQL refuses all of them.
         """
         rejected: list[RejectedRow] = []

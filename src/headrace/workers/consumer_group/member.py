@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from headrace.errors import HeadraceError, InstanceIdTakenError, LastCommitError
+from headrace.errors import HeadraceError, InstanceIdInUseError, LastCommitError
 from headrace.kafka.client import ClientConfig
 from headrace.kafka.commits import METADATA_TOO_LARGE, REBALANCING, Commit
 from headrace.kafka.groups import offset_metadata_bytes
@@ -90,7 +90,7 @@ class Member:
         """
         try:
             return await self._on_consumer(self._take)
-        except InstanceIdTakenError as error:
+        except InstanceIdInUseError as error:
             if not self._may_wait_for_id():
                 raise
             _LOG.warning("%s, joining again in %.0f s", error, _JOIN_AGAIN_SECONDS)

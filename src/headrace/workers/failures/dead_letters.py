@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from headrace.errors import BrokerUnreachableError, SinkError
 from headrace.kafka.client import MESSAGE_TIMEOUT_MS, ClientConfig, watermarks
-from headrace.kafka.dead_letters import Position, find_written, letter_records
+from headrace.kafka.dead_letters import Position, dead_letter_records, find_written
 from headrace.kafka.groups import first_timestamps
 from headrace.kafka.sending import send_each
 from headrace.model import DeadLetter, TopicPartition
@@ -38,7 +38,7 @@ class _Gathered:
     written: asyncio.Future[None]
 
 
-class LetterWriter:
+class DeadLetterTopicWriter:
     """Writes one letter for a position, also when its record is processed again after a crash.
 
     All on the event loop, but for what waits for Kafka.
@@ -108,7 +108,7 @@ class LetterWriter:
         """Sends those of ``letters`` that are still waited for, and returns the failures."""
         name, version = self._worker.name, self._worker.version
         records = await self._ask(
-            lambda: letter_records(self._config, letters.values(), name, version)
+            lambda: dead_letter_records(self._config, letters.values(), name, version)
         )
         waited_for = {gathered.letter.position for gathered in _still_waited_for(batch)}
         new = {at: one for at, one in zip(letters, records, strict=True) if at in waited_for}

@@ -34,7 +34,7 @@ TOPICS = [
     Topic("d", event=Everything, key="weight"),
     Topic("e", event=Everything, key="seen", event_id="event_id", derive_event_id=True),
 ]
-MOST_BYTES = 1_000_000
+MAX_BYTES = 1_000_000
 CHECKS = [EventCheck(topic, LIMITS, NOW.timestamp) for topic in TOPICS]
 for check in CHECKS:
     check.batch([], "acme", ())  # looks at the clock
@@ -122,7 +122,7 @@ def document(changes, order=None):
 @example(document([]), CHECKS[0])
 def test_first_sight_accepts_nothing_that_the_closer_look_does_not(text, check):
     accepted = check._at_first_sight(text, "acme")
-    assert accepted in (None, check._verdict(text, "acme", MOST_BYTES))
+    assert accepted in (None, check._verdict(text, "acme", MAX_BYTES))
 
 
 @pytest.mark.parametrize("time", TIMES)
@@ -132,7 +132,7 @@ def test_a_time_of_first_sight_is_one_of_the_closer_look(field, time):
     for check in CHECKS:
         assert check._at_first_sight(text, "acme") in (
             None,
-            check._verdict(text, "acme", MOST_BYTES),
+            check._verdict(text, "acme", MAX_BYTES),
         )
 
 

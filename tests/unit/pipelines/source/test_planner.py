@@ -56,7 +56,7 @@ def test_a_log_that_was_cut_and_grew_again_is_refused(cluster, source):
     fill(cluster, 30)
     with pytest.raises(TopicTruncatedError, match="checkpoint offset 100, cut offset 90") as raised:
         Planner(source).next(end)
-    assert "--to committed" in raised.value.way_out
+    assert "--to committed" in raised.value.remedy
 
 
 def test_a_run_with_a_target_refuses_a_log_that_was_cut(cluster, source):

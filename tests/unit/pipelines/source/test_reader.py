@@ -4,7 +4,7 @@ from dataclasses import dataclass
 import pytest
 from tests.contracts.source import event, spec
 
-from headrace.errors import RecordsGoneError
+from headrace.errors import RecordsDeletedError
 from headrace.kafka.range_reader import Chunk
 from headrace.model import Metadata, OffsetRange, TopicPartition
 from headrace.pipelines.source.reader import RangeReader, ReadRange, TaskReader
@@ -85,11 +85,11 @@ def test_records_that_are_gone_name_the_command_of_their_pipeline(tmp_path):
         cluster.append("numbers", 0, event(number))
     cluster.delete_before("numbers", 0, 2)
     found = spec(cluster, "numbers", tmp_path)
-    way_out = f"`headrace checkpoint reset {found.pipeline} --to table --accept-loss`"
+    remedy = f"`headrace checkpoint reset {found.pipeline} --to table --accept-loss`"
     readers = (
         RangeReader(found, range_, 0, topic_id="id"),
         TaskReader(found, [ReadRange(range_, 0)]),
     )
     for reader in readers:
-        with pytest.raises(RecordsGoneError, match=re.escape(way_out)):
+        with pytest.raises(RecordsDeletedError, match=re.escape(remedy)):
             list(reader.tables())

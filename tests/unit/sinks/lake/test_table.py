@@ -148,7 +148,7 @@ def by(pipeline, spec):
     return replace(spec, pipeline=pipeline)
 
 
-def test_a_column_that_its_pipeline_lacks_now_is_refused_with_the_way_out(root):
+def test_a_column_that_its_pipeline_lacks_now_is_refused_with_the_remedy(root):
     add(by("p", spec(root, NESTED_AFTER)), 0, NEW_ROW)
     with pytest.raises(TableMismatchError, match=r"'click.site' .* pipeline 'p' wrote it before"):
         LakeTable(by("p", spec(root, NESTED_BEFORE))).check()
@@ -189,7 +189,7 @@ def test_two_pipelines_that_add_the_same_column_both_succeed(root):
     assert read_table(root).num_rows == 3
 
 
-def test_a_changed_type_is_refused_with_the_way_out(root):
+def test_a_changed_type_is_refused_with_the_remedy(root):
     add(spec(root, {"id": pa.int64()}), 0, {"id": 1})
     with pytest.raises(
         TableMismatchError, match=r"'id' is long in the table, but string .*another `table`"
@@ -197,7 +197,7 @@ def test_a_changed_type_is_refused_with_the_way_out(root):
         add(spec(root, {"id": pa.string()}), 1, {"id": "x"})
 
 
-def test_another_partitioning_is_refused_with_the_way_out(root):
+def test_another_partitioning_is_refused_with_the_remedy(root):
     add(spec(root, {"id": pa.int64()}, "day"), 0, {"id": 1})
     with pytest.raises(
         TableMismatchError, match=r"\['day'\], the declaration by \['hour'\].*another"

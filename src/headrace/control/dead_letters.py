@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 from headrace.errors import TopicMissingError
 from headrace.kafka.client import ClientConfig, describe
-from headrace.kafka.dead_letters import StoredLetter, dead_letters_topic, scan
+from headrace.kafka.dead_letters import StoredDeadLetter, dead_letters_topic, scan
 from headrace.kafka.replay import replayed
 
 _ORIGIN = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)/(?P<partition>\d+):(?P<offset>\d+)")
 
 
 @dataclass(frozen=True)
-class TopicLetters:
+class TopicDeadLetters:
     """Dead letters of one topic.
 
     Attributes:
@@ -36,14 +36,14 @@ class TopicLetters:
     latest_ms: int
 
 
-def summarize(config: ClientConfig, topic: str) -> TopicLetters:
+def summarize(config: ClientConfig, topic: str) -> TopicDeadLetters:
     """Counts of the dead letters of ``topic``.
 
     Raises:
         BrokerUnreachableError: no answer.
     """
     letters = list(scan(config, topic))
-    return TopicLetters(
+    return TopicDeadLetters(
         topic,
         len(letters),
         len(letters) - len(replayed(config, topic, letters)),
@@ -53,7 +53,7 @@ def summarize(config: ClientConfig, topic: str) -> TopicLetters:
     )
 
 
-def latest_letters(config: ClientConfig, topic: str, count: int) -> list[StoredLetter]:
+def latest_dead_letters(config: ClientConfig, topic: str, count: int) -> list[StoredDeadLetter]:
     """The last ``count`` dead letters of ``topic``, newest first.
 
     Raises:
@@ -66,7 +66,7 @@ def latest_letters(config: ClientConfig, topic: str, count: int) -> list[StoredL
     return newest[:count]
 
 
-def find_letters(config: ClientConfig, origin: str) -> list[StoredLetter]:
+def find_dead_letters(config: ClientConfig, origin: str) -> list[StoredDeadLetter]:
     """Dead letters of one record, ``topic/partition:offset``: one a pipeline that refused it.
 
     Raises:
