@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PYTHON ?= python3
 SEED := $(or $(SEED),$(shell date +%s))
 
-.PHONY: help env lint test drills demo demo-errors bench bench-writer bench-ingest bench-live-edge bench-batch-end bench-worker-send bench-peers lock clean
+.PHONY: help env lint docs test drills demo demo-errors bench bench-writer bench-ingest bench-live-edge bench-batch-end bench-worker-send bench-peers lock clean
 
 help:
 	@echo "make demo    real Kafka, a week of real ad impressions, Spark, a lake, and the proof"
@@ -13,6 +13,7 @@ help:
 	@echo "make test    every test, on real servers that it starts and stops"
 	@echo "make drills  the long drills, an hour: SEED=n chooses the faults, the report is .drills/SEED.json"
 	@echo "make lint    ruff, mypy, import-linter"
+	@echo "make docs    these pages and the API reference as a site, in build/site"
 	@echo "make bench   speed against plain Spark, and against services on Node, FastAPI and Go"
 	@echo "make bench-peers  speed against Kafka Workers, Kafka Connect, Flink and Quix Streams, in an hour"
 
@@ -28,6 +29,9 @@ $(VENV)/.installed: $(ROOT)requirements.lock $(ROOT)pyproject.toml
 
 lint: env
 	cd $(ROOT) && $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
+
+docs: env
+	cd $(ROOT) && $(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -c docs/site -d build/site-cache . build/site
 
 test: env
 	cd $(ROOT) && $(BIN)/python -m pytest --numprocesses=auto --dist=loadfile --no-loadscope-reorder
@@ -66,7 +70,7 @@ bench-peers: env
 # Resolves pyproject.toml anew; the lock is reviewed like code.
 lock: env
 	cd $(ROOT) && $(BIN)/python -m pip install --quiet uv && $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
-	  --generate-hashes --no-emit-index-url --no-header --group dev --all-extras pyproject.toml --output-file requirements.lock
+	  --generate-hashes --no-emit-index-url --no-header --group dev --group docs --all-extras pyproject.toml --output-file requirements.lock
 
 clean:
-	rm -rf $(VENV) $(ROOT)examples/*/.headrace $(ROOT)bench/.work $(ROOT)bench/.built
+	rm -rf $(VENV) $(ROOT)examples/*/.headrace $(ROOT)bench/.work $(ROOT)bench/.built $(ROOT)build
