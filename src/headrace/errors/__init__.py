@@ -1,0 +1,228 @@
+"""Every error that headrace raises on purpose, in a module for each subject.
+
+HeadraceError                         base
+├── ProjectError                      project: every problem at once, each with file and line
+├── NotDeclaredError                  the project has no topic or table of that name
+├── EventRejectedError                an event does not fit its topic; it was not sent
+├── SampleError                       no events to measure with
+├── JavaUnavailableError              runtime: no usable Java, and the bundled one does not start
+├── JarError                          a jar could not be fetched, or its hash is not the locked one
+├── ServerStartError                  a server did not become ready, or its port is in use
+├── ExtraMissingError                 an optional dependency is not installed
+├── BrokerUnreachableError            kafka: the broker does not respond; retried
+├── AuthenticationError               the cluster rejects the login; never retried
+├── AuthorizationError                an ACL is missing; never retried
+├── TopicChangeError                  a live topic can't be changed into the declared one
+├── RecordsUnreadableError            records are corrupt, or a broker refuses to give them
+├── EventsNotDeliveredError           Kafka did not acknowledge events that were sent
+├── InstanceIdInUseError              another member of the group has that instance id
+├── RefusedError                      base: a start would lose or repeat data; never retried
+│   ├── TopicMissingError             offsets
+│   ├── PartitionMissingError
+│   ├── TopicRecreatedError
+│   ├── TopicTruncatedError
+│   ├── RetentionPassedError
+│   ├── RecordsDeletedError
+│   ├── CommittedOffsetError
+│   ├── CheckpointInUseError          checkpoints
+│   ├── CheckpointLostError
+│   ├── CheckpointBehindTableError
+│   ├── TableBehindCheckpointError
+│   ├── NothingCommittedError
+│   ├── TableMismatchError
+│   ├── WorkerRunningError            running
+│   ├── ServiceRunningError
+│   ├── LoaderRunningError
+│   ├── CounterReusedError
+│   ├── ReplayRunningError
+│   └── ReplayRefusedError
+├── StepError                         pipelines: a step of the user raised an error; never retried
+├── UnreadRangesError                 a batch has no report of ranges it had to read; retried
+├── DeadLetterLimitError              too many invalid records; never retried
+├── SinkError                         sinks: the sink can't take a batch
+│   ├── RecordRejectedError           Kafka can't take a record as it is
+│   ├── ReplayedRecordError           a dead letter's record can't be sent to its topic again
+│   └── SinkUnavailableError          it may take the batch later; retried
+├── WorkerError                       workers: an instance of a worker can't go on
+│   ├── ProcessingFailedError         a record failed, and the worker stops at failures
+│   ├── ProcessingTimeoutError        a record was not processed in time
+│   ├── TaskTimeoutError              init, punctuate or close of a task took too long
+│   ├── TaskThreadsError              every thread for tasks is held by a call that does not return
+│   ├── LaneEndedError                a subpartition stopped, and nothing had ended it
+│   ├── SubpartitionError             a partitioner returned an impossible number
+│   ├── PlacedRunError                an instance of a distributed run failed for good
+│   ├── TaskProcessError              the process of a task ended by itself
+│   ├── TaskProcessesEndedError       it ended too often, and is not started again
+│   ├── LastCommitError               the last commit of an instance was not confirmed
+│   └── WorkerStateError              started twice, or after its end
+├── InvalidRecordError                raised by a task: no retry can help this record
+├── WrongOffsetError                  a record was reported done twice, or was never read
+├── IngestFailedError                 ingest: the worker processes can't start
+├── IngestStateError                  a file that the worker processes share can't be made
+├── SpoolError                        the spool could not take records, or could not be read
+│   └── SpoolFullError                its disk budget is used up; nothing was written
+├── TokenUnknownError                 no such access token
+├── TokenInvalidError                 an access token can't be made with these values
+├── TokenNotTakenError                the service does not accept a new token yet
+└── OfflineFilesError                 files can't be read, or no progress can be kept of them
+
+The class docstring is the first line of the message; facts are fields. ``remedy`` says what to do.
+"""
+
+from headrace.errors.base import (
+    HeadraceError,
+    RefusedError,
+)
+from headrace.errors.checkpoints import (
+    CheckpointBehindTableError,
+    CheckpointInUseError,
+    CheckpointLostError,
+    NothingCommittedError,
+    TableBehindCheckpointError,
+    TableMismatchError,
+)
+from headrace.errors.ingest import (
+    IngestFailedError,
+    IngestStateError,
+    OfflineFilesError,
+    SpoolError,
+    SpoolFullError,
+    TokenInvalidError,
+    TokenNotTakenError,
+    TokenUnknownError,
+)
+from headrace.errors.kafka import (
+    AuthenticationError,
+    AuthorizationError,
+    BrokerUnreachableError,
+    EventsNotDeliveredError,
+    InstanceIdInUseError,
+    RecordsUnreadableError,
+    TopicChangeError,
+)
+from headrace.errors.offsets import (
+    CommittedOffsetError,
+    PartitionMissingError,
+    RecordsDeletedError,
+    RetentionPassedError,
+    TopicMissingError,
+    TopicRecreatedError,
+    TopicTruncatedError,
+)
+from headrace.errors.pipelines import (
+    DeadLetterLimitError,
+    StepError,
+    UnreadRangesError,
+)
+from headrace.errors.project import (
+    EventRejectedError,
+    NotDeclaredError,
+    Problem,
+    ProjectError,
+    SampleError,
+)
+from headrace.errors.running import (
+    CounterReusedError,
+    LoaderRunningError,
+    ReplayRefusedError,
+    ReplayRunningError,
+    ServiceRunningError,
+    WorkerRunningError,
+)
+from headrace.errors.runtime import (
+    ExtraMissingError,
+    JarError,
+    JavaUnavailableError,
+    ServerStartError,
+)
+from headrace.errors.sinks import (
+    RecordRejectedError,
+    ReplayedRecordError,
+    SinkError,
+    SinkUnavailableError,
+)
+from headrace.errors.workers import (
+    InvalidRecordError,
+    LaneEndedError,
+    LastCommitError,
+    PlacedRunError,
+    ProcessingFailedError,
+    ProcessingTimeoutError,
+    SubpartitionError,
+    TaskProcessError,
+    TaskProcessesEndedError,
+    TaskThreadsError,
+    TaskTimeoutError,
+    WorkerError,
+    WorkerStateError,
+    WrongOffsetError,
+)
+
+__all__ = [
+    "AuthenticationError",
+    "AuthorizationError",
+    "BrokerUnreachableError",
+    "CheckpointBehindTableError",
+    "CheckpointInUseError",
+    "CheckpointLostError",
+    "CommittedOffsetError",
+    "CounterReusedError",
+    "DeadLetterLimitError",
+    "EventRejectedError",
+    "EventsNotDeliveredError",
+    "ExtraMissingError",
+    "HeadraceError",
+    "IngestFailedError",
+    "IngestStateError",
+    "InstanceIdInUseError",
+    "InvalidRecordError",
+    "JarError",
+    "JavaUnavailableError",
+    "LaneEndedError",
+    "LastCommitError",
+    "LoaderRunningError",
+    "NotDeclaredError",
+    "NothingCommittedError",
+    "OfflineFilesError",
+    "PartitionMissingError",
+    "PlacedRunError",
+    "Problem",
+    "ProcessingFailedError",
+    "ProcessingTimeoutError",
+    "ProjectError",
+    "RecordRejectedError",
+    "RecordsDeletedError",
+    "RecordsUnreadableError",
+    "RefusedError",
+    "ReplayRefusedError",
+    "ReplayRunningError",
+    "ReplayedRecordError",
+    "RetentionPassedError",
+    "SampleError",
+    "ServerStartError",
+    "ServiceRunningError",
+    "SinkError",
+    "SinkUnavailableError",
+    "SpoolError",
+    "SpoolFullError",
+    "StepError",
+    "SubpartitionError",
+    "TableBehindCheckpointError",
+    "TableMismatchError",
+    "TaskProcessError",
+    "TaskProcessesEndedError",
+    "TaskThreadsError",
+    "TaskTimeoutError",
+    "TokenInvalidError",
+    "TokenNotTakenError",
+    "TokenUnknownError",
+    "TopicChangeError",
+    "TopicMissingError",
+    "TopicRecreatedError",
+    "TopicTruncatedError",
+    "UnreadRangesError",
+    "WorkerError",
+    "WorkerRunningError",
+    "WorkerStateError",
+    "WrongOffsetError",
+]

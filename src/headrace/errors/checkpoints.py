@@ -1,0 +1,130 @@
+"""Refused starts: a checkpoint, a table and a pipeline do not fit each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from headrace.errors.base import RefusedError
+
+
+@dataclass(eq=False)
+class CheckpointInUseError(RefusedError):
+    """Another run holds this checkpoint."""
+
+    code = "CHECKPOINT_IN_USE"
+    pipeline: str
+    checkpoint: str
+    holder: str
+
+    @property
+    def remedy(self) -> str:
+        return "Stop that run first (`headrace status` shows it), or give this pipeline a new name."
+
+
+@dataclass(eq=False)
+class CheckpointLostError(RefusedError):
+    """The pipeline has run before, but its checkpoint is gone.
+
+    ``in_table``: whether the table records where it stands.
+    """
+
+    code = "CHECKPOINT_LOST"
+    pipeline: str
+    checkpoint: str
+    evidence: str
+    in_table: bool = field(default=True, repr=False)
+
+    @property
+    def remedy(self) -> str:
+        reset = f"`headrace checkpoint reset {self.pipeline}"
+        if self.in_table:
+            return (
+                f"To go on exactly where the table stands: {reset} --to table` (state of stateful "
+                "steps begins anew). A checkpoint from a backup is compared with the table first."
+            )
+        return (
+            f"The table has nothing of it. To read all that the topics hold: {reset} --to "
+            f"earliest`; to go on from the group's committed offsets: {reset} --to committed`."
+        )
+
+
+@dataclass(eq=False)
+class CheckpointBehindTableError(RefusedError):
+    """The table holds batches that the checkpoint does not know of."""
+
+    code = "CHECKPOINT_BEHIND_TABLE"
+    pipeline: str
+    partition: str
+    checkpoint_offset: int | str
+    table_offset: int | str
+    reason: str = ""
+
+    @property
+    def remedy(self) -> str:
+        return (
+            "The checkpoint is an older copy, has lost files, or another driver runs the pipeline. "
+            "To go on exactly where the table stands: "
+            f"`headrace checkpoint reset {self.pipeline} --to table` (state of stateful steps "
+            "begins anew)."
+        )
+
+
+@dataclass(eq=False)
+class TableBehindCheckpointError(RefusedError):
+    """The table lacks batches that the checkpoint has done.
+
+    ``in_table``: whether the table records where it stands.
+    """
+
+    code = "TABLE_BEHIND_CHECKPOINT"
+    pipeline: str
+    partition: str
+    checkpoint_offset: int | str
+    table_offset: int | str
+    reason: str = ""
+    in_table: bool = field(default=True, repr=False)
+
+    @property
+    def remedy(self) -> str:
+        reset = f"`headrace checkpoint reset {self.pipeline}"
+        if self.in_table:
+            return (
+                "The table is an older copy, or was restored. To write again what it lacks: "
+                f"{reset} --to table` (state of stateful steps begins anew)."
+            )
+        return (
+            "The table was deleted, or is another one. Restore it; or let all that the topics hold "
+            f"land in it: {reset} --to earliest`; or only what is new: {reset} --to committed`."
+        )
+
+
+@dataclass(eq=False)
+class NothingCommittedError(RefusedError):
+    """There are no offsets to begin at."""
+
+    code = "NOTHING_COMMITTED"
+    pipeline: str
+    reason: str
+
+    @property
+    def remedy(self) -> str:
+        return (
+            "To read all that the topics hold: "
+            f"`headrace checkpoint reset {self.pipeline} --to earliest`."
+        )
+
+
+@dataclass(eq=False)
+class TableMismatchError(RefusedError):
+    """The rows do not fit the table."""
+
+    code = "TABLE_MISMATCH"
+    table: str
+    reason: str
+
+    @property
+    def remedy(self) -> str:
+        return (
+            "Correct the declaration, declare another `table` for the new shape, "
+            "or convert this one first."
+        )

@@ -1,0 +1,95 @@
+"""What a Kafka cluster answers, or does not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.errors.base import FactsError
+
+
+@dataclass(eq=False)
+class BrokerUnreachableError(FactsError):
+    """The broker does not answer."""
+
+    bootstrap_servers: str
+    reason: str
+
+    @property
+    def remedy(self) -> str:
+        return "Start it (`headrace up` for the embedded one) or correct [kafka] in headrace.toml."
+
+
+@dataclass(eq=False)
+class AuthenticationError(FactsError):
+    """The cluster refuses the login."""
+
+    bootstrap_servers: str
+    principal: str
+    reason: str
+
+    @property
+    def remedy(self) -> str:
+        return "Correct the user, the secret or the mechanism under [kafka] in headrace.toml."
+
+
+@dataclass(eq=False)
+class AuthorizationError(FactsError):
+    """The cluster does not let this user do what is needed.
+
+    ``operation`` as ACLs name it (READ, WRITE, CREATE, DESCRIBE, ...), ``resource`` with its kind
+    (``topic orders``, ``group headrace.orders``).
+    """
+
+    operation: str
+    resource: str
+    principal: str
+
+    @property
+    def remedy(self) -> str:
+        return f"Add an ACL: allow {self.operation} on {self.resource} to {self.principal}."
+
+
+@dataclass(eq=False)
+class TopicChangeError(FactsError):
+    """The live topic can't be changed into the declared one."""
+
+    topic: str
+    reason: str
+
+
+@dataclass(eq=False)
+class RecordsUnreadableError(FactsError):
+    """Records can't be read."""
+
+    partition: str
+    offset: int
+    reason: str
+
+
+@dataclass(eq=False)
+class EventsNotDeliveredError(FactsError):
+    """Kafka did not acknowledge events."""
+
+    topic: str
+    events: int
+    reason: str
+
+    @property
+    def remedy(self) -> str:
+        return "They may be in the topic or not: send them again, with the same event ids."
+
+
+@dataclass(eq=False)
+class InstanceIdInUseError(FactsError):
+    """Another member of the group has that instance id."""
+
+    group: str
+    instance_id: str
+    reason: str
+
+    @property
+    def remedy(self) -> str:
+        return (
+            "Give each instance an id of its own. That of one which was killed is free again when "
+            "its session has ended."
+        )

@@ -1,0 +1,128 @@
+"""Refused starts: the offset to begin at is not in the topic any more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.errors.base import RefusedError
+
+
+@dataclass(eq=False)
+class TopicMissingError(RefusedError):
+    """The topic does not exist."""
+
+    code = "TOPIC_MISSING"
+    topic: str
+
+    @property
+    def remedy(self) -> str:
+        return "Create the declared topics with `headrace apply`."
+
+
+@dataclass(eq=False)
+class PartitionMissingError(RefusedError):
+    """The topic has no such partition."""
+
+    code = "PARTITION_MISSING"
+    topic: str
+    partition: int
+    partitions: int
+
+    @property
+    def remedy(self) -> str:
+        return f"Its partitions are 0 to {self.partitions - 1}."
+
+
+@dataclass(eq=False)
+class TopicRecreatedError(RefusedError):
+    """The topic was deleted and created again since the checkpoint was written."""
+
+    code = "TOPIC_RECREATED"
+    topic: str
+    checkpoint_topic_id: str
+    live_topic_id: str
+    pipeline: str
+
+    @property
+    def remedy(self) -> str:
+        return (
+            "Its offsets mean other records now. To read the new topic from its start: "
+            f"`headrace checkpoint reset {self.pipeline} --to earliest`."
+        )
+
+
+@dataclass(eq=False)
+class TopicTruncatedError(RefusedError):
+    """The topic was cut before the checkpoint: records that were read are no longer in it."""
+
+    code = "TOPIC_TRUNCATED"
+    topic: str
+    partition: int
+    checkpoint_offset: int
+    cut_offset: int
+    pipeline: str
+
+    @property
+    def remedy(self) -> str:
+        return (
+            "The brokers lost acknowledged records (unclean leader election, lost disk); what "
+            f"follows offset {self.cut_offset} now was not read. To read it: "
+            f"`headrace checkpoint reset {self.pipeline} --to committed`, which begins at the cut."
+        )
+
+
+@dataclass(eq=False)
+class RetentionPassedError(RefusedError):
+    """Records that were not read yet have been deleted by retention."""
+
+    code = "RETENTION_PASSED"
+    topic: str
+    partition: int
+    checkpoint_offset: int
+    earliest_offset: int
+    pipeline: str
+
+    @property
+    def remedy(self) -> str:
+        lost = self.earliest_offset - self.checkpoint_offset
+        return (
+            f"{lost} offsets are gone. To accept the loss and go on from the earliest that is "
+            f"left: `headrace checkpoint reset {self.pipeline} --to table --accept-loss`."
+        )
+
+
+@dataclass(eq=False)
+class RecordsDeletedError(RefusedError):
+    """Records of a planned batch were deleted by retention before they were read."""
+
+    code = "RECORDS_DELETED"
+    partition: str
+    first_offset: int
+    pipeline: str = ""
+
+    @property
+    def remedy(self) -> str:
+        keep = "Give the topic a longer retention or more of it a batch"
+        if not self.pipeline:
+            return f"{keep}."
+        reset = f"`headrace checkpoint reset {self.pipeline} --to table --accept-loss`"
+        return f"{keep}; to accept the loss: {reset}."
+
+
+@dataclass(eq=False)
+class CommittedOffsetError(RefusedError):
+    """The offset that the group committed is not in the topic any more."""
+
+    code = "COMMITTED_OFFSET"
+    group: str
+    topic: str
+    partition: int
+    committed: int
+    reason: str
+
+    @property
+    def remedy(self) -> str:
+        return (
+            "Records were deleted unread, or the topic was made again. "
+            "`headrace workers reset NAME` begins with the earliest record there is."
+        )

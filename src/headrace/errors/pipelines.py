@@ -1,0 +1,47 @@
+"""A pipeline cannot go on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from headrace.errors.base import FactsError
+
+
+@dataclass(eq=False)
+class StepError(FactsError):
+    """A step failed."""
+
+    step: str
+    problem: str
+    at: str
+
+    @property
+    def remedy(self) -> str:
+        return "It would fail again, so it is not retried: correct it and run again."
+
+
+@dataclass(eq=False)
+class UnreadRangesError(FactsError):
+    """The reports of a batch do not cover what it was to read."""
+
+    pipeline: str
+    ranges: str
+
+
+@dataclass(eq=False)
+class DeadLetterLimitError(FactsError):
+    """Too many bad records: it stops before it empties the topic into dead letters."""
+
+    exit_code = 4
+    code: ClassVar[str] = "DEAD_LETTER_LIMIT"
+    pipeline: str
+    reason: str
+
+    @property
+    def remedy(self) -> str:
+        return (
+            "Correct what makes or reads the records and run again, or raise the limit: "
+            "`dead_letter_limit` of a pipeline, whose batch was not written, or "
+            "`DeadLetters(limit=...)` of a worker."
+        )

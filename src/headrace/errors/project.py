@@ -1,0 +1,72 @@
+"""What a user wrote does not fit: the project, a name, an event, a sample."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.errors.base import FactsError, HeadraceError
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong in a project file: where, what, and its remedy."""
+
+    file: str
+    line: int
+    message: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        text = f"{self.file}:{self.line}: {self.message}"
+        return f"{text} ({self.remedy})" if self.remedy else text
+
+
+class ProjectError(HeadraceError):
+    """The project is not valid."""
+
+    exit_code = 2
+
+    def __init__(self, problems: list[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in problems))
+
+
+@dataclass(eq=False)
+class NotDeclaredError(FactsError):
+    """The project declares no such thing."""
+
+    exit_code = 2
+    kind: str
+    name: str
+    declared: str
+
+
+@dataclass(eq=False)
+class EventRejectedError(FactsError):
+    """The event does not fit its topic.
+
+    ``reason`` is a stable code such as ``wrong-type``; ``detail`` names the field, what it holds
+    and what was expected.
+    """
+
+    exit_code = 2
+    topic: str
+    reason: str
+    detail: str
+
+    @property
+    def remedy(self) -> str:
+        return "It was not sent: correct it, or the event class of the topic."
+
+
+@dataclass(eq=False)
+class SampleError(FactsError):
+    """There are no events to measure with."""
+
+    exit_code = 2
+    sample: str
+    reason: str
+
+    @property
+    def remedy(self) -> str:
+        return "--sample FILE.ndjson gives events, one JSON document a line."

@@ -1,0 +1,81 @@
+"""A worker cannot go on, or a record cannot be processed."""
+
+from __future__ import annotations
+
+from headrace.errors.base import HeadraceError
+
+
+class WorkerError(HeadraceError):
+    """An instance of a worker can't go on."""
+
+
+class ProcessingFailedError(WorkerError):
+    """A record failed, and the worker stops at failures; ``__cause__`` is what the task raised."""
+
+
+class ProcessingTimeoutError(WorkerError):
+    """A record was not done within the worker's ``processing_timeout``."""
+
+
+class TaskTimeoutError(WorkerError):
+    """``init``, ``punctuate`` or ``close`` of a task did not end in time."""
+
+
+class TaskThreadsError(WorkerError):
+    """Every thread for ordinary functions is held by a call that was given up and goes on."""
+
+
+class LaneEndedError(WorkerError):
+    """The event loop's task of a subpartition ended, and nothing had ended it."""
+
+
+class SubpartitionError(WorkerError):
+    """A partitioner gave a count below 1, or a subpartition outside of it."""
+
+
+class PlacedRunError(WorkerError):
+    """The instances were stopped because one failed."""
+
+    def __init__(self, worker: str, reason: str) -> None:
+        self.worker, self.reason = worker, reason
+        super().__init__(f"the instances of {worker} were stopped: {reason}")
+
+
+class TaskProcessError(WorkerError):
+    """The process that a task ran in ended by itself: killed, out of memory, or it crashed."""
+
+
+class TaskProcessesEndedError(WorkerError):
+    """The process of a task ended too often by itself, and no other takes its place."""
+
+
+class LastCommitError(WorkerError):
+    """The last commit of an instance was not confirmed."""
+
+    def __init__(self, group: str, records: int) -> None:
+        self.group, self.records = group, records
+        super().__init__(
+            f"the last commit of group {group!r} was not confirmed: "
+            f"its next start may repeat {records} records or more"
+        )
+
+
+class WorkerStateError(WorkerError):
+    """The instance is not in a state that allows it."""
+
+
+class InvalidRecordError(HeadraceError):
+    """Raised by a task for a record that no retry can help.
+
+    Args:
+        reason: a stable code, such as ``unknown-campaign``.
+        detail: a sentence for who looks into it.
+    """
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        self.reason, self.detail = reason, detail
+        super().__init__(f"{reason}: {detail}" if detail else reason)
+
+
+class WrongOffsetError(HeadraceError):
+    """A record was reported done that was never consumed, or that was done already."""
