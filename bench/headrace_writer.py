@@ -32,7 +32,7 @@ def marked(impressions: DataFrame) -> DataFrame:
 
 def open_headrace(setup: Setup, *, with_step: bool) -> WriteOnce:
     """Starts Spark; the function returned writes the whole topic into a fresh lake."""
-    from headrace.pipelines.run import PipelineRun, Placement
+    from headrace.pipelines.run import Deployment, PipelineRun
     from headrace.pipelines.session import start_session
 
     spark_settings = SparkSettings(setup.master, {"spark.driver.memory": f"{setup.heap_mb}m"})
@@ -45,9 +45,9 @@ def open_headrace(setup: Setup, *, with_step: bool) -> WriteOnce:
         settings = Settings(
             root=out, name="bench", modules=(), lake=str(out), kafka=KafkaSettings(setup.bootstrap)
         )
-        placement = Placement(setup.bootstrap, str(out), setup.master, setup.java)
+        deployment = Deployment(setup.bootstrap, str(out), setup.master, setup.java)
         pipeline = _pipeline(setup, out.name, with_step=with_step)
-        run = PipelineRun(spark, settings, pipeline, placement, once=True)
+        run = PipelineRun(spark, settings, pipeline, deployment, once=True)
         _finish(run, on_commit)
 
     return write_once

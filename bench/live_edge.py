@@ -114,18 +114,18 @@ def _session(java: dict[str, str]) -> Iterator[SparkSession]:
 
 def measure(spark: SparkSession, broker: Broker, out: Path, java: dict[str, str]) -> Round:
     """One round: the batches that follow the warm-up."""
-    from headrace.pipelines.run import PipelineRun, Placement
+    from headrace.pipelines.run import Deployment, PipelineRun
 
     settings = Settings(
         root=out, name="bench", modules=(), lake=str(out), kafka=KafkaSettings(broker.bootstrap)
     )
-    placement = Placement(broker.bootstrap, str(out), f"local[{THREADS}]", java)
+    deployment = Deployment(broker.bootstrap, str(out), f"local[{THREADS}]", java)
     pipeline = Pipeline(
         out.name,
         source=impressions_topic(TOPIC, PARTITIONS),
         sink=Lake("impressions", partition_by=("day", "hour")),
     )
-    run = PipelineRun(spark, settings, pipeline, placement, once=False)
+    run = PipelineRun(spark, settings, pipeline, deployment, once=False)
     try:
         _tend_until(run, WARM_UP_BATCHES)
         before = run.progress.rows_in

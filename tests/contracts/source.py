@@ -20,7 +20,7 @@ from headrace.pipelines.source.planner import Planner
 from headrace.pipelines.source.reader import RangeReader, TaskReader
 from headrace.pipelines.source.rereading import read_report
 from headrace.pipelines.source.spec import SourceSpec
-from headrace.pipelines.source.state import SharedState
+from headrace.pipelines.source.state import SourceState
 
 
 class Numbered:
@@ -82,7 +82,7 @@ def read(found: SourceSpec, start: SourceOffset, end: SourceOffset) -> list[tupl
 def drained(planner: Planner, start: SourceOffset) -> SourceOffset:
     """The end of a batch that takes all there is, without waiting for its wall clock."""
     planner.stop_at_latest()
-    return planner.next(start)
+    return planner.plan_next(start)
 
 
 class SourceContract:
@@ -96,7 +96,7 @@ class SourceContract:
         lab.append(topic, 1, [event(n) for n in range(100, 130)])
         found = spec(lab.cluster, topic, tmp_path)
         planner = Planner(found)
-        start = planner.initial()
+        start = planner.initial_offset()
         rows = read(found, start, drained(planner, start))
         assert rows == [(0, n, n) for n in range(50)] + [(1, n, n + 100) for n in range(30)]
 
@@ -104,23 +104,23 @@ class SourceContract:
         lab.append(topic, 0, [event(n) for n in range(20)])
         found = spec(lab.cluster, topic, tmp_path)
         planner = Planner(found)
-        start = planner.initial()
+        start = planner.initial_offset()
         end = drained(planner, start)
         lab.append(topic, 0, [event(n) for n in range(20, 40)])
         assert read(found, start, end) == read(found, start, end)
-        assert Planner(found).work(start, end) == planner.work(start, end)
+        assert Planner(found).tasks(start, end) == planner.tasks(start, end)
 
     def test_nothing_new_is_the_start_itself(self, lab, topic, tmp_path):
         planner = Planner(spec(lab.cluster, topic, tmp_path))
-        start = planner.initial()
+        start = planner.initial_offset()
         assert drained(planner, start) == start
 
     def test_the_first_position_is_the_same_after_a_crash(self, lab, topic, tmp_path):
         found = spec(lab.cluster, topic, tmp_path, start=Start.LATEST)
         lab.append(topic, 0, [event(1)])
-        first = Planner(found).initial()
+        first = Planner(found).initial_offset()
         lab.append(topic, 0, [event(2)])
-        assert Planner(found).initial() == first
+        assert Planner(found).initial_offset() == first
         assert first.partitions == {0: 1, 1: 0}
 
     def test_it_can_begin_at_the_committed_offsets(self, lab, topic, tmp_path):
@@ -128,7 +128,7 @@ class SourceContract:
         lab.append(topic, 1, [event(n) for n in range(9)])
         lab.commit(f"headrace.{topic}", topic, {0: 4})
         found = spec(lab.cluster, topic, tmp_path, start=Start.COMMITTED)
-        assert Planner(found).initial().partitions == {0: 4, 1: 0}
+        assert Planner(found).initial_offset().partitions == {0: 4, 1: 0}
 
     def test_a_range_ends_by_position_and_reads_nothing_beyond(self, lab, topic, tmp_path):
         lab.append(topic, 0, [event(n) for n in range(50)])
@@ -155,19 +155,19 @@ class SourceContract:
         lab.append(topic, 0, [event(n) for n in range(100)])
         found = spec(lab.cluster, topic, tmp_path, limits=BatchLimits(max_records=60))
         planner = Planner(found)
-        first = planner.next(planner.initial())
+        first = planner.plan_next(planner.initial_offset())
         second = drained(planner, first)
         assert first.partitions[0] == 60
         assert second.partitions[0] == 100
 
     def test_a_paused_partition_stays_and_catches_up_in_order(self, lab, topic, tmp_path):
         found = spec(lab.cluster, topic, tmp_path)
-        state = SharedState(found.state)
+        state = SourceState(found.state)
         state.pause(topic, frozenset({0}))
         lab.append(topic, 0, [event(n) for n in range(5)])
         lab.append(topic, 1, [event(n) for n in range(5)])
         planner = Planner(found)
-        start = planner.initial()
+        start = planner.initial_offset()
         held = drained(planner, start)
         assert held.partitions == {0: 0, 1: 5}
         state.pause(topic, frozenset())
@@ -176,7 +176,7 @@ class SourceContract:
 
     def test_a_new_partition_is_read_from_offset_0(self, lab, topic, tmp_path):
         found = spec(lab.cluster, topic, tmp_path)
-        start = Planner(found).initial()
+        start = Planner(found).initial_offset()
         lab.add_partitions(topic, 4)
         lab.append(topic, 3, [event(n) for n in range(7)])
         placed = drained(Planner(found), start)
@@ -186,54 +186,54 @@ class SourceContract:
 
     def test_a_new_partition_whose_first_records_are_gone_is_refused(self, lab, topic, tmp_path):
         found = spec(lab.cluster, topic, tmp_path)
-        start = Planner(found).initial()
+        start = Planner(found).initial_offset()
         lab.add_partitions(topic, 3)
         lab.append(topic, 2, [event(n) for n in range(7)])
         lab.delete_before(topic, 2, 6)
         with pytest.raises(RetentionPassedError, match="6 offsets are gone"):
-            Planner(found).next(start)
+            Planner(found).plan_next(start)
 
     def test_a_planned_batch_is_not_read_from_a_topic_made_anew(self, lab, topic, tmp_path):
         lab.append(topic, 0, [event(n) for n in range(5)])
         found = spec(lab.cluster, topic, tmp_path)
         planner = Planner(found)
-        start = planner.initial()
+        start = planner.initial_offset()
         end = drained(planner, start)
         lab.recreate(topic, 2)
         lab.append(topic, 0, [event(n) for n in range(9)])
-        (task,) = Planner(found).work(start, end)
+        (task,) = Planner(found).tasks(start, end)
         assert isinstance(task.refusal, TopicRecreatedError)
 
     def test_a_planned_batch_whose_records_are_gone_is_not_read(self, lab, topic, tmp_path):
         lab.append(topic, 0, [event(n) for n in range(5)])
         found = spec(lab.cluster, topic, tmp_path)
         planner = Planner(found)
-        start = planner.initial()
+        start = planner.initial_offset()
         end = drained(planner, start)
         lab.delete_before(topic, 0, 2)
-        (task,) = Planner(found).work(start, end)
+        (task,) = Planner(found).tasks(start, end)
         assert isinstance(task.refusal, RetentionPassedError)
 
     def test_a_missing_topic_is_refused(self, lab, tmp_path, topic_name):
         with pytest.raises(TopicMissingError, match="headrace apply"):
-            Planner(spec(lab.cluster, f"{topic_name}-none", tmp_path)).initial()
+            Planner(spec(lab.cluster, f"{topic_name}-none", tmp_path)).initial_offset()
 
     def test_a_recreated_topic_is_refused_even_when_it_holds_more(self, lab, topic, tmp_path):
         lab.append(topic, 0, [event(1)])
         planner = Planner(spec(lab.cluster, topic, tmp_path))
-        end = drained(planner, planner.initial())
+        end = drained(planner, planner.initial_offset())
         lab.recreate(topic, 2)
         lab.append(topic, 0, [event(n) for n in range(9)])
         with pytest.raises(TopicRecreatedError, match="checkpoint reset numbers --to earliest"):
-            planner.next(end)
+            planner.plan_next(end)
 
     def test_retention_past_the_checkpoint_is_refused_with_the_count(self, lab, topic, tmp_path):
         lab.append(topic, 0, [event(n) for n in range(30)])
         planner = Planner(spec(lab.cluster, topic, tmp_path))
-        start = planner.initial()
+        start = planner.initial_offset()
         lab.delete_before(topic, 0, 12)
         with pytest.raises(RetentionPassedError, match="12 offsets are gone"):
-            planner.next(start)
+            planner.plan_next(start)
 
     def test_a_record_that_was_replayed_for_others_is_left_out_and_counted(
         self, lab, topic, tmp_path
@@ -244,7 +244,7 @@ class SourceContract:
         lab.append(topic, 0, [event(3)])
         found = spec(lab.cluster, topic, tmp_path)
         range_ = OffsetRange(TopicPartition(topic, 0), 0, 4)
-        topic_id = Planner(found).initial().topic_id
+        topic_id = Planner(found).initial_offset().topic_id
         reader = RangeReader(found, range_, 0, topic_id=topic_id, may_hold_replays=True)
         rows = [row["n"] for table in reader.tables() for row in table.to_pylist()]
         report = reader.report()
@@ -261,8 +261,8 @@ class SourceContract:
         lab.append(topic, 0, [event(0)], (addressees(["others"], replayed_to[elsewhere]),))
         lab.replay(topic, 0, event(1), "numbers")
         found = spec(lab.cluster, topic, tmp_path)
-        start = Planner(found).initial()
-        (work,) = Planner(found).work(start, start.advanced({0: 2, 1: 0}, {}, planned_ms=1))
+        start = Planner(found).initial_offset()
+        (work,) = Planner(found).tasks(start, start.advanced({0: 2, 1: 0}, {}, planned_ms=1))
         assert work.may_hold_replays
         reader = TaskReader(found, [work])
         assert [row["n"] for table in reader.tables() for row in table.to_pylist()] == [0, 1]
@@ -272,9 +272,9 @@ class SourceContract:
         lab.append(topic, 0, [event(0)])
         lab.replay(topic, 0, event(1), "others")
         found = spec(lab.cluster, topic, tmp_path)
-        start = Planner(found).initial()
+        start = Planner(found).initial_offset()
         end = start.advanced({0: 2, 1: 0}, {}, planned_ms=1)
-        reader = TaskReader(found, Planner(found).work(start, end))
+        reader = TaskReader(found, Planner(found).tasks(start, end))
         assert [row["n"] for table in reader.tables() for row in table.to_pylist()] == [0]
         assert read_report(found, OffsetRange(TopicPartition(topic, 0), 0, 2), end).records == 1
 
@@ -284,14 +284,14 @@ class SourceContract:
         lab.replay(topic, 0, event(10), "others")
         lab.append(topic, 0, [event(n) for n in range(11, 20)])
         planner = Planner(spec(lab.cluster, topic, tmp_path))
-        start = planner.initial()
+        start = planner.initial_offset()
         at = {n: start.advanced({0: n, 1: 10}, {}, planned_ms=1) for n in (0, 10, 11, 20)}
         looks = {
-            (first, end): [one.may_hold_replays for one in planner.work(at[first], at[end])]
+            (first, end): [one.may_hold_replays for one in planner.tasks(at[first], at[end])]
             for first, end in ((0, 10), (10, 11), (11, 20))
         }
         assert looks == {(0, 10): [False], (10, 11): [True], (11, 20): [False]}
-        assert [one.may_hold_replays for one in planner.work(start, at[20])] == [
+        assert [one.may_hold_replays for one in planner.tasks(start, at[20])] == [
             True,
             False,
         ]

@@ -17,7 +17,7 @@ from headrace.kafka.dead_letters import scan
 from headrace.model import Start, TopicPartition
 from headrace.pipelines.checkpoint import CheckpointFolder
 from headrace.pipelines.resets import Resets
-from headrace.pipelines.run import Placement
+from headrace.pipelines.run import Deployment
 from headrace.pipelines.runner import Driver
 from headrace.settings.model import RestartSettings, Settings
 from headrace.sinks.api import SinkContext
@@ -102,8 +102,8 @@ class Flow:
         return Settings(**values | changes)
 
     def run(self, *pipelines, once=True, observe=None, stop=None):
-        placement = Placement(self.broker.bootstrap_servers, self.lake, "local[2]", {})
-        return Driver(self.spark, self.settings(), placement).run(
+        deployment = Deployment(self.broker.bootstrap_servers, self.lake, "local[2]", {})
+        return Driver(self.spark, self.settings(), deployment).run(
             pipelines,
             once=once,
             observe=observe or (lambda _: None),

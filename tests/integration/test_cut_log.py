@@ -74,7 +74,7 @@ def test_a_log_that_was_cut_and_grew_again_is_refused_and_read_from_the_cut(runn
     cluster = KafkaCluster(client)
     found = spec(cluster, TOPIC, tmp_path)
     planner = Planner(found)
-    end = drained(planner, planner.initial())
+    end = drained(planner, planner.initial_offset())
     assert end.partitions == {0: 150}
     group, position = found.consumer_group, TopicPartition(TOPIC, 0)
     in_time(commit_offsets, client, group, {position: 150}, {position: end.epochs[0]})
@@ -85,7 +85,7 @@ def test_a_log_that_was_cut_and_grew_again_is_refused_and_read_from_the_cut(runn
     write(client, 1_000, 1_080)
 
     with pytest.raises(TopicTruncatedError, match="checkpoint offset 150, cut offset 100"):
-        Planner(found).next(end)
+        Planner(found).plan_next(end)
     again = spec(cluster, TOPIC, tmp_path / "again", start=Start.COMMITTED)
     planner = Planner(again)
     start = in_time(planner.initial)

@@ -110,9 +110,9 @@ def test_aborted_records_are_not_read_and_a_marker_at_the_end_ends_the_range(
     markers_written(lab, topic_name, 4)
     found = spec(lab.cluster, topic_name, tmp_path)
     planner = Planner(found)
-    start = planner.initial()
+    start = planner.initial_offset()
     planner.stop_at_latest()
-    assert planner.next(start).partitions == {0: 4}
+    assert planner.plan_next(start).partitions == {0: 4}
     assert numbers(found, 0, 4) == [1]
 
 
@@ -125,17 +125,17 @@ def test_an_open_transaction_holds_the_batch_back(lab, topic_name, tmp_path):
     sender.produce(topic_name, event(1), partition=0)
     sender.flush(30)
     planner = Planner(spec(lab.cluster, topic_name, tmp_path))
-    start = planner.initial()
+    start = planner.initial_offset()
     planner.stop_at_latest()
-    assert planner.next(start).partitions == {0: 1}
+    assert planner.plan_next(start).partitions == {0: 1}
     sender.abort_transaction()
 
 
 def test_an_unreachable_broker_is_waited_for(tmp_path, lab, topic_name):
     lab.create(topic_name, 1)
-    start = Planner(spec(lab.cluster, topic_name, tmp_path)).initial()
+    start = Planner(spec(lab.cluster, topic_name, tmp_path)).initial_offset()
     away = KafkaCluster({"bootstrap.servers": "127.0.0.1:9", "socket.timeout.ms": "1000"})
-    assert Planner(spec(away, topic_name, tmp_path)).next(start) == start
+    assert Planner(spec(away, topic_name, tmp_path)).plan_next(start) == start
 
 
 def test_a_committed_offset_keeps_the_epoch_of_its_leader(lab, topic_name):

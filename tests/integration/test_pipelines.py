@@ -31,7 +31,7 @@ from headrace.kafka.client import admin
 from headrace.kafka.replay import Selection, replay
 from headrace.pipelines.lock import CheckpointLock
 from headrace.pipelines.progress import PipelineState
-from headrace.pipelines.source.state import SharedState
+from headrace.pipelines.source.state import SourceState
 from headrace.runtime import storage
 
 PATHS = ("fused", "stepped")
@@ -297,7 +297,7 @@ def test_raw_topics_land_as_bytes_and_keep_tombstones(flow):
 
 
 def test_a_paused_partition_stays_while_the_others_go_on_and_catches_up_in_order(flow):
-    state = SharedState(flow.folder / ".headrace" / "state" / "fused")
+    state = SourceState(flow.folder / ".headrace" / "state" / "fused")
     state.pause(flow.name, frozenset({0}))
     flow.send([click(n) for n in range(50)], partition=0)
     flow.send([click(n) for n in range(100, 150)], partition=1)

@@ -18,7 +18,7 @@ from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.positions import CheckpointIds, newest_checkpoint
 from headrace.pipelines.resets import Resets
 from headrace.pipelines.source.offsets import SourceOffset
-from headrace.pipelines.source.state import SharedState
+from headrace.pipelines.source.state import SourceState
 from headrace.settings import Settings
 
 _PARTITION = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)/(?P<number>\d+)")
@@ -152,8 +152,8 @@ def hold(settings: Settings, pipeline: Pipeline, partitions: Iterable[TopicParti
         state.pause(name, frozenset(one.partition for one in wanted if one.topic == name))
 
 
-def _state(settings: Settings, pipeline: Pipeline) -> SharedState:
-    return SharedState(settings.state / "state" / pipeline.name)
+def _state(settings: Settings, pipeline: Pipeline) -> SourceState:
+    return SourceState(settings.state / "state" / pipeline.name)
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from headrace.pipelines.positions import NoPositions, TablePositions
 from headrace.pipelines.source.report import RangeReport, unread
 from headrace.pipelines.source.rereading import Rereading
 from headrace.pipelines.source.staging import Staging
-from headrace.pipelines.source.state import SharedState
+from headrace.pipelines.source.state import SourceState
 from headrace.runtime.logs import Subject, logging_about
 from headrace.sinks.api import CommitResult, SinkDriver
 
@@ -60,7 +60,7 @@ class BatchResult:
     positions: Mapping[TopicPartition, int]
 
 
-class BatchEnd:
+class BatchCommitter:
     """Spark calls it once a batch, one batch at a time, on a thread of the driver."""
 
     def __init__(  # noqa: PLR0913  the parts a batch ends in
@@ -73,7 +73,7 @@ class BatchEnd:
         rereading: Rereading,
         sink: SinkDriver,
         client: ClientConfig,
-        state: SharedState,
+        state: SourceState,
         on_batch: Callable[[BatchResult], None],
     ) -> None:
         self._pipeline = pipeline
@@ -117,7 +117,7 @@ class BatchEnd:
         else:
             manifest = Manifest.of(frame.collect())
             reports = self._reports(manifest, planned)
-            done = self._end(manifest, reports, planned)
+            done = self._commit_batch(manifest, reports, planned)
         self._group.show(planned.positions, planned.epochs)
         self._staging.clear()
         result = BatchResult(
@@ -163,7 +163,7 @@ class BatchEnd:
             raise UnreadRangesError(self._pipeline.name, ", ".join(map(str, missing[:3])))
         return sorted(reports, key=lambda report: (report.range.partition, report.range.start))
 
-    def _end(
+    def _commit_batch(
         self, manifest: Manifest, reports: Sequence[RangeReport], planned: PlannedBatch
     ) -> CommitResult:
         """Dead letters first: the sink's commit is what says that the batch is done."""

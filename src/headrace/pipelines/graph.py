@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from headrace.kafka.client import ClientConfig
 from headrace.kafka.cluster import KafkaCluster
 from headrace.model import EventSchema, Metadata, Source, Start
-from headrace.pipelines.batch import BatchEnd, BatchResult
+from headrace.pipelines.batch import BatchCommitter, BatchResult
 from headrace.pipelines.checkpoint import Checkpoint
 from headrace.pipelines.manifest import arrow_writer, manifest_schema
 from headrace.pipelines.pipeline import Pipeline
@@ -25,7 +25,7 @@ from headrace.pipelines.source.reader import HEARTBEAT
 from headrace.pipelines.source.rereading import Rereading
 from headrace.pipelines.source.spec import SourceSpec
 from headrace.pipelines.source.staging import Staging
-from headrace.pipelines.source.state import SharedState
+from headrace.pipelines.source.state import SourceState
 from headrace.pipelines.steps import apply_steps
 from headrace.sinks.api import SinkDriver, WriterFactory
 
@@ -39,7 +39,7 @@ HEARTBEAT_AFTER_US = 10_000_000
 
 
 @dataclass(frozen=True)
-class Place:
+class RunContext:
     """Where a pipeline runs: its lake, its cluster, its folders.
 
     Attributes:
@@ -63,13 +63,13 @@ class Graph:
 
     manifests: DataFrame
     sink: SinkDriver
-    end: BatchEnd
+    committer: BatchCommitter
 
 
 def build(
     spark: SparkSession,
     pipeline: Pipeline,
-    place: Place,
+    context: RunContext,
     checkpoint: Checkpoint,
     start: Start | None,
     on_batch: Callable[[BatchResult], None],
@@ -83,28 +83,28 @@ def build(
         TableMismatchError: the rows do not fit the table that is there.
     """
     specs = [
-        _source_spec(pipeline, source, place, checkpoint, start) for source in pipeline.sources
+        _source_spec(pipeline, source, context, checkpoint, start) for source in pipeline.sources
     ]
     rows = None if pipeline.is_fused else _rows(spark, pipeline, specs)
     schema = row_schema(specs[0]) if rows is None else _arrow_schema(rows)
-    context = pipeline.sink_context(place.lake, place.client, place.sinks)
-    sink = pipeline.sink.open(context, schema)
-    end = BatchEnd(
+    sink_context = pipeline.sink_context(context.lake, context.client, context.sinks)
+    sink = pipeline.sink.open(sink_context, schema)
+    committer = BatchCommitter(
         pipeline,
         checkpoint=checkpoint,
         positions=_positions(pipeline, checkpoint, sink),
-        staging=Staging(place.staging),
+        staging=Staging(context.staging),
         rereading=Rereading(spark, specs),
         sink=sink,
-        client=place.client,
-        state=SharedState(place.state),
+        client=context.client,
+        state=SourceState(context.state),
         on_batch=on_batch,
     )
     if rows is None:
         manifests = _load(spark, replace(specs[0], writers=sink.writers))
     else:
-        manifests = _written(rows, sink.writers, specs[0].topic)
-    return Graph(manifests, sink, end)
+        manifests = _add_file_writer(rows, sink.writers, specs[0].topic)
+    return Graph(manifests, sink, committer)
 
 
 def _positions(
@@ -118,7 +118,7 @@ def _positions(
 def _source_spec(
     pipeline: Pipeline,
     source: Source,
-    place: Place,
+    context: RunContext,
     checkpoint: Checkpoint,
     start: Start | None,
 ) -> SourceSpec:
@@ -131,23 +131,23 @@ def _source_spec(
         event_time=topic.event_time,
         earliest_event_us=int(topic.earliest_event_time.timestamp() * 1e6),
         latest_ahead_us=int(topic.latest_ahead.total_seconds() * 1e6),
-        cluster=KafkaCluster(place.client),
+        cluster=KafkaCluster(context.client),
         consumer_group=pipeline.consumer_group,
         start=start or source.start,
         metadata=pipeline.metadata(source),
         min_tasks=source.min_tasks if source.subpartitions == 1 else 0,
         subpartitions=source.subpartitions,
         limits=pipeline.limits.shared_by(len(pipeline.sources)),
-        partition_columns=judged_columns(pipeline, topic.schema),
+        partition_columns=validated_partition_columns(pipeline, topic.schema),
         dead_letter_limit=pipeline.dead_letter_limit,
-        state=place.state,
-        staging=place.staging,
+        state=context.state,
+        staging=context.staging,
         checkpoint=checkpoint.uri,
         heartbeat_after_us=HEARTBEAT_AFTER_US if len(pipeline.sources) > 1 else 0,
     )
 
 
-def judged_columns(pipeline: Pipeline, schema: EventSchema | None) -> tuple[str, ...]:
+def validated_partition_columns(pipeline: Pipeline, schema: EventSchema | None) -> tuple[str, ...]:
     """Fields that name directories: judged while the record's original bytes are at hand.
 
     Not before steps, which may make a value safe: the rows that they give are judged instead.
@@ -165,22 +165,24 @@ def _load(spark: SparkSession, spec: SourceSpec) -> DataFrame:
 def _rows(spark: SparkSession, pipeline: Pipeline, specs: list[SourceSpec]) -> DataFrame:
     """The sources, each as its step wants it, through the steps."""
     frames = [
-        _laned(_watermarked(_load(spark, spec), spec, source, pipeline.lateness), source)
+        _repartition_by_key(
+            _with_watermark(_load(spark, spec), spec, source, pipeline.lateness), source
+        )
         for spec, source in zip(specs, pipeline.sources, strict=True)
     ]
     if not pipeline.steps:
-        return _united(frames)
+        return _union(frames)
     return apply_steps(pipeline.steps, frames)
 
 
-def _united(frames: list[DataFrame]) -> DataFrame:
+def _union(frames: list[DataFrame]) -> DataFrame:
     rows = frames[0]
     for frame in frames[1:]:
         rows = rows.unionByName(frame, allowMissingColumns=True)
     return rows
 
 
-def _watermarked(
+def _with_watermark(
     rows: DataFrame, spec: SourceSpec, source: Source, lateness: timedelta
 ) -> DataFrame:
     """Sets the watermark that is declared, and one for each of several sources.
@@ -202,7 +204,7 @@ def _watermarked(
     return rows.where(is_event).drop(HEARTBEAT)
 
 
-def _laned(rows: DataFrame, source: Source) -> DataFrame:
+def _repartition_by_key(rows: DataFrame, source: Source) -> DataFrame:
     """Sub-partitions by key: one task a lane.
 
     A lane's rows all come from one read task, which is why such a source is never cut into
@@ -218,7 +220,7 @@ def _laned(rows: DataFrame, source: Source) -> DataFrame:
     return rows.repartitionById(lanes, lane.cast("int"))
 
 
-def _written(rows: DataFrame, writers: WriterFactory, origin: str) -> DataFrame:
+def _add_file_writer(rows: DataFrame, writers: WriterFactory, origin: str) -> DataFrame:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return rows.mapInArrow(arrow_writer(writers, origin), from_arrow_schema(manifest_schema()))

@@ -29,14 +29,14 @@ from headrace.pipelines.failures import (
     headline,
     used_twice,
 )
-from headrace.pipelines.graph import Graph, Place, build
+from headrace.pipelines.graph import Graph, RunContext, build
 from headrace.pipelines.lifecycle_log import log_changes
 from headrace.pipelines.lock import CheckpointLock, lock_folder
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.progress import PipelineProgress, PipelineState, StatusFolder
 from headrace.pipelines.run_figures import RunFigures
 from headrace.pipelines.source.staging import driver_staging
-from headrace.pipelines.source.state import SharedState
+from headrace.pipelines.source.state import SourceState
 from headrace.pipelines.start_checks import StartChecks, check_dead_letter_topics
 from headrace.runtime import storage
 from headrace.runtime.logs import Subject, logging_about
@@ -56,7 +56,7 @@ _LOG = logging.getLogger("headrace.pipelines")
 
 
 @dataclass(frozen=True)
-class Placement:
+class Deployment:
     """Where pipelines run.
 
     Attributes:
@@ -80,7 +80,7 @@ class PipelineRun:
         spark: SparkSession,
         settings: Settings,
         pipeline: Pipeline,
-        placement: Placement,
+        deployment: Deployment,
         *,
         once: bool,
     ) -> None:
@@ -89,19 +89,19 @@ class PipelineRun:
         self._spark = spark
         self._settings = settings
         self._once = once
-        self._place = Place(
-            lake=placement.lake,
-            client=client_config(settings.kafka, placement.bootstrap),
+        self._context = RunContext(
+            lake=deployment.lake,
+            client=client_config(settings.kafka, deployment.bootstrap),
             sinks=settings.sinks,
             state=settings.state / "state" / pipeline.name,
         )
-        self._lock = CheckpointLock(lock_folder(settings.state, placement.lake), pipeline.name)
+        self._lock = CheckpointLock(lock_folder(settings.state, deployment.lake), pipeline.name)
         self._status = StatusFolder(settings.state / "status")
         self._restarts = RestartBudget(settings.restart)
         self._start_at = 0.0
         self._graph: Graph | None = None
         self._query: StreamingQuery | None = None
-        self._figures = RunFigures(pipeline, SharedState(self._place.state))
+        self._figures = RunFigures(pipeline, SourceState(self._context.state))
         self._guard = threading.Lock()
         self.progress = PipelineProgress(pipeline.name)
 
@@ -161,20 +161,20 @@ class PipelineRun:
             self._note(state=PipelineState.RUNNING, reason="")
 
     def _started(self) -> StreamingQuery:
-        client = self._place.client
-        context = self.pipeline.sink_context(self._place.lake, client, self._place.sinks)
-        positions = self.pipeline.sink.position_store(context)
-        checks = StartChecks(self.pipeline, self._place.lake, KafkaCluster(client), positions)
+        client = self._context.client
+        sink_context = self.pipeline.sink_context(self._context.lake, client, self._context.sinks)
+        positions = self.pipeline.sink.position_store(sink_context)
+        checks = StartChecks(self.pipeline, self._context.lake, KafkaCluster(client), positions)
         current = checks.checkpoint()
         check_dead_letter_topics(client, self.pipeline)
         checkpoint = checks.folder.checkpoint(current)
         start = Start(current.start) if current.start not in ("", FROM_TABLE) else None
-        place = self._place_of_start()
-        graph = build(self._spark, self.pipeline, place, checkpoint, start, self._batch_ended)
+        context = self._context_of_start()
+        graph = build(self._spark, self.pipeline, context, checkpoint, start, self._batch_ended)
         before, self._graph = self._graph, graph
         if before is not None:
             before.sink.close(0.0)
-        graph.end.check_start()
+        graph.committer.check_start()
         writer = graph.manifests.writeStream.queryName(self.pipeline.name)
         writer = writer.option("checkpointLocation", _spark_uri(checkpoint.uri))
         writer = (
@@ -182,7 +182,7 @@ class PipelineRun:
             if self._once
             else writer.trigger(processingTime=TRIGGER)
         )
-        query = writer.foreachBatch(graph.end).start()
+        query = writer.foreachBatch(graph.committer).start()
         try:
             if not current.begun:
                 checks.folder.write(replace(current, begun=True))
@@ -191,12 +191,12 @@ class PipelineRun:
             raise
         return query
 
-    def _place_of_start(self) -> Place:
+    def _context_of_start(self) -> RunContext:
         """Each start has a staging folder of its own; what earlier ones left is deleted."""
-        place = self._place
-        staging = driver_staging(place.lake, self.pipeline.name, place.state)
+        context = self._context
+        staging = driver_staging(context.lake, self.pipeline.name, context.state)
         storage.delete(staging)
-        return replace(place, staging=storage.join(staging, uuid.uuid4().hex))
+        return replace(context, staging=storage.join(staging, uuid.uuid4().hex))
 
     def _batch_ended(self, result: BatchResult) -> None:
         """On Spark's thread, once a batch."""
@@ -215,10 +215,10 @@ class PipelineRun:
         query, self._query = self._query, None
         if query is not None:
             self._figures.take_reports(query)
-        failure = self._graph.end.failure if self._graph is not None else None
+        failure = self._graph.committer.failure if self._graph is not None else None
         if exception is not None and failure is None and used_twice(str(exception)):
             holder = "a driver that this machine can't see"
-            failure = CheckpointInUseError(self.pipeline.name, self._place.lake, holder)
+            failure = CheckpointInUseError(self.pipeline.name, self._context.lake, holder)
         error = cause(exception and failure, exception)
         if error is None:
             self._look()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.model import TopicPartition
 from headrace.pipelines.batch import BatchResult
 from headrace.pipelines.pipeline import Pipeline
-from headrace.pipelines.source.state import SharedState
+from headrace.pipelines.source.state import SourceState
 from headrace.pipelines.transforms.transform import Transform
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class RunFigures:
     ``batch_ended`` is called on Spark's thread, the rest on the driver's; ``values`` on either.
     """
 
-    def __init__(self, pipeline: Pipeline, state: SharedState) -> None:
+    def __init__(self, pipeline: Pipeline, state: SourceState) -> None:
         self._topics = [source.topic.name for source in pipeline.sources]
         self._fused = pipeline.is_fused
         self._state = state

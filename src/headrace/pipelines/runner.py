@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.progress import PipelineProgress
-from headrace.pipelines.run import LOOK_SECONDS, PipelineRun, Placement
+from headrace.pipelines.run import LOOK_SECONDS, Deployment, PipelineRun
 from headrace.pipelines.session import start_session
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def run_pipelines(
     settings: Settings,
     pipelines: Sequence[Pipeline],
     *,
-    placement: Placement,
+    deployment: Deployment,
     once: bool,
     observe: Observe,
     stop: threading.Event,
@@ -33,12 +33,12 @@ def run_pipelines(
     spark = start_session(
         f"headrace {settings.name}",
         _spark_settings(settings),
-        master=placement.master,
-        java=placement.java,
+        master=deployment.master,
+        java=deployment.java,
         state=settings.state,
     )
     try:
-        return Driver(spark, settings, placement).run(
+        return Driver(spark, settings, deployment).run(
             pipelines, once=once, observe=observe, stop=stop
         )
     finally:
@@ -48,10 +48,10 @@ def run_pipelines(
 class Driver:
     """Pipelines side by side in one Spark session."""
 
-    def __init__(self, spark: SparkSession, settings: Settings, placement: Placement) -> None:
+    def __init__(self, spark: SparkSession, settings: Settings, deployment: Deployment) -> None:
         self._spark = spark
         self._settings = settings
-        self._placement = placement
+        self._deployment = deployment
 
     def run(
         self,
@@ -73,7 +73,7 @@ class Driver:
             stop: set it from anywhere to stop after the current batches.
         """
         runs = [
-            PipelineRun(self._spark, self._settings, one, self._placement, once=once)
+            PipelineRun(self._spark, self._settings, one, self._deployment, once=once)
             for one in pipelines
         ]
         try:

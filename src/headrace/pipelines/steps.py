@@ -25,7 +25,7 @@ _RAISED = re.compile(r"^(?P<error>[A-Za-z_][\w.]*(?:: .*)?)$", re.MULTILINE)
 _TRACEBACK = "Traceback (most recent call last):\n"
 
 
-class Frame(NamedTuple):
+class TracebackLine(NamedTuple):
     """A line of a traceback."""
 
     file: str
@@ -58,7 +58,9 @@ def raised_in_step(text: str) -> StepError | None:
     since what is behind it may pass (a server that is away).
     """
     _, found, rest = text.rpartition(_TRACEBACK)
-    frames = [Frame(one["file"], int(one["line"]), one["name"]) for one in _FRAME.finditer(rest)]
+    frames = [
+        TracebackLine(one["file"], int(one["line"]), one["name"]) for one in _FRAME.finditer(rest)
+    ]
     if not found or not frames or not frames[-1].is_users:
         return None
     last = frames[-1]
@@ -118,7 +120,7 @@ def _name(step: Step) -> str:
 def _raised_at(error: Exception) -> str:
     """The project's last line on the way to where it was raised."""
     for one in reversed(traceback.extract_tb(error.__traceback__)):
-        if Frame(one.filename, one.lineno or 0, one.name).is_users:
+        if TracebackLine(one.filename, one.lineno or 0, one.name).is_users:
             return f"{one.filename}:{one.lineno}"
     return ""
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from headrace import Lake, Pipeline
 from headrace.model import DeadLetter, Topic
-from headrace.pipelines.batch import BatchEnd
+from headrace.pipelines.batch import BatchCommitter
 from headrace.pipelines.checkpoint import CheckpointFolder
 from headrace.pipelines.manifest import manifest_table, write_rows
 from headrace.pipelines.positions import CheckpointIds, TablePositions
@@ -20,7 +20,7 @@ from headrace.pipelines.source.initial import read_initial, write_initial
 from headrace.pipelines.source.offsets import SourceOffset, ranges_between
 from headrace.pipelines.source.report import RangeReport
 from headrace.pipelines.source.staging import Staging
-from headrace.pipelines.source.state import SharedState
+from headrace.pipelines.source.state import SourceState
 from headrace.pipelines.start_checks import StartChecks
 from headrace.runtime import storage
 from headrace.sinks.api import SinkContext, SinkDriver, WriterFactory
@@ -152,7 +152,7 @@ class Driver:
         sink = Watched(site.pipeline.sink.open(context, ROWS), site)
         self.writers = sink.writers
         ids = CheckpointIds(site.pipeline.name, checkpoint.number)
-        self.end = BatchEnd(
+        self.end = BatchCommitter(
             site.pipeline,
             checkpoint=checkpoint,
             positions=TablePositions(ids, sink.positions),
@@ -160,7 +160,7 @@ class Driver:
             rereading=None,
             sink=sink,
             client=site,
-            state=SharedState(site.folder / "state"),
+            state=SourceState(site.folder / "state"),
             on_batch=lambda _: site.reach("group shown"),
         )
         self.put("metadata", b"{}")

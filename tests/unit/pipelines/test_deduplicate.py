@@ -5,7 +5,7 @@ import pytest
 from headrace import Lake, Pipeline, Topic, deduplicate
 from headrace.control.pipeline_rules import pipeline_faults
 from headrace.pipelines.run_figures import RunFigures
-from headrace.pipelines.source.state import SharedState
+from headrace.pipelines.source.state import SourceState
 
 
 class Click:
@@ -42,7 +42,7 @@ def test_columns_are_not_known_behind_another_step():
 
 def test_its_figures_are_the_pipelines(tmp_path):
     declared = pipeline(deduplicate(by=["event_id"], within=DAY))
-    figures = RunFigures(declared, SharedState(tmp_path))
+    figures = RunFigures(declared, SourceState(tmp_path))
     operator = {
         "operatorName": "dedupeWithinWatermark",
         "numRowsTotal": 7,

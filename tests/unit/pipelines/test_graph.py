@@ -2,7 +2,7 @@ import pytest
 
 from headrace import Lake, Pipeline, UnsafeValues
 from headrace.model import Topic, event_schema
-from headrace.pipelines.graph import judged_columns
+from headrace.pipelines.graph import validated_partition_columns
 
 
 class Click:
@@ -21,4 +21,4 @@ RESCUING = Lake("clicks", partition_by=("url",), unsafe_values=UnsafeValues.RESC
 )
 def test_texts_that_name_directories_are_judged_where_the_record_is_at_hand(sink, steps, judged):
     pipeline = Pipeline("p", source=Topic("clicks", event=Click), sink=sink, steps=steps)
-    assert judged_columns(pipeline, event_schema(Click)) == judged
+    assert validated_partition_columns(pipeline, event_schema(Click)) == judged

@@ -8,7 +8,7 @@ from headrace.errors import BrokerUnreachableError, DeadLetterLimitError, SinkEr
 from headrace.model import Topic
 from headrace.pipelines.checkpoint import CheckpointFolder, CurrentCheckpoint
 from headrace.pipelines.progress import PipelineState
-from headrace.pipelines.run import PipelineRun, Placement
+from headrace.pipelines.run import Deployment, PipelineRun
 from headrace.settings.model import RestartSettings, Settings
 
 BUDGET = 3
@@ -19,9 +19,9 @@ SINK = SinkError("lake", "disk full")
 def pipeline_run(tmp_path, *, once):
     restart = RestartSettings(budget=BUDGET, first_delay_seconds=0.0)
     settings = Settings(root=tmp_path, name="p", modules=(), lake=str(tmp_path), restart=restart)
-    placement = Placement("127.0.0.1:1", str(tmp_path), "local[1]", {})
+    deployment = Deployment("127.0.0.1:1", str(tmp_path), "local[1]", {})
     pipeline = Pipeline("p", source=Topic("t"), sink=Lake("p"))
-    return PipelineRun(None, settings, pipeline, placement, once=once)
+    return PipelineRun(None, settings, pipeline, deployment, once=once)
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ class Queries:
         writer.start = self._start
         self.graph = MagicMock()
         self.graph.manifests.writeStream = writer
-        self.graph.end.failure = None
+        self.graph.committer.failure = None
         self.graph.sink.figures.return_value = {}
 
     def _start(self):

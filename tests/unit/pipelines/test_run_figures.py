@@ -9,7 +9,7 @@ from headrace.model import Topic, TopicPartition
 from headrace.pipelines.batch import BatchResult
 from headrace.pipelines.progress import PipelineProgress
 from headrace.pipelines.run_figures import RunFigures
-from headrace.pipelines.source.state import SharedState, SourceView
+from headrace.pipelines.source.state import SourceState, SourceView
 
 
 class Click:
@@ -61,7 +61,7 @@ class Query:
 @pytest.fixture
 def figures(tmp_path):
     pipeline = Pipeline("p", CLICKS, Lake("t"), steps=[lambda rows: rows])
-    return RunFigures(pipeline, SharedState(tmp_path))
+    return RunFigures(pipeline, SourceState(tmp_path))
 
 
 def test_every_value_is_a_figure_of_the_progress(figures):
@@ -115,7 +115,7 @@ def test_late_rows_of_steps_without_state_are_counted(figures):
 
 def test_what_is_left_is_counted_to_the_ends_that_the_planner_saw(figures, tmp_path):
     view = SourceView({0: 100, 1: 50, 2: 9}, idle=(1,), paused=(0,))
-    SharedState(tmp_path).write_view("clicks", view)
+    SourceState(tmp_path).write_view("clicks", view)
     positions = {TopicPartition("clicks", p): at for p, at in {0: 90, 1: 50}.items()}
     figures.batch_ended(result(0, positions=positions))
     values = figures.values()

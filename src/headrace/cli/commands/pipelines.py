@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from headrace.metrics import Metric
     from headrace.pipelines.pipeline import Pipeline
     from headrace.pipelines.progress import PipelineProgress
-    from headrace.pipelines.run import Placement
+    from headrace.pipelines.run import Deployment
     from headrace.pipelines.runner import Observe
     from headrace.runtime.prometheus import MetricsServer
 
@@ -75,7 +75,7 @@ def run(  # noqa: PLR0913 - one each option
     chosen = session.pipelines(pipelines)
     if not chosen:
         raise click.UsageError(_nothing_to_run(tuple(session.project.workers)))
-    placement = _placement(session, master)
+    deployment = _deployment(session, master)
     log_to_file(session, log_format)
     with (
         stop_on_signal(lambda: session.output.show(Stopping())) as stop,
@@ -86,7 +86,7 @@ def run(  # noqa: PLR0913 - one each option
             run_pipelines,
             session.settings,
             chosen,
-            placement=placement,
+            deployment=deployment,
             once=once,
             observe=_also_served(observe, server, _own_metrics(chosen)),
             stop=stop,
@@ -233,13 +233,13 @@ def _also_served(observe: Observe, server: MetricsServer | None, own: Sequence[M
     return both
 
 
-def _placement(session: Session, master: str | None) -> Placement:
+def _deployment(session: Session, master: str | None) -> Deployment:
     from headrace.control.services import bootstrap_servers, lake_uri
-    from headrace.pipelines.run import Placement
+    from headrace.pipelines.run import Deployment
     from headrace.runtime.java import find_java
 
     settings = session.settings
-    return Placement(
+    return Deployment(
         bootstrap=bootstrap_servers(settings),
         lake=lake_uri(settings),
         master=master or settings.spark.master,

@@ -89,7 +89,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Once for a new checkpoint, and again when its first batch is replayed."""
         with raising_remote_errors():
-            return self._planner.initial().to_json()
+            return self._planner.initial_offset().to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """The planner knows the limits: records, bytes and wall clock together."""
@@ -98,7 +98,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002, N802
         """Before each batch; the start itself when there is nothing to do."""
         with raising_remote_errors():
-            return self._planner.next(SourceOffset.from_json(start)).to_json()
+            return self._planner.plan_next(SourceOffset.from_json(start)).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Once, before the first batch of a run that ends when it has caught up."""
@@ -108,7 +108,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a batch; the same again when it is replayed."""
         with raising_remote_errors():
-            work = self._planner.work(SourceOffset.from_json(start), SourceOffset.from_json(end))
+            work = self._planner.tasks(SourceOffset.from_json(start), SourceOffset.from_json(end))
         return [InputPartition(pack) for pack in packs(work, self._spec.min_tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

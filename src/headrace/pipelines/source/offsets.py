@@ -71,7 +71,7 @@ class SourceOffset:
         return replace(self, heartbeat_us=heartbeat_us, planned_ms=planned_ms)
 
 
-def admitted(
+def allocate_batch(
     start: Mapping[int, int],
     latest: Mapping[int, int],
     *,

@@ -18,11 +18,11 @@ from headrace.model import OffsetRange, Start
 from headrace.pipelines.source.feedback import Feedback
 from headrace.pipelines.source.initial import read_initial, write_initial
 from headrace.pipelines.source.looks import Looks
-from headrace.pipelines.source.offsets import SourceOffset, admitted, ranges_between, split
+from headrace.pipelines.source.offsets import SourceOffset, allocate_batch, ranges_between, split
 from headrace.pipelines.source.pause import Pause
 from headrace.pipelines.source.reader import ReadRange
 from headrace.pipelines.source.spec import SourceSpec
-from headrace.pipelines.source.state import SharedState, SourceView
+from headrace.pipelines.source.state import SourceState, SourceView
 
 IDLE_AFTER_SECONDS = 10.0
 UNKNOWN_BYTES = 50_000.0  # of a record: high, as a first batch too large is repeated whole
@@ -39,7 +39,7 @@ class Planner:
 
     def __init__(self, spec: SourceSpec) -> None:
         self._spec = spec
-        self._state = SharedState(spec.state)
+        self._state = SourceState(spec.state)
         self._looks = Looks(spec)
         self._pause = Pause(spec.limits.max_wait.total_seconds())
         self._target: Mapping[int, int] | None = None
@@ -47,7 +47,7 @@ class Planner:
         self._pending_since: float | None = None
         self._quiet_since: dict[int, float] = {}
 
-    def initial(self) -> SourceOffset:
+    def initial_offset(self) -> SourceOffset:
         """Position of the first batch; the same again when that batch is replayed.
 
         Raises:
@@ -67,7 +67,7 @@ class Planner:
         """From now on plan only up to what the topic holds at this moment."""
         self._target = self._live().latest
 
-    def next(self, start: SourceOffset) -> SourceOffset:
+    def plan_next(self, start: SourceOffset) -> SourceOffset:
         """End of the next batch; ``start`` itself while there is nothing to do.
 
         An unreachable broker is nothing to do: the query waits instead of failing. Only a run
@@ -88,7 +88,7 @@ class Planner:
             return start
         return self._plan(start, live, live.latest)
 
-    def work(self, start: SourceOffset, end: SourceOffset) -> list[ReadRange]:
+    def tasks(self, start: SourceOffset, end: SourceOffset) -> list[ReadRange]:
         """The tasks of the batch from ``start`` to ``end``.
 
         A batch that was planned by an earlier run is held against the topic as it is now; where
@@ -152,7 +152,7 @@ class Planner:
     ) -> SourceOffset:
         held = self._state.paused(self._spec.topic)
         self._observe(start, live, held)
-        ends = self._admitted(start, upto, held)
+        ends = self._allocate(start, upto, held)
         ends |= {p: 0 for p in live.latest if p not in start.partitions}
         if ends == start.partitions:
             self._pending_since = None
@@ -160,7 +160,7 @@ class Planner:
             return self._heartbeat(start)
         found_since = self._pause.end()
         behind = any(upto.get(p, at) > at for p, at in ends.items() if p not in held)
-        if not behind and self._fills_up(start, ends, found_since):
+        if not behind and self._should_wait(start, ends, found_since):
             return start
         self._pending_since = None
         epochs = {p: epoch for p, epoch in live.epochs.items() if p in ends}
@@ -186,12 +186,12 @@ class Planner:
         committed = cluster.committed(self._spec.consumer_group, topic)
         return {p: at.offset for p, at in committed.items()} | dict(cluster.cuts(topic, committed))
 
-    def _admitted(
+    def _allocate(
         self, start: SourceOffset, ceiling: Mapping[int, int], held: frozenset[int]
     ) -> dict[int, int]:
         limits, partitions = self._spec.limits, start.partitions
         known = self._feedback().mean_bytes(self._spec.topic, partitions)
-        return admitted(
+        return allocate_batch(
             partitions,
             ceiling,
             max_records=limits.max_records,
@@ -203,7 +203,9 @@ class Planner:
     def _feedback(self) -> Feedback:
         return self._state.feedback(self._spec.checkpoint)
 
-    def _fills_up(self, start: SourceOffset, ends: Mapping[int, int], found_since: float) -> bool:
+    def _should_wait(
+        self, start: SourceOffset, ends: Mapping[int, int], found_since: float
+    ) -> bool:
         """Whether a batch that takes all there is should wait for more, within its time."""
         pending = sum(at - start.partitions.get(p, at) for p, at in ends.items())
         if self._target is not None or not pending or pending >= self._spec.limits.max_records:

@@ -23,7 +23,7 @@ class SourceView:
     unreachable: str = ""
 
 
-class SharedState:
+class SourceState:
     """A pipeline's folder under ``.headrace/state``. Files are replaced whole.
 
     One that can't be read is taken as not there: nothing is known, nothing is paused.

@@ -10,7 +10,7 @@ from tests.contracts.source import spec
 
 from headrace.model import EpochMillis, OffsetRange, TopicPartition, event_schema
 from headrace.pipelines.source.feedback import Feedback, reached
-from headrace.pipelines.source.offsets import admitted
+from headrace.pipelines.source.offsets import allocate_batch
 from headrace.pipelines.source.reader import RangeReader
 from headrace.pipelines.source.report import RangeReport
 from headrace.testing.memory import MemoryCluster
@@ -38,7 +38,7 @@ def batches(sizes, count, *, feedback, limit=MAX_BYTES):
     start = dict.fromkeys(sizes, 0)
     latest = {p: len(records) for p, records in sizes.items()}
     for _ in range(count):
-        ends = admitted(
+        ends = allocate_batch(
             start,
             latest,
             max_records=1_000_000,

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model import OffsetRange, TopicPartition
-from headrace.pipelines.source.offsets import SourceOffset, admitted, ranges_between, split
+from headrace.pipelines.source.offsets import SourceOffset, allocate_batch, ranges_between, split
 
 ENDLESS = float("inf")
 POSITIONS = st.dictionaries(st.integers(0, 5), st.integers(0, 10_000), min_size=1)
@@ -12,7 +12,7 @@ POSITIONS = st.dictionaries(st.integers(0, 5), st.integers(0, 10_000), min_size=
 
 def ends(start, latest, max_records, held=()):
     """The ends of a batch of records of no size."""
-    return admitted(
+    return allocate_batch(
         start,
         latest,
         max_records=max_records,

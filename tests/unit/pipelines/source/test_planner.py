@@ -12,7 +12,7 @@ from headrace.model import BatchLimits, Start
 from headrace.pipelines.source import looks, planner
 from headrace.pipelines.source.feedback import Feedback, RecordSizes
 from headrace.pipelines.source.planner import Planner
-from headrace.pipelines.source.state import SharedState
+from headrace.pipelines.source.state import SourceState
 from headrace.testing import MemoryCluster
 
 AT_ONCE = BatchLimits(max_wait=timedelta(0))
@@ -51,17 +51,17 @@ def fill(cluster, count):
 
 def test_a_log_that_was_cut_and_grew_again_is_refused(cluster, source):
     fill(cluster, 100)
-    end = drained(Planner(source), Planner(source).initial())
+    end = drained(Planner(source), Planner(source).initial_offset())
     cluster.truncate("t", 0, 90)
     fill(cluster, 30)
     with pytest.raises(TopicTruncatedError, match="checkpoint offset 100, cut offset 90") as raised:
-        Planner(source).next(end)
+        Planner(source).plan_next(end)
     assert "--to committed" in raised.value.remedy
 
 
 def test_a_run_with_a_target_refuses_a_log_that_was_cut(cluster, source):
     fill(cluster, 100)
-    end = drained(Planner(source), Planner(source).initial())
+    end = drained(Planner(source), Planner(source).initial_offset())
     cluster.truncate("t", 0, 90)
     with pytest.raises(TopicTruncatedError):
         drained(Planner(source), end)
@@ -69,24 +69,24 @@ def test_a_run_with_a_target_refuses_a_log_that_was_cut(cluster, source):
 
 def test_another_leader_with_the_whole_log_is_asked_once_for_a_position(cluster, source):
     fill(cluster, 10)
-    end = drained(Planner(source), Planner(source).initial())
+    end = drained(Planner(source), Planner(source).initial_offset())
     cluster.truncate("t", 0, 10)
     found = Planner(source)
-    assert found.next(end) == end
+    assert found.plan_next(end) == end
     fill(cluster, 5)
-    after = found.next(end)
+    after = found.plan_next(end)
     assert (after.partitions, after.epochs) == ({0: 15}, {0: 1})
 
 
 def test_a_short_log_of_one_leader_is_waited_for_then_refused(cluster, source, monkeypatch):
     fill(cluster, 10)
-    end = drained(Planner(source), Planner(source).initial())
+    end = drained(Planner(source), Planner(source).initial_offset())
     behind = replace(end, partitions={0: 20})
     found = Planner(source)
-    assert found.next(behind) == behind
+    assert found.plan_next(behind) == behind
     monkeypatch.setattr(looks, "TRUNCATION_GRACE_SECONDS", -1.0)
     with pytest.raises(TopicTruncatedError):
-        found.next(behind)
+        found.plan_next(behind)
 
 
 def test_committed_offsets_begin_at_the_cut(cluster, source):
@@ -95,90 +95,90 @@ def test_committed_offsets_begin_at_the_cut(cluster, source):
     cluster.truncate("t", 0, 90)
     fill(cluster, 30)
     found = replace(source, start=Start.COMMITTED)
-    start = Planner(found).initial()
+    start = Planner(found).initial_offset()
     rows = read(found, start, drained(Planner(found), start))
     assert (start.partitions, len(rows)) == ({0: 90}, 30)
 
 
 def test_a_planned_batch_of_a_log_that_was_cut_is_not_read(cluster, source):
     fill(cluster, 100)
-    start = Planner(source).initial()
+    start = Planner(source).initial_offset()
     end = drained(Planner(source), start)
     cluster.truncate("t", 0, 90)
     fill(cluster, 30)
-    (task,) = Planner(source).work(start, end)
+    (task,) = Planner(source).tasks(start, end)
     assert isinstance(task.refusal, TopicTruncatedError)
 
 
 def test_an_outage_is_waited_for(cluster, source):
-    start = Planner(source).initial()
+    start = Planner(source).initial_offset()
     cluster.away = True
-    assert Planner(source).next(start) == start
-    view = SharedState(source.state).view("t")
+    assert Planner(source).plan_next(start) == start
+    view = SourceState(source.state).view("t")
     assert "timed out" in view.unreachable
 
 
 def test_a_run_with_a_target_never_takes_an_outage_for_its_end(cluster, source):
     fill(cluster, 3_000)
     found = Planner(source)
-    start = found.initial()
+    start = found.initial_offset()
     found.stop_at_latest()
-    first = found.next(start)
+    first = found.plan_next(start)
     cluster.away = True
     with pytest.raises(BrokerUnreachableError):
-        found.next(first)
+        found.plan_next(first)
 
 
 def test_a_target_that_is_not_there_any_more_is_said(cluster, source, monkeypatch):
     fill(cluster, 10)
     found = Planner(source)
-    start = found.initial()
+    start = found.initial_offset()
     found.stop_at_latest()
     cluster.truncate("t", 0, 8)
-    end = found.next(start)
+    end = found.plan_next(start)
     assert end.partitions == {0: 8}
     monkeypatch.setattr(planner, "TARGET_GRACE_SECONDS", -1.0)
     with pytest.raises(BrokerUnreachableError, match=r"ended at 10 before, and ends at 8 now"):
-        found.next(end)
+        found.plan_next(end)
 
 
 def test_a_run_with_a_target_does_not_end_on_a_log_that_ends_before_the_checkpoint(
     cluster, source, monkeypatch
 ):
     fill(cluster, 10)
-    end = drained(Planner(source), Planner(source).initial())
+    end = drained(Planner(source), Planner(source).initial_offset())
     found = Planner(source)
     found.stop_at_latest()
     monkeypatch.setattr(looks, "TRUNCATION_GRACE_SECONDS", 0.1)
     with pytest.raises(TopicTruncatedError):
-        found.next(replace(end, partitions={0: 20}))
+        found.plan_next(replace(end, partitions={0: 20}))
 
 
 def test_a_paused_partition_is_no_target(cluster, source):
     fill(cluster, 10)
     found = Planner(source)
-    start = found.initial()
-    SharedState(source.state).pause("t", frozenset({0}))
+    start = found.initial_offset()
+    SourceState(source.state).pause("t", frozenset({0}))
     found.stop_at_latest()
-    assert found.next(start) == start
+    assert found.plan_next(start) == start
 
 
 def test_an_idle_source_is_looked_at_less_often_and_its_earliest_offsets_rarely(cluster, source):
     found = Planner(replace(source, limits=BatchLimits(max_wait=timedelta(hours=1))))
-    start = found.initial()
+    start = found.initial_offset()
     cluster.asked.clear()
     for _ in range(50):
-        assert found.next(start) == start
+        assert found.plan_next(start) == start
     assert cluster.asked == {"earliest": 1}
 
 
 def test_a_backlog_is_never_waited_for(cluster, source):
     found = Planner(source)
-    start = found.initial()
+    start = found.initial_offset()
     cluster.asked.clear()
     for _ in range(20):
         fill(cluster, 1)
-        start = found.next(start)
+        start = found.plan_next(start)
     assert start.partitions == {0: 20}
     assert cluster.asked == {"earliest": 1, "latest": 19}
 
@@ -186,9 +186,9 @@ def test_a_backlog_is_never_waited_for(cluster, source):
 def test_the_first_batch_is_small_until_the_size_of_records_is_known(cluster, source):
     fill(cluster, 12_000)
     found = Planner(source)
-    first = found.next(found.initial())
+    first = found.plan_next(found.initial_offset())
     assert first.partitions == {0: 10_737}
-    state = SharedState(source.state)
+    state = SourceState(source.state)
     sizes = RecordSizes().after(10_737 * 1_000_000, 10_737)
     state.write_feedback(source.checkpoint, Feedback({"t": {0: sizes}}))
-    assert found.next(first).partitions == {0: 10_737 + 536}
+    assert found.plan_next(first).partitions == {0: 10_737 + 536}

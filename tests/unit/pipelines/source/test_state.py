@@ -1,28 +1,28 @@
 import pytest
 
 from headrace.pipelines.source.feedback import Feedback, RecordSizes
-from headrace.pipelines.source.state import SharedState, SourceView
+from headrace.pipelines.source.state import SourceState, SourceView
 
 
 def test_nothing_is_paused_or_known_at_first(tmp_path):
-    state = SharedState(tmp_path / "none")
+    state = SourceState(tmp_path / "none")
     assert state.paused("t") == frozenset()
     assert state.feedback("1") == Feedback()
     assert state.view("t") == SourceView()
 
 
 def test_a_pause_holds_until_it_is_replaced(tmp_path):
-    state = SharedState(tmp_path)
+    state = SourceState(tmp_path)
     state.pause("t", frozenset({1, 3}))
     state.pause("u", frozenset({0}))
-    assert SharedState(tmp_path).paused("t") == {1, 3}
+    assert SourceState(tmp_path).paused("t") == {1, 3}
     state.pause("t", frozenset())
     assert state.paused("t") == frozenset()
     assert state.paused("u") == {0}
 
 
 def test_views_and_feedback_come_back_as_written(tmp_path):
-    state = SharedState(tmp_path)
+    state = SourceState(tmp_path)
     view = SourceView({0: 5, 10: 7}, idle=(10,), paused=(0,), unreachable="no answer")
     state.write_view("t", view)
     assert state.view("t") == view
@@ -33,13 +33,13 @@ def test_views_and_feedback_come_back_as_written(tmp_path):
 
 def test_a_new_checkpoint_knows_nothing_of_the_one_before(tmp_path):
     """Else a reset to older records would find every one of them late."""
-    state = SharedState(tmp_path)
+    state = SourceState(tmp_path)
     state.write_feedback("lake/p/1", Feedback(event_us={"t": 1_000_000}))
     assert state.feedback("lake/p/2") == Feedback()
 
 
 def test_torn_files_are_as_none_and_are_written_anew(tmp_path):
-    state = SharedState(tmp_path)
+    state = SourceState(tmp_path)
     feedback, view = Feedback(event_us={"t": 1_000_000}), SourceView({0: 5})
     for _ in range(2):
         for name in ("feedback", "paused", "view-t"):
@@ -61,7 +61,7 @@ def test_torn_files_are_as_none_and_are_written_anew(tmp_path):
 
 def test_a_batch_does_not_fail_of_what_it_cannot_tell_but_a_pause_does(tmp_path):
     (tmp_path / "p").write_text("in the way")
-    state = SharedState(tmp_path / "p")
+    state = SourceState(tmp_path / "p")
     state.write_feedback("lake/p/1", Feedback())
     state.write_view("t", SourceView())
     with pytest.raises(OSError, match="p"):
