@@ -43,7 +43,7 @@ class Client:
         project: whose occurrences it sends.
         token: the access token's text.
         accepted: ids that were answered with 202.
-        refused: the verdicts on the others.
+        rejected: the verdicts on the others.
         waits: seconds waited after each 429.
     """
 
@@ -51,7 +51,7 @@ class Client:
     project: Project
     token: str
     accepted: set[str] = field(default_factory=set)
-    refused: list[dict[str, Any]] = field(default_factory=list)
+    rejected: list[dict[str, Any]] = field(default_factory=list)
     waits: list[int] = field(default_factory=list)
 
     def send(self, events: Sequence[Event], *, compress: bool = False) -> None:
@@ -107,8 +107,8 @@ class Client:
             connection.close()
 
     def _count(self, events: Sequence[Event], answer: Answer) -> None:
-        bad = {verdict["index"] for verdict in answer.document["refused"]}
-        self.refused += answer.document["refused"]
+        bad = {verdict["index"] for verdict in answer.document["rejected"]}
+        self.rejected += answer.document["rejected"]
         self.accepted |= {event["uuid"] for i, event in enumerate(events) if i not in bad}
 
     def _is_too_new(self, answer: Answer, give_up: float) -> bool:

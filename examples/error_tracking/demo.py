@@ -134,7 +134,7 @@ def send_a_bad_one(shop: Client, now: datetime) -> None:
     """A batch of two, one of them bad: the other is taken."""
     good, bad = (traffic.occurrence(shop.project, EVENTS + i, now) for i in range(2))
     shop.send([good, bad | {"level": "catastrophe"}])
-    (verdict_,) = shop.refused
+    (verdict_,) = shop.rejected
     console.print(f"  one bad event in a batch: {verdict_['code']}: {verdict_['detail']}")
 
 

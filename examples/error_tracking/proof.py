@@ -51,8 +51,8 @@ def of_http(clients: Sequence[Client]) -> Iterator[Sum]:
         yield Sum(what, mine, _owned(client))
     accepted = (row for client in clients for row in _owned(client))
     yield Sum("Lake: all occurrences", rows, accepted)
-    refused = (verdict["code"] for client in clients for verdict in client.refused)
-    yield Sum("HTTP: events refused", refused, ["unknown-value"])
+    rejected = (verdict["code"] for client in clients for verdict in client.rejected)
+    yield Sum("HTTP: events rejected", rejected, ["unknown-value"])
 
 
 def of_files(loads: Mapping[str, Sequence[Load]], url: str) -> Iterator[Sum]:

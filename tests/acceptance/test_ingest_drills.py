@@ -40,7 +40,7 @@ class Client:
     Attributes:
         accepted: ids that were, in the order of their answers.
         attempted: ids that may be in the topic.
-        refused: ids that must not.
+        rejected: ids that must not.
         topic: where to.
         pause: seconds after each batch.
         again: send again what was not accepted.
@@ -57,7 +57,7 @@ class Client:
     spooled: int = 0
     accepted: list[str] = field(default_factory=list)
     attempted: set[str] = field(default_factory=set)
-    refused: set[str] = field(default_factory=set)
+    rejected: set[str] = field(default_factory=set)
     unknown: int = 0
 
     def run(self, ended: threading.Event) -> None:
@@ -73,7 +73,7 @@ class Client:
         now = datetime.now(UTC).isoformat()
         events = [{"event_id": one, "at": now, "message": "m", "n": 1} for one in ids]
         events[3]["n"] = "bad"
-        self.refused.add(ids.pop(3))
+        self.rejected.add(ids.pop(3))
         self.attempted.update(ids)
         while not ended.is_set():
             if self._is_accepted(client, events):
@@ -96,7 +96,7 @@ class Client:
             return False
         assert answer.status_code == 202, answer.text
         self.spooled += answer.headers.get("headrace-spooled") == "true"
-        assert (answer.json()["accepted"], len(answer.json()["refused"])) == (BATCH - 1, 1)
+        assert (answer.json()["accepted"], len(answer.json()["rejected"])) == (BATCH - 1, 1)
         return True
 
     def _not_taken(self, events: list[dict]) -> None:
@@ -125,12 +125,12 @@ def first_occurrences(ids: list[str], name: str) -> list[str]:
 
 
 def check(service: Service, clients: list[Client]) -> list[str]:
-    """Nothing accepted is lost, nothing invented, nothing refused is there, order is kept."""
+    """Nothing accepted is lost, nothing invented, nothing rejected is there, order is kept."""
     there = service.ids(clients[0].topic)
     found = set(there)
     for one in clients:
         assert set(one.accepted) <= found
-        assert not one.refused & found
+        assert not one.rejected & found
         kept = set(one.accepted)
         order = [event for event in first_occurrences(there, one.name) if event in kept]
         assert order == one.accepted
@@ -286,7 +286,7 @@ def test_an_outage_of_a_minute_loses_nothing_in_bounded_memory(three, replicated
     assert max(copies.values()) <= 2  # sent again and again for a minute
     for one in plain:
         assert set(one.accepted) <= found
-        assert not one.refused & found
+        assert not one.rejected & found
 
 
 def _answered_by_kafka(clients: list[Client]) -> bool:

@@ -50,11 +50,11 @@ def events(*ids):
     return [{"event_id": one} for one in ids]
 
 
-def test_a_batch_that_a_broker_refused_is_sent_one_at_a_time(send, requests, capsys):
-    asked = requests(lambda ids, _: (503, "batch-refused") if "b" in ids else (202, ""))
+def test_a_batch_that_a_broker_rejected_is_sent_one_at_a_time(send, requests, capsys):
+    asked = requests(lambda ids, _: (503, "batch-rejected") if "b" in ids else (202, ""))
     assert send(events("a", "b", "c")) == {"accepted": 2}
     assert asked == [["a", "b", "c"], ["a"], ["b"], ["c"]]
-    assert capsys.readouterr().out.startswith("b is refused:")
+    assert capsys.readouterr().out.startswith("b is rejected:")
 
 
 def test_an_unknown_outcome_is_sent_again_with_the_same_ids(send, requests):

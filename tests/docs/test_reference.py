@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from headrace import Postgres, errors
-from headrace.ingest.events.final_errors import REFUSALS
+from headrace.ingest.events.final_errors import REJECTIONS
 from headrace.ingest.figures.service_metrics import (
     ACCOUNT_METRICS,
     EVENT_CODES,
@@ -106,7 +106,7 @@ def test_every_metric_of_the_service_is_documented(pages: dict[str, str]) -> Non
 
 def test_every_final_answer_of_kafka_is_documented(pages: dict[str, str]) -> None:
     page = pages["docs/reference/ingest.md"]
-    assert not {code for code in REFUSALS if f"`{KafkaError(code).name()}`" not in page}
+    assert not {code for code in REJECTIONS if f"`{KafkaError(code).name()}`" not in page}
 
 
 def test_every_dependency_has_its_reason(pages: dict[str, str], root: Path) -> None:

@@ -70,7 +70,7 @@ def text(**changes) -> bytes:
 def test_an_accepted_event_is_in_the_topic_as_it_came(service, token):
     sent = text(extra={"any": "thing"})
     answer = service.post("occurrences", token, sent)
-    assert (answer.status_code, answer.json()) == (202, {"accepted": 1, "refused": []})
+    assert (answer.status_code, answer.json()) == (202, {"accepted": 1, "rejected": []})
     (record,) = [one for one in service.records("occurrences") if one.value() == sent]
     assert record.key() == b"acme"
     assert dict(record.headers()) == {"account": b"acme", "project": b"shop"}
@@ -185,7 +185,7 @@ def test_a_bad_event_costs_only_itself(service, token):
     answer = service.post("occurrences", token, json.dumps(events))
     assert answer.status_code == 202
     assert answer.json()["accepted"] == 99
-    (problem,) = answer.json()["refused"]
+    (problem,) = answer.json()["rejected"]
     assert (problem["index"], problem["code"]) == (41, "wrong-type")
     assert "'n' is a string, expected an integer" in problem["detail"]
     there = set(service.ids("occurrences"))
@@ -227,7 +227,7 @@ def test_what_is_too_large_for_its_topic_is_refused_and_counted(service, token):
     answer = service.post("small", token, text(message="x" * 4000))
     assert (answer.status_code, answer.json()["code"]) == (413, "event-too-large")
     metrics = httpx.get(f"{service.url}/metrics", headers=bearer(token)).text
-    line = f'refusals_total{{topic="small{service.suffix}",code="event-too-large"}} 1'
+    line = f'rejections_total{{topic="small{service.suffix}",code="event-too-large"}} 1'
     assert f"headrace_ingest_{line}\n" in metrics
     waiting = f'\nheadrace_ingest_spool_events{{topic="kept{service.suffix}"}} 0\n'
     assert metrics.count(waiting) == 1
@@ -467,7 +467,7 @@ def test_the_snippets_of_the_reference_send_events(tmp_path, broker):
         for command in (["sh", "-c", curl], [sys.executable, "-c", python]):
             here = [one.replace(":8080", f":{project.port}") for one in command]
             done = subprocess.run(here, env=environ, capture_output=True, text=True, check=True)
-            assert done.stdout.strip() in ('{"accepted":1,"refused":[]}', "100")
+            assert done.stdout.strip() in ('{"accepted":1,"rejected":[]}', "100")
     assert len(project.records("page-views")) == 101
 
 

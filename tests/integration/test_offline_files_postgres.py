@@ -162,9 +162,9 @@ def test_no_line_holds_up_the_others_but_a_missing_right_to_the_table_does(datab
         connection.execute(f"GRANT INSERT, SELECT ON guarded TO {role}")
     figures = database.load(into={"guarded": "guarded"}, batch_lines=100)
     assert sorted(database.letters) == [
-        (2, "refused-by-trigger"),
+        (2, "rejected-by-trigger"),
         (3, "nul-character"),
-        (4, "refused-by-trigger"),
+        (4, "rejected-by-trigger"),
         (5, "not-permitted"),
     ]
     assert figures.loaded == {"guarded": 2}

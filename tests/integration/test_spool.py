@@ -1,4 +1,4 @@
-"""The spool and the way to Kafka: refusals, a frozen broker, producers that end."""
+"""The spool and the way to Kafka: rejections, a frozen broker, producers that end."""
 
 from __future__ import annotations
 
@@ -76,35 +76,35 @@ def values(config, topic: str) -> list[str]:
 
 
 def set_aside(spool: Spool) -> list[dict]:
-    files = sorted((spool.store.folder / "quarantine").glob("*.refused"))
+    files = sorted((spool.store.folder / "quarantine").glob("*.rejected"))
     return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
 
-def test_what_kafka_refuses_is_set_aside_and_the_rest_arrives_once_in_order(config, create, spool):
-    """A compacted topic takes no record without a key, and refuses the batch that holds it."""
+def test_what_kafka_rejects_is_set_aside_and_the_rest_arrives_once_in_order(config, create, spool):
+    """A compacted topic takes no record without a key, and rejects the batch that holds it."""
     compacted, plain = create(compaction=True), create()
     spool.append(
         [
-            record(topic.name, f"{number}", None if refused and topic is compacted else b"k")
+            record(topic.name, f"{number}", None if rejected and topic is compacted else b"k")
             for number in range(300)
-            for refused in (number in {0, 1, 77, 299},)
+            for rejected in (number in {0, 1, 77, 299},)
             for topic in (compacted, plain)
         ]
     )
     sender = SpoolSender(config, [compacted, plain])
     report = Loader(spool, sender.send).run_once()
-    assert (report.records, report.refused, report.missing) == (596, 4, 0)
+    assert (report.records, report.rejected, report.missing) == (596, 4, 0)
     assert values(config, plain.name) == [str(number) for number in range(300)]
     taken = [str(number) for number in range(300) if number not in {0, 1, 77, 299}]
     assert values(config, compacted.name) == taken
-    assert spool.stats().refused == 4
+    assert spool.stats().rejected == 4
     assert not spool.pending
     assert {one["topic"] for one in set_aside(spool)} == {compacted.name}
     assert all("failed to validate record" in one["reason"] for one in set_aside(spool))
 
 
-def test_nothing_overtakes_what_waits_behind_a_refused_record(config, create, spool):
-    """Many small batches of one key, the first of which is refused for one of its records."""
+def test_nothing_overtakes_what_waits_behind_a_rejected_record(config, create, spool):
+    """Many small batches of one key, the first of which is rejected for one of its records."""
     topic = create(compaction=True)
     topic = Topic(topic.name, compaction=True, config={"max.message.bytes": "1500"})
     spool.append(
@@ -116,13 +116,13 @@ def test_nothing_overtakes_what_waits_behind_a_refused_record(config, create, sp
 
 
 def test_a_record_too_large_for_its_topic_is_set_aside_alone(config, create, spool):
-    """The topic takes less than what is declared here: batches are refused too, and come anew."""
+    """The topic takes less than what is declared here: batches are rejected too, and come anew."""
     live = create(config={"max.message.bytes": "3000"})
     for number in range(80):
         text = secrets.token_hex(2500 if number == 40 else 200)
         spool.append([record(live.name, f"{number} {text}")])
     report = Loader(spool, SpoolSender(config, [Topic(live.name)]).send).run_once()
-    assert (report.records, report.refused) == (79, 1)
+    assert (report.records, report.rejected) == (79, 1)
     arrived = [int(value.split()[0]) for value in values(config, live.name)]
     assert arrived == [number for number in range(80) if number != 40]
 
@@ -140,7 +140,7 @@ def test_records_of_a_topic_or_partition_that_is_gone_wait_and_the_others_arrive
         loader.run_once()
     assert set(values(config, there.name)) == set("012")
     assert set(values(config, undeclared.name)) == set("012")
-    assert spool.stats().refused == 0
+    assert spool.stats().rejected == 0
     apply_changes(config, plan_topics([gone], topic_states(config, [gone.name])))
     with pytest.raises(NotSentError, match="not there"):
         loader.run_once()

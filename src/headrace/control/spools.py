@@ -25,7 +25,7 @@ class TopicSpool:
         bytes: of the files they are in.
         budget_bytes: what these and what was set aside may take.
         oldest_seconds: age of the oldest of these files.
-        refused: events that were ever set aside because Kafka refuses them.
+        rejected: events that were ever set aside because Kafka rejects them.
         missing: events that were ever lost: damaged, or gone with their file.
         set_aside: files that wait for a look.
     """
@@ -35,7 +35,7 @@ class TopicSpool:
     bytes: int
     budget_bytes: int
     oldest_seconds: float
-    refused: int
+    rejected: int
     missing: int
     set_aside: tuple[SetAside, ...]
 
@@ -120,7 +120,7 @@ def _described(settings: Settings, topic: str) -> TopicSpool:
             bytes=stats.bytes,
             budget_bytes=stats.budget_bytes,
             oldest_seconds=stats.oldest_age.total_seconds(),
-            refused=stats.refused,
+            rejected=stats.rejected,
             missing=stats.missing,
             set_aside=tuple(_set_aside(spool)),
         )

@@ -46,15 +46,15 @@ _PROBLEM: JsonObject = {
             "type": "integer",
             "description": "number of the event, from 0; of lines, blank ones don't count",
         },
-        "refused": {"type": "array", "items": {"$ref": "#/components/schemas/Problem"}},
+        "rejected": {"type": "array", "items": {"$ref": "#/components/schemas/Problem"}},
     },
 }
 _ACCEPTED: JsonObject = {
     "type": "object",
-    "required": ["accepted", "refused"],
+    "required": ["accepted", "rejected"],
     "properties": {
         "accepted": {"type": "integer", "description": "events that Kafka has, or the disk"},
-        "refused": {"type": "array", "items": {"$ref": "#/components/schemas/Problem"}},
+        "rejected": {"type": "array", "items": {"$ref": "#/components/schemas/Problem"}},
     },
 }
 _STATUS: JsonObject = {

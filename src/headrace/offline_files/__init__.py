@@ -14,7 +14,7 @@ Contract, for both destinations (:mod:`kafka_destination`, :mod:`postgres_destin
 """
 
 from headrace.offline_files.destination import Destination, UnknownCommitStateError
-from headrace.offline_files.entry import BodyLimits, Entry, Refused, read_line
+from headrace.offline_files.entry import BodyLimits, Entry, RejectedLine, read_line
 from headrace.offline_files.files import FileOrder, Line, OfflineFile, find_files, read_file
 from headrace.offline_files.loading import Load, LoadStats, OnBatch, load
 from headrace.offline_files.progress import Progress
@@ -30,7 +30,7 @@ __all__ = [
     "OfflineFile",
     "OnBatch",
     "Progress",
-    "Refused",
+    "RejectedLine",
     "UnknownCommitStateError",
     "find_files",
     "load",

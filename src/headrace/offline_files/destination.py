@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from headrace.errors import SinkError
-from headrace.offline_files.entry import Entry, Refused
+from headrace.offline_files.entry import Entry, RejectedLine
 from headrace.offline_files.progress import Progress
 
 
@@ -15,11 +15,11 @@ class UnknownCommitStateError(Exception):
 
     Attributes:
         reason: what happened, for people.
-        refused: what ``write`` would have returned.
+        rejected: what ``write`` would have returned.
     """
 
-    def __init__(self, reason: str, refused: Sequence[Refused] = ()) -> None:
-        self.reason, self.refused = reason, refused
+    def __init__(self, reason: str, rejected: Sequence[RejectedLine] = ()) -> None:
+        self.reason, self.rejected = reason, rejected
         super().__init__(reason)
 
 
@@ -45,10 +45,12 @@ class Destination(Protocol):
             HeadraceError: it will not.
         """
 
-    def write(self, batch: Sequence[Entry | Refused], progress: Progress) -> list[Refused]:
+    def write(
+        self, batch: Sequence[Entry | RejectedLine], progress: Progress
+    ) -> list[RejectedLine]:
         """Writes the batch, its dead letters and ``progress``, which counts it: all or nothing.
 
-        Returns every refused line: those of the batch, and those that the destination refuses.
+        Returns every rejected line: those of the batch, and those that the destination rejects.
 
         Raises:
             UnknownCommitStateError: all of it may be written, or nothing.
@@ -64,7 +66,7 @@ UNKNOWN_TABLE = "unknown-table"
 
 
 def require_known_table(
-    name: str, batch: Sequence[Entry | Refused], refused: Sequence[Refused]
+    name: str, batch: Sequence[Entry | RejectedLine], rejected: Sequence[RejectedLine]
 ) -> None:
     """For a source's first batch: a forgotten destination must not empty it into dead letters.
 
@@ -72,7 +74,7 @@ def require_known_table(
         SinkError: no line of the batch has one.
     """
     readable = sum(isinstance(line, Entry) for line in batch)
-    unknown = [line for line in refused if line.reason == UNKNOWN_TABLE]
+    unknown = [line for line in rejected if line.reason == UNKNOWN_TABLE]
     if unknown and len(unknown) == readable:
         reason = f"{unknown[0].detail}, and no other line has a destination either (--into)"
         raise SinkError(name, reason)

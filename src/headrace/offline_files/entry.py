@@ -1,4 +1,4 @@
-"""What a line holds: an entry for a table, or the reason why it is refused."""
+"""What a line holds: an entry for a table, or the reason why it is rejected."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RejectedLine:
     """A line that can't be loaded: a reason code and a sentence.
 
     Attributes:
@@ -116,7 +116,7 @@ def _has_two(content: bytes) -> bool:
     return bool(names.count("counter") > 1)
 
 
-def read_line(line: Line, limits: BodyLimits) -> Entry | Refused:
+def read_line(line: Line, limits: BodyLimits) -> Entry | RejectedLine:
     """The entry of a line.
 
     =============== ==============================================================================
@@ -129,7 +129,7 @@ def read_line(line: Line, limits: BodyLimits) -> Entry | Refused:
     too-many-keys   more than 1,000 in the line
     too-deep        nested deeper than 64 levels
     out-of-range    an integer beyond 64 bits
-    nul-character   a NUL character in a text, which databases refuse
+    nul-character   a NUL character in a text, which databases reject
     no-counter      ``counter`` is missing, or no integer from 0 to 2^63-1
     no-table        ``table`` is missing, or no text
     no-row          ``row`` is missing, or no object
@@ -142,18 +142,18 @@ def read_line(line: Line, limits: BodyLimits) -> Entry | Refused:
     why = _in_file(line)
     counter = read_counter(line)
     if why is not None:
-        return Refused(line, counter, "", *why)
+        return RejectedLine(line, counter, "", *why)
     try:
         document, why = _structure(line.content)
     except (ValueError, RecursionError) as error:
-        return Refused(line, counter, "", "not-json", f"the line is not JSON: {error}")
+        return RejectedLine(line, counter, "", "not-json", f"the line is not JSON: {error}")
     if not isinstance(document, dict):
-        return Refused(line, None, "", "not-an-object", "the line is JSON, and not an object")
+        return RejectedLine(line, None, "", "not-an-object", "the line is JSON, and not an object")
     table = document.get("table")
     name = table if isinstance(table, str) and "\0" not in table else ""  # databases take no NUL
     why = why or _in_envelope(document, counter)
     if why is not None or counter is None:
-        return Refused(line, counter, name, *(why or _NO_COUNTER))
+        return RejectedLine(line, counter, name, *(why or _NO_COUNTER))
     return _entry(line, counter, document, limits)
 
 
@@ -191,13 +191,13 @@ def _in_envelope(document: dict[str, Any], counter: int | None) -> Rejection | N
 
 def _entry(
     line: Line, counter: int, document: dict[str, Any], limits: BodyLimits
-) -> Entry | Refused:
+) -> Entry | RejectedLine:
     row = {name: bytes(value) for name, value in _rows(line.content).row.items()}
     body = document["row"].get(BODY)
     if body is not None:
         found = decode_body(body, limits)
         if isinstance(found, tuple):
-            return Refused(line, counter, document["table"], *found)
+            return RejectedLine(line, counter, document["table"], *found)
         row[BODY] = found
     project = document["row"].get("project_id")
     account = str(project) if type(project) in {int, str} else ""

@@ -26,7 +26,7 @@ from headrace.offline_files.destination import (
     UnknownCommitStateError,
     require_known_table,
 )
-from headrace.offline_files.entry import Entry, Refused
+from headrace.offline_files.entry import Entry, RejectedLine
 from headrace.offline_files.progress import Progress
 
 PROGRESS_TOPIC = "_headrace.offline-files"
@@ -86,22 +86,24 @@ class KafkaDestination:
         except (BrokerUnreachableError, KafkaException) as error:
             raise UnknownCommitStateError(str(error)) from error
 
-    def write(self, batch: Sequence[Entry | Refused], progress: Progress) -> list[Refused]:
+    def write(
+        self, batch: Sequence[Entry | RejectedLine], progress: Progress
+    ) -> list[RejectedLine]:
         """Raises TopicMissingError when a topic is not there; dead-letter topics are made."""
         events: list[ProducerRecord] = []
-        refused: list[Refused] = []
+        rejected: list[RejectedLine] = []
         for one in batch:
-            verdict = one if isinstance(one, Refused) else self._event(one)
-            if isinstance(verdict, Refused):
-                refused.append(verdict)
+            verdict = one if isinstance(one, RejectedLine) else self._event(one)
+            if isinstance(verdict, RejectedLine):
+                rejected.append(verdict)
             else:
                 events.append(verdict)
         if self._is_new:
-            require_known_table(self.name, batch, refused)
+            require_known_table(self.name, batch, rejected)
         if not self._dry_run:
-            self._send(events, refused, progress)
+            self._send(events, rejected, progress)
         self._is_new = False
-        return refused
+        return rejected
 
     def close(self) -> None:
         """Gives up what was not committed."""
@@ -118,16 +120,16 @@ class KafkaDestination:
         self._uncounted, self._is_new = progress.uncounted, not progress.ranges
         return progress
 
-    def _event(self, one: Entry) -> ProducerRecord | Refused:
+    def _event(self, one: Entry) -> ProducerRecord | RejectedLine:
         topic = self._topics.get(one.table)
         if topic is None:
-            return _refused(one, UNKNOWN_TABLE, f"no topic is given for table {one.table!r}")
+            return _rejected(one, UNKNOWN_TABLE, f"no topic is given for table {one.table!r}")
         account = one.account or self._source
         accepted, problems = self._checks[one.table].batch(
             [_value(one)], account, self._headers(one)
         )
         if problems:
-            return _refused(one, problems[0].code, problems[0].detail)
+            return _rejected(one, problems[0].code, problems[0].detail)
         return self._record(one, topic, accepted[0])
 
     def _record(self, one: Entry, topic: Topic, event: Accepted) -> ProducerRecord:
@@ -138,20 +140,20 @@ class KafkaDestination:
         return ("source", self._source.encode()), (COUNTER, str(one.counter).encode())
 
     def _send(
-        self, events: list[ProducerRecord], refused: list[Refused], progress: Progress
+        self, events: list[ProducerRecord], rejected: list[RejectedLine], progress: Progress
     ) -> None:
         if self._producer is None:
-            raise UnknownCommitStateError("the producer is closed", refused)
+            raise UnknownCommitStateError("the producer is closed", rejected)
         try:
             self._require({one.topic for one in events})
-            letters = self._letters(refused)
+            letters = self._letters(rejected)
             self._producer.send([*events, *letters, *self._marks(progress)])
         except TransactionFencedError as error:
             raise LoaderRunningError(self._source) from error
         except TransactionUnsettledError as error:
-            raise UnknownCommitStateError(error.reason, refused) from error
+            raise UnknownCommitStateError(error.reason, rejected) from error
         except (BrokerUnreachableError, KafkaException) as error:
-            raise UnknownCommitStateError(str(error), refused) from error
+            raise UnknownCommitStateError(str(error), rejected) from error
         self._uncounted = progress.uncounted
 
     def _require(self, topics: set[str]) -> None:
@@ -161,15 +163,15 @@ class KafkaDestination:
             raise TopicMissingError(missing[0])
         self._seen |= unseen
 
-    def _letters(self, refused: Iterable[Refused]) -> list[ProducerRecord]:
-        letters = [self._letter(one) for one in refused]
-        origins = {topic.name: topic for topic in map(self._topic, {one.table for one in refused})}
+    def _letters(self, rejected: Iterable[RejectedLine]) -> list[ProducerRecord]:
+        letters = [self._letter(one) for one in rejected]
+        origins = {topic.name: topic for topic in map(self._topic, {one.table for one in rejected})}
         unseen = origins.keys() - self._with_letters
         ensure_dead_letters(self._config, [origins[name] for name in unseen])
         self._with_letters |= unseen
         return dead_letter_records(self._config, letters, OFFLINE_FILES, self._version)
 
-    def _letter(self, one: Refused) -> DeadLetter:
+    def _letter(self, one: RejectedLine) -> DeadLetter:
         topic = self._topic(one.table)
         facts = {
             "source": self._source,
@@ -203,5 +205,5 @@ def _value(one: Entry) -> bytes:
     return b"{" + b",".join(members) + b"}"
 
 
-def _refused(one: Entry, reason: str, detail: str) -> Refused:
-    return Refused(one.line, one.counter, one.table, reason, detail)
+def _rejected(one: Entry, reason: str, detail: str) -> RejectedLine:
+    return RejectedLine(one.line, one.counter, one.table, reason, detail)

@@ -13,7 +13,7 @@ from headrace.offline_files.destination import Destination, UnknownCommitStateEr
 from headrace.offline_files.entry import (
     BodyLimits,
     Entry,
-    Refused,
+    RejectedLine,
     digest,
     is_whole,
     read_counter,
@@ -111,7 +111,7 @@ class _Loader:
         self._wanted, self._destination = wanted, destination
         self._figures, self._on_batch = figures, on_batch
         self._progress = Progress("")
-        self._batch: list[Entry | Refused] = []
+        self._batch: list[Entry | RejectedLine] = []
         self._batch_bytes = 0
         self._counters: dict[int, str] = {}
         self._uncounted: set[str] = set()
@@ -189,13 +189,15 @@ class _Loader:
         self._figures.done = self._progress
         self._on_batch(self._figures)
 
-    def _write(self, batch: list[Entry | Refused]) -> None:
+    def _write(self, batch: list[Entry | RejectedLine]) -> None:
         after = self._progress.adding(map(_mark, batch))
-        refused = self._destination.write(batch, after)
+        rejected = self._destination.write(batch, after)
         self._progress = after
-        self._count(batch, refused)
+        self._count(batch, rejected)
 
-    def _write_again(self, batch: list[Entry | Refused], error: UnknownCommitStateError) -> None:
+    def _write_again(
+        self, batch: list[Entry | RejectedLine], error: UnknownCommitStateError
+    ) -> None:
         for delay in _DELAYS_SECONDS:
             self._figures.retries += 1
             self._on_batch(self._figures)
@@ -204,24 +206,24 @@ class _Loader:
                 self._progress = self._destination.open()
                 fresh = [one for one in batch if not self._is_written(one)]
                 if not fresh:  # it had been written, and only the answer was lost
-                    return self._count(batch, error.refused)
+                    return self._count(batch, error.rejected)
                 self._figures.skipped += len(batch) - len(fresh)
                 batch = fresh
                 return self._write(batch)
             except UnknownCommitStateError as latest:
-                latest.refused = latest.refused or error.refused
+                latest.rejected = latest.rejected or error.rejected
                 error = latest
         raise SinkError(self._destination.name, error.reason) from error
 
-    def _is_written(self, one: Entry | Refused) -> bool:
+    def _is_written(self, one: Entry | RejectedLine) -> bool:
         counter, text = _mark(one)
         if counter is None:
             return text in self._progress.uncounted
         return self._progress.is_done(counter, text)
 
-    def _count(self, batch: list[Entry | Refused], refused: Sequence[Refused]) -> None:
-        self._figures.dead.update(one.reason for one in refused)
-        lost = {id(one.line) for one in refused}
+    def _count(self, batch: list[Entry | RejectedLine], rejected: Sequence[RejectedLine]) -> None:
+        self._figures.dead.update(one.reason for one in rejected)
+        lost = {id(one.line) for one in rejected}
         self._figures.loaded.update(one.table for one in batch if id(one.line) not in lost)
 
     def _remove_read(self) -> None:
@@ -231,9 +233,9 @@ class _Loader:
         self._read.clear()
 
 
-def _mark(one: Entry | Refused) -> tuple[int | None, str]:
+def _mark(one: Entry | RejectedLine) -> tuple[int | None, str]:
     return one.counter, digest(one.line)
 
 
-def _size(one: Entry | Refused) -> int:
+def _size(one: Entry | RejectedLine) -> int:
     return sum(map(len, one.row.values())) if isinstance(one, Entry) else len(one.line.content)

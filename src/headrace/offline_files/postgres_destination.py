@@ -14,7 +14,7 @@ from headrace.offline_files.destination import (
     UnknownCommitStateError,
     require_known_table,
 )
-from headrace.offline_files.entry import BODY, Entry, Refused, digest
+from headrace.offline_files.entry import BODY, Entry, RejectedLine, digest
 from headrace.offline_files.progress import Progress
 from headrace.settings import Secret
 from headrace.sinks.postgres import connection as postgres
@@ -80,16 +80,18 @@ class PostgresDestination:
         self._is_new, self._was_open = not progress.ranges, True
         return progress
 
-    def write(self, batch: Sequence[Entry | Refused], progress: Progress) -> list[Refused]:
-        refused: list[Refused] = []
+    def write(
+        self, batch: Sequence[Entry | RejectedLine], progress: Progress
+    ) -> list[RejectedLine]:
+        rejected: list[RejectedLine] = []
         try:
             with postgres.translated_errors():
-                self._write(batch, progress, refused)
+                self._write(batch, progress, rejected)
         except SinkUnavailableError as error:
-            raise UnknownCommitStateError(error.reason, refused) from error
+            raise UnknownCommitStateError(error.reason, rejected) from error
         self._batches += not self._dry_run
         self._is_new = False
-        return refused
+        return rejected
 
     def close(self) -> None:
         """Ends the connection, and with it the lock and what was not committed."""
@@ -135,18 +137,21 @@ class PostgresDestination:
         return LoaderRunningError(self._source)
 
     def _write(
-        self, batch: Sequence[Entry | Refused], progress: Progress, refused: list[Refused]
+        self,
+        batch: Sequence[Entry | RejectedLine],
+        progress: Progress,
+        rejected: list[RejectedLine],
     ) -> None:
         if self._connection is None:
             raise SinkUnavailableError(self.name, "the connection is closed")
         with self._connection.transaction(force_rollback=self._dry_run):
             self._advance(self._connection, progress)
-            refused += self._insert(self._connection, batch)
+            rejected += self._insert(self._connection, batch)
             if self._is_new:
-                require_known_table(self.name, batch, refused)
-            if refused and not self._dry_run:
+                require_known_table(self.name, batch, rejected)
+            if rejected and not self._dry_run:
                 with self._connection.cursor() as cursor:
-                    cursor.executemany(_SQL["write-letter"], map(self._letter, refused))
+                    cursor.executemany(_SQL["write-letter"], map(self._letter, rejected))
 
     def _advance(self, connection: Connection, progress: Progress) -> None:
         if self._dry_run:
@@ -156,28 +161,30 @@ class PostgresDestination:
         if connection.execute(_SQL["write-progress"], mine).rowcount != 1:
             raise LoaderRunningError(self._source)
 
-    def _insert(self, connection: Connection, batch: Sequence[Entry | Refused]) -> list[Refused]:
+    def _insert(
+        self, connection: Connection, batch: Sequence[Entry | RejectedLine]
+    ) -> list[RejectedLine]:
         """Tables take turns as the lines say, so that a row may refer to one before it."""
-        refused = []
+        rejected = []
         run: list[Entry] = []
         for one in batch:
-            if isinstance(one, Refused) or self._tables.get(one.table) is None:
-                refused.append(one if isinstance(one, Refused) else _unknown(one))
+            if isinstance(one, RejectedLine) or self._tables.get(one.table) is None:
+                rejected.append(one if isinstance(one, RejectedLine) else _unknown(one))
                 continue
             if run and run[-1].table != one.table:
-                refused += self._insert_run(connection, run)
+                rejected += self._insert_run(connection, run)
                 run = []
             run.append(one)
-        return refused + self._insert_run(connection, run)
+        return rejected + self._insert_run(connection, run)
 
-    def _insert_run(self, connection: Connection, run: Sequence[Entry]) -> list[Refused]:
+    def _insert_run(self, connection: Connection, run: Sequence[Entry]) -> list[RejectedLine]:
         table = self._tables.get(run[0].table) if run else None
         if table is None:
             return []
         faults = insert_rows(connection, table, [_row(one, table) for one in run])
-        return [_refused(run[one.index], one.reason, one.detail) for one in faults]
+        return [_rejected(run[one.index], one.reason, one.detail) for one in faults]
 
-    def _letter(self, one: Refused) -> tuple[object, ...]:
+    def _letter(self, one: RejectedLine) -> tuple[object, ...]:
         line = one.line
         where = (self._source, line.file, line.number, one.counter, one.table)
         return *where, one.reason, one.detail, line.content, digest(line)
@@ -192,9 +199,9 @@ def _row(one: Entry, table: PostgresTable) -> dict[str, bytes]:
     return row
 
 
-def _unknown(one: Entry) -> Refused:
-    return _refused(one, UNKNOWN_TABLE, f"no --into names table {one.table!r}")
+def _unknown(one: Entry) -> RejectedLine:
+    return _rejected(one, UNKNOWN_TABLE, f"no --into names table {one.table!r}")
 
 
-def _refused(one: Entry, reason: str, detail: str) -> Refused:
-    return Refused(one.line, one.counter, one.table, reason, detail)
+def _rejected(one: Entry, reason: str, detail: str) -> RejectedLine:
+    return RejectedLine(one.line, one.counter, one.table, reason, detail)

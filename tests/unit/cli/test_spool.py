@@ -21,7 +21,7 @@ def project(tmp_path):
     (tmp_path / "headrace.toml").write_text('[project]\nname = "p"\nmodules = ["flow"]\n')
     spool = Spool(tmp_path / ".headrace" / "ingest" / "spool" / "kept", SpoolLimits())
     spool.append([event("too large")])
-    loader = Loader(spool, lambda *_: Outcome(refused={0: "kept: too large"}))
+    loader = Loader(spool, lambda *_: Outcome(rejected={0: "kept: too large"}))
     loader.run_once()
     loader.close()
     spool.append([event("1"), event("2")])
@@ -46,9 +46,9 @@ def answer(run):
 
 def test_list_says_what_waits_and_why_the_rest_was_set_aside(run, answer):
     (spool,) = answer("list")["spools"]
-    assert (spool["topic"], spool["events"], spool["refused"]) == ("kept", 2, 1)
+    assert (spool["topic"], spool["events"], spool["rejected"]) == ("kept", 2, 1)
     (file,) = spool["set_aside"]
-    assert (file["kind"], file["records"], file["reasons"]) == ("refused", 1, {"too large": 1})
+    assert (file["kind"], file["records"], file["reasons"]) == ("rejected", 1, {"too large": 1})
     shown = run("list", "kept")
     assert f"kept: {file['name']}: 1 event(s) too large (1)" in shown
 
@@ -65,12 +65,12 @@ def test_replay_puts_back_what_was_set_aside(answer):
 def test_a_file_that_can_not_be_put_back_holds_up_no_other(project, answer, run):
     quarantine = project / ".headrace" / "ingest" / "spool" / "kept" / "quarantine"
     (sound,) = [one.name for one in quarantine.iterdir()]
-    (quarantine / "000-half.refused").write_text('{"counter":1,"rea')
+    (quarantine / "000-half.rejected").write_text('{"counter":1,"rea')
     half, whole = answer("replay", "kept", code=1)["replayed"]
     assert (whole["file"], whole["events"], whole["failure"]) == (sound, 1, "")
-    assert half["file"] == "000-half.refused"
+    assert half["file"] == "000-half.rejected"
     assert "a line can't be read" in half["failure"]
-    assert "000-half.refused stays: " in run("replay", "kept", code=1)
+    assert "000-half.rejected stays: " in run("replay", "kept", code=1)
     assert answer("list")["spools"][0]["events"] == 3
 
 

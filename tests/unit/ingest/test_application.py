@@ -11,7 +11,7 @@ from tests.unit.ingest.application import Limiter, event
 from headrace.ingest.events.delivery import (
     NotTakenError,
     QueueFullError,
-    RefusedByKafkaError,
+    RejectedByKafkaError,
     UnknownOutcomeError,
 )
 from headrace.ingest.figures.service_metrics import EVENT_CODES, EVENTS, UNAVAILABLE
@@ -280,24 +280,24 @@ def test_a_failure_names_its_request_in_answer_and_log(make, caplog):
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_what_kafka_will_never_take_is_refused_by_its_index(make):
+def test_what_kafka_will_never_take_is_rejected_by_its_index(make):
     asked = make()
     events = [event(0), b'{"event_id": 5}', event(2), event(3)]
-    asked.acceptance.error = RefusedByKafkaError({event(2): "too large"})
+    asked.acceptance.error = RejectedByKafkaError({event(2): "too large"})
     status, _, document = asked.post(b"[" + b",".join(events) + b"]")
     assert (status, document["accepted"]) == (202, 2)
-    found = [(one["index"], one["code"], one["status"]) for one in document["refused"]]
-    assert found == [(1, "wrong-type", 400), (2, "refused-by-kafka", 422)]
+    found = [(one["index"], one["code"], one["status"]) for one in document["rejected"]]
+    assert found == [(1, "wrong-type", 400), (2, "rejected-by-kafka", 422)]
     totals = asked.application._counters.totals()
     assert totals[EVENTS, "occurrences", "accepted"] == 2
-    assert totals[EVENTS, "occurrences", "refused"] == 2
+    assert totals[EVENTS, "occurrences", "rejected"] == 2
 
 
 def test_a_single_event_that_kafka_will_never_take_is_422(make):
     asked = make()
-    asked.acceptance.error = RefusedByKafkaError({event(): "too large"})
+    asked.acceptance.error = RejectedByKafkaError({event(): "too large"})
     status, _, document = asked.post(event())
-    assert (status, document["code"]) == (422, "refused-by-kafka")
+    assert (status, document["code"]) == (422, "rejected-by-kafka")
     assert "do not send it again" in document["detail"]
 
 
@@ -311,10 +311,10 @@ def test_figures_of_accounts_are_bounded(make):
     counts = [line for line in text.splitlines() if line.startswith(name) and line[-1] != "0"]
     assert counts == [
         f'{name}{{account="other",outcome="accepted"}} 2',
-        f'{name}{{account="other",outcome="refused"}} 2',
+        f'{name}{{account="other",outcome="rejected"}} 2',
         f'{name}{{account="with \\"quotes\\"",outcome="accepted"}} 1',
-        f'{name}{{account="with \\"quotes\\"",outcome="refused"}} 1',
+        f'{name}{{account="with \\"quotes\\"",outcome="rejected"}} 1',
         f'{name}{{account="\'other\'",outcome="accepted"}} 1',
-        f'{name}{{account="\'other\'",outcome="refused"}} 1',
+        f'{name}{{account="\'other\'",outcome="rejected"}} 1',
     ]
     assert f'headrace_ingest_account_bytes_total{{account="other"}} {2 * size}' in text

@@ -14,7 +14,7 @@ from headrace.offline_files import (
     Load,
     LoadStats,
     Progress,
-    Refused,
+    RejectedLine,
     UnknownCommitStateError,
     find_files,
     load,
@@ -30,33 +30,37 @@ class Memory:
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
-        self.letters: list[Refused] = []
+        self.letters: list[RejectedLine] = []
         self.progress = Progress("host")
         self.batches: list[int] = []
         self.fails: list[str] = []
         self.closed = 0
-        self.refuses: Callable[[Entry], bool] = lambda _: False
+        self.rejects: Callable[[Entry], bool] = lambda _: False
 
     def open(self) -> Progress:
         return self.progress
 
-    def write(self, batch: Sequence[Entry | Refused], progress: Progress) -> list[Refused]:
+    def write(
+        self, batch: Sequence[Entry | RejectedLine], progress: Progress
+    ) -> list[RejectedLine]:
         fails = self.fails.pop(0) if self.fails else ""
         if fails == "before":
             raise UnknownCommitStateError("gone")
-        kept = [one for one in batch if isinstance(one, Entry) and not self.refuses(one)]
-        refused = [
-            one if isinstance(one, Refused) else Refused(one.line, one.counter, one.table, "no", "")
+        kept = [one for one in batch if isinstance(one, Entry) and not self.rejects(one)]
+        rejected = [
+            one
+            if isinstance(one, RejectedLine)
+            else RejectedLine(one.line, one.counter, one.table, "no", "")
             for one in batch
             if one not in kept
         ]
         self.entries += kept
-        self.letters += refused
+        self.letters += rejected
         self.progress = Progress.from_json("host", progress.to_json(), progress.uncounted)
         self.batches.append(len(batch))
         if fails == "after":
-            raise UnknownCommitStateError("gone", refused)
-        return refused
+            raise UnknownCommitStateError("gone", rejected)
+        return rejected
 
     def close(self) -> None:
         self.closed += 1

@@ -1,4 +1,4 @@
-"""What a line holds, and every reason why it is refused."""
+"""What a line holds, and every reason why it is rejected."""
 
 import base64
 import json
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.offline_lines import ARTICLE, line, packed
 
-from headrace.offline_files import BodyLimits, Entry, Line, Refused, entry, read_line
+from headrace.offline_files import BodyLimits, Entry, Line, RejectedLine, entry, read_line
 from headrace.offline_files.files import End
 
 from .conftest import LIMITS
@@ -21,7 +21,7 @@ def read(content, end=End.NEWLINE):
 
 def reason(content, end=End.NEWLINE):
     found = read(content, end)
-    assert isinstance(found, Refused)
+    assert isinstance(found, RejectedLine)
     assert found.detail
     return found.reason
 
@@ -50,7 +50,7 @@ def test_a_row_without_a_body_is_a_row():
     assert read(b'{"table":"t","row":{"body":null},"counter":0}').row == {"body": b"null"}
 
 
-def test_both_lines_of_the_article_are_refused_with_their_reason():
+def test_both_lines_of_the_article_are_rejected_with_their_reason():
     found = [read(one) for one in ARTICLE.read_bytes().splitlines()]
     assert [(one.counter, one.table, one.reason) for one in found] == [
         (356, "raw_item", "bad-zlib"),
@@ -101,7 +101,7 @@ def test_a_bad_line_has_a_reason(content, expected):
     assert reason(content) == expected
 
 
-def test_a_table_name_that_databases_refuse_is_not_kept():
+def test_a_table_name_that_databases_reject_is_not_kept():
     assert read(b'{"table":"a\\u0000b","row":{},"counter":1}').table == ""
 
 
@@ -135,7 +135,7 @@ def test_a_bomb_is_never_held():
 def test_a_flipped_bit_anywhere_is_never_a_crash(at):
     content = bytearray(line(5))
     content[at % len(content)] ^= 1 << at % 8
-    assert isinstance(read(bytes(content)), Entry | Refused)
+    assert isinstance(read(bytes(content)), Entry | RejectedLine)
 
 
 def test_every_reason_is_in_the_docstring():

@@ -60,7 +60,7 @@ def test_a_counter_twice_in_a_batch_is_loaded_once(tmp_path, memory):
 
 
 @pytest.mark.parametrize("batch", [1, 2, 100])
-def test_other_lines_with_the_same_counters_are_refused_not_skipped(folder, memory, batch):
+def test_other_lines_with_the_same_counters_are_rejected_not_skipped(folder, memory, batch):
     memory.load(folder)
     (other := folder / "other").mkdir()
     write(other / "offline.1", *(line(n, host="b") for n in range(3)))
@@ -80,8 +80,8 @@ def test_bad_lines_are_dead_letters_once_and_stop_nothing(tmp_path, memory):
         assert [one.reason for one in memory.letters] == ["not-json", "bad-base64", "no-counter"]
 
 
-def test_what_the_destination_refuses_is_counted_by_its_reason(folder, memory):
-    memory.refuses = lambda one: one.counter % 2 == 1
+def test_what_the_destination_rejects_is_counted_by_its_reason(folder, memory):
+    memory.rejects = lambda one: one.counter % 2 == 1
     figures = memory.load(folder)
     assert (figures.dead, figures.loaded) == ({"no": 5}, {"raw_item": 5})
 

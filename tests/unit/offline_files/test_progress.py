@@ -49,7 +49,7 @@ def test_lines_without_a_counter_are_known_by_their_bytes():
     assert Progress.from_json("host", progress.to_json(), {"a"}) == progress
 
 
-def test_counters_full_of_holes_are_refused_before_they_fill_a_record():
+def test_counters_full_of_holes_are_rejected_before_they_fill_a_record():
     progress = Progress("host").adding(marks(range(0, 2 * MAX_RANGES, 2)))
     assert len(progress.to_json()) < 1_000_000
     assert len(json.loads(progress.to_json())) == MAX_RANGES

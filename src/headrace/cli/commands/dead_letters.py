@@ -59,7 +59,7 @@ def show(session: Session, record: str) -> DeadLetterContents:
 
 @command("headrace dead-letters replay impressions --reason wrong-type --dry-run")
 @click.argument("topic")
-@click.option("--reason", "reasons", multiple=True, help="Only those refused for this reason.")
+@click.option("--reason", "reasons", multiple=True, help="Only those rejected for this reason.")
 @click.option("--pipeline", "pipelines", multiple=True, help="Only those of this pipeline.")
 @click.option("--record", "records", multiple=True, metavar=_RECORD, help="Only this record.")
 @click.option("--again", is_flag=True, help="Also those replayed before.")
@@ -76,7 +76,7 @@ def replay(  # noqa: PLR0913 - one each option
 ) -> ReplayResult:
     """Send dead letters back to their TOPIC, each once.
 
-    Only the pipelines and workers that refused a record take it again. A second replay sends
+    Only the pipelines and workers that rejected a record take it again. A second replay sends
     nothing that the first one sent. --reason, --pipeline and --record can be given more than
     once. A record that came back three times is left alone.
     """

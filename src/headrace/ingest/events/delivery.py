@@ -9,7 +9,7 @@ from typing import Any
 import confluent_kafka
 from confluent_kafka import KafkaError
 
-from headrace.ingest.events.final_errors import MISSING, REFUSALS
+from headrace.ingest.events.final_errors import MISSING, REJECTIONS
 from headrace.ingest.events.overdue import OverdueRequests, OverdueTopics
 from headrace.ingest.events.validation import Accepted, largest_message
 from headrace.ingest.http.deadlines import Deadlines
@@ -45,7 +45,7 @@ class QueueFullError(NotTakenError):
 
 
 class UnknownOutcomeError(Exception):
-    """Kafka did not confirm the events in time, or refused some; they may be there or not.
+    """Kafka did not confirm the events in time, or rejected some; they may be there or not.
 
     ``code`` is that of the answer.
     """
@@ -55,7 +55,7 @@ class UnknownOutcomeError(Exception):
         super().__init__(reason)
 
 
-class RefusedByKafkaError(Exception):
+class RejectedByKafkaError(Exception):
     """Kafka will never take some of the events, and has all others of the request.
 
     Attributes:
@@ -71,16 +71,16 @@ class _Outstanding:
     """The events of one request until the last is reported.
 
     Attributes:
-        failure: what Kafka said of an event that it did not take; a refusal before all else.
+        failure: what Kafka said of an event that it did not take; a rejection before all else.
     """
 
-    __slots__ = ("_deadlines", "_failed", "_left", "_refused", "_unsent", "_woken", "failure")
+    __slots__ = ("_deadlines", "_failed", "_left", "_rejected", "_unsent", "_woken", "failure")
 
     def __init__(self, events: int, deadlines: Deadlines) -> None:
         self._left, self._unsent = events, 0
         self._deadlines = deadlines
         self._failed: set[bytes] = set()
-        self._refused: dict[bytes, str] = {}
+        self._rejected: dict[bytes, str] = {}
         self._woken: asyncio.Future[None] | None = None
         self.failure: KafkaError | None = None
 
@@ -89,7 +89,7 @@ class _Outstanding:
         failure = delivery_failure(error, message)
         if failure is not None:
             self._failed.add(message.value())
-            if self.failure is None or failure.code() in REFUSALS:
+            if self.failure is None or failure.code() in REJECTIONS:
                 self.failure = failure
         self._left -= 1
         if self._left == self._unsent:
@@ -101,18 +101,18 @@ class _Outstanding:
         self._failed.update(event.value for event in events)
         self._unsent += len(events)
 
-    def refused(self, event: Accepted, failure: KafkaError) -> None:
-        """The producer refused this one for itself."""
+    def rejected(self, event: Accepted, failure: KafkaError) -> None:
+        """The producer rejected this one for itself."""
         self.not_sent([event], failure)
-        self._refused[event.value] = failure.str()
+        self._rejected[event.value] = failure.str()
 
-    def error(self, failure: KafkaError) -> RefusedByKafkaError | UnknownOutcomeError:
+    def error(self, failure: KafkaError) -> RejectedByKafkaError | UnknownOutcomeError:
         """What to raise for ``failure``."""
-        if self._failed == self._refused.keys():
-            return RefusedByKafkaError(self._refused)
-        # A broker refuses a batch, with events of others in it: which one it is, nobody can say.
-        is_final = is_of_record(failure) and not self._refused
-        code = "batch-refused" if is_final else "unknown-outcome"
+        if self._failed == self._rejected.keys():
+            return RejectedByKafkaError(self._rejected)
+        # A broker rejects a batch, with events of others in it: which one it is, nobody can say.
+        is_final = is_of_record(failure) and not self._rejected
+        code = "batch-rejected" if is_final else "unknown-outcome"
         return UnknownOutcomeError(f"Kafka answered {failure.str()}", code)
 
     def is_settled(self) -> bool:
@@ -174,7 +174,7 @@ class Delivery:
 
         Raises:
             QueueFullError: nothing was sent.
-            RefusedByKafkaError: some events can't be sent, all others are there.
+            RejectedByKafkaError: some events can't be sent, all others are there.
             UnknownOutcomeError: after ``seconds``, or when Kafka said no to an event.
         """
         if topic in self._overdue:
@@ -197,8 +197,8 @@ class Delivery:
 
         Raises:
             QueueFullError: nothing was sent.
-            RefusedByKafkaError: some events can't be sent, all others are there.
-            UnknownOutcomeError: Kafka refused an event for ever.
+            RejectedByKafkaError: some events can't be sent, all others are there.
+            UnknownOutcomeError: Kafka rejected an event for ever.
         """
         producer = self._producers[topic]
         outstanding = producer.enqueue(topic, events, headers)
@@ -207,7 +207,7 @@ class Delivery:
             if not await outstanding.settled(_TAKEN_BACK_SECONDS):
                 return list(events)
         failure = outstanding.failure
-        if failure is not None and failure.code() in REFUSALS | MISSING:
+        if failure is not None and failure.code() in REJECTIONS | MISSING:
             raise outstanding.error(failure)
         return outstanding.failed(events)
 
@@ -259,7 +259,7 @@ class _TopicProducer(PolledProducer):
                 if not is_of_record(failure):
                     outstanding.not_sent(events[place:], failure)
                     break
-                outstanding.refused(event, failure)
+                outstanding.rejected(event, failure)
         self.expect_reports()
         return outstanding
 

@@ -11,7 +11,7 @@ from headrace.ingest.figures.service_metrics import (
     ACCOUNT_EVENTS,
     BYTES,
     EVENTS,
-    REFUSALS,
+    REJECTIONS,
     UNAVAILABLE,
     count_latency,
     known_code,
@@ -40,9 +40,9 @@ class EventFigures:
     def rejected(self, problems: Sequence[Problem]) -> None:
         """Counts events that are not taken, each with its reason."""
         if problems:
-            self.outcome("refused", len(problems))
+            self.outcome("rejected", len(problems))
         for problem in problems:
-            self._counters.add((REFUSALS, self._topic, known_code(problem.code)))
+            self._counters.add((REJECTIONS, self._topic, known_code(problem.code)))
 
     def unavailable(self, outcome: str, code: str, events: int) -> None:
         """Counts a request that is answered with 503, and its events."""

@@ -6,7 +6,7 @@ from confluent_kafka import KafkaError
 
 from headrace.kafka.broker_errors import RECORD_REJECTIONS
 
-REFUSALS = RECORD_REJECTIONS | {
+REJECTIONS = RECORD_REJECTIONS | {
     KafkaError.POLICY_VIOLATION,
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.TOPIC_EXCEPTION,

@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import Any, NamedTuple, TypeVar
 
 from headrace.ingest.config import IngestConfig
-from headrace.ingest.events.delivery import NotTakenError, RefusedByKafkaError, UnknownOutcomeError
+from headrace.ingest.events.delivery import NotTakenError, RejectedByKafkaError, UnknownOutcomeError
 from headrace.ingest.events.event_store import EventStore
 from headrace.ingest.events.figures import EventFigures
 from headrace.ingest.events.json_limits import JsonLimits
@@ -119,7 +119,7 @@ class EventIntake:
             await self._call(len(body), self._webhooks.verify, request, token, body, now)
             event = self._webhooks.event(request, token, body)
             if event is None:
-                return json_answer(HTTPStatus.OK, {"accepted": 0, "refused": []})
+                return json_answer(HTTPStatus.OK, {"accepted": 0, "rejected": []})
             return await self._take(request, route, [event], as_batch=False, began=began)
 
     def _route(self, request: Request, topic: str, token: Token) -> _Route:
@@ -153,7 +153,7 @@ class EventIntake:
         verdicts: Verdicts = await self._call(
             size, route.check.batch, events, route.token.account, route.headers
         )
-        route.figures.rejected(verdicts.refused)
+        route.figures.rejected(verdicts.rejected)
         (accepted, problems), spooled = await self._deliver(route, verdicts)
         request.accepted, request.rejected = len(accepted), len(problems)
         if not accepted:
@@ -161,7 +161,7 @@ class EventIntake:
         route.figures.latency(time.monotonic() - began)
         document = {
             "accepted": len(accepted),
-            "refused": [problem.document() for problem in problems],
+            "rejected": [problem.document() for problem in problems],
         }
         return json_answer(HTTPStatus.ACCEPTED, document, *(_SPOOLED if spooled else ()))
 
@@ -181,7 +181,7 @@ class EventIntake:
         return await loop.run_in_executor(self._threads, function, *arguments)
 
     async def _deliver(self, route: _Route, verdicts: Verdicts) -> tuple[Verdicts, bool]:
-        """Returns what was taken, with what Kafka will never take among the refused.
+        """Returns what was taken, with what Kafka will never take among the rejected.
 
         The second value says whether the spool has some of it.
         """
@@ -190,7 +190,7 @@ class EventIntake:
         spooled = False
         try:
             spooled = await self._accept(route, verdicts.accepted)
-        except RefusedByKafkaError as error:
+        except RejectedByKafkaError as error:
             late = verdicts.late_problems(error.reasons)
             route.figures.rejected(late)
             verdicts = verdicts.without(error.reasons, late)
@@ -211,15 +211,15 @@ def _none_accepted(problems: list[Problem], *, as_batch: bool) -> RefusedRequest
     if not as_batch:
         only = problems[0]
         return RefusedRequestError(Problem(only.status, only.code, only.detail))
-    detail = f"none of the {len(problems)} events was accepted; see `refused`"
+    detail = f"none of the {len(problems)} events was accepted; see `rejected`"
     whole = Problem(HTTPStatus.BAD_REQUEST, "no-event-accepted", detail)
-    return RefusedRequestError(whole, refused=problems)
+    return RefusedRequestError(whole, rejected=problems)
 
 
 def _not_confirmed(error: NotTakenError | UnknownOutcomeError) -> RefusedRequestError:
     if isinstance(error, NotTakenError):
         what_now = "nothing of this request was taken"
-    elif error.code == "batch-refused":
+    elif error.code == "batch-rejected":
         what_now = "do not repeat the request as it is: sent one at a time, each has its own answer"
     else:
         what_now = "it is unknown whether the events are there: send them again, same ids"

@@ -1,4 +1,4 @@
-"""What no JSON parser refuses: repeated keys, huge documents, integers beyond 64 bits, NUL."""
+"""What no JSON parser rejects: repeated keys, huge documents, integers beyond 64 bits, NUL."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class JsonLimitsCheck:
         self._limits = limits
 
     def __call__(self, text: bytes) -> tuple[Any, Rejection | None]:
-        """The document, and why it is refused.
+        """The document, and why it is rejected.
 
         Raises:
             ValueError, RecursionError: the text is not JSON.

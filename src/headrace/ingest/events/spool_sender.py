@@ -1,4 +1,4 @@
-"""From the spool to Kafka: in order, and around records that Kafka refuses for ever."""
+"""From the spool to Kafka: in order, and around records that Kafka rejects for ever."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class SpoolSender:
     """The loader's way to Kafka, apart from that of requests. Used from one thread.
 
     Records go in chunks: of each topic no more than it takes in one batch, and none while one is
-    unanswered, so nothing overtakes what Kafka refuses. A refusal is of a whole batch: its records
+    unanswered, so nothing overtakes what Kafka rejects. Kafka rejects whole batches: their records
     are sent again one by one, and then the answer is about the record. One by one go the records
     of topics that are not served any more, too, for nobody says what those take.
 
@@ -98,10 +98,10 @@ class SpoolSender:
         stopped = False
         for chunk in self._chunks(records):
             failed = dict.fromkeys(chunk, _TIMED_OUT) if stopped else wire.send(chunk, deadline)
-            if any(map(_is_refusal, failed.values())) and len(chunk) > 1:
+            if any(map(_is_rejection, failed.values())) and len(chunk) > 1:
                 failed = _one_by_one(wire, {n: chunk[n] for n in sorted(failed)}, deadline)
             failures |= failed
-            stopped = not all(map(_is_refusal, failed.values()))
+            stopped = not all(map(_is_rejection, failed.values()))
         return failures
 
     def _chunks(self, records: Mapping[int, SpoolRecord]) -> Iterator[dict[int, SpoolRecord]]:
@@ -118,21 +118,21 @@ class SpoolSender:
             yield chunk
 
     def _outcome(self, records: Sequence[SpoolRecord], failures: _Failures) -> Outcome:
-        refused, waiting, reason = {}, [], ""
+        rejected, waiting, reason = {}, [], ""
         for number, record in enumerate(records):
             failure = failures.get(number)
             if _place(record) in self._missing:
                 final, why = False, f"{record.topic}: the topic or partition is not there"
             elif failure is not None:
-                final, why = _is_refusal(failure), f"{record.topic}: {_text(failure)}"
+                final, why = _is_rejection(failure), f"{record.topic}: {_text(failure)}"
             else:
                 continue
             if final:
-                refused[number] = why
+                rejected[number] = why
             else:
                 waiting.append(number)
                 reason = reason or why
-        return Outcome(refused, waiting, reason)
+        return Outcome(rejected, waiting, reason)
 
 
 class _Wire:
@@ -159,18 +159,18 @@ class _Wire:
     def send(self, chunk: Mapping[int, SpoolRecord], deadline: float) -> dict[int, KafkaError]:
         """Why records were not taken; what is not named was."""
         reports: dict[int, KafkaError | None] = {}
-        refused: dict[int, KafkaError] = {}
+        rejected: dict[int, KafkaError] = {}
         for number, record in chunk.items():
             # What follows a record that can't be handed in must not overtake it.
-            failure = next(iter(refused.values()), None) or self._handed(number, record, reports)
+            failure = next(iter(rejected.values()), None) or self._handed(number, record, reports)
             if failure is not None:
-                refused[number] = failure
-        handed = len(chunk) - len(refused)
+                rejected[number] = failure
+        handed = len(chunk) - len(rejected)
         if not self._settled(reports, handed, deadline):
             self._producer.purge()
             self._settled(reports, handed, time.monotonic() + _PURGED_SECONDS)
-        lost = {n: _TIMED_OUT for n in chunk if n not in reports and n not in refused}
-        return refused | lost | {n: error for n, error in reports.items() if error is not None}
+        lost = {n: _TIMED_OUT for n in chunk if n not in reports and n not in rejected}
+        return rejected | lost | {n: error for n, error in reports.items() if error is not None}
 
     def _handed(
         self, number: int, record: SpoolRecord, reports: dict[int, KafkaError | None]
@@ -217,7 +217,7 @@ def _one_by_one(
     for number, record in records.items():
         failed = {number: _TIMED_OUT} if stopped else wire.send({number: record}, deadline)
         failures |= failed
-        stopped = not all(map(_is_refusal, failed.values()))
+        stopped = not all(map(_is_rejection, failed.values()))
     return failures
 
 
@@ -230,7 +230,7 @@ def _bytes(record: SpoolRecord) -> int:
     return _ENVELOPE_BYTES + len(record.value) + len(record.key or b"") + headers
 
 
-def _is_refusal(error: KafkaError) -> bool:
+def _is_rejection(error: KafkaError) -> bool:
     return is_of_record(error)
 
 

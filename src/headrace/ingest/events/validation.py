@@ -59,17 +59,17 @@ class Verdicts(NamedTuple):
     """Of the events of a request: the good ones in their order, and what is wrong with others."""
 
     accepted: list[Accepted]
-    refused: list[Problem]
+    rejected: list[Problem]
 
     def late_problems(self, reasons: Mapping[bytes, str]) -> list[Problem]:
         """A problem for each accepted event that Kafka will never take, by the events' values."""
-        taken = {problem.index for problem in self.refused}
-        count = len(self.accepted) + len(self.refused)
+        taken = {problem.index for problem in self.rejected}
+        count = len(self.accepted) + len(self.rejected)
         numbers = [number for number in range(count) if number not in taken]
         return [
             Problem(
                 HTTPStatus.UNPROCESSABLE_ENTITY,
-                "refused-by-kafka",
+                "rejected-by-kafka",
                 f"Kafka will never take the event: {reasons[event.value]}; do not send it again",
                 number,
             )
@@ -81,7 +81,7 @@ class Verdicts(NamedTuple):
         """The other accepted events, and all problems in the order of the events."""
         accepted = [event for event in self.accepted if event.value not in reasons]
         return Verdicts(
-            accepted, sorted([*self.refused, *late], key=lambda problem: problem.index or 0)
+            accepted, sorted([*self.rejected, *late], key=lambda problem: problem.index or 0)
         )
 
 
@@ -96,7 +96,7 @@ class EventCheck:
     repeated-key             a key stands twice in an object (parsers would take the last)
     too-many-keys            in all its objects together
     text-too-long            a string
-    nul-character            ``\u0000`` in a text, which databases refuse
+    nul-character            ``\u0000`` in a text, which databases reject
     event-time-out-of-bounds outside what the topic declares
     bad-event-id             missing, empty, too long, or not printable ASCII
     repeated-event-id        an id that another event of the same request has
@@ -131,7 +131,7 @@ class EventCheck:
     def batch(self, events: list[bytes], account: str, headers: Headers) -> Verdicts:
         """The good events in their order, and a problem for each of the others. On any thread."""
         accepted: list[Accepted] = []
-        refused: list[Problem] = []
+        rejected: list[Problem] = []
         seen: set[str] = set()
         most_bytes = self._most_bytes - _size(headers)
         surely_bytes = most_bytes - max(MAX_KEY_BYTES, len(account.encode()))
@@ -151,8 +151,8 @@ class EventCheck:
                 if verdict.event_id:
                     seen.add(verdict.event_id)
             else:
-                refused.append(_problem(verdict, index))
-        return Verdicts(accepted, refused)
+                rejected.append(_problem(verdict, index))
+        return Verdicts(accepted, rejected)
 
     def _at_first_sight(self, text: bytes, account: str) -> Accepted | None:
         event = self._plain(text)

@@ -11,24 +11,24 @@ from headrace.ingest.spool import SpoolStats
 from headrace.runtime.prometheus import escaped
 
 STATUSES = (200, 202, 400, 401, 403, 404, 405, 408, 413, 415, 422, 429, 431, 500, 503)
-OUTCOMES = ("accepted", "spooled", "refused", "limited", "not-taken", "unknown")
+OUTCOMES = ("accepted", "spooled", "rejected", "limited", "not-taken", "unknown")
 OTHER = "other"
 EVENT_CODES = (
     "empty", "not-utf8", "trailing-data", "not-json", "too-deep", "not-an-object",
     "missing-field", "wrong-type", "out-of-range", "unknown-value", "lone-surrogate",
     "event-time-out-of-bounds", "repeated-key", "too-many-keys", "text-too-long", "nul-character",
     "bad-event-id", "repeated-event-id", "bad-key", "event-too-large",
-    "refused-by-kafka",
+    "rejected-by-kafka",
 )  # fmt: skip
 UNAVAILABLE_CODES = (
     "unknown-outcome", "overloaded", "topic-missing", "not-ready", "spool-full", "spool-failed",
-    "batch-refused",
+    "batch-rejected",
 )  # fmt: skip
 SECONDS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 REQUESTS = "headrace_ingest_requests_total"
 EVENTS = "headrace_ingest_events_total"
-REFUSALS = "headrace_ingest_refusals_total"
+REJECTIONS = "headrace_ingest_rejections_total"
 BYTES = "headrace_ingest_bytes_total"
 ACCOUNT_EVENTS = "headrace_ingest_account_events_total"
 ACCOUNT_BYTES = "headrace_ingest_account_bytes_total"
@@ -52,7 +52,7 @@ class ServiceMetric:
 SERVICE_METRICS = (
     ServiceMetric(REQUESTS, "counter", ("status",), "requests answered"),
     ServiceMetric(EVENTS, "counter", ("topic", "outcome"), "events by what became of them"),
-    ServiceMetric(REFUSALS, "counter", ("topic", "code"), "events refused, by reason"),
+    ServiceMetric(REJECTIONS, "counter", ("topic", "code"), "events rejected, by reason"),
     ServiceMetric(BYTES, "counter", ("topic",), "bytes of accepted events"),
     ServiceMetric(
         UNAVAILABLE, "counter", ("topic", "code"), "requests for a topic answered with 503"
@@ -82,10 +82,10 @@ SPOOL_METRICS = (
         "headrace_ingest_spool_oldest_seconds", "gauge", _TOPIC, "age of the oldest of these files"
     ),
     ServiceMetric(
-        "headrace_ingest_spool_refused_total",
+        "headrace_ingest_spool_rejected_total",
         "counter",
         _TOPIC,
-        "events set aside because Kafka refuses them for ever",
+        "events set aside because Kafka rejects them for ever",
     ),
     ServiceMetric(
         "headrace_ingest_spool_missing_total",
@@ -111,7 +111,7 @@ def count_names(topics: Iterable[str], max_accounts: int = 0) -> Iterator[Labels
     for topic in topics:
         yield BYTES, topic
         yield from ((EVENTS, topic, outcome) for outcome in OUTCOMES)
-        yield from ((REFUSALS, topic, code) for code in (*EVENT_CODES, OTHER))
+        yield from ((REJECTIONS, topic, code) for code in (*EVENT_CODES, OTHER))
         yield from ((UNAVAILABLE, topic, code) for code in UNAVAILABLE_CODES)
     for slot in map(str, range(max_accounts + 1)):
         yield ACCOUNT_BYTES, slot
@@ -185,7 +185,7 @@ def _values(stats: SpoolStats) -> tuple[float, ...]:
         stats.bytes,
         stats.budget_bytes,
         stats.oldest_age.total_seconds(),
-        stats.refused,
+        stats.rejected,
         stats.missing,
         stats.quarantined,
     )

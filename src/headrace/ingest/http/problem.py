@@ -1,4 +1,4 @@
-"""Problem documents (RFC 9457): why a request or an event is refused."""
+"""Problem documents (RFC 9457): why a request is refused or an event rejected."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REQUEST_CODES = (
     "no-event-accepted", "no-valid-token", "no-valid-signature", "not-allowed",
     "origin-not-allowed", "no-such-topic", "no-such-path", "method-not-allowed", "body-too-slow",
     "body-too-large", "decoded-body-too-large", "too-many-events", "unknown-content-type",
-    "unknown-encoding", "rate-limited", "headers-too-large", "unknown-outcome", "batch-refused",
+    "unknown-encoding", "rate-limited", "headers-too-large", "unknown-outcome", "batch-rejected",
     "overloaded", "topic-missing", "spool-full", "spool-failed", "not-ready", "internal",
 )  # fmt: skip
 """Of whole requests; docs/reference/ingest.md says when each is given."""
@@ -24,7 +24,7 @@ MAX_DETAIL_CHARACTERS = 500
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One refusal.
+    """Why a request is refused, or an event rejected.
 
     Attributes:
         status: HTTP status of a request that is refused for this alone.
@@ -57,12 +57,12 @@ class RefusedRequestError(Exception):
     Attributes:
         problem: why.
         headers: to answer with, such as Retry-After.
-        refused: problems of single events, when that is why.
+        rejected: problems of single events, when that is why.
     """
 
     problem: Problem
     headers: tuple[tuple[bytes, bytes], ...] = ()
-    refused: list[Problem] = field(default_factory=list)
+    rejected: list[Problem] = field(default_factory=list)
 
 
 def refused(

@@ -180,13 +180,13 @@ def json_answer(status: int, document: Any, *headers: Header) -> Answer:
 
 
 def problem_answer(error: RefusedRequestError, **members: Any) -> Answer:
-    """Returns a problem document, with the problems of single events under ``refused``.
+    """Returns a problem document, with the problems of single events under ``rejected``.
 
     ``members`` are further ones, such as ``instance``, the URI of this very occurrence.
     """
     document = error.problem.document() | members
-    if error.refused:
-        document["refused"] = [problem.document() for problem in error.refused]
+    if error.rejected:
+        document["rejected"] = [problem.document() for problem in error.rejected]
     return Answer(
         error.problem.status,
         _encode(document),

@@ -27,15 +27,15 @@ _LOCKED_SEND_SECONDS = 3.0  # requests wait for the lock meanwhile
 
 @dataclass(frozen=True)
 class Outcome:
-    """What Kafka made of records: each was taken, refused or waits.
+    """What Kafka made of records: each was taken, rejected or waits.
 
     Attributes:
-        refused: why Kafka will never take them, by their places in what was sent, from 0.
+        rejected: why Kafka will never take them, by their places in what was sent, from 0.
         waiting: places of those to send again, in order.
         reason: why they wait.
     """
 
-    refused: Mapping[int, str] = field(default_factory=dict)
+    rejected: Mapping[int, str] = field(default_factory=dict)
     waiting: Sequence[int] = ()
     reason: str = ""
 
@@ -55,14 +55,14 @@ class LoadReport:
         records: replayed.
         missing: counters that no record came for: damaged, or gone with their file.
         quarantined: stretches and segments set aside.
-        refused: records set aside because Kafka refuses them for ever.
+        rejected: records set aside because Kafka rejects them for ever.
         standby: another loader of this host is at work; nothing was done.
     """
 
     records: int = 0
     missing: int = 0
     quarantined: int = 0
-    refused: int = 0
+    rejected: int = 0
     standby: bool = False
 
 
@@ -71,7 +71,7 @@ class Loader:
 
     Any number may exist on a host: one works, the others stand by until it is closed or killed.
     Its place is kept durably after every batch, so a crash repeats the last batch at most, and
-    so does a ``send`` that raises. What Kafka refuses for ever is set aside with the reason.
+    so does a ``send`` that raises. What Kafka rejects for ever is set aside with the reason.
 
     ``send(records, seconds)`` is called with up to 1,000 records, in order, and returns after about
     ``seconds`` at most. It is called again with those that wait, before any that follow them.
@@ -215,7 +215,7 @@ class Loader:
         except Exception as failure:  # noqa: BLE001 - raised again once the spool's lock is free
             self._failure = failure
             return False
-        batch.settle(outcome.refused, outcome.waiting)
+        batch.settle(outcome.rejected, outcome.waiting)
         if batch.records:
             self._failure = NotSentError(outcome.reason)
             return False
@@ -224,13 +224,13 @@ class Loader:
 
     def _advance(self, batch: Batch) -> None:
         """None of the batch waits any more: what was not taken is set aside, or missing."""
-        if batch.refused:
-            reason = batch.refused[0].reason
+        if batch.rejected:
+            reason = batch.rejected[0].reason
             _LOG.error(
-                "%d events are set aside, Kafka refuses them: %s", len(batch.refused), reason
+                "%d events are set aside, Kafka rejects them: %s", len(batch.rejected), reason
             )
-            quarantine_rejected(batch.path, batch.refused, self._store.quarantine)
-        place = self._place.after(batch.end, batch.taken, len(batch.refused))
+            quarantine_rejected(batch.path, batch.rejected, self._store.quarantine)
+        place = self._place.after(batch.end, batch.taken, len(batch.rejected))
         missing = place.missing - self._place.missing
         if missing:
             _LOG.error("%d records are missing below counter %d of the spool", missing, batch.end)
@@ -238,7 +238,7 @@ class Loader:
             self._store.position.write(place)
             self._place = place
             self._report.records += batch.taken
-            self._report.refused += len(batch.refused)
+            self._report.rejected += len(batch.rejected)
             self._report.missing += missing
         self._batch = Batch()
         with self._store.exclusive():

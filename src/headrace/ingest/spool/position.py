@@ -19,20 +19,20 @@ _SLOT_BYTES = 512
 
 
 class Place(NamedTuple):
-    """Counter of the next record to replay; how many below it never came, and were refused."""
+    """Counter of the next record to replay; how many below it never came, and were rejected."""
 
     counter: int = 0
     missing: int = 0
-    refused: int = 0
+    rejected: int = 0
 
     def at(self, counter: int) -> Place:
         """The same counts at another counter."""
         return self._replace(counter=counter)
 
-    def after(self, end: int, taken: int, refused: int) -> Place:
-        """Behind ``end``, of whose records so many were taken and refused; the rest is missing."""
-        missing = end - self.counter - taken - refused
-        return Place(end, self.missing + missing, self.refused + refused)
+    def after(self, end: int, taken: int, rejected: int) -> Place:
+        """Behind ``end``, of whose records so many were taken and rejected; the rest is missing."""
+        missing = end - self.counter - taken - rejected
+        return Place(end, self.missing + missing, self.rejected + rejected)
 
 
 class Position:

@@ -1,4 +1,4 @@
-"""What can't be read, and what Kafka refuses, is set aside with what is known of it."""
+"""What can't be read, and what Kafka rejects, is set aside with what is known of it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import msgspec
 
 from headrace.ingest.spool.files import fsync_folder, write_durably
 from headrace.ingest.spool.frames import Damage
-from headrace.ingest.spool.reader import Refused
+from headrace.ingest.spool.reader import RejectedRecord
 from headrace.ingest.spool.segment import read
 
-_DAMAGED, _REFUSED = ".damaged", ".refused"
+_DAMAGED, _REJECTED = ".damaged", ".rejected"
 
 
 def set_aside(path: Path, damages: Iterable[Damage], quarantine: Path) -> None:
@@ -29,14 +29,14 @@ def set_aside(path: Path, damages: Iterable[Damage], quarantine: Path) -> None:
         quarantine_segment(path, quarantine)
 
 
-def quarantine_rejected(path: Path, refused: Sequence[Refused], quarantine: Path) -> None:
-    """Writes records of a segment that Kafka refuses, a line of JSON each; bytes are base64.
+def quarantine_rejected(path: Path, rejected: Sequence[RejectedRecord], quarantine: Path) -> None:
+    """Writes records of a segment that Kafka rejects, a line of JSON each; bytes are base64.
 
     Where the disk has no room, the segment keeps a second name there.
     """
     try:
-        lines = b"".join(_line(one) for one in refused)
-        name = f"{path.stem}-{refused[0].counter:018}-{refused[-1].counter:018}{_REFUSED}"
+        lines = b"".join(_line(one) for one in rejected)
+        name = f"{path.stem}-{rejected[0].counter:018}-{rejected[-1].counter:018}{_REJECTED}"
         _write(quarantine / name, lines)
     except OSError:
         if not (quarantine / path.name).exists():
@@ -67,11 +67,11 @@ def _write(path: Path, content: bytes) -> None:
         raise
 
 
-def _line(refused: Refused) -> bytes:
-    record = refused.record
+def _line(rejected: RejectedRecord) -> bytes:
+    record = rejected.record
     known = {
-        "counter": refused.counter,
-        "reason": refused.reason,
+        "counter": rejected.counter,
+        "reason": rejected.reason,
         "topic": record.topic,
         "key": record.key,
         "value": record.value,

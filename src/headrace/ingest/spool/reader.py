@@ -17,7 +17,7 @@ WINDOW_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RejectedRecord:
     """A record that Kafka will never take."""
 
     counter: int
@@ -34,7 +34,7 @@ class Batch:
         counters: theirs.
         end: counter behind the last of all.
         taken: how many Kafka has.
-        refused: those it will never take.
+        rejected: those it will never take.
         path: the segment they are in.
     """
 
@@ -43,7 +43,7 @@ class Batch:
     counters: list[int] = field(default_factory=list)
     end: int = 0
     taken: int = 0
-    refused: list[Refused] = field(default_factory=list)
+    rejected: list[RejectedRecord] = field(default_factory=list)
 
     def add(self, counter: int, record: SpoolRecord) -> None:
         """At the end."""
@@ -51,12 +51,12 @@ class Batch:
         self.counters.append(counter)
         self.end = counter + 1
 
-    def settle(self, refused: Mapping[int, str], waiting: Sequence[int]) -> None:
+    def settle(self, rejected: Mapping[int, str], waiting: Sequence[int]) -> None:
         """After sending: by places in ``records``, which keeps those that wait."""
-        self.taken += len(self.records) - len(refused) - len(waiting)
-        self.refused += [
-            Refused(self.counters[place], self.records[place], reason)
-            for place, reason in refused.items()
+        self.taken += len(self.records) - len(rejected) - len(waiting)
+        self.rejected += [
+            RejectedRecord(self.counters[place], self.records[place], reason)
+            for place, reason in rejected.items()
         ]
         self.records = [self.records[place] for place in waiting]
         self.counters = [self.counters[place] for place in waiting]

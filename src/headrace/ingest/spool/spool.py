@@ -54,7 +54,7 @@ class SpoolStats:
         oldest_age: since the oldest of these segments was created.
         quarantined: files set aside that wait for a look.
         missing: records that never came by their counter, ever: damaged, or gone with their file.
-        refused: records set aside because Kafka refuses them, ever.
+        rejected: records set aside because Kafka rejects them, ever.
     """
 
     records: int
@@ -63,7 +63,7 @@ class SpoolStats:
     oldest_age: timedelta
     quarantined: int
     missing: int
-    refused: int
+    rejected: int
 
 
 class Spool:
@@ -154,7 +154,7 @@ class Spool:
                 oldest_age=self._age(paths[0]) if paths else timedelta(),
                 quarantined=len(list(self.store.quarantine.iterdir())),
                 missing=place.missing,
-                refused=place.refused,
+                rejected=place.rejected,
             )
 
     def close(self) -> None:

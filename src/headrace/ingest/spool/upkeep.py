@@ -22,15 +22,15 @@ from headrace.ingest.spool.store import Readable
 
 _LOG = logging.getLogger("headrace.ingest.spool")
 
-REFUSED, DAMAGED, SEGMENT = "refused", "damaged", "segment"
-_KINDS = frozenset({f".{REFUSED}", f".{DAMAGED}"})
+REJECTED, DAMAGED, SEGMENT = "rejected", "damaged", "segment"
+_KINDS = frozenset({f".{REJECTED}", f".{DAMAGED}"})
 _MAX_RECORDS = 500
 _ALL_COUNTERS = 1 << 63
 _PLACE = re.compile(r"^\S+: ")
 
 
 class _Line(msgspec.Struct, frozen=True):
-    """A refused record, as a line of its file has it; bytes are base64."""
+    """A rejected record, as a line of its file has it; bytes are base64."""
 
     reason: str
     topic: str
@@ -47,7 +47,7 @@ class SetAside:
 
     Attributes:
         name: of the file.
-        kind: ``refused``, ``damaged`` or ``segment``.
+        kind: ``rejected``, ``damaged`` or ``segment``.
         bytes: of the file.
         records: that can be put back; of a segment, as many as can be read.
         reasons: why they were set aside, counted.
@@ -148,7 +148,7 @@ def _existing(spool: Spool, name: str) -> Path:
 def _described(path: Path) -> SetAside:
     kind, size = path.suffix.removeprefix("."), path.stat().st_size
     try:
-        if kind == REFUSED:
+        if kind == REJECTED:
             lines = _lines(path)
             reasons = Counter(_PLACE.sub("", line.reason) for line in lines)
             return SetAside(path.name, kind, size, len(lines), dict(reasons))
@@ -158,7 +158,7 @@ def _described(path: Path) -> SetAside:
 
 
 def _batches(path: Path) -> Iterator[Sequence[SpoolRecord]]:
-    if path.suffix == f".{REFUSED}":
+    if path.suffix == f".{REJECTED}":
         yield [_record(line) for line in _lines(path)]
     elif path.suffix == f".{SEGMENT}":
         yield from _of_segment(path)

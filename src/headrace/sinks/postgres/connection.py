@@ -144,7 +144,7 @@ def may_be_of_row(state: str) -> bool:
 
 def row_reason(state: str) -> str:
     """Returns the stable code for an error of a row."""
-    return _REASONS.get(state) or _REASONS_OF_CLASS.get(state[:2], "refused-by-trigger")
+    return _REASONS.get(state) or _REASONS_OF_CLASS.get(state[:2], "rejected-by-trigger")
 
 
 def error_message(error: psycopg.Error) -> str:

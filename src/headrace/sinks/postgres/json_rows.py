@@ -44,7 +44,7 @@ class RowFault:
     constraint         another constraint
     row-too-large      beyond a limit of PostgreSQL, such as that of an index
     not-permitted      row-level security, or a right that a trigger lacks
-    refused-by-trigger a trigger raised an error
+    rejected-by-trigger a trigger raised an error
     ================== =====================================================================
 
     Attributes:

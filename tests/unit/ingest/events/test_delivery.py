@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 from headrace.ingest.events.delivery import (
     Delivery,
     QueueFullError,
-    RefusedByKafkaError,
+    RejectedByKafkaError,
     UnknownOutcomeError,
 )
 from headrace.ingest.events.validation import Accepted
@@ -127,7 +127,7 @@ def test_what_kafka_failed_to_take_is_left_without_waiting(over, sent, left):
     assert left(over(Producer({b"a": TIMED_OUT}))) == ["a"]
 
 
-def test_what_kafka_refuses_for_ever_is_not_left_to_the_spool(over, sent, left):
+def test_what_kafka_rejects_for_ever_is_not_left_to_the_spool(over, sent, left):
     with pytest.raises(UnknownOutcomeError, match="too large"):
         left(over(Producer({b"a": TIMED_OUT, b"b": TOO_LARGE, b"c": TIMED_OUT})))
 
@@ -161,8 +161,8 @@ def test_a_producer_that_ended_reports_what_it_held_and_another_takes_its_place(
     assert runner.run(delivery.close(1)) == 0
 
 
-class Refusing(Producer):
-    """Refuses one event at once, as a producer does that finds it too large."""
+class Rejecting(Producer):
+    """Rejects one event at once, as a producer does that finds it too large."""
 
     def produce(self, topic, value, key, partition, headers, on_delivery):
         if value == b"b":
@@ -170,21 +170,21 @@ class Refusing(Producer):
         super().produce(topic, value, key, partition, headers, on_delivery)
 
 
-def test_an_event_that_the_producer_refuses_keeps_no_other_from_being_sent(over, sent):
-    producer = Refusing()
-    with pytest.raises(RefusedByKafkaError) as caught:
+def test_an_event_that_the_producer_rejects_keeps_no_other_from_being_sent(over, sent):
+    producer = Rejecting()
+    with pytest.raises(RejectedByKafkaError) as caught:
         sent(over(producer))
     assert list(caught.value.reasons) == [b"b"]
     assert producer.held == []
 
 
-def test_beside_an_event_of_unknown_outcome_a_refusal_is_unknown_too(over, sent):
+def test_beside_an_event_of_unknown_outcome_a_rejection_is_unknown_too(over, sent):
     with pytest.raises(UnknownOutcomeError) as caught:
-        sent(over(Refusing({b"c": TIMED_OUT})))
+        sent(over(Rejecting({b"c": TIMED_OUT})))
     assert caught.value.code == "unknown-outcome"
 
 
-def test_a_batch_that_a_broker_refuses_is_not_to_be_repeated(over, sent):
+def test_a_batch_that_a_broker_rejects_is_not_to_be_repeated(over, sent):
     with pytest.raises(UnknownOutcomeError, match="too large") as caught:
         sent(over(Producer({b"b": TOO_LARGE})))
-    assert caught.value.code == "batch-refused"
+    assert caught.value.code == "batch-rejected"

@@ -104,7 +104,7 @@ def test_with_a_full_queue_everything_is_spooled(accepted, spool):
     assert spooled(spool) == ["a", "b", "c"]
 
 
-def test_what_kafka_refuses_for_ever_is_not_acknowledged_by_the_spool(accepted, spool):
+def test_what_kafka_rejects_for_ever_is_not_acknowledged_by_the_spool(accepted, spool):
     with pytest.raises(UnknownOutcomeError, match="too large"):
         accepted(Kafka(error=UnknownOutcomeError("too large")))
     assert not spool.pending

@@ -5,7 +5,7 @@ import bisect
 
 import pytest
 
-from headrace.ingest.events.delivery import Delivery, RefusedByKafkaError
+from headrace.ingest.events.delivery import Delivery, RejectedByKafkaError
 from headrace.ingest.events.json_limits import JsonLimits
 from headrace.ingest.events.validation import Accepted, EventCheck
 from headrace.model import Topic
@@ -29,10 +29,10 @@ def test_the_largest_event_is_sent(max_bytes, key_bytes):
         return b'{"key":"' + b"k" * key_bytes + b'","pad":"' + b"x" * pad + b'"}'
 
     pads = range(max_bytes)
-    first_refused = bisect.bisect_left(
-        pads, 1, key=lambda pad: len(check.batch([event(pad)], "a", HEADERS).refused)
+    first_rejected = bisect.bisect_left(
+        pads, 1, key=lambda pad: len(check.batch([event(pad)], "a", HEADERS).rejected)
     )
-    (largest,), _ = check.batch([event(first_refused - 1)], "a", HEADERS)
+    (largest,), _ = check.batch([event(first_rejected - 1)], "a", HEADERS)
     beyond = Accepted(largest.value + b" " * 128, largest.key, "", -1)
 
     async def send(one):
@@ -43,5 +43,5 @@ def test_the_largest_event_is_sent(max_bytes, key_bytes):
             await delivery.close(60)
 
     asyncio.run(send(largest))
-    with pytest.raises(RefusedByKafkaError):
+    with pytest.raises(RejectedByKafkaError):
         asyncio.run(send(beyond))

@@ -44,10 +44,10 @@ def text(**changes):
 
 
 def only(event, topic=TOPIC, account="acme"):
-    """The one event, accepted, or the code it is refused with."""
-    accepted, refused = check(topic).batch([event], account, ())
-    assert len(accepted) + len(refused) == 1
-    return accepted[0] if accepted else refused[0].code
+    """The one event, accepted, or the code it is rejected with."""
+    accepted, rejected = check(topic).batch([event], account, ())
+    assert len(accepted) + len(rejected) == 1
+    return accepted[0] if accepted else rejected[0].code
 
 
 def test_a_good_event_is_sent_as_it_came():
@@ -134,12 +134,12 @@ def test_what_is_only_unusual_is_accepted(event):
 def test_one_bad_of_a_thousand_costs_only_itself():
     events = [text(event_id=str(n)) for n in range(1000)]
     events[500] = b'{"event_id": NaN}'
-    accepted, refused = check().batch(events, "acme", ())
+    accepted, rejected = check().batch(events, "acme", ())
     assert [event.event_id for event in accepted] == [str(n) for n in range(1000) if n != 500]
-    assert [(problem.index, problem.code) for problem in refused] == [(500, "not-json")]
+    assert [(problem.index, problem.code) for problem in rejected] == [(500, "not-json")]
 
 
-def test_a_refusal_names_the_field_what_it_is_and_what_was_expected():
+def test_a_rejection_names_the_field_what_it_is_and_what_was_expected():
     _, (problem,) = check().batch([text(count="1")], "acme", ())
     expected = "field 'count' is a string, expected an integer within 64 bits or null"
     assert problem.document() == {
@@ -152,9 +152,9 @@ def test_a_refusal_names_the_field_what_it_is_and_what_was_expected():
     }
 
 
-def test_the_second_of_one_id_in_a_request_is_refused():
-    accepted, refused = check().batch([text(), text(message="other")], "acme", ())
-    assert (len(accepted), refused[0].index, refused[0].code) == (1, 1, "repeated-event-id")
+def test_the_second_of_one_id_in_a_request_is_rejected():
+    accepted, rejected = check().batch([text(), text(message="other")], "acme", ())
+    assert (len(accepted), rejected[0].index, rejected[0].code) == (1, 1, "repeated-event-id")
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_a_strategy_of_the_topic_places_the_event():
     assert only(text(), topic).partition == expected
 
 
-def test_a_key_that_is_no_key_is_refused():
+def test_a_key_that_is_no_key_is_rejected():
     topic = Topic("keyed", event=Occurrence, key="message")
     assert only(text(message=""), topic) == "bad-key"
     assert only(text(message="x" * 1025), topic) == "bad-key"
@@ -278,10 +278,10 @@ def test_a_repeated_key_is_found_and_nothing_else(pairs, separators):
 @given(st.binary(max_size=80))
 def test_any_bytes_get_a_verdict(event):
     events = [event, b"{" + event + b"}", b'{"a":"' + event + b'"}']
-    accepted, refused = check().batch(events, "a", ())
+    accepted, rejected = check().batch(events, "a", ())
     assert accepted == []
-    assert len(refused) == 3
-    msgspec.json.encode([problem.document() for problem in refused])
+    assert len(rejected) == 3
+    msgspec.json.encode([problem.document() for problem in rejected])
 
 
 SMALL = Topic("small", event=Occurrence, key="message", config={"max.message.bytes": "4096"})

@@ -44,7 +44,7 @@ def deliver(asked, body=BODY, path=PATH, **headers):
 def test_a_signed_delivery_is_an_event_with_the_id_of_the_delivery(github):
     asked = github()
     status, _, document = deliver(asked)
-    assert (status, document) == (202, {"accepted": 1, "refused": []})
+    assert (status, document) == (202, {"accepted": 1, "rejected": []})
     ((topic, value, headers),) = asked.acceptance.taken
     assert topic == "pushes"
     assert value == (b'{"x_github_delivery":"72d3162e-cc78","x_github_event":"issues",' + BODY[1:])
@@ -134,7 +134,7 @@ def test_without_a_key_on_this_host_a_webhook_is_not_taken(github):
 def test_a_ping_only_tries_the_connection(github):
     asked = github()
     status, _, document = deliver(asked, b'{"zen":"x"}', x_github_event="ping")
-    assert (status, document) == (200, {"accepted": 0, "refused": []})
+    assert (status, document) == (200, {"accepted": 0, "rejected": []})
     assert asked.acceptance.taken == []
     unsigned = deliver(asked, x_github_event="ping", x_hub_signature_256="")
     assert unsigned[0] == 401

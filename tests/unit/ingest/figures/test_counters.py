@@ -77,7 +77,7 @@ def test_spools_are_told_by_topic_and_in_seconds():
         'headrace_ingest_spool_bytes{topic="t"} 4096',
         'headrace_ingest_spool_budget_bytes{topic="t"} 9999',
         'headrace_ingest_spool_oldest_seconds{topic="t"} 90.0',
-        'headrace_ingest_spool_refused_total{topic="t"} 3',
+        'headrace_ingest_spool_rejected_total{topic="t"} 3',
         'headrace_ingest_spool_missing_total{topic="t"} 1',
         'headrace_ingest_spool_quarantine_files{topic="t"} 2',
     ]

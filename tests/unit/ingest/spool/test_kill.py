@@ -11,20 +11,20 @@ from headrace.ingest.spool import Loader, Outcome, Spool, SpoolLimits, SpoolReco
 
 CALLS = ("open", "pwrite", "fdatasync", "fsync", "unlink", "rename", "truncate", "posix_fallocate")
 LIMITS = SpoolLimits(segment_bytes=250)
-REFUSED = "5"
+REJECTED = "5"
 
 
 def made(text):
     return SpoolRecord("t", b"k", text.encode(), (), 0, None)
 
 
-def refusing(take):
+def rejecting(take):
     """Kafka, which never takes one of the records."""
 
     def send(records, _):
         texts = [record.value.decode() for record in records]
-        take([text for text in texts if text != REFUSED])
-        return Outcome({place: "no" for place, text in enumerate(texts) if text == REFUSED})
+        take([text for text in texts if text != REJECTED])
+        return Outcome({place: "no" for place, text in enumerate(texts) if text == REJECTED})
 
     return send
 
@@ -67,7 +67,7 @@ def work(folder, ledger):
     append("1", "2", "3")
     append("4")
     append("5", "6")
-    loader = Loader(spool, refusing(lambda texts: note("sent", texts)))
+    loader = Loader(spool, rejecting(lambda texts: note("sent", texts)))
     loader.run_once()
     append("7", "8")
     append("9")
@@ -104,7 +104,7 @@ def recovered(folder):
     """What the next process replays, after an append of its own; and how many it misses."""
     spool, sent = Spool(folder, LIMITS), []
     spool.append([made("last")])
-    loader = Loader(spool, refusing(sent.extend))
+    loader = Loader(spool, rejecting(sent.extend))
     report = loader.run_once()
     assert not spool.pending
     assert spool.stats().missing == report.missing == 0
@@ -114,7 +114,7 @@ def recovered(folder):
 
 
 def set_aside(folder):
-    files = (folder / "quarantine").glob("*.refused")
+    files = (folder / "quarantine").glob("*.rejected")
     lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     return {base64.b64decode(line["value"]).decode() for line in lines}
 
@@ -125,7 +125,7 @@ def check(ledger, rest, aside):
     acked = [text for texts in ledger["acked"] for text in texts]
     delivered = list(dict.fromkeys(sent + rest))
     assert set(acked) <= set(delivered) | aside
-    assert aside <= {REFUSED}
+    assert aside <= {REJECTED}
     assert delivered == [text for text in [*tried, "last"] if text in set(delivered)]
     for texts in ledger["tried"]:
         assert len(set(texts) & (set(delivered) | aside)) in (0, len(texts))

@@ -18,7 +18,7 @@ from headrace.ingest.spool import Loader, Outcome, Spool, SpoolLimits, SpoolReco
 from headrace.ingest.spool.loader import NotSentError
 
 
-def test_what_send_refuses_is_sent_again_and_nothing_is_removed(open_spool, record, texts):
+def test_what_send_rejects_is_sent_again_and_nothing_is_removed(open_spool, record, texts):
     spool = open_spool()
     spool.append([record(n) for n in range(5)])
     failures, sent = [TimeoutError("Kafka is away")], []
@@ -125,12 +125,14 @@ def test_run_goes_on_after_failures_until_it_is_stopped(open_spool, record, text
     assert "replaying the spool failed" in caplog.text
 
 
-def refusing(sent, *refused):
-    """Takes all but the ``refused`` texts."""
+def rejecting(sent, *rejected):
+    """Takes all but the ``rejected`` texts."""
 
     def send(records, _):
         places = {
-            place: "too large" for place, one in enumerate(records) if one.value.decode() in refused
+            place: "too large"
+            for place, one in enumerate(records)
+            if one.value.decode() in rejected
         }
         sent.extend(one for place, one in enumerate(records) if place not in places)
         return Outcome(places)
@@ -138,30 +140,30 @@ def refusing(sent, *refused):
     return send
 
 
-def refused_texts(folder):
-    files = sorted((folder / "quarantine").glob("*.refused"))
+def rejected_texts(folder):
+    files = sorted((folder / "quarantine").glob("*.rejected"))
     lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     assert {line["reason"] for line in lines} <= {"too large"}
     return [base64.b64decode(line["value"]).decode() for line in lines]
 
 
-def test_what_is_refused_for_ever_is_set_aside_and_the_rest_is_sent(
+def test_what_is_rejected_for_ever_is_set_aside_and_the_rest_is_sent(
     open_spool, record, texts, folder
 ):
     spool, sent = open_spool(), []
     spool.append([record(n) for n in range(5)])
-    report = Loader(spool, refusing(sent, "0", "3")).run_once()
-    assert (report.records, report.refused, report.missing) == (3, 2, 0)
+    report = Loader(spool, rejecting(sent, "0", "3")).run_once()
+    assert (report.records, report.rejected, report.missing) == (3, 2, 0)
     assert texts(sent) == ["1", "2", "4"]
-    assert refused_texts(folder) == ["0", "3"]
+    assert rejected_texts(folder) == ["0", "3"]
     stats = spool.stats()
-    assert (stats.records, stats.refused, stats.missing, stats.quarantined) == (0, 2, 0, 1)
+    assert (stats.records, stats.rejected, stats.missing, stats.quarantined) == (0, 2, 0, 1)
 
 
 def test_a_line_of_what_is_set_aside_holds_the_whole_record(open_spool, record, folder):
     spool = open_spool()
     spool.append([record("a")])
-    Loader(spool, refusing([], "a")).run_once()
+    Loader(spool, rejecting([], "a")).run_once()
     (file,) = (folder / "quarantine").iterdir()
     assert json.loads(file.read_text()) == {
         "counter": 1,
@@ -195,8 +197,8 @@ def test_of_a_batch_only_those_that_wait_are_sent_again(open_spool, record, text
         assert spool.pending
     report = loader.run_once()
     assert sent == [list("012345"), list("245"), ["4"]]
-    assert (report.records, report.refused, report.missing) == (4, 2, 0)
-    assert refused_texts(folder) == ["1", "5"]
+    assert (report.records, report.rejected, report.missing) == (4, 2, 0)
+    assert rejected_texts(folder) == ["1", "5"]
 
 
 @settings(max_examples=100)
@@ -212,10 +214,10 @@ def test_whatever_kafka_answers_each_record_is_taken_or_set_aside_once_and_in_or
 
     def send(records, _):
         """A record that waits holds back those behind it, as a sender must."""
-        count, refused = answers.pop() if answers else (len(records), ())
+        count, rejected = answers.pop() if answers else (len(records), ())
         settled = range(min(count, len(records)))
-        taken.extend(int(records[n].value) for n in settled if n not in refused)
-        reasons = {n: "too large" for n in settled if n in refused}
+        taken.extend(int(records[n].value) for n in settled if n not in rejected)
+        reasons = {n: "too large" for n in settled if n in rejected}
         return Outcome(reasons, range(len(settled), len(records)))
 
     loader, number = Loader(spool, send), 0
@@ -225,10 +227,10 @@ def test_whatever_kafka_answers_each_record_is_taken_or_set_aside_once_and_in_or
         number += count
         with contextlib.suppress(NotSentError):
             loader.run_once()
-    aside = [int(text) for text in refused_texts(folder)]
+    aside = [int(text) for text in rejected_texts(folder)]
     assert (taken, aside) == (sorted(taken), sorted(aside))
     assert sorted(taken + aside) == list(range(number))
-    assert (spool.stats().refused, spool.stats().missing) == (len(aside), 0)
+    assert (spool.stats().rejected, spool.stats().missing) == (len(aside), 0)
     loader.close()
     spool.close()
 
@@ -237,7 +239,7 @@ def _made(text):
     return SpoolRecord("events", b"key", text.encode(), (), 0, None)
 
 
-def test_where_there_is_no_room_the_segment_of_what_is_refused_is_kept(
+def test_where_there_is_no_room_the_segment_of_what_is_rejected_is_kept(
     open_spool, record, texts, folder, monkeypatch
 ):
     spool, sent = open_spool(), []
@@ -249,7 +251,7 @@ def test_where_there_is_no_room_the_segment_of_what_is_refused_is_kept(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("headrace.ingest.spool.quarantine.write_durably", full)
-    assert Loader(spool, refusing(sent, "1")).run_once().refused == 1
+    assert Loader(spool, rejecting(sent, "1")).run_once().rejected == 1
     assert texts(sent) == ["0", "2"]
     assert (folder / "quarantine" / segment.name).read_bytes() == content
     assert not spool.pending
@@ -271,7 +273,7 @@ def test_a_disk_that_fills_within_what_is_set_aside_leaves_no_half_of_it(
         return write(file, content, at)
 
     monkeypatch.setattr(os, "pwrite", filling)
-    assert Loader(spool, refusing([], "1")).run_once().refused == 1
+    assert Loader(spool, rejecting([], "1")).run_once().rejected == 1
     assert [one.name for one in (folder / "quarantine").iterdir()] == [segment.name]
 
 
@@ -280,7 +282,7 @@ def test_a_batch_that_was_sent_is_not_sent_again_when_the_disk_fails_behind_it(
 ):
     spool, sent = open_spool(), []
     spool.append([record(n) for n in range(3)])
-    loader = Loader(spool, refusing(sent, "1"))
+    loader = Loader(spool, rejecting(sent, "1"))
 
     def broken(*_):
         raise OSError(errno.EIO, "Input/output error")
@@ -293,5 +295,5 @@ def test_a_batch_that_was_sent_is_not_sent_again_when_the_disk_fails_behind_it(
     spool.append([record("next")])
     report = loader.run_once()
     assert texts(sent) == ["0", "2", "next"]
-    assert (report.records, report.refused, report.missing) == (3, 1, 0)
-    assert refused_texts(folder) == ["1"]
+    assert (report.records, report.rejected, report.missing) == (3, 1, 0)
+    assert rejected_texts(folder) == ["1"]

@@ -165,15 +165,15 @@ class PowerMachine(RuleBasedStateMachine):
             self.workers[which] = None
 
     def send(self, records):
-        if self.refusing:
-            self.refusing -= 1
-            if not self.refusing:
+        if self.rejecting:
+            self.rejecting -= 1
+            if not self.rejecting:
                 raise ConnectionError("Kafka is away")
         texts = [record.value.decode() for record in records]
         assert not self.failed & set(texts)
         self.delivered += texts
 
-    refusing = 0
+    rejecting = 0
 
     def append(self, which, count, behind=False):
         texts = [f"{len(self.tried)}.{place}" for place in range(count)]
@@ -192,14 +192,14 @@ class PowerMachine(RuleBasedStateMachine):
             assert set(self.acked) <= set(self.delivered)
             self.failed |= set(texts)
 
-    def load(self, which, refusing):
-        self.refusing = refusing
+    def load(self, which, rejecting):
+        self.rejecting = rejecting
         try:
             report = self.worker(which)[1].run_once()
         except (SpoolError, ConnectionError):
             return
         finally:
-            self.refusing = 0
+            self.rejecting = 0
         if not report.standby:
             assert set(self.acked) <= set(self.delivered)
 
@@ -207,9 +207,9 @@ class PowerMachine(RuleBasedStateMachine):
     def appends(self, which, count, behind):
         self.append(which, count, behind)
 
-    @rule(which=st.integers(0, 1), refusing=st.integers(0, 3))
-    def loads(self, which, refusing):
-        self.load(which, refusing)
+    @rule(which=st.integers(0, 1), rejecting=st.integers(0, 3))
+    def loads(self, which, rejecting):
+        self.load(which, rejecting)
 
     @rule(which=st.integers(0, 1), at=st.integers(1, 8), count=st.integers(1, 3))
     def appends_on_a_failing_disk(self, which, at, count):

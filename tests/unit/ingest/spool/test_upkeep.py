@@ -10,15 +10,15 @@ from headrace.ingest.spool import Loader, Outcome, Spool, SpoolLimits, segment, 
 
 
 @pytest.fixture
-def refusing(open_spool, record):
-    """A spool of which Kafka refuses records 1 and 2 of 4."""
+def rejecting(open_spool, record):
+    """A spool of which Kafka rejects records 1 and 2 of 4."""
     spool = open_spool()
     spool.append([record(number) for number in range(4)])
 
     def send(records, _):
         texts = [one.value for one in records]
         places = [place for place, text in enumerate(texts) if text in {b"1", b"2"}]
-        return Outcome(refused=dict.fromkeys(places, "events: too large"))
+        return Outcome(rejected=dict.fromkeys(places, "events: too large"))
 
     loader = Loader(spool, send)
     loader.run_once()
@@ -31,14 +31,14 @@ def names():
     return lambda spool: [one.name for one in upkeep.set_aside_files(spool)]
 
 
-def test_refused_records_come_back_as_they_were(refusing, drain, names, record):
-    (one,) = upkeep.set_aside_files(refusing)
-    assert (one.kind, one.records, one.reasons) == ("refused", 2, {"too large": 2})
-    assert upkeep.put_back(refusing, one.name) == 2
-    assert refusing.waiting == 2
-    assert names(refusing) == []
+def test_rejected_records_come_back_as_they_were(rejecting, drain, names, record):
+    (one,) = upkeep.set_aside_files(rejecting)
+    assert (one.kind, one.records, one.reasons) == ("rejected", 2, {"too large": 2})
+    assert upkeep.put_back(rejecting, one.name) == 2
+    assert rejecting.waiting == 2
+    assert names(rejecting) == []
     sent = []
-    loader = Loader(refusing, taking(sent.extend))
+    loader = Loader(rejecting, taking(sent.extend))
     loader.run_once()
     loader.close()
     assert sent == [record(1), record(2)]
@@ -73,45 +73,45 @@ def test_segments_of_another_host_come_back_from_quarantine(tmp_path, open_spool
     assert drain()[0] == ["0", "1", "2", "a", "b"]
 
 
-def test_bytes_that_are_no_record_do_not_come_back(refusing):
-    (refusing.store.quarantine / "x.damaged").write_bytes(b"{}\nbytes")
+def test_bytes_that_are_no_record_do_not_come_back(rejecting):
+    (rejecting.store.quarantine / "x.damaged").write_bytes(b"{}\nbytes")
     with pytest.raises(SpoolError, match="no record"):
-        upkeep.put_back(refusing, "x.damaged")
-    upkeep.drop(refusing, "x.damaged")
+        upkeep.put_back(rejecting, "x.damaged")
+    upkeep.drop(rejecting, "x.damaged")
 
 
-def test_names_that_are_not_ours_are_left_alone_and_said(refusing, names, caplog):
-    ours, quarantine = names(refusing), refusing.store.quarantine
+def test_names_that_are_not_ours_are_left_alone_and_said(rejecting, names, caplog):
+    ours, quarantine = names(rejecting), rejecting.store.quarantine
     assert caplog.messages == []
     for name in ("copy-of-host-a.segment", "notes.txt"):
         (quarantine / name).write_bytes(b"x")
     (quarantine / "folder").mkdir()
-    assert names(refusing) == ours
+    assert names(rejecting) == ours
     assert caplog.messages == [
         f"{quarantine}: left alone, not set aside: copy-of-host-a.segment, folder, notes.txt"
     ]
     with pytest.raises(SpoolError, match="the name that headrace gave it"):
-        upkeep.put_back(refusing, "copy-of-host-a.segment")
+        upkeep.put_back(rejecting, "copy-of-host-a.segment")
 
 
-@pytest.mark.parametrize("name", ["none.refused", "../position", "../../other"])
-def test_only_files_that_were_set_aside_are_touched(refusing, name):
+@pytest.mark.parametrize("name", ["none.rejected", "../position", "../../other"])
+def test_only_files_that_were_set_aside_are_touched(rejecting, name):
     for act in (upkeep.put_back, upkeep.drop):
         with pytest.raises(SpoolError, match="there is no file"):
-            act(refusing, name)
-    assert refusing.store.position.read().counter == 5
+            act(rejecting, name)
+    assert rejecting.store.position.read().counter == 5
 
 
-def test_dropping_gives_the_budget_back(refusing, names):
-    before = refusing.store.state.disk_bytes
-    (name,) = names(refusing)
-    upkeep.drop(refusing, name)
-    assert refusing.store.state.disk_bytes < before
-    assert names(refusing) == []
+def test_dropping_gives_the_budget_back(rejecting, names):
+    before = rejecting.store.state.disk_bytes
+    (name,) = names(rejecting)
+    upkeep.drop(rejecting, name)
+    assert rejecting.store.state.disk_bytes < before
+    assert names(rejecting) == []
 
 
-def test_a_file_that_does_not_fit_beside_what_it_becomes_stays(refusing, folder, clock, names):
-    small = Spool(folder, SpoolLimits(budget_bytes=refusing.store.state.disk_bytes + 10), clock)
+def test_a_file_that_does_not_fit_beside_what_it_becomes_stays(rejecting, folder, clock, names):
+    small = Spool(folder, SpoolLimits(budget_bytes=rejecting.store.state.disk_bytes + 10), clock)
     (name,) = names(small)
     with pytest.raises(SpoolFullError):
         upkeep.put_back(small, name)
@@ -126,7 +126,9 @@ def test_of_many_records_that_do_not_all_fit_none_is_put_back(open_spool, folder
     appended_bytes = spool.store.state.disk_bytes
     loader = Loader(
         spool,
-        lambda records, _: Outcome(refused=dict.fromkeys(range(len(records)), "events: too large")),
+        lambda records, _: Outcome(
+            rejected=dict.fromkeys(range(len(records)), "events: too large")
+        ),
     )
     loader.run_once()
     loader.close()
@@ -142,17 +144,17 @@ def test_of_many_records_that_do_not_all_fit_none_is_put_back(open_spool, folder
 
 
 @pytest.mark.parametrize("torn", [b'{"counter":1,"rea', b"[]", b'{"counter":1}'])
-def test_a_file_with_a_torn_line_is_listed_by_name_and_can_be_dropped(refusing, names, torn):
-    (name,) = names(refusing)
-    path = refusing.store.quarantine / name
+def test_a_file_with_a_torn_line_is_listed_by_name_and_can_be_dropped(rejecting, names, torn):
+    (name,) = names(rejecting)
+    path = rejecting.store.quarantine / name
     path.write_bytes(path.read_bytes() + torn)
-    (one,) = upkeep.set_aside_files(refusing)
+    (one,) = upkeep.set_aside_files(rejecting)
     assert (one.name, one.records) == (name, 0)
     assert "a line can't be read" in next(iter(one.reasons))
     with pytest.raises(SpoolError, match=name):
-        upkeep.put_back(refusing, name)
-    upkeep.drop(refusing, name)
-    assert names(refusing) == []
+        upkeep.put_back(rejecting, name)
+    upkeep.drop(rejecting, name)
+    assert names(rejecting) == []
 
 
 def test_events_that_wait_are_dropped_and_later_ones_are_replayed(open_spool, record, drain):
