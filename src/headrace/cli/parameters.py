@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -177,13 +178,30 @@ class Header(click.ParamType):  # type: ignore[type-arg]
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, bytes]:
-        """Returns the name, and the value in UTF-8."""
+        """Returns the name, and the bytes of the value as they were typed."""
         if isinstance(value, tuple):
             return value
         name, equals, content = str(value).partition("=")
         if not name or not equals:
             self.fail(f"{value!r} is not NAME=VALUE", param, ctx)
-        return name, content.encode()
+        return Text().convert(name, param, ctx), os.fsencode(content)
+
+
+class Text(click.ParamType):  # type: ignore[type-arg]
+    """Text that has bytes in UTF-8; arguments of the command line may be any bytes."""
+
+    name = "text"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        """Returns the text as it is."""
+        text = str(value)
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            self.fail(f"{value!r} is not UTF-8", param, ctx)
+        return text
 
 
 metrics_port = click.option(

@@ -15,6 +15,7 @@ import msgspec
 from headrace.control.project import LoadedProject
 from headrace.control.services import broker_config
 from headrace.errors import (
+    AccountMissingError,
     EventRejectedError,
     EventsNotDeliveredError,
     NotDeclaredError,
@@ -25,7 +26,8 @@ from headrace.ingest.events.validation import Accepted, EventCheck, largest_mess
 from headrace.ingest.http.problem import Problem
 from headrace.kafka.client import describe
 from headrace.kafka.counting_producer import CountingProducer
-from headrace.model import EventField, EventSchema, FieldType, Topic
+from headrace.kafka.headers import check_header_names
+from headrace.model import ByAccount, EventField, EventSchema, FieldType, Topic
 from headrace.settings import IngestSettings, Settings
 
 Headers = Sequence[tuple[str, bytes]]
@@ -38,9 +40,14 @@ class TopicCheck:
         topic: as declared; raw topics take any bytes.
         settings: the project's; limits are those of ``[ingest]``.
         account: whose events these are: their key where the topic declares none.
+
+    Raises:
+        AccountMissingError: if the topic places events by account, and there is none.
     """
 
     def __init__(self, topic: Topic, settings: Settings, account: str = "") -> None:
+        if topic.event is not None and isinstance(topic.partitioning, ByAccount) and not account:
+            raise AccountMissingError(topic.name)
         ingest = settings.ingest or IngestSettings()
         limits = JsonLimits(ingest.max_depth, ingest.max_keys, ingest.max_string_bytes)
         self._check = None if topic.event is None else EventCheck(topic, limits, time.time)
@@ -125,7 +132,9 @@ class EventProducer:
             headers: of the record.
 
         Raises:
-            EventRejectedError: if it does not fit the topic; it was not sent.
+            EventRejectedError: if it does not fit the topic, or the name of a header is no text;
+                it was not sent.
+            AccountMissingError: if the topic places events by account, and the producer has none.
             EventsNotDeliveredError: if Kafka did not acknowledge an earlier event; this one was
                 not sent, because it would overtake that one.
             NotDeclaredError: if the project does not declare the topic.
@@ -138,6 +147,7 @@ class EventProducer:
         if declared.name not in self._checks:
             self._open(declared)
         self._require_deliveries(declared.name)
+        _check_header_names(declared, headers)
         record = self._checks[declared.name](event_text(declared, event), headers)
         if isinstance(record, Problem):
             raise EventRejectedError(declared.name, record.code, record.detail)
@@ -181,6 +191,14 @@ class EventProducer:
         failures = [reason for sender in senders for reason in sender.failures.values()]
         if failures:
             raise EventsNotDeliveredError(topic, len(failures), failures[0])
+
+
+def _check_header_names(topic: Topic, headers: Headers) -> None:
+    try:
+        check_header_names(headers)
+    except UnicodeEncodeError as error:
+        detail = f"header {error.object!r}: half of a surrogate pair has no bytes in UTF-8"
+        raise EventRejectedError(topic.name, "bad-header-name", detail) from error
 
 
 def event_text(topic: Topic, event: object) -> bytes:

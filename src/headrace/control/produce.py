@@ -128,7 +128,7 @@ def produce_lines(
     acknowledged, no further line is read, and the result names its line. A process that is killed
     leaves unknown which of its last lines were sent; sending them again repeats their event ids.
     Bad input: a line that ``headrace ingest`` would reject is not sent. Ids that repeat are not
-    looked for. Empty lines are left out.
+    looked for. Empty lines are left out, and those of white space where lines are JSON.
 
     Args:
         project: declares the topic.
@@ -140,6 +140,7 @@ def produce_lines(
 
     Raises:
         TopicMissingError: if the topic is not in Kafka.
+        AccountMissingError: if the topic places events by account, and none is named.
         BrokerUnreachableError: if the broker does not respond within 15 seconds.
     """
     config = broker_config(project.settings)
@@ -165,7 +166,7 @@ def read_lines(file: int, stop: threading.Event) -> Iterator[bytes | None]:
     A line that has no end when the file does counts as one, unless ``stop`` was set. Of a line
     longer than 64 MiB, which no topic takes, the rest is dropped.
     """
-    rest = b""
+    line = bytearray()  # appended to: joining chunks anew for each would be quadratic
     while not stop.is_set():
         if not select.select([file], [], [], _WAIT_SECONDS)[0]:
             yield None
@@ -173,14 +174,16 @@ def read_lines(file: int, stop: threading.Event) -> Iterator[bytes | None]:
         chunk = os.read(file, _CHUNK_BYTES)
         if not chunk:
             break
-        *ended, rest = (rest + chunk).split(b"\n")
-        rest = rest[: MAX_MESSAGE_BYTES + 1]
-        for line in ended:
+        *ends, start = chunk.split(b"\n")
+        for end in ends:
             if stop.is_set():
                 return
-            yield line.removesuffix(b"\r")
-    if rest and not stop.is_set():
-        yield rest.removesuffix(b"\r")
+            line += end[: MAX_MESSAGE_BYTES + 1 - len(line)]
+            yield bytes(line).removesuffix(b"\r")
+            line.clear()
+        line += start[: MAX_MESSAGE_BYTES + 1 - len(line)]
+    if line and not stop.is_set():
+        yield bytes(line).removesuffix(b"\r")
 
 
 class _Run:
@@ -190,11 +193,12 @@ class _Run:
         self, project: LoadedProject, topic: str, options: ProduceOptions, sender: CountingProducer
     ) -> None:
         self._topic, self._options, self._sender = topic, options, sender
+        declared = project.topics[topic]
         self._check = (
-            None
-            if options.unchecked
-            else TopicCheck(project.topics[topic], project.settings, options.account)
+            None if options.unchecked else TopicCheck(declared, project.settings, options.account)
         )
+        # Where lines need not be JSON, white space is content.
+        self._is_raw = options.unchecked or declared.event is None
         self._lines = 0
         self._reasons: Counter[str] = Counter()
 
@@ -205,7 +209,7 @@ class _Run:
                 self._sender.poll(0)
             else:
                 self._lines += 1
-                rejected = self._send(line) if line.strip() else None
+                rejected = self._send(line) if self._is_record(line) else None
                 if rejected is not None:
                     observe(rejected)
                     if not self._options.skip_invalid:
@@ -235,6 +239,9 @@ class _Run:
             tuple(lines[:MAX_NAMED_LINES]),
             failures[lines[0]] if lines else "",
         )
+
+    def _is_record(self, line: bytes) -> bool:
+        return bool(line if self._is_raw else line.strip())
 
     def _send(self, line: bytes) -> RejectedLine | None:
         record = Accepted(line, b"", "", -1)

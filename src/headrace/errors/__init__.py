@@ -4,6 +4,7 @@ HeadraceError                         base
 ├── ProjectError                      project: every problem at once, each with file and line
 ├── NotDeclaredError                  the project has no topic or table of that name
 ├── EventRejectedError                an event does not fit its topic; it was not sent
+├── AccountMissingError               a topic places events by account, and none is named
 ├── SampleError                       no events to measure with
 ├── JavaUnavailableError              runtime: no usable Java, and the bundled one does not start
 ├── JarError                          a jar could not be fetched, or its hash is not the locked one
@@ -115,6 +116,7 @@ from headrace.errors.pipelines import (
     UnreadRangesError,
 )
 from headrace.errors.project import (
+    AccountMissingError,
     EventRejectedError,
     NotDeclaredError,
     Problem,
@@ -159,6 +161,7 @@ from headrace.errors.workers import (
 )
 
 __all__ = [
+    "AccountMissingError",
     "AuthenticationError",
     "AuthorizationError",
     "BrokerUnreachableError",

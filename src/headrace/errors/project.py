@@ -60,6 +60,18 @@ class EventRejectedError(FactsError):
 
 
 @dataclass(eq=False)
+class AccountMissingError(FactsError):
+    """The topic places events by their account, and none is named."""
+
+    exit_code = 2
+    topic: str
+
+    @property
+    def remedy(self) -> str:
+        return "Name it: `headrace produce --account NAME`, `Project.producer(account=...)`."
+
+
+@dataclass(eq=False)
 class SampleError(FactsError):
     """There are no events to measure with."""
 

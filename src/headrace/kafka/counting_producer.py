@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 
 from headrace.kafka.broker_errors import delivery_failure, forbidden, is_forbidden
 from headrace.kafka.client import ClientConfig, producer
+from headrace.kafka.headers import check_header_names
 
 _POLL_SECONDS = 0.1
 
@@ -62,7 +63,11 @@ class CountingProducer:
             partition: -1 for the partition of its key.
             headers: in order, repeated names included.
             label: names the record in :attr:`failures`.
+
+        Raises:
+            UnicodeEncodeError: if the name of a header holds half of a surrogate pair.
         """
+        check_header_names(headers)
         report = functools.partial(self._on_delivery, label)
         while True:
             try:

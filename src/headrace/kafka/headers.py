@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable
 from typing import Any
 
 from headrace.kafka.range_reader import Record
@@ -33,7 +34,7 @@ def headers_of(record: Record) -> Headers | None:
     return None if headers is _UNREADABLE else tuple(headers or ())
 
 
-def check_header_names(headers: Headers) -> None:
+def check_header_names(headers: Iterable[tuple[str, bytes | None]]) -> None:
     """Refuses names of headers that would crash the client library.
 
     Raises:

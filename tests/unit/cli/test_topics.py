@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from headrace.cli import main
 from headrace.cli.console import ConsoleOutput
 from headrace.cli.json_output import JsonOutput
+from headrace.cli.parameters import Header
 from headrace.cli.views.topics import producing
 from headrace.control.produce import ProduceProgress, ProduceResult, RejectedLine
 from headrace.errors import TopicMissingError
@@ -156,3 +157,16 @@ def test_without_a_broker_the_way_out_is_shown(at, tmp_path):
         outcome = run(*arguments, *at)
         assert outcome.exit_code == 1
         assert "headrace up" in outcome.output
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--header", "\udcff=1"), ("--header", "name"), ("--account", "\udcff")]
+)
+def test_what_no_record_can_carry_is_an_error_of_the_command_line(at, arguments):
+    result = run("produce", "page-views", *arguments, *at)
+    assert result.exit_code == 2
+    assert f"Invalid value for '{arguments[0]}'" in result.output
+
+
+def test_bytes_of_a_header_go_out_as_they_were_typed():
+    assert Header().convert("trace=\udcff", None, None) == ("trace", b"\xff")

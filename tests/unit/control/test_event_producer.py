@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from types import SimpleNamespace
 from typing import Annotated
@@ -16,12 +16,13 @@ from tests.mock_brokers import PRODUCE, MockBrokers
 from headrace.control.event_producer import EventProducer, TopicCheck, event_text
 from headrace.control.project import LoadedProject
 from headrace.errors import (
+    AccountMissingError,
     EventRejectedError,
     EventsNotDeliveredError,
     NotDeclaredError,
     TopicMissingError,
 )
-from headrace.model import ByField, EpochMillis, Json, Precision, Topic, partition_of
+from headrace.model import ByAccount, ByField, EpochMillis, Json, Precision, Topic, partition_of
 from headrace.pipelines.source.decode import decoder_for
 from headrace.settings import Settings
 
@@ -38,6 +39,9 @@ AT = datetime(2024, 11, 29, 8, tzinfo=UTC)
 ORDER = {"order_id": "a-1", "ordered_at": AT, "changed_at": AT, "country": "PL"}
 ORDERS = Topic("orders", event=Order, key="order_id", event_time="ordered_at", partitions=4)
 BY_COUNTRY = Topic("by-country", event=Order, partitions=4, partitioning=ByField("country"))
+BY_ACCOUNT = Topic(
+    "by-account", event=Order, partitions=4, partitioning=ByAccount(timedelta(days=1))
+)
 RAW = Topic("raw")
 TEXT = (
     b'{"order_id":"a-1","ordered_at":"2024-11-29T08:00:00Z","changed_at":1732867200000,'
@@ -73,7 +77,7 @@ def settings(tmp_path) -> Settings:
 def brokers(monkeypatch) -> MockBrokers:
     """Brokers that have every declared topic."""
     made = MockBrokers()
-    for topic in (ORDERS, BY_COUNTRY, RAW):
+    for topic in (ORDERS, BY_COUNTRY, BY_ACCOUNT, RAW):
         made.create(topic.name, topic.partitions)
     monkeypatch.setattr("headrace.control.event_producer.broker_config", lambda _: made.config)
     monkeypatch.setattr("headrace.control.event_producer.describe", lambda _, names: names)
@@ -82,7 +86,9 @@ def brokers(monkeypatch) -> MockBrokers:
 
 @pytest.fixture
 def project(settings) -> LoadedProject:
-    return LoadedProject(settings, {one.name: one for one in (ORDERS, BY_COUNTRY, RAW)}, {})
+    return LoadedProject(
+        settings, {topic.name: topic for topic in (ORDERS, BY_COUNTRY, BY_ACCOUNT, RAW)}, {}
+    )
 
 
 @pytest.mark.parametrize(
@@ -125,6 +131,25 @@ def test_an_event_that_does_not_fit_is_rejected_and_the_next_one_is_sent(brokers
     assert producer.acknowledged == {"orders": 1}
 
 
+def test_a_header_without_a_name_in_utf_8_is_rejected_before_the_client_library_sees_it(
+    brokers, project
+):
+    with EventProducer(project) as producer:
+        with pytest.raises(EventRejectedError, match="half of a surrogate") as caught:
+            producer.send("orders", ORDER, headers=[("trace", b"t"), ("\udcff", b"")])
+        producer.send("orders", ORDER, headers=[("trace", b"t")])
+    assert caught.value.reason == "bad-header-name"
+    assert producer.acknowledged == {"orders": 1}
+
+
+def test_a_topic_that_places_by_account_needs_a_producer_with_one(brokers, project):
+    with pytest.raises(AccountMissingError):
+        EventProducer(project).send("by-account", ORDER)
+    with EventProducer(project, "acme") as producer:
+        producer.send("by-account", ORDER)
+    assert producer.acknowledged == {"by-account": 1}
+
+
 def test_after_an_event_that_kafka_did_not_take_no_other_is_sent(brokers, project):
     producer = EventProducer(project)
     producer.send("orders", ORDER)
@@ -148,7 +173,7 @@ def test_the_error_of_the_block_comes_before_that_of_the_delivery(brokers, proje
 
 def test_topics_that_are_not_declared_or_not_there_are_named(brokers, project, monkeypatch):
     producer = EventProducer(project)
-    with pytest.raises(NotDeclaredError, match=r"'views'.*orders, by-country, raw"):
+    with pytest.raises(NotDeclaredError, match=r"'views'.*orders, by-country, by-account, raw"):
         producer.send("views", ORDER)
     with pytest.raises(ValueError, match="declares the key"):
         producer.send("orders", ORDER, key=b"k")

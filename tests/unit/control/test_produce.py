@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from datetime import timedelta
 
 import pytest
 from confluent_kafka import KafkaError
@@ -19,8 +20,8 @@ from headrace.control.produce import (
     read_lines,
 )
 from headrace.control.project import LoadedProject
-from headrace.errors import TopicMissingError
-from headrace.model import Topic
+from headrace.errors import AccountMissingError, TopicMissingError
+from headrace.model import ByAccount, Topic
 from headrace.settings import Settings
 
 
@@ -30,6 +31,9 @@ class View:
 
 
 VIEWS = Topic("views", event=View, key="event_id", event_id="event_id")
+BY_ACCOUNT = Topic(
+    "by-account", event=View, partitions=2, partitioning=ByAccount(timedelta(days=1))
+)
 GOOD = b'{"event_id": "a", "page": "/"}\n'
 BAD = b'{"event_id": "b", "page": 7}\n'
 
@@ -38,6 +42,7 @@ BAD = b'{"event_id": "b", "page": 7}\n'
 def brokers(monkeypatch) -> MockBrokers:
     made = MockBrokers()
     made.create("views")
+    made.create("by-account", BY_ACCOUNT.partitions)
     monkeypatch.setattr("headrace.control.produce.broker_config", lambda _: made.config)
     monkeypatch.setattr("headrace.control.produce.describe", lambda _, names: names)
     return made
@@ -46,9 +51,10 @@ def brokers(monkeypatch) -> MockBrokers:
 @pytest.fixture
 def produce(brokers, tmp_path):
     """``produce(text, skip_invalid=True)``: the result, and what was observed."""
-    project = LoadedProject(Settings(tmp_path, "p", ("flow",), "lake"), {"views": VIEWS}, {})
+    topics = {topic.name: topic for topic in (VIEWS, BY_ACCOUNT)}
+    project = LoadedProject(Settings(tmp_path, "p", ("flow",), "lake"), topics, {})
 
-    def run(text: bytes, stop=None, **options) -> tuple[ProduceResult, list]:
+    def run(text: bytes, stop=None, topic="views", **options) -> tuple[ProduceResult, list]:
         observed = []
         file = tmp_path / "events.ndjson"
         file.write_bytes(text)
@@ -56,7 +62,7 @@ def produce(brokers, tmp_path):
         try:
             result = produce_lines(
                 project,
-                "views",
+                topic,
                 descriptor,
                 ProduceOptions(**options),
                 observe=observed.append,
@@ -89,6 +95,18 @@ def test_lines_that_are_not_valid_can_be_left_out(produce):
     assert (result.state, result.lines, result.sent) == ("finished", 4, 2)
     assert result.reasons == {"wrong-type": 1, "not-json": 1}
     assert [event.line for event in observed if isinstance(event, RejectedLine)] == [1, 3]
+
+
+def test_lines_of_white_space_are_records_where_lines_need_not_be_json(produce):
+    result, _ = produce(b"  \r\n\n\x0b\n", unchecked=True)
+    assert (result.lines, result.sent) == (3, 2)
+
+
+def test_a_topic_that_places_by_account_needs_one_unless_lines_are_unchecked(produce):
+    with pytest.raises(AccountMissingError, match="--account"):
+        produce(GOOD, topic="by-account")
+    assert produce(GOOD, topic="by-account", account="acme")[0].sent == 1
+    assert produce(GOOD, topic="by-account", unchecked=True)[0].sent == 1
 
 
 def test_unchecked_lines_are_sent_as_they_are(produce):
@@ -145,3 +163,12 @@ def test_the_end_of_a_stream_ends_its_last_line():
     os.close(writer)
     assert list(read_lines(reader, threading.Event())) == [b"one", b"", b"two"]
     os.close(reader)
+
+
+def test_a_line_may_come_in_any_number_of_pieces(tmp_path):
+    long = b"x" * 1_000_000
+    file = tmp_path / "lines"
+    file.write_bytes(b"short\n" + long + b"\r\n\n" + long)
+    with file.open("rb") as opened:
+        lines = list(read_lines(opened.fileno(), threading.Event()))
+    assert lines == [b"short", long, b"", long]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from headrace.cli import parameters
-from headrace.cli.parameters import Duration
+from headrace.cli.parameters import Duration, Text
 from headrace.cli.session import Session, command, epilog
 from headrace.settings import Rate
 
@@ -57,9 +57,11 @@ def tokens() -> None:
 
 
 @command("headrace tokens create web --project-id shop --account acme --expires 90d", name="create")
-@click.argument("name")
-@click.option("--project-id", "project", default="", help="Project its events belong to.")
-@click.option("--account", default="", help="Account; the key of its events.")
+@click.argument("name", type=Text())
+@click.option(
+    "--project-id", "project", type=Text(), default="", help="Project its events belong to."
+)
+@click.option("--account", type=Text(), default="", help="Account; the key of its events.")
 @click.option("--topic", "topics", multiple=True, help="Only this topic; can be repeated.")
 @click.option(
     "--scope",

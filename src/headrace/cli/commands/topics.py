@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.parameters import Header, Place
+from headrace.cli.parameters import Header, Place, Text
 from headrace.cli.session import (
     FAILED,
     INTERRUPTED,
@@ -50,11 +50,22 @@ _EXITS = {"finished": OK, "rejected": INVALID, "interrupted": INTERRUPTED, "fail
     type=click.Choice(["stop", "skip"]),
     default="stop",
     show_default=True,
-    help="What follows a line that is no event of the topic.",
+    help="What to do at a line that is not a valid event of the topic.",
 )
 @click.option("--unchecked", is_flag=True, help="Send lines as they are, valid or not.")
-@click.option("--account", default="", help="Key of events whose topic declares none.")
-@click.option("--header", "headers", type=Header(), multiple=True, help="Of records; repeatable.")
+@click.option(
+    "--account",
+    type=Text(),
+    default="",
+    help="Whose events these are: their key where the topic declares none.",
+)
+@click.option(
+    "--header",
+    "headers",
+    type=Header(),
+    multiple=True,
+    help="Of every record; can be repeated.",
+)
 def produce(  # noqa: PLR0913 - one for each option
     session: Session,
     topic: str,
@@ -108,7 +119,7 @@ def _opened(file: Path) -> Iterator[int]:
 
 
 @command(_TAIL)
-@click.argument("topic")
+@click.argument("topic", type=Text())
 @click.option(
     "--from",
     "start",
