@@ -56,12 +56,26 @@ class Layout:
 
 
 def read_layout(folder: Path) -> Layout | None:
-    """The layout that ``cluster.json`` holds; ``None`` when there is none."""
+    """Returns the layout that ``cluster.json`` holds; ``None`` when there is no such file.
+
+    Raises:
+        ServerStartError: if the file holds something else. Nothing takes its place: brokers refuse
+            data of a cluster with another id.
+    """
+    path = folder / LAYOUT_FILE
     try:
-        stored = json.loads((folder / LAYOUT_FILE).read_text())
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        brokers = tuple(Broker(**broker) for broker in stored["brokers"])
+        return Layout(stored["cluster_id"], brokers)
     except FileNotFoundError:
         return None
-    return Layout(stored["cluster_id"], tuple(Broker(**each) for each in stored["brokers"]))
+    except (ValueError, TypeError, KeyError) as error:
+        reason = (
+            f"{path} is damaged ({error!r}); restore it from a backup (the id of the cluster is in "
+            f"node-1/data/meta.properties, the ports are in node-1/server.properties), or remove "
+            f"{folder} with all its records"
+        )
+        raise _refusal(folder, reason) from error
 
 
 def settled_layout(folder: Path, settings: EmbeddedKafka) -> Layout:

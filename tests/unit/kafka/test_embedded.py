@@ -46,6 +46,17 @@ def test_ports_are_chosen_once_for_a_folder(tmp_path):
     assert first.bootstrap_servers == f"127.0.0.1:{first.brokers[0].port}"
 
 
+@pytest.mark.parametrize("text", ["", '{"cluster_id": "h', "[]", '{"cluster_id": "h"}', "\xff"])
+def test_a_damaged_layout_is_refused_by_name_and_left_alone(tmp_path, text):
+    file = tmp_path / "kafka" / "cluster.json"
+    file.parent.mkdir()
+    file.write_bytes(text.encode("latin-1"))
+    for action in (cluster(tmp_path).start, lambda: cluster_status(tmp_path)):
+        with pytest.raises(ServerStartError, match=r"cluster\.json is damaged"):
+            action()
+    assert file.read_bytes() == text.encode("latin-1")
+
+
 def test_an_id_is_never_taken_for_an_option(tmp_path, monkeypatch):
     monkeypatch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=2**128 - 2**123))
     layout = settled_layout(tmp_path, EmbeddedKafka())
