@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from headrace.kafka.client import REQUEST_TIMEOUT_SECONDS, ClientConfig, ask
+from headrace.kafka.client import READ_ATTEMPT_SECONDS, ClientConfig, ask
 
 _DENIED = frozenset(
     {KafkaError.CLUSTER_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED}
@@ -46,6 +46,6 @@ def describe_brokers(config: ClientConfig) -> Brokers:
 
 def _settings(client: AdminClient, broker: int) -> dict[str, str]:
     resource = ConfigResource(ResourceType.BROKER, str(broker))
-    futures = client.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_SECONDS)
+    futures = client.describe_configs([resource], request_timeout=READ_ATTEMPT_SECONDS)
     entries = futures[resource].result()
     return {name: one.value for name, one in entries.items() if one.value is not None}

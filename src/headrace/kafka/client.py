@@ -44,6 +44,8 @@ Result = TypeVar("Result")
 Client = TypeVar("Client", AdminClient, confluent_kafka.Consumer)
 
 REQUEST_TIMEOUT_SECONDS = 15.0
+READ_ATTEMPT_SECONDS = 3.0
+"""After it a request that changes nothing is sent again, until REQUEST_TIMEOUT_SECONDS are over."""
 NO_TOPIC_ID = str(confluent_kafka.Uuid(0, 0))
 MESSAGE_TIMEOUT_MS = 180_000
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024  # the topic's own limit is the one that counts
@@ -360,7 +362,29 @@ def ask(config: ClientConfig, request: Callable[[AdminClient], Result]) -> Resul
         KafkaException: the broker answers with an error that asking again does not cure.
     """
     _log_in(config)
-    return _ask(config, admin(config), request)
+    client = admin(config)
+    deadline = time.monotonic() + REQUEST_TIMEOUT_SECONDS
+    while True:
+        try:
+            return _ask(config, client, request)
+        except BrokerUnreachableError:
+            if not _finds_controller(client, deadline):
+                raise
+
+
+def _finds_controller(client: AdminClient, deadline: float) -> bool:
+    """Waits until the client's metadata name a controller.
+
+    Those of a moment in which no broker was in service name none. librdkafka then waits for one
+    until the request's timeout, without fetching newer metadata.
+    """
+    while time.monotonic() < deadline:
+        with suppress(KafkaException):
+            metadata = client.list_topics(ALWAYS_THERE, timeout=_METADATA_SECONDS)
+            if metadata.controller_id >= 0:
+                return True
+        time.sleep(_ASK_AGAIN_SECONDS)
+    return False
 
 
 def _log_in(config: ClientConfig) -> None:
@@ -424,11 +448,11 @@ def _ask(config: ClientConfig, client: Client, request: Callable[[Client], Resul
             if not settling:
                 raise
             if cause.name() in LEADER_CHANGED:
-                _refresh_leaders(client)
+                _refresh_metadata(client)
         time.sleep(_ASK_AGAIN_SECONDS)
 
 
-def _refresh_leaders(client: AdminClient | confluent_kafka.Consumer) -> None:
+def _refresh_metadata(client: AdminClient | confluent_kafka.Consumer) -> None:
     """Leaders and their epochs are kept with the metadata, and go with each request.
 
     A client that neither reads nor writes fetches no newer ones by itself, so that brokers would
@@ -535,7 +559,7 @@ def _topics(partitions: Iterable[TopicPartition | confluent_kafka.TopicPartition
 
 def _describe(client: AdminClient, names: Sequence[str]) -> dict[str, Any]:
     futures = client.describe_topics(
-        confluent_kafka.TopicCollection(names), request_timeout=REQUEST_TIMEOUT_SECONDS
+        confluent_kafka.TopicCollection(names), request_timeout=READ_ATTEMPT_SECONDS
     )
     return {name: _unless_missing(future) for name, future in futures.items()}
 
@@ -634,7 +658,7 @@ def _list_offsets(
     futures = client.list_offsets(
         {confluent_kafka.TopicPartition(one.topic, one.partition): spec for one in partitions},
         isolation_level=level,
-        request_timeout=REQUEST_TIMEOUT_SECONDS,
+        request_timeout=READ_ATTEMPT_SECONDS,
     )
     return {TopicPartition(one.topic, one.partition): future for one, future in futures.items()}
 

@@ -12,7 +12,13 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource
 
 from headrace.kafka.broker_errors import needs
-from headrace.kafka.client import REQUEST_TIMEOUT_SECONDS, ClientConfig, ask, consumer
+from headrace.kafka.client import (
+    READ_ATTEMPT_SECONDS,
+    REQUEST_TIMEOUT_SECONDS,
+    ClientConfig,
+    ask,
+    consumer,
+)
 from headrace.model import TopicPartition
 
 _POLL_SECONDS = 0.2
@@ -142,13 +148,13 @@ def _read_firsts(
 def _offset_metadata_bytes(client: AdminClient) -> int:
     brokers = client.list_topics(timeout=REQUEST_TIMEOUT_SECONDS).brokers
     wanted = [ConfigResource(ConfigResource.Type.BROKER, str(number)) for number in brokers]
-    futures = client.describe_configs(wanted, request_timeout=REQUEST_TIMEOUT_SECONDS)
+    futures = client.describe_configs(wanted, request_timeout=READ_ATTEMPT_SECONDS)
     found = [future.result()[_METADATA_LIMIT] for future in futures.values()]
     return min((int(entry.value) for entry in found), default=0)
 
 
 def _describe(client: AdminClient, name: str) -> Any:
-    futures = client.describe_consumer_groups([name], request_timeout=REQUEST_TIMEOUT_SECONDS)
+    futures = client.describe_consumer_groups([name], request_timeout=READ_ATTEMPT_SECONDS)
     try:
         return futures[name].result()
     except KafkaException as error:

@@ -25,6 +25,7 @@ from confluent_kafka.admin import (
 from headrace.errors import TopicChangeError
 from headrace.kafka.broker_errors import needs
 from headrace.kafka.client import (
+    READ_ATTEMPT_SECONDS,
     REQUEST_TIMEOUT_SECONDS,
     ClientConfig,
     LiveTopic,
@@ -202,11 +203,13 @@ def ensure_dead_letters(config: ClientConfig, topics: Iterable[Topic]) -> None:
 
 
 def delete_topic(config: ClientConfig, topic: str) -> None:
-    """Delete ``topic`` with all its records; harmless when there is none.
+    """Deletes ``topic`` with all its records, and returns when brokers show it no more.
+
+    Harmless when there is none.
 
     Raises:
-        BrokerUnreachableError: no answer.
-        TopicChangeError: Kafka refuses.
+        BrokerUnreachableError: the brokers do not answer within 15 seconds.
+        TopicChangeError: Kafka refuses, or still shows the topic after a while.
     """
     try:
         with needs(config, "DELETE", f"topic {topic}"):
@@ -214,6 +217,7 @@ def delete_topic(config: ClientConfig, topic: str) -> None:
     except KafkaException as error:
         if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise TopicChangeError(topic, error.args[0].str()) from error
+    _await_deleted(config, topic)
 
 
 def _creation(topic: Topic) -> TopicChange:
@@ -307,7 +311,7 @@ def _describe_configs(
 
 
 def _all_configs(client: AdminClient, resources: list[ConfigResource]) -> dict[str, Any]:
-    futures = client.describe_configs(resources, request_timeout=REQUEST_TIMEOUT_SECONDS)
+    futures = client.describe_configs(resources, request_timeout=READ_ATTEMPT_SECONDS)
     return {resource.name: future.result() for resource, future in futures.items()}
 
 
@@ -383,6 +387,15 @@ def _await_visible(config: ClientConfig, partitions: Mapping[str, int]) -> None:
     while missing := _fewer(describe(config, partitions), partitions):
         if time.monotonic() > deadline:
             raise TopicChangeError(missing, "it was changed, but the broker does not show it")
+        time.sleep(0.05)
+
+
+def _await_deleted(config: ClientConfig, topic: str) -> None:
+    """A broker still answers for a topic for a moment after its controller has deleted it."""
+    deadline = time.monotonic() + VISIBLE_WITHIN.total_seconds()
+    while describe(config, [topic]):
+        if time.monotonic() > deadline:
+            raise TopicChangeError(topic, "it was deleted, but the broker still shows it")
         time.sleep(0.05)
 
 

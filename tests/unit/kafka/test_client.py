@@ -95,7 +95,7 @@ def test_an_answer_without_an_offset_is_none_and_newer_metadata_is_fetched(monke
         return {orders: answer}
 
     monkeypatch.setattr(client, "_list_offsets", list_offsets)
-    monkeypatch.setattr(client, "_refresh_leaders", refreshed.append)
+    monkeypatch.setattr(client, "_refresh_metadata", refreshed.append)
     assert client.latest_offsets(brokers.config, [orders])[orders][0] == 2
     assert len(refreshed) == 1
 
