@@ -90,12 +90,13 @@ class BatchLimits:
 
 @dataclass(frozen=True)
 class DeadLetterLimit:
-    """When bad records stop the pipeline instead of filling the dead-letter topic.
+    """When bad records stop a pipeline or a worker instead of filling the dead-letter topic.
 
     Attributes:
-        max_ratio: share of bad records in a batch of at least ``min_records``.
+        max_ratio: share of bad records among ``min_records``. A pipeline counts whole batches: one
+            that is larger, or several that are smaller.
         max_consecutive: bad records in a row within one partition.
-        min_records: batches smaller than this are not judged by ratio.
+        min_records: of how many records the share is taken.
     """
 
     max_ratio: float = 0.1

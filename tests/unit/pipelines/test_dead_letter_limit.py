@@ -4,9 +4,10 @@ import pytest
 
 from headrace import Lake, Pipeline
 from headrace.errors import DeadLetterLimitError
+from headrace.kafka.dead_letter_limiter import BadRuns
 from headrace.model import DeadLetter, DeadLetterLimit, OffsetRange, Topic, TopicPartition
 from headrace.pipelines.limit_check import LimitCheck
-from headrace.pipelines.source.report import BadRuns, RangeReport
+from headrace.pipelines.source.report import RangeReport
 
 
 class Click:

@@ -1,4 +1,4 @@
-"""Failed attempts in the log and in the instance's reason; limits of dead letters."""
+"""Failed attempts in the log and in the instance's reason."""
 
 import asyncio
 import logging
@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from headrace.errors import DeadLetterLimitError, InvalidRecordError, ProcessingFailedError
-from headrace.model import DeadLetterLimit, Topic
+from headrace.errors import InvalidRecordError, ProcessingFailedError
+from headrace.model import Topic
 from headrace.workers import Stop, Worker, WorkerRecord, WorkerTask
 from headrace.workers.failures.failure_log import FailureLog, raised_at
-from headrace.workers.failures.failures import DeadLetterLimiter, Failures
+from headrace.workers.failures.failures import Failures
 from headrace.workers.lanes.attempt import CURRENT, Call, RecordAttempt
 from headrace.workers.policy import RetryTopics
 from headrace.workers.record import ConsumedRecord
@@ -26,10 +26,6 @@ def failure(call, *arguments):
     with pytest.raises(Exception) as found:
         call(*arguments)
     return found.value
-
-
-def attempt(offset):
-    return SimpleNamespace(record=WorkerRecord("clicks", 0, offset))
 
 
 def test_a_failed_attempt_is_logged_with_record_attempt_and_traceback(caplog):
@@ -95,15 +91,3 @@ def test_a_retry_is_sent_for_its_own_record():
 
 def test_an_error_that_nothing_raised_has_no_line():
     assert raised_at(InvalidRecordError("bad")) == ""
-
-
-def test_a_record_that_is_done_at_a_later_attempt_ends_a_row_of_failures():
-    limiter = DeadLetterLimiter("w", DeadLetterLimit(max_consecutive=2))
-    for offset in range(6):
-        limiter.bad(attempt(offset).record.topic_partition)
-        if offset % 2:
-            limiter.good(attempt(offset))
-    limiter.bad(attempt(6).record.topic_partition)
-    limiter.bad(attempt(7).record.topic_partition)
-    with pytest.raises(DeadLetterLimitError, match="in a row"):
-        limiter.bad(attempt(8).record.topic_partition)

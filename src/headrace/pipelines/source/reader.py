@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import RecordsDeletedError, RefusedError
+from headrace.kafka.dead_letter_limiter import BadRuns
 from headrace.kafka.headers import headers_of
 from headrace.kafka.range_reader import Chunk, Record
 from headrace.kafka.replayed import Place
@@ -20,7 +21,7 @@ from headrace.pipelines.source.bad_records import BadRecords
 from headrace.pipelines.source.decode import decoder_for
 from headrace.pipelines.source.decode.checks import EventTimeBounds, RowChecks
 from headrace.pipelines.source.feedback import SHARE, reached
-from headrace.pipelines.source.report import BadRuns, RangeReport
+from headrace.pipelines.source.report import RangeReport
 
 if TYPE_CHECKING:
     import pyarrow as pa

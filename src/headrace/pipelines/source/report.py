@@ -5,42 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from headrace.kafka.dead_letter_limiter import BadRuns
 from headrace.model import DeadLetter, OffsetRange, TopicPartition
-
-
-@dataclass(frozen=True, slots=True)
-class BadRuns:
-    """Runs of bad records in a row, kept so that neighbouring stretches can be joined.
-
-    ``leading`` and ``trailing`` are the runs at the edges, ``longest`` the longest anywhere.
-    """
-
-    records: int = 0
-    leading: int = 0
-    longest: int = 0
-    trailing: int = 0
-
-    @classmethod
-    def of(cls, bad: Sequence[int], records: int) -> BadRuns:
-        """Runs among ``records`` records whose ascending indices ``bad`` are bad."""
-        longest = run = leading = 0
-        previous = -2
-        for index in bad:
-            run = run + 1 if index == previous + 1 else 1
-            longest = max(longest, run)
-            leading = run if run == index + 1 else leading
-            previous = index
-        trailing = run if bad and bad[-1] == records - 1 else 0
-        return cls(records, leading, longest, trailing)
-
-    def then(self, following: BadRuns) -> BadRuns:
-        """Runs of this stretch and the one right behind it, as one stretch."""
-        return BadRuns(
-            self.records + following.records,
-            self.leading + (following.leading if self.leading == self.records else 0),
-            max(self.longest, following.longest, self.trailing + following.leading),
-            following.trailing + (self.trailing if following.trailing == following.records else 0),
-        )
 
 
 @dataclass(frozen=True, slots=True)

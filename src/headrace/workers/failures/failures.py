@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections import defaultdict
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Protocol
 
 from headrace.errors import (
-    DeadLetterLimitError,
     InvalidRecordError,
     ProcessingFailedError,
     ProcessingTimeoutError,
 )
+from headrace.kafka.dead_letter_limiter import DeadLetterLimiter
 from headrace.model import DeadLetter, DeadLetterLimit, TopicPartition
 from headrace.workers.clock import Clock, system_clock
 from headrace.workers.failures.failure_log import FailureLog, raised_at
@@ -61,7 +60,7 @@ class Failures:
 
     def succeeded(self, attempt: RecordAttempt) -> None:
         """Notes that a task did a record, at whatever attempt."""
-        self._limiter.good(attempt)
+        self._limiter.accept(attempt.record.topic_partition)
 
     def attempt_failed(self, record: WorkerRecord, error: BaseException) -> None:
         """Logs an attempt that failed; its policy is asked next."""
@@ -89,7 +88,8 @@ class Failures:
         if isinstance(self._end, Skip):
             _LOG.warning("%s: skipped %s: %s", self._worker.name, attempt.record, _detail(error))
             return "skipped"
-        self._limiter.bad(attempt.record.topic_partition)
+        record = attempt.record
+        self._limiter.reject(record.topic_partition, f"{record}: {_detail(error)}")
         await self._letters.write(_letter(attempt, error))
         return "dead_letters"
 
@@ -107,43 +107,6 @@ class Failures:
         finally:
             CURRENT.reset(current)
         await sent
-
-
-class DeadLetterLimiter:
-    """Says when failures are too many to be the records' fault."""
-
-    def __init__(self, worker: str, limit: DeadLetterLimit) -> None:
-        self._worker, self._limit = worker, limit
-        self._in_a_row: defaultdict[TopicPartition, int] = defaultdict(int)
-        self._seen = self._bad = 0
-
-    def good(self, attempt: RecordAttempt) -> None:
-        """A record was done."""
-        if self._in_a_row:
-            self._in_a_row.pop(attempt.record.topic_partition, None)
-        self._count()
-
-    def bad(self, partition: TopicPartition) -> None:
-        """A record failed for good.
-
-        Raises:
-            DeadLetterLimitError: it was one too many.
-        """
-        self._bad += 1
-        self._in_a_row[partition] += 1
-        if self._in_a_row[partition] > self._limit.max_consecutive:
-            raise self._error(f"{self._in_a_row[partition]} records of {partition} in a row failed")
-        if self._bad > self._limit.max_ratio * self._limit.min_records:
-            raise self._error(f"{self._bad} of {self._limit.min_records} records failed, or fewer")
-        self._count()
-
-    def _count(self) -> None:
-        self._seen += 1
-        if self._seen >= self._limit.min_records:
-            self._seen = self._bad = 0
-
-    def _error(self, reason: str) -> DeadLetterLimitError:
-        return DeadLetterLimitError(self._worker, reason)
 
 
 def _stopping(attempt: RecordAttempt, error: BaseException) -> Exception:

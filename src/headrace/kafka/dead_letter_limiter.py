@@ -1,0 +1,120 @@
+"""The limit of dead letters: pipelines and workers stop by the same two rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headrace.errors import DeadLetterLimitError
+from headrace.model import DeadLetterLimit, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class BadRuns:
+    """Runs of bad records in a row, kept so that neighbouring stretches can be joined.
+
+    ``leading`` and ``trailing`` are the runs at the edges, ``longest`` the longest anywhere.
+    """
+
+    records: int = 0
+    leading: int = 0
+    longest: int = 0
+    trailing: int = 0
+
+    @classmethod
+    def of(cls, bad: Sequence[int], records: int) -> BadRuns:
+        """Returns the runs among ``records`` records whose ascending indices ``bad`` are bad."""
+        longest = run = leading = 0
+        previous = -2
+        for index in bad:
+            run = run + 1 if index == previous + 1 else 1
+            longest = max(longest, run)
+            leading = run if run == index + 1 else leading
+            previous = index
+        trailing = run if bad and bad[-1] == records - 1 else 0
+        return cls(records, leading, longest, trailing)
+
+    @classmethod
+    def unbroken(cls, records: int) -> BadRuns:
+        """Returns the runs of ``records`` records that are all bad."""
+        return cls(records, records, records, records)
+
+    def then(self, following: BadRuns) -> BadRuns:
+        """Returns the runs of this stretch and the one right behind it, as one stretch."""
+        return BadRuns(
+            self.records + following.records,
+            self.leading + (following.leading if self.leading == self.records else 0),
+            max(self.longest, following.longest, self.trailing + following.leading),
+            following.trailing + (self.trailing if following.trailing == following.records else 0),
+        )
+
+
+class DeadLetterLimiter:
+    """Stops a pipeline or an instance of a worker that writes too many dead letters.
+
+    It counts every record once: by :meth:`count`, and by :meth:`count_run` within its partition;
+    or by :meth:`accept` and :meth:`reject`, which do both for a single record. Counts begin at zero
+    with each start. What is counted is not written yet, so nothing is written beyond the limit.
+
+    - A run of bad records in a partition ends at its first good one, in whichever batch that is.
+    - The share of bad records is that of a window, which ends when it has ``min_records``, or
+      more where records are counted in batches. A window that is certain to end beyond the limit
+      is not waited for.
+
+    Args:
+        name: of the pipeline or worker.
+        limit: as it declares it.
+    """
+
+    def __init__(self, name: str, limit: DeadLetterLimit) -> None:
+        self._name, self._limit = name, limit
+        self._runs: dict[TopicPartition, int] = {}
+        self._records = self._bad = 0
+
+    def accept(self, partition: TopicPartition) -> None:
+        """Counts a good record."""
+        if self._runs:  # hardly ever: this is called for every record
+            self._runs.pop(partition, None)
+        self.count(1, 0)
+
+    def reject(self, partition: TopicPartition, example: str) -> None:
+        """Counts a bad record, which ``example`` describes.
+
+        Raises:
+            DeadLetterLimitError: if it is beyond the limit.
+        """
+        self.count_run(partition, BadRuns.unbroken(1), example)
+        self.count(1, 1, example)
+
+    def count(self, records: int, bad: int, example: str = "") -> None:
+        """Counts ``records``, of which ``bad`` are bad, towards the share.
+
+        Raises:
+            DeadLetterLimitError: if the share of bad records is beyond ``max_ratio``.
+        """
+        self._records += records
+        self._bad += bad
+        window = max(self._records, self._limit.min_records)
+        ratio = self._limit.max_ratio
+        if self._bad > ratio * window:
+            share = f"{self._bad} of {self._records} records are bad"
+            allowed = f"max_ratio {ratio} allows {int(ratio * window)} of {window}"
+            raise self._error(f"{share} ({allowed})", example)
+        if self._records >= self._limit.min_records:
+            self._records = self._bad = 0
+
+    def count_run(self, partition: TopicPartition, runs: BadRuns, example: str = "") -> None:
+        """Counts the records of ``partition`` that follow those which were counted before.
+
+        Raises:
+            DeadLetterLimitError: if more than ``max_consecutive`` bad ones are in a row.
+        """
+        joined = BadRuns.unbroken(self._runs.get(partition, 0)).then(runs)
+        self._runs[partition] = joined.trailing
+        if joined.longest > self._limit.max_consecutive:
+            run = f"{joined.longest} bad records in a row in {partition}"
+            raise self._error(f"{run} (max_consecutive {self._limit.max_consecutive})", example)
+
+    def _error(self, reason: str, example: str) -> DeadLetterLimitError:
+        last = f"; for example: {example}" if example else ""
+        return DeadLetterLimitError(self._name, reason + last)
