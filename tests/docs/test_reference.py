@@ -8,10 +8,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaError
 
 from headrace import Postgres, errors
-from headrace.ingest.events.final_errors import REJECTIONS
 from headrace.ingest.figures.service_metrics import (
     ACCOUNT_METRICS,
     EVENT_CODES,
@@ -19,6 +17,7 @@ from headrace.ingest.figures.service_metrics import (
     SERVICE_METRICS,
     SPOOL_METRICS,
 )
+from headrace.kafka.broker_errors import Meaning, names
 from headrace.pipelines.source.decode.checks import RowChecks
 from headrace.pipelines.source.decode.json_events import JsonDecoder
 from headrace.settings import load_settings
@@ -106,7 +105,8 @@ def test_every_metric_of_the_service_is_documented(pages: dict[str, str]) -> Non
 
 def test_every_final_answer_of_kafka_is_documented(pages: dict[str, str]) -> None:
     page = pages["docs/reference/ingest.md"]
-    assert not {code for code in REJECTIONS if f"`{KafkaError(code).name()}`" not in page}
+    final = (*names(Meaning.INVALID_RECORD), *names(Meaning.INVALID_TOPIC))
+    assert not {name for name in (*final, "TOPIC_AUTHORIZATION_FAILED") if f"`{name}`" not in page}
 
 
 def test_every_dependency_has_its_reason(pages: dict[str, str], root: Path) -> None:

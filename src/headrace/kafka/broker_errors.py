@@ -1,7 +1,8 @@
-"""What an error of the brokers means: asked again, waited for, or said at once.
+"""What an error of Kafka means: retried, waited for, or raised at once.
 
-librdkafka hands over the codes of Kafka's protocol and, with an underscore, its own. Each has one
-meaning here, whoever met it: the planner, a read task, a look at dead letters.
+librdkafka hands over the codes of Kafka's protocol and, with an underscore, its own. This is the
+only table of them: readers, producers, transactions, members of groups and ingest ask for the
+:func:`meaning` of an error, and decide by that alone what to do.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from headrace.errors import AuthorizationError
 
 
 class Meaning(enum.Enum):
-    """What follows from an error.
+    """What follows from an error. Names that are not in the table are REFUSED or SETTLING.
 
     END: a reader is at the end that this broker knows of; no failure.
     AWAY: no broker answers. They come back, or the address or the login is wrong.
@@ -26,7 +27,16 @@ class Meaning(enum.Enum):
     GONE: there is no record at that offset, and no later read will find one.
     TRUNCATED: the log was cut behind a position that was read.
     DAMAGED: the records can't be read: a wrong checksum, or a compression that can't be undone.
-    REFUSED: anything else; asking again does not help.
+    INVALID_RECORD: the record itself is at fault, so that no retry of it can succeed.
+    INVALID_TOPIC: the topic takes no such records from anybody, until an operator changes it.
+    PURGED: this client gave the record up before it was acknowledged; it may be written.
+    FENCED: another producer has begun with the transactional id.
+    REBALANCING: the group is between two assignments; a commit succeeds after it.
+    EVICTED: the group does not count this consumer as a member any more.
+    ID_IN_USE: another member has the ``group.instance.id``.
+    NO_GROUP: there is no group of that name.
+    METADATA_TOO_LARGE: the offsets were not committed, since what is to stand beside is too long.
+    REFUSED: anything else; a retry does not help.
     """
 
     END = enum.auto()
@@ -37,6 +47,15 @@ class Meaning(enum.Enum):
     GONE = enum.auto()
     TRUNCATED = enum.auto()
     DAMAGED = enum.auto()
+    INVALID_RECORD = enum.auto()
+    INVALID_TOPIC = enum.auto()
+    PURGED = enum.auto()
+    FENCED = enum.auto()
+    REBALANCING = enum.auto()
+    EVICTED = enum.auto()
+    ID_IN_USE = enum.auto()
+    NO_GROUP = enum.auto()
+    METADATA_TOO_LARGE = enum.auto()
     REFUSED = enum.auto()
 
 
@@ -55,6 +74,7 @@ _NAMES = {
     Meaning.AWAY: (
         "_ALL_BROKERS_DOWN",
         "_AUTHENTICATION",
+        "_MSG_TIMED_OUT",
         "_RESOLVE",
         "_SSL",
         "_TIMED_OUT",
@@ -101,22 +121,23 @@ _NAMES = {
     Meaning.GONE: ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"),
     Meaning.TRUNCATED: ("_LOG_TRUNCATION",),
     Meaning.DAMAGED: ("_BAD_COMPRESSION", "_BAD_MSG", "_UNDERFLOW", "INVALID_MSG"),
+    # What an operator may put right (a login, an ACL, too few replicas) is no fault of a record.
+    Meaning.INVALID_RECORD: (
+        "INVALID_RECORD",
+        "INVALID_TIMESTAMP",
+        "MSG_SIZE_TOO_LARGE",
+        "RECORD_LIST_TOO_LARGE",
+        "UNSUPPORTED_FOR_MESSAGE_FORMAT",
+    ),
+    Meaning.INVALID_TOPIC: ("POLICY_VIOLATION", "TOPIC_EXCEPTION"),
+    Meaning.PURGED: ("_PURGE_INFLIGHT", "_PURGE_QUEUE"),
+    Meaning.FENCED: ("_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"),
+    Meaning.REBALANCING: ("ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS", "STALE_MEMBER_EPOCH"),
+    Meaning.EVICTED: ("_MAX_POLL_EXCEEDED", "UNKNOWN_MEMBER_ID"),
+    Meaning.ID_IN_USE: ("FENCED_INSTANCE_ID", "UNRELEASED_INSTANCE_ID"),
+    Meaning.NO_GROUP: ("GROUP_ID_NOT_FOUND",),
+    Meaning.METADATA_TOO_LARGE: ("OFFSET_METADATA_TOO_LARGE",),
 }
-RECORD_REJECTIONS = frozenset(
-    {
-        KafkaError.INVALID_RECORD,
-        KafkaError.INVALID_TIMESTAMP,
-        KafkaError.MSG_SIZE_TOO_LARGE,
-        KafkaError.RECORD_LIST_TOO_LARGE,
-        KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-    }
-)
-"""Said of a record itself: sending it again gives the same answer.
-
-What an operator may put right (no login, no right to write, a policy, a topic that is gone, too few
-replicas) is not here, nor is any answer we do not know. Delivery reports carry codes only;
-``KafkaError.retriable()`` is false for each of them.
-"""
 
 # librdkafka reports it as a reset of the offset, with this as the reason.
 _TRUNCATION = KafkaError(KafkaError._LOG_TRUNCATION).str()  # noqa: SLF001 - its public name
@@ -136,9 +157,24 @@ def meaning(error: KafkaError) -> Meaning:
     return Meaning.SETTLING if error.retriable() else Meaning.REFUSED
 
 
+def names(meaning_: Meaning) -> tuple[str, ...]:
+    """Returns the names of the errors that the table has under a meaning."""
+    return _NAMES[meaning_]
+
+
 def is_of_record(error: KafkaError) -> bool:
-    """Whether the brokers will never take the record that it is said of."""
-    return error.code() in RECORD_REJECTIONS
+    """Whether the brokers will never take the record that ``error`` is about."""
+    return meaning(error) is Meaning.INVALID_RECORD
+
+
+def is_final_for_topic(error: KafkaError) -> bool:
+    """Whether a record is not taken until somebody changes it, its topic or the ACLs.
+
+    Those of the cluster or a transactional id are not among them: they concern every topic.
+    """
+    if meaning(error) is Meaning.FORBIDDEN:
+        return bool(error.name().startswith("TOPIC_"))
+    return meaning(error) in {Meaning.INVALID_RECORD, Meaning.INVALID_TOPIC}
 
 
 def delivery_failure(error: KafkaError | None, message: Message) -> KafkaError | None:

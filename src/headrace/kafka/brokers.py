@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
+from headrace.kafka.broker_errors import is_forbidden
 from headrace.kafka.client import READ_ATTEMPT_SECONDS, ClientConfig, ask
-
-_DENIED = frozenset(
-    {KafkaError.CLUSTER_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED}
-)
 
 
 @dataclass(frozen=True)
@@ -39,7 +36,7 @@ def describe_brokers(config: ClientConfig) -> Brokers:
     try:
         return Brokers(len(ids), ask(config, lambda client: _settings(client, min(ids))))
     except KafkaException as error:
-        if error.args[0].code() not in _DENIED:
+        if not is_forbidden(error.args[0]):
             raise
         return Brokers(len(ids), {})
 

@@ -10,16 +10,13 @@ from typing import Any
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
+from headrace.kafka.broker_errors import Meaning, meaning
 from headrace.model import TopicPartition
 
 _LOG = logging.getLogger("headrace.kafka")
 
-METADATA_TOO_LARGE = "OFFSET_METADATA_TOO_LARGE"
-REBALANCING = frozenset({"ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS", "STALE_MEMBER_EPOCH"})
-"""Errors of a commit that the end of a rebalance cures."""
-
-Answered = Callable[[str], None]
-"""Called with the name of the error of a commit; empty: the offsets are committed."""
+Answered = Callable[[Meaning | None], None]
+"""Called with the meaning of a commit's error; ``None``: the offsets are committed."""
 
 _Offsets = frozenset[tuple[str, int, int]]
 
@@ -74,13 +71,14 @@ class Commits:
         """The consumer's callback."""
         key = _key(offsets or ())
         error = error or next((offset.error for offset in offsets or () if offset.error), None)
+        means = None if error is None else meaning(error)
         if error is not None:
-            level = logging.INFO if error.name() in REBALANCING else logging.WARNING
+            level = logging.INFO if means is Meaning.REBALANCING else logging.WARNING
             _LOG.log(level, "%s: a commit failed: %s", self._group, error.str())
         for place, (sent, answered) in enumerate(self._sent):
             if sent == key:
                 del self._sent[place]
-                answered("" if error is None else str(error.name()))
+                answered(means)
                 return
 
 

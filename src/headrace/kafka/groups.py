@@ -11,14 +11,8 @@ import confluent_kafka
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource
 
-from headrace.kafka.broker_errors import needs
-from headrace.kafka.client import (
-    READ_ATTEMPT_SECONDS,
-    REQUEST_TIMEOUT_SECONDS,
-    ClientConfig,
-    ask,
-    consumer,
-)
+from headrace.kafka.broker_errors import Meaning, meaning, needs
+from headrace.kafka.client import READ_ATTEMPT_SECONDS, REQUEST_TIMEOUT_SECONDS, ClientConfig, ask, consumer
 from headrace.model import TopicPartition
 
 _POLL_SECONDS = 0.2
@@ -29,7 +23,6 @@ _ONE_RECORD = {
     "queued.min.messages": "1",
 }
 _METADATA_LIMIT = "offset.metadata.max.bytes"
-_NO_GROUP = frozenset({"GROUP_ID_NOT_FOUND"})
 
 
 @dataclass(frozen=True)
@@ -158,6 +151,6 @@ def _describe(client: AdminClient, name: str) -> Any:
     try:
         return futures[name].result()
     except KafkaException as error:
-        if error.args[0].name() not in _NO_GROUP:
+        if meaning(error.args[0]) is not Meaning.NO_GROUP:
             raise
         return None

@@ -168,6 +168,6 @@ def _failure(config: ClientConfig, topic: str, error: KafkaError) -> Exception:
         return RecordRejectedError(topic, error.str())
     if meaning(error) is Meaning.MISSING:
         return TopicMissingError(topic)
-    if error.name() in {"_MSG_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT"}:
+    if meaning(error) is Meaning.AWAY:
         return BrokerUnreachableError(config["bootstrap.servers"], error.str())
     return SinkError(topic, error.str())

@@ -32,7 +32,7 @@ _MEMBERSHIP = {
 _JOIN_SECONDS = 30.0
 _LEAVE_SECONDS = 10.0
 _POLL_SECONDS = 0.1
-_NO_MEMBER = frozenset({"UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "FENCED_INSTANCE_ID"})
+_NO_MEMBER = frozenset({Meaning.EVICTED, Meaning.REBALANCING, Meaning.ID_IN_USE})
 
 
 class SoleReplay:
@@ -78,7 +78,7 @@ class SoleReplay:
             if is_member:
                 commit_as_member(self._config, self._consumer, offsets)
         except KafkaException as error:
-            if error.args[0].name() not in _NO_MEMBER:
+            if meaning(error.args[0]) not in _NO_MEMBER:
                 raise
             is_member = False
         if not is_member:

@@ -18,7 +18,7 @@ from headrace.errors import (
     InstanceIdInUseError,
     TopicMissingError,
 )
-from headrace.kafka.broker_errors import forbidden, is_forbidden
+from headrace.kafka.broker_errors import Meaning, forbidden, is_forbidden, meaning
 from headrace.kafka.client import ClientConfig, without_producer_settings
 from headrace.kafka.commits import Answered, Commit, Commits
 from headrace.kafka.groups import leave_group
@@ -36,18 +36,8 @@ _PREFETCH = {
 }
 _SHORT_SECONDS = 0.5
 _ID_SECONDS = 5.0  # so long one that leaves waits for its id: brokers that are away give none
-_END = "_PARTITION_EOF"
-_TAKEN = frozenset({"FENCED_INSTANCE_ID", "UNRELEASED_INSTANCE_ID"})
-_PASSING = frozenset(
-    {
-        "_ALL_BROKERS_DOWN",
-        "_RESOLVE",
-        "_TIMED_OUT",
-        "_TRANSPORT",
-        "_MAX_POLL_EXCEEDED",
-        "_AUTHENTICATION",
-    }
-)
+# The consumer goes on by itself: it connects, asks for the leaders and joins the group again.
+_TRANSIENT = frozenset({Meaning.AWAY, Meaning.SETTLING, Meaning.EVICTED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,20 +312,21 @@ class Subscription:
         error = message.error()
         if error is None:
             return True
-        if error.name() == _END:
+        means = meaning(error)
+        if means is Meaning.END:
             return False
-        if error.name() == "_AUTO_OFFSET_RESET":
+        if means in {Meaning.GONE, Meaning.TRUNCATED}:
             raise self._gone(_partition(message), message.offset(), error.str())
-        if error.name() in {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"}:
+        if means is Meaning.MISSING:
             raise TopicMissingError(message.topic() or ", ".join(self._membership.topics))
-        if error.name() not in _PASSING and not error.retriable():
+        if means not in _TRANSIENT:
             raise self._named(error)
         _LOG.warning("%s: %s", self._membership.group, error.str())
         return False
 
     def _named(self, error: KafkaError) -> Exception:
         # Of a fatal error, only the text says which one it is.
-        if error.name() in _TAKEN or "group.instance.id" in error.str():
+        if meaning(error) is Meaning.ID_IN_USE or "group.instance.id" in error.str():
             membership = self._membership
             return InstanceIdInUseError(membership.group, membership.instance_id, error.str())
         if is_forbidden(error):
@@ -381,7 +372,7 @@ def _consumer_config(config: ClientConfig, membership: Membership) -> dict[str, 
 
 def _is_end(message: confluent_kafka.Message) -> bool:
     error = message.error()
-    return error is not None and error.name() == _END
+    return error is not None and meaning(error) is Meaning.END
 
 
 def _partition(message: confluent_kafka.Message) -> TopicPartition:

@@ -14,15 +14,14 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
 from headrace.errors import SinkError, TopicMissingError
+from headrace.kafka.broker_errors import Meaning, meaning
 from headrace.kafka.client import ClientConfig, producer
 from headrace.kafka.sending import ProducerRecord
 
 TRANSACTION_SECONDS = 60
 _SLICE_SECONDS = 1.0  # so that Ctrl-C is heard
 _POLL_SECONDS = 0.1
-_FENCED = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
-_MISSING = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"})
-_PASSING = frozenset({"_MSG_TIMED_OUT", "_PURGE_QUEUE", "_PURGE_INFLIGHT", "_TIMED_OUT"})
+_UNSETTLED = frozenset({Meaning.AWAY, Meaning.SETTLING, Meaning.PURGED})
 
 
 class TransactionFencedError(Exception):
@@ -123,11 +122,11 @@ class TransactionalProducer:
 
     def _named(self, error: KafkaException) -> Exception:
         cause = error.args[0]
-        if cause.name() in _FENCED:
+        if meaning(cause) is Meaning.FENCED:
             return TransactionFencedError(cause.str())
         for topic, failure in self._failures:
-            if failure.name() in _MISSING:
+            if meaning(failure) is Meaning.MISSING:
                 return TopicMissingError(topic)
-            if failure.name() not in _PASSING and not failure.retriable():
+            if meaning(failure) not in _UNSETTLED:
                 return SinkError(topic, failure.str())
         return TransactionUnsettledError(cause.str())

@@ -4,6 +4,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from headrace.kafka.broker_errors import Meaning
 from headrace.kafka.commits import Commit, Commits
 from headrace.model import TopicPartition
 
@@ -34,7 +35,7 @@ def test_each_commit_hears_its_own_answer_however_late_it_comes():
     first, second = consumer.sent
     commits.answer(None, second)
     commits.answer(KafkaError(KafkaError.ILLEGAL_GENERATION), first)
-    assert heard == [(7, ""), (5, "ILLEGAL_GENERATION")]
+    assert heard == [(7, None), (5, Meaning.REBALANCING)]
 
 
 def test_an_answer_to_nothing_that_was_sent_is_left():
@@ -49,13 +50,13 @@ def test_an_error_of_one_partition_is_the_error_of_the_commit():
     commits, heard = Commits("group"), []
     commits.send(Consumer(), [commit(5)], heard.append)
     commits.answer(None, [Answer])
-    assert heard == ["OFFSET_METADATA_TOO_LARGE"]
+    assert heard == [Meaning.METADATA_TOO_LARGE]
 
 
 def test_what_is_refused_at_once_is_answered_at_once():
     heard = []
     Commits("group").send(Consumer(KafkaError(KafkaError._STATE)), [commit(5)], heard.append)
-    assert heard == ["_STATE"]
+    assert heard == [Meaning.REFUSED]
 
 
 def test_a_consumer_that_can_commit_no_more_raises():

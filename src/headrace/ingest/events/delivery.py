@@ -9,11 +9,16 @@ from typing import Any
 import confluent_kafka
 from confluent_kafka import KafkaError
 
-from headrace.ingest.events.final_errors import MISSING, REJECTIONS
 from headrace.ingest.events.overdue import OverdueRequests, OverdueTopics
 from headrace.ingest.events.validation import Accepted, largest_message
 from headrace.ingest.http.deadlines import Deadlines
-from headrace.kafka.broker_errors import delivery_failure, is_of_record
+from headrace.kafka.broker_errors import (
+    Meaning,
+    delivery_failure,
+    is_final_for_topic,
+    is_of_record,
+    meaning,
+)
 from headrace.kafka.client import ClientConfig
 from headrace.kafka.polled_producer import PolledProducer
 from headrace.model import Topic
@@ -89,7 +94,7 @@ class _Outstanding:
         failure = delivery_failure(error, message)
         if failure is not None:
             self._failed.add(message.value())
-            if self.failure is None or failure.code() in REJECTIONS:
+            if self.failure is None or is_final_for_topic(failure):
                 self.failure = failure
         self._left -= 1
         if self._left == self._unsent:
@@ -207,7 +212,7 @@ class Delivery:
             if not await outstanding.settled(_TAKEN_BACK_SECONDS):
                 return list(events)
         failure = outstanding.failure
-        if failure is not None and failure.code() in REJECTIONS | MISSING:
+        if failure is not None and _is_final(failure):
             raise outstanding.error(failure)
         return outstanding.failed(events)
 
@@ -222,6 +227,11 @@ class Delivery:
             *(producer.close(seconds) for producer in {*self._producers.values()})
         )
         return sum(left)
+
+
+def _is_final(failure: KafkaError) -> bool:
+    """Whether the events are not spooled: a loader would meet the same failure."""
+    return is_final_for_topic(failure) or meaning(failure) is Meaning.MISSING
 
 
 class _TopicProducer(PolledProducer):

@@ -9,10 +9,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from headrace.ingest.events.final_errors import MISSING
 from headrace.ingest.events.validation import largest_message
 from headrace.ingest.spool import Outcome, SpoolRecord
-from headrace.kafka.broker_errors import delivery_failure, is_of_record
+from headrace.kafka.broker_errors import Meaning, delivery_failure, is_of_record, meaning
 from headrace.kafka.client import MAX_MESSAGE_BYTES, ClientConfig, producer
 from headrace.model import Topic
 
@@ -28,11 +27,6 @@ _TUNING = {
     "allow.auto.create.topics": "false",
 }
 _TIMED_OUT = KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - Kafka's names, here and below
-_TAKEN_BACK = {
-    KafkaError._PURGE_INFLIGHT,  # noqa: SLF001
-    KafkaError._PURGE_QUEUE,  # noqa: SLF001
-    KafkaError._TIMED_OUT,  # noqa: SLF001
-}
 _LOG = logging.getLogger("headrace.ingest.spool")
 
 _Place = tuple[str, int | None]
@@ -153,7 +147,7 @@ class _Wire:
             KafkaException: no answer.
         """
         found = self._producer.list_topics(topic, timeout=_METADATA_SECONDS).topics[topic]
-        missing = found.error is not None and found.error.code() in MISSING
+        missing = found.error is not None and meaning(found.error) is Meaning.MISSING
         return None if missing else found.partitions.keys()
 
     def send(self, chunk: Mapping[int, SpoolRecord], deadline: float) -> dict[int, KafkaError]:
@@ -235,7 +229,8 @@ def _is_rejection(error: KafkaError) -> bool:
 
 
 def _text(error: KafkaError) -> str:
-    return "Kafka did not confirm in time" if error.code() in _TAKEN_BACK else error.str()
+    is_unconfirmed = meaning(error) is Meaning.PURGED or error.code() == _TIMED_OUT.code()
+    return "Kafka did not confirm in time" if is_unconfirmed else error.str()
 
 
 def _on_error(error: KafkaError) -> None:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from headrace.errors import HeadraceError, InstanceIdInUseError, LastCommitError
+from headrace.kafka.broker_errors import Meaning
 from headrace.kafka.client import ClientConfig
-from headrace.kafka.commits import METADATA_TOO_LARGE, REBALANCING, Commit
+from headrace.kafka.commits import Commit
 from headrace.kafka.groups import offset_metadata_bytes
 from headrace.kafka.lost_brokers import BrokersLostError
 from headrace.kafka.starts import Start
@@ -133,7 +134,7 @@ class Member:
             return
         self._sent = sent = _Sent(commits, self._loop.time() + ANSWER_SECONDS)
 
-        def answered(error: str) -> None:
+        def answered(error: Meaning | None) -> None:
             self._loop.call_soon_threadsafe(self._answered, sent, error)
 
         await self._on_consumer(
@@ -244,19 +245,21 @@ class Member:
         self._sent = None
         return False
 
-    def _answered(self, sent: _Sent, error: str) -> None:
+    def _answered(self, sent: _Sent, error: Meaning | None) -> None:
         is_late = sent is not self._sent
         if not is_late:
             self._sent = None
         for assignment, commit in sent.commits:
-            if error or is_late:  # one that was late may have taken the place of a newer one
+            if (
+                error is not None or is_late
+            ):  # one that was late may have taken the place of a newer one
                 assignment.not_committed()
             else:
                 assignment.committed = commit.offset
-        if error == METADATA_TOO_LARGE:
+        if error is Meaning.METADATA_TOO_LARGE:
             self._shorten_metadata()
-        self._again |= error in REBALANCING or error == METADATA_TOO_LARGE
-        if not error:
+        self._again |= error in {Meaning.REBALANCING, Meaning.METADATA_TOO_LARGE}
+        if error is None:
             self._committed()
 
     def _shorten_metadata(self) -> None:
