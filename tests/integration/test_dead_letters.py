@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import confluent_kafka
 import pytest
 from confluent_kafka import TopicPartition as Assignment
+from tests.integration.dead_letters import write_dead_letters
 
 from headrace.errors import (
     ReplayedRecordError,
@@ -18,7 +19,7 @@ from headrace.errors import (
 )
 from headrace.kafka import client, dead_letters
 from headrace.kafka import replay as replay_module
-from headrace.kafka.dead_letters import find_written, scan, write_dead_letters
+from headrace.kafka.dead_letters import find_written, scan
 from headrace.kafka.replay import MAX_REPLAYS, Replay, Selection, replay
 from headrace.kafka.replayed import Place, Window, addressees, windows
 from headrace.kafka.sole_replay import sole_replay

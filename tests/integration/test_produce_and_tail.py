@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from tests.integration.dead_letters import write_dead_letters
 
 import headrace
 from headrace.cli import main
 from headrace.kafka.client import admin, client_config, describe, watermarks
-from headrace.kafka.dead_letters import write_dead_letters
 from headrace.kafka.topics import ensure_dead_letters
 from headrace.model import ByField, DeadLetter, Topic, TopicPartition, partition_of
 from headrace.settings import KafkaSettings

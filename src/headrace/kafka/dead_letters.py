@@ -1,4 +1,4 @@
-"""Dead letters: written beside their topic, found again, looked at and replayed.
+"""Dead letters: the format of their records, and reading them.
 
 A record of a dead-letter topic has the key and value of the original, byte for byte (null stays
 null), the original headers, and these, as UTF-8 text:
@@ -19,14 +19,11 @@ headrace-replays   how often it was replayed, when it was; also on the replayed 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from confluent_kafka import IsolationLevel
 
-from headrace.errors import (
-    TopicMissingError,
-)
 from headrace.kafka.client import (
     ClientConfig,
     LiveTopic,
@@ -41,7 +38,7 @@ from headrace.kafka.client import (
 from headrace.kafka.headers import Headers, header_text, headers_of
 from headrace.kafka.range_reader import Record, read_ranges
 from headrace.kafka.replayed import REPLAYS, Place, was_replayed_to
-from headrace.kafka.sending import ProducerRecord, send
+from headrace.kafka.sending import ProducerRecord
 from headrace.model import DEAD_LETTERS_SUFFIX, DeadLetter, OffsetRange, TopicPartition
 
 Position = tuple[TopicPartition, int]
@@ -85,40 +82,6 @@ class StoredDeadLetter:
 def dead_letters_topic(topic: str) -> str:
     """Name of the topic that takes the dead letters of ``topic``."""
     return topic + DEAD_LETTERS_SUFFIX
-
-
-def write_dead_letters(
-    config: ClientConfig, letters: Iterable[DeadLetter], pipeline: str, version: str
-) -> None:
-    """Write ``letters``; returns when each is on all in-sync replicas of its topic.
-
-    A failure means that some may be written and some not: see :func:`find_written`.
-
-    Raises:
-        TopicMissingError: the dead-letter topic does not exist.
-        BrokerUnreachableError: no answer within ``message.timeout.ms``.
-        SinkError: the broker refuses a letter.
-    """
-    send(config, dead_letter_records(config, letters, pipeline, version))
-
-
-def dead_letter_records(
-    config: ClientConfig, letters: Iterable[DeadLetter], pipeline: str, version: str
-) -> list[ProducerRecord]:
-    """What :func:`write_dead_letters` writes, for those who write it in a transaction.
-
-    Raises:
-        TopicMissingError: the dead-letter topic does not exist.
-        BrokerUnreachableError: no answer.
-    """
-    wanted = list(letters)
-    origins = {one.partition.topic for one in wanted}
-    ids = topic_ids(config, origins | {dead_letters_topic(one) for one in origins})
-    for origin in origins:
-        if dead_letters_topic(origin) not in ids:
-            raise TopicMissingError(dead_letters_topic(origin))
-    writer = _Writer(pipeline, version, ids)
-    return [writer.record(letter) for letter in wanted]
 
 
 def scan(config: ClientConfig, topic: str) -> Iterator[StoredDeadLetter]:
@@ -175,34 +138,39 @@ def find_written(
             yield one
 
 
-@dataclass(frozen=True, slots=True)
-class _Writer:
-    pipeline: str
-    version: str
-    topic_ids: Mapping[str, str]
+def dead_letter_record(
+    letter: DeadLetter, writer: str, version: str, topic_id: str
+) -> ProducerRecord:
+    """Returns the record of ``letter`` for its dead-letter topic.
 
-    def record(self, letter: DeadLetter) -> ProducerRecord:
-        origin = letter.partition
-        ours = {
-            "reason": letter.reason,
-            "detail": letter.detail,
-            "topic": origin.topic,
-            "topic-id": self.topic_ids.get(origin.topic, ""),
-            "partition": str(origin.partition),
-            "offset": str(letter.offset),
-            "timestamp": str(letter.timestamp_ms),
-            "pipeline": self.pipeline,
-            "version": self.version,
-        }
-        if letter.first_failure_ms >= 0:
-            ours["attempts"] = str(letter.attempts)
-            ours["first-failure"] = str(letter.first_failure_ms)
-        headers = tuple((_PREFIX + name, header_text(value)) for name, value in ours.items())
-        topic = dead_letters_topic(origin.topic)
-        place = Place(origin, ours["topic-id"])
-        keep = REPLAYS if was_replayed_to(place, letter.headers) else ""
-        theirs = foreign_headers(letter.headers, keep=keep)
-        return ProducerRecord(topic, letter.key, letter.value, headers + theirs)
+    Args:
+        letter: with its reason and origin.
+        writer: name of the pipeline or worker that could not process the record.
+        version: of ``writer``.
+        topic_id: id of the origin topic; empty: not known.
+    """
+    origin = letter.partition
+    ours = {
+        "reason": letter.reason,
+        "detail": letter.detail,
+        "topic": origin.topic,
+        "topic-id": topic_id,
+        "partition": str(origin.partition),
+        "offset": str(letter.offset),
+        "timestamp": str(letter.timestamp_ms),
+        "pipeline": writer,
+        "version": version,
+    }
+    if letter.first_failure_ms >= 0:
+        ours["attempts"] = str(letter.attempts)
+        ours["first-failure"] = str(letter.first_failure_ms)
+    headers = tuple((_PREFIX + name, header_text(value)) for name, value in ours.items())
+    # Copied from another partition, the record begins anew: its replays there do not count here.
+    keep = REPLAYS if was_replayed_to(Place(origin, topic_id), letter.headers) else ""
+    theirs = foreign_headers(letter.headers, keep=keep)
+    return ProducerRecord(
+        dead_letters_topic(origin.topic), letter.key, letter.value, headers + theirs
+    )
 
 
 def foreign_headers(headers: Headers, *, keep: str = "") -> Headers:

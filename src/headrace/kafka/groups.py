@@ -12,7 +12,13 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource
 
 from headrace.kafka.broker_errors import Meaning, meaning, needs
-from headrace.kafka.client import READ_ATTEMPT_SECONDS, REQUEST_TIMEOUT_SECONDS, ClientConfig, ask, consumer
+from headrace.kafka.client import (
+    READ_ATTEMPT_SECONDS,
+    REQUEST_TIMEOUT_SECONDS,
+    ClientConfig,
+    ask,
+    consumer,
+)
 from headrace.model import TopicPartition
 
 _POLL_SECONDS = 0.2

@@ -46,7 +46,11 @@ class ProducerRecord:
 
 def send(config: ClientConfig, records: Iterable[ProducerRecord]) -> None:
     """Writes ``records`` and waits for all acknowledgements; raises what `send_each` returns."""
-    failures = send_each(config, records).values()
+    raise_first(send_each(config, records).values())
+
+
+def raise_first(failures: Iterable[Exception]) -> None:
+    """Raises one of ``failures``, a missing permission first: it may be the cause of the others."""
     for error in sorted(failures, key=lambda failure: not isinstance(failure, AuthorizationError)):
         raise error
 

@@ -12,7 +12,8 @@ from headrace.ingest.events.json_limits import JsonLimits
 from headrace.ingest.events.validation import Accepted, Clock, EventCheck, largest_message
 from headrace.kafka.changelog import ensure_changelog, read_settled_changelog
 from headrace.kafka.client import ClientConfig, describe
-from headrace.kafka.dead_letters import OFFLINE_FILES, dead_letter_records
+from headrace.kafka.dead_letter_writer import dead_letter_records
+from headrace.kafka.dead_letters import OFFLINE_FILES
 from headrace.kafka.sending import ProducerRecord
 from headrace.kafka.topics import ensure_dead_letters
 from headrace.kafka.transactions import (

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import UnreadRangesError
 from headrace.kafka.client import ClientConfig
+from headrace.kafka.dead_letter_writer import DeadLetterWriter
 from headrace.model import TopicPartition
 from headrace.pipelines.checkpoint import Checkpoint, PlannedBatch, positions_of
-from headrace.pipelines.dead_letter_writer import DeadLetterWriter
 from headrace.pipelines.group_offsets import GroupOffsets
 from headrace.pipelines.lifecycle_log import log_batch, log_dead_letters
 from headrace.pipelines.limit_check import LimitCheck
@@ -86,7 +86,7 @@ class BatchCommitter:
         self._state = state
         self._on_batch = on_batch
         self._limit = LimitCheck(pipeline)
-        self._dead = DeadLetterWriter(pipeline, client)
+        self._dead = DeadLetterWriter(client, pipeline.name, pipeline.version)
         self.failure: Exception | None = None
 
     def check_start(self) -> None:
@@ -170,7 +170,8 @@ class BatchCommitter:
         dead = [letter for report in reports for letter in report.dead] + list(manifest.dead)
         try:
             self._limit.check(reports, derived=len(manifest.dead))
-            self._dead.write(dead, positions_of(planned.starts))
+            starts = positions_of(planned.starts)
+            self._dead.write(dead, lambda partition, offset: offset >= starts.get(partition, 0))
             log_dead_letters(dead)
         except Exception:
             self._sink.discard(manifest.pieces)

@@ -257,7 +257,7 @@ class _ListedDeadLetters:
     def __init__(self, letters: list[DeadLetter]) -> None:
         self._letters = letters
 
-    def moved(self, here: Mapping[TopicPartition, AssignedPartition]) -> None:
+    def on_rebalance(self, here: Mapping[TopicPartition, AssignedPartition]) -> None:
         """No other instance writes letters."""
 
     async def write(self, letter: DeadLetter) -> None:

@@ -23,7 +23,7 @@ from headrace.workers.consumer_group.member import Member
 from headrace.workers.consumer_group.needed_topics import ensure_needed_topics
 from headrace.workers.consumer_group.pause_requests import PauseRequests
 from headrace.workers.counts import Counts
-from headrace.workers.failures.dead_letters import DeadLetterTopicWriter
+from headrace.workers.failures.dead_letters import BatchedDeadLetters
 from headrace.workers.failures.failures import Failures
 from headrace.workers.lanes.partition_set import LaneContext, PartitionSet
 from headrace.workers.lanes.processes import TaskProcesses
@@ -150,7 +150,7 @@ class RunningInstance:
             self._shared.given_to(make),
             self._task_threads,
             self._sender.send,
-            Failures(worker, DeadLetterTopicWriter(worker, config), self._sender.send),
+            Failures(worker, BatchedDeadLetters(worker, config), self._sender.send),
             self.counts,
             self._fail,
         )

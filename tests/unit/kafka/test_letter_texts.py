@@ -3,7 +3,7 @@
 import confluent_kafka
 import pytest
 
-from headrace.kafka import dead_letters
+from headrace.kafka.dead_letters import dead_letter_record
 from headrace.kafka.headers import header_text
 from headrace.kafka.replayed import Place, addressees
 from headrace.kafka.sending import ProducerRecord, send_each
@@ -25,20 +25,18 @@ def test_a_long_text_is_cut_between_characters():
 
 
 def test_a_letter_takes_reasons_and_details_of_any_kind():
-    writer = dead_letters._Writer("pipeline", "1", {"t": "id"})
     letter = DeadLetter(TopicPartition("t", 0), 1, "\ud800", "x" * KIB**2, None, b"v")
-    written = dict(writer.record(letter).headers)
+    written = dict(dead_letter_record(letter, "pipeline", "1", "id").headers)
     assert written["headrace-reason"] == b"\\ud800"
     assert len(written["headrace-detail"]) == 8 * KIB
 
 
 def test_a_letter_counts_the_replays_to_its_place_and_no_others():
-    writer = dead_letters._Writer("pipeline", "1", {"t": "id"})
     origin, count = TopicPartition("t", 0), ("headrace-replays", b"2")
     for topic_id, kept in (("id", [count]), ("another", [])):
         readers = addressees(["pipeline"], Place(origin, topic_id))
         letter = DeadLetter(origin, 1, "", "", None, b"v", (count, readers))
-        headers = writer.record(letter).headers
+        headers = dead_letter_record(letter, "pipeline", "1", "id").headers
         assert [one for one in headers if one[0].startswith("headrace-replay")] == kept
 
 

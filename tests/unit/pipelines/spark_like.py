@@ -227,16 +227,19 @@ class Watched(SinkDriver):
 def without_kafka(monkeypatch):
     """Dead letters and committed offsets go to the site that stands as their client."""
 
-    def write_letters(client, letters, *_):
+    def send_each(client, letters):
         client.letters.extend(letters)
         client.reach("letters written")
+        return {}
 
-    module = "headrace.pipelines.dead_letter_writer.dead_letters"
-    monkeypatch.setattr(f"{module}.write_dead_letters", write_letters)
-    monkeypatch.setattr(
-        f"{module}.find_written",
-        lambda client, *_: [SimpleNamespace(letter=letter) for letter in client.letters],
-    )
+    def find_written(client, *_):
+        return [SimpleNamespace(letter=letter, written_ms=0) for letter in client.letters]
+
+    module = "headrace.kafka.dead_letter_writer"
+    monkeypatch.setattr(f"{module}.send_each", send_each)
+    monkeypatch.setattr(f"{module}.find_written", find_written)
+    monkeypatch.setattr(f"{module}._topic_ids", lambda *_: {})
+    monkeypatch.setattr(f"{module}._records", lambda letters, *_: letters)
     monkeypatch.setattr(
         "headrace.pipelines.group_offsets.commit_offsets",
         lambda client, _, offsets, __: client.committed.update(offsets),

@@ -8,12 +8,13 @@ from types import SimpleNamespace
 import pytest
 from tests.integration.instances import until
 
-from headrace.errors import BrokerUnreachableError, SinkError
+from headrace.errors import BrokerUnreachableError, RecordRejectedError, SinkError
+from headrace.kafka import dead_letter_writer
 from headrace.kafka.dead_letters import StoredDeadLetter
 from headrace.model import DeadLetter, Topic, TopicPartition
 from headrace.workers import RetryTopics, Worker, WorkerTask
 from headrace.workers.failures import dead_letters
-from headrace.workers.failures.dead_letters import DeadLetterTopicWriter
+from headrace.workers.failures.dead_letters import BatchedDeadLetters
 from headrace.workers.lanes.timestamps import TimestampIndex
 
 HERE, GONE = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -34,11 +35,14 @@ class Kafka:
         self.failure, self.away = None, 0
         self.end, self.first_ms = 0, 0
 
-    def dead_letter_records(self, config, given, name, version):
+    def _topic_ids(self, config, letters):
         if self.away:
             self.away -= 1
             raise BrokerUnreachableError("nowhere", "silence")
-        return list(given)
+        return {}
+
+    def _records(self, letters, name, version, ids):
+        return list(letters)
 
     def send_each(self, config, given):
         given, (failure, self.failure) = list(given), (self.failure, None)
@@ -46,9 +50,9 @@ class Kafka:
         assert self.may_write.wait(PATIENCE_SECONDS)
         if failure is not None:
             raise failure
-        refused = [one.headers for one in given]
-        self.stored += [one for one in given if not one.headers]
-        return {at: SinkError("t.dead", "bad header") for at, one in enumerate(refused) if one}
+        self.stored += [letter for letter in given if not letter.headers]
+        rejection = RecordRejectedError("t.dead", "bad header")
+        return {at: rejection for at, letter in enumerate(given) if letter.headers}
 
     def find_written(self, config, topic, name, since_ms=-1):
         self.look_ups += 1
@@ -68,15 +72,11 @@ class Kafka:
 @pytest.fixture
 def kafka(monkeypatch):
     made = Kafka()
-    for name in (
-        "dead_letter_records",
-        "send_each",
-        "find_written",
-        "watermarks",
-        "first_timestamps",
-    ):
+    for name in ("_records", "send_each", "find_written", "_topic_ids"):
+        monkeypatch.setattr(dead_letter_writer, name, getattr(made, name))
+    for name in ("watermarks", "first_timestamps"):
         monkeypatch.setattr(dead_letters, name, getattr(made, name))
-    monkeypatch.setattr(dead_letters, "_ASK_AGAIN_SECONDS", 0.001)
+    monkeypatch.setattr(dead_letters, "_RETRY_DELAY_SECONDS", 0.001)
     return made
 
 
@@ -92,8 +92,8 @@ def here(committable=0, *timestamps_ms):
 
 
 def writer(committable=0, timestamps_ms=(), **declared):
-    made = DeadLetterTopicWriter(Worker("w", Topic("t"), WorkerTask, **declared), {})
-    made.moved(here(committable, *timestamps_ms))
+    made = BatchedDeadLetters(Worker("w", Topic("t"), WorkerTask, **declared), {})
+    made.on_rebalance(here(committable, *timestamps_ms))
     return made
 
 
@@ -144,7 +144,7 @@ def test_letters_are_looked_for_since_the_oldest_record_that_is_not_done(
 
 
 def test_a_write_has_no_more_than_so_many(kafka, monkeypatch):
-    monkeypatch.setattr(dead_letters, "_MAX_AT_ONCE", 2)
+    monkeypatch.setattr(dead_letters, "_MAX_BATCH_LETTERS", 2)
 
     async def run():
         await asyncio.gather(*write(writer(), *range(5)))
@@ -225,7 +225,7 @@ def test_what_is_given_up_while_kafka_is_away_is_not_written(kafka):
 
 
 def test_kafka_may_not_be_away_for_ever(kafka, monkeypatch):
-    monkeypatch.setattr(dead_letters, "_PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(dead_letters, "_MAX_WAIT_SECONDS", 0.0)
     kafka.away = 10**9
     with pytest.raises(BrokerUnreachableError):
         asyncio.run(writer().write(letter(0)))
@@ -237,7 +237,7 @@ def test_of_what_was_written_before_only_what_may_come_again_is_known(kafka):
     async def run():
         made = writer(committable=5)
         await asyncio.gather(*write(made, 7, 9))
-        assert [*made._written["t"]] == [(HERE, 7)]
+        assert [*made._writer._written["t"]] == [(HERE, 7)]
 
     asyncio.run(run())
     assert kafka.writes == [[9]]
@@ -248,7 +248,7 @@ def test_letters_are_looked_for_again_when_partitions_moved(kafka):
         made = writer()
         await asyncio.gather(*write(made, 0))
         kafka.stored.append(letter(1))  # by the one that had the partition meanwhile
-        made.moved(here())
+        made.on_rebalance(here())
         await asyncio.gather(*write(made, 0, 1, 2))
 
     asyncio.run(run())
@@ -262,7 +262,7 @@ def test_partitions_that_move_while_letters_are_looked_for_have_them_looked_for_
         waiting = write(made, 0)
         await until(lambda: kafka.look_ups)
         kafka.stored.append(letter(0))
-        made.moved(here())
+        made.on_rebalance(here())
         kafka.may_find.set()
         await asyncio.gather(*waiting)
 
@@ -288,9 +288,9 @@ def test_with_retry_topics_the_latest_dead_letters_of_all_partitions_are_known(k
     async def run():
         made = writer(committable=100, on_failure=RetryTopics())
         await asyncio.gather(*write(made, 9))
-        assert [offset for _, offset in made._written["t"]] == [9, 1, 8]
+        assert [offset for _, offset in made._writer._written["t"]] == [9, 1, 8]
         await asyncio.gather(*write(made, 5, 6))
-        assert [offset for _, offset in made._written["t"]] == [8, 5, 6]
+        assert [offset for _, offset in made._writer._written["t"]] == [8, 5, 6]
 
     asyncio.run(run())
     assert kafka.writes == [[5, 6]]

@@ -40,7 +40,7 @@ class Failures:
     def succeeded(self, attempt):
         pass
 
-    def moved(self, here):
+    def on_rebalance(self, here):
         pass
 
     async def end(self, attempt, error):

@@ -47,7 +47,7 @@ def test_a_partitioner_is_asked_about_the_topic_that_it_was_written_for():
     worker = Worker("w", Topic("clicks"), Idle, partitioner=partitioner, on_failure=RetryTopics())
 
     async def run():
-        failures = SimpleNamespace(moved=lambda here: None)
+        failures = SimpleNamespace(on_rebalance=lambda here: None)
         around = LaneContext(Idle, TaskThreads(1, "t"), None, failures, Counts(), None)
         assignments = PartitionSet(worker, around, lambda _: None, lambda _: None)
         retry = TopicPartition(retry_topic("w", "clicks", 1), 3)

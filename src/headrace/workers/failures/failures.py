@@ -31,7 +31,7 @@ FAILED, TIMED_OUT = "processing-failed", "processing-timeout"
 class DeadLetterOutput(Protocol):
     """Where the dead letters of one instance go. Both methods are called on the event loop."""
 
-    def moved(self, here: Mapping[TopicPartition, AssignedPartition]) -> None:
+    def on_rebalance(self, here: Mapping[TopicPartition, AssignedPartition]) -> None:
         """Partitions came or went; ``here`` are those of this instance, now and later."""
 
     async def write(self, letter: DeadLetter) -> None:
@@ -66,9 +66,9 @@ class Failures:
         """Logs an attempt that failed; its policy is asked next."""
         self.log.failed(record, error)
 
-    def moved(self, here: Mapping[TopicPartition, AssignedPartition]) -> None:
+    def on_rebalance(self, here: Mapping[TopicPartition, AssignedPartition]) -> None:
         """Partitions came or went; ``here`` are those of this instance, now and later."""
-        self._letters.moved(here)
+        self._letters.on_rebalance(here)
 
     async def end(self, attempt: RecordAttempt, error: BaseException) -> str:
         """Returns once the record is done all the same: the name of what became of it.

@@ -41,7 +41,7 @@ class FailureOutcomes(Protocol):
     def succeeded(self, attempt: RecordAttempt) -> None:
         """Notes that a task did a record."""
 
-    def moved(self, here: Mapping[TopicPartition, AssignedPartition]) -> None:
+    def on_rebalance(self, here: Mapping[TopicPartition, AssignedPartition]) -> None:
         """Notes that partitions came or went; ``here`` are those of the instance."""
 
     async def end(self, attempt: RecordAttempt, error: BaseException) -> str:
@@ -130,7 +130,7 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
             CommittedOffsetError: the topic is another one of that name.
         """
         self._around.counts.increment("rebalances")
-        self._around.failures.moved(self)
+        self._around.failures.on_rebalance(self)
         for start in starts:
             seen_id = self._topic_ids.setdefault(start.partition.topic, start.topic_id)
             check_topic(group, start, seen_id)
@@ -150,7 +150,7 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
         for assigned in gone:
             del self._by_partition[assigned.partition]
             self.flow.revoked(assigned)
-        self._around.failures.moved(self)
+        self._around.failures.on_rebalance(self)
         commits = (assigned.commit(self.metadata_bytes) for assigned in gone)
         return [commit for commit in commits if commit is not None]
 

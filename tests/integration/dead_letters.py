@@ -1,0 +1,9 @@
+"""Dead letters for tests that read them."""
+
+from headrace.kafka.dead_letter_writer import dead_letter_records
+from headrace.kafka.sending import send
+
+
+def write_dead_letters(config, letters, writer, version):
+    """Writes ``letters`` whether they are there already or not."""
+    send(config, dead_letter_records(config, letters, writer, version))
