@@ -10,6 +10,7 @@ from headrace.errors import (
     SinkUnavailableError,
 )
 from headrace.model import (
+    Avro,
     BatchLimits,
     ByAccount,
     ByField,
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Avro",
     "BatchLimits",
     "BatchWorkerTask",
     "ByAccount",

@@ -18,6 +18,7 @@ from headrace.ingest.figures.service_metrics import (
     SPOOL_METRICS,
 )
 from headrace.kafka.broker_errors import Meaning, names
+from headrace.pipelines.source.decode.avro import AvroDecoder
 from headrace.pipelines.source.decode.checks import RowChecks
 from headrace.pipelines.source.decode.json_events import JsonDecoder
 from headrace.settings import load_settings
@@ -70,7 +71,7 @@ def test_every_environment_variable_is_documented(pages: dict[str, str], root: P
 
 
 def test_every_reason_of_a_dead_letter_is_documented(pages: dict[str, str]) -> None:
-    reasons = set(_REASON.findall(f"{JsonDecoder.__doc__}{RowChecks.__doc__}"))
+    reasons = set(_REASON.findall(f"{JsonDecoder.__doc__}{AvroDecoder.__doc__}{RowChecks.__doc__}"))
     documented = set(_rows(_section(pages["docs/guarantees.md"], "What a record is rejected for")))
     assert documented == reasons
 

@@ -52,6 +52,7 @@ class Flow:
             "bootstrap.servers": broker.bootstrap_servers,
             "partitioner": "murmur2_random",
         }
+        self.more_settings = {}
         self.name = f"clicks-{uuid.uuid4().hex[:8]}"
         self.topic = Topic(
             self.name,
@@ -103,7 +104,7 @@ class Flow:
 
     def run(self, *pipelines, once=True, observe=None, stop=None):
         deployment = Deployment(self.broker.bootstrap_servers, self.lake, "local[2]", {})
-        return Driver(self.spark, self.settings(), deployment).run(
+        return Driver(self.spark, self.settings(**self.more_settings), deployment).run(
             pipelines,
             once=once,
             observe=observe or (lambda _: None),

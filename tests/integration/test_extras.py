@@ -15,6 +15,7 @@ import psycopg
 import pytest
 from tests.bare_environment import BareEnvironment, build_wheel, make_environment
 from tests.integration.service import Service
+from tests.mock_registry import MockRegistry
 from tests.offline_lines import line, write
 
 from headrace.kafka.client import describe, producer, watermarks
@@ -214,7 +215,27 @@ def test_the_extra_postgres_loads_offline_files(bare, postgres, tmp_path):
         assert connection.execute("SELECT count(*) FROM raw_item").fetchone() == (2,)
 
 
+def test_the_extra_avro_writes_events_and_is_named_where_it_is_missing(bare, project):
+    with (project.folder / "flow.py").open("a") as flow:
+        flow.write("from headrace import Avro\n")
+        flow.write(f"visits = Topic('visits{project.suffix}', event=Click, format=Avro())\n")
+    file = project.folder / "visits.ndjson"
+    file.write_bytes(EVENT)
+    words = ("produce", f"visits{project.suffix}", file, "--json", "--project", project.folder)
+    with MockRegistry().running() as registry:
+        with (project.folder / "headrace.toml").open("a") as settings:
+            settings.write(f'[schema_registry]\nurl = "{registry.settings.url}"\n')
+        project.apply(bare())
+        done = bare().run(*words)
+        assert done.returncode == 1
+        assert "pip install 'headrace[avro]'" in json.loads(done.stdout)["message"]
+        assert registry.requests == []
+        done = bare("avro").run(*words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert project.records("visits") == 1
+
+
 def test_the_extra_all_brings_what_each_of_them_brings(bare):
-    extras = ("ingest", "postgres", "redis", "spark")
+    extras = ("avro", "ingest", "postgres", "redis", "spark")
     brought = {name for extra in extras for name in bare(extra).required}
     assert bare("all").required.keys() == brought

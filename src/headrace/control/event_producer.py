@@ -13,6 +13,7 @@ from typing import Any, Self
 import msgspec
 
 from headrace.control.project import LoadedProject
+from headrace.control.schemas import schema_ids
 from headrace.control.services import broker_config
 from headrace.errors import (
     AccountMissingError,
@@ -50,7 +51,10 @@ class TopicCheck:
             raise AccountMissingError(topic.name)
         ingest = settings.ingest or IngestSettings()
         limits = JsonLimits(ingest.max_depth, ingest.max_keys, ingest.max_string_bytes)
-        self._check = None if topic.event is None else EventCheck(topic, limits, time.time)
+        self._check: EventCheck | None = None
+        if topic.event is not None:
+            schema_id = schema_ids([topic], settings).get(topic.name)
+            self._check = EventCheck(topic, limits, time.time, schema_id)
         self._account = account
 
     def __call__(self, text: bytes, headers: Headers = ()) -> Accepted | Problem:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from headrace.control.project import LoadedProject
+from headrace.control.schemas import schema_ids
 from headrace.control.services import broker_config
 from headrace.errors import (
     BrokerUnreachableError,
@@ -89,6 +90,8 @@ def ingest_config(project: LoadedProject, overrides: Overrides | None = None) ->
     Raises:
         ProjectError: no topic has an event class, or Redis is wanted without its client.
         BrokerUnreachableError: the embedded broker is down, and no topic has a spool.
+        RegistryUnreachableError: the schema registry of an Avro topic does not answer.
+        SchemaRejectedError: it rejects the schema of an event class.
     """
     given = {name: value for name, value in vars(overrides or Overrides()).items() if value}
     settings = replace(project.settings.ingest or IngestSettings(), **given)
@@ -104,7 +107,13 @@ def ingest_config(project: LoadedProject, overrides: Overrides | None = None) ->
     client = broker_config(project.settings, may_be_down=spooled)
     state = project.settings.state / STATE
     return IngestConfig(
-        settings, topics, client, state, project.settings.name, project.settings.log
+        settings,
+        topics,
+        client,
+        state,
+        project.settings.name,
+        project.settings.log,
+        schema_ids=schema_ids(topics.values(), project.settings),
     )
 
 

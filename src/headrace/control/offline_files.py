@@ -13,7 +13,7 @@ from headrace.control.project import LoadedProject
 from headrace.control.services import broker_config
 from headrace.errors import OfflineFilesError, Problem, ProjectError
 from headrace.ingest.events.json_limits import JsonLimits
-from headrace.model import Topic
+from headrace.model import Json, Topic
 from headrace.offline_files import (
     BodyLimits,
     Destination,
@@ -115,11 +115,15 @@ def _into_tables(url: Secret, wanted: LoadOptions) -> Destination:
 
 
 def _topics(project: LoadedProject, into: Mapping[str, str]) -> dict[str, Topic]:
-    typed = {name: topic for name, topic in project.topics.items() if topic.event is not None}
+    typed = {
+        name: topic
+        for name, topic in project.topics.items()
+        if isinstance(topic.record_format, Json)
+    }
     wrong = sorted(set(into.values()) - typed.keys())
     where = str(project.settings.root / PROJECT_FILE)
     if wrong:
         known = ", ".join(typed) or "none"
-        message = f"no topic {wrong[0]!r} with an event class"
+        message = f"no topic {wrong[0]!r} with JSON events"
         raise ProjectError([Problem(where, 1, message, f"declared with one: {known}")])
     return typed | {table: typed[topic] for table, topic in into.items()}

@@ -64,4 +64,4 @@ def _changes(settings: Settings, pipeline: Pipeline) -> list[SinkChange]:
 def _rows(pipeline: Pipeline) -> pa.Schema:
     (source,) = pipeline.sources
     metadata = pipeline.metadata(source)
-    return row_columns(source.topic.record_format, source.topic.schema, metadata)
+    return row_columns(source.topic.schema, metadata)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 
 from headrace.model import (
     MAX_TOPIC_NAME_LENGTH,
     TOPIC_NAME,
+    Avro,
     ByAccount,
     ByField,
     ByHash,
@@ -33,6 +35,8 @@ TIME_TYPES = frozenset({FieldType.TIMESTAMP, FieldType.MILLIS})
 ID_TYPES = frozenset({FieldType.STRING})
 KEY_TYPES = frozenset({FieldType.STRING, FieldType.LONG})
 _NOT_PLACED_BY = frozenset({FieldType.STRUCT, FieldType.LIST, FieldType.MAP, FieldType.JSON})
+_AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_AVRO_NAMES = "Avro allows A to Z, a to z, 0 to 9 and _"
 
 _ROLES = (
     ("key", KEY_TYPES, "str or int"),
@@ -47,6 +51,7 @@ def topic_faults(topic: Topic, settings: Settings) -> Iterator[Fault]:
     yield from _number_faults(topic, settings)
     yield from _config_faults(topic)
     yield from _event_faults(topic)
+    yield from _avro_faults(topic, settings)
 
 
 def name_faults(name: object) -> Iterator[Fault]:
@@ -118,11 +123,39 @@ def _config_faults(topic: Topic) -> Iterator[Fault]:
 def _format_faults(topic: Topic) -> Iterator[Fault]:
     where = f"topic {topic.name!r}: format"
     if topic.format is not None and not is_a(topic.format, Format):
-        yield Fault(f"{where} is {topic.format!r}", "Json() or Raw()")
-    elif topic.event is None and isinstance(topic.format, Json):
-        yield Fault(f"{where} Json() without an event class", "declare event=..., or Raw()")
+        yield Fault(f"{where} is {topic.format!r}", "Json(), Avro() or Raw()")
+    elif topic.event is None and isinstance(topic.format, Json | Avro):
+        yield Fault(f"{where} {topic.format!r} without an event class", "event=..., or Raw()")
     elif topic.event is not None and isinstance(topic.format, Raw):
         yield Fault(f"{where} Raw() with an event class", "leave one of them out")
+
+
+def _avro_faults(topic: Topic, settings: Settings) -> Iterator[Fault]:
+    if not isinstance(topic.format, Avro):
+        return
+    if settings.schema_registry is None:
+        yield Fault(
+            f"topic {topic.name!r}: format Avro() without a schema registry",
+            'headrace.toml: [schema_registry] with url = "http://..."',
+        )
+    if (schema := schema_of(topic)) is not None:
+        yield from _avro_field_faults(schema.name, schema, "")
+
+
+def _avro_field_faults(event: str, schema: EventSchema, prefix: str) -> Iterator[Fault]:
+    if not _AVRO_NAME.fullmatch(schema.name):
+        where = f"{event}.{prefix}".rstrip(".")
+        yield Fault(f"{where}: {schema.name!r} is no name in Avro", _AVRO_NAMES)
+    for field in schema.fields:
+        inner, path = field, prefix + field.name
+        if not _AVRO_NAME.fullmatch(field.name):
+            yield Fault(f"{event}.{path} is no name in Avro", _AVRO_NAMES, path)
+        while inner.element is not None:
+            inner, path = inner.element, f"{path}[]"
+        if inner.type is FieldType.JSON:
+            yield Fault(f"{event}.{path} is Any, which Avro has no type for", "declare str", path)
+        if inner.schema is not None:
+            yield from _avro_field_faults(event, inner.schema, f"{path}.")
 
 
 def _event_faults(topic: Topic) -> Iterator[Fault]:

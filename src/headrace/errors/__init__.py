@@ -11,6 +11,8 @@ HeadraceError                         base
 ├── ServerStartError                  a server did not become ready, or its port is in use
 ├── ExtraMissingError                 an optional dependency is not installed
 ├── BrokerUnreachableError            kafka: the broker does not respond; retried
+├── RegistryUnreachableError          the schema registry does not respond; retried
+├── SchemaRejectedError               the schema registry rejects the schema of an event class
 ├── AuthenticationError               the cluster rejects the login; never retried
 ├── AuthorizationError                an ACL is missing; never retried
 ├── TopicChangeError                  a live topic can't be changed into the declared one
@@ -99,6 +101,8 @@ from headrace.errors.kafka import (
     EventsNotDeliveredError,
     InstanceIdInUseError,
     RecordsUnreadableError,
+    RegistryUnreachableError,
+    SchemaRejectedError,
     TopicChangeError,
 )
 from headrace.errors.offsets import (
@@ -197,11 +201,13 @@ __all__ = [
     "RecordsDeletedError",
     "RecordsUnreadableError",
     "RefusedError",
+    "RegistryUnreachableError",
     "ReplayRefusedError",
     "ReplayRunningError",
     "ReplayedRecordError",
     "RetentionPassedError",
     "SampleError",
+    "SchemaRejectedError",
     "ServerStartError",
     "ServiceRunningError",
     "SinkError",

@@ -1,4 +1,4 @@
-"""What a Kafka cluster answers, or does not."""
+"""What a Kafka cluster or its schema registry answers, or does not."""
 
 from __future__ import annotations
 
@@ -17,6 +17,31 @@ class BrokerUnreachableError(FactsError):
     @property
     def remedy(self) -> str:
         return "Start it (`headrace up` for the embedded one) or correct [kafka] in headrace.toml."
+
+
+@dataclass(eq=False)
+class RegistryUnreachableError(FactsError):
+    """The schema registry does not answer."""
+
+    url: str
+    reason: str
+
+    @property
+    def remedy(self) -> str:
+        return "Start it, or correct [schema_registry] in headrace.toml."
+
+
+@dataclass(eq=False)
+class SchemaRejectedError(FactsError):
+    """The schema registry rejects the schema of an event class."""
+
+    url: str
+    subject: str
+    reason: str
+
+    @property
+    def remedy(self) -> str:
+        return "Make new fields optional (`| None`), or relax the subject's rules of compatibility."
 
 
 @dataclass(eq=False)

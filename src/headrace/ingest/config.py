@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace.model import Topic
@@ -22,6 +22,7 @@ class IngestConfig:
         project: its name.
         log: file that every process of the service logs to, beside stderr.
         log_format: of the lines, ``text`` or ``json``.
+        schema_ids: of the schemas that events of Avro topics are written with, by topic.
     """
 
     settings: IngestSettings
@@ -31,3 +32,4 @@ class IngestConfig:
     project: str
     log: Path
     log_format: str = "text"
+    schema_ids: Mapping[str, int] = field(default_factory=dict)

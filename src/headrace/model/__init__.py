@@ -12,7 +12,7 @@ from headrace.model.event import (
     readable_schema,
     value_at,
 )
-from headrace.model.format import Format, Json, Raw
+from headrace.model.format import Avro, Format, Json, Raw
 from headrace.model.partitioning import (
     ByAccount,
     ByField,
@@ -39,6 +39,7 @@ __all__ = [
     "DEAD_LETTERS_SUFFIX",
     "MAX_TOPIC_NAME_LENGTH",
     "TOPIC_NAME",
+    "Avro",
     "BatchLimits",
     "ByAccount",
     "ByField",

@@ -23,4 +23,14 @@ class Raw:
     """
 
 
-Format: TypeAlias = Json | Raw
+@dataclass(frozen=True)
+class Avro:
+    """Each record value is an Avro value behind the id of its schema: Confluent's wire format.
+
+    The schema registry of the project (``[schema_registry]`` of headrace.toml) knows the schema
+    that a record was written with; the event class is the reader's schema. Needs the extra
+    ``headrace[avro]``. An event class of such a topic has no field of type ``Any``.
+    """
+
+
+Format: TypeAlias = Json | Avro | Raw

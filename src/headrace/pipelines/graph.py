@@ -27,6 +27,7 @@ from headrace.pipelines.source.spec import SourceSpec
 from headrace.pipelines.source.staging import Staging
 from headrace.pipelines.source.state import SourceState
 from headrace.pipelines.steps import apply_steps
+from headrace.settings import SchemaRegistrySettings
 from headrace.sinks.api import SinkDriver, WriterFactory
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class RunContext:
         sinks: the tables ``[sinks.KIND]`` of headrace.toml, by kind.
         state: folder on this machine shared with the planner.
         staging: URI of the staging folder of this start; empty before there is one.
+        registry: of the schemas of Avro topics.
     """
 
     lake: str
@@ -55,6 +57,7 @@ class RunContext:
     sinks: Mapping[str, Mapping[str, Secret]]
     state: Path
     staging: str = ""
+    registry: SchemaRegistrySettings | None = None
 
 
 @dataclass(frozen=True)
@@ -128,6 +131,7 @@ def _source_spec(
         topic=topic.name,
         schema=topic.schema,
         format=topic.record_format,
+        registry=context.registry,
         event_time=topic.event_time,
         earliest_event_us=int(topic.earliest_event_time.timestamp() * 1e6),
         latest_ahead_us=int(topic.latest_ahead.total_seconds() * 1e6),

@@ -94,6 +94,7 @@ class PipelineRun:
             client=client_config(settings.kafka, deployment.bootstrap),
             sinks=settings.sinks,
             state=settings.state / "state" / pipeline.name,
+            registry=settings.schema_registry,
         )
         self._lock = CheckpointLock(lock_folder(settings.state, deployment.lake), pipeline.name)
         self._status = StatusFolder(settings.state / "status")

@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from headrace.model import Avro
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.progress import PipelineProgress
 from headrace.pipelines.run import LOOK_SECONDS, Deployment, PipelineRun
 from headrace.pipelines.session import start_session
+from headrace.runtime.extras import require_extra
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,7 +31,14 @@ def run_pipelines(
     observe: Observe,
     stop: threading.Event,
 ) -> Mapping[str, PipelineProgress]:
-    """Runs pipelines in a Spark session of their own, see :meth:`Driver.run`."""
+    """Runs pipelines in a Spark session of their own, see :meth:`Driver.run`.
+
+    Raises:
+        ExtraMissingError: if a topic is Avro, and the extra ``avro`` is not installed.
+    """
+    sources = [source for pipeline in pipelines for source in pipeline.sources]
+    if any(isinstance(source.topic.record_format, Avro) for source in sources):
+        require_extra("avro")
     spark = start_session(
         f"headrace {settings.name}",
         _spark_settings(settings),

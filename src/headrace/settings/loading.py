@@ -13,10 +13,12 @@ from headrace.settings.kafka import kafka_settings
 from headrace.settings.model import (
     STATE_FOLDER,
     RestartSettings,
+    SchemaRegistrySettings,
     Secret,
     Settings,
     SparkSettings,
 )
+from headrace.settings.schema_registry import schema_registry_settings
 
 PROJECT_FILE = "headrace.toml"
 MASTERS = "local[*], local[4], or spark://host:7077 of a standalone cluster"
@@ -56,9 +58,15 @@ def load_settings(folder: Path, environ: Mapping[str, str]) -> Settings:
         sinks=_sinks(top.table("sinks")),
         embedded_hdfs=lake == EMBEDDED_HDFS,
         ingest=ingest if "ingest" in top else None,
+        schema_registry=_schema_registry(top, root),
     )
     document.finish()
     return settings
+
+
+def _schema_registry(top: Table, root: Path) -> SchemaRegistrySettings | None:
+    is_given = "schema_registry" in top
+    return schema_registry_settings(top.table("schema_registry"), root, is_given=is_given)
 
 
 def find_project(start: Path) -> Path | None:

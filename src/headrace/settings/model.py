@@ -78,6 +78,23 @@ class KafkaSettings:
 
 
 @dataclass(frozen=True)
+class SchemaRegistrySettings:
+    """Where the schemas of Avro topics are; picklable, as it travels to the tasks.
+
+    Attributes:
+        url: of Confluent's API.
+        username: of HTTP basic authentication; empty: none.
+        password: the user's.
+        ca_file: of the certificates that are trusted; empty: those of certifi.
+    """
+
+    url: str
+    username: str = ""
+    password: Secret | None = None
+    ca_file: str = ""
+
+
+@dataclass(frozen=True)
 class SparkSettings:
     """Spark's master and settings by Spark's own names."""
 
@@ -189,6 +206,7 @@ class Settings:
         embedded_hdfs: ``headrace up`` starts a NameNode and a DataNode.
         sinks: settings of sinks, by kind and name.
         ingest: the HTTP service, which ``headrace up`` starts; ``None``: the project has none.
+        schema_registry: of Avro topics; ``None``: the project has none.
     """
 
     root: Path
@@ -201,6 +219,7 @@ class Settings:
     embedded_hdfs: bool = False
     sinks: Mapping[str, Mapping[str, Secret]] = field(default_factory=dict)
     ingest: IngestSettings | None = None
+    schema_registry: SchemaRegistrySettings | None = None
 
     @property
     def state(self) -> Path:

@@ -6,12 +6,14 @@ import json
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated
 
 import pytest
 from confluent_kafka import KafkaError
 from tests.mock_brokers import PRODUCE, MockBrokers
+from tests.mock_registry import MockRegistry
 
 from headrace.control.event_producer import EventProducer, TopicCheck, event_text
 from headrace.control.project import LoadedProject
@@ -22,8 +24,19 @@ from headrace.errors import (
     NotDeclaredError,
     TopicMissingError,
 )
-from headrace.model import ByAccount, ByField, EpochMillis, Json, Precision, Topic, partition_of
+from headrace.events.avro import avro_schema
+from headrace.model import (
+    Avro,
+    ByAccount,
+    ByField,
+    EpochMillis,
+    Json,
+    Precision,
+    Topic,
+    partition_of,
+)
 from headrace.pipelines.source.decode import decoder_for
+from headrace.pipelines.source.decode.avro import AvroDecoder
 from headrace.settings import Settings
 
 
@@ -202,3 +215,31 @@ def test_nested_events_are_written_as_their_topic_reads_them(settings):
 def test_a_nested_value_that_is_no_object_is_rejected_by_its_path(settings):
     text = event_text(BASKETS, {"first": "a", "lines": [], "by_day": {}, "day": AT.date()})
     assert TopicCheck(BASKETS, settings)(text).detail.startswith("field 'first' is a string")
+
+
+def test_events_of_an_avro_topic_are_checked_as_json_and_sent_with_the_schema_of_their_class():
+    topic = Topic("orders", event=Order, format=Avro(), key="order_id", event_time="ordered_at")
+    with MockRegistry().running() as registry:
+        settings = Settings(Path(), "shop", ("flow",), "lake", schema_registry=registry.settings)
+        check = TopicCheck(topic, settings)
+        record = check(event_text(topic, ORDER))
+        again = check(event_text(topic, ORDER | {"order_id": "a-2"}))
+        wrong = check(b'{"order_id": 7}')
+    assert (record.key, again.key, wrong.code) == (b"a-1", b"a-2", "wrong-type")
+    assert len(registry.requests) == 1
+    (schema, _) = registry.schemas[0]
+    assert json.loads(schema) == avro_schema(topic.schema)
+    decoded = AvroDecoder(topic.schema, Schemas(json.loads(schema))).decode([record.value])
+    assert decoded.rejected == {}
+    as_json = decoder_for(Json(), topic.schema).decode([TEXT])
+    assert decoded.rows.to_pylist() == as_json.rows.to_pylist()
+
+
+@dataclass(frozen=True)
+class Schemas:
+    """A registry of one schema."""
+
+    schema: object
+
+    def avro_schema(self, _: int) -> object:
+        return self.schema

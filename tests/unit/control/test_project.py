@@ -11,6 +11,7 @@ import pytest
 
 from headrace.control import LoadedProject, load_project
 from headrace.errors import ProjectError
+from headrace.model import Avro
 from headrace.settings import load_settings
 
 HEAD = """\
@@ -138,6 +139,52 @@ def test_a_field_that_can_not_be_a_column_is_a_problem_at_its_own_line(
     [(line, text)] = problems(body)
     assert message in text
     assert line == 3
+
+
+REGISTRY = '[schema_registry]\nurl = "http://127.0.0.1:8081"\n'
+
+
+@pytest.mark.parametrize(
+    ("body", "message", "line"),
+    [
+        ("class E:\n    x: Any\nt = Topic('t', event=E, format=Avro())", "E.x is Any", 2),
+        (
+            (
+                "class I:\n    x: dict[str, Any]\nclass E:\n    i: list[I]\n"
+                "t = Topic('t', event=E, format=Avro())"
+            ),
+            "E.i[].x[] is Any, which Avro has no type for",
+            2,
+        ),
+        (
+            "class E:\n    prix_payé: int\nt = Topic('t', event=E, format=Avro())",
+            "E.prix_payé is no name in Avro",
+            2,
+        ),
+        (
+            "class Événement:\n    x: int\nt = Topic('t', event=Événement, format=Avro())",
+            "'Événement' is no name in Avro",
+            3,
+        ),
+        ("t = Topic('t', format=Avro())", "format Avro() without an event class", 1),
+    ],
+)
+def test_an_event_that_avro_can_not_hold_is_a_problem_at_its_own_line(
+    problems, body, message, line
+):
+    head = HEAD.replace("import *\n", "import *\nfrom typing import Any\n", 1)
+    [(found, text)] = problems(body + "\n", head=head, more=REGISTRY)
+    assert message in text
+    assert found == line
+
+
+def test_an_avro_topic_needs_a_schema_registry(problems, write):
+    body = "t = Topic('t', event=Click, format=Avro())\n"
+    [(line, text)] = problems(body)
+    assert "format Avro() without a schema registry" in text
+    assert "[schema_registry]" in text
+    assert line == 1
+    assert write(body, more=REGISTRY).topics["t"].record_format == Avro()
 
 
 NESTED = """\

@@ -53,7 +53,7 @@ PIPELINE = Pipeline("views-to-lake", TOPIC, Lake("views"))
 @pytest.fixture
 def settings(tmp_path):
     settings = Settings(root=tmp_path, name="p", modules=("flow",), lake=str(tmp_path / "lake"))
-    rows = row_columns(TOPIC.record_format, TOPIC.schema, ())
+    rows = row_columns(TOPIC.schema, ())
     driver = PIPELINE.sink.open(sink_context(settings, PIPELINE), rows)
     writer = driver.writers("task")
     writer.write(pa.Table.from_pylist([{"page": "/", "site": {"id": 1}}], rows))

@@ -415,3 +415,32 @@ def test_the_public_address_of_ingest_may_have_a_path(load, url):
 def test_another_public_address_is_refused(problems, url):
     [(_, said)] = problems(f'[ingest]\npublic_url = "{url}"\n')
     assert f"ingest.public_url is {url!r}" in said
+
+
+def test_the_schema_registry_has_its_address_and_login(load, tmp_path):
+    (tmp_path / "ca.pem").write_text("")
+    text = (
+        '[schema_registry]\nurl = "https://registry:8081/"\nusername = "ann"\n'
+        'password = { env = "PASSWORD" }\nca_file = "ca.pem"\n'
+    )
+    registry = load(text, PASSWORD="hunter2").schema_registry
+    assert (registry.url, registry.username) == ("https://registry:8081", "ann")
+    assert registry.password.reveal() == "hunter2"
+    assert registry.ca_file == str(tmp_path / "ca.pem")
+    assert load("").schema_registry is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('username = "a"\npassword = { env = "PASSWORD" }', "schema_registry.url is ''"),
+        ('url = "registry:8081"', "schema_registry.url is 'registry:8081'"),
+        ('url = "http://ann@registry"', "such as http://registry:8081, the user and password in"),
+        ('url = "http://registry"\nusername = "a"', "username and password go together"),
+        ('url = "http://registry"\nca_file = "no.pem"', "there is no file no.pem"),
+    ],
+)
+def test_a_schema_registry_that_can_not_be_is_a_problem(problems, text, message):
+    [(_, said)] = problems(f"[schema_registry]\n{text}\n", PASSWORD="hunter2")
+    assert message in said
+    assert "hunter2" not in said

@@ -20,10 +20,11 @@ from headrace.events import (
     parse_time,
     rejection,
 )
+from headrace.events.avro import AvroWriter
 from headrace.ingest.events.fast_path import FastPathReader
 from headrace.ingest.events.json_limits import JsonLimits, JsonLimitsCheck
 from headrace.ingest.http.problem import Problem
-from headrace.model import ByKey, EventField, FieldType, Topic, partition_of, value_at
+from headrace.model import Avro, ByKey, EventField, FieldType, Topic, partition_of, value_at
 
 BROKER_MESSAGE_BYTES = 1_048_588  # Kafka's default of max.message.bytes
 MAX_ID_CHARACTERS = 256
@@ -43,7 +44,8 @@ class Accepted(msgspec.Struct, frozen=True, gc=False):
     """An event that may be sent.
 
     Attributes:
-        value: its JSON text: as it came, plus its id where that was derived.
+        value: of its record: the JSON text as it came, plus its id where that was derived; of an
+            Avro topic the Avro value of that.
         key: record key.
         event_id: empty where the topic declares none.
         partition: where it goes; -1 where the producer places it by its key.
@@ -108,9 +110,15 @@ class EventCheck:
     again, by steps that know the reason.
     """
 
-    def __init__(self, topic: Topic, limits: JsonLimits, clock: Clock) -> None:
+    def __init__(
+        self, topic: Topic, limits: JsonLimits, clock: Clock, schema_id: int | None = None
+    ) -> None:
+        """Events of an Avro topic are written with the schema that has ``schema_id``."""
         if topic.schema is None:
             raise ValueError(f"topic {topic.name!r} carries raw bytes")
+        if isinstance(topic.record_format, Avro) != (schema_id is not None):
+            raise ValueError(f"topic {topic.name!r} is {topic.record_format}, schema {schema_id}")
+        self._encode = None if schema_id is None else AvroWriter(topic.schema, schema_id)
         self._topic, self._schema = topic, topic.schema
         self._plain = FastPathReader(topic.schema, limits, topic.event_time)
         self._id_slot = self._plain.slots.get(topic.event_id or "")
@@ -147,12 +155,17 @@ class EventCheck:
             if isinstance(verdict, Accepted) and verdict.event_id in seen:
                 verdict = _repeated(verdict.event_id)
             if isinstance(verdict, Accepted):
-                accepted.append(verdict)
+                accepted.append(self._encoded(verdict))
                 if verdict.event_id:
                     seen.add(verdict.event_id)
             else:
                 rejected.append(_problem(verdict, index))
         return Verdicts(accepted, rejected)
+
+    def _encoded(self, event: Accepted) -> Accepted:
+        if self._encode is None:
+            return event
+        return msgspec.structs.replace(event, value=self._encode(event.value))
 
     def _at_first_sight(self, text: bytes, account: str) -> Accepted | None:
         event = self._plain(text)

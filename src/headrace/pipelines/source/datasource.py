@@ -70,7 +70,7 @@ def row_schema(spec: SourceSpec) -> pa.Schema:
     """Arrow schema of the source's rows: event fields, metadata, ``_subpartition``."""
     import pyarrow as pa
 
-    schema = row_columns(spec.format, spec.schema, spec.metadata)
+    schema = row_columns(spec.schema, spec.metadata)
     if spec.subpartitions > 1:
         schema = schema.append(pa.field("_subpartition", pa.int32()))
     if spec.heartbeat_after_us:

@@ -15,10 +15,10 @@ from headrace.kafka.dead_letter_limiter import BadRuns
 from headrace.kafka.headers import headers_of
 from headrace.kafka.range_reader import Chunk, Record
 from headrace.kafka.replayed import Place
-from headrace.model import DeadLetter, EventSchema, Format, Metadata, OffsetRange
+from headrace.model import DeadLetter, EventSchema, Metadata, OffsetRange
 from headrace.pipelines.source.addressed import Addressed
 from headrace.pipelines.source.bad_records import BadRecords
-from headrace.pipelines.source.decode import decoder_for
+from headrace.pipelines.source.decode import columns_for, decoder_for
 from headrace.pipelines.source.decode.checks import EventTimeBounds, RowChecks
 from headrace.pipelines.source.feedback import SHARE, reached
 from headrace.pipelines.source.report import RangeReport
@@ -101,7 +101,7 @@ class RangeReader:
     ) -> None:
         self._spec = spec
         self._range = range_
-        self._decoder = decoder_for(spec.format, spec.schema)
+        self._decoder = decoder_for(spec.format, spec.schema, spec.registry)
         self._checks = RowChecks(_bounds(spec, planned_ms), spec.partition_columns)
         self._position = range_.start
         place = Place(range_.partition, topic_id)
@@ -250,13 +250,11 @@ def _header_structs(record: Record) -> list[dict[str, Any]] | None:
     return [{"key": key, "value": value} for key, value in headers]
 
 
-def row_columns(
-    record_format: Format, schema: EventSchema | None, metadata: Sequence[Metadata]
-) -> pa.Schema:
+def row_columns(schema: EventSchema | None, metadata: Sequence[Metadata]) -> pa.Schema:
     """Returns the columns of a topic's rows: fields of the event, then metadata; all nullable."""
     import pyarrow as pa
 
-    columns = decoder_for(record_format, schema).arrow_schema
+    columns = columns_for(schema)
     for column in metadata:
         columns = columns.append(pa.field(column.value, metadata_types()[column]))
     return columns

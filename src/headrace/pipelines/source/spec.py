@@ -15,6 +15,7 @@ from headrace.model import (
     Metadata,
     Start,
 )
+from headrace.settings import SchemaRegistrySettings
 from headrace.sinks.api import WriterFactory
 
 
@@ -42,6 +43,7 @@ class SourceSpec:
         staging: URI of the folder that takes reports and dead letters of read ranges.
         checkpoint: URI of Spark's checkpoint, which also keeps the first position.
         format: how record values hold the events.
+        registry: of the schemas of Avro topics.
         heartbeat_after_us: an input idle for so long says how far the others are; 0: never.
         writers: of the sink, for the read task itself; ``None`` on the Spark path.
     """
@@ -65,5 +67,6 @@ class SourceSpec:
     checkpoint: str
     dead_letter_limit: DeadLetterLimit = field(default_factory=DeadLetterLimit)
     format: Format = field(default_factory=Json)
+    registry: SchemaRegistrySettings | None = None
     heartbeat_after_us: int = 0
     writers: WriterFactory | None = None

@@ -2,20 +2,60 @@
 
 from __future__ import annotations
 
-from headrace.model import EventSchema, Format, Raw
+from typing import TYPE_CHECKING
+
+from headrace.model import Avro, EventSchema, Format, Raw
 from headrace.pipelines.source.decode.decoder import Decoder
+from headrace.settings import SchemaRegistrySettings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
-def decoder_for(record_format: Format, schema: EventSchema | None) -> Decoder:
-    """Returns a new decoder of a format for events with ``schema``, which raw bytes do not have.
+def decoder_for(
+    record_format: Format,
+    schema: EventSchema | None,
+    registry: SchemaRegistrySettings | None = None,
+) -> Decoder:
+    """Returns a new decoder of a format. It connects to the registry with the first record.
 
     Decoders are imported here because they bring Arrow, which must not be loaded before Spark
     forks its Python workers.
+
+    Args:
+        record_format: of the topic.
+        schema: of its events; ``None``: they are raw bytes.
+        registry: where the schemas of Avro are.
+
+    Raises:
+        ValueError: if there is no registry for Avro.
     """
     if isinstance(record_format, Raw) or schema is None:
         from headrace.pipelines.source.decode.raw import RawDecoder
 
         return RawDecoder()
+    if isinstance(record_format, Avro):
+        from headrace.kafka.schema_registry import shared_registry
+        from headrace.pipelines.source.decode.avro import AvroDecoder
+
+        if registry is None:
+            raise ValueError("Avro has no schema registry")
+        return AvroDecoder(schema, shared_registry(registry))
     from headrace.pipelines.source.decode.json_events import JsonDecoder
 
     return JsonDecoder(schema)
+
+
+def columns_for(schema: EventSchema | None) -> pa.Schema:
+    """Returns the columns that the decoders make, which are those of the event in every format.
+
+    Args:
+        schema: of the events; ``None``: they are raw bytes.
+    """
+    if schema is None:
+        from headrace.pipelines.source.decode.raw import RawDecoder
+
+        return RawDecoder().arrow_schema
+    from headrace.pipelines.source.decode.columns import arrow_schema
+
+    return arrow_schema(schema)

@@ -1,0 +1,175 @@
+"""Avro schemas of event classes, and Avro values as the JSON text that their parser reads.
+
+Avro is read by way of JSON text, so that what an event may be, and the wording of a rejection, are
+the same in both formats.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+
+from headrace.events.parser import event_parser, slots
+from headrace.events.values import reader_of, without_null
+from headrace.model import EventField, EventSchema, FieldType
+
+if TYPE_CHECKING:
+    from headrace.events.rejection import Rejection
+
+AvroSchema: TypeAlias = Any
+"""A schema as its JSON document is parsed: a name, a list (a union) or an object."""
+
+_AVRO_TYPES: Mapping[FieldType, AvroSchema] = {
+    FieldType.STRING: "string",
+    FieldType.LONG: "long",
+    FieldType.DOUBLE: "double",
+    FieldType.BOOLEAN: "boolean",
+    FieldType.TIMESTAMP: {"type": "long", "logicalType": "timestamp-micros"},
+    FieldType.MILLIS: {"type": "long", "logicalType": "timestamp-millis"},
+    FieldType.DATE: {"type": "int", "logicalType": "date"},
+    FieldType.BINARY: "bytes",
+}
+
+HEADER = struct.Struct(">BI")
+"""Confluent's wire format: a zero byte and the id of the writer's schema, before the value."""
+
+
+def as_read(schema: EventSchema) -> EventSchema:
+    """Returns the schema by which the JSON text of an Avro value is read.
+
+    Avro's times carry their unit, so ``EpochMillis`` is a time like any other.
+    """
+    return EventSchema(schema.name, tuple(map(_field_as_read, schema.fields)))
+
+
+def _field_as_read(field: EventField) -> EventField:
+    return replace(
+        field,
+        type=FieldType.TIMESTAMP if field.type is FieldType.MILLIS else field.type,
+        schema=None if field.schema is None else as_read(field.schema),
+        element=None if field.element is None else _field_as_read(field.element),
+    )
+
+
+def avro_schema(schema: EventSchema) -> AvroSchema:
+    """Returns the schema that events of a class are written with."""
+    return _record(schema, set())
+
+
+def _record(schema: EventSchema, taken: set[str]) -> AvroSchema:
+    """Returns the record of a class; a name that is taken by an outer class gets a number."""
+    name, number = schema.name, 2
+    while name in taken:
+        name, number = f"{schema.name}{number}", number + 1
+    taken.add(name)
+    fields = [_avro_field(field, taken) for field in schema.fields]
+    return {"type": "record", "name": name, "fields": fields}
+
+
+def _avro_field(field: EventField, taken: set[str]) -> AvroSchema:
+    kind = _avro_type(field, taken)
+    if not field.nullable:
+        return {"name": field.name, "type": kind}
+    return {"name": field.name, "type": ["null", kind], "default": None}
+
+
+def _avro_type(field: EventField, taken: set[str]) -> AvroSchema:
+    if field.schema is not None:
+        return _record(field.schema, taken)
+    if field.element is not None:
+        held = _avro_type(field.element, taken)
+        held = ["null", held] if field.element.nullable else held
+        is_list = field.type is FieldType.LIST
+        return {"type": "array", "items": held} if is_list else {"type": "map", "values": held}
+    if field.type is FieldType.DECIMAL:
+        digits, scale = field.precision.digits, field.precision.scale
+        kind = {"type": "bytes", "logicalType": "decimal"}
+        return kind | {"precision": digits, "scale": scale}
+    return _AVRO_TYPES[field.type]
+
+
+class AvroWriter:
+    """Writes events of a class with the schema of :func:`avro_schema`.
+
+    Args:
+        schema: of the class.
+        schema_id: of its Avro schema, in the registry.
+    """
+
+    def __init__(self, schema: EventSchema, schema_id: int) -> None:
+        import fastavro
+
+        self._schema = schema
+        self._header = HEADER.pack(0, schema_id)
+        self._parse = event_parser(schema)
+        self._avro = fastavro.parse_schema(avro_schema(schema))
+        self._write: Callable[..., None] = fastavro.schemaless_writer
+
+    def __call__(self, text: bytes) -> bytes:
+        """Returns the value of a record for the JSON text of an event that was accepted."""
+        stream = io.BytesIO()
+        stream.write(self._header)
+        self._write(stream, self._avro, _datum(self._schema, self._parse(text)))
+        return stream.getvalue()
+
+
+def _datum(schema: EventSchema, event: msgspec.Struct) -> dict[str, Any]:
+    return {
+        field.name: _avro_value(field, getattr(event, slot))
+        for slot, field in slots(schema).items()
+    }
+
+
+def _avro_value(field: EventField, value: Any) -> Any:
+    value = without_null(value)
+    if value is None:
+        return None
+    if field.schema is not None:
+        return _datum(field.schema, value)
+    if field.element is not None:
+        element = field.element
+        if field.type is FieldType.MAP:
+            return {key: _avro_value(element, held) for key, held in value.items()}
+        return [_avro_value(element, held) for held in value]
+    read = reader_of(field)
+    return value if read is None else read(value)
+
+
+class AvroReader:
+    """Reads values that were written with one schema.
+
+    Raises:
+        ValueError: if ``writer`` is no Avro schema.
+    """
+
+    def __init__(self, writer: AvroSchema) -> None:
+        import fastavro
+
+        try:
+            self._writer = fastavro.parse_schema(writer)
+        except Exception as error:
+            raise ValueError(str(error)) from error
+        self._read: Callable[..., Any] = fastavro.schemaless_reader
+
+    def json_text(self, value: bytes) -> bytes | Rejection:
+        """Returns the JSON text of a value, which follows the header of the wire format."""
+        stream = io.BytesIO(value)
+        stream.seek(HEADER.size)
+        try:
+            datum = self._read(stream, self._writer, None)
+            text = msgspec.json.encode(datum)
+        except UnicodeDecodeError:
+            return "not-utf8", "a string of the value is not UTF-8"
+        except OverflowError:
+            return "out-of-range", "a time of the value is outside the years 1 to 9999"
+        except Exception as error:  # noqa: BLE001 - fastavro raises whatever its parts do
+            return "not-avro", f"the value does not fit its schema: {type(error).__name__}"
+        rest = len(value) - stream.tell()
+        if rest:
+            return "trailing-data", f"{rest} bytes follow the value that its schema describes"
+        return text

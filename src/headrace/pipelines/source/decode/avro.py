@@ -1,0 +1,85 @@
+"""Avro events to columns, by way of JSON text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from headrace.events.avro import HEADER, AvroReader, as_read
+from headrace.kafka.schema_registry import SchemaRegistry
+from headrace.pipelines.source.decode.decoder import Decoded
+from headrace.pipelines.source.decode.json_events import JsonDecoder
+
+if TYPE_CHECKING:
+    from headrace.events import Rejection
+    from headrace.model import EventSchema
+
+_NO_SCHEMA_ID = "the value does not begin with a zero byte and the id of its schema (4 bytes)"
+
+
+class AvroDecoder:
+    """Decodes format :class:`~headrace.model.Avro`: Confluent's wire format.
+
+    Each record names the schema that it was written with; the event class is the reader's schema. A
+    field that the writer's schema lacks is null, or missing, and one that the class lacks is
+    ignored. Rejected records carry one of these reasons, or one of the JSON decoder's for the
+    fields of the event:
+
+    ========================= ==================================================================
+    null-value                no value: a tombstone
+    no-schema-id              does not begin with a zero byte and the id of a schema
+    unknown-schema            the registry has no Avro schema of that id
+    not-avro                  does not fit the schema that it names
+    not-utf8                  a string that is not UTF-8
+    out-of-range              a time outside the years 1 to 9999
+    trailing-data             more than the schema describes
+    ========================= ==================================================================
+
+    A registry that does not answer rejects nothing: the task fails and is repeated.
+    """
+
+    def __init__(self, schema: EventSchema, registry: SchemaRegistry) -> None:
+        self._json = JsonDecoder(as_read(schema))
+        self._registry = registry
+        self._readers: dict[int, AvroReader | None] = {}
+        self.arrow_schema = self._json.arrow_schema
+
+    def decode(self, values: Sequence[bytes | None]) -> Decoded:
+        """Decodes a chunk into the columns of the schema's fields.
+
+        Raises:
+            RegistryUnreachableError: if the registry does not answer.
+        """
+        texts: list[bytes | None] = []
+        indices: list[int] = []
+        rejected: dict[int, Rejection] = {}
+        for index, value in enumerate(values):
+            text = self._json_text(value)
+            if isinstance(text, bytes):
+                texts.append(text)
+                indices.append(index)
+            else:
+                rejected[index] = text
+        decoded = self._json.decode(texts)
+        rejected |= {indices[number]: why for number, why in decoded.rejected.items()}
+        return Decoded(decoded.rows, dict(sorted(rejected.items())))
+
+    def _json_text(self, value: bytes | None) -> bytes | Rejection:
+        if value is None:
+            return "null-value", "the record has no value: a tombstone, which is not an event"
+        if len(value) < HEADER.size or value[0] != 0:
+            return "no-schema-id", _NO_SCHEMA_ID
+        _, schema_id = HEADER.unpack_from(value)
+        if schema_id not in self._readers:
+            self._readers[schema_id] = self._reader(schema_id)
+        reader = self._readers[schema_id]
+        if reader is None:
+            return "unknown-schema", f"the registry has no Avro schema with the id {schema_id}"
+        return reader.json_text(value)
+
+    def _reader(self, schema_id: int) -> AvroReader | None:
+        writer = self._registry.avro_schema(schema_id)
+        try:
+            return None if writer is None else AvroReader(writer)
+        except ValueError:
+            return None

@@ -1,0 +1,89 @@
+"""A schema registry in this process, with as much of Confluent's API as headrace uses.
+
+It says what it was asked, and fails as it is told. What the API of a real registry is like is
+tested in tests/integration/test_avro.py.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from headrace.settings import SchemaRegistrySettings
+
+
+class MockRegistry:
+    """Schemas by id, from 1.
+
+    Attributes:
+        requests: method and path of each request, in order.
+        authorization: of the last request.
+        status: what every request is answered with instead; ``None``: what the API says.
+    """
+
+    def __init__(self) -> None:
+        self.schemas: list[tuple[str, str]] = []
+        self.requests: list[str] = []
+        self.authorization: str | None = None
+        self.status: int | None = None
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self.settings = SchemaRegistrySettings(f"http://127.0.0.1:{self._server.server_port}")
+
+    @contextmanager
+    def running(self) -> Iterator[MockRegistry]:
+        """The registry, answering."""
+        thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            self._server.shutdown()
+            self._server.server_close()
+            thread.join()
+
+    def add(self, schema: object, kind: str = "AVRO") -> int:
+        """Registers a schema; returns its id."""
+        entry = (json.dumps(schema), kind)
+        if entry not in self.schemas:
+            self.schemas.append(entry)
+        return self.schemas.index(entry) + 1
+
+    def answer(self, path: str, body: bytes) -> tuple[int, dict]:
+        """Returns the status and the document for a request."""
+        if self.status is not None:
+            return self.status, {"error_code": self.status * 100, "message": "as it was told"}
+        if body:
+            return 200, {"id": self.add(json.loads(json.loads(body)["schema"]))}
+        number = int(path.partition("?")[0].rpartition("/")[2])
+        if number > len(self.schemas):
+            return 404, {"error_code": 40403, "message": f"Schema {number} not found"}
+        text, kind = self.schemas[number - 1]
+        return 200, {"schema": text, "schemaType": kind}
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        registry = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                registry.requests.append(f"{self.command} {self.path}")
+                registry.authorization = self.headers.get("Authorization")
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                status, document = registry.answer(self.path, body)
+                text = json.dumps(document).encode()
+                self.send_response(status)
+                self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
+                self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text)
+
+            do_POST = do_GET  # noqa: N815
+
+            def log_message(self, *_: object) -> None:
+                """Nobody reads it."""
+
+        return Handler
