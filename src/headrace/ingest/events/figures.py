@@ -24,23 +24,27 @@ class EventFigures:
 
     def __init__(self, counters: Counters, topic: str, account_slot: str) -> None:
         self._counters, self._topic, self._account = counters, topic, account_slot
+        self._add_accepted = counters.adder(
+            (EVENTS, topic, "accepted"), (ACCOUNT_EVENTS, account_slot, "accepted")
+        )
+        self._add_bytes = counters.adder((BYTES, topic), (ACCOUNT_BYTES, account_slot))
 
     def outcome(self, outcome: str, events: int) -> None:
-        """Counts events of which this became."""
+        """Counts events that ended so."""
         self._counters.add((EVENTS, self._topic, outcome), events)
         self._counters.add((ACCOUNT_EVENTS, self._account, outcome), events)
 
     def accepted(self, outcome: str, events: Sequence[Accepted]) -> None:
         """Counts events that are in Kafka or in the spool, and their bytes."""
-        size = sum([len(event.value) for event in events])
-        self.outcome(outcome, len(events))
-        self._counters.add((BYTES, self._topic), size)
-        self._counters.add((ACCOUNT_BYTES, self._account), size)
+        if outcome == "accepted":
+            self._add_accepted(len(events))
+        else:
+            self.outcome(outcome, len(events))
+        self._add_bytes(sum([len(event.value) for event in events]))
 
     def rejected(self, problems: Sequence[Problem]) -> None:
         """Counts events that are not taken, each with its reason."""
-        if problems:
-            self.outcome("rejected", len(problems))
+        self.outcome("rejected", len(problems))
         for problem in problems:
             self._counters.add((REJECTIONS, self._topic, known_code(problem.code)))
 

@@ -80,14 +80,13 @@ class EventIntake:
 
     async def events(self, request: Request, topic: str, token: Token) -> Answer:
         """Answers a request that shows a token."""
-        self._gate.may_write(token, topic)
         route = self._route(request, topic, token)
         require_method(request, "POST")
         self._gate.refuse_limited(token)
         content_type = request.header(b"content-type")
         with self._budget.share() as share:
             try:
-                is_lines(content_type)
+                as_lines = is_lines(content_type)
                 body = await self._bodies.read(
                     request.receive,
                     request.header(b"content-length"),
@@ -95,7 +94,7 @@ class EventIntake:
                     share,
                 )
                 began = time.monotonic()
-                events, as_batch = split_events(body, content_type, self._settings.max_events)
+                events, as_batch = split_events(body, self._settings.max_events, as_lines=as_lines)
             except RefusedRequestError as error:
                 await self._charge(token, error, share.sent_bytes)
                 raise
@@ -117,7 +116,10 @@ class EventIntake:
             )
             began, request.received_bytes = time.monotonic(), share.sent_bytes
             now = datetime.now(UTC)
-            await self._call(len(body), self._webhooks.verify, request, token, body, now)
+            if len(body) <= _LARGE_BYTES:
+                self._webhooks.verify(request, token, body, now)
+            else:
+                await self._in_thread(self._webhooks.verify, request, token, body, now)
             event = self._webhooks.event(request, token, body)
             if event is None:
                 return json_answer(HTTPStatus.OK, {"accepted": 0, "rejected": []})
@@ -132,6 +134,12 @@ class EventIntake:
         return route
 
     def _new_route(self, topic: str, token: Token) -> _Route:
+        """Returns the route of a token that may write to the topic; others get none.
+
+        Raises:
+            RefusedRequestError: 403, or 404 for a topic that is not served.
+        """
+        self._gate.may_write(token, topic)
         check = self._checks.get(topic)
         if check is None:
             served = ", ".join(self._checks)
@@ -151,10 +159,13 @@ class EventIntake:
     ) -> Answer:
         size = sum(map(len, events))
         await self._admit(route, len(events), size)
-        verdicts: Verdicts = await self._call(
-            size, route.check.batch, events, route.token.account, route.headers
-        )
-        route.figures.rejected(verdicts.rejected)
+        arguments = events, route.token.account, route.headers
+        if size <= _LARGE_BYTES:
+            verdicts = route.check.batch(*arguments)
+        else:
+            verdicts = await self._in_thread(route.check.batch, *arguments)
+        if verdicts.rejected:
+            route.figures.rejected(verdicts.rejected)
         (accepted, problems), spooled = await self._deliver(route, verdicts)
         request.accepted, request.rejected = len(accepted), len(problems)
         if not accepted:
@@ -173,11 +184,11 @@ class EventIntake:
             route.figures.outcome("limited", events)
             raise
 
-    async def _call(self, size: int, function: Callable[..., Result], *arguments: Any) -> Result:
-        """Calls a function whose work is in proportion to the bytes of the request."""
-        if size <= _LARGE_BYTES:
-            return function(*arguments)
-        # The interpreter passes between threads, so that others get their answers meanwhile.
+    async def _in_thread(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        """Calls a function that takes long, because its work grows with the bytes of the request.
+
+        The interpreter passes between threads, so that others get their answers meanwhile.
+        """
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, function, *arguments)
 

@@ -33,38 +33,41 @@ _elements: Callable[[bytes], list[msgspec.Raw]] = msgspec.json.Decoder(list[msgs
 _json = json.JSONDecoder(parse_int=lambda _: 0, parse_constant=lambda _: math.nan)
 
 
-def split_events(body: bytes, content_type: str, most: int) -> tuple[list[bytes], bool]:
+def split_events(body: bytes, max_events: int, *, as_lines: bool) -> tuple[list[bytes], bool]:
     """The JSON text of each event, and whether they came as a batch. They are parsed later.
 
     Reads no further than the event after the last that is allowed.
 
     Args:
         body: the decoded body.
-        content_type: the Content-Type header; none means JSON.
-        most: events in a request.
+        max_events: events in a request.
+        as_lines: each line is an event, as :func:`is_lines` says of the Content-Type header.
 
     Raises:
-        RefusedRequestError: 400, 413 or 415: nothing of the body can be told apart.
+        RefusedRequestError: 400 or 413: the events of the body can't be told apart.
     """
-    lines = is_lines(content_type)
     if body.startswith(_BOM):
         raise _unreadable("byte-order-mark", "the body begins with a byte order mark; leave it out")
     stripped = body.strip(_SPACE)
     if not stripped:
         raise _unreadable("empty", "the body is empty, expected an event")
-    if lines:
-        events = _lines(stripped, most)
+    if as_lines:
+        events = _lines(stripped, max_events)
     elif stripped.startswith(b"["):
-        events = _array(stripped, most)
+        events = _array(stripped, max_events)
     else:
         return [stripped], False
-    if len(events) > most:
-        raise _too_many(most)
+    if len(events) > max_events:
+        raise _too_many(max_events)
     return events, True
 
 
 def is_lines(content_type: str) -> bool:
-    """Whether a body of this type has an event on each line. Raises a 415 for unknown types."""
+    """Returns whether a body of this Content-Type has an event on each line; none means JSON.
+
+    Raises:
+        RefusedRequestError: 415 for another type.
+    """
     media_type, _, parameter = content_type.lower().partition(";")
     if parameter.strip() in _CHARSETS:
         if media_type.strip() in JSON_TYPES:

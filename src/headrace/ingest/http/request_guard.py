@@ -52,6 +52,7 @@ class RequestGuard:
         self._limited_until: dict[str, float] = {}
         self._token_rate, self._account_rate = settings.token_rate, settings.account_rate
         self._burst = settings.burst_seconds
+        self._is_unlimited = self._token_rate == self._account_rate == _NO_RATE
 
     @property
     def ready(self) -> bool:
@@ -148,6 +149,8 @@ class RequestGuard:
         Raises:
             RefusedRequestError: 429.
         """
+        if self._is_unlimited and token.rate is None:
+            return
         rate = _merged(token.rate, self._token_rate)
         charges = [
             *self._charges(f"token/{token.public_id}", rate, events, size),

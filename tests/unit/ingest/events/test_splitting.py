@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.ingest.events.splitting import split_events
+from headrace.ingest.events.splitting import is_lines, split_events
 from headrace.ingest.http.problem import RefusedRequestError
 
 NDJSON = "application/x-ndjson"
 
 
 def split(body, content_type="application/json", most=1000):
-    return split_events(body, content_type, most)
+    return split_events(body, most, as_lines=is_lines(content_type))
 
 
 def refusal(body, content_type="application/json", most=1000):
