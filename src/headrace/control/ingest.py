@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 
 from headrace.control.project import LoadedProject
 from headrace.control.schemas import schema_ids
-from headrace.control.services import broker_config
+from headrace.control.services import INGEST_FOLDER, broker_config, ingest_address
 from headrace.errors import (
     BrokerUnreachableError,
     Problem,
@@ -39,8 +39,6 @@ from headrace.ingest.tokens.token import (
 )
 from headrace.runtime.ports import require_free
 from headrace.settings import PROJECT_FILE, IngestSettings, Rate, Secret, Settings
-
-STATE = "ingest"
 
 _KNOWN_SECONDS = 30.0
 _ASK_SECONDS = 0.1
@@ -105,7 +103,7 @@ def ingest_config(project: LoadedProject, overrides: Overrides | None = None) ->
         raise ProjectError([Problem(where, 1, "there is no topic to serve", remedy)])
     spooled = any(topic.spool for topic in topics.values())
     client = broker_config(project.settings, may_be_down=spooled)
-    state = project.settings.state / STATE
+    state = project.settings.state / INGEST_FOLDER
     return IngestConfig(
         settings,
         topics,
@@ -126,7 +124,7 @@ def reserved(config: IngestConfig) -> Iterator[None]:
         ServerStartError: the port is taken, or the system allows too few open files.
         BrokerUnreachableError: Kafka does not answer, and no topic has a spool.
     """
-    with only_service(config.state):
+    with only_service(config.state, ingest_address(config.settings)):
         require_free("ingest", [config.settings.port], config.settings.host)
         allow_connections(config.settings)
         _ensure_registry(config)

@@ -6,11 +6,12 @@ import functools
 import http.client
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 
 from headrace.errors import BrokerUnreachableError, ServerStartError
+from headrace.ingest.reservation import running_service
 from headrace.kafka.client import client_config
 from headrace.kafka.embedded import EmbeddedCluster, cluster_status, stop_cluster
 from headrace.runtime.cache import cache_folder
@@ -23,6 +24,8 @@ from headrace.runtime.process import ServerProcess, stopped_on_failure
 from headrace.settings import IngestSettings, Settings
 
 LAKE_ON_HDFS = "/lake"
+INGEST_FOLDER = "ingest"
+"""Below the project's state: what the workers of its HTTP service share."""
 
 _START = timedelta(seconds=60)
 _DRAIN = timedelta(seconds=60)
@@ -32,7 +35,7 @@ _ANY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - asked for by the pro
 
 @dataclass(frozen=True)
 class Server:
-    """One embedded server: ``pid`` is ``None`` when it is down."""
+    """A server of the project on this machine: ``pid`` is ``None`` when it is down."""
 
     name: str
     address: str
@@ -56,7 +59,7 @@ class Services:
         bootstrap_servers: of Kafka; empty when the embedded one was never started.
         embedded_kafka: it is the project's own.
         lake: root URI; empty when the embedded HDFS was never started.
-        servers: the embedded servers that were ever started.
+        servers: the embedded ones that were ever started, and the HTTP service.
     """
 
     bootstrap_servers: str
@@ -93,7 +96,10 @@ def up(settings: Settings, environ: Mapping[str, str], on_progress: Progress) ->
 
 
 def down(settings: Settings) -> Services:
-    """Stop the project's servers, their data kept; harmless when they are down."""
+    """Stops the servers that :func:`up` started, and keeps their data; harmless when they are down.
+
+    An HTTP service that was started by hand goes on, and is in the answer.
+    """
     ingest_process(settings).stop(_DRAIN)
     stop_cluster(settings.state)
     stop_hdfs(settings.state)
@@ -112,12 +118,11 @@ def status(settings: Settings) -> Services:
         Server("hdfs datanode", hdfs.uri, hdfs.datanode_pid),
     ]
     own = settings.kafka.bootstrap_servers
-    ingest = [_ingest_server(settings, settings.ingest)] if settings.ingest else []
     return Services(
         bootstrap_servers=own or kafka.bootstrap_servers,
         embedded_kafka=not own,
         lake=_lake(settings),
-        servers=(*brokers, *(nodes if hdfs.uri else ()), *ingest),
+        servers=(*brokers, *(nodes if hdfs.uri else ()), *_ingest_servers(settings)),
     )
 
 
@@ -170,7 +175,7 @@ def _start(
 
 def ingest_process(settings: Settings) -> ServerProcess:
     """The HTTP service that ``up`` starts."""
-    return ServerProcess("ingest", settings.state / "ingest")
+    return ServerProcess("ingest", settings.state / INGEST_FOLDER)
 
 
 def _start_ingest(settings: Settings, ingest: IngestSettings) -> None:
@@ -198,9 +203,23 @@ def _is_ready(ingest: IngestSettings) -> bool:
     return (found.get("tokens"), found.get("kafka")) == ("known", "answers")
 
 
-def _ingest_server(settings: Settings, ingest: IngestSettings) -> Server:
-    address = f"http://{ingest.host}:{ingest.port}"
-    return Server("ingest", address, ingest_process(settings).pid)
+def ingest_address(ingest: IngestSettings) -> str:
+    """Returns where the HTTP service answers, as a URL."""
+    return f"http://{ingest.host}:{ingest.port}"
+
+
+def _ingest_servers(settings: Settings) -> Iterator[Server]:
+    """Returns the HTTP service, whoever started it; none if it neither runs nor is declared.
+
+    A service that was started by hand may have another address than the settings say.
+    """
+    running = running_service(settings.state / INGEST_FOLDER)
+    if running is not None:
+        pid, address = running
+        yield Server("ingest", address, pid)
+    elif settings.ingest is not None:
+        # A process that `up` has just started is there before it has the lock.
+        yield Server("ingest", ingest_address(settings.ingest), ingest_process(settings).pid)
 
 
 def _lake(settings: Settings) -> str:

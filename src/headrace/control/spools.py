@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.control.ingest import STATE
+from headrace.control.services import INGEST_FOLDER
 from headrace.errors import SpoolError
 from headrace.ingest.spool import Spool, SpoolLimits, upkeep
 from headrace.ingest.spool.topic_spools import SPOOL_FOLDER, spooled_topics, warn_of_foreign_folders
@@ -155,4 +155,4 @@ def _opened(settings: Settings, topic: str) -> Iterator[Spool]:
 
 
 def _folder(settings: Settings) -> Path:
-    return settings.state / STATE / SPOOL_FOLDER
+    return settings.state / INGEST_FOLDER / SPOOL_FOLDER

@@ -3,37 +3,46 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
 import resource
 from collections.abc import Iterator
 from pathlib import Path
 
 from headrace.errors import ServerStartError, ServiceRunningError
+from headrace.runtime.file_locks import ProcessLock
 from headrace.settings import IngestSettings
 
-_LOCK_FILE = "service.lock"
 _OTHER_FILES = 256  # of a worker: Kafka's connections, the spool, counters, libraries
 
 
 @contextlib.contextmanager
-def only_service(state: Path) -> Iterator[None]:
+def only_service(state: Path, address: str) -> Iterator[None]:
     """Keeps the folder that workers share for one service, as long as its process lives.
 
+    Args:
+        state: the folder.
+        address: where the service answers, for :func:`running_service`.
+
     Raises:
-        ServiceRunningError: another one has it.
+        ServiceRunningError: another service has the folder.
     """
-    state.mkdir(parents=True, exist_ok=True)
-    with (state / _LOCK_FILE).open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            raise ServiceRunningError(str(state), file.read().strip()) from None
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
+    lock = _lock(state)
+    if not lock.try_acquire(address=address):
+        holder = lock.holder()
+        raise ServiceRunningError(str(state), str(holder.process.pid) if holder else "")
+    try:
         yield
+    finally:
+        lock.release()
+
+
+def running_service(state: Path) -> tuple[int, str] | None:
+    """Returns the process id and the address of the service that has the folder, if one runs."""
+    holder = _lock(state).holder()
+    return (holder.process.pid, holder.facts["address"]) if holder else None
+
+
+def _lock(state: Path) -> ProcessLock:
+    return ProcessLock(state / "service.lock", 0o600)
 
 
 def allow_connections(settings: IngestSettings) -> None:

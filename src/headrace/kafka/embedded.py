@@ -26,7 +26,7 @@ from headrace.kafka.layout import (
     read_layout,
     settled_layout,
 )
-from headrace.runtime.cache import exclusive
+from headrace.runtime.file_locks import exclusive
 from headrace.runtime.java import Java
 from headrace.runtime.json_files import write_json
 from headrace.runtime.jvm import Jvm, run_tools

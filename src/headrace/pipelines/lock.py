@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 from pathlib import Path
-from typing import IO
 
 from headrace.errors import CheckpointInUseError
 from headrace.runtime import storage
-
-_HOLDER = "process "
+from headrace.runtime.file_locks import ProcessLock
 
 
 def lock_folder(state: Path, lake: str) -> Path:
@@ -29,9 +25,8 @@ class CheckpointLock:
     """
 
     def __init__(self, folder: Path, pipeline: str) -> None:
-        self._path = folder / f"{pipeline}.lock"
-        self._pipeline = pipeline
-        self._file: IO[str] | None = None
+        self._path, self._pipeline = folder / f"{pipeline}.lock", pipeline
+        self._lock = ProcessLock(self._path)
 
     def acquire(self) -> None:
         """Takes the lock; harmless when it is held already.
@@ -39,34 +34,15 @@ class CheckpointLock:
         Raises:
             CheckpointInUseError: another process holds it.
         """
-        if self._file is not None:
-            return
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        file = self._path.open("a+")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            file.seek(0)
-            holder = file.read().strip() or "another process"
-            file.close()
-            raise CheckpointInUseError(self._pipeline, str(self._path), holder) from None
-        file.truncate(0)
-        file.write(f"{_HOLDER}{os.getpid()}")
-        file.flush()
-        self._file = file
+        if not self._lock.try_acquire():
+            holder = self._lock.holder()
+            name = f"process {holder.process.pid}" if holder else "another process"
+            raise CheckpointInUseError(self._pipeline, str(self._path), name)
 
     def release(self) -> None:
-        """Gives it back; harmless when not held."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        """Gives the lock back; harmless when it is not held."""
+        self._lock.release()
 
     def holder_lives(self) -> bool:
-        """Whether the process that took it last still runs. Takes nothing: it disturbs nobody."""
-        try:
-            os.kill(int(self._path.read_text().removeprefix(_HOLDER)), 0)
-        except PermissionError:
-            return True
-        except (OSError, ValueError):
-            return False
-        return True
+        """Returns whether the process that took the lock last still runs; takes no lock."""
+        return self._lock.holder() is not None

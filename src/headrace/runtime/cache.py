@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 
@@ -15,12 +13,3 @@ def cache_folder(environ: Mapping[str, str]) -> Path:
     if base := environ.get("XDG_CACHE_HOME"):
         return Path(base).absolute() / "headrace"
     return Path(environ.get("HOME") or Path.home()) / ".cache" / "headrace"
-
-
-@contextmanager
-def exclusive(path: Path) -> Iterator[None]:
-    """Waits for and holds the lock file ``path`` against other processes; a crash frees it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield

@@ -17,7 +17,7 @@ from urllib.error import URLError
 from urllib.request import urlopen
 from xml.sax.saxutils import escape
 
-from headrace.runtime.cache import exclusive
+from headrace.runtime.file_locks import exclusive
 from headrace.runtime.java import Java
 from headrace.runtime.json_files import read_json, write_json
 from headrace.runtime.jvm import Jvm, run_tools

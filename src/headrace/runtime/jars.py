@@ -19,7 +19,7 @@ from typing import Any
 
 from headrace.errors import JarError
 from headrace.runtime import ivy
-from headrace.runtime.cache import exclusive
+from headrace.runtime.file_locks import exclusive
 from headrace.runtime.java import Java
 
 LOCK = Path(__file__).with_name("jars.lock.toml")

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from headrace.control import services
 from headrace.errors import BrokerUnreachableError, ServerStartError
-from headrace.settings import KafkaSettings, Settings
+from headrace.ingest.reservation import only_service
+from headrace.settings import IngestSettings, KafkaSettings, Settings
 
 
 def settings(tmp_path, lake="/lake", **changes) -> Settings:
@@ -32,3 +35,13 @@ def test_a_lake_on_an_hdfs_that_is_down_is_an_error(tmp_path):
 
 def test_stopping_what_never_ran_is_harmless(tmp_path):
     assert services.down(settings(tmp_path)).servers == ()
+
+
+def test_a_service_that_was_started_by_hand_is_shown_where_it_answers_and_stays_up(tmp_path):
+    declared = settings(tmp_path, ingest=IngestSettings())
+    [server] = services.status(declared).servers
+    assert (server.address, server.pid) == ("http://127.0.0.1:8080", None)
+    with only_service(declared.state / services.INGEST_FOLDER, "http://0.0.0.0:9000"):
+        for project in (declared, settings(tmp_path)):
+            [server] = services.down(project).servers
+            assert (server.address, server.pid) == ("http://0.0.0.0:9000", os.getpid())

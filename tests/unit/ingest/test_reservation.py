@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from headrace.errors import ServerStartError, ServiceRunningError
-from headrace.ingest.reservation import allow_connections, only_service
+from headrace.ingest.reservation import allow_connections, only_service, running_service
 from headrace.settings import IngestSettings
 
 HOLDER = """
@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from headrace.ingest.reservation import only_service
 
-with only_service(Path(sys.argv[1])):
+with only_service(Path(sys.argv[1]), "http://host:1"):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -26,18 +26,19 @@ def test_a_second_service_is_refused_by_the_process_id_of_the_first(tmp_path):
     command = [sys.executable, "-c", HOLDER, tmp_path]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as first:
         assert first.stdout.readline() == b"held\n"
-        with pytest.raises(ServiceRunningError) as caught, only_service(tmp_path):
+        with pytest.raises(ServiceRunningError) as caught, only_service(tmp_path, "http://host:2"):
             pass
         assert caught.value.pid == str(first.pid)
+        assert running_service(tmp_path) == (first.pid, "http://host:1")
         first.kill()
         first.wait()
-        with only_service(tmp_path):
-            assert (tmp_path / "service.lock").read_text() == f"{os.getpid()}\n"
+        with only_service(tmp_path, "http://host:2"):
+            assert running_service(tmp_path) == (os.getpid(), "http://host:2")
 
 
 def test_a_folder_is_free_again_once_its_service_has_ended(tmp_path):
     for _ in "ab":
-        with only_service(tmp_path / "state"):
+        with only_service(tmp_path / "state", "http://host:2"):
             pass
 
 

@@ -36,10 +36,11 @@ def ingest(
     """
     from headrace.cli.views.ingest import Serving
     from headrace.control.ingest import Overrides, ingest_config, reserved, serve
+    from headrace.control.services import ingest_address
 
     config = ingest_config(session.project, Overrides(workers, host, port))
     config = replace(config, log_format=log_format or "text")
-    address = f"http://{config.settings.host}:{config.settings.port}"
+    address = ingest_address(config.settings)
     with reserved(config):
         session.output.show(Serving(address, config.settings.workers, tuple(config.topics)))
         serve(config)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
 import struct
 from collections.abc import Iterator, Mapping
@@ -11,6 +9,7 @@ from pathlib import Path
 
 from headrace.ingest.mapped_file import map_file, open_shared
 from headrace.ingest.tokens.token import MAX_NAME_BYTES
+from headrace.runtime.file_locks import FileLock
 
 SHARED_SLOT = "0"
 """The slot of all accounts that came when the others were taken."""
@@ -36,6 +35,8 @@ class AccountSlots:
         self._max_accounts = max_accounts
         self._slots: dict[str, str] = {}
         self._file = open_shared(file)
+        # Held for microseconds, and once for each account in the life of a worker.
+        self._lock = FileLock(self._file)
         self._map = map_file(self._file, file, max(1, max_accounts) * _RECORD_BYTES)
 
     def slot(self, account: str) -> str:
@@ -59,7 +60,7 @@ class AccountSlots:
     def _find_or_take(self, name: bytes) -> str:
         if not name:
             return SHARED_SLOT
-        with self._locked():
+        with self._lock:
             last = 0
             for number, account in self._records():
                 if account == name:
@@ -80,12 +81,3 @@ class AccountSlots:
                 return
             start = place + _LENGTH.size
             yield number, self._map[start : start + length]
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        # Held for microseconds, and once for each account in the life of a worker.
-        fcntl.lockf(self._file, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            fcntl.lockf(self._file, fcntl.LOCK_UN)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from headrace.errors import IngestStateError
 from headrace.ingest.mapped_file import map_file, open_shared
+from headrace.runtime.file_locks import FileLock
 
 _WORD_BYTES = 8
 _MAX_WORKERS = 1024
@@ -75,10 +75,7 @@ class Counters:
         for number in range(_MAX_WORKERS):
             path = self._folder / f"{number}.counts"
             file = open_shared(path)
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.close(file)
-            else:
+            if FileLock(file).try_acquire():
                 return file, path
+            os.close(file)
         raise IngestStateError(str(self._folder), f"more than {_MAX_WORKERS} workers count here")

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import os
 import struct
 import time
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 
 from headrace.ingest.limits.bucket_request import BucketRequest, Limiter
 from headrace.ingest.mapped_file import map_file, open_shared
+from headrace.runtime.file_locks import FileLock
 
 _SLOT = struct.Struct("=16sd")
 _SLOTS = 1 << 16
@@ -38,12 +37,14 @@ class LocalLimiter(Limiter):
     def __init__(self, file: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._file = open_shared(file)
+        # Held for microseconds by processes that hold nothing else: the loop may wait for it.
+        self._lock = FileLock(self._file)
         self._map = map_file(self._file, file, _SLOTS * _SLOT.size)
 
     async def acquire(self, charges: Sequence[BucketRequest]) -> float:
         if not charges:
             return 0.0
-        with self._locked():
+        with self._lock:
             wait, slots = self._evaluate(charges, self._clock())
             if wait > _ROUNDING_SECONDS:
                 return wait
@@ -52,22 +53,13 @@ class LocalLimiter(Limiter):
 
     def record_external(self, charges: Sequence[BucketRequest]) -> None:
         """Takes what somebody else has admitted, whatever is left, as a debt if need be."""
-        with self._locked():
+        with self._lock:
             _, slots = self._evaluate(charges, self._clock())
             self._store(slots)
 
     async def close(self) -> None:
         self._map.close()
         os.close(self._file)
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        # Held for microseconds, by processes that hold nothing else.
-        fcntl.lockf(self._file, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            fcntl.lockf(self._file, fcntl.LOCK_UN)
 
     def _evaluate(
         self, charges: Sequence[BucketRequest], now: float

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import threading
@@ -16,6 +15,7 @@ from headrace.ingest.spool.record import SpoolRecord
 from headrace.ingest.spool.segment import UnknownVersionError
 from headrace.ingest.spool.spool import Spool
 from headrace.ingest.spool.store import Readable
+from headrace.runtime.file_locks import FileLock, open_lock_file
 
 _LOG = logging.getLogger("headrace.ingest.spool")
 _MAX_RECORDS = 1000
@@ -139,10 +139,8 @@ class Loader:
     def _leading(self) -> bool:
         if self._lock >= 0:
             return True
-        lock = os.open(self._store.folder / "loader.lock", os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        lock = open_lock_file(self._store.loader_lock, 0o600)
+        if not FileLock(lock).try_acquire():
             os.close(lock)
             return False
         try:

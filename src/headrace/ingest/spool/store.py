@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import threading
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from headrace.ingest.spool.frames import Frame, scan
 from headrace.ingest.spool.position import FIRST_COUNTER, Position
 from headrace.ingest.spool.segment import HEADER_BYTES, Segment, segments
 from headrace.ingest.spool.state import SharedState
+from headrace.runtime.file_locks import FileLock, open_lock_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +41,15 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.quarantine = folder / "quarantine"
+        self.loader_lock = folder / "loader.lock"
         self._threads = threading.RLock()
         self._depth = 0
         with self.failing():
             make_folder(folder)
             make_folder(self.quarantine)
-            self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-            with self._flocked():
+            self._lock_file = open_lock_file(folder / "lock", 0o600)
+            self._lock = FileLock(self._lock_file)
+            with self._locked():
                 self.position = Position(folder / "position")
                 self.state = SharedState(folder / "state")
                 self._recover()
@@ -55,7 +57,7 @@ class Store:
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
         """Nobody else on the host appends, removes or looks. A thread may enter it again."""
-        with self._threads, self.failing(), self._flocked():
+        with self._threads, self.failing(), self._locked():
             if not self.state.settled:
                 self._recover()
             yield
@@ -115,19 +117,17 @@ class Store:
     def close(self) -> None:
         """Lets go of the folder. Nothing is lost by not calling it."""
         self.state.close()
-        os.close(self._lock)
+        os.close(self._lock_file)
 
     @contextlib.contextmanager
-    def _flocked(self) -> Iterator[None]:
-        if not self._depth:
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
-        self._depth += 1
-        try:
-            yield
-        finally:
-            self._depth -= 1
-            if not self._depth:
-                fcntl.flock(self._lock, fcntl.LOCK_UN)
+    def _locked(self) -> Iterator[None]:
+        # A thread that is inside already must not leave the lock before its outermost exit.
+        with contextlib.nullcontext() if self._depth else self._lock:
+            self._depth += 1
+            try:
+                yield
+            finally:
+                self._depth -= 1
 
     def _recover(self) -> None:
         """Finds the state anew, from the files alone; changes none of them.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import re
@@ -19,6 +18,7 @@ from headrace.ingest.spool.record import SpoolRecord
 from headrace.ingest.spool.segment import UnknownVersionError, segments
 from headrace.ingest.spool.spool import Spool
 from headrace.ingest.spool.store import Readable
+from headrace.runtime.file_locks import FileLock, open_lock_file
 
 _LOG = logging.getLogger("headrace.ingest.spool")
 
@@ -116,13 +116,12 @@ def drop_waiting(spool: Spool) -> int:
     """
     store = spool.store
     with store.failing():
-        lock = os.open(store.folder / "loader.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        lock = open_lock_file(store.loader_lock, 0o600)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not FileLock(lock).try_acquire():
+            reason = "a worker of the service is replaying it: stop the service first"
+            raise SpoolError(str(store.folder), reason)
         return _drop_segments(spool)
-    except BlockingIOError as error:
-        reason = "a worker of the service is replaying it: stop the service first"
-        raise SpoolError(str(store.folder), reason) from error
     finally:
         os.close(lock)
 
