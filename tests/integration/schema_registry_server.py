@@ -13,7 +13,8 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from headrace.runtime.cache import cache_folder, exclusive
+from headrace.runtime.cache import cache_folder
+from headrace.runtime.file_locks import exclusive
 from headrace.runtime.java import find_java
 from headrace.runtime.ports import free_ports
 from headrace.runtime.spark_jars import spark_jar
