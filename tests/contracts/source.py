@@ -13,7 +13,7 @@ import pytest
 from headrace.errors import RetentionPassedError, TopicMissingError, TopicRecreatedError
 from headrace.kafka.cluster import Cluster
 from headrace.kafka.headers import Headers
-from headrace.kafka.replayed import Place, addressees
+from headrace.kafka.replayed import PartitionId, addressees
 from headrace.model import BatchLimits, Metadata, OffsetRange, Start, TopicPartition, event_schema
 from headrace.pipelines.source.offsets import SourceOffset, ranges_between
 from headrace.pipelines.source.planner import Planner
@@ -254,9 +254,11 @@ class SourceContract:
     @pytest.mark.parametrize("elsewhere", ["another topic", "another partition", "made anew"])
     def test_a_copy_of_a_replayed_record_is_for_all(self, lab, topic, tmp_path, elsewhere):
         replayed_to = {
-            "another topic": Place(TopicPartition(f"{topic}-raw", 0), "id"),
-            "another partition": Place(TopicPartition(topic, 1), lab.cluster.live(topic).topic_id),
-            "made anew": Place(TopicPartition(topic, 0), "id of before"),
+            "another topic": PartitionId(TopicPartition(f"{topic}-raw", 0), "id"),
+            "another partition": PartitionId(
+                TopicPartition(topic, 1), lab.cluster.live(topic).topic_id
+            ),
+            "made anew": PartitionId(TopicPartition(topic, 0), "id of before"),
         }
         lab.append(topic, 0, [event(0)], (addressees(["others"], replayed_to[elsewhere]),))
         lab.replay(topic, 0, event(1), "numbers")

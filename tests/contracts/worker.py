@@ -13,7 +13,7 @@ from tests.integration.instances import drill, recorder, running, total, until
 
 from headrace.errors import ProcessingFailedError, ProcessingTimeoutError, WorkerStateError
 from headrace.kafka.client import topic_ids
-from headrace.kafka.replayed import Place, addressees
+from headrace.kafka.replayed import PartitionId, addressees
 from headrace.model import TopicPartition
 from headrace.workers import Retry, RoundRobin, Skip, WorkerTask
 from headrace.workers.states import InstanceState
@@ -32,7 +32,7 @@ def failing_at(number):
 
 def place(bench, topic):
     """Its partition 0."""
-    return Place(TopicPartition(topic, 0), topic_ids(bench.client, [topic])[topic])
+    return PartitionId(TopicPartition(topic, 0), topic_ids(bench.client, [topic])[topic])
 
 
 class SilentAt(WorkerTask):

@@ -21,7 +21,7 @@ from headrace.kafka import client, dead_letters
 from headrace.kafka import replay as replay_module
 from headrace.kafka.dead_letters import find_written, scan
 from headrace.kafka.replay import MAX_REPLAYS, Replay, Selection, replay
-from headrace.kafka.replayed import Place, Window, addressees, windows
+from headrace.kafka.replayed import PartitionId, Window, addressees, windows
 from headrace.kafka.sole_replay import sole_replay
 from headrace.kafka.topics import (
     Action,
@@ -58,9 +58,9 @@ def letter(topic: str, offset: int, **changes) -> DeadLetter:
     return DeadLetter(TopicPartition(topic, 1), offset, timestamp_ms=1_700_000_000_000, **values)
 
 
-def place(config, topic: str) -> Place:
+def place(config, topic: str) -> PartitionId:
     """Where the records of all letters are from."""
-    return Place(TopicPartition(topic, 1), client.topic_ids(config, [topic])[topic])
+    return PartitionId(TopicPartition(topic, 1), client.topic_ids(config, [topic])[topic])
 
 
 def records(config, topic: str) -> list:

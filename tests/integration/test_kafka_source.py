@@ -54,7 +54,7 @@ class KafkaLab:
         opened = replayed.opened_windows(self.client, topic, partitions)
         client.commit(self.client, replayed.replay_group(topic), opened)
         sender = client.producer(self.client)
-        place = replayed.Place(TopicPartition(topic, partition), live.topic_id)
+        place = replayed.PartitionId(TopicPartition(topic, partition), live.topic_id)
         header = replayed.addressees(readers, place)
         sender.produce(topic, value, partition=partition, headers=[header])
         assert sender.flush(30) == 0

@@ -51,7 +51,7 @@ class Reset:
 
 
 @dataclass(frozen=True)
-class Selection:
+class PartitionSelection:
     """Partitions of a worker that a reset is for.
 
     Attributes:
@@ -63,7 +63,7 @@ class Selection:
     numbers: Collection[int] = ()
 
 
-EVERYTHING = Selection()
+EVERYTHING = PartitionSelection()
 
 
 def reset(
@@ -71,7 +71,7 @@ def reset(
     worker: Worker,
     *,
     to: ResetTo = "earliest",
-    only: Selection = EVERYTHING,
+    only: PartitionSelection = EVERYTHING,
     dry_run: bool,
 ) -> Reset:
     """Lets ``worker`` begin with other records, in the partitions that ``only`` names.
@@ -110,7 +110,9 @@ def str_of(partition: TopicPartition) -> str:
     return f"{partition.topic}/{partition.partition}"
 
 
-def _selected(config: ClientConfig, worker: Worker, only: Selection) -> list[TopicPartition]:
+def _selected(
+    config: ClientConfig, worker: Worker, only: PartitionSelection
+) -> list[TopicPartition]:
     """Returns the partitions; those of numbers are of the worker's topics, unless topics are said.
 
     Retry topics may have fewer partitions than the topics, and other records at their numbers.

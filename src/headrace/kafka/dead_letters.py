@@ -37,7 +37,7 @@ from headrace.kafka.client import (
 )
 from headrace.kafka.headers import Headers, header_text, headers_of
 from headrace.kafka.range_reader import Record, read_ranges
-from headrace.kafka.replayed import REPLAYS, Place, was_replayed_to
+from headrace.kafka.replayed import REPLAYS, PartitionId, was_replayed_to
 from headrace.kafka.sending import ProducerRecord
 from headrace.model import DEAD_LETTERS_SUFFIX, DeadLetter, OffsetRange, TopicPartition
 
@@ -166,7 +166,7 @@ def dead_letter_record(
         ours["first-failure"] = str(letter.first_failure_ms)
     headers = tuple((_PREFIX + name, header_text(value)) for name, value in ours.items())
     # Copied from another partition, the record begins anew: its replays there do not count here.
-    keep = REPLAYS if was_replayed_to(Place(origin, topic_id), letter.headers) else ""
+    keep = REPLAYS if was_replayed_to(PartitionId(origin, topic_id), letter.headers) else ""
     theirs = foreign_headers(letter.headers, keep=keep)
     return ProducerRecord(
         dead_letters_topic(origin.topic), letter.key, letter.value, headers + theirs

@@ -37,7 +37,7 @@ from headrace.kafka.dead_letters import (
 from headrace.kafka.groups import offset_metadata_bytes
 from headrace.kafka.replayed import (
     REPLAYS,
-    Place,
+    PartitionId,
     addressees,
     closed_windows,
     opened_windows,
@@ -291,7 +291,7 @@ def _failure(
 def _original(letters: Sequence[StoredDeadLetter], live: LiveTopic) -> ProducerRecord:
     letter = letters[0].letter
     partition = _partition(letter, live.partitions)
-    place = Place(TopicPartition(live.name, partition), live.topic_id)
+    place = PartitionId(TopicPartition(live.name, partition), live.topic_id)
     replays = max(one.replays for one in letters) + 1
     ours = (REPLAYS, str(replays).encode()), addressees((one.pipeline for one in letters), place)
     headers = (*foreign_headers(letter.headers), *ours)

@@ -46,7 +46,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PartitionId:
     """A partition of one topic; one of that name that is made later is another place."""
 
     partition: TopicPartition
@@ -59,18 +59,18 @@ class Place:
         return f"{topic}/{self.topic_id}/{number}:".encode()
 
 
-def addressees(names: Iterable[str], place: Place) -> tuple[str, bytes]:
+def addressees(names: Iterable[str], place: PartitionId) -> tuple[str, bytes]:
     """The header of a record that is replayed to ``place``, for the readers of those names."""
     return REPLAY_FOR, place.prefix + ",".join(sorted(set(names))).encode()
 
 
-def is_for(name: str, place: Place, headers: Iterable[tuple[str, Any]]) -> bool:
+def is_for(name: str, place: PartitionId, headers: Iterable[tuple[str, Any]]) -> bool:
     """Whether a record at ``place`` is for the pipeline or worker ``name``."""
     readers = _readers(place, headers)
     return readers is None or name.encode() in readers
 
 
-def was_replayed_to(place: Place, headers: Iterable[tuple[str, Any]]) -> bool:
+def was_replayed_to(place: PartitionId, headers: Iterable[tuple[str, Any]]) -> bool:
     """Whether a record with these headers was replayed to ``place``, and not copied to it."""
     return _readers(place, headers) is not None
 
@@ -83,7 +83,7 @@ def parted(headers: Headers) -> tuple[Headers, Headers]:
     return tuple(one for one in headers if one[0] not in _OF_A_REPLAY), ours
 
 
-def _readers(place: Place, headers: Iterable[tuple[str, Any]]) -> list[bytes] | None:
+def _readers(place: PartitionId, headers: Iterable[tuple[str, Any]]) -> list[bytes] | None:
     """Whom the header that was written for ``place`` names; ``None``: there is no such header."""
     for header, value in headers:
         if header == REPLAY_FOR and value and value.startswith(place.prefix):

@@ -23,7 +23,7 @@ from headrace.kafka.client import ClientConfig, without_producer_settings
 from headrace.kafka.commits import Answered, Commit, Commits
 from headrace.kafka.groups import leave_group
 from headrace.kafka.lost_brokers import IdleCheck
-from headrace.kafka.starts import Start, Starts
+from headrace.kafka.start_positions import StartPosition, StartPositions
 from headrace.model import TopicPartition
 
 _LOG = logging.getLogger("headrace.kafka")
@@ -98,7 +98,7 @@ class Subscription:
         self,
         config: ClientConfig,
         membership: Membership,
-        on_assigned: Callable[[list[Start]], None],
+        on_assigned: Callable[[list[StartPosition]], None],
         on_revoked: Callable[[list[TopicPartition]], list[Commit]],
         on_lost: Callable[[list[TopicPartition]], None],
     ) -> None:
@@ -110,7 +110,7 @@ class Subscription:
         self._assigned: set[TopicPartition] = set()
         self._begins: dict[TopicPartition, _Begin] = {}
         self._switches: deque[tuple[bool, list[TopicPartition]]] = deque()
-        self._starts = Starts(config, membership.group, lambda: self._closing)
+        self._starts = StartPositions(config, membership.group, lambda: self._closing)
         self._commits = Commits(membership.group)
         self._idle_check = IdleCheck(config)
         self._consumer = confluent_kafka.Consumer(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from headrace.kafka.starts import Start
+from headrace.kafka.start_positions import StartPosition
 from headrace.model import DeadLetter, TopicPartition
 from headrace.workers.clock import Clock
 from headrace.workers.counts import Counts
@@ -166,7 +166,7 @@ class BenchInstance:
         self._is_sharing = True
         await self._shared.enter()
         self._is_sharing = False
-        starts = [Start(partition, 0, "", "") for partition in partitions]
+        starts = [StartPosition(partition, 0, "", "") for partition in partitions]
         self.assignments.assign(self._worker.consumer_group, starts)
 
     async def deliver(self, records: Iterable[SentRecord], timestamp_ms: int) -> list[FedRecord]:
@@ -223,7 +223,7 @@ class BenchInstance:
         partition = TopicPartition(content.topic, 0)
         if partition not in self.assignments:
             group = f"{self._worker.consumer_group}:retry"
-            self.assignments.assign(group, [Start(partition, 0, "", "")])
+            self.assignments.assign(group, [StartPosition(partition, 0, "", "")])
         self._deliver(content, self._clock())
 
     def _fed_of(self, record: WorkerRecord) -> FedRecord:

@@ -10,7 +10,7 @@ from headrace.errors import RecordsDeletedError, TopicMissingError
 from headrace.kafka.cluster import LivePositions
 from headrace.kafka.log_cuts import Seen
 from headrace.kafka.range_reader import Chunk
-from headrace.kafka.replayed import Place, Window, addressees
+from headrace.kafka.replayed import PartitionId, Window, addressees
 from headrace.model import OffsetRange, TopicPartition
 
 CHUNK_RECORDS = 1_000
@@ -146,7 +146,7 @@ class MemoryCluster:
 
     def replay(self, topic: str, partition: int, value: bytes, *readers: str) -> int:
         """Append a record that is replayed for ``readers``; returns its offset."""
-        place = Place(TopicPartition(topic, partition), self._topics[topic].topic_id)
+        place = PartitionId(TopicPartition(topic, partition), self._topics[topic].topic_id)
         at = self.append(topic, partition, value, headers=(addressees(readers, place),))
         first = self._replays.setdefault(topic, {}).get(partition, Window(at, at)).first
         self._replays[topic][partition] = Window(first, at + 1)

@@ -19,7 +19,7 @@ from headrace.errors import (
 from headrace.kafka.client import ClientConfig, topic_ids
 from headrace.kafka.subscription import Membership, Taken
 from headrace.model import TopicPartition
-from headrace.workers.consumer_group.member import Member
+from headrace.workers.consumer_group.group_consumer import GroupConsumer
 from headrace.workers.consumer_group.needed_topics import ensure_needed_topics
 from headrace.workers.consumer_group.pause_requests import PauseRequests
 from headrace.workers.counts import Counts
@@ -156,7 +156,7 @@ class RunningInstance:
         )
         self.assignments = PartitionSet(worker, around, self._pause, self._resume)
         self._membership = membership
-        self._members: list[Member] = []
+        self._members: list[GroupConsumer] = []
         self._readers: list[asyncio.Task[None]] = []
         timers = LaneTimers(worker, self.assignments, self._task_threads, self._fail)
         self._background_tasks = [
@@ -187,7 +187,7 @@ class RunningInstance:
     def _join(self) -> None:
         """One by one: those before one that fails are closed with the instance."""
         for group, topics in consumed_topics(self._worker).items():
-            member = Member(
+            member = GroupConsumer(
                 self._config,
                 replace(self._membership, group=group, topics=topics),
                 self.assignments,
@@ -233,13 +233,13 @@ class RunningInstance:
 
     # -- reading ----------------------------------------------------------------------------------
 
-    async def _read(self, member: Member) -> None:
+    async def _read(self, member: GroupConsumer) -> None:
         try:
             await self._deliver(member)
         except Exception as error:  # noqa: BLE001 - ends the instance, and is raised then
             self._fail(error)
 
-    async def _deliver(self, member: Member) -> None:
+    async def _deliver(self, member: GroupConsumer) -> None:
         every = self._worker.commit_every.total_seconds()
         commit_at = self._loop.time() + every
         while not self._stopping.is_set():

@@ -103,11 +103,11 @@ def test_a_reset_of_some_partitions_leaves_the_others_and_the_retry_topics(
     monkeypatch.setattr(
         worker_reset, "describe", lambda _, names: {name: live[name] for name in names}
     )
-    only = worker_reset.Selection(numbers=[1])
+    only = worker_reset.PartitionSelection(numbers=[1])
     result = worker_reset.reset(None, worker, to="earliest", only=only, dry_run=False)
     assert offsets == {GROUP: {second: 0}}
     assert result.begins == {"clicks/1": 0}
-    in_retry_topic = worker_reset.Selection([RETRY.topic], [0])
+    in_retry_topic = worker_reset.PartitionSelection([RETRY.topic], [0])
     worker_reset.reset(None, worker, to="earliest", only=in_retry_topic, dry_run=False)
     assert offsets[f"{GROUP}:retry"] == {RETRY: 2}
 
@@ -115,8 +115,8 @@ def test_a_reset_of_some_partitions_leaves_the_others_and_the_retry_topics(
 @pytest.mark.parametrize(
     ("only", "error"),
     [
-        (worker_reset.Selection(numbers=[1]), PartitionMissingError),
-        (worker_reset.Selection(topics=["gone"]), TopicMissingError),
+        (worker_reset.PartitionSelection(numbers=[1]), PartitionMissingError),
+        (worker_reset.PartitionSelection(topics=["gone"]), TopicMissingError),
     ],
 )
 def test_a_reset_of_what_is_not_there_is_refused(cluster, worker, monkeypatch, only, error):

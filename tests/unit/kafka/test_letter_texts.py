@@ -5,7 +5,7 @@ import pytest
 
 from headrace.kafka.dead_letters import dead_letter_record
 from headrace.kafka.headers import header_text
-from headrace.kafka.replayed import Place, addressees
+from headrace.kafka.replayed import PartitionId, addressees
 from headrace.kafka.sending import ProducerRecord, send_each
 from headrace.model import DeadLetter, TopicPartition
 
@@ -34,7 +34,7 @@ def test_a_letter_takes_reasons_and_details_of_any_kind():
 def test_a_letter_counts_the_replays_to_its_place_and_no_others():
     origin, count = TopicPartition("t", 0), ("headrace-replays", b"2")
     for topic_id, kept in (("id", [count]), ("another", [])):
-        readers = addressees(["pipeline"], Place(origin, topic_id))
+        readers = addressees(["pipeline"], PartitionId(origin, topic_id))
         letter = DeadLetter(origin, 1, "", "", None, b"v", (count, readers))
         headers = dead_letter_record(letter, "pipeline", "1", "id").headers
         assert [one for one in headers if one[0].startswith("headrace-replay")] == kept

@@ -7,7 +7,7 @@ import pytest
 
 from headrace.kafka import replayed
 from headrace.kafka.replayed import (
-    Place,
+    PartitionId,
     Window,
     addressees,
     is_for,
@@ -17,7 +17,7 @@ from headrace.kafka.replayed import (
 )
 from headrace.model import TopicPartition
 
-HERE = Place(TopicPartition("clicks", 1), "id1")
+HERE = PartitionId(TopicPartition("clicks", 1), "id1")
 
 
 def test_a_record_is_for_those_that_its_header_names():
@@ -50,9 +50,9 @@ def test_a_record_without_the_header_is_for_all(headers):
 @pytest.mark.parametrize(
     "place",
     [
-        Place(TopicPartition("enriched", 1), "id1"),
-        Place(TopicPartition("clicks", 11), "id1"),
-        Place(TopicPartition("clicks", 1), "id2"),
+        PartitionId(TopicPartition("enriched", 1), "id1"),
+        PartitionId(TopicPartition("clicks", 11), "id1"),
+        PartitionId(TopicPartition("clicks", 1), "id2"),
     ],
 )
 def test_a_copy_elsewhere_is_for_all(place):

@@ -12,7 +12,7 @@ from headrace import model
 from headrace.errors import InstanceIdInUseError
 from headrace.kafka import lost_brokers, subscription
 from headrace.kafka.lost_brokers import BrokersLostError
-from headrace.kafka.starts import Start
+from headrace.kafka.start_positions import StartPosition
 from headrace.kafka.subscription import Membership, Subscription
 
 FENCED = KafkaException(KafkaError(KafkaError.FENCED_INSTANCE_ID))
@@ -123,7 +123,7 @@ def assigning():
     def assigning(consumer, *positions):
         member = member_with(consumer)
         starts = [
-            Start(model.TopicPartition("orders", number), position, "", "id")
+            StartPosition(model.TopicPartition("orders", number), position, "", "id")
             for number, position in positions
         ]
         member._starts = SimpleNamespace(of=lambda *_: starts)

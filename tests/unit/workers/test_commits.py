@@ -15,10 +15,10 @@ from tests.integration.librdkafka import handle, library
 from tests.unit.workers.test_contract import MockBench, describe
 
 from headrace.errors import LastCommitError
-from headrace.kafka import changelog, client, starts
+from headrace.kafka import changelog, client, start_positions
 from headrace.kafka.subscription import Membership, Subscription
 from headrace.workers import RoundRobin, WorkerInstance, WorkerTask
-from headrace.workers.consumer_group import member, needed_topics, pause_requests
+from headrace.workers.consumer_group import group_consumer, needed_topics, pause_requests
 from headrace.workers.states import InstanceState
 
 COORDINATOR, LEADER = 1, 2
@@ -88,7 +88,7 @@ class Mock:
 @pytest.fixture
 def made(monkeypatch):
     """A worker of its own on brokers of its own: ``made(task)``."""
-    for module in (client, starts, changelog, pause_requests, needed_topics):
+    for module in (client, start_positions, changelog, pause_requests, needed_topics):
         monkeypatch.setattr(module, "describe", describe)
     mock = Mock()
 
@@ -125,8 +125,8 @@ def test_records_are_processed_while_a_commit_is_not_answered(made):
 
 
 def test_an_instance_ends_though_its_last_commit_is_not_answered(made, monkeypatch):
-    monkeypatch.setattr(member, "LAST_SECONDS", 0.5)
-    monkeypatch.setattr(member, "LEAVE_SECONDS", 0.5)
+    monkeypatch.setattr(group_consumer, "LAST_SECONDS", 0.5)
+    monkeypatch.setattr(group_consumer, "LEAVE_SECONDS", 0.5)
     seen, task = recorder()
     here = made(task, drain_timeout=timedelta(0))
     here.bench.send(10)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from confluent_kafka import KafkaError, KafkaException
 
 from headrace.errors import BrokerUnreachableError
-from headrace.kafka.starts import Start
+from headrace.kafka.start_positions import StartPosition
 from headrace.model import TopicPartition
 from headrace.workers import OneToOne
 from headrace.workers.lanes.assigned_partition import AssignedPartition
@@ -19,7 +19,7 @@ HERE = TopicPartition("clicks", 0)
 
 def instance(read):
     """With one partition: so many records read, none done."""
-    assignment = AssignedPartition(Start(HERE, 0, "", "id"), OneToOne())
+    assignment = AssignedPartition(StartPosition(HERE, 0, "", "id"), OneToOne())
     assignment.reach(0)
     for offset in range(read):
         assignment._offsets.consume(offset)

@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from headrace.kafka.starts import Start
+from headrace.kafka.start_positions import StartPosition
 from headrace.model import Topic, TopicPartition
 from headrace.workers import KeyHash, Retry, Skip, Worker, WorkerRecord, WorkerTask
 from headrace.workers.counts import Counts
@@ -128,7 +128,7 @@ class Machine(RuleBasedStateMachine):
             self.kept[partition] = {one for start, end in ranges for one in range(start, end)}
             for lane in range(LANES):
                 self.begun_since[partition, lane].clear()
-            starts.append(Start(partition, offset, metadata, "id"))
+            starts.append(StartPosition(partition, offset, metadata, "id"))
         self.run(self.assign_now(starts))
 
     async def assign_now(self, starts):

@@ -10,10 +10,9 @@ from confluent_kafka import KafkaError, KafkaException
 from headrace import Topic, Worker, WorkerTask
 from headrace.errors import TopicMissingError
 from headrace.kafka.client import LiveTopic
-from headrace.kafka.starts import Start
+from headrace.kafka.start_positions import StartPosition
 from headrace.kafka.topics import TopicState
-from headrace.model import Start as WorkerStart
-from headrace.model import TopicPartition
+from headrace.model import Start, TopicPartition
 from headrace.workers import DeadLetters, RetryTopics
 from headrace.workers.consumer_group import needed_topics
 from headrace.workers.consumer_group.needed_topics import _like, ensure_needed_topics
@@ -51,7 +50,7 @@ def test_a_partitioner_is_asked_about_the_topic_that_it_was_written_for():
         around = LaneContext(Idle, TaskThreads(1, "t"), None, failures, Counts(), None)
         assignments = PartitionSet(worker, around, lambda _: None, lambda _: None)
         retry = TopicPartition(retry_topic("w", "clicks", 1), 3)
-        assignments.assign("group", [Start(retry, 0, "", "id")])
+        assignments.assign("group", [StartPosition(retry, 0, "", "id")])
         assert len(assignments.lanes) == 2
         await assignments.drain(0)
 
@@ -100,7 +99,7 @@ def latest(monkeypatch):
     monkeypatch.setattr(needed_topics, "describe", lambda *_: live)
     monkeypatch.setattr(needed_topics, "group_offsets", lambda *_: {})
     monkeypatch.setattr(needed_topics, "watermarks", lambda *_: {partition: (5, 90)})
-    return Worker("w", Topic("clicks"), Idle, start=WorkerStart.LATEST)
+    return Worker("w", Topic("clicks"), Idle, start=Start.LATEST)
 
 
 def test_a_start_at_the_end_of_a_topic_is_logged_with_its_offsets(latest, monkeypatch, caplog):

@@ -258,12 +258,12 @@ def reset(
     Refused (exit code 3) while an instance runs.
     """
     from headrace.cli.views.workers import ResetResult
-    from headrace.control.worker_reset import Selection
+    from headrace.control.worker_reset import PartitionSelection
     from headrace.control.worker_reset import reset as move
 
     worker = _declared(session, name)
     _check_topics(worker, topics)
-    only = Selection(topics, partitions)
+    only = PartitionSelection(topics, partitions)
     return ResetResult(move(session.settings, worker, to=to, only=only, dry_run=dry_run), dry_run)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from headrace.ingest.events.validation import largest_message
-from headrace.ingest.spool import Outcome, SpoolRecord
+from headrace.ingest.spool import SendResult, SpoolRecord
 from headrace.kafka.broker_errors import Meaning, delivery_failure, is_of_record, meaning
 from headrace.kafka.client import MAX_MESSAGE_BYTES, ClientConfig, producer
 from headrace.model import Topic
@@ -59,7 +59,7 @@ class SpoolSender:
         self._missing: set[_Place] = set()
         self._wire: _Wire | None = None
 
-    def send(self, records: Sequence[SpoolRecord], seconds: float) -> Outcome:
+    def send(self, records: Sequence[SpoolRecord], seconds: float) -> SendResult:
         """What Kafka made of the records; takes ``seconds`` and little more at most."""
         deadline = time.monotonic() + seconds
         if self._wire is None or self._wire.ended:
@@ -67,7 +67,7 @@ class SpoolSender:
         try:
             self._look(self._wire, records)
         except KafkaException as error:
-            return Outcome(waiting=range(len(records)), reason=_text(error.args[0]))
+            return SendResult(waiting=range(len(records)), reason=_text(error.args[0]))
         there = {n: one for n, one in enumerate(records) if _place(one) not in self._missing}
         return self._outcome(records, self._sent(self._wire, there, deadline))
 
@@ -111,7 +111,7 @@ class SpoolSender:
         if chunk:
             yield chunk
 
-    def _outcome(self, records: Sequence[SpoolRecord], failures: _Failures) -> Outcome:
+    def _outcome(self, records: Sequence[SpoolRecord], failures: _Failures) -> SendResult:
         rejected, waiting, reason = {}, [], ""
         for number, record in enumerate(records):
             failure = failures.get(number)
@@ -126,7 +126,7 @@ class SpoolSender:
             else:
                 waiting.append(number)
                 reason = reason or why
-        return Outcome(rejected, waiting, reason)
+        return SendResult(rejected, waiting, reason)
 
 
 class _Wire:

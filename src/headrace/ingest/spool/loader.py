@@ -26,7 +26,7 @@ _LOCKED_SEND_SECONDS = 3.0  # requests wait for the lock meanwhile
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SendResult:
     """What Kafka made of records: each was taken, rejected or waits.
 
     Attributes:
@@ -40,7 +40,7 @@ class Outcome:
     reason: str = ""
 
 
-Send = Callable[[Sequence[SpoolRecord], float], Outcome]
+Send = Callable[[Sequence[SpoolRecord], float], SendResult]
 
 
 class NotSentError(Exception):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from headrace.kafka.headers import headers_of
 from headrace.kafka.range_reader import Record
-from headrace.kafka.replayed import LOOKED_AT_AFTER_MS, Place, is_for
+from headrace.kafka.replayed import LOOKED_AT_AFTER_MS, PartitionId, is_for
 
 _CLOCKS_DIFFER_BY_MS = 3_600_000
 
@@ -21,7 +21,7 @@ class Addressed:
     """
 
     def __init__(
-        self, pipeline: str, place: Place, planned_ms: int, *, may_hold_replays: bool
+        self, pipeline: str, place: PartitionId, planned_ms: int, *, may_hold_replays: bool
     ) -> None:
         self._pipeline, self._place = pipeline, place
         self._may_hold_replays = may_hold_replays

@@ -14,7 +14,7 @@ from headrace.errors import RecordsDeletedError, RefusedError
 from headrace.kafka.dead_letter_limiter import BadRuns
 from headrace.kafka.headers import headers_of
 from headrace.kafka.range_reader import Chunk, Record
-from headrace.kafka.replayed import Place
+from headrace.kafka.replayed import PartitionId
 from headrace.model import DeadLetter, EventSchema, Metadata, OffsetRange
 from headrace.pipelines.source.addressed import Addressed
 from headrace.pipelines.source.bad_records import BadRecords
@@ -104,7 +104,7 @@ class RangeReader:
         self._decoder = decoder_for(spec.format, spec.schema, spec.registry)
         self._checks = RowChecks(_bounds(spec, planned_ms), spec.partition_columns)
         self._position = range_.start
-        place = Place(range_.partition, topic_id)
+        place = PartitionId(range_.partition, topic_id)
         self._addressed = Addressed(
             spec.pipeline, place, planned_ms, may_hold_replays=may_hold_replays
         )

@@ -9,8 +9,8 @@ import msgspec
 
 from headrace.errors import CommittedOffsetError, InvalidRecordError
 from headrace.kafka.commits import Commit
-from headrace.kafka.replayed import Place
-from headrace.kafka.starts import Start
+from headrace.kafka.replayed import PartitionId
+from headrace.kafka.start_positions import StartPosition
 from headrace.workers.lanes.lane import Lane
 from headrace.workers.lanes.offsets import METADATA_BYTES, PartitionOffsets, read_metadata
 from headrace.workers.lanes.timestamps import TimestampIndex
@@ -33,7 +33,7 @@ class AssignedPartition:
         committed: the offset that was committed last.
     """
 
-    def __init__(self, start: Start, partitioner: WorkerPartitioner) -> None:
+    def __init__(self, start: StartPosition, partitioner: WorkerPartitioner) -> None:
         self.partition = start.partition
         self.lanes: list[Lane] = []
         self.bytes = 0
@@ -42,7 +42,7 @@ class AssignedPartition:
         self.times = TimestampIndex()
         self.committed = start.position
         self.topic_id = start.topic_id
-        self.place = Place(start.partition, start.topic_id)
+        self.place = PartitionId(start.partition, start.topic_id)
         self._partitioner = partitioner
         done = read_metadata(start.position, start.metadata).done
         self._offsets = PartitionOffsets(start.position, done)
@@ -130,7 +130,7 @@ class AssignedPartition:
         await asyncio.gather(*(lane.drained(seconds) for lane in self.lanes))
 
 
-def check_topic(group: str, start: Start, seen_id: str) -> None:
+def check_topic(group: str, start: StartPosition, seen_id: str) -> None:
     """The topic is the one that was seen before, and that ``group`` committed an offset of.
 
     Raises:

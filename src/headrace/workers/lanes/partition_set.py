@@ -11,7 +11,7 @@ from typing import Protocol
 from headrace.errors import SubpartitionError
 from headrace.kafka.commits import Commit
 from headrace.kafka.replayed import is_for
-from headrace.kafka.starts import Start
+from headrace.kafka.start_positions import StartPosition
 from headrace.model import TopicPartition
 from headrace.workers.clock import Clock, system_clock
 from headrace.workers.counts import Counts
@@ -122,7 +122,7 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
             if assigned.paused_for
         ]
 
-    def assign(self, group: str, starts: list[Start]) -> None:
+    def assign(self, group: str, starts: list[StartPosition]) -> None:
         """Partitions came, of a topic that ``group`` reads.
 
         Raises:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.errors import TaskProcessError, TaskProcessesEndedError
 from headrace.runtime.extras import require_extra
 from headrace.workers.lanes.attempt import CURRENT, Call
-from headrace.workers.lanes.task_process import SIZE, Answer, Request, Sent, framed, serve
+from headrace.workers.lanes.task_process import SIZE, Answer, Sent, TaskRequest, framed, serve
 from headrace.workers.task import BatchWorkerTask, WorkerRecord, WorkerSubpartition, WorkerTask
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class TaskProcess:
         self._is_closed = self._is_over = False
         self._start()
 
-    async def call(self, request: Request) -> list[Sent]:
+    async def call(self, request: TaskRequest) -> list[Sent]:
         """What the task sent meanwhile.
 
         Raises:
@@ -279,7 +279,7 @@ class RemoteTask(WorkerTask):
                 self._made_in = generation
 
     async def _ask(self, method: str, *arguments: Any) -> None:
-        sent = await self._process.call(Request(self._number, method, arguments))
+        sent = await self._process.call(TaskRequest(self._number, method, arguments))
         for topic, value, key, headers, partition in sent:
             self.send(topic, value, key=key, headers=headers, partition=partition)
 

@@ -1,6 +1,6 @@
 """What runs in a process of tasks, and how it and its instance talk.
 
-Both ways, a frame is a length in four bytes and a pickle: of a :class:`Request`, or of an
+Both ways, a frame is a length in four bytes and a pickle: of a :class:`TaskRequest`, or of an
 :data:`Answer`.
 """
 
@@ -24,7 +24,7 @@ SIZE = struct.Struct("!I")
 _LOOK_SECONDS = 1.0
 
 
-class Request(NamedTuple):
+class TaskRequest(NamedTuple):
     """A method of a task, by its number; ``make`` makes the task, from its pickled factory."""
 
     number: int
@@ -64,17 +64,17 @@ def _end_with(parent: int) -> None:
     os._exit(1)
 
 
-def _read(requests: BinaryIO) -> Request | None:
+def _read(requests: BinaryIO) -> TaskRequest | None:
     """``None``: there will be no more."""
     head = requests.read(SIZE.size)
     if len(head) < SIZE.size:
         return None
     [size] = SIZE.unpack(head)
-    request: Request = pickle.loads(requests.read(size))  # noqa: S301 - the instance wrote it
+    request: TaskRequest = pickle.loads(requests.read(size))  # noqa: S301 - the instance wrote it
     return request
 
 
-def _answer(tasks: _Tasks, request: Request) -> bytes:
+def _answer(tasks: _Tasks, request: TaskRequest) -> bytes:
     try:
         return framed(tasks.call(request))
     except Exception as error:  # noqa: BLE001 - it is the instance's to handle
@@ -99,7 +99,7 @@ class _Tasks:
         self._tasks: dict[int, WorkerTask] = {}
         self._sent: list[Sent] = []
 
-    def call(self, request: Request) -> list[Sent]:
+    def call(self, request: TaskRequest) -> list[Sent]:
         self._sent = []
         if request.method == "make":
             self._make(request.number, *request.arguments)

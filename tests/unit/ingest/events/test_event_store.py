@@ -10,7 +10,7 @@ from headrace.ingest.events.delivery import NotTakenError, QueueFullError, Unkno
 from headrace.ingest.events.event_store import EventStore
 from headrace.ingest.events.topic_watch import TopicState
 from headrace.ingest.events.validation import Accepted
-from headrace.ingest.spool import Loader, Outcome, SpoolLimits, SpoolRecord
+from headrace.ingest.spool import Loader, SendResult, SpoolLimits, SpoolRecord
 from headrace.ingest.spool.topic_spools import TopicSpools
 
 EVENTS = [Accepted(text.encode(), b"k", text, -1) for text in ("a", "b", "c")]
@@ -75,7 +75,7 @@ def spooled(spool):
 
     def send(records, _):
         sent.extend(records)
-        return Outcome()
+        return SendResult()
 
     Loader(spool, send).run_once()
     return [one.value.decode() for one in sent]

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headrace.ingest.spool import Outcome, Send, SpoolRecord
+from headrace.ingest.spool import Send, SendResult, SpoolRecord
 
 
 def taking(take: Callable[[Sequence[SpoolRecord]], Any]) -> Send:
     """Takes every record, or raises what ``take`` raises."""
 
-    def send(records: Sequence[SpoolRecord], _: float) -> Outcome:
+    def send(records: Sequence[SpoolRecord], _: float) -> SendResult:
         take(records)
-        return Outcome()
+        return SendResult()
 
     return send

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from headrace.ingest.spool import Loader, Outcome, Spool, SpoolLimits, SpoolRecord
+from headrace.ingest.spool import Loader, SendResult, Spool, SpoolLimits, SpoolRecord
 
 CALLS = ("open", "pwrite", "fdatasync", "fsync", "unlink", "rename", "truncate", "posix_fallocate")
 LIMITS = SpoolLimits(segment_bytes=250)
@@ -24,7 +24,7 @@ def rejecting(take):
     def send(records, _):
         texts = [record.value.decode() for record in records]
         take([text for text in texts if text != REJECTED])
-        return Outcome({place: "no" for place, text in enumerate(texts) if text == REJECTED})
+        return SendResult({place: "no" for place, text in enumerate(texts) if text == REJECTED})
 
     return send
 

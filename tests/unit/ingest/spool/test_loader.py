@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.unit.ingest.spool.kafka import taking
 
 from headrace.errors import SpoolError
-from headrace.ingest.spool import Loader, Outcome, Spool, SpoolLimits, SpoolRecord
+from headrace.ingest.spool import Loader, SendResult, Spool, SpoolLimits, SpoolRecord
 from headrace.ingest.spool.loader import NotSentError
 
 
@@ -99,7 +99,7 @@ def test_while_requests_wait_for_the_lock_sending_has_little_time(open_spool, re
         if not given:
             spool.append([record("while sending")])
         given.append(seconds)
-        return Outcome()
+        return SendResult()
 
     Loader(spool, send).run_once()
     without_lock, with_lock = given
@@ -135,7 +135,7 @@ def rejecting(sent, *rejected):
             if one.value.decode() in rejected
         }
         sent.extend(one for place, one in enumerate(records) if place not in places)
-        return Outcome(places)
+        return SendResult(places)
 
     return send
 
@@ -181,9 +181,9 @@ def test_of_a_batch_only_those_that_wait_are_sent_again(open_spool, record, text
     spool, sent = open_spool(), []
     spool.append([record(n) for n in range(6)])
     outcomes = [
-        Outcome({1: "too large"}, [2, 4, 5], "Kafka is away"),
-        Outcome({2: "too large"}, [1], "Kafka is away"),
-        Outcome(),
+        SendResult({1: "too large"}, [2, 4, 5], "Kafka is away"),
+        SendResult({2: "too large"}, [1], "Kafka is away"),
+        SendResult(),
     ]
 
     def send(records, _):
@@ -218,7 +218,7 @@ def test_whatever_kafka_answers_each_record_is_taken_or_set_aside_once_and_in_or
         settled = range(min(count, len(records)))
         taken.extend(int(records[n].value) for n in settled if n not in rejected)
         reasons = {n: "too large" for n in settled if n in rejected}
-        return Outcome(reasons, range(len(settled), len(records)))
+        return SendResult(reasons, range(len(settled), len(records)))
 
     loader, number = Loader(spool, send), 0
     while appends or spool.pending:

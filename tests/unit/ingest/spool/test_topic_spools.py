@@ -2,7 +2,7 @@
 
 import threading
 
-from headrace.ingest.spool import Outcome, SpoolLimits, SpoolRecord
+from headrace.ingest.spool import SendResult, SpoolLimits, SpoolRecord
 from headrace.ingest.spool.topic_spools import TopicSpools
 
 LIMITS = SpoolLimits(budget_bytes=100_000)
@@ -20,10 +20,10 @@ class Kafka:
 
     def send(self, records, _):
         if records[0].topic in self.waiting:
-            return Outcome(waiting=range(len(records)), reason="no leader")
+            return SendResult(waiting=range(len(records)), reason="no leader")
         self.taken += [one.value.decode() for one in records]
         self.all.set()
-        return Outcome()
+        return SendResult()
 
 
 def test_a_topic_that_waits_holds_up_no_other(tmp_path):

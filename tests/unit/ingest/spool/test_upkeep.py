@@ -6,7 +6,7 @@ import pytest
 from tests.unit.ingest.spool.kafka import taking
 
 from headrace.errors import SpoolError, SpoolFullError
-from headrace.ingest.spool import Loader, Outcome, Spool, SpoolLimits, segment, upkeep
+from headrace.ingest.spool import Loader, SendResult, Spool, SpoolLimits, segment, upkeep
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def rejecting(open_spool, record):
     def send(records, _):
         texts = [one.value for one in records]
         places = [place for place, text in enumerate(texts) if text in {b"1", b"2"}]
-        return Outcome(rejected=dict.fromkeys(places, "events: too large"))
+        return SendResult(rejected=dict.fromkeys(places, "events: too large"))
 
     loader = Loader(spool, send)
     loader.run_once()
@@ -126,7 +126,7 @@ def test_of_many_records_that_do_not_all_fit_none_is_put_back(open_spool, folder
     appended_bytes = spool.store.state.disk_bytes
     loader = Loader(
         spool,
-        lambda records, _: Outcome(
+        lambda records, _: SendResult(
             rejected=dict.fromkeys(range(len(records)), "events: too large")
         ),
     )
@@ -171,7 +171,9 @@ def test_events_that_wait_are_dropped_and_later_ones_are_replayed(open_spool, re
 def test_events_are_not_dropped_from_under_a_loader(open_spool, record):
     spool = open_spool()
     spool.append([record(1)])
-    loader = Loader(spool, lambda records, _: Outcome(waiting=range(len(records)), reason="away"))
+    loader = Loader(
+        spool, lambda records, _: SendResult(waiting=range(len(records)), reason="away")
+    )
     with pytest.raises(Exception, match="away"):
         loader.run_once()
     with pytest.raises(SpoolError, match="stop the service first"):

@@ -2,12 +2,12 @@
 
 import pytest
 
-from headrace.kafka.replayed import LOOKED_AT_AFTER_MS, Place, addressees
+from headrace.kafka.replayed import LOOKED_AT_AFTER_MS, PartitionId, addressees
 from headrace.model import TopicPartition
 from headrace.pipelines.source.addressed import Addressed
 from headrace.testing.memory import MemoryRecord
 
-HERE = Place(TopicPartition("numbers", 0), "id")
+HERE = PartitionId(TopicPartition("numbers", 0), "id")
 NOW_MS = 1_763_000_000_000
 OLD_MS = NOW_MS - LOOKED_AT_AFTER_MS - 1
 

@@ -12,6 +12,7 @@ import confluent_kafka
 from confluent_kafka import KafkaException
 
 from headrace.errors import BrokerUnreachableError, TopicMissingError
+from headrace.kafka.broker_errors import Meaning, meaning
 from headrace.kafka.client import ClientConfig, describe, watermarks
 from headrace.model import TopicPartition
 
@@ -19,12 +20,12 @@ _LOG = logging.getLogger("headrace.kafka")
 _COMMITTED_SECONDS = 30.0
 _STARTS_SECONDS = 120.0  # after five minutes in one poll, Kafka gives the partitions to others
 _MISSING_SECONDS = 10.0  # a broker that has just started does not know all topics
-_ASK_AGAIN_SECONDS = 1.0
+_RETRY_DELAY_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
-    """Where a partition that was assigned begins.
+class StartPosition:
+    """The offset at which a partition begins that was assigned to a member.
 
     Attributes:
         partition: of a topic.
@@ -39,7 +40,7 @@ class Start:
     topic_id: str
 
 
-class Starts:
+class StartPositions:
     """Asks the cluster where partitions begin, again while brokers are away.
 
     Args:
@@ -51,7 +52,7 @@ class Starts:
     def __init__(self, config: ClientConfig, group: str, is_closing: Callable[[], bool]) -> None:
         self._config, self._group, self._is_closing = config, group, is_closing
 
-    def of(self, consumer: confluent_kafka.Consumer, partitions: list[Any]) -> list[Start]:
+    def of(self, consumer: confluent_kafka.Consumer, partitions: list[Any]) -> list[StartPosition]:
         """Returns a start for each of ``partitions``; for none when the member leaves meanwhile.
 
         Raises:
@@ -62,7 +63,7 @@ class Starts:
         began = time.monotonic()
         while not self._is_closing():
             try:
-                return self._ask(consumer, partitions)
+                return self._fetch(consumer, partitions)
             except (BrokerUnreachableError, TopicMissingError) as error:
                 is_missing = isinstance(error, TopicMissingError)
                 if time.monotonic() - began > (_MISSING_SECONDS if is_missing else _STARTS_SECONDS):
@@ -71,13 +72,15 @@ class Starts:
                     "%s: cannot fetch start offsets of newly assigned partitions, retrying in "
                     "%.0f s: %s",
                     self._group,
-                    _ASK_AGAIN_SECONDS,
+                    _RETRY_DELAY_SECONDS,
                     error,
                 )
-            time.sleep(_ASK_AGAIN_SECONDS)
+            time.sleep(_RETRY_DELAY_SECONDS)
         return []
 
-    def _ask(self, consumer: confluent_kafka.Consumer, partitions: list[Any]) -> list[Start]:
+    def _fetch(
+        self, consumer: confluent_kafka.Consumer, partitions: list[Any]
+    ) -> list[StartPosition]:
         if not partitions:
             return []
         committed = _committed(consumer, partitions, self._config)
@@ -87,9 +90,11 @@ class Starts:
         marks = watermarks(self._config, new)
         ids = self._topic_ids({partition.topic for partition in committed})
         return [
-            Start(partition, marks[partition][0], "", ids[partition.topic])
+            StartPosition(partition, marks[partition][0], "", ids[partition.topic])
             if partition in marks
-            else Start(partition, offset.offset, offset.metadata or "", ids[partition.topic])
+            else StartPosition(
+                partition, offset.offset, offset.metadata or "", ids[partition.topic]
+            )
             for partition, offset in committed.items()
         ]
 
@@ -111,7 +116,7 @@ def _committed(
     for offset in answer:
         if offset.error is not None:
             # Taken for "nothing is committed", it would let the group begin anew.
-            if offset.error.retriable():
+            if meaning(offset.error) in {Meaning.AWAY, Meaning.SETTLING}:
                 raise BrokerUnreachableError(config["bootstrap.servers"], offset.error.str())
             raise KafkaException(offset.error)
     return {TopicPartition(offset.topic, offset.partition): offset for offset in answer}

@@ -15,7 +15,7 @@ from headrace.kafka.client import ClientConfig
 from headrace.kafka.commits import Commit
 from headrace.kafka.groups import offset_metadata_bytes
 from headrace.kafka.lost_brokers import BrokersLostError
-from headrace.kafka.starts import Start
+from headrace.kafka.start_positions import StartPosition
 from headrace.kafka.subscription import Membership, Subscription, Taken
 from headrace.model import TopicPartition
 from headrace.workers.instance_name import process_name
@@ -50,7 +50,7 @@ class _Sent:
     deadline: float
 
 
-class Member:
+class GroupConsumer:
     """Reads the topics of its group, and commits what is done of them.
 
     All on the event loop, but for the consumer, which has a thread of its own: a rebalance waits
@@ -293,7 +293,7 @@ class Member:
     def _from_consumer(self, react: Callable[[Any], Any], partitions: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(react(partitions), self._loop).result()
 
-    async def _assigned(self, starts: list[Start]) -> None:
+    async def _assigned(self, starts: list[StartPosition]) -> None:
         self._assignments.assign(self._membership.group, starts)
 
     async def _revoked(self, partitions: list[TopicPartition]) -> list[Commit]:

@@ -9,8 +9,8 @@ import pytest
 from headrace.errors import InstanceIdInUseError
 from headrace.kafka.lost_brokers import BrokersLostError
 from headrace.kafka.subscription import Membership, Taken
-from headrace.workers.consumer_group import member
-from headrace.workers.consumer_group.member import Member
+from headrace.workers.consumer_group import group_consumer
+from headrace.workers.consumer_group.group_consumer import GroupConsumer
 
 TAKEN = InstanceIdInUseError("headrace.enrich", "web-0", "unreleased")
 
@@ -36,12 +36,12 @@ def taking(monkeypatch, protocol, refusals, refusal=TAKEN):
         def close(self):
             self.is_closed = True
 
-    monkeypatch.setattr(member, "Subscription", Subscription)
-    monkeypatch.setattr(member, "_JOIN_AGAIN_SECONDS", 0)
+    monkeypatch.setattr(group_consumer, "Subscription", Subscription)
+    monkeypatch.setattr(group_consumer, "_JOIN_AGAIN_SECONDS", 0)
 
     async def run():
         membership = Membership("headrace.enrich", ("clicks",), "web-0", protocol)
-        one = Member({}, membership, PartitionSet(), 0, None)
+        one = GroupConsumer({}, membership, PartitionSet(), 0, None)
         while not (await one.take()).records:
             pass
 
@@ -55,7 +55,7 @@ def test_the_id_of_a_dead_member_is_waited_for_where_brokers_refuse_it(monkeypat
 
 
 def test_it_is_not_waited_for_longer_than_a_session(monkeypatch):
-    monkeypatch.setattr(member, "ID_SECONDS", 0)
+    monkeypatch.setattr(group_consumer, "ID_SECONDS", 0)
     with pytest.raises(InstanceIdInUseError):
         taking(monkeypatch, "consumer", refusals=1)
 
@@ -95,11 +95,11 @@ def test_the_group_is_left_when_no_request_to_join_is_on_its_way(monkeypatch):
         def close(self):
             seen.append("close")
 
-    monkeypatch.setattr(member, "Subscription", Joining)
+    monkeypatch.setattr(group_consumer, "Subscription", Joining)
 
     async def run():
         membership = Membership("headrace.enrich", ("clicks",))
-        await Member({}, membership, PartitionSet(), 0, None).close(0.0)
+        await GroupConsumer({}, membership, PartitionSet(), 0, None).close(0.0)
 
     asyncio.run(run())
     assert seen == ["take", "take", "close"]
