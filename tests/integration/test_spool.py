@@ -20,7 +20,7 @@ from tests.integration.librdkafka import handle, library
 from headrace.ingest.events.delivery import Delivery, UnknownOutcomeError, _Outstanding
 from headrace.ingest.events.event_store import EventStore
 from headrace.ingest.events.spool_sender import SpoolSender
-from headrace.ingest.events.topic_watch import TopicState
+from headrace.ingest.events.topic_watch import TopicPresence
 from headrace.ingest.events.validation import Accepted
 from headrace.ingest.spool import Loader, Spool, SpoolLimits, SpoolRecord, SpoolStats
 from headrace.ingest.spool.loader import NotSentError
@@ -163,8 +163,8 @@ class AllThere:
 
     kafka_answers = True
 
-    def state(self, _: str) -> TopicState:
-        return TopicState.THERE
+    def state(self, _: str) -> TopicPresence:
+        return TopicPresence.THERE
 
 
 class Client:

@@ -24,7 +24,7 @@ from headrace.errors import (
 )
 from headrace.ingest.events.json_limits import JsonLimits
 from headrace.ingest.events.validation import Accepted, EventCheck, largest_message
-from headrace.ingest.http.problem import Problem
+from headrace.ingest.http.problem import ProblemDetails
 from headrace.kafka.client import describe
 from headrace.kafka.counting_producer import CountingProducer
 from headrace.kafka.headers import check_header_names
@@ -57,7 +57,7 @@ class TopicCheck:
             self._check = EventCheck(topic, limits, time.time, schema_id)
         self._account = account
 
-    def __call__(self, text: bytes, headers: Headers = ()) -> Accepted | Problem:
+    def __call__(self, text: bytes, headers: Headers = ()) -> Accepted | ProblemDetails:
         """Returns the record that the event becomes, or why it is rejected."""
         if self._check is None:
             return Accepted(text, self._account.encode(), "", -1)
@@ -153,7 +153,7 @@ class EventProducer:
         self._require_deliveries(declared.name)
         _check_header_names(declared, headers)
         record = self._checks[declared.name](event_text(declared, event), headers)
-        if isinstance(record, Problem):
+        if isinstance(record, ProblemDetails):
             raise EventRejectedError(declared.name, record.code, record.detail)
         self._events += 1
         self._producers[largest_message(declared)].send(

@@ -15,10 +15,9 @@ from headrace.errors import OfflineFilesError, Problem, ProjectError
 from headrace.ingest.events.json_limits import JsonLimits
 from headrace.model import Json, Topic
 from headrace.offline_files import (
-    BodyLimits,
     Destination,
     FileOrder,
-    Load,
+    LoadPlan,
     LoadStats,
     find_files,
     load,
@@ -93,8 +92,12 @@ def load_offline_files(
     else:
         limits = target.settings.ingest or IngestSettings()
         destination = _into_topics(target, wanted, limits)
-    body = BodyLimits(limits.max_decoded_bytes)
-    load(Load(files, wanted.batch_lines, body, remove_done), destination, figures, on_batch)
+    load(
+        LoadPlan(files, wanted.batch_lines, limits.max_decoded_bytes, remove_done),
+        destination,
+        figures,
+        on_batch,
+    )
 
 
 def _into_topics(

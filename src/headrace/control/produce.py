@@ -16,7 +16,7 @@ from headrace.control.project import LoadedProject
 from headrace.control.services import broker_config
 from headrace.errors import TopicMissingError
 from headrace.ingest.events.validation import Accepted, largest_message
-from headrace.ingest.http.problem import Problem
+from headrace.ingest.http.problem import ProblemDetails
 from headrace.kafka.client import MAX_MESSAGE_BYTES, describe
 from headrace.kafka.counting_producer import CountingProducer
 
@@ -247,7 +247,7 @@ class _Run:
         record = Accepted(line, b"", "", -1)
         if self._check is not None:
             verdict = self._check(line, self._options.headers)
-            if isinstance(verdict, Problem):
+            if isinstance(verdict, ProblemDetails):
                 self._reasons[verdict.code] += 1
                 return RejectedLine(self._lines, verdict.code, verdict.detail, _excerpt(line))
             record = verdict

@@ -19,7 +19,7 @@ _LOG = logging.getLogger("headrace.ingest")
 _MAX_CHARACTERS = 200
 _PLAIN = re.compile(r"[!#-<>-~]+")
 
-Line = Callable[[Mapping[str, Any]], str]
+LineFormat = Callable[[Mapping[str, Any]], str]
 
 
 class AccessLog:
@@ -35,7 +35,7 @@ class AccessLog:
     """
 
     def __init__(
-        self, file: Path, line: Line, max_lines: int, clock: Callable[[], float] = time.time
+        self, file: Path, line: LineFormat, max_lines: int, clock: Callable[[], float] = time.time
     ) -> None:
         self._file = _File(file, encoding="utf-8", delay=True)
         self._line, self._max_lines, self._clock = line, max_lines, clock
@@ -85,7 +85,7 @@ def text_line(facts: Mapping[str, Any]) -> str:
     return " ".join(f"{name}={_word(value)}" for name, value in facts.items())
 
 
-LINES: Mapping[str, Line] = {"json": json_line, "text": text_line}
+LINES: Mapping[str, LineFormat] = {"json": json_line, "text": text_line}
 
 
 def _word(value: Any) -> str:

@@ -17,7 +17,7 @@ from granian.log import LogLevels
 from headrace.errors import IngestFailedError
 from headrace.ingest.config import IngestConfig
 from headrace.ingest.starts import WorkerStarts
-from headrace.ingest.worker import COUNTS_FOLDER, LIMITS_FILE, OVERDUE_FILE, Worker
+from headrace.ingest.worker import COUNTS_FOLDER, LIMITS_FILE, OVERDUE_FILE, IngestProcess
 from headrace.runtime.logs import log_to
 from headrace.settings import IngestSettings
 
@@ -111,4 +111,4 @@ def configure_logs(config: IngestConfig) -> None:
 def _worker(config: IngestConfig, starts: WorkerStarts) -> Any:
     """In the worker's process."""
     configure_logs(config)
-    return Worker(config, starts)
+    return IngestProcess(config, starts)

@@ -46,7 +46,7 @@ _QUEUE_SECONDS = 1.0
 _COLLECT_AFTER = 100_000
 
 
-class Worker:
+class IngestProcess:
     """ASGI's application with its lifespan.
 
     Drain: the server hands out no more requests, the open ones get their answers, and the events

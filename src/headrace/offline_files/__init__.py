@@ -14,23 +14,22 @@ Contract, for both destinations (:mod:`kafka_destination`, :mod:`postgres_destin
 """
 
 from headrace.offline_files.destination import Destination, UnknownCommitStateError
-from headrace.offline_files.entry import BodyLimits, Entry, RejectedLine, read_line
+from headrace.offline_files.entry import Entry, RejectedEntry, read_line
 from headrace.offline_files.files import FileOrder, Line, OfflineFile, find_files, read_file
-from headrace.offline_files.loading import Load, LoadStats, OnBatch, load
-from headrace.offline_files.progress import Progress
+from headrace.offline_files.loading import LoadPlan, LoadStats, OnBatch, load
+from headrace.offline_files.progress import LoadProgress
 
 __all__ = [
-    "BodyLimits",
     "Destination",
     "Entry",
     "FileOrder",
     "Line",
-    "Load",
+    "LoadPlan",
+    "LoadProgress",
     "LoadStats",
     "OfflineFile",
     "OnBatch",
-    "Progress",
-    "RejectedLine",
+    "RejectedEntry",
     "UnknownCommitStateError",
     "find_files",
     "load",

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from headrace.errors import SinkError
-from headrace.offline_files.entry import Entry, RejectedLine
-from headrace.offline_files.progress import Progress
+from headrace.offline_files.entry import Entry, RejectedEntry
+from headrace.offline_files.progress import LoadProgress
 
 
 class UnknownCommitStateError(Exception):
@@ -18,7 +18,7 @@ class UnknownCommitStateError(Exception):
         rejected: what ``write`` would have returned.
     """
 
-    def __init__(self, reason: str, rejected: Sequence[RejectedLine] = ()) -> None:
+    def __init__(self, reason: str, rejected: Sequence[RejectedEntry] = ()) -> None:
         self.reason, self.rejected = reason, rejected
         super().__init__(reason)
 
@@ -35,7 +35,7 @@ class Destination(Protocol):
 
     name: str
 
-    def open(self) -> Progress:
+    def open(self) -> LoadProgress:
         """Connects, ends what an earlier loader of the source left open, and keeps others out.
 
         Returns what is done, with every batch that was ever written.
@@ -46,8 +46,8 @@ class Destination(Protocol):
         """
 
     def write(
-        self, batch: Sequence[Entry | RejectedLine], progress: Progress
-    ) -> list[RejectedLine]:
+        self, batch: Sequence[Entry | RejectedEntry], progress: LoadProgress
+    ) -> list[RejectedEntry]:
         """Writes the batch, its dead letters and ``progress``, which counts it: all or nothing.
 
         Returns every rejected line: those of the batch, and those that the destination rejects.
@@ -66,7 +66,7 @@ UNKNOWN_TABLE = "unknown-table"
 
 
 def require_known_table(
-    name: str, batch: Sequence[Entry | RejectedLine], rejected: Sequence[RejectedLine]
+    name: str, batch: Sequence[Entry | RejectedEntry], rejected: Sequence[RejectedEntry]
 ) -> None:
     """For a source's first batch: a forgotten destination must not empty it into dead letters.
 

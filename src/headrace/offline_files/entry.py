@@ -25,13 +25,6 @@ _structure = JsonLimitsCheck(_LINE_LIMITS)
 
 
 @dataclass(frozen=True, slots=True)
-class BodyLimits:
-    """Bytes that a body may have once it is decompressed."""
-
-    decoded_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class Entry:
     """A line that can be read.
 
@@ -51,7 +44,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class RejectedLine:
+class RejectedEntry:
     """A line that can't be loaded: a reason code and a sentence.
 
     Attributes:
@@ -116,7 +109,7 @@ def _has_two(content: bytes) -> bool:
     return bool(names.count("counter") > 1)
 
 
-def read_line(line: Line, limits: BodyLimits) -> Entry | RejectedLine:
+def read_line(line: Line, max_body_bytes: int) -> Entry | RejectedEntry:
     """The entry of a line.
 
     =============== ==============================================================================
@@ -142,19 +135,19 @@ def read_line(line: Line, limits: BodyLimits) -> Entry | RejectedLine:
     why = _in_file(line)
     counter = read_counter(line)
     if why is not None:
-        return RejectedLine(line, counter, "", *why)
+        return RejectedEntry(line, counter, "", *why)
     try:
         document, why = _structure(line.content)
     except (ValueError, RecursionError) as error:
-        return RejectedLine(line, counter, "", "not-json", f"the line is not JSON: {error}")
+        return RejectedEntry(line, counter, "", "not-json", f"the line is not JSON: {error}")
     if not isinstance(document, dict):
-        return RejectedLine(line, None, "", "not-an-object", "the line is JSON, and not an object")
+        return RejectedEntry(line, None, "", "not-an-object", "the line is JSON, and not an object")
     table = document.get("table")
     name = table if isinstance(table, str) and "\0" not in table else ""  # databases take no NUL
     why = why or _in_envelope(document, counter)
     if why is not None or counter is None:
-        return RejectedLine(line, counter, name, *(why or _NO_COUNTER))
-    return _entry(line, counter, document, limits)
+        return RejectedEntry(line, counter, name, *(why or _NO_COUNTER))
+    return _entry(line, counter, document, max_body_bytes)
 
 
 _NO_COUNTER: Rejection = ("no-counter", "`counter` is missing, or no integer from 0 to 2^63-1")
@@ -190,21 +183,21 @@ def _in_envelope(document: dict[str, Any], counter: int | None) -> Rejection | N
 
 
 def _entry(
-    line: Line, counter: int, document: dict[str, Any], limits: BodyLimits
-) -> Entry | RejectedLine:
+    line: Line, counter: int, document: dict[str, Any], max_body_bytes: int
+) -> Entry | RejectedEntry:
     row = {name: bytes(value) for name, value in _rows(line.content).row.items()}
     body = document["row"].get(BODY)
     if body is not None:
-        found = decode_body(body, limits)
+        found = decode_body(body, max_body_bytes)
         if isinstance(found, tuple):
-            return RejectedLine(line, counter, document["table"], *found)
+            return RejectedEntry(line, counter, document["table"], *found)
         row[BODY] = found
     project = document["row"].get("project_id")
     account = str(project) if type(project) in {int, str} else ""
     return Entry(line, counter, document["table"], row, account)
 
 
-def decode_body(body: object, limits: BodyLimits) -> bytes | Rejection:
+def decode_body(body: object, max_body_bytes: int) -> bytes | Rejection:
     """The JSON text in a body; memory is bounded by the limit."""
     if not isinstance(body, str):
         return "bad-base64", "the body is no text"
@@ -214,18 +207,18 @@ def decode_body(body: object, limits: BodyLimits) -> bytes | Rejection:
         zipped = binascii.a2b_base64(body, strict_mode=True)
     except (binascii.Error, ValueError) as error:
         return "bad-base64", f"the body is not base64: {error}"
-    inflated = _inflate(zipped, limits)
+    inflated = _inflate(zipped, max_body_bytes)
     return inflated if isinstance(inflated, tuple) else _json(inflated)
 
 
-def _inflate(zipped: bytes, limits: BodyLimits) -> bytes | Rejection:
+def _inflate(zipped: bytes, max_body_bytes: int) -> bytes | Rejection:
     stream = zlib.decompressobj()
     try:
-        text = stream.decompress(zipped, limits.decoded_bytes + 1)
+        text = stream.decompress(zipped, max_body_bytes + 1)
     except zlib.error as error:
         return "bad-zlib", f"the body can't be decompressed: {error}"
-    if len(text) > limits.decoded_bytes:
-        most = limits.decoded_bytes
+    if len(text) > max_body_bytes:
+        most = max_body_bytes
         return "body-too-large", f"the body is larger than {most} bytes once it is decompressed"
     if not stream.eof or stream.unused_data:
         what = "goes on after its end" if stream.eof else "is cut off"

@@ -27,8 +27,8 @@ from headrace.offline_files.destination import (
     UnknownCommitStateError,
     require_known_table,
 )
-from headrace.offline_files.entry import Entry, RejectedLine
-from headrace.offline_files.progress import Progress
+from headrace.offline_files.entry import Entry, RejectedEntry
+from headrace.offline_files.progress import LoadProgress
 
 PROGRESS_TOPIC = "_headrace.offline-files"
 COUNTER = "counter"
@@ -73,7 +73,7 @@ class KafkaDestination:
         self._seen: set[str] = set()
         self._with_letters: set[str] = set()
 
-    def open(self) -> Progress:
+    def open(self) -> LoadProgress:
         self.close()
         try:
             if not self._dry_run:
@@ -88,14 +88,14 @@ class KafkaDestination:
             raise UnknownCommitStateError(str(error)) from error
 
     def write(
-        self, batch: Sequence[Entry | RejectedLine], progress: Progress
-    ) -> list[RejectedLine]:
+        self, batch: Sequence[Entry | RejectedEntry], progress: LoadProgress
+    ) -> list[RejectedEntry]:
         """Raises TopicMissingError when a topic is not there; dead-letter topics are made."""
         events: list[ProducerRecord] = []
-        rejected: list[RejectedLine] = []
+        rejected: list[RejectedEntry] = []
         for one in batch:
-            verdict = one if isinstance(one, RejectedLine) else self._event(one)
-            if isinstance(verdict, RejectedLine):
+            verdict = one if isinstance(one, RejectedEntry) else self._event(one)
+            if isinstance(verdict, RejectedEntry):
                 rejected.append(verdict)
             else:
                 events.append(verdict)
@@ -112,16 +112,16 @@ class KafkaDestination:
             self._producer.close()
             self._producer = None
 
-    def _progress(self) -> Progress:
+    def _progress(self) -> LoadProgress:
         table = read_settled_changelog(self._config, PROGRESS_TOPIC)
         counters = table.get(self._source.encode(), b"[]").decode()
         prefix = f"{self._source}/".encode()
         uncounted = (key[len(prefix) :].decode() for key in table if key.startswith(prefix))
-        progress = Progress.from_json(self._source, counters, uncounted)
+        progress = LoadProgress.from_json(self._source, counters, uncounted)
         self._uncounted, self._is_new = progress.uncounted, not progress.ranges
         return progress
 
-    def _event(self, one: Entry) -> ProducerRecord | RejectedLine:
+    def _event(self, one: Entry) -> ProducerRecord | RejectedEntry:
         topic = self._topics.get(one.table)
         if topic is None:
             return _rejected(one, UNKNOWN_TABLE, f"no topic is given for table {one.table!r}")
@@ -141,7 +141,7 @@ class KafkaDestination:
         return ("source", self._source.encode()), (COUNTER, str(one.counter).encode())
 
     def _send(
-        self, events: list[ProducerRecord], rejected: list[RejectedLine], progress: Progress
+        self, events: list[ProducerRecord], rejected: list[RejectedEntry], progress: LoadProgress
     ) -> None:
         if self._producer is None:
             raise UnknownCommitStateError("the producer is closed", rejected)
@@ -164,7 +164,7 @@ class KafkaDestination:
             raise TopicMissingError(missing[0])
         self._seen |= unseen
 
-    def _letters(self, rejected: Iterable[RejectedLine]) -> list[ProducerRecord]:
+    def _letters(self, rejected: Iterable[RejectedEntry]) -> list[ProducerRecord]:
         letters = [self._letter(one) for one in rejected]
         origins = {topic.name: topic for topic in map(self._topic, {one.table for one in rejected})}
         unseen = origins.keys() - self._with_letters
@@ -172,7 +172,7 @@ class KafkaDestination:
         self._with_letters |= unseen
         return dead_letter_records(self._config, letters, OFFLINE_FILES, self._version)
 
-    def _letter(self, one: RejectedLine) -> DeadLetter:
+    def _letter(self, one: RejectedEntry) -> DeadLetter:
         topic = self._topic(one.table)
         facts = {
             "source": self._source,
@@ -191,7 +191,7 @@ class KafkaDestination:
         copies = describe(self._config, [PROGRESS_TOPIC])[PROGRESS_TOPIC].replication
         return Topic(PROGRESS_TOPIC, replication=copies)
 
-    def _marks(self, progress: Progress) -> list[ProducerRecord]:
+    def _marks(self, progress: LoadProgress) -> list[ProducerRecord]:
         ranges = (self._source, progress.to_json())
         lines = ((f"{self._source}/{one}", "1") for one in progress.uncounted - self._uncounted)
         return [
@@ -206,5 +206,5 @@ def _value(one: Entry) -> bytes:
     return b"{" + b",".join(members) + b"}"
 
 
-def _rejected(one: Entry, reason: str, detail: str) -> RejectedLine:
-    return RejectedLine(one.line, one.counter, one.table, reason, detail)
+def _rejected(one: Entry, reason: str, detail: str) -> RejectedEntry:
+    return RejectedEntry(one.line, one.counter, one.table, reason, detail)

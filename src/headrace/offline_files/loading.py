@@ -11,9 +11,8 @@ from pathlib import Path
 from headrace.errors import CounterReusedError, SinkError
 from headrace.offline_files.destination import Destination, UnknownCommitStateError
 from headrace.offline_files.entry import (
-    BodyLimits,
     Entry,
-    RejectedLine,
+    RejectedEntry,
     digest,
     is_whole,
     read_counter,
@@ -27,7 +26,7 @@ from headrace.offline_files.files import (
     read_file,
     remove_file,
 )
-from headrace.offline_files.progress import Progress
+from headrace.offline_files.progress import LoadProgress
 
 MAX_BATCH_BYTES = 16 * 1024 * 1024
 _DELAYS_SECONDS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 10.0)
@@ -62,24 +61,24 @@ class LoadStats:
     backwards: int = 0
     retries: int = 0
     of_files: int = 0
-    done: Progress = field(default_factory=lambda: Progress(""))
+    done: LoadProgress = field(default_factory=lambda: LoadProgress(""))
 
 
 @dataclass(frozen=True)
-class Load:
+class LoadPlan:
     """What to load, and how.
 
     Attributes:
         files: in their order.
         batch_lines: lines in a transaction at most.
-        limits: of a body.
+        max_body_bytes: of a body, once it is decompressed.
         remove_done: delete files once all of their lines are done; never the newest, nor one of
             which a part could not be read, nor one that changed since it was opened.
     """
 
     files: Sequence[OfflineFile]
     batch_lines: int
-    limits: BodyLimits
+    max_body_bytes: int
     remove_done: bool = False
 
 
@@ -87,7 +86,7 @@ OnBatch = Callable[[LoadStats], None]
 """Called after each batch, and now and then between; what it raises ends the load."""
 
 
-def load(wanted: Load, destination: Destination, figures: LoadStats, on_batch: OnBatch) -> None:
+def load(wanted: LoadPlan, destination: Destination, figures: LoadStats, on_batch: OnBatch) -> None:
     """Loads every line that is not done.
 
     ``figures`` are counted up as it goes. Whatever ends it, the destination is closed.
@@ -106,12 +105,12 @@ def load(wanted: Load, destination: Destination, figures: LoadStats, on_batch: O
 
 class _Loader:
     def __init__(
-        self, wanted: Load, destination: Destination, figures: LoadStats, on_batch: OnBatch
+        self, wanted: LoadPlan, destination: Destination, figures: LoadStats, on_batch: OnBatch
     ) -> None:
         self._wanted, self._destination = wanted, destination
         self._figures, self._on_batch = figures, on_batch
-        self._progress = Progress("")
-        self._batch: list[Entry | RejectedLine] = []
+        self._progress = LoadProgress("")
+        self._batch: list[Entry | RejectedEntry] = []
         self._batch_bytes = 0
         self._counters: dict[int, str] = {}
         self._uncounted: set[str] = set()
@@ -152,7 +151,7 @@ class _Loader:
                 self._on_batch(self._figures)
             return
         self._note(counter, text)
-        one = read_line(line, self._wanted.limits)
+        one = read_line(line, self._wanted.max_body_bytes)
         self._batch.append(one)
         self._batch_bytes += _size(one)
         if len(self._batch) >= self._wanted.batch_lines or self._batch_bytes >= MAX_BATCH_BYTES:
@@ -189,14 +188,14 @@ class _Loader:
         self._figures.done = self._progress
         self._on_batch(self._figures)
 
-    def _write(self, batch: list[Entry | RejectedLine]) -> None:
+    def _write(self, batch: list[Entry | RejectedEntry]) -> None:
         after = self._progress.adding(map(_mark, batch))
         rejected = self._destination.write(batch, after)
         self._progress = after
         self._count(batch, rejected)
 
     def _write_again(
-        self, batch: list[Entry | RejectedLine], error: UnknownCommitStateError
+        self, batch: list[Entry | RejectedEntry], error: UnknownCommitStateError
     ) -> None:
         for delay in _DELAYS_SECONDS:
             self._figures.retries += 1
@@ -215,13 +214,13 @@ class _Loader:
                 error = latest
         raise SinkError(self._destination.name, error.reason) from error
 
-    def _is_written(self, one: Entry | RejectedLine) -> bool:
+    def _is_written(self, one: Entry | RejectedEntry) -> bool:
         counter, text = _mark(one)
         if counter is None:
             return text in self._progress.uncounted
         return self._progress.is_done(counter, text)
 
-    def _count(self, batch: list[Entry | RejectedLine], rejected: Sequence[RejectedLine]) -> None:
+    def _count(self, batch: list[Entry | RejectedEntry], rejected: Sequence[RejectedEntry]) -> None:
         self._figures.dead.update(one.reason for one in rejected)
         lost = {id(one.line) for one in rejected}
         self._figures.loaded.update(one.table for one in batch if id(one.line) not in lost)
@@ -233,9 +232,9 @@ class _Loader:
         self._read.clear()
 
 
-def _mark(one: Entry | RejectedLine) -> tuple[int | None, str]:
+def _mark(one: Entry | RejectedEntry) -> tuple[int | None, str]:
     return one.counter, digest(one.line)
 
 
-def _size(one: Entry | RejectedLine) -> int:
+def _size(one: Entry | RejectedEntry) -> int:
     return sum(map(len, one.row.values())) if isinstance(one, Entry) else len(one.line.content)

@@ -14,8 +14,8 @@ from headrace.offline_files.destination import (
     UnknownCommitStateError,
     require_known_table,
 )
-from headrace.offline_files.entry import BODY, Entry, RejectedLine, digest
-from headrace.offline_files.progress import Progress
+from headrace.offline_files.entry import BODY, Entry, RejectedEntry, digest
+from headrace.offline_files.progress import LoadProgress
 from headrace.settings import Secret
 from headrace.sinks.postgres import connection as postgres
 from headrace.sinks.postgres.json_rows import insert_rows
@@ -68,7 +68,7 @@ class PostgresDestination:
         self._is_new = False
         self._was_open = False
 
-    def open(self) -> Progress:
+    def open(self) -> LoadProgress:
         """Raises SinkError also when a table that ``tables`` names does not exist."""
         self.close()
         try:
@@ -81,9 +81,9 @@ class PostgresDestination:
         return progress
 
     def write(
-        self, batch: Sequence[Entry | RejectedLine], progress: Progress
-    ) -> list[RejectedLine]:
-        rejected: list[RejectedLine] = []
+        self, batch: Sequence[Entry | RejectedEntry], progress: LoadProgress
+    ) -> list[RejectedEntry]:
+        rejected: list[RejectedEntry] = []
         try:
             with postgres.translated_errors():
                 self._write(batch, progress, rejected)
@@ -99,7 +99,7 @@ class PostgresDestination:
             self._connection.close()
             self._connection = None
 
-    def _opened(self, connection: Connection) -> Progress:
+    def _opened(self, connection: Connection) -> LoadProgress:
         if not self._dry_run:
             self._keep_others_out(connection)
         with connection.transaction(force_rollback=self._dry_run):
@@ -120,7 +120,7 @@ class PostgresDestination:
                 raise SinkError(self.name, f"there is no table {ours!r}")
             if ours.rpartition(".")[2] in _OWN:
                 raise SinkError(self.name, f"table {ours!r} is headrace's own")
-        return Progress.from_json(self._source, counters, (one for (one,) in uncounted))
+        return LoadProgress.from_json(self._source, counters, (one for (one,) in uncounted))
 
     def _keep_others_out(self, connection: Connection) -> None:
         connection.execute(_SQL["notice-dead-hosts"])
@@ -138,9 +138,9 @@ class PostgresDestination:
 
     def _write(
         self,
-        batch: Sequence[Entry | RejectedLine],
-        progress: Progress,
-        rejected: list[RejectedLine],
+        batch: Sequence[Entry | RejectedEntry],
+        progress: LoadProgress,
+        rejected: list[RejectedEntry],
     ) -> None:
         if self._connection is None:
             raise SinkUnavailableError(self.name, "the connection is closed")
@@ -153,7 +153,7 @@ class PostgresDestination:
                 with self._connection.cursor() as cursor:
                     cursor.executemany(_SQL["write-letter"], map(self._letter, rejected))
 
-    def _advance(self, connection: Connection, progress: Progress) -> None:
+    def _advance(self, connection: Connection, progress: LoadProgress) -> None:
         if self._dry_run:
             return
         connection.execute(_SQL["check-at-once"])
@@ -162,14 +162,14 @@ class PostgresDestination:
             raise LoaderRunningError(self._source)
 
     def _insert(
-        self, connection: Connection, batch: Sequence[Entry | RejectedLine]
-    ) -> list[RejectedLine]:
+        self, connection: Connection, batch: Sequence[Entry | RejectedEntry]
+    ) -> list[RejectedEntry]:
         """Tables take turns as the lines say, so that a row may refer to one before it."""
         rejected = []
         run: list[Entry] = []
         for one in batch:
-            if isinstance(one, RejectedLine) or self._tables.get(one.table) is None:
-                rejected.append(one if isinstance(one, RejectedLine) else _unknown(one))
+            if isinstance(one, RejectedEntry) or self._tables.get(one.table) is None:
+                rejected.append(one if isinstance(one, RejectedEntry) else _unknown(one))
                 continue
             if run and run[-1].table != one.table:
                 rejected += self._insert_run(connection, run)
@@ -177,14 +177,14 @@ class PostgresDestination:
             run.append(one)
         return rejected + self._insert_run(connection, run)
 
-    def _insert_run(self, connection: Connection, run: Sequence[Entry]) -> list[RejectedLine]:
+    def _insert_run(self, connection: Connection, run: Sequence[Entry]) -> list[RejectedEntry]:
         table = self._tables.get(run[0].table) if run else None
         if table is None:
             return []
         faults = insert_rows(connection, table, [_row(one, table) for one in run])
         return [_rejected(run[one.index], one.reason, one.detail) for one in faults]
 
-    def _letter(self, one: RejectedLine) -> tuple[object, ...]:
+    def _letter(self, one: RejectedEntry) -> tuple[object, ...]:
         line = one.line
         where = (self._source, line.file, line.number, one.counter, one.table)
         return *where, one.reason, one.detail, line.content, digest(line)
@@ -199,9 +199,9 @@ def _row(one: Entry, table: PostgresTable) -> dict[str, bytes]:
     return row
 
 
-def _unknown(one: Entry) -> RejectedLine:
+def _unknown(one: Entry) -> RejectedEntry:
     return _rejected(one, UNKNOWN_TABLE, f"no --into names table {one.table!r}")
 
 
-def _rejected(one: Entry, reason: str, detail: str) -> RejectedLine:
-    return RejectedLine(one.line, one.counter, one.table, reason, detail)
+def _rejected(one: Entry, reason: str, detail: str) -> RejectedEntry:
+    return RejectedEntry(one.line, one.counter, one.table, reason, detail)

@@ -13,7 +13,7 @@ MAX_RANGES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class CounterRange:
     """Counters from ``start`` (included) to ``end`` (excluded), and what their lines looked like.
 
     ``first`` and ``last`` are digests of the lines at both ends: a line with one of these
@@ -27,7 +27,7 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Progress:
+class LoadProgress:
     """What of a source is done.
 
     Attributes:
@@ -37,10 +37,10 @@ class Progress:
     """
 
     source: str
-    ranges: tuple[Range, ...] = ()
+    ranges: tuple[CounterRange, ...] = ()
     uncounted: frozenset[str] = frozenset()
 
-    def covers(self, counter: int) -> Range | None:
+    def covers(self, counter: int) -> CounterRange | None:
         """The range that ``counter`` is in."""
         at = bisect.bisect_right(self.ranges, counter, key=lambda one: one.start) - 1
         found = self.ranges[at] if at >= 0 else None
@@ -60,12 +60,12 @@ class Progress:
             raise CounterReusedError(self.source, counter)
         return True
 
-    def adding(self, done: Iterable[tuple[int | None, str]]) -> Progress:
+    def adding(self, done: Iterable[tuple[int | None, str]]) -> LoadProgress:
         """With further lines: the counter, if there is one, and the digest of each."""
         found = list(done)
-        counted = [Range(one, one + 1, text, text) for one, text in found if one is not None]
+        counted = [CounterRange(one, one + 1, text, text) for one, text in found if one is not None]
         uncounted = self.uncounted | {text for one, text in found if one is None}
-        return Progress(self.source, tuple(_merged([*self.ranges, *counted])), uncounted)
+        return LoadProgress(self.source, tuple(_merged([*self.ranges, *counted])), uncounted)
 
     @property
     def holes(self) -> list[tuple[int, int]]:
@@ -87,15 +87,15 @@ class Progress:
         return json.dumps([[one.start, one.end, one.first, one.last] for one in self.ranges])
 
     @classmethod
-    def from_json(cls, source: str, text: str, uncounted: Iterable[str] = ()) -> Progress:
+    def from_json(cls, source: str, text: str, uncounted: Iterable[str] = ()) -> LoadProgress:
         """What :meth:`to_json` wrote."""
-        ranges = tuple(Range(*one) for one in json.loads(text))
+        ranges = tuple(CounterRange(*one) for one in json.loads(text))
         return cls(source, ranges, frozenset(uncounted))
 
 
-def _merged(ranges: list[Range]) -> Iterator[Range]:
+def _merged(ranges: list[CounterRange]) -> Iterator[CounterRange]:
     ranges.sort(key=lambda one: one.start)
-    last: Range | None = None
+    last: CounterRange | None = None
     for one in ranges:
         if last is not None and one.start <= last.end:
             last = _joined(last, one)
@@ -107,7 +107,7 @@ def _merged(ranges: list[Range]) -> Iterator[Range]:
         yield last
 
 
-def _joined(one: Range, other: Range) -> Range:
+def _joined(one: CounterRange, other: CounterRange) -> CounterRange:
     if other.end <= one.end:
         return one
-    return Range(one.start, other.end, one.first, other.last)
+    return CounterRange(one.start, other.end, one.first, other.last)

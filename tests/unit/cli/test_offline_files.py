@@ -15,11 +15,11 @@ from headrace.cli.json_output import JsonOutput
 from headrace.cli.parameters import DatabaseUrl
 from headrace.cli.views.offline_files import LoadResult, loading
 from headrace.errors import ExtraMissingError
-from headrace.offline_files import LoadStats, Progress
+from headrace.offline_files import LoadProgress, LoadStats
 from headrace.settings import Secret
 from headrace.sinks.postgres.connection import connect
 
-DONE = Progress("api-1").adding([(one, f"line {one}") for one in (1, 2, 5, 9)])
+DONE = LoadProgress("api-1").adding([(one, f"line {one}") for one in (1, 2, 5, 9)])
 FIGURES = LoadStats(
     files=2,
     file="offline.2",

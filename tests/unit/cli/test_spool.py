@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from headrace.cli import main
-from headrace.ingest.spool import Loader, Outcome, Spool, SpoolLimits, SpoolRecord
+from headrace.ingest.spool import Loader, SendResult, Spool, SpoolLimits, SpoolRecord
 
 
 def event(text):
@@ -21,7 +21,7 @@ def project(tmp_path):
     (tmp_path / "headrace.toml").write_text('[project]\nname = "p"\nmodules = ["flow"]\n')
     spool = Spool(tmp_path / ".headrace" / "ingest" / "spool" / "kept", SpoolLimits())
     spool.append([event("too large")])
-    loader = Loader(spool, lambda *_: Outcome(rejected={0: "kept: too large"}))
+    loader = Loader(spool, lambda *_: SendResult(rejected={0: "kept: too large"}))
     loader.run_once()
     loader.close()
     spool.append([event("1"), event("2")])

@@ -10,7 +10,7 @@ import pytest
 from headrace.errors import IngestStateError
 from headrace.ingest import worker
 from headrace.ingest.starts import WorkerStarts
-from headrace.ingest.worker import Worker
+from headrace.ingest.worker import IngestProcess
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_a_worker_whose_parts_fail_says_why_and_does_not_serve(monkeypatch, capl
         sent.append(message["type"])
 
     with caplog.at_level(logging.ERROR):
-        asyncio.run(Worker(None, starts)({"type": "lifespan"}, receive, send))
+        asyncio.run(IngestProcess(None, starts)({"type": "lifespan"}, receive, send))
     assert sent == ["lifespan.startup.failed"]
     assert starts.failures[0].startswith("IngestStateError: ")
     assert "No space left on device" in caplog.text

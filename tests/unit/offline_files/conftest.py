@@ -8,19 +8,18 @@ from pathlib import Path
 import pytest
 
 from headrace.offline_files import (
-    BodyLimits,
     Entry,
     FileOrder,
-    Load,
+    LoadPlan,
+    LoadProgress,
     LoadStats,
-    Progress,
-    RejectedLine,
+    RejectedEntry,
     UnknownCommitStateError,
     find_files,
     load,
 )
 
-LIMITS = BodyLimits(decoded_bytes=100_000)
+MAX_BODY_BYTES = 100_000
 
 
 class Memory:
@@ -30,33 +29,33 @@ class Memory:
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
-        self.letters: list[RejectedLine] = []
-        self.progress = Progress("host")
+        self.letters: list[RejectedEntry] = []
+        self.progress = LoadProgress("host")
         self.batches: list[int] = []
         self.fails: list[str] = []
         self.closed = 0
         self.rejects: Callable[[Entry], bool] = lambda _: False
 
-    def open(self) -> Progress:
+    def open(self) -> LoadProgress:
         return self.progress
 
     def write(
-        self, batch: Sequence[Entry | RejectedLine], progress: Progress
-    ) -> list[RejectedLine]:
+        self, batch: Sequence[Entry | RejectedEntry], progress: LoadProgress
+    ) -> list[RejectedEntry]:
         fails = self.fails.pop(0) if self.fails else ""
         if fails == "before":
             raise UnknownCommitStateError("gone")
         kept = [one for one in batch if isinstance(one, Entry) and not self.rejects(one)]
         rejected = [
             one
-            if isinstance(one, RejectedLine)
-            else RejectedLine(one.line, one.counter, one.table, "no", "")
+            if isinstance(one, RejectedEntry)
+            else RejectedEntry(one.line, one.counter, one.table, "no", "")
             for one in batch
             if one not in kept
         ]
         self.entries += kept
         self.letters += rejected
-        self.progress = Progress.from_json("host", progress.to_json(), progress.uncounted)
+        self.progress = LoadProgress.from_json("host", progress.to_json(), progress.uncounted)
         self.batches.append(len(batch))
         if fails == "after":
             raise UnknownCommitStateError("gone", rejected)
@@ -74,7 +73,7 @@ class Memory:
     ) -> LoadStats:
         figures = LoadStats()
         files = find_files(folder, order)
-        load(Load(files, batch, LIMITS, remove), self, figures, lambda _: None)
+        load(LoadPlan(files, batch, MAX_BODY_BYTES, remove), self, figures, lambda _: None)
         return figures
 
 

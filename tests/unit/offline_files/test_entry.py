@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 from tests.offline_lines import ARTICLE, line, packed
 
-from headrace.offline_files import BodyLimits, Entry, Line, RejectedLine, entry, read_line
+from headrace.offline_files import Entry, Line, RejectedEntry, entry, read_line
 from headrace.offline_files.files import End
 
-from .conftest import LIMITS
+from .conftest import MAX_BODY_BYTES
 
 
 def read(content, end=End.NEWLINE):
-    return read_line(Line("offline.1", 7, content, end), LIMITS)
+    return read_line(Line("offline.1", 7, content, end), MAX_BODY_BYTES)
 
 
 def reason(content, end=End.NEWLINE):
     found = read(content, end)
-    assert isinstance(found, RejectedLine)
+    assert isinstance(found, RejectedEntry)
     assert found.detail
     return found.reason
 
@@ -127,7 +127,7 @@ def test_a_line_that_a_file_ends_in_is_torn_unless_it_is_whole():
 
 def test_a_bomb_is_never_held():
     bomb = with_body(base64.b64encode(zlib.compress(bytes(10**8), 9)).decode())
-    found = read_line(Line("offline.1", 1, bomb), BodyLimits(decoded_bytes=1000))
+    found = read_line(Line("offline.1", 1, bomb), 1000)
     assert found.reason == "body-too-large"
 
 
@@ -135,7 +135,7 @@ def test_a_bomb_is_never_held():
 def test_a_flipped_bit_anywhere_is_never_a_crash(at):
     content = bytearray(line(5))
     content[at % len(content)] ^= 1 << at % 8
-    assert isinstance(read(bytes(content)), Entry | RejectedLine)
+    assert isinstance(read(bytes(content)), Entry | RejectedEntry)
 
 
 def test_every_reason_is_in_the_docstring():

@@ -14,7 +14,7 @@ from headrace.ingest.events.delivery import (
     QueueFullError,
     UnknownOutcomeError,
 )
-from headrace.ingest.events.topic_watch import TopicState, TopicWatch
+from headrace.ingest.events.topic_watch import TopicPresence, TopicWatch
 from headrace.ingest.events.validation import Accepted
 from headrace.ingest.spool import GroupCommit, SpoolRecord
 from headrace.ingest.spool.topic_spools import TopicSpools
@@ -70,19 +70,21 @@ class EventStore:
     def standing(self, topic: str) -> str:
         """Whether events of a topic can be taken, ``ready`` or ``spooling``, or why not."""
         state, spool = self._topics.state(topic), self._spools.get(topic)
-        if state is TopicState.MISSING:
+        if state is TopicPresence.MISSING:
             return MISSING
         if self._topics.kafka_answers and not (spool and spool.pending):
             return READY
-        if spool is None or state is TopicState.UNKNOWN:
+        if spool is None or state is TopicPresence.UNKNOWN:
             return AWAY
         return FULL if spool.is_full else SPOOLING
 
     def _require(self, topic: str) -> None:
         state = self._topics.state(topic)
-        if state is TopicState.MISSING:
+        if state is TopicPresence.MISSING:
             raise NotTakenError("topic-missing", f"topic {topic!r} is declared, but not there")
-        if state is TopicState.UNKNOWN or (state is TopicState.KEPT and topic not in self._spools):
+        if state is TopicPresence.UNKNOWN or (
+            state is TopicPresence.KEPT and topic not in self._spools
+        ):
             raise NotTakenError("not-ready", "Kafka has not answered since the service began")
 
     async def _append_behind(
@@ -105,7 +107,7 @@ class EventStore:
             left = list(events)
         if not left:
             return False
-        if self._topics.state(topic) is TopicState.MISSING:
+        if self._topics.state(topic) is TopicPresence.MISSING:
             raise UnknownOutcomeError(f"topic {topic!r} is not there any more", "topic-missing")
         _LOG.warning("Kafka does not confirm events of %s in time, they go to the spool", topic)
         try:

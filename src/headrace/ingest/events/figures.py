@@ -16,7 +16,7 @@ from headrace.ingest.figures.service_metrics import (
     count_latency,
     known_code,
 )
-from headrace.ingest.http.problem import Problem
+from headrace.ingest.http.problem import ProblemDetails
 
 
 class EventFigures:
@@ -42,7 +42,7 @@ class EventFigures:
             self.outcome(outcome, len(events))
         self._add_bytes(sum([len(event.value) for event in events]))
 
-    def rejected(self, problems: Sequence[Problem]) -> None:
+    def rejected(self, problems: Sequence[ProblemDetails]) -> None:
         """Counts events that are not taken, each with its reason."""
         self.outcome("rejected", len(problems))
         for problem in problems:

@@ -22,7 +22,7 @@ from headrace.ingest.figures.account_slots import AccountSlots
 from headrace.ingest.figures.counters import Counters
 from headrace.ingest.http.body import BodyLimits, BodyReader
 from headrace.ingest.http.budget import MemoryBudget
-from headrace.ingest.http.problem import RETRY_AFTER, Problem, RefusedRequestError, refused
+from headrace.ingest.http.problem import RETRY_AFTER, ProblemDetails, RefusedRequestError, refused
 from headrace.ingest.http.request import Answer, Request, json_answer, require_method
 from headrace.ingest.http.request_guard import RequestGuard
 from headrace.ingest.tokens.token import Token
@@ -219,12 +219,12 @@ class EventIntake:
             raise _not_confirmed(error) from error
 
 
-def _none_accepted(problems: list[Problem], *, as_batch: bool) -> RefusedRequestError:
+def _none_accepted(problems: list[ProblemDetails], *, as_batch: bool) -> RefusedRequestError:
     if not as_batch:
         only = problems[0]
-        return RefusedRequestError(Problem(only.status, only.code, only.detail))
+        return RefusedRequestError(ProblemDetails(only.status, only.code, only.detail))
     detail = f"none of the {len(problems)} events was accepted; see `rejected`"
-    whole = Problem(HTTPStatus.BAD_REQUEST, "no-event-accepted", detail)
+    whole = ProblemDetails(HTTPStatus.BAD_REQUEST, "no-event-accepted", detail)
     return RefusedRequestError(whole, rejected=problems)
 
 

@@ -25,7 +25,7 @@ Look = Callable[[], set[str]]
 """Answers which topics are there. Raises BrokerUnreachableError."""
 
 
-class TopicState(enum.Enum):
+class TopicPresence(enum.Enum):
     """What is known of a topic.
 
     ``THERE`` and ``MISSING`` are Kafka's own words, of this process's life; ``KEPT``: Kafka has
@@ -67,11 +67,11 @@ class TopicWatch:
         """It did within the last seconds."""
         return self._clock() - self._answered_at < _RECENT_SECONDS
 
-    def state(self, topic: str) -> TopicState:
+    def state(self, topic: str) -> TopicPresence:
         """What is known of a declared topic."""
         if self._there is not None:
-            return TopicState.THERE if topic in self._there else TopicState.MISSING
-        return TopicState.KEPT if topic in self._kept else TopicState.UNKNOWN
+            return TopicPresence.THERE if topic in self._there else TopicPresence.MISSING
+        return TopicPresence.KEPT if topic in self._kept else TopicPresence.UNKNOWN
 
     def start(self) -> None:
         """Begins to look."""

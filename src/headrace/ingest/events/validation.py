@@ -23,7 +23,7 @@ from headrace.events import (
 from headrace.events.avro import AvroWriter
 from headrace.ingest.events.fast_path import FastPathReader
 from headrace.ingest.events.json_limits import JsonLimits, JsonLimitsCheck
-from headrace.ingest.http.problem import Problem
+from headrace.ingest.http.problem import ProblemDetails
 from headrace.model import Avro, ByKey, EventField, FieldType, Topic, partition_of, value_at
 
 BROKER_MESSAGE_BYTES = 1_048_588  # Kafka's default of max.message.bytes
@@ -61,15 +61,15 @@ class Verdicts(NamedTuple):
     """Of the events of a request: the good ones in their order, and what is wrong with others."""
 
     accepted: list[Accepted]
-    rejected: list[Problem]
+    rejected: list[ProblemDetails]
 
-    def late_problems(self, reasons: Mapping[bytes, str]) -> list[Problem]:
+    def late_problems(self, reasons: Mapping[bytes, str]) -> list[ProblemDetails]:
         """A problem for each accepted event that Kafka will never take, by the events' values."""
         taken = {problem.index for problem in self.rejected}
         count = len(self.accepted) + len(self.rejected)
         numbers = [number for number in range(count) if number not in taken]
         return [
-            Problem(
+            ProblemDetails(
                 HTTPStatus.UNPROCESSABLE_ENTITY,
                 "rejected-by-kafka",
                 f"Kafka will never take the event: {reasons[event.value]}; do not send it again",
@@ -79,7 +79,7 @@ class Verdicts(NamedTuple):
             if event.value in reasons
         ]
 
-    def without(self, reasons: Mapping[bytes, str], late: list[Problem]) -> Verdicts:
+    def without(self, reasons: Mapping[bytes, str], late: list[ProblemDetails]) -> Verdicts:
         """The other accepted events, and all problems in the order of the events."""
         accepted = [event for event in self.accepted if event.value not in reasons]
         return Verdicts(
@@ -139,7 +139,7 @@ class EventCheck:
     def batch(self, events: list[bytes], account: str, headers: Headers) -> Verdicts:
         """The good events in their order, and a problem for each of the others. On any thread."""
         accepted: list[Accepted] = []
-        rejected: list[Problem] = []
+        rejected: list[ProblemDetails] = []
         seen: set[str] = set()
         most_bytes = self._most_bytes - _size(headers)
         surely_bytes = most_bytes - max(MAX_KEY_BYTES, len(account.encode()))
@@ -320,11 +320,11 @@ def _micros(time: datetime) -> int:
     return (time - _EPOCH) // timedelta(microseconds=1)
 
 
-def _problem(why: Rejection, index: int) -> Problem:
+def _problem(why: Rejection, index: int) -> ProblemDetails:
     code, detail = why
     too_large = code == _TOO_LARGE
     status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE if too_large else HTTPStatus.BAD_REQUEST
-    return Problem(status, code, detail, index)
+    return ProblemDetails(status, code, detail, index)
 
 
 def _too_large(size: int, most: int) -> Rejection:

@@ -23,7 +23,7 @@ MAX_DETAIL_CHARACTERS = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ProblemDetails:
     """Why a request is refused, or an event rejected.
 
     Attributes:
@@ -60,13 +60,13 @@ class RefusedRequestError(Exception):
         rejected: problems of single events, when that is why.
     """
 
-    problem: Problem
+    problem: ProblemDetails
     headers: tuple[tuple[bytes, bytes], ...] = ()
-    rejected: list[Problem] = field(default_factory=list)
+    rejected: list[ProblemDetails] = field(default_factory=list)
 
 
 def refused(
     status: HTTPStatus, code: str, detail: str, *headers: tuple[bytes, bytes]
 ) -> RefusedRequestError:
     """Returns the error that refuses a request."""
-    return RefusedRequestError(Problem(status, code, detail), headers)
+    return RefusedRequestError(ProblemDetails(status, code, detail), headers)

@@ -8,13 +8,13 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from headrace.ingest.spool.position import Place
+from headrace.ingest.spool.cursor import SpoolCursor
 from headrace.ingest.spool.quarantine import quarantine_rejected, quarantine_segment, set_aside
-from headrace.ingest.spool.reader import Batch, SegmentReader
+from headrace.ingest.spool.reader import SegmentReader, SpoolBatch
 from headrace.ingest.spool.record import SpoolRecord
 from headrace.ingest.spool.segment import UnknownVersionError
 from headrace.ingest.spool.spool import Spool
-from headrace.ingest.spool.store import Readable
+from headrace.ingest.spool.store import ReadableSegment
 from headrace.runtime.file_locks import FileLock, open_lock_file
 
 _LOG = logging.getLogger("headrace.ingest.spool")
@@ -70,7 +70,7 @@ class Loader:
     """Replays the spool in the order of its counters. Used from one thread.
 
     Any number may exist on a host: one works, the others stand by until it is closed or killed.
-    Its place is kept durably after every batch, so a crash repeats the last batch at most, and
+    Its cursor is kept durably after every batch, so a crash repeats the last batch at most, and
     so does a ``send`` that raises. What Kafka rejects for ever is set aside with the reason.
 
     ``send(records, seconds)`` is called with up to 1,000 records, in order, and returns after about
@@ -82,9 +82,9 @@ class Loader:
     def __init__(self, spool: Spool, send: Send) -> None:
         self._spool, self._store, self._send = spool, spool.store, send
         self._lock = -1
-        self._place = Place()
+        self._cursor = SpoolCursor()
         self._reader: SegmentReader | None = None
-        self._batch = Batch()
+        self._batch = SpoolBatch()
         self._report = LoadReport()
         self._failure: Exception | None = None
 
@@ -146,7 +146,7 @@ class Loader:
         try:
             self._take_over()
         except BaseException:
-            os.close(lock)  # whoever leads must know the place
+            os.close(lock)  # whoever leads must know the cursor
             raise
         self._lock = lock
         return True
@@ -155,10 +155,10 @@ class Loader:
         """Goes on where the last loader was, which may have been killed before it could say so."""
         with self._store.exclusive():
             # Segments below it are deleted now, and a power failure must not take it back.
-            self._store.position.sync()
-            place = self._store.position.read()
-            self._place = place.at(max(place.counter, self._store.state.loaded))
-            self._store.state.loaded = self._place.counter
+            self._store.cursor_file.sync()
+            cursor = self._store.cursor_file.read()
+            self._cursor = cursor.at(max(cursor.counter, self._store.state.loaded))
+            self._store.state.loaded = self._cursor.counter
 
     def _drain(self) -> None:
         """The last records, while nobody can append: afterwards the spool is empty.
@@ -171,7 +171,7 @@ class Loader:
                     return
             if self._reader is not None:
                 self._finish(self._reader)
-            self._batch = Batch(end=self._store.state.written)
+            self._batch = SpoolBatch(end=self._store.state.written)
             self._advance(self._batch)
 
     def _next(self) -> Sequence[SpoolRecord]:
@@ -184,13 +184,13 @@ class Loader:
             reader = self._reading(readable)
             if reader is None:
                 continue
-            self._batch = reader.batch(readable, self._place.counter, _MAX_RECORDS)
+            self._batch = reader.batch(readable, self._cursor.counter, _MAX_RECORDS)
             if self._batch.records or readable.growing:
                 break
             self._finish(reader)
         return self._batch.records
 
-    def _reading(self, readable: Readable) -> SegmentReader | None:
+    def _reading(self, readable: ReadableSegment) -> SegmentReader | None:
         """The reader of a segment; ``None`` when it was set aside as a whole."""
         if self._reader is None or self._reader.segment != readable.segment:
             path = self._store.path(readable.segment)
@@ -220,7 +220,7 @@ class Loader:
         self._advance(batch)
         return True
 
-    def _advance(self, batch: Batch) -> None:
+    def _advance(self, batch: SpoolBatch) -> None:
         """None of the batch waits any more: what was not taken is set aside, or missing."""
         if batch.rejected:
             reason = batch.rejected[0].reason
@@ -228,17 +228,17 @@ class Loader:
                 "%d events are set aside, Kafka rejects them: %s", len(batch.rejected), reason
             )
             quarantine_rejected(batch.path, batch.rejected, self._store.quarantine)
-        place = self._place.after(batch.end, batch.taken, len(batch.rejected))
-        missing = place.missing - self._place.missing
+        cursor = self._cursor.after(batch.end, batch.taken, len(batch.rejected))
+        missing = cursor.missing - self._cursor.missing
         if missing:
             _LOG.error("%d records are missing below counter %d of the spool", missing, batch.end)
-        if place.counter > self._place.counter:
-            self._store.position.write(place)
-            self._place = place
+        if cursor.counter > self._cursor.counter:
+            self._store.cursor_file.write(cursor)
+            self._cursor = cursor
             self._report.records += batch.taken
             self._report.rejected += len(batch.rejected)
             self._report.missing += missing
-        self._batch = Batch()
+        self._batch = SpoolBatch()
         with self._store.exclusive():
             self._store.state.loaded = batch.end
 

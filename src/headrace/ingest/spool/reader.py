@@ -11,7 +11,7 @@ import msgspec
 from headrace.ingest.spool.frames import Damage, Frame, scan
 from headrace.ingest.spool.record import SpoolRecord, decode
 from headrace.ingest.spool.segment import HEADER_BYTES, Segment, created_ms, read
-from headrace.ingest.spool.store import Readable
+from headrace.ingest.spool.store import ReadableSegment
 
 WINDOW_BYTES = 1 << 20
 
@@ -26,7 +26,7 @@ class RejectedRecord:
 
 
 @dataclass
-class Batch:
+class SpoolBatch:
     """Records to send together.
 
     Attributes:
@@ -77,9 +77,9 @@ class SegmentReader:
         if len(begin) == HEADER_BYTES and created_ms(begin) is None:
             self.damages.append(Damage(0, HEADER_BYTES))
 
-    def batch(self, readable: Readable, position: int, most_records: int) -> Batch:
+    def batch(self, readable: ReadableSegment, position: int, most_records: int) -> SpoolBatch:
         """The next records from counter ``position``; none: all that is readable was read."""
-        batch, window = Batch(self.path), WINDOW_BYTES
+        batch, window = SpoolBatch(self.path), WINDOW_BYTES
         end = min(readable.end, self.path.stat().st_size)
         wanted = range(position, readable.limit)
         while not batch.records and self._at < end:
@@ -93,7 +93,7 @@ class SegmentReader:
             window *= 2  # only counts where nothing was found: a frame is longer than the window
         return batch
 
-    def _take(self, item: Frame | Damage, base: int, wanted: range, batch: Batch) -> None:
+    def _take(self, item: Frame | Damage, base: int, wanted: range, batch: SpoolBatch) -> None:
         stretch = Damage(base + item.start, base + item.end)
         if isinstance(item, Damage):
             self.damages.append(stretch)

@@ -146,15 +146,15 @@ class Spool:
         with self.store.exclusive():
             held = segments(self.store.folder) if self.pending else []
             paths = [self.store.path(segment) for segment in held]
-            place = self.store.position.read()
+            cursor = self.store.cursor_file.read()
             return SpoolStats(
                 records=self.waiting,
                 bytes=sum(path.stat().st_size for path in paths),
                 budget_bytes=self._limits.budget_bytes,
                 oldest_age=self._age(paths[0]) if paths else timedelta(),
                 quarantined=len(list(self.store.quarantine.iterdir())),
-                missing=place.missing,
-                rejected=place.rejected,
+                missing=cursor.missing,
+                rejected=cursor.rejected,
             )
 
     def close(self) -> None:

@@ -18,14 +18,14 @@ class _Word:
     def __init__(self, place: int) -> None:
         self._place = place
 
-    def __get__(self, state: SharedState, _: object = None) -> int:
+    def __get__(self, state: SpoolState, _: object = None) -> int:
         return state.words[self._place]
 
-    def __set__(self, state: SharedState, value: int) -> None:
+    def __set__(self, state: SpoolState, value: int) -> None:
         state.words[self._place] = value
 
 
-class SharedState:
+class SpoolState:
     """A mapped file. Worth nothing after a power failure: the first lock finds all of it anew.
 
     Attributes:

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.errors import SpoolError
+from headrace.ingest.spool.cursor import FIRST_COUNTER, CursorFile
 from headrace.ingest.spool.files import fsync_folder, make_folder
 from headrace.ingest.spool.frames import Frame, scan
-from headrace.ingest.spool.position import FIRST_COUNTER, Position
 from headrace.ingest.spool.segment import HEADER_BYTES, Segment, segments
-from headrace.ingest.spool.state import SharedState
+from headrace.ingest.spool.state import SpoolState
 from headrace.runtime.file_locks import FileLock, open_lock_file
 
 
 @dataclass(frozen=True, slots=True)
-class Readable:
+class ReadableSegment:
     """What may be read of a segment: up to offset ``end``, records below counter ``limit``.
 
     A record at ``limit`` or above it was not acknowledged: its append failed or never ended.
@@ -50,8 +50,8 @@ class Store:
             self._lock_file = open_lock_file(folder / "lock", 0o600)
             self._lock = FileLock(self._lock_file)
             with self._locked():
-                self.position = Position(folder / "position")
-                self.state = SharedState(folder / "state")
+                self.cursor_file = CursorFile(folder / "position")
+                self.state = SpoolState(folder / "state")
                 self._recover()
 
     @contextlib.contextmanager
@@ -74,7 +74,7 @@ class Store:
         """Of its file."""
         return self.folder / segment.name
 
-    def oldest(self) -> Readable | None:
+    def oldest(self) -> ReadableSegment | None:
         """The segment to replay first."""
         found = segments(self.folder)
         if not found:
@@ -82,8 +82,8 @@ class Store:
         segment = found[0]
         limit = found[1].first if len(found) > 1 else self.state.written
         if segment == self.current():
-            return Readable(segment, self.state.end, limit, growing=True)
-        return Readable(segment, self.path(segment).stat().st_size, limit, growing=False)
+            return ReadableSegment(segment, self.state.end, limit, growing=True)
+        return ReadableSegment(segment, self.path(segment).stat().st_size, limit, growing=False)
 
     def current(self) -> Segment | None:
         """The segment that is appended to."""
@@ -136,14 +136,14 @@ class Store:
         counter is where the acknowledged records end, and so says where they end.
         """
         found, state = segments(self.folder), self.state
-        position = self.position.read().counter
-        written = max(FIRST_COUNTER, position, state.verified_end_counter)
+        replayed = self.cursor_file.read().counter
+        written = max(FIRST_COUNTER, replayed, state.verified_end_counter)
         if found:
             written = max(written, self._end_counter(found[-1]))
         state.settled = 0
         self.seal()
         state.advance(written)
-        state.loaded = position or (found[0].first if found else written)
+        state.loaded = replayed or (found[0].first if found else written)
         self.count_bytes()
         state.settled = 1
 

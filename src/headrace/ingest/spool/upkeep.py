@@ -17,7 +17,7 @@ from headrace.ingest.spool.reader import SegmentReader
 from headrace.ingest.spool.record import SpoolRecord
 from headrace.ingest.spool.segment import UnknownVersionError, segments
 from headrace.ingest.spool.spool import Spool
-from headrace.ingest.spool.store import Readable
+from headrace.ingest.spool.store import ReadableSegment
 from headrace.runtime.file_locks import FileLock, open_lock_file
 
 _LOG = logging.getLogger("headrace.ingest.spool")
@@ -130,7 +130,7 @@ def _drop_segments(spool: Spool) -> int:
     store = spool.store
     with store.exclusive():
         count = spool.waiting
-        store.position.write(store.position.read().at(store.state.written))
+        store.cursor_file.write(store.cursor_file.read().at(store.state.written))
         store.state.loaded = store.state.written
         for segment in segments(store.folder):
             store.remove(segment)
@@ -175,7 +175,7 @@ def _of_segment(path: Path) -> Iterator[Sequence[SpoolRecord]]:
     except UnknownVersionError as error:
         reason = f"another version of headrace wrote it ({error}): that version can replay it"
         raise SpoolError(str(path), reason) from error
-    readable = Readable(segment, path.stat().st_size, _ALL_COUNTERS, growing=False)
+    readable = ReadableSegment(segment, path.stat().st_size, _ALL_COUNTERS, growing=False)
     while (batch := reader.batch(readable, 0, _MAX_RECORDS)).records:
         yield batch.records
 

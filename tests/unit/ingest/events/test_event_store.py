@@ -8,7 +8,7 @@ import pytest
 from headrace.errors import SpoolError, SpoolFullError
 from headrace.ingest.events.delivery import NotTakenError, QueueFullError, UnknownOutcomeError
 from headrace.ingest.events.event_store import EventStore
-from headrace.ingest.events.topic_watch import TopicState
+from headrace.ingest.events.topic_watch import TopicPresence
 from headrace.ingest.events.validation import Accepted
 from headrace.ingest.spool import Loader, SendResult, SpoolLimits, SpoolRecord
 from headrace.ingest.spool.topic_spools import TopicSpools
@@ -40,7 +40,7 @@ class Watch:
         self.kafka_answers, self.states = kafka_answers, states
 
     def state(self, topic):
-        return self.states.get(topic, TopicState.THERE)
+        return self.states.get(topic, TopicPresence.THERE)
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ def test_a_topic_that_is_not_there_takes_nothing(accepted, spool):
     kafka = Kafka(takes=0)
     for topic in ("kept", "plain"):
         with pytest.raises(NotTakenError) as caught:
-            accepted(kafka, topic, Watch(**{topic: TopicState.MISSING}))
+            accepted(kafka, topic, Watch(**{topic: TopicPresence.MISSING}))
         assert caught.value.code == "topic-missing"
     assert kafka.sent == 0
     assert not spool.pending
@@ -155,7 +155,7 @@ def test_what_times_out_for_a_topic_that_went_meanwhile_is_not_spooled(accepted,
 
     class Deleted(Kafka):
         async def send(self, *_):
-            watch.states["kept"] = TopicState.MISSING
+            watch.states["kept"] = TopicPresence.MISSING
 
     with pytest.raises(UnknownOutcomeError, match="not there any more"):
         accepted(Deleted(takes=0), watch=watch)
@@ -165,9 +165,9 @@ def test_what_times_out_for_a_topic_that_went_meanwhile_is_not_spooled(accepted,
 @pytest.mark.parametrize(
     ("topic", "state", "taken"),
     [
-        ("kept", TopicState.KEPT, True),
-        ("plain", TopicState.KEPT, False),
-        ("kept", TopicState.UNKNOWN, False),
+        ("kept", TopicPresence.KEPT, True),
+        ("plain", TopicPresence.KEPT, False),
+        ("kept", TopicPresence.UNKNOWN, False),
     ],
 )
 def test_before_kafka_has_answered_only_known_topics_with_a_spool_are_taken(
@@ -198,8 +198,8 @@ def test_a_topic_says_whether_it_can_be_taken(accepted, spools):
     assert standing("plain") == standing("kept") == "ready"
     assert standing("plain", kafka_answers=False) == "kafka-away"
     assert standing("kept", kafka_answers=False) == "spooling"
-    assert standing("kept", kept=TopicState.MISSING) == "missing"
-    assert standing("kept", kafka_answers=False, kept=TopicState.UNKNOWN) == "kafka-away"
+    assert standing("kept", kept=TopicPresence.MISSING) == "missing"
+    assert standing("kept", kafka_answers=False, kept=TopicPresence.UNKNOWN) == "kafka-away"
     accepted(Kafka(takes=0))
     assert standing("kept") == "spooling"
     fill(spools.open["kept"], 300)

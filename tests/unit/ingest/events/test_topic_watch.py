@@ -7,7 +7,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from headrace.errors import AuthorizationError, BrokerUnreachableError
 from headrace.ingest.events import topic_watch
-from headrace.ingest.events.topic_watch import TopicState, TopicWatch, live_topics
+from headrace.ingest.events.topic_watch import TopicPresence, TopicWatch, live_topics
 
 
 class Kafka:
@@ -44,18 +44,18 @@ def states(watch):
 
 
 def test_before_the_first_look_nothing_is_known(watch):
-    assert states(watch()) == (TopicState.UNKNOWN, TopicState.UNKNOWN)
+    assert states(watch()) == (TopicPresence.UNKNOWN, TopicPresence.UNKNOWN)
     assert not watch().kafka_answers
 
 
 def test_a_topic_is_there_or_missing_as_kafka_says(watch, kafka, caplog):
     watching = watch()
     watching.look()
-    assert states(watching) == (TopicState.THERE, TopicState.MISSING)
+    assert states(watching) == (TopicPresence.THERE, TopicPresence.MISSING)
     assert "not there, `headrace apply` makes them: b" in caplog.text
     kafka.there = {"b"}
     watching.look()
-    assert states(watching) == (TopicState.MISSING, TopicState.THERE)
+    assert states(watching) == (TopicPresence.MISSING, TopicPresence.THERE)
 
 
 def test_what_is_missing_is_logged_once(watch, caplog):
@@ -88,7 +88,7 @@ def test_what_kafka_said_last_is_what_is_known_while_it_is_away(watch, kafka):
     watching.now[0] += 6
     watching.look()
     assert not watching.kafka_answers
-    assert states(watching) == (TopicState.THERE, TopicState.MISSING)
+    assert states(watching) == (TopicPresence.THERE, TopicPresence.MISSING)
 
 
 def test_a_process_that_begins_while_kafka_is_away_knows_what_the_host_knew(watch, kafka):
@@ -96,12 +96,12 @@ def test_a_process_that_begins_while_kafka_is_away_knows_what_the_host_knew(watc
     kafka.there = None
     later = watch()
     later.look()
-    assert states(later) == (TopicState.KEPT, TopicState.UNKNOWN)
+    assert states(later) == (TopicPresence.KEPT, TopicPresence.UNKNOWN)
 
 
 def test_a_file_that_can_not_be_read_is_no_knowledge(watch, tmp_path, caplog):
     (tmp_path / "topics").write_text("{")
-    assert states(watch()) == (TopicState.UNKNOWN, TopicState.UNKNOWN)
+    assert states(watch()) == (TopicPresence.UNKNOWN, TopicPresence.UNKNOWN)
     assert "can't be read" in caplog.text
 
 

@@ -99,7 +99,7 @@ def test_only_files_that_were_set_aside_are_touched(rejecting, name):
     for act in (upkeep.put_back, upkeep.drop):
         with pytest.raises(SpoolError, match="there is no file"):
             act(rejecting, name)
-    assert rejecting.store.position.read().counter == 5
+    assert rejecting.store.cursor_file.read().counter == 5
 
 
 def test_dropping_gives_the_budget_back(rejecting, names):

@@ -1,10 +1,10 @@
-"""The loader's place over kills and power failures."""
+"""The loader's cursor over kills and power failures."""
 
 import os
 
 import pytest
 
-from headrace.ingest.spool.position import Place, Position
+from headrace.ingest.spool.cursor import CursorFile, SpoolCursor
 
 
 @pytest.fixture
@@ -25,24 +25,24 @@ def calls(monkeypatch):
 def test_what_a_killed_process_wrote_is_on_the_disk_before_the_other_slot_is_written(
     tmp_path, calls
 ):
-    Position(tmp_path / "position").write(Place(5))
+    CursorFile(tmp_path / "position").write(SpoolCursor(5))
     calls.clear()
-    position = Position(tmp_path / "position")
-    position.write(Place(6))
-    position.write(Place(7))
+    cursor_file = CursorFile(tmp_path / "position")
+    cursor_file.write(SpoolCursor(6))
+    cursor_file.write(SpoolCursor(7))
     assert calls == ["fdatasync", "pwrite", "fdatasync", "pwrite", "fdatasync"]
-    assert position.read() == Place(7)
+    assert cursor_file.read() == SpoolCursor(7)
 
 
 def test_after_a_disk_that_failed_the_other_slot_waits_for_the_one_that_was_not_confirmed(
     tmp_path, calls, monkeypatch
 ):
-    position = Position(tmp_path / "position")
-    position.write(Place(5))
+    cursor_file = CursorFile(tmp_path / "position")
+    cursor_file.write(SpoolCursor(5))
     with monkeypatch.context() as failing:
         failing.setattr(os, "fdatasync", lambda _: (_ for _ in ()).throw(OSError("I/O error")))
         with pytest.raises(OSError, match="I/O"):
-            position.write(Place(6))
+            cursor_file.write(SpoolCursor(6))
     calls.clear()
-    position.write(Place(7))
+    cursor_file.write(SpoolCursor(7))
     assert calls == ["fdatasync", "pwrite", "fdatasync"]

@@ -18,25 +18,25 @@ _BYTES = _FIELDS.size + _CHECKSUM.size
 _SLOT_BYTES = 512
 
 
-class Place(NamedTuple):
+class SpoolCursor(NamedTuple):
     """Counter of the next record to replay; how many below it never came, and were rejected."""
 
     counter: int = 0
     missing: int = 0
     rejected: int = 0
 
-    def at(self, counter: int) -> Place:
+    def at(self, counter: int) -> SpoolCursor:
         """The same counts at another counter."""
         return self._replace(counter=counter)
 
-    def after(self, end: int, taken: int, rejected: int) -> Place:
+    def after(self, end: int, taken: int, rejected: int) -> SpoolCursor:
         """Behind ``end``, of whose records so many were taken and rejected; the rest is missing."""
         missing = end - self.counter - taken - rejected
-        return Place(end, self.missing + missing, self.rejected + rejected)
+        return SpoolCursor(end, self.missing + missing, self.rejected + rejected)
 
 
-class Position:
-    """The loader's place, on the disk.
+class CursorFile:
+    """The loader's cursor, on the disk.
 
     Two slots, written in turn: a torn write leaves the one before it, which must be on the disk
     then. A process that was killed may have left a write that is not. The file has its final size
@@ -47,9 +47,9 @@ class Position:
         self._path = path
         self._is_synced = False
         if not path.exists():
-            write_durably(path, _slot(Place(FIRST_COUNTER)).ljust(2 * _SLOT_BYTES, b"\0"), 0)
+            write_durably(path, _slot(SpoolCursor(FIRST_COUNTER)).ljust(2 * _SLOT_BYTES, b"\0"), 0)
 
-    def read(self) -> Place:
+    def read(self) -> SpoolCursor:
         """The newest; all of it 0 when both slots are damaged."""
         return max(self._slots())
 
@@ -62,7 +62,7 @@ class Position:
             os.close(file)
         self._is_synced = True
 
-    def write(self, place: Place) -> None:
+    def write(self, cursor: SpoolCursor) -> None:
         """Returns once it is on the disk."""
         if not self._is_synced:
             self.sync()
@@ -71,23 +71,23 @@ class Position:
         file = os.open(self._path, os.O_WRONLY)
         self._is_synced = False
         try:
-            os.pwrite(file, _slot(place), older * _SLOT_BYTES)
+            os.pwrite(file, _slot(cursor), older * _SLOT_BYTES)
             os.fdatasync(file)
         finally:
             os.close(file)
         self._is_synced = True
 
-    def _slots(self) -> list[Place]:
+    def _slots(self) -> list[SpoolCursor]:
         content = self._path.read_bytes()
         return [_parsed(content[start : start + _BYTES]) for start in (0, _SLOT_BYTES)]
 
 
-def _slot(place: Place) -> bytes:
-    fields = _FIELDS.pack(*place)
+def _slot(cursor: SpoolCursor) -> bytes:
+    fields = _FIELDS.pack(*cursor)
     return fields + _CHECKSUM.pack(crc32c(fields))
 
 
-def _parsed(slot: bytes) -> Place:
+def _parsed(slot: bytes) -> SpoolCursor:
     if len(slot) < _BYTES or slot[_FIELDS.size :] != _CHECKSUM.pack(crc32c(slot[: _FIELDS.size])):
-        return Place()
-    return Place(*_FIELDS.unpack_from(slot))
+        return SpoolCursor()
+    return SpoolCursor(*_FIELDS.unpack_from(slot))
