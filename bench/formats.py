@@ -92,7 +92,10 @@ def systems(count: int) -> dict[str, tuple[Decoder, list[bytes]]]:
             decoder_for(Json(), event_schema(NestedImpression)),
             [nested(value) for value in flat],
         ),
-        "avro-flat": (AvroDecoder(schema, OneSchema()), [writer(value) for value in flat]),
+        "avro-flat": (
+            AvroDecoder(schema, OneSchema().avro_schema),
+            [writer(value) for value in flat],
+        ),
     }
 
 

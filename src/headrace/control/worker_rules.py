@@ -14,7 +14,7 @@ from headrace.control.pipeline_rules import (
     dead_letter_limit_faults,
 )
 from headrace.control.topic_rules import name_faults
-from headrace.model import Avro, DeadLetterLimit, Start, Topic, TopicPartition
+from headrace.model import DeadLetterLimit, Start, Topic, TopicPartition
 from headrace.model.fault import Fault, at_least, duration, is_a
 from headrace.model.name import NAME
 from headrace.workers import (
@@ -145,14 +145,8 @@ def _function_faults(worker: Worker, function: Callable[..., Any]) -> Iterator[F
 
 
 def _event_faults(worker: Worker, function: str, takes: Parameters) -> Iterator[Fault]:
-    """Yields where the function is given another class than it is annotated with, or none."""
+    """Yields where the function is given another class than it is annotated with."""
     annotation = takes.annotation
-    for topic in worker.topics if takes.event else ():
-        if isinstance(topic.record_format, Avro):
-            yield Fault(
-                f"{_label(worker)}: {function} takes an event, and topic {topic.name!r} is Avro",
-                "take the record, and decode its value",
-            )
     if not takes.event or isinstance(annotation, str) or annotation in (None, Any, object):
         return
     accepted = typing.get_args(annotation) or (annotation,)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import uvloop
 
+from headrace.control.schemas import with_schemas
 from headrace.control.services import broker_config
 from headrace.errors import PartitionMissingError, TopicMissingError
 from headrace.kafka.client import ClientConfig, describe, group_offsets, watermarks
@@ -54,6 +55,7 @@ class WorkerRun:
 
     Raises:
         BrokerUnreachableError: the embedded broker is down.
+        ExtraMissingError: its function takes events of an Avro topic, without the extra ``avro``.
     """
 
     def __init__(self, settings: Settings, worker: Worker, wanted: WantedRun) -> None:
@@ -61,6 +63,7 @@ class WorkerRun:
         membership = Membership(
             worker.consumer_group, instance_id=wanted.instance_id, protocol=wanted.protocol
         )
+        worker = with_schemas(worker, settings)
         self._instance = WorkerInstance(worker, self._config, membership=membership)
         self._status = status_folder(settings)
         self.name = wanted.instance_id or process_name()

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from headrace.control.schemas import with_schemas
 from headrace.control.services import broker_config
 from headrace.control.shipping import own_modules
 from headrace.control.workers import Observe, WorkerStanding, standings, status_folder
@@ -83,6 +84,7 @@ def run_on_spark(
         ServerStartError: the port of the metrics is taken.
     """
     membership = Membership(worker.consumer_group, protocol=placement.protocol)
+    worker = with_schemas(worker, settings)
     run = DistributedRun(worker, broker_config(settings), membership, uuid.uuid4().hex)
     run.begin()
     with (

@@ -35,6 +35,13 @@ _AVRO_TYPES: Mapping[FieldType, AvroSchema] = {
     FieldType.BINARY: "bytes",
 }
 
+SchemaLookup: TypeAlias = Callable[[int], AvroSchema | None]
+"""Returns the schema of an id; ``None`` if the registry has no Avro schema of that id.
+
+Raises RegistryUnreachableError if the registry does not answer.
+"""
+
+_NO_SCHEMA_ID = "the value does not begin with a zero byte and the id of its schema (4 bytes)"
 HEADER = struct.Struct(">BI")
 """Confluent's wire format: a zero byte and the id of the writer's schema, before the value."""
 
@@ -173,3 +180,43 @@ class AvroReader:
         if rest:
             return "trailing-data", f"{rest} bytes follow the value that its schema describes"
         return text
+
+
+class AvroTexts:
+    """Turns values in Confluent's wire format into JSON texts. Each schema is prepared once.
+
+    Args:
+        lookup: of the schemas that values were written with.
+    """
+
+    def __init__(self, lookup: SchemaLookup) -> None:
+        self._lookup = lookup
+        self._readers: dict[int, AvroReader | None] = {}
+
+    def __call__(self, value: bytes | None) -> bytes | Rejection:
+        """Returns the JSON text of a record's value, or why there is none.
+
+        Raises:
+            RegistryUnreachableError: if its schema is not known, and the registry does not answer.
+        """
+        if value is None:
+            return "null-value", "the record has no value: a tombstone, which is not an event"
+        if len(value) < HEADER.size or value[0] != 0:
+            return "no-schema-id", _NO_SCHEMA_ID
+        _, schema_id = HEADER.unpack_from(value)
+        reader = self._readers.get(schema_id) or self._reader(schema_id)
+        if reader is None:
+            return "unknown-schema", f"the registry has no Avro schema with the id {schema_id}"
+        return reader.json_text(value)
+
+    def _reader(self, schema_id: int) -> AvroReader | None:
+        writer = self._lookup(schema_id)
+        # Unknown ids are not kept here: the registry may know them later, and then says so.
+        if writer is None:
+            return None
+        if schema_id not in self._readers:
+            try:
+                self._readers[schema_id] = AvroReader(writer)
+            except ValueError:
+                self._readers[schema_id] = None
+        return self._readers[schema_id]

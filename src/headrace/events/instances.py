@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from headrace.errors import InvalidRecordError
+from headrace.events.avro import AvroTexts, SchemaLookup, as_read
 from headrace.events.parser import event_parser
 from headrace.events.rejection import out_of_bounds, rejection
 from headrace.events.values import reader_of, without_null
-from headrace.model import EpochMillis, FieldType, Raw
+from headrace.model import Avro, EpochMillis, FieldType, Raw
 
 if TYPE_CHECKING:
     from headrace.model import EventField, EventSchema, Topic
@@ -41,7 +42,9 @@ class _UnreadableError(Exception):
     """A value that the parser took can't be read as its field's type."""
 
 
-def event_reader(topic: Topic, clock: Callable[[], float] = time.time) -> EventReader:
+def event_reader(
+    topic: Topic, clock: Callable[[], float] = time.time, schemas: SchemaLookup | None = None
+) -> EventReader:
     """Returns a function that reads record values of ``topic``. It may be called on any thread.
 
     Of a topic without an event class it returns the value as it is, bytes or ``None``. Otherwise it
@@ -52,10 +55,20 @@ def event_reader(topic: Topic, clock: Callable[[], float] = time.time) -> EventR
     Args:
         topic: whose event class, format and bounds count.
         clock: tells the time of day, in seconds, which late bounds are counted from.
+        schemas: by which the values of an Avro topic are read.
+
+    Raises:
+        ValueError: if the topic is Avro, and there are no schemas.
     """
     if isinstance(topic.record_format, Raw) or topic.event is None or topic.schema is None:
         return lambda value: value
-    return _JsonReader(topic, topic.event, topic.schema, clock)
+    if not isinstance(topic.record_format, Avro):
+        return _JsonReader(topic, topic.event, topic.schema, clock)
+    if schemas is None:
+        raise ValueError(f"topic {topic.name!r} is Avro, and there are no schemas to read it with")
+    return _AvroReader(
+        _JsonReader(topic, topic.event, as_read(topic.schema), clock), AvroTexts(schemas)
+    )
 
 
 class _JsonReader:
@@ -95,6 +108,25 @@ class _JsonReader:
             raise InvalidRecordError(*out_of_bounds(name, time_us, earliest_us, latest_us))
 
 
+class _AvroReader:
+    """Reads Avro values by way of their JSON texts, as pipelines do."""
+
+    def __init__(self, read_json: _JsonReader, json_text: AvroTexts) -> None:
+        self._read_json, self._json_text = read_json, json_text
+
+    def __call__(self, value: bytes | None) -> Any:
+        """Returns the event in ``value``.
+
+        Raises:
+            InvalidRecordError: if it is no event of the topic.
+            RegistryUnreachableError: if the schema registry does not answer.
+        """
+        text = self._json_text(value)
+        if not isinstance(text, bytes):
+            raise InvalidRecordError(*text)
+        return self._read_json(text)
+
+
 def _fields_maker(event: type, schema: EventSchema) -> Callable[[msgspec.Struct], dict[str, Any]]:
     """Returns what makes the fields of an event from the parser's struct, by name."""
     hints = typing.get_type_hints(event)
@@ -123,6 +155,8 @@ def _maker(field: EventField, hint: object) -> _Maker | None:
         return _container_maker(field.type, field.element, typing.get_args(bare)[-1])
     read = reader_of(field)
     make = _MAKERS.get(field.type)
+    if bare is EpochMillis and field.type is FieldType.TIMESTAMP:  # of Avro, whose times have units
+        make = _epoch_millis
     if read is None:
         return make
     return functools.partial(_read, read, make or _as_it_is)
@@ -147,6 +181,10 @@ def _read(read: _Maker, make: _Maker, value: Any) -> Any:
     if result is None:
         raise _UnreadableError
     return make(result)
+
+
+def _epoch_millis(micros: int) -> EpochMillis:
+    return _EPOCH_MILLIS + timedelta(microseconds=micros)
 
 
 def _as_it_is(value: Any) -> Any:

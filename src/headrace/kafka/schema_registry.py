@@ -84,6 +84,11 @@ def shared_registry(settings: SchemaRegistrySettings) -> SchemaRegistry:
     return _SHARED.setdefault(key, SchemaRegistry(settings))
 
 
+def look_up_schema(settings: SchemaRegistrySettings, schema_id: int) -> Any | None:
+    """Returns :meth:`SchemaRegistry.avro_schema` of the registry that this process shares."""
+    return shared_registry(settings).avro_schema(schema_id)
+
+
 class SchemaRegistry:
     """Looks up Avro schemas, each once. It may be used by several threads at a time.
 

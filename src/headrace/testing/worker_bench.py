@@ -13,9 +13,11 @@ from typing import Any, Self
 import msgspec
 
 from headrace.errors import WorkerStateError
-from headrace.model import DeadLetter, Topic, TopicPartition, value_at
+from headrace.events.avro import AvroWriter, avro_schema
+from headrace.model import Avro, DeadLetter, Topic, TopicPartition, value_at
 from headrace.testing.bench_instance import BenchInstance, FedRecord, SentRecord
 from headrace.testing.stepped_loop import SteppedLoop
+from headrace.workers.function_task import FunctionFactory
 from headrace.workers.task import Headers, WorkerTask
 from headrace.workers.worker import Worker
 
@@ -72,6 +74,7 @@ class WorkerBench:
         if config is not None:
             worker = dataclasses.replace(worker, config=config)
         self._topics = {topic.name: topic for topic in worker.topics}
+        self._avro, worker = _with_avro(worker)
         loop = self._loop = SteppedLoop(patience.total_seconds())
         self._start = now
         start_ms = round(now.timestamp() * 1000)
@@ -127,6 +130,7 @@ class WorkerBench:
         Args:
             values: bytes, text, ``None`` (a tombstone), or a :class:`SentRecord` of another bench
                 with its own key and headers. Anything else is written as JSON: a dict, a dataclass.
+                JSON for an Avro topic is written as Avro, with the schema of the event class.
             key: of each record; by default the field ``Topic.key`` of a dict or dataclass.
             headers: of each record.
             topic: one that the worker reads; its first by default.
@@ -206,9 +210,12 @@ class WorkerBench:
     def _record(self, value: object, topic: str, key: bytes | None, headers: Headers) -> SentRecord:
         name = topic or next(iter(self._topics))
         encoded = _encoded(value)
+        document = encoded or b"{}"
+        if encoded is not None and name in self._avro and not isinstance(value, bytes):
+            encoded = self._avro[name](encoded)
         path = self._topics[name].key if name in self._topics else None
         if key is None and path is not None and not isinstance(value, bytes | str | None):
-            own = value_at(msgspec.json.decode(encoded or b"{}"), path)
+            own = value_at(msgspec.json.decode(document), path)
             key = None if own is None else str(own).encode()
         return SentRecord(name, encoded, key, headers)
 
@@ -227,6 +234,21 @@ def _encoded(value: object) -> bytes | None:
     if value is None or isinstance(value, bytes):
         return value
     return value.encode() if isinstance(value, str) else msgspec.json.encode(value)
+
+
+def _with_avro(worker: Worker) -> tuple[dict[str, AvroWriter], Worker]:
+    """Returns what writes events of Avro topics, by topic, and the worker that can read them."""
+    schemas = {
+        topic.name: topic.schema
+        for topic in worker.topics
+        if isinstance(topic.record_format, Avro) and topic.schema is not None
+    }
+    numbered = list(enumerate(schemas.items()))
+    writers = {name: AvroWriter(schema, number) for number, (name, schema) in numbered}
+    if writers and isinstance(worker.task, FunctionFactory):
+        lookup = {number: avro_schema(schema) for number, (_, schema) in numbered}.get
+        worker = dataclasses.replace(worker, task=dataclasses.replace(worker.task, schemas=lookup))
+    return writers, worker
 
 
 async def _made(worker: Worker, clock: Callable[[], int]) -> BenchInstance:

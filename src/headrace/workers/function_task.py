@@ -7,10 +7,13 @@ import inspect
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from headrace.model import Topic
+from headrace.model import Avro, Topic
 from headrace.workers.task import RecordStatusObserver, WorkerRecord, WorkerTask
+
+if TYPE_CHECKING:
+    from headrace.events.avro import SchemaLookup
 
 Function: TypeAlias = Callable[..., Any]
 Readers: TypeAlias = Mapping[str, Callable[[bytes | None], Any]]
@@ -113,17 +116,30 @@ class FunctionFactory:
     """Makes the tasks of a function that is given events of ``topics``.
 
     What tells an event from other bytes is made once for all tasks, and not pickled.
+
+    Attributes:
+        function: the user's.
+        topics: that the worker reads.
+        schemas: by which the values of Avro topics are read; ``None`` in a declaration, which
+            knows no schema registry.
     """
 
     function: Function
     topics: tuple[Topic, ...] = ()
+    schemas: SchemaLookup | None = None
 
     def __call__(self) -> FunctionTask:
         """Returns a task."""
         return FunctionTask(self.function, self._takes, self._readers)
 
-    def __reduce__(self) -> tuple[type[FunctionFactory], tuple[Function, tuple[Topic, ...]]]:
-        return FunctionFactory, (self.function, self.topics)
+    def __reduce__(self) -> tuple[type[FunctionFactory], tuple[Any, ...]]:
+        return FunctionFactory, (self.function, self.topics, self.schemas)
+
+    @property
+    def reads_avro(self) -> bool:
+        """Whether the function is given events of an Avro topic."""
+        is_avro = any(isinstance(topic.record_format, Avro) for topic in self.topics)
+        return is_avro and bool(self._takes.event)
 
     @functools.cached_property
     def _takes(self) -> Parameters:
@@ -134,4 +150,4 @@ class FunctionFactory:
         from headrace.events.instances import event_reader  # declaring a worker needs no parser
 
         topics = self.topics if self._takes.event else ()
-        return {topic.name: event_reader(topic) for topic in topics}
+        return {topic.name: event_reader(topic, schemas=self.schemas) for topic in topics}

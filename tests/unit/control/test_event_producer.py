@@ -229,7 +229,9 @@ def test_events_of_an_avro_topic_are_checked_as_json_and_sent_with_the_schema_of
     assert len(registry.requests) == 1
     (schema, _) = registry.schemas[0]
     assert json.loads(schema) == avro_schema(topic.schema)
-    decoded = AvroDecoder(topic.schema, Schemas(json.loads(schema))).decode([record.value])
+    decoded = AvroDecoder(topic.schema, Schemas(json.loads(schema)).avro_schema).decode(
+        [record.value]
+    )
     assert decoded.rejected == {}
     as_json = decoder_for(Json(), topic.schema).decode([TEXT])
     assert decoded.rows.to_pylist() == as_json.rows.to_pylist()

@@ -12,8 +12,10 @@ import msgspec
 import pytest
 
 from headrace.errors import InvalidRecordError
+from headrace.events.avro import HEADER, AvroWriter, avro_schema
 from headrace.events.instances import event_reader
-from headrace.model import EpochMillis, Topic
+from headrace.model import Avro, EpochMillis, Topic
+from headrace.pipelines.source.decode.avro import AvroDecoder
 from headrace.pipelines.source.decode.json_events import JsonDecoder
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -170,3 +172,62 @@ def test_a_topic_may_accept_any_late_event_time():
         latest_ahead=timedelta.max,
     )
     assert order.at.year == 9999
+
+
+@dataclasses.dataclass(frozen=True)
+class Sale:
+    """An order without what Avro has no type for."""
+
+    id: int
+    at: datetime
+    kind: Kind
+    items: list[Item]
+    sent: EpochMillis | None
+    stock: dict[str, Item] | None
+    first: Item | None
+    day: date | None
+    photo: bytes | None
+
+
+AVRO = Topic("orders", event=Sale, format=Avro(), event_time="at")
+
+
+def test_an_avro_value_is_the_instance_that_its_json_is():
+    text = changed()
+    schema = avro_schema(AVRO.schema)
+    reader = event_reader(AVRO, NOW.timestamp, {7: schema}.get)
+    read_from_json = read(Sale, text)
+    read_from_avro = reader(AvroWriter(AVRO.schema, 7)(text))
+    assert read_from_avro == read_from_json
+    assert type(read_from_avro.sent) is type(read_from_json.sent)
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (None, "null-value"),
+        (b"{}", "no-schema-id"),
+        (HEADER.pack(0, 8), "unknown-schema"),
+        (HEADER.pack(0, 7), "not-avro"),
+        (HEADER.pack(0, 1) + b"\x02a", "missing-field"),
+    ],
+)
+def test_an_avro_value_is_rejected_for_what_a_pipeline_rejects_it_for(value, reason):
+    other = {"type": "record", "name": "O", "fields": [{"name": "no", "type": "string"}]}
+    schemas = {1: other, 7: avro_schema(AVRO.schema)}.get
+    with pytest.raises(InvalidRecordError) as raised:
+        event_reader(AVRO, NOW.timestamp, schemas)(value)
+    decoded = AvroDecoder(AVRO.schema, schemas).decode([value])
+    assert (raised.value.reason, raised.value.detail) == decoded.rejected[0]
+    assert raised.value.reason == reason
+
+
+def test_an_avro_event_outside_the_bounds_is_rejected():
+    reader = event_reader(AVRO, NOW.timestamp, {7: avro_schema(AVRO.schema)}.get)
+    with pytest.raises(InvalidRecordError, match="event-time-out-of-bounds"):
+        reader(AvroWriter(AVRO.schema, 7)(changed(at="2027-01-02T00:00:01Z")))
+
+
+def test_an_avro_topic_is_not_read_without_schemas():
+    with pytest.raises(ValueError, match="orders"):
+        event_reader(AVRO)

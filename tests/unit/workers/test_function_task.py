@@ -11,7 +11,10 @@ from functools import partial
 import pytest
 from pyspark import cloudpickle
 
-from headrace.model import Topic
+from headrace.errors import RegistryUnreachableError
+from headrace.kafka.schema_registry import look_up_schema
+from headrace.model import Avro, Topic
+from headrace.settings import SchemaRegistrySettings, Secret
 from headrace.testing import Outcome, WorkerBench
 from headrace.workers import DeadLetters, KeyHash, Worker, WorkerRecord, worker
 from headrace.workers.function_task import FunctionFactory, parameters_of
@@ -39,6 +42,14 @@ async def charge(order: Order, record, send):
     send("receipts", f"{order.customer}: {order.price}".encode(), key=record.key)
 
 
+AVRO = Topic("avro-orders", event=Order, format=Avro(), key="customer")
+
+
+@worker(topic=AVRO, on_failure=DeadLetters())
+async def charge_avro(order: Order, record, send):
+    send("receipts", f"{order.customer}: {order.price}".encode(), key=record.key)
+
+
 # -- what a function is given ---------------------------------------------------------------------
 
 
@@ -47,6 +58,36 @@ def test_a_function_is_given_the_event_the_record_and_send():
         bench.feed({"customer": "ann", "price": 7})
     [sent] = bench.sent
     assert (sent.value, sent.key) == (b"ann: 7", b"ann")
+
+
+def test_a_function_is_given_the_event_of_an_avro_record_and_bad_ones_meet_the_policy():
+    with WorkerBench(charge_avro) as bench:
+        bench.feed({"customer": "ann", "price": 7}, b"not Avro")
+    [sent] = bench.sent
+    [letter] = bench.dead_letters
+    assert (sent.value, sent.key) == (b"ann: 7", b"ann")
+    assert (letter.reason, letter.value) == ("no-schema-id", b"not Avro")
+
+
+def test_a_registry_that_does_not_answer_ends_the_instance_and_makes_no_dead_letter():
+    def away(schema_id):
+        raise RegistryUnreachableError("http://registry", f"no answer for {schema_id}")
+
+    factory = dataclasses.replace(charge_avro.task, schemas=away)
+    # Not as a FunctionFactory: the bench would give that the schemas of its events.
+    bench = WorkerBench(dataclasses.replace(charge_avro, task=factory.__call__))
+    with pytest.raises(RegistryUnreachableError):
+        bench.feed(b"\x00\x00\x00\x00\x07x")
+    assert bench.dead_letters == []
+
+
+def test_the_schemas_of_a_worker_travel_with_its_function():
+    settings = SchemaRegistrySettings("http://registry", "ann", Secret("hunter2"))
+    factory = dataclasses.replace(charge_avro.task, schemas=partial(look_up_schema, settings))
+    copy = cloudpickle.loads(cloudpickle.dumps(factory))
+    assert copy.schemas.args[0].url == "http://registry"
+    assert copy.reads_avro
+    assert not charge.task.reads_avro
 
 
 def test_a_record_that_is_no_event_meets_the_policy_as_an_invalid_one():
@@ -154,7 +195,7 @@ def test_a_factory_is_pickled_without_what_it_made():
     factory()
     copy = cloudpickle.loads(cloudpickle.dumps(factory))
     assert copy.topics == (ORDERS,)
-    assert copy.__dict__.keys() == {"function", "topics"}
+    assert copy.__dict__.keys() == {"function", "topics", "schemas"}
 
 
 # -- what tasks share -----------------------------------------------------------------------------

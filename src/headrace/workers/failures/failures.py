@@ -12,6 +12,7 @@ from headrace.errors import (
     InvalidRecordError,
     ProcessingFailedError,
     ProcessingTimeoutError,
+    RegistryUnreachableError,
 )
 from headrace.kafka.dead_letter_limiter import DeadLetterLimiter
 from headrace.model import DeadLetter, DeadLetterLimit, TopicPartition
@@ -75,9 +76,12 @@ class Failures:
 
         Raises:
             ProcessingFailedError, ProcessingTimeoutError: the worker stops at failures.
+            RegistryUnreachableError: the record's schema is not known, which is not its fault.
             DeadLetterLimitError: too many.
             BrokerUnreachableError, SinkError, TopicMissingError: the letter was not written.
         """
+        if isinstance(error, RegistryUnreachableError):
+            raise error
         policy = self._worker.on_failure
         delay = retry_delay(policy, error, attempt.record.attempt)
         if isinstance(policy, RetryTopics) and delay is not None:

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from headrace.events.avro import HEADER, AvroReader, as_read
-from headrace.kafka.schema_registry import SchemaRegistry
+from headrace.events.avro import AvroTexts, SchemaLookup, as_read
 from headrace.pipelines.source.decode.decoder import Decoded
 from headrace.pipelines.source.decode.json_events import JsonDecoder
 
 if TYPE_CHECKING:
     from headrace.events import Rejection
     from headrace.model import EventSchema
-
-_NO_SCHEMA_ID = "the value does not begin with a zero byte and the id of its schema (4 bytes)"
 
 
 class AvroDecoder:
@@ -38,10 +35,10 @@ class AvroDecoder:
     A registry that does not answer rejects nothing: the task fails and is repeated.
     """
 
-    def __init__(self, schema: EventSchema, registry: SchemaRegistry) -> None:
+    def __init__(self, schema: EventSchema, lookup: SchemaLookup) -> None:
+        """Schemas of records are looked up with ``lookup``."""
         self._json = JsonDecoder(as_read(schema))
-        self._registry = registry
-        self._readers: dict[int, AvroReader | None] = {}
+        self._json_text = AvroTexts(lookup)
         self.arrow_schema = self._json.arrow_schema
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
@@ -63,23 +60,3 @@ class AvroDecoder:
         decoded = self._json.decode(texts)
         rejected |= {indices[number]: why for number, why in decoded.rejected.items()}
         return Decoded(decoded.rows, dict(sorted(rejected.items())))
-
-    def _json_text(self, value: bytes | None) -> bytes | Rejection:
-        if value is None:
-            return "null-value", "the record has no value: a tombstone, which is not an event"
-        if len(value) < HEADER.size or value[0] != 0:
-            return "no-schema-id", _NO_SCHEMA_ID
-        _, schema_id = HEADER.unpack_from(value)
-        if schema_id not in self._readers:
-            self._readers[schema_id] = self._reader(schema_id)
-        reader = self._readers[schema_id]
-        if reader is None:
-            return "unknown-schema", f"the registry has no Avro schema with the id {schema_id}"
-        return reader.json_text(value)
-
-    def _reader(self, schema_id: int) -> AvroReader | None:
-        writer = self._registry.avro_schema(schema_id)
-        try:
-            return None if writer is None else AvroReader(writer)
-        except ValueError:
-            return None

@@ -40,7 +40,7 @@ def decoder_for(
 
         if registry is None:
             raise ValueError("Avro has no schema registry")
-        return AvroDecoder(schema, shared_registry(registry))
+        return AvroDecoder(schema, shared_registry(registry).avro_schema)
     from headrace.pipelines.source.decode.json_events import JsonDecoder
 
     return JsonDecoder(schema)

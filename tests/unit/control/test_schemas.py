@@ -1,0 +1,72 @@
+"""Schemas that a project's events are written and read with."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from pyspark import cloudpickle
+from tests.mock_registry import MockRegistry
+
+from headrace.control.schemas import schema_ids, with_schemas
+from headrace.errors import ExtraMissingError
+from headrace.events.avro import AvroWriter, avro_schema
+from headrace.model import Avro, Topic
+from headrace.runtime import extras
+from headrace.settings import Settings
+from headrace.workers import worker
+
+
+@dataclass
+class Order:
+    id: str
+
+
+AVRO = Topic("orders", event=Order, format=Avro())
+PLAIN, RAW = Topic("plain", event=Order), Topic("raw")
+SETTINGS = Settings(Path(), "shop", ("flow",), "lake")
+
+
+@worker(topic=AVRO)
+async def take(order: Order) -> None:
+    """Takes an event by value."""
+
+
+@worker(topic=AVRO)
+async def take_record(record) -> None:
+    """Takes bytes, which need no schema."""
+
+
+@worker(topic=PLAIN)
+async def take_plain(order: Order) -> None:
+    """Takes an event of JSON."""
+
+
+@pytest.fixture
+def registry():
+    with MockRegistry().running() as registry:
+        yield registry
+
+
+def test_only_avro_topics_have_a_schema_and_others_ask_for_nothing(registry):
+    settings = replace(SETTINGS, schema_registry=registry.settings)
+    assert schema_ids([PLAIN, RAW], settings) == {}
+    assert registry.requests == []
+    assert schema_ids([PLAIN, AVRO, RAW], settings) == {"orders": 1}
+    assert registry.requests == ["POST /subjects/orders-value/versions?normalize=False"]
+
+
+def test_a_worker_that_takes_avro_events_reads_them_by_the_projects_registry(registry):
+    schema_id = registry.add(avro_schema(AVRO.schema))
+    bound = with_schemas(take, replace(SETTINGS, schema_registry=registry.settings))
+    task = cloudpickle.loads(cloudpickle.dumps(bound.task))
+    value = AvroWriter(AVRO.schema, schema_id)(b'{"id": "o"}')
+    assert task._readers["orders"](value) == Order("o")
+    assert registry.requests == ["GET /schemas/ids/1"]
+
+
+def test_only_a_worker_that_takes_avro_events_needs_the_extra(monkeypatch):
+    monkeypatch.setattr(extras, "MODULES", {"avro": ("fastavro_2",)})
+    assert with_schemas(take_record, SETTINGS) is take_record
+    assert with_schemas(take_plain, SETTINGS) is take_plain
+    with pytest.raises(ExtraMissingError, match="avro"):
+        with_schemas(take, SETTINGS)
