@@ -94,12 +94,15 @@ def reset(
     _refuse_running(config, worker)
     if not dry_run:
         _move(config, worker, begins)
-    moves = [(committed.get(one, marks[one][0]), marks[one][0], at) for one, at in begins.items()]
+    moves = [
+        (committed.get(partition, marks[partition][0]), marks[partition][0], at)
+        for partition, at in begins.items()
+    ]
     return Reset(
         worker.name,
         group,
-        {str_of(one): at for one, at in committed.items()},
-        {str_of(one): at for one, at in begins.items()},
+        {str_of(partition): at for partition, at in committed.items()},
+        {str_of(partition): at for partition, at in begins.items()},
         sum(max(0, before - max(after, earliest)) for before, earliest, after in moves),
         sum(max(0, after - max(before, earliest)) for before, earliest, after in moves),
     )
@@ -141,9 +144,9 @@ def _begins(
     marks: Mapping[TopicPartition, tuple[int, int]],
 ) -> Offsets:
     if to == "earliest":
-        return {one: earliest for one, (earliest, _) in marks.items()}
+        return {partition: earliest for partition, (earliest, _) in marks.items()}
     own = {topic.name for topic in worker.topics}
-    ends = {one: latest for one, (_, latest) in marks.items() if one.topic in own}
+    ends = {partition: latest for partition, (_, latest) in marks.items() if partition.topic in own}
     if not isinstance(to, datetime):
         return ends
     return ends | offsets_since(config, ends, int(to.timestamp() * 1000))
@@ -153,7 +156,7 @@ def _refuse_running(config: ClientConfig, worker: Worker) -> None:
     for group in consumed_topics(worker):
         members = describe_group(config, group).members
         if members:
-            names = ", ".join(one.name for one in members)
+            names = ", ".join(member.name for member in members)
             raise WorkerRunningError(worker.name, group, names)
 
 

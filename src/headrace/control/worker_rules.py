@@ -71,9 +71,9 @@ def _type_faults(worker: Worker) -> Iterator[Fault]:
         yield Fault(f"worker name {worker.name!r} is not text")
     given: Any = worker.topic
     task: Any = worker.task
-    for one in given if isinstance(given, list | tuple) else [given]:
-        if not is_a(one, Topic) or not is_a(one.name, str):
-            yield Fault(f"{_label(worker)}: topic is {one!r}", "a declared Topic, or several")
+    for topic in given if isinstance(given, list | tuple) else [given]:
+        if not is_a(topic, Topic) or not is_a(topic.name, str):
+            yield Fault(f"{_label(worker)}: topic is {topic!r}", "a declared Topic, or several")
     if not callable(task):
         yield Fault(f"{_label(worker)}: task is {task!r}", "a WorkerTask class")
     policy: Any = worker.on_failure
@@ -283,9 +283,9 @@ def _delay_faults(policy: RetryTopics) -> Iterator[Fault]:
     if not is_a(delays, list | tuple) or not delays:
         yield Fault(f"RetryTopics.delays is {delays!r}", "at least one timedelta")
         return
-    for one in delays:
-        if not is_a(one, timedelta) or one <= timedelta(0):
-            yield Fault(f"RetryTopics.delays holds {one!r}; each must be a timedelta above zero")
+    for delay in delays:
+        if not is_a(delay, timedelta) or delay <= timedelta(0):
+            yield Fault(f"RetryTopics.delays holds {delay!r}; each must be a timedelta above zero")
 
 
 def _number_faults(worker: Worker) -> Iterator[Fault]:

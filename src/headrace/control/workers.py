@@ -141,7 +141,7 @@ class WorkerStanding:
     @property
     def paused_partitions(self) -> tuple[str, ...]:
         """Those that somebody paused."""
-        return tuple(one.partition for one in self.partitions if one.paused)
+        return tuple(standing.partition for standing in self.partitions if standing.paused)
 
 
 def standings(settings: Settings, workers: Collection[Worker]) -> list[WorkerStanding]:
@@ -151,29 +151,35 @@ def standings(settings: Settings, workers: Collection[Worker]) -> list[WorkerSta
         BrokerUnreachableError: no answer.
     """
     config = broker_config(settings)
-    return [_standing(config, one) for one in workers]
+    return [_standing(config, worker) for worker in workers]
 
 
 def _standing(config: ClientConfig, worker: Worker) -> WorkerStanding:
     topics = topics_read(worker)
     live = describe(config, topics)
-    partitions = [one for name in topics if name in live for one in live[name].all_partitions]
+    partitions = [
+        partition for name in topics if name in live for partition in live[name].all_partitions
+    ]
     # Asked first: a group that nobody asked for before has no coordinator yet.
     committed = committed_offsets(config, worker, partitions)
     marks = watermarks(config, partitions)
     paused = pause_requests.paused(config, worker.name)
-    begins = {one: committed.get(one, earliest) for one, (earliest, _) in marks.items()}
-    behind = {one: at for one, at in begins.items() if at < marks[one][1]}
+    begins = {
+        partition: committed.get(partition, earliest) for partition, (earliest, _) in marks.items()
+    }
+    behind = {partition: at for partition, at in begins.items() if at < marks[partition][1]}
     oldest_ms = min(first_timestamps(config, behind).values(), default=-1)
     return WorkerStanding(
         worker.name,
         topics,
         describe_group(config, worker.consumer_group),
-        sum(marks[one][1] - at for one, at in behind.items()),
+        sum(marks[partition][1] - at for partition, at in behind.items()),
         round(seconds_since(oldest_ms), 1),
         tuple(
-            PartitionStanding(_named(one), committed.get(one), *marks[one], one in paused)
-            for one in partitions
+            PartitionStanding(
+                _named(partition), committed.get(partition), *marks[partition], partition in paused
+            )
+            for partition in partitions
         ),
         tuple(topic.name for topic in worker.topics if topic.name not in live),
     )
@@ -185,7 +191,7 @@ def committed_offsets(
     """What ``worker`` has committed of its topics and of its retry topics."""
     found: dict[TopicPartition, int] = {}
     for group, topics in consumed_topics(worker).items():
-        own = [one for one in partitions if one.topic in topics]
+        own = [partition for partition in partitions if partition.topic in topics]
         found.update(group_offsets(config, group, own))
     return found
 
@@ -211,7 +217,7 @@ def pause(
     """
     config = broker_config(settings)
     pause_requests.pause(config, worker.name, _chosen(config, worker, topics, numbers))
-    return [_named(one) for one in sorted(pause_requests.paused(config, worker.name))]
+    return [_named(partition) for partition in sorted(pause_requests.paused(config, worker.name))]
 
 
 def resume(
@@ -221,12 +227,13 @@ def resume(
     config = broker_config(settings)
     paused = pause_requests.paused(config, worker.name)
     chosen = {
-        one
-        for one in paused
-        if (not topics or one.topic in topics) and (not numbers or one.partition in numbers)
+        partition
+        for partition in paused
+        if (not topics or partition.topic in topics)
+        and (not numbers or partition.partition in numbers)
     }
     pause_requests.resume(config, worker.name, chosen)
-    return [_named(one) for one in sorted(paused - chosen)]
+    return [_named(partition) for partition in sorted(paused - chosen)]
 
 
 def _chosen(
@@ -240,8 +247,8 @@ def _chosen(
         for number in numbers:
             if number >= live[name].partitions:
                 raise PartitionMissingError(name, number, live[name].partitions)
-    found = (one for topic in live.values() for one in topic.all_partitions)
-    return [one for one in found if not numbers or one.partition in numbers]
+    found = (partition for topic in live.values() for partition in topic.all_partitions)
+    return [partition for partition in found if not numbers or partition.partition in numbers]
 
 
 def _named(partition: TopicPartition) -> str:

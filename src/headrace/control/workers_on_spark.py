@@ -146,7 +146,7 @@ class _Overview:
         """How they are doing, and how the run is."""
         standing = self._standing()  # asked first: it says if silence means anything
         seen = self._follower.seen()
-        instances = [one for one, _ in seen]
+        instances = [progress for progress, _ in seen]
         if self._server is not None:
             self._server.publish(exposition(seen))
         self._write(instances)
@@ -157,7 +157,7 @@ class _Overview:
         """Those that have ended have said so, if they could."""
         deadline = time.monotonic() + _LAST_WORDS_SECONDS
         while time.monotonic() < deadline and not all(
-            one.final for one, _ in self._follower.seen()
+            progress.final for progress, _ in self._follower.seen()
         ):
             time.sleep(_LAST_WORDS_SECONDS / 50)
 
@@ -166,10 +166,10 @@ class _Overview:
         self._follower.close()
 
     def _write(self, instances: Sequence[WorkerProgress]) -> None:
-        for one in instances:
-            if self._shown.get(one.instance) != one:
-                self._status.write(one)
-                self._shown[one.instance] = one
+        for progress in instances:
+            if self._shown.get(progress.instance) != progress:
+                self._status.write(progress)
+                self._shown[progress.instance] = progress
 
     def _standing(self) -> WorkerStanding | BrokerUnreachableError:
         """What Kafka knows; each question takes clients of its own, so it is not asked at once."""
@@ -217,8 +217,8 @@ class _Job:
     def running(self) -> int:
         """Instances that run now."""
         tracker = self._context.statusTracker()
-        stages = [tracker.getStageInfo(one) for one in tracker.getActiveStageIds()]
-        return sum(one.numActiveTasks for one in stages if one is not None)
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        return sum(stage.numActiveTasks for stage in stages if stage is not None)
 
     def _work(self) -> None:
         run = self.run

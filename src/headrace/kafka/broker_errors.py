@@ -17,14 +17,16 @@ from headrace.errors import AuthorizationError
 
 
 class Meaning(enum.Enum):
-    """What follows from an error. Names that are not in the table are REFUSED or SETTLING.
+    """What follows from an error.
+
+    Names that are not in the table are PERMANENT, or TRANSIENT where librdkafka says so.
 
     END: a reader is at the end that this broker knows of; no failure.
-    AWAY: no broker answers. They come back, or the address or the login is wrong.
-    SETTLING: leaders or coordinators are changing; the same request succeeds a little later.
-    MISSING: there is no such topic or partition.
+    UNREACHABLE: no broker answers: it is down, or the address or the login is wrong.
+    TRANSIENT: leaders or coordinators are changing; the same request succeeds a little later.
+    MISSING: the topic or partition does not exist.
     FORBIDDEN: an ACL is missing.
-    GONE: there is no record at that offset, and no later read will find one.
+    NO_RECORD: there is no record at that offset, and no later read will find one.
     TRUNCATED: the log was cut behind a position that was read.
     DAMAGED: the records can't be read: a wrong checksum, or a compression that can't be undone.
     INVALID_RECORD: the record itself is at fault, so that no retry of it can succeed.
@@ -36,15 +38,15 @@ class Meaning(enum.Enum):
     ID_IN_USE: another member has the ``group.instance.id``.
     NO_GROUP: there is no group of that name.
     METADATA_TOO_LARGE: the offsets were not committed, since what is to stand beside is too long.
-    REFUSED: anything else; a retry does not help.
+    PERMANENT: anything else; a retry does not help.
     """
 
     END = enum.auto()
-    AWAY = enum.auto()
-    SETTLING = enum.auto()
+    UNREACHABLE = enum.auto()
+    TRANSIENT = enum.auto()
     MISSING = enum.auto()
     FORBIDDEN = enum.auto()
-    GONE = enum.auto()
+    NO_RECORD = enum.auto()
     TRUNCATED = enum.auto()
     DAMAGED = enum.auto()
     INVALID_RECORD = enum.auto()
@@ -56,7 +58,7 @@ class Meaning(enum.Enum):
     ID_IN_USE = enum.auto()
     NO_GROUP = enum.auto()
     METADATA_TOO_LARGE = enum.auto()
-    REFUSED = enum.auto()
+    PERMANENT = enum.auto()
 
 
 LEADER_CHANGED = frozenset(
@@ -67,11 +69,11 @@ LEADER_CHANGED = frozenset(
         "UNKNOWN_LEADER_EPOCH",
     }
 )
-"""What was asked of the leader that was known; newer metadata names another one, or its epoch."""
+"""The request went to an old leader, or with an old epoch: newer metadata names the new ones."""
 
 _NAMES = {
     Meaning.END: ("_PARTITION_EOF",),
-    Meaning.AWAY: (
+    Meaning.UNREACHABLE: (
         "_ALL_BROKERS_DOWN",
         "_AUTHENTICATION",
         "_MSG_TIMED_OUT",
@@ -85,7 +87,7 @@ _NAMES = {
         "REQUEST_TIMED_OUT",
     ),
     # Those that Kafka's own client takes for retriable, and librdkafka's for a broker that goes.
-    Meaning.SETTLING: (
+    Meaning.TRANSIENT: (
         "_DESTROY_BROKER",
         "_RETRY",
         "COORDINATOR_LOAD_IN_PROGRESS",
@@ -118,7 +120,7 @@ _NAMES = {
         "TOPIC_AUTHORIZATION_FAILED",
         "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
     ),
-    Meaning.GONE: ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"),
+    Meaning.NO_RECORD: ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"),
     Meaning.TRUNCATED: ("_LOG_TRUNCATION",),
     Meaning.DAMAGED: ("_BAD_COMPRESSION", "_BAD_MSG", "_UNDERFLOW", "INVALID_MSG"),
     # What an operator may put right (a login, an ACL, too few replicas) is no fault of a record.
@@ -149,12 +151,12 @@ _UNCONFIRMED = KafkaError(
 
 
 def meaning(error: KafkaError) -> Meaning:
-    """What follows from ``error``."""
+    """Returns what follows from ``error``."""
     if _TRUNCATION in error.str():
         return Meaning.TRUNCATED
     if error.name() in _MEANINGS:
         return _MEANINGS[error.name()]
-    return Meaning.SETTLING if error.retriable() else Meaning.REFUSED
+    return Meaning.TRANSIENT if error.retriable() else Meaning.PERMANENT
 
 
 def names(meaning_: Meaning) -> tuple[str, ...]:
@@ -178,7 +180,7 @@ def is_final_for_topic(error: KafkaError) -> bool:
 
 
 def delivery_failure(error: KafkaError | None, message: Message) -> KafkaError | None:
-    """What a delivery report says; ``None``: every in-sync replica has the record.
+    """Returns why a record is not confirmed; ``None``: every in-sync replica has it.
 
     Without an offset no broker confirmed it, whatever librdkafka reports: it takes a batch for
     delivered once a later one of the partition is accepted ("implicitly acked" in its log). A
@@ -192,12 +194,13 @@ def delivery_failure(error: KafkaError | None, message: Message) -> KafkaError |
 
 @contextmanager
 def needs(config: Mapping[str, str], operation: str, resource: str) -> Iterator[None]:
-    """Names the ACL that is missing when what is done inside is forbidden.
+    """Names the missing ACL when the block inside fails for want of one.
 
-    ``resource`` begins with its kind; an error of another kind passes through, to be named around.
+    ``resource`` begins with its kind. An error about another kind passes through, so that these
+    blocks can be nested.
 
     Raises:
-        AuthorizationError: the brokers forbid it.
+        AuthorizationError: if the brokers forbid ``operation``.
     """
     try:
         yield
@@ -214,12 +217,12 @@ def is_forbidden(error: KafkaError) -> bool:
 
 
 def forbidden(config: Mapping[str, str], operation: str, resource: str) -> AuthorizationError:
-    """The error that names an ACL which is missing."""
+    """Returns the error that names the missing ACL."""
     return AuthorizationError(operation, resource, principal(config))
 
 
 def principal(config: Mapping[str, str]) -> str:
-    """Whom the brokers take the clients of ``config`` for, as far as the settings tell."""
+    """Returns the principal of clients with ``config``, as far as the settings tell it."""
     if config.get("sasl.username"):
         return f"User:{config['sasl.username']}"
     if "sasl" in config.get("security.protocol", "").lower():

@@ -45,4 +45,4 @@ def _settings(client: AdminClient, broker: int) -> dict[str, str]:
     resource = ConfigResource(ResourceType.BROKER, str(broker))
     futures = client.describe_configs([resource], request_timeout=READ_ATTEMPT_SECONDS)
     entries = futures[resource].result()
-    return {name: one.value for name, one in entries.items() if one.value is not None}
+    return {name: entry.value for name, entry in entries.items() if entry.value is not None}

@@ -115,12 +115,14 @@ def read_settled_changelog(config: ClientConfig, name: str) -> dict[bytes, bytes
         return {}
     ends = high_watermarks(config, live.all_partitions)
     starts = earliest_offsets(config, live.all_partitions)
-    ranges = [OffsetRange(one, starts[one], end) for one, end in ends.items()]
+    ranges = [OffsetRange(partition, starts[partition], end) for partition, end in ends.items()]
     table: dict[bytes, bytes | None] = {}
     reader = consumer(config, "headrace.changelog", _WAITING | {"auto.offset.reset": "earliest"})
     try:
         for chunk in read_ranges(reader, ranges, config, silence_limit_seconds=_SETTLE_SECONDS):
-            table |= {key: one.value() for one in chunk.records if (key := one.key()) is not None}
+            table |= {
+                key: record.value() for record in chunk.records if (key := record.key()) is not None
+            }
     finally:
         reader.close()
     return {key: value for key, value in table.items() if value is not None}
@@ -182,7 +184,7 @@ class ChangelogFollower:
         reader.assign(
             [confluent_kafka.TopicPartition(p.topic, p.partition, earliest) for p in partitions]
         )
-        unread = {one.partition for one in partitions}
+        unread = {partition.partition for partition in partitions}
         idle_check = IdleCheck(self._config)
         try:
             while not self._ending.is_set():
@@ -205,7 +207,7 @@ class ChangelogFollower:
             if not unread and not self._ready.is_set():
                 _LOG.info("%s is read to its end, and followed", self._name)
                 self._ready.set()
-        elif meaning(error) not in {Meaning.AWAY, Meaning.SETTLING}:
+        elif meaning(error) not in {Meaning.UNREACHABLE, Meaning.TRANSIENT}:
             raise KafkaException(error)
 
     def _hand_over(self, key: bytes, value: bytes | None) -> None:

@@ -199,7 +199,7 @@ def describe(config: ClientConfig, topics: Iterable[str]) -> dict[str, LiveTopic
     except AuthorizationError:
         if len(names) == 1:
             raise
-        return {name: live for one in names for name, live in describe(config, [one]).items()}
+        return {name: live for name in names for name, live in describe(config, [name]).items()}
     return {name: _live(topic) for name, topic in found.items() if topic is not None}
 
 
@@ -252,7 +252,7 @@ def earliest_offsets(
     """The first offset of each partition. Raises as :func:`watermarks`."""
     asked = sorted(set(partitions))
     found = _offsets(config, asked, OffsetSpec.earliest())
-    return {one: int(result.offset) for one, result in found.items()}
+    return {partition: int(result.offset) for partition, result in found.items()}
 
 
 def latest_offsets(
@@ -264,7 +264,9 @@ def latest_offsets(
     """
     asked = sorted(set(partitions))
     found = _offsets(config, asked, OffsetSpec.latest())
-    return {one: (int(result.offset), leader_epoch(result)) for one, result in found.items()}
+    return {
+        partition: (int(result.offset), leader_epoch(result)) for partition, result in found.items()
+    }
 
 
 def group_offsets(
@@ -276,8 +278,8 @@ def group_offsets(
         BrokerUnreachableError: no answer.
     """
     return {
-        TopicPartition(one.topic, one.partition): one.offset
-        for one in committed(config, group, partitions)
+        TopicPartition(offset.topic, offset.partition): offset.offset
+        for offset in committed(config, group, partitions)
     }
 
 
@@ -285,14 +287,17 @@ def committed(
     config: ClientConfig, group: str, partitions: Iterable[TopicPartition]
 ) -> list[confluent_kafka.TopicPartition]:
     """The same with the metadata that was committed beside each offset."""
-    asked = [confluent_kafka.TopicPartition(one.topic, one.partition) for one in partitions]
+    asked = [
+        confluent_kafka.TopicPartition(partition.topic, partition.partition)
+        for partition in partitions
+    ]
     if not asked:
         return []
     found = _ask_group(
         config, group, asked, lambda client: client.committed(asked, timeout=_GROUP_SLICE_SECONDS)
     )
     _check_partitions(config, "DESCRIBE", found)
-    return [one for one in found if one.offset >= 0]
+    return [offset for offset in found if offset.offset >= 0]
 
 
 def commit_offsets(
@@ -441,9 +446,9 @@ def _ask(config: ClientConfig, client: Client, request: Callable[[Client], Resul
             return request(client)
         except KafkaException as error:
             cause = error.args[0]
-            settling = meaning(cause) is Meaning.SETTLING
+            settling = meaning(cause) is Meaning.TRANSIENT
             late = time.monotonic() > deadline
-            if meaning(cause) is Meaning.AWAY or (settling and late):
+            if meaning(cause) is Meaning.UNREACHABLE or (settling and late):
                 raise BrokerUnreachableError(_servers(config), _reason(config, cause)) from error
             if not settling:
                 raise
@@ -554,7 +559,7 @@ def _servers(config: ClientConfig) -> str:
 
 
 def _topics(partitions: Iterable[TopicPartition | confluent_kafka.TopicPartition]) -> str:
-    return "topic " + ", ".join(sorted({one.topic for one in partitions}))
+    return "topic " + ", ".join(sorted({partition.topic for partition in partitions}))
 
 
 def _describe(client: AdminClient, names: Sequence[str]) -> dict[str, Any]:
@@ -574,7 +579,7 @@ def _unless_missing(future: Future[Any]) -> Any:
 
 
 def _live(topic: Any) -> LiveTopic:
-    replication = min((len(one.replicas) for one in topic.partitions), default=0)
+    replication = min((len(partition.replicas) for partition in topic.partitions), default=0)
     return LiveTopic(topic.name, str(topic.topic_id), len(topic.partitions), replication)
 
 
@@ -583,7 +588,9 @@ def _offsets(
 ) -> dict[TopicPartition, Any]:
     def request(client: AdminClient) -> dict[TopicPartition, Any]:
         futures = _list_offsets(client, partitions, spec)
-        return {one: _listed(client, one, futures[one]) for one in partitions}
+        return {
+            partition: _listed(client, partition, futures[partition]) for partition in partitions
+        }
 
     if not partitions:
         return {}
@@ -602,11 +609,11 @@ def _watermarks(
     earliest = _list_offsets(client, partitions, OffsetSpec.earliest())
     latest = _list_offsets(client, partitions, OffsetSpec.latest())
     return {
-        one: (
-            _offset(client, one, earliest[one]),
-            _offset(client, one, latest[one]),
+        partition: (
+            _offset(client, partition, earliest[partition]),
+            _offset(client, partition, latest[partition]),
         )
-        for one in partitions
+        for partition in partitions
     }
 
 
@@ -638,7 +645,7 @@ def _offsets_since(
     level: IsolationLevel,
 ) -> dict[TopicPartition, int]:
     found = _list_offsets(client, partitions, OffsetSpec.for_timestamp(timestamp_ms), level)
-    return {one: _offset(client, one, found[one]) for one in partitions}
+    return {partition: _offset(client, partition, found[partition]) for partition in partitions}
 
 
 def _high_watermarks(
@@ -646,7 +653,7 @@ def _high_watermarks(
 ) -> dict[TopicPartition, int]:
     level = IsolationLevel.READ_UNCOMMITTED
     found = _list_offsets(client, partitions, OffsetSpec.latest(), level)
-    return {one: _offset(client, one, found[one]) for one in partitions}
+    return {partition: _offset(client, partition, found[partition]) for partition in partitions}
 
 
 def _list_offsets(
@@ -656,11 +663,17 @@ def _list_offsets(
     level: IsolationLevel = IsolationLevel.READ_COMMITTED,
 ) -> dict[TopicPartition, Future[Any]]:
     futures = client.list_offsets(
-        {confluent_kafka.TopicPartition(one.topic, one.partition): spec for one in partitions},
+        {
+            confluent_kafka.TopicPartition(partition.topic, partition.partition): spec
+            for partition in partitions
+        },
         isolation_level=level,
         request_timeout=READ_ATTEMPT_SECONDS,
     )
-    return {TopicPartition(one.topic, one.partition): future for one, future in futures.items()}
+    return {
+        TopicPartition(partition.topic, partition.partition): future
+        for partition, future in futures.items()
+    }
 
 
 def _offset(client: AdminClient, partition: TopicPartition, future: Future[Any]) -> int:
@@ -683,7 +696,7 @@ def _listed(client: AdminClient, partition: TopicPartition, future: Future[Any])
 def _check_partitions(
     config: ClientConfig, operation: str, partitions: Iterable[confluent_kafka.TopicPartition]
 ) -> None:
-    for one in partitions:
-        if one.error is not None:
-            with needs(config, operation, f"topic {one.topic}"):
-                raise KafkaException(one.error)
+    for partition in partitions:
+        if partition.error is not None:
+            with needs(config, operation, f"topic {partition.topic}"):
+                raise KafkaException(partition.error)

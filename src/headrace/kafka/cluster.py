@@ -83,9 +83,9 @@ class KafkaCluster:
         ends = latest_offsets(self.client, partitions)
         return LivePositions(
             found.topic_id,
-            {one.partition: offset for one, offset in earliest.items()},
-            {one.partition: offset for one, (offset, _) in ends.items()},
-            {one.partition: epoch for one, (_, epoch) in ends.items() if epoch >= 0},
+            {partition.partition: offset for partition, offset in earliest.items()},
+            {partition.partition: offset for partition, (offset, _) in ends.items()},
+            {partition.partition: epoch for partition, (_, epoch) in ends.items() if epoch >= 0},
         )
 
     def cuts(self, topic: str, seen: Mapping[int, Seen]) -> Mapping[int, int]:
@@ -95,7 +95,7 @@ class KafkaCluster:
     def committed(self, group: str, topic: str) -> Mapping[int, Seen]:
         """See :class:`Cluster`."""
         found = committed(self.client, group, self._described(topic).all_partitions)
-        return {one.partition: Seen(one.offset, leader_epoch(one)) for one in found}
+        return {offset.partition: Seen(offset.offset, leader_epoch(offset)) for offset in found}
 
     def replay_windows(self, topic: str) -> Mapping[int, Window]:
         """See :class:`Cluster`."""

@@ -133,9 +133,9 @@ def find_written(
         BrokerUnreachableError: no answer, or an open transaction did not end within two minutes.
     """
     topic_id = topic_ids(config, [topic]).get(topic, "")
-    for one in _read(config, _marks_since(config, topic, since_ms), _SETTLE_SECONDS):
-        if one.pipeline == pipeline and one.topic_id == topic_id:
-            yield one
+    for stored in _read(config, _marks_since(config, topic, since_ms), _SETTLE_SECONDS):
+        if stored.pipeline == pipeline and stored.topic_id == topic_id:
+            yield stored
 
 
 def dead_letter_record(
@@ -234,7 +234,11 @@ def _records(
     silence_limit_seconds: float,
 ) -> Iterator[tuple[TopicPartition, Record]]:
     """Records of partitions between two offsets."""
-    ranges = [OffsetRange(one, start, end) for one, (start, end) in marks.items() if start < end]
+    ranges = [
+        OffsetRange(partition, start, end)
+        for partition, (start, end) in marks.items()
+        if start < end
+    ]
     reader = consumer(config, "headrace.dead-letters", {"auto.offset.reset": "earliest"})
     try:
         for chunk in read_ranges(

@@ -83,12 +83,12 @@ def describe_group(config: ClientConfig, name: str) -> Group:
     state = found.state.name.lower().replace("_", "-")
     members = tuple(
         Member(
-            one.host.lstrip("/"),
-            one.group_instance_id or "",
-            len(one.assignment.topic_partitions) if one.assignment else 0,
-            one.client_id or "",
+            member.host.lstrip("/"),
+            member.group_instance_id or "",
+            len(member.assignment.topic_partitions) if member.assignment else 0,
+            member.client_id or "",
         )
-        for one in found.members
+        for member in found.members
     )
     return Group("none" if state == "dead" else state, members)
 

@@ -76,7 +76,7 @@ def _answers(
         means = Meaning.END if error is None else meaning(error)
         if means is Meaning.FORBIDDEN:
             raise forbidden(config, "READ", f"topic {topic}")
-        if means in {Meaning.AWAY, Meaning.SETTLING} or message.topic() is None:
+        if means in {Meaning.UNREACHABLE, Meaning.TRANSIENT} or message.topic() is None:
             reason = error.str()
             continue
         cut = _CUT.search(error.str()) if means is Meaning.TRUNCATED else None

@@ -143,8 +143,8 @@ def newest_values(config: ClientConfig, topic: str, count: int) -> list[bytes]:
     each = -(-count // live.partitions)
     ends = watermarks(config, live.all_partitions)
     ranges = [
-        OffsetRange(one, max(earliest, latest - each), latest)
-        for one, (earliest, latest) in ends.items()
+        OffsetRange(partition, max(earliest, latest - each), latest)
+        for partition, (earliest, latest) in ends.items()
     ]
     return list(_values(config, ranges))
 

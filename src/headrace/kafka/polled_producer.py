@@ -64,15 +64,15 @@ class PolledProducer:
         self._look_after(_REPORTS_SECONDS if len(self) else _IDLE_SECONDS)
 
     def _poll(self) -> None:
-        for one in (self.current, *self._ended):
+        for client in (self.current, *self._ended):
             try:
-                one.poll(0)
+                client.poll(0)
             except Exception as error:  # noqa: BLE001 - without this nothing would be confirmed
-                if _is_fatal(error) and one is self.current:
+                if _is_fatal(error) and client is self.current:
                     self._replace(error)
                 else:
                     _LOG.exception("Cannot poll the producer, retrying")
-        self._ended = [one for one in self._ended if len(one)]
+        self._ended = [ended for ended in self._ended if len(ended)]
 
     def _replace(self, error: Exception) -> None:
         """A fatal error ends a producer: what it held is reported as failed, and it takes no more.

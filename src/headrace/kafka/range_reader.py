@@ -163,7 +163,7 @@ class _Reading:
         partition = TopicPartition(event.topic() or "", event.partition())
         range_ = self._open.get(partition)
         means = meaning(error)
-        if range_ is None or means in {Meaning.AWAY, Meaning.SETTLING}:
+        if range_ is None or means in {Meaning.UNREACHABLE, Meaning.TRANSIENT}:
             self._last_error = error.str()
         elif means is not Meaning.END:
             raise self._failure(partition, error, event.offset())
@@ -186,7 +186,7 @@ class _Reading:
                 return forbidden(self._config, "READ", f"topic {partition.topic}")
             case Meaning.MISSING:
                 return TopicMissingError(partition.topic)
-            case Meaning.GONE:
+            case Meaning.NO_RECORD:
                 return RecordsDeletedError(str(partition), self._positions[partition])
         return RecordsUnreadableError(str(partition), offset, error.str())
 

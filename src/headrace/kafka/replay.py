@@ -134,15 +134,15 @@ def _replay(
     *,
     again: bool,
 ) -> Replay:
-    letters = [one for one in scan(config, topic) if one.pipeline != OFFLINE_FILES]
+    letters = [letter for letter in scan(config, topic) if letter.pipeline != OFFLINE_FILES]
     done = replayed(config, topic, letters)
-    selected = [one for one in letters if one in selection]
-    alive = [one for one in selected if one.replays < MAX_REPLAYS]
-    due = [one for one in alive if again or one.position not in done]
+    selected = [letter for letter in letters if letter in selection]
+    alive = [letter for letter in selected if letter.replays < MAX_REPLAYS]
+    due = [letter for letter in alive if again or letter.position not in done]
     records = _by_record(due)
     if due and member is not None:
         _Sending(config, topic, member, letters, done).send(records)
-    readers = Counter(name for record in records for name in {one.pipeline for one in record})
+    readers = Counter(name for record in records for name in {letter.pipeline for letter in record})
     return Replay(len(records), len(alive) - len(due), len(selected) - len(alive), dict(readers))
 
 
@@ -159,12 +159,13 @@ def replayed(
     partitions = live.all_partitions if live is not None else []
     before: dict[TopicPartition, int] = {}
     after: set[Position] = set()
-    for one in committed(config, replay_group(topic), partitions):
-        partition = TopicPartition(one.topic, one.partition)
-        before[partition] = one.offset
-        after |= {(partition, offset) for offset in decode(one.offset, one.metadata or "")}
-    positions = {one.position for one in letters}
-    return {one for one in positions if one[1] < before.get(one[0], 0)} | (positions & after)
+    for stored in committed(config, replay_group(topic), partitions):
+        partition = TopicPartition(stored.topic, stored.partition)
+        before[partition] = stored.offset
+        after |= {(partition, offset) for offset in decode(stored.offset, stored.metadata or "")}
+    positions = {letter.position for letter in letters}
+    until = {position for position in positions if position[1] < before.get(position[0], 0)}
+    return until | (positions & after)
 
 
 def encode(first: int, offsets: Collection[int]) -> str:
@@ -193,11 +194,13 @@ def _memory(
 ) -> list[confluent_kafka.TopicPartition]:
     """What to commit so that exactly the letters in ``done`` are remembered as replayed."""
     memory = []
-    for partition in {one.position[0] for one in letters}:
-        offsets = [one.position[1] for one in letters if one.position[0] == partition]
+    for partition in {letter.position[0] for letter in letters}:
+        offsets = [letter.position[1] for letter in letters if letter.position[0] == partition]
         waiting = [offset for offset in offsets if (partition, offset) not in done]
         first = min(waiting, default=max(offsets) + 1)
-        after = encode(first, [one for one in offsets if one > first and (partition, one) in done])
+        after = encode(
+            first, [offset for offset in offsets if offset > first and (partition, offset) in done]
+        )
         memory.append(
             confluent_kafka.TopicPartition(partition.topic, partition.partition, first, after)
         )
@@ -207,9 +210,9 @@ def _memory(
 def _by_record(due: Iterable[StoredDeadLetter]) -> list[list[StoredDeadLetter]]:
     """The dead letters of each record; one of a derived row has no offset and stands alone."""
     records: dict[tuple[object, ...], list[StoredDeadLetter]] = {}
-    for one in due:
-        alone = one.position if one.letter.offset < 0 else None
-        records.setdefault((one.topic_id, one.letter.position, alone), []).append(one)
+    for letter in due:
+        alone = letter.position if letter.letter.offset < 0 else None
+        records.setdefault((letter.topic_id, letter.letter.position, alone), []).append(letter)
     return list(records.values())
 
 
@@ -240,7 +243,7 @@ class _Sending:
         self.member.commit(opened_windows(self.config, self.topic, live.all_partitions))
         failures = self._send([_original(record, live) for record in records])
         sent = [record for index, record in enumerate(records) if index not in failures]
-        memory = [one for one in self._memory(sent) if len(one.metadata) <= max_bytes]
+        memory = [window for window in self._memory(sent) if len(window.metadata) <= max_bytes]
         if not failures:
             memory += closed_windows(self.config, self.topic, live.all_partitions)
         self.member.commit(memory)
@@ -253,7 +256,7 @@ class _Sending:
         Brokers refuse whole batches of records: each record of one is sent again alone.
         """
         failures = send_each(self.config, outgoing)
-        for index in [one for one, error in failures.items() if isinstance(error, SinkError)]:
+        for index in [index for index, error in failures.items() if isinstance(error, SinkError)]:
             error = send_each(self.config, [outgoing[index]]).get(0)
             if error is None:
                 del failures[index]
@@ -292,8 +295,11 @@ def _original(letters: Sequence[StoredDeadLetter], live: LiveTopic) -> ProducerR
     letter = letters[0].letter
     partition = _partition(letter, live.partitions)
     place = PartitionId(TopicPartition(live.name, partition), live.topic_id)
-    replays = max(one.replays for one in letters) + 1
-    ours = (REPLAYS, str(replays).encode()), addressees((one.pipeline for one in letters), place)
+    replays = max(letter.replays for letter in letters) + 1
+    ours = (
+        (REPLAYS, str(replays).encode()),
+        addressees((letter.pipeline for letter in letters), place),
+    )
     headers = (*foreign_headers(letter.headers), *ours)
     return ProducerRecord(live.name, letter.key, letter.value, headers, partition)
 

@@ -77,10 +77,10 @@ def was_replayed_to(place: PartitionId, headers: Iterable[tuple[str, Any]]) -> b
 
 def parted(headers: Headers) -> tuple[Headers, Headers]:
     """The headers of a record without those of its replay, and those."""
-    ours = tuple(one for one in headers if one[0] in _OF_A_REPLAY)
+    ours = tuple(header for header in headers if header[0] in _OF_A_REPLAY)
     if not ours:
         return headers, ours
-    return tuple(one for one in headers if one[0] not in _OF_A_REPLAY), ours
+    return tuple(header for header in headers if header[0] not in _OF_A_REPLAY), ours
 
 
 def _readers(place: PartitionId, headers: Iterable[tuple[str, Any]]) -> list[bytes] | None:
@@ -106,8 +106,8 @@ def windows(
         BrokerUnreachableError: no answer.
     """
     return {
-        one.partition: _window(one.offset, one.metadata or "")
-        for one in committed(config, replay_group(topic), partitions)
+        offset.partition: _window(offset.offset, offset.metadata or "")
+        for offset in committed(config, replay_group(topic), partitions)
     }
 
 
@@ -121,8 +121,10 @@ def opened_windows(
     """
     before = windows(config, topic, partitions)
     ends = high_watermarks(config, partitions)
-    firsts = {one: _first(before, one, end) for one, end in ends.items()}
-    return [_committable(one, first, f"{first}{_OPEN}") for one, first in firsts.items()]
+    firsts = {partition: _first(before, partition, end) for partition, end in ends.items()}
+    return [
+        _committable(partition, first, f"{first}{_OPEN}") for partition, first in firsts.items()
+    ]
 
 
 def closed_windows(
@@ -135,7 +137,10 @@ def closed_windows(
     """
     before = windows(config, topic, partitions)
     ends = high_watermarks(config, partitions)
-    return [_committable(one, end, f"{_first(before, one, end)}") for one, end in ends.items()]
+    return [
+        _committable(partition, end, f"{_first(before, partition, end)}")
+        for partition, end in ends.items()
+    ]
 
 
 def _first(before: Mapping[int, Window], partition: TopicPartition, end: int) -> int:

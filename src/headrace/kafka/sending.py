@@ -172,6 +172,6 @@ def _failure(config: ClientConfig, topic: str, error: KafkaError) -> Exception:
         return RecordRejectedError(topic, error.str())
     if meaning(error) is Meaning.MISSING:
         return TopicMissingError(topic)
-    if meaning(error) is Meaning.AWAY:
+    if meaning(error) is Meaning.UNREACHABLE:
         return BrokerUnreachableError(config["bootstrap.servers"], error.str())
     return SinkError(topic, error.str())

@@ -62,7 +62,7 @@ class SoleReplay:
         if self._assigned is None and len(describe_group(self._config, self._group).members) < 2:  # noqa: PLR2004
             reason = f"cannot join group {self._group} within {_JOIN_SECONDS:.0f} s"
             raise BrokerUnreachableError(self._config.get("bootstrap.servers", ""), reason)
-        if not any(one.partition == 0 for one in self._assigned or ()):
+        if not any(partition.partition == 0 for partition in self._assigned or ()):
             raise ReplayRunningError(self._topic, self._group)
         self._member_id = self._consumer.memberid()
 

@@ -116,7 +116,7 @@ def _committed(
     for offset in answer:
         if offset.error is not None:
             # Taken for "nothing is committed", it would let the group begin anew.
-            if meaning(offset.error) in {Meaning.AWAY, Meaning.SETTLING}:
+            if meaning(offset.error) in {Meaning.UNREACHABLE, Meaning.TRANSIENT}:
                 raise BrokerUnreachableError(config["bootstrap.servers"], offset.error.str())
             raise KafkaException(offset.error)
     return {TopicPartition(offset.topic, offset.partition): offset for offset in answer}

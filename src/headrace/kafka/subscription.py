@@ -37,7 +37,7 @@ _PREFETCH = {
 _SHORT_SECONDS = 0.5
 _ID_SECONDS = 5.0  # so long one that leaves waits for its id: brokers that are away give none
 # The consumer goes on by itself: it connects, asks for the leaders and joins the group again.
-_TRANSIENT = frozenset({Meaning.AWAY, Meaning.SETTLING, Meaning.EVICTED})
+_TRANSIENT = frozenset({Meaning.UNREACHABLE, Meaning.TRANSIENT, Meaning.EVICTED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,9 @@ class Subscription:
             self._idle_check.received()
         else:
             self._idle_check.check(self._consumer)
-        ends = [(_partition(one), int(one.offset())) for one in taken if _is_end(one)]
+        ends = [
+            (_partition(message), int(message.offset())) for message in taken if _is_end(message)
+        ]
         return Taken([message for message in taken if self._is_record(message)], ends)
 
     def _poll(self, most: int, seconds: float) -> list[confluent_kafka.Message]:
@@ -162,7 +164,7 @@ class Subscription:
             self._moved.clear()
             message = self._consumer.poll(0 if taken else seconds)
             if self._moved:  # a partition that moved begins anew at its committed offset, if here
-                taken = [one for one in taken if _partition(one) not in self._moved]
+                taken = [message for message in taken if _partition(message) not in self._moved]
             if message is None or self._closing:
                 break
             if self._begins and self._is_skipped_to(message):
@@ -258,10 +260,12 @@ class Subscription:
         if self._closing:  # they go at once; to ask where they begin would have no answer
             consumer.incremental_assign(_at(dict.fromkeys(_ours(found), OFFSET_END)))
             return
-        positions = {one.partition: one.position for one in starts}
+        positions = {start.partition: start.position for start in starts}
         self._log("assigned", positions)
         consumer.incremental_assign(_at(positions))
-        self._begins.update({one: _Begin(position) for one, position in positions.items()})
+        self._begins.update(
+            {partition: _Begin(position) for partition, position in positions.items()}
+        )
         self._assigned.update(positions)
         self._on_assigned(starts)
         self._switch(consumer)
@@ -275,8 +279,10 @@ class Subscription:
         commits = self._on_revoked(_ours(found))
         if commits:
             self.commit(commits, lambda _: None)
-        committed = {one.partition: one.offset for one in commits}
-        self._unassign("revoked", consumer, {one: committed.get(one) for one in _ours(found)})
+        committed = {commit.partition: commit.offset for commit in commits}
+        self._unassign(
+            "revoked", consumer, {partition: committed.get(partition) for partition in _ours(found)}
+        )
 
     def _lose(self, consumer: confluent_kafka.Consumer, found: list[Any]) -> None:
         self._on_lost(_ours(found))
@@ -292,19 +298,24 @@ class Subscription:
         self._log(why, gone)
         self._moved.update(gone)
         self._assigned.difference_update(gone)
-        self._begins = {one: begin for one, begin in self._begins.items() if one not in gone}
+        self._begins = {
+            partition: begin for partition, begin in self._begins.items() if partition not in gone
+        }
         self._switch(consumer)
         consumer.resume(_plain(gone))
         consumer.incremental_unassign(_plain(gone))
 
     def _log(self, what: str, offsets: Mapping[TopicPartition, int | None]) -> None:
-        at = ", ".join(str(one) if n is None else f"{one} at {n}" for one, n in offsets.items())
+        at = ", ".join(
+            str(partition) if n is None else f"{partition} at {n}"
+            for partition, n in offsets.items()
+        )
         _LOG.info("%s: %s %s", self._membership.group, what, at or "nothing")
 
     def _switch(self, consumer: confluent_kafka.Consumer) -> None:
         while self._switches:
             paused, wanted = self._switches.popleft()
-            partitions = _plain(one for one in wanted if one in self._assigned)
+            partitions = _plain(partition for partition in wanted if partition in self._assigned)
             if partitions:
                 (consumer.pause if paused else consumer.resume)(partitions)
 
@@ -315,7 +326,7 @@ class Subscription:
         means = meaning(error)
         if means is Meaning.END:
             return False
-        if means in {Meaning.GONE, Meaning.TRUNCATED}:
+        if means in {Meaning.NO_RECORD, Meaning.TRUNCATED}:
             raise self._gone(_partition(message), message.offset(), error.str())
         if means is Meaning.MISSING:
             raise TopicMissingError(message.topic() or ", ".join(self._membership.topics))
@@ -380,15 +391,18 @@ def _partition(message: confluent_kafka.Message) -> TopicPartition:
 
 
 def _ours(found: Iterable[Any]) -> list[TopicPartition]:
-    return [TopicPartition(one.topic, one.partition) for one in found]
+    return [TopicPartition(partition.topic, partition.partition) for partition in found]
 
 
 def _at(positions: Mapping[TopicPartition, int]) -> list[confluent_kafka.TopicPartition]:
     return [
-        confluent_kafka.TopicPartition(one.topic, one.partition, position)
-        for one, position in positions.items()
+        confluent_kafka.TopicPartition(partition.topic, partition.partition, position)
+        for partition, position in positions.items()
     ]
 
 
 def _plain(partitions: Iterable[TopicPartition]) -> list[confluent_kafka.TopicPartition]:
-    return [confluent_kafka.TopicPartition(one.topic, one.partition) for one in partitions]
+    return [
+        confluent_kafka.TopicPartition(partition.topic, partition.partition)
+        for partition in partitions
+    ]

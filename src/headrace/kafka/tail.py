@@ -22,7 +22,13 @@ _LOG = logging.getLogger("headrace.kafka")
 _POLL_SECONDS = 0.2
 # What retention has removed meanwhile is left out; where a log was cut, its end is read.
 _TUNING = {"auto.offset.reset": "earliest", "fetch.wait.max.ms": "100"}
-_WAITED_FOR = {Meaning.END, Meaning.AWAY, Meaning.SETTLING, Meaning.GONE, Meaning.TRUNCATED}
+_WAITED_FOR = {
+    Meaning.END,
+    Meaning.UNREACHABLE,
+    Meaning.TRANSIENT,
+    Meaning.NO_RECORD,
+    Meaning.TRUNCATED,
+}
 
 
 @dataclass(frozen=True, slots=True)

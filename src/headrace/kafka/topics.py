@@ -178,8 +178,12 @@ def apply_changes(config: ClientConfig, changes: Sequence[TopicChange]) -> None:
     for change in changes:
         if change.action is not Action.REFUSED:
             _apply(config, change)
-    _await_visible(config, {one.topic: one.partitions for one in changes if one.partitions})
-    altered = {one.topic: one.config for one in changes if one.action is Action.ALTER_CONFIG}
+    _await_visible(
+        config, {change.topic: change.partitions for change in changes if change.partitions}
+    )
+    altered = {
+        change.topic: change.config for change in changes if change.action is Action.ALTER_CONFIG
+    }
     _await_settings(config, altered)
 
 
@@ -190,16 +194,16 @@ def ensure_topics(config: ClientConfig, topics: Sequence[Topic]) -> None:
         BrokerUnreachableError: no answer.
         TopicChangeError: Kafka refuses one.
     """
-    live = describe(config, [one.name for one in topics])
-    missing = [one for one in topics if one.name not in live]
-    for one in missing:
-        _apply(config, _creation(one), harmless=KafkaError.TOPIC_ALREADY_EXISTS)
-    _await_visible(config, {one.name: one.partitions for one in missing})
+    live = describe(config, [topic.name for topic in topics])
+    missing = [topic for topic in topics if topic.name not in live]
+    for topic in missing:
+        _apply(config, _creation(topic), harmless=KafkaError.TOPIC_ALREADY_EXISTS)
+    _await_visible(config, {topic.name: topic.partitions for topic in missing})
 
 
 def ensure_dead_letters(config: ClientConfig, topics: Iterable[Topic]) -> None:
     """:func:`ensure_topics` for the dead-letter topics of ``topics``."""
-    ensure_topics(config, [dead_letter_topic(one) for one in topics])
+    ensure_topics(config, [dead_letter_topic(topic) for topic in topics])
 
 
 def delete_topic(config: ClientConfig, topic: str) -> None:
@@ -328,7 +332,7 @@ def _filled(config: ClientConfig, topics: Iterable[LiveTopic]) -> set[str]:
         for partition in range(topic.partitions)
     ]
     ends = watermarks(config, partitions)
-    return {one.topic for one, (_, latest) in ends.items() if latest > 0}
+    return {partition.topic for partition, (_, latest) in ends.items() if latest > 0}
 
 
 def _apply(config: ClientConfig, change: TopicChange, harmless: int | None = None) -> None:

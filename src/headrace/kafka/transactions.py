@@ -21,7 +21,7 @@ from headrace.kafka.sending import ProducerRecord
 TRANSACTION_SECONDS = 60
 _SLICE_SECONDS = 1.0  # so that Ctrl-C is heard
 _POLL_SECONDS = 0.1
-_UNSETTLED = frozenset({Meaning.AWAY, Meaning.SETTLING, Meaning.PURGED})
+_UNSETTLED = frozenset({Meaning.UNREACHABLE, Meaning.TRANSIENT, Meaning.PURGED})
 
 
 class TransactionFencedError(Exception):

@@ -9,7 +9,7 @@ from headrace.kafka.broker_errors import Meaning, is_final_for_topic, is_of_reco
 
 
 def test_no_error_has_two_meanings():
-    listed = Counter(name for one in Meaning if one is not Meaning.REFUSED for name in names(one))
+    listed = Counter(name for one in Meaning if one is not Meaning.PERMANENT for name in names(one))
     assert [name for name, times in listed.items() if times > 1] == []
 
 
@@ -17,12 +17,12 @@ def test_no_error_has_two_meanings():
     ("code", "expected"),
     [
         (KafkaError._PARTITION_EOF, Meaning.END),
-        (KafkaError._MSG_TIMED_OUT, Meaning.AWAY),
-        (KafkaError._TRANSPORT, Meaning.AWAY),
-        (KafkaError.NOT_COORDINATOR, Meaning.SETTLING),
+        (KafkaError._MSG_TIMED_OUT, Meaning.UNREACHABLE),
+        (KafkaError._TRANSPORT, Meaning.UNREACHABLE),
+        (KafkaError.NOT_COORDINATOR, Meaning.TRANSIENT),
         (KafkaError._UNKNOWN_TOPIC, Meaning.MISSING),
         (KafkaError.GROUP_AUTHORIZATION_FAILED, Meaning.FORBIDDEN),
-        (KafkaError._AUTO_OFFSET_RESET, Meaning.GONE),
+        (KafkaError._AUTO_OFFSET_RESET, Meaning.NO_RECORD),
         (KafkaError._LOG_TRUNCATION, Meaning.TRUNCATED),
         (KafkaError._BAD_MSG, Meaning.DAMAGED),
         (KafkaError.MSG_SIZE_TOO_LARGE, Meaning.INVALID_RECORD),
@@ -43,7 +43,7 @@ def test_no_error_has_two_meanings():
         (KafkaError.FENCED_INSTANCE_ID, Meaning.ID_IN_USE),
         (KafkaError.GROUP_ID_NOT_FOUND, Meaning.NO_GROUP),
         (KafkaError.OFFSET_METADATA_TOO_LARGE, Meaning.METADATA_TOO_LARGE),
-        (KafkaError.INVALID_REQUIRED_ACKS, Meaning.REFUSED),
+        (KafkaError.INVALID_REQUIRED_ACKS, Meaning.PERMANENT),
     ],
 )
 def test_what_follows_from_an_error(code, expected):

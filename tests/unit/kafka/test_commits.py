@@ -56,7 +56,7 @@ def test_an_error_of_one_partition_is_the_error_of_the_commit():
 def test_what_is_refused_at_once_is_answered_at_once():
     heard = []
     Commits("group").send(Consumer(KafkaError(KafkaError._STATE)), [commit(5)], heard.append)
-    assert heard == [Meaning.REFUSED]
+    assert heard == [Meaning.PERMANENT]
 
 
 def test_a_consumer_that_can_commit_no_more_raises():
