@@ -23,6 +23,7 @@ from tests import servers
 from tests.drills.run import DrillReports, DrillRun
 from tests.integration.postgres_server import PostgresServer
 from tests.integration.redis_server import RedisServer
+from tests.integration.s3_server import S3Server
 from tests.servers import ServerGuard
 
 from headrace.kafka.embedded import EmbeddedCluster
@@ -224,6 +225,16 @@ def redis_server(
     server.start()
     yield server
     server.kill()
+
+
+@pytest.fixture(scope="session")
+def s3(own_folder: Path, stop_at_end: StopAtEnd) -> Iterator[S3Server]:
+    """An S3 server of this process: ``.settings``, ``.create_bucket(name)``. Use your own."""
+    server = S3Server(own_folder / "s3")
+    stop_at_end(server.folder)
+    server.start()
+    yield server
+    server.stop()
 
 
 @pytest.fixture(scope="session")

@@ -30,12 +30,14 @@ def _stop_redis(folder: Path) -> None:
 def _stop(folders: list[Path]) -> None:
     from headrace.kafka.embedded import stop_cluster
     from headrace.runtime.hdfs import stop_hdfs
+    from headrace.runtime.process import ServerProcess
 
     for folder in folders:
         stop_cluster(folder)
         stop_hdfs(folder)
         _stop_postgres(folder)
         _stop_redis(folder)
+        ServerProcess("s3", folder / "s3").kill()
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 import pyarrow as pa
 
 from headrace import Lake, UnsafeValues
-from headrace.runtime.storage import list_files
+from headrace.runtime.storage import NO_OPTIONS, list_files
 from headrace.sinks.lake.data_file import WriteSpec
 from headrace.sinks.lake.table import LakeTable, read_table
 from headrace.sinks.lake.writer import PartitionedWriter
@@ -24,8 +24,9 @@ IMPRESSIONS = Lake(
 
 
 class DeltaLake:
-    def __init__(self, uri, *, declared=IMPRESSIONS, columns=COLUMNS):
-        self.spec = WriteSpec(uri, columns, declared.layout, "at")
+    def __init__(self, uri, *, declared=IMPRESSIONS, columns=COLUMNS, storage_options=NO_OPTIONS):
+        layout = declared.layout
+        self.spec = WriteSpec(uri, columns, layout, "at", storage_options=storage_options)
 
     def open(self):
         return LakeTable(self.spec)
@@ -36,8 +37,8 @@ class DeltaLake:
         return writer.finish()
 
     def rows(self):
-        return read_table(self.spec.root).to_pylist()
+        return read_table(self.spec.root, None, self.spec.storage_options).to_pylist()
 
     def stored(self):
-        names = list_files(self.spec.root)
+        names = list_files(self.spec.root, self.spec.storage_options)
         return sum(name.endswith(".parquet") and "_delta_log" not in name for name in names)

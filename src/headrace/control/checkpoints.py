@@ -12,7 +12,12 @@ from headrace.control.sinks import position_store
 from headrace.kafka.client import LiveTopic, describe, group_offsets, watermarks
 from headrace.kafka.cluster import KafkaCluster
 from headrace.model import Start, TopicPartition
-from headrace.pipelines.checkpoint import FROM_TABLE, CheckpointFolder, CurrentCheckpoint
+from headrace.pipelines.checkpoint import (
+    FROM_TABLE,
+    CheckpointFolder,
+    CurrentCheckpoint,
+    checkpoint_root,
+)
 from headrace.pipelines.lock import CheckpointLock, lock_folder
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.positions import CheckpointIds, newest_checkpoint
@@ -68,7 +73,7 @@ def standing(settings: Settings, pipeline: Pipeline) -> Standing:
     Raises:
         BrokerUnreachableError: no answer.
     """
-    folder = CheckpointFolder(lake_uri(settings), pipeline.name)
+    folder = CheckpointFolder(checkpoint_root(lake_uri(settings), settings), pipeline.name)
     current = folder.current()
     uri = folder.checkpoint(current).uri if current else ""
     found = current or CurrentCheckpoint(0, "", begun=False)
@@ -94,8 +99,7 @@ def reset(
         BrokerUnreachableError: no answer.
     """
     before = standing(settings, pipeline)  # a start that can't be reached is no reason to reset
-    lake = lake_uri(settings)
-    folder = CheckpointFolder(lake, pipeline.name)
+    folder = CheckpointFolder(checkpoint_root(lake_uri(settings), settings), pipeline.name)
     positions = position_store(settings, pipeline)
     resets = Resets(pipeline, folder, positions, KafkaCluster(broker_config(settings)))
     with _held(settings, pipeline):

@@ -21,6 +21,7 @@ from headrace.runtime.jars import Progress, fetch
 from headrace.runtime.java import Java, find_java
 from headrace.runtime.ports import LOOPBACK, require_free
 from headrace.runtime.process import ServerProcess, stopped_on_failure
+from headrace.runtime.s3 import is_s3
 from headrace.settings import IngestSettings, Settings
 
 LAKE_ON_HDFS = "/lake"
@@ -151,11 +152,14 @@ def broker_config(settings: Settings, *, may_be_down: bool = False) -> dict[str,
 
 
 def lake_uri(settings: Settings) -> str:
-    """Root of the lake.
+    """Returns the root of the lake.
 
     Raises:
-        ServerStartError: it is on the embedded HDFS, which is down.
+        ExtraMissingError: if it is on S3, and the extra for that is not installed.
+        ServerStartError: if it is on the embedded HDFS, which is down.
     """
+    if is_s3(settings.lake):
+        require_extra("s3")
     if settings.embedded_hdfs and not hdfs_status(settings.state).running:
         raise ServerStartError("HDFS", "the embedded one is down: `headrace up`", "")
     return _lake(settings)

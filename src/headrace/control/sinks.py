@@ -11,7 +11,8 @@ from headrace.sinks.api import PositionStore, SinkContext
 
 def sink_context(settings: Settings, pipeline: Pipeline) -> SinkContext:
     """Returns what the sink of ``pipeline`` is told of where it runs."""
-    return pipeline.sink_context(lake_uri(settings), _client(settings), settings.sinks)
+    lake, client = lake_uri(settings), _client(settings)
+    return pipeline.sink_context(lake, client, settings.sinks, settings.storage)
 
 
 def _client(settings: Settings) -> dict[str, str]:

@@ -45,7 +45,12 @@ HeadraceError                         base
 ├── SinkError                         sinks: the sink can't take a batch
 │   ├── RecordRejectedError           Kafka can't take a record as it is
 │   ├── ReplayedRecordError           a dead letter's record can't be sent to its topic again
+│   ├── StorageError                  the storage of the lake can't be used; never retried
+│   │   ├── BucketMissingError        its bucket does not exist
+│   │   ├── StorageAccessError        it refuses the credentials
+│   │   └── ConditionalWritesError    two writers would overwrite each other's commits
 │   └── SinkUnavailableError          it may take the batch later; retried
+│       └── StorageUnavailableError   the storage of the lake does not answer
 ├── WorkerError                       workers: an instance of a worker can't go on
 │   ├── ProcessingFailedError         a record failed, and the worker stops at failures
 │   ├── ProcessingTimeoutError        a record was not processed in time
@@ -142,10 +147,15 @@ from headrace.errors.runtime import (
     ServerStartError,
 )
 from headrace.errors.sinks import (
+    BucketMissingError,
+    ConditionalWritesError,
     RecordRejectedError,
     ReplayedRecordError,
     SinkError,
     SinkUnavailableError,
+    StorageAccessError,
+    StorageError,
+    StorageUnavailableError,
 )
 from headrace.errors.workers import (
     InvalidRecordError,
@@ -169,10 +179,12 @@ __all__ = [
     "AuthenticationError",
     "AuthorizationError",
     "BrokerUnreachableError",
+    "BucketMissingError",
     "CheckpointBehindTableError",
     "CheckpointInUseError",
     "CheckpointLostError",
     "CommittedOffsetError",
+    "ConditionalWritesError",
     "CounterReusedError",
     "DeadLetterLimitError",
     "EventRejectedError",
@@ -215,6 +227,9 @@ __all__ = [
     "SpoolError",
     "SpoolFullError",
     "StepError",
+    "StorageAccessError",
+    "StorageError",
+    "StorageUnavailableError",
     "SubpartitionError",
     "TableBehindCheckpointError",
     "TableMismatchError",

@@ -45,3 +45,51 @@ class ReplayedRecordError(SinkError):
 @dataclass(eq=False)
 class SinkUnavailableError(SinkError):
     """The sink can't take the batch now."""
+
+
+@dataclass(eq=False)
+class StorageUnavailableError(SinkUnavailableError):
+    """The storage of the lake does not answer."""
+
+    @property
+    def remedy(self) -> str:
+        return "Check `endpoint` and `region` in [s3] of headrace.toml, and the network."
+
+
+@dataclass(eq=False)
+class StorageError(SinkError):
+    """The storage of the lake can't be used."""
+
+
+@dataclass(eq=False)
+class BucketMissingError(StorageError):
+    """The bucket of the lake does not exist."""
+
+    @property
+    def remedy(self) -> str:
+        return (
+            "Create it, or correct `lake` in [project] and `endpoint` and `region` in [s3] of "
+            "headrace.toml: headrace does not create buckets."
+        )
+
+
+@dataclass(eq=False)
+class StorageAccessError(StorageError):
+    """The storage of the lake refuses access."""
+
+    @property
+    def remedy(self) -> str:
+        return (
+            "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment of the driver and "
+            "of Spark's workers, or the keys in [s3] of headrace.toml, and allow them to get, put, "
+            "delete and list objects of the lake."
+        )
+
+
+@dataclass(eq=False)
+class ConditionalWritesError(StorageError):
+    """The storage of the lake has no conditional writes, on which Delta commits rest."""
+
+    @property
+    def remedy(self) -> str:
+        return "Use a storage that carries out `If-None-Match: *` when it writes an object."

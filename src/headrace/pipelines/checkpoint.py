@@ -9,12 +9,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 from headrace.errors import SinkError
 from headrace.model import OffsetRange, TopicPartition
 from headrace.pipelines.source.initial import initial_path, read_initial
 from headrace.pipelines.source.offsets import SourceOffset, ranges_between
 from headrace.runtime import storage
+from headrace.runtime.s3 import is_s3
+
+if TYPE_CHECKING:
+    from headrace.settings import Settings
 
 FROM_TABLE = "table"
 """Where a checkpoint begins that was reset to its table: its first positions are files in it."""
@@ -74,14 +79,29 @@ def positions_of(offsets: Mapping[str, SourceOffset]) -> dict[TopicPartition, in
     }
 
 
+def checkpoint_root(lake: str, settings: Settings) -> str:
+    """Returns the root of the checkpoints of a project's pipelines.
+
+    They lie in the lake, unless the settings name another place. Spark needs Hadoop's client to
+    write to S3, which headrace does not bring: for a lake there they lie on the driver's machine.
+
+    Args:
+        lake: root URI of the lake.
+        settings: of the project.
+    """
+    if settings.checkpoints:
+        return settings.checkpoints
+    return str(settings.state) if is_s3(lake) else lake
+
+
 class CheckpointFolder:
     """All checkpoints a pipeline has had, numbered; ``current.json`` says which one counts.
 
     A reset begins the next number, so nothing is ever deleted or renamed by it.
     """
 
-    def __init__(self, lake: str, pipeline: str) -> None:
-        self.uri = f"{lake}/_headrace/checkpoints/{pipeline}"
+    def __init__(self, root: str, pipeline: str) -> None:
+        self.uri = f"{root}/_headrace/checkpoints/{pipeline}"
         self._current = f"{self.uri}/current.json"
 
     def current(self) -> CurrentCheckpoint | None:

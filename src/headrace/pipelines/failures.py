@@ -12,6 +12,7 @@ from headrace.errors import (
     HeadraceError,
     RefusedError,
     StepError,
+    StorageError,
 )
 from headrace.pipelines.remote_errors import original_error
 from headrace.pipelines.steps import raised_in_step
@@ -26,6 +27,7 @@ NEVER_RETRIED = (
     AuthenticationError,
     AuthorizationError,
     StepError,
+    StorageError,
 )
 
 

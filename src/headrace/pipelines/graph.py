@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,7 +28,7 @@ from headrace.pipelines.source.staging import Staging
 from headrace.pipelines.source.state import SourceState
 from headrace.pipelines.steps import apply_steps
 from headrace.settings import SchemaRegistrySettings
-from headrace.sinks.api import SinkDriver, WriterFactory
+from headrace.sinks.api import SinkContext, SinkDriver, WriterFactory
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,6 +50,7 @@ class RunContext:
         state: folder on this machine shared with the planner.
         staging: URI of the staging folder of this start; empty before there is one.
         registry: of the schemas of Avro topics.
+        storage: options of the lake's storage.
     """
 
     lake: str
@@ -58,6 +59,11 @@ class RunContext:
     state: Path
     staging: str = ""
     registry: SchemaRegistrySettings | None = None
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def of_sink(self, pipeline: Pipeline) -> SinkContext:
+        """Returns what the sink of ``pipeline`` must know of it."""
+        return pipeline.sink_context(self.lake, self.client, self.sinks, self.storage)
 
 
 @dataclass(frozen=True)
@@ -90,13 +96,13 @@ def build(
     ]
     rows = None if pipeline.is_fused else _rows(spark, pipeline, specs)
     schema = row_schema(specs[0]) if rows is None else _arrow_schema(rows)
-    sink_context = pipeline.sink_context(context.lake, context.client, context.sinks)
+    sink_context = context.of_sink(pipeline)
     sink = pipeline.sink.open(sink_context, schema)
     committer = BatchCommitter(
         pipeline,
         checkpoint=checkpoint,
         positions=_positions(pipeline, checkpoint, sink),
-        staging=Staging(context.staging),
+        staging=Staging(context.staging, context.storage),
         rereading=Rereading(spark, specs),
         sink=sink,
         client=context.client,
@@ -146,6 +152,7 @@ def _source_spec(
         dead_letter_limit=pipeline.dead_letter_limit,
         state=context.state,
         staging=context.staging,
+        storage=context.storage,
         checkpoint=checkpoint.uri,
         heartbeat_after_us=HEARTBEAT_AFTER_US if len(pipeline.sources) > 1 else 0,
     )

@@ -108,6 +108,7 @@ class Pipeline:
         lake: str,
         client: Mapping[str, str],
         sinks: Mapping[str, Mapping[str, Secret]],
+        storage: Mapping[str, str],
     ) -> SinkContext:
         """Returns what its sink is told of where it runs.
 
@@ -115,9 +116,10 @@ class Pipeline:
             lake: root URI of the project's lake.
             client: librdkafka's settings of the project's cluster.
             sinks: the tables ``[sinks.KIND]`` of headrace.toml, by kind.
+            storage: options of the lake's storage.
         """
         settings = sinks.get(self.sink.kind, {})
-        return SinkContext(self.name, lake, client, settings, self.event_time)
+        return SinkContext(self.name, lake, client, settings, self.event_time, storage)
 
     def metadata(self, source: Source) -> tuple[Metadata, ...]:
         """Returns the columns of the Kafka record that ``source`` gives.

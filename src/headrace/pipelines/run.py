@@ -21,7 +21,7 @@ from headrace.kafka.client import client_config
 from headrace.kafka.cluster import KafkaCluster
 from headrace.model import Start
 from headrace.pipelines.batch import BatchResult
-from headrace.pipelines.checkpoint import FROM_TABLE
+from headrace.pipelines.checkpoint import FROM_TABLE, checkpoint_root
 from headrace.pipelines.failures import (
     NEVER_RETRIED,
     RestartBudget,
@@ -95,6 +95,7 @@ class PipelineRun:
             sinks=settings.sinks,
             state=settings.state / "state" / pipeline.name,
             registry=settings.schema_registry,
+            storage=settings.storage,
         )
         self._lock = CheckpointLock(lock_folder(settings.state, deployment.lake), pipeline.name)
         self._status = StatusFolder(settings.state / "status")
@@ -163,9 +164,9 @@ class PipelineRun:
 
     def _started(self) -> StreamingQuery:
         client = self._context.client
-        sink_context = self.pipeline.sink_context(self._context.lake, client, self._context.sinks)
-        positions = self.pipeline.sink.position_store(sink_context)
-        checks = StartChecks(self.pipeline, self._context.lake, KafkaCluster(client), positions)
+        positions = self.pipeline.sink.position_store(self._context.of_sink(self.pipeline))
+        root = checkpoint_root(self._context.lake, self._settings)
+        checks = StartChecks(self.pipeline, root, KafkaCluster(client), positions)
         current = checks.checkpoint()
         check_dead_letter_topics(client, self.pipeline)
         checkpoint = checks.folder.checkpoint(current)
@@ -196,7 +197,7 @@ class PipelineRun:
         """Each start has a staging folder of its own; what earlier ones left is deleted."""
         context = self._context
         staging = driver_staging(context.lake, self.pipeline.name, context.state)
-        storage.delete(staging)
+        storage.delete(staging, context.storage)
         return replace(context, staging=storage.join(staging, uuid.uuid4().hex))
 
     def _batch_ended(self, result: BatchResult) -> None:

@@ -48,20 +48,20 @@ class StartChecks:
 
     Attributes:
         pipeline: the one to start.
-        lake: root URI of the lake.
+        root: of the checkpoints.
         cluster: where its topics are.
         positions: what its sink records of it; None: nothing.
     """
 
     pipeline: Pipeline
-    lake: str
+    root: str
     cluster: Cluster
     positions: PositionStore | None
 
     @property
     def folder(self) -> CheckpointFolder:
         """All checkpoints of the pipeline."""
-        return CheckpointFolder(self.lake, self.pipeline.name)
+        return CheckpointFolder(self.root, self.pipeline.name)
 
     def checkpoint(self) -> CurrentCheckpoint:
         """The checkpoint to go on with; a new one only where nothing was there before.

@@ -19,6 +19,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "ingest": ("google_crc32c", "granian", "zstandard"),
     "postgres": ("psycopg",),
     "redis": ("redis",),
+    "s3": ("obstore",),
     "spark": ("deltalake", "hdfs_native", "pandas", "polars", "pyarrow", "pyspark"),
 }
 """The modules that each extra installs."""

@@ -1,18 +1,23 @@
-"""File systems by URI: a local path or ``file://``, ``hdfs://``, and what pyarrow resolves (S3...).
+"""Files by URI: a local path or ``file://``, ``hdfs://``, ``viewfs://`` and ``s3://``.
 
-The only module that knows them. Every function takes a URI (or an absolute local path) and the
-storage options of the project; names in results are relative to the folder that was asked for.
-Unreadable storage raises :class:`OSError`, as pyarrow does.
+The only module that knows where they are. Every function takes a URI (or an absolute local path)
+and the storage options of the project; names in results are relative to the folder of the call.
+Unreadable storage raises :class:`OSError`; S3 raises the errors of :mod:`headrace.runtime.s3`.
 """
 
 from __future__ import annotations
 
 import functools
+import io
 import os
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from uuid import uuid4
+
+from headrace.runtime import s3
+from headrace.runtime.s3 import is_s3
 
 if TYPE_CHECKING:
     from pyarrow import fs
@@ -23,7 +28,7 @@ _HDFS_SCHEMES = ("hdfs", "viewfs")
 
 
 def filesystem(uri: str, options: Options = NO_OPTIONS) -> tuple[fs.FileSystem, str]:
-    """The file system of ``uri``, and the path in it.
+    """Returns the file system of ``uri``, which is not on S3, and the path in it.
 
     ``options`` are the storage's own settings: Hadoop's names for HDFS (its replication and
     block size come from the server unless they are set here).
@@ -34,8 +39,7 @@ def filesystem(uri: str, options: Options = NO_OPTIONS) -> tuple[fs.FileSystem, 
     if parts.scheme in _HDFS_SCHEMES:
         return fs.PyFileSystem(fs.FSSpecHandler(_hdfs(uri, options))), parts.path or "/"
     if "://" in uri and parts.scheme != "file":
-        files, path = fs.FileSystem.from_uri(uri)
-        return files, str(path)
+        raise OSError(f"{uri}: no storage that headrace knows")
     return fs.LocalFileSystem(), os.path.abspath(_local_path(uri))  # noqa: PTH100
 
 
@@ -75,7 +79,9 @@ def join(uri: str, *names: str) -> str:
 
 
 def read_bytes(uri: str, options: Options = NO_OPTIONS) -> bytes:
-    """The content of a file; FileNotFoundError when there is none."""
+    """Returns the content of a file; FileNotFoundError when there is none."""
+    if is_s3(uri):
+        return s3.read(uri, options)
     files, path = filesystem(uri, options)
     with files.open_input_file(path) as stream:
         return bytes(stream.read())
@@ -84,17 +90,15 @@ def read_bytes(uri: str, options: Options = NO_OPTIONS) -> bytes:
 def write_bytes_atomic(uri: str, content: bytes, options: Options = NO_OPTIONS) -> None:
     """Write or replace a file: readers see the old content or the new, never a part.
 
-    Locally it is on the disk when this returns. Object stores replace atomically by themselves;
+    Locally it is on the disk when this returns. S3 replaces objects atomically by itself;
     elsewhere a temporary file beside it is renamed over it.
     """
-    files, path = filesystem(uri, options)
-    if files.type_name == "local":
-        _replace_local(path, content)
+    if is_s3(uri):
+        s3.write(uri, content, options)
     elif _is_hdfs(uri):
-        _replace_hdfs(_hdfs(uri, options), path, content)
+        _replace_hdfs(_hdfs(uri, options), urlsplit(uri).path, content)
     else:
-        with files.open_output_stream(path) as stream:
-            stream.write(content)
+        _replace_local(filesystem(uri)[1], content)
 
 
 def write_bytes_new(uri: str, content: bytes, options: Options = NO_OPTIONS) -> None:
@@ -103,13 +107,59 @@ def write_bytes_new(uri: str, content: bytes, options: Options = NO_OPTIONS) -> 
     Raises:
         FileExistsError: if there is a file, of this call too when its answer was lost.
     """
-    files, path = filesystem(uri, options)
-    if files.type_name == "local":
-        _create_local(path, content)
+    if is_s3(uri):
+        s3.write_new(uri, content, options)
     elif _is_hdfs(uri):
-        _create_hdfs(_hdfs(uri, options), path, content)
+        _create_hdfs(_hdfs(uri, options), urlsplit(uri).path, content)
     else:
-        raise OSError(f"{uri}: storage that can't create a file only where there is none")
+        _create_local(filesystem(uri)[1], content)
+
+
+@contextmanager
+def open_output(folder: str, name: str, options: Options = NO_OPTIONS) -> Iterator[Any]:
+    """Opens the new file ``name`` below ``folder`` to write to; its own folder must exist.
+
+    On S3 the object is there, whole, once the block has ended without an error.
+    """
+    if is_s3(folder):
+        content = io.BytesIO()
+        yield content
+        s3.write(join(folder, name), content.getbuffer(), options)
+    else:
+        files, path = filesystem(folder, options)
+        with files.open_output_stream(f"{path}/{name}") as stream:
+            yield stream
+
+
+def open_input(folder: str, name: str, options: Options = NO_OPTIONS) -> IO[bytes]:
+    """Opens the file ``name`` below ``folder`` to read; FileNotFoundError when there is none."""
+    if is_s3(folder):
+        return io.BytesIO(s3.read(join(folder, name), options))
+    files, path = filesystem(folder, options)
+    stream: IO[bytes] = files.open_input_file(f"{path}/{name}")
+    return stream
+
+
+def require_reachable(uri: str, options: Options = NO_OPTIONS) -> None:
+    """Raises what keeps files on S3 from being read, by its name; other storage is not asked."""
+    if is_s3(uri):
+        with suppress(FileNotFoundError):
+            s3.read(uri, options)  # an answer to HEAD has no body, which says what is refused
+
+
+def require_conditional_writes(uri: str, options: Options = NO_OPTIONS) -> None:
+    """Checks that :func:`write_bytes_new` works below ``uri``: only servers of S3 may lack it.
+
+    Raises:
+        StorageError: if it does not.
+    """
+    if is_s3(uri):
+        s3.require_conditional_writes(uri, options)
+
+
+def is_local(uri: str) -> bool:
+    """Whether the files are those of this machine."""
+    return "://" not in uri or uri.startswith("file:")
 
 
 def _is_hdfs(uri: str) -> bool:
@@ -171,17 +221,21 @@ def list_files(uri: str, options: Options = NO_OPTIONS) -> list[str]:
 
     Empty when the folder does not exist.
     """
+    if is_s3(uri):
+        return s3.names(uri, options)
     from pyarrow import fs
 
     files, path = filesystem(uri, options)
     selector = fs.FileSelector(path, recursive=True, allow_not_found=True)
     skip = len(path.rstrip("/")) + 1
-    found = files.get_file_info(selector)
-    return sorted(one.path[skip:] for one in found if one.type == fs.FileType.File)
+    entries = files.get_file_info(selector)
+    return sorted(entry.path[skip:] for entry in entries if entry.type == fs.FileType.File)
 
 
 def exists(uri: str, options: Options = NO_OPTIONS) -> bool:
     """Whether there is a file or folder at ``uri``."""
+    if is_s3(uri):
+        return s3.exists(uri, options)
     from pyarrow import fs
 
     files, path = filesystem(uri, options)
@@ -190,6 +244,9 @@ def exists(uri: str, options: Options = NO_OPTIONS) -> bool:
 
 def delete(uri: str, options: Options = NO_OPTIONS) -> None:
     """Delete a file, or a folder with all in it; nothing happens when there is none."""
+    if is_s3(uri):
+        s3.delete_below(uri, options)
+        return
     from pyarrow import fs
 
     files, path = filesystem(uri, options)
@@ -200,7 +257,18 @@ def delete(uri: str, options: Options = NO_OPTIONS) -> None:
         files.delete_file(path)
 
 
-def ensure_folder(uri: str, options: Options = NO_OPTIONS) -> None:
-    """Create a folder and its parents, unless they exist."""
-    files, path = filesystem(uri, options)
-    files.create_dir(path, recursive=True)
+def delete_files(folder: str, names: Iterable[str], options: Options = NO_OPTIONS) -> None:
+    """Delete files below ``folder``; those that are gone already are no error."""
+    if is_s3(folder):
+        s3.delete(folder, names, options)
+        return
+    files, path = filesystem(folder, options)
+    for name in names:
+        with suppress(FileNotFoundError):
+            files.delete_file(f"{path}/{name}")
+
+
+def ensure_folder(uri: str, name: str) -> None:
+    """Create the folder ``name`` below a local one, and its parents, unless they exist."""
+    files, path = filesystem(uri)
+    files.create_dir(f"{path}/{name}", recursive=True)

@@ -147,6 +147,10 @@ class Table:
             return default
         return value
 
+    def boolean(self, name: str, *, default: bool) -> bool:
+        """``true`` or ``false``."""
+        return self._scalar(name, default, bool)
+
     def positive(self, name: str, default: float) -> float:
         """A number above zero."""
         value = self._scalar(name, default, float)

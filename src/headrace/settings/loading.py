@@ -18,12 +18,14 @@ from headrace.settings.model import (
     Settings,
     SparkSettings,
 )
+from headrace.settings.s3 import s3_settings
 from headrace.settings.schema_registry import schema_registry_settings
 
 PROJECT_FILE = "headrace.toml"
 MASTERS = "local[*], local[4], or spark://host:7077 of a standalone cluster"
 EMBEDDED_HDFS = "embedded-hdfs"
 
+_BUCKET = re.compile(r"s3://[a-z0-9][a-z0-9.-]+(/[^?#]*)?$")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
@@ -56,7 +58,9 @@ def load_settings(folder: Path, environ: Mapping[str, str]) -> Settings:
         spark=_spark(top.table("spark")),
         restart=_restart(top.table("restart")),
         sinks=_sinks(top.table("sinks")),
+        s3=s3_settings(top.table("s3")),
         embedded_hdfs=lake == EMBEDDED_HDFS,
+        checkpoints=_checkpoints(project, root),
         ingest=ingest if "ingest" in top else None,
         schema_registry=_schema_registry(top, root),
     )
@@ -98,13 +102,23 @@ def _modules(project: Table) -> tuple[str, ...]:
 
 def _lake(project: Table, root: Path) -> str:
     lake = project.text("lake", f"{STATE_FOLDER}/lake")
-    if lake == EMBEDDED_HDFS or lake.startswith("hdfs://"):
+    if lake == EMBEDDED_HDFS or lake.startswith("hdfs://") or _BUCKET.match(lake):
         return lake.rstrip("/")
     if "://" in lake or not lake:
-        unsupported = "; object stores and viewfs are not supported" if "://" in lake else ""
-        remedy = f"a folder, `hdfs://...`, or `embedded-hdfs`{unsupported}"
+        unsupported = "; other object stores and viewfs are not supported" if lake else ""
+        remedy = f"a folder, `hdfs://...`, `s3://bucket/prefix`, or `embedded-hdfs`{unsupported}"
         project.report("lake", f"project.lake is {lake!r}", remedy)
     return str((root / lake).resolve())
+
+
+def _checkpoints(project: Table, root: Path) -> str:
+    checkpoints = project.text("checkpoints")
+    if not checkpoints or checkpoints.startswith("hdfs://"):
+        return checkpoints.rstrip("/")
+    if "://" in checkpoints:
+        remedy = "a folder, or `hdfs://...`: Spark writes them with Hadoop's client"
+        project.report("checkpoints", f"project.checkpoints is {checkpoints!r}", remedy)
+    return str((root / checkpoints).resolve())
 
 
 def _spark(spark: Table) -> SparkSettings:

@@ -194,6 +194,38 @@ class IngestSettings:
 
 
 @dataclass(frozen=True)
+class S3Settings:
+    """The server of a lake at ``s3://``. What is left out comes from AWS's environment variables.
+
+    Attributes:
+        endpoint: URL of a server that is not AWS; empty: AWS's own of the region.
+        region: of the bucket; empty: ``us-east-1``.
+        allow_http: requests may go unencrypted.
+        access_key_id: empty: AWS's environment variables, a web identity or the machine's role.
+        secret_access_key: belongs to it.
+    """
+
+    endpoint: str = ""
+    region: str = ""
+    allow_http: bool = False
+    access_key_id: str = ""
+    secret_access_key: Secret | None = None
+
+    @property
+    def options(self) -> dict[str, str]:
+        """What is set, by the names of ``object_store``, secrets in plain text."""
+        secret = self.secret_access_key
+        options = {
+            "endpoint": self.endpoint,
+            "region": self.region,
+            "allow_http": "true" if self.allow_http else "",
+            "access_key_id": self.access_key_id,
+            "secret_access_key": secret.reveal() if secret else "",
+        }
+        return {name: value for name, value in options.items() if value}
+
+
+@dataclass(frozen=True)
 class Settings:
     """A project's deployment.
 
@@ -201,10 +233,13 @@ class Settings:
         root: the project's folder.
         name: the project's name.
         modules: Python modules (importable from ``root``) that declare topics and pipelines.
-        lake: root URI of the lake: an absolute local path, ``hdfs://...``; the word
+        lake: root URI of the lake: an absolute local path, ``hdfs://...``, ``s3://...``; the word
             ``embedded-hdfs`` is resolved to the embedded NameNode's URI when it is up.
         embedded_hdfs: ``headrace up`` starts a NameNode and a DataNode.
+        checkpoints: root URI of the checkpoints, which Spark must reach; empty: the lake, and for
+            a lake on S3 this machine's folder of the project.
         sinks: settings of sinks, by kind and name.
+        s3: the server of a lake on S3.
         ingest: the HTTP service, which ``headrace up`` starts; ``None``: the project has none.
         schema_registry: of Avro topics; ``None``: the project has none.
     """
@@ -217,9 +252,16 @@ class Settings:
     spark: SparkSettings = field(default_factory=SparkSettings)
     restart: RestartSettings = field(default_factory=RestartSettings)
     embedded_hdfs: bool = False
+    checkpoints: str = ""
     sinks: Mapping[str, Mapping[str, Secret]] = field(default_factory=dict)
+    s3: S3Settings = field(default_factory=S3Settings)
     ingest: IngestSettings | None = None
     schema_registry: SchemaRegistrySettings | None = None
+
+    @property
+    def storage(self) -> Mapping[str, str]:
+        """Options of the lake's storage, secrets in plain text."""
+        return self.s3.options if self.lake.startswith("s3://") else {}
 
     @property
     def state(self) -> Path:

@@ -81,10 +81,11 @@ class SinkContext:
 
     Attributes:
         pipeline: its name.
-        lake: root URI of the project's lake; the checkpoints are in it, too.
+        lake: root URI of the project's lake.
         client: librdkafka's settings of the project's cluster.
         settings: the table ``[sinks.KIND]`` of headrace.toml.
         event_time: column of the event time, as the first topic declares it; None: none does.
+        storage: options of the lake's storage, such as those of ``[s3]`` in headrace.toml.
     """
 
     pipeline: str
@@ -92,6 +93,7 @@ class SinkContext:
     client: Mapping[str, str]
     settings: Mapping[str, Secret] = field(default_factory=dict)
     event_time: str | None = None
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 class PositionStore(Protocol):

@@ -33,7 +33,7 @@ def test_reading_what_is_not_there_says_so(root):
 
 
 def test_deleting_takes_files_and_folders_and_forgives(root):
-    storage.ensure_folder(f"{root}/empty/folder")
+    storage.ensure_folder(root, "empty/folder")
     storage.write_bytes_atomic(f"{root}/file", b"")
     storage.delete(f"{root}/file")
     storage.delete(f"{root}/file")

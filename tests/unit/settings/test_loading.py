@@ -224,7 +224,14 @@ def test_all_problems_come_at_once_in_the_order_of_lines(problems):
         ('[spark]\nlake = "x"\n', 2, "it belongs under [project]"),
         ("[spark.config]\nmaster = 1\n", 2, "Spark's names begin `spark.`"),
         ("[spark.config]\nspark.x = [1]\n", 2, "must be text, a number, true or false"),
-        ('lake = "s3://bucket"\n', 1, "project.lake is 's3://bucket'"),
+        ('lake = "gs://bucket"\n', 1, "project.lake is 'gs://bucket'"),
+        ('lake = "s3://"\n', 1, "project.lake is 's3://'"),
+        ('checkpoints = "s3://bucket"\n', 1, "project.checkpoints is 's3://bucket'"),
+        ('[s3]\nendpoint = "host:9000"\n', 2, "https://host:port"),
+        ('[s3]\nendpoint = "http://host:9000"\n', 2, "allow_http = true"),
+        ('[s3]\naccess_key_id = "a"\n', 2, "both, or neither"),
+        ('[s3]\nsecret_access_key = "a"\n', 2, "secret_access_key"),
+        ("[s3]\nallow_http = 1\n", 2, "must be true or false"),
         ("lake = 7\n", 1, "project.lake must be text, not 7"),
         ("kafka = 1\n[project.x]\n", 2, "unknown key project.x"),
         ('[kafka]\nbootstrap_servers = "b"\n', 2, "'b' is not host:port"),
@@ -444,3 +451,34 @@ def test_a_schema_registry_that_can_not_be_is_a_problem(problems, text, message)
     [(_, said)] = problems(f"[schema_registry]\n{text}\n", PASSWORD="hunter2")
     assert message in said
     assert "hunter2" not in said
+
+
+def test_a_lake_on_s3_has_the_options_of_its_server_and_keeps_secrets_out_of_sight(load):
+    head = HEAD + 'lake = "s3://ads-lake/prefix/"\n'
+    text = """
+    [s3]
+    endpoint = "http://127.0.0.1:9000/"
+    region = "eu-central-1"
+    allow_http = true
+    access_key_id = "${KEY}"
+    secret_access_key = { env = "SECRET" }
+    """
+    settings = load(text, head=head, KEY="key", SECRET="hidden")
+    assert settings.lake == "s3://ads-lake/prefix"
+    assert settings.storage == {
+        "endpoint": "http://127.0.0.1:9000",
+        "region": "eu-central-1",
+        "allow_http": "true",
+        "access_key_id": "key",
+        "secret_access_key": "hidden",
+    }
+    assert "hidden" not in repr(settings)
+    assert load("", head=head).storage == load(text, KEY="key", SECRET="hidden").storage == {}
+
+
+@pytest.mark.parametrize(
+    ("checkpoints", "root"), [("hdfs://n:9000/c/", "hdfs://n:9000/c"), ("shared", "{root}/shared")]
+)
+def test_checkpoints_may_lie_beside_the_lake(load, tmp_path, checkpoints, root):
+    settings = load("", head=HEAD + f'checkpoints = "{checkpoints}"\n')
+    assert settings.checkpoints == root.format(root=tmp_path)

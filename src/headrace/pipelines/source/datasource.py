@@ -127,7 +127,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         reader = TaskReader(self._spec, work)
         if self._spec.writers is None:
             yield from _as_batches(reader.tables(), self._schema)
-            staging = Staging(self._spec.staging)
+            staging = Staging(self._spec.staging, self._spec.storage)
             for report in reader.reports():
                 staging.put(report)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,6 +42,7 @@ class SourceSpec:
         partition_columns: string fields whose values name directories, checked with the record.
         state: folder on the driver's machine shared by the driver and the planner.
         staging: URI of the folder that takes reports and dead letters of read ranges.
+        storage: options of the storage that ``staging`` is on.
         checkpoint: URI of Spark's checkpoint, which also keeps the first position.
         format: how record values hold the events.
         registry: of the schemas of Avro topics.
@@ -70,3 +72,4 @@ class SourceSpec:
     registry: SchemaRegistrySettings | None = None
     heartbeat_after_us: int = 0
     writers: WriterFactory | None = None
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)

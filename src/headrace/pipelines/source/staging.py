@@ -16,6 +16,7 @@ import msgspec
 from headrace.model import OffsetRange
 from headrace.pipelines.source.report import RangeReport
 from headrace.runtime import storage
+from headrace.runtime.storage import NO_OPTIONS, Options
 
 
 def driver_staging(lake: str, pipeline: str, state: Path) -> str:
@@ -40,12 +41,14 @@ def driver_staging(lake: str, pipeline: str, state: Path) -> str:
 class Staging:
     """One run's folder of reports. Tasks put, the driver takes."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, options: Options = NO_OPTIONS) -> None:
         self._folder = folder
+        self._options = options
 
     def put(self, report: RangeReport) -> None:
         """Called once at the end of a read task; atomic."""
-        storage.write_bytes_atomic(self._path(report.range), msgspec.json.encode(report))
+        content = msgspec.json.encode(report)
+        storage.write_bytes_atomic(self._path(report.range), content, self._options)
 
     def take(self, ranges: Iterable[OffsetRange]) -> list[RangeReport]:
         """Reports of the pieces of ``ranges``, in order of topic, partition and offset."""
@@ -62,16 +65,16 @@ class Staging:
 
     def clear(self) -> None:
         """After the batch: everything in the folder has been dealt with."""
-        for name in self._names():
-            storage.delete(storage.join(self._folder, name))
+        storage.delete_files(self._folder, self._names(), self._options)
 
     def _names(self) -> list[str]:
-        return [name for name in storage.list_files(self._folder) if name.endswith(".json")]
+        names = storage.list_files(self._folder, self._options)
+        return [name for name in names if name.endswith(".json")]
 
     def _path(self, range_: OffsetRange) -> str:
         name = f"{range_.partition.topic}-{range_.partition.partition}-{range_.start}-{range_.end}"
         return storage.join(self._folder, f"{name}.json")
 
     def _read(self, name: str) -> RangeReport:
-        content = storage.read_bytes(storage.join(self._folder, name))
+        content = storage.read_bytes(storage.join(self._folder, name), self._options)
         return msgspec.json.decode(content, type=RangeReport)

@@ -21,12 +21,12 @@ class WriteSpec:
     """A table to write to; picklable.
 
     Attributes:
-        root: URI of the table (an absolute path, ``hdfs://...``).
+        root: URI of the table (an absolute path, ``hdfs://...``, ``s3://...``).
         schema: columns of the rows.
         layout: partitions and files of the table.
         event_time: column of the event time, timestamp[us, UTC]; None: there is none.
         pipeline: that writes; the table records its columns. Empty: nobody's are recorded.
-        storage_options: of the file system, see :func:`~headrace.runtime.storage.filesystem`.
+        storage_options: of the storage, with credentials in plain text: not part of its repr.
     """
 
     root: str
@@ -34,7 +34,7 @@ class WriteSpec:
     layout: TableLayout
     event_time: str | None = None
     pipeline: str = ""
-    storage_options: Options = field(default_factory=dict)
+    storage_options: Options = field(default_factory=dict, repr=False)
 
     @property
     def partition_columns(self) -> tuple[str, ...]:

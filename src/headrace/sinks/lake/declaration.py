@@ -91,7 +91,7 @@ class Lake(Sink, Compactable, Readable):
         """Returns the log of the table."""
         from headrace.sinks.lake.delta_log import DeltaLog
 
-        return DeltaLog(self._uri(context))
+        return DeltaLog(self._uri(context), context.storage)
 
     def open(self, context: SinkContext, schema: pa.Schema) -> SinkDriver:
         """Opens the table; it is made by the first commit."""
@@ -111,25 +111,27 @@ class Lake(Sink, Compactable, Readable):
 
         event_time = self.event_time or context.event_time
         known = event_time if event_time in schema.names else None
-        return WriteSpec(self._uri(context), schema, self.layout, known, context.pipeline)
+        return WriteSpec(
+            self._uri(context), schema, self.layout, known, context.pipeline, context.storage
+        )
 
     def merge_small_files(self, context: SinkContext) -> CompactionResult:
         """Merges the small files of every partition."""
         from headrace.sinks.lake.compaction import Compaction
 
-        return Compaction(self._uri(context), codec=self.compression).run()
+        return Compaction(self._uri(context), context.storage, self.compression).run()
 
     def remove_dead_files(self, context: SinkContext) -> CompactionResult:
         """Deletes files that no version of the last week holds."""
         from headrace.sinks.lake.compaction import Compaction
 
-        return Compaction(self._uri(context)).vacuum()
+        return Compaction(self._uri(context), context.storage).vacuum()
 
     def read(self, context: SinkContext, columns: Sequence[str] | None = None) -> pa.Table:
         """Returns the rows of the table's newest version."""
         from headrace.sinks.lake.table import read_table
 
-        return read_table(self._uri(context), columns)
+        return read_table(self._uri(context), columns, context.storage)
 
     def _uri(self, context: SinkContext) -> str:
         return f"{context.lake}/{self.table}"

@@ -14,6 +14,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
 from headrace.errors import SinkError
+from headrace.runtime import storage
 from headrace.runtime.storage import NO_OPTIONS, Options
 from headrace.sinks.lake.data_file import WrittenFile
 from headrace.sinks.lake.log_tail import LogTail, replace_files, replaced_by, replacement
@@ -106,7 +107,7 @@ class DeltaLog:
             if self._tail is None or not known.issuperset(app_ids) or not self._tail.read_on():
                 self._tail = self._read_tail(known.union(app_ids))
         except (OSError, ValueError) as error:
-            raise SinkError(self.uri, f"its Delta log can't be read: {error}") from error
+            raise self._unreadable(error) from error
         return self._tail
 
     def _read_tail(self, app_ids: Collection[str]) -> LogTail | None:
@@ -137,8 +138,13 @@ class DeltaLog:
         except TableNotFoundError:
             self._table = None
         except (DeltaError, OSError) as error:
-            raise SinkError(self.uri, f"its Delta log can't be read: {error}") from error
+            raise self._unreadable(error) from error
         return self._table
+
+    def _unreadable(self, error: Exception) -> SinkError:
+        # delta-rs says in words alone what S3 refuses; the same request of ours has a typed error.
+        storage.require_reachable(self.uri, self._options)
+        return SinkError(self.uri, f"its Delta log can't be read: {error}")
 
     def _opened(self) -> DeltaTable:
         table = DeltaTable(self.uri, storage_options=self._options)
@@ -197,6 +203,7 @@ class DeltaLog:
                 conflict = error
                 time.sleep(_FIRST_DELAY_SECONDS * min(number + 1, 10))
             except (DeltaError, OSError) as error:
+                storage.require_reachable(self.uri, self._options)
                 raise SinkError(self.uri, f"the commit failed: {error}") from error
         raise SinkError(self.uri, f"{_ATTEMPTS} commits collided with others: {conflict}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 
+from headrace.runtime import storage
 from headrace.sinks.api import CommitResult, SinkDriver, Transaction
 from headrace.sinks.lake.data_file import WriteSpec, WrittenFile
 from headrace.sinks.lake.maintenance import Commit, MaintenanceHold
@@ -18,9 +19,12 @@ class LakeDriver(SinkDriver):
     Raises:
         TableMismatchError: a column's type or the partitioning differs from the table's, or the
             table asks more of a writer than headrace does.
+        StorageError: if the table's storage can't be used: its bucket is missing, it refuses the
+            credentials, or it has no conditional writes.
     """
 
     def __init__(self, spec: WriteSpec) -> None:
+        storage.require_conditional_writes(spec.root, spec.storage_options)
         self._table = LakeTable(spec)
         self._table.check()
         self._maintenance = MaintenanceHold(spec)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
 
-from headrace.runtime.storage import NO_OPTIONS, Options, filesystem
+from headrace.runtime import storage
+from headrace.runtime.storage import NO_OPTIONS, Options
 from headrace.sinks.lake.encoding import ParquetEncoding
 from headrace.sinks.lake.partitions import Partition
 
@@ -25,8 +25,8 @@ class TableFolder:
 
     def __init__(self, root: str, options: Options = NO_OPTIONS) -> None:
         self.root = root
-        self._files, self._path = filesystem(root, options)
-        self._is_local = self._files.type_name == "local"
+        self._options = options
+        self._is_local = storage.is_local(root)
         self._known_folders: set[str] = set()
 
     def each(
@@ -45,7 +45,7 @@ class TableFolder:
         """Path of a file that does not exist yet; only local folders have to be made."""
         folder = partition.folder
         if self._is_local and folder not in self._known_folders:
-            self._files.create_dir(f"{self._path}/{folder}", recursive=True)
+            storage.ensure_folder(self.root, folder)
             self._known_folders.add(folder)
         name = f"part-{task_id}-{uuid4()}.{codec}.parquet"
         return f"{folder}/{name}" if folder else name
@@ -56,7 +56,7 @@ class TableFolder:
         A file that could not be finished is removed.
         """
         try:
-            with self._files.open_output_stream(f"{self._path}/{path}") as stream:
+            with storage.open_output(self.root, path, self._options) as stream:
                 encoding.write(rows, stream)
                 return int(stream.tell())
         except BaseException:
@@ -67,13 +67,11 @@ class TableFolder:
         """The columns that are in the file: no partition columns."""
         from pyarrow import parquet
 
-        with self._files.open_input_file(f"{self._path}/{path}") as stream:
+        with storage.open_input(self.root, path, self._options) as stream:
             # Spark writes times as INT96; in nanoseconds they would not reach beyond 2262.
             file = parquet.ParquetFile(stream, coerce_int96_timestamp_unit="us")
             return file.read(use_threads=False)
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete files; those that are gone already are no error."""
-        for path in paths:
-            with suppress(FileNotFoundError):
-                self._files.delete_file(f"{self._path}/{path}")
+        storage.delete_files(self.root, paths, self._options)

