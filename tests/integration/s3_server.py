@@ -20,7 +20,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
-from headrace.runtime.cache import cache_folder, exclusive
+from headrace.runtime.cache import cache_folder
+from headrace.runtime.file_locks import exclusive
 from headrace.runtime.ports import free_ports
 from headrace.runtime.process import ServerProcess
 from headrace.settings import S3Settings, Secret
