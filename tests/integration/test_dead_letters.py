@@ -20,7 +20,7 @@ from headrace.errors import (
 from headrace.kafka import client, dead_letters
 from headrace.kafka import replay as replay_module
 from headrace.kafka.dead_letters import find_written, scan
-from headrace.kafka.replay import MAX_REPLAYS, Replay, Selection, replay
+from headrace.kafka.replay import MAX_REPLAYS, DeadLetterFilter, Replay, replay
 from headrace.kafka.replayed import PartitionId, Window, addressees, windows
 from headrace.kafka.sole_replay import sole_replay
 from headrace.kafka.topics import (
@@ -174,8 +174,10 @@ def test_a_topic_without_dead_letters_has_none(config, topic):
 
 def test_a_replay_sends_the_original_once_to_its_own_partition(config, origin):
     write_dead_letters(config, [letter(origin, 5, headers=(("trace", b"1"),))], "p", "1")
-    assert replay(config, origin, Selection()) == Replay(1, already=0, given_up=0, readers={"p": 1})
-    assert replay(config, origin, Selection()) == Replay(sent=0, already=1, given_up=0)
+    assert replay(config, origin, DeadLetterFilter()) == Replay(
+        1, already=0, given_up=0, readers={"p": 1}
+    )
+    assert replay(config, origin, DeadLetterFilter()) == Replay(sent=0, already=1, given_up=0)
     readers = addressees(["p"], place(config, origin))
     headers = [("trace", b"1"), ("headrace-replays", b"1"), readers]
     assert records(config, origin) == [(1, b"k", b"{", headers)]
@@ -185,9 +187,9 @@ def test_a_record_that_two_refused_is_sent_once_for_both(config, origin):
     for pipeline in "qp":
         write_dead_letters(config, [letter(origin, 5)], pipeline, "1")
     write_dead_letters(config, [letter(origin, 6)], "p", "1")
-    assert replay(config, origin, Selection()) == Replay(2, 0, 0, readers={"p": 2, "q": 1})
+    assert replay(config, origin, DeadLetterFilter()) == Replay(2, 0, 0, readers={"p": 2, "q": 1})
     write_dead_letters(config, [letter(origin, 5)], "late", "1")
-    assert replay(config, origin, Selection()) == Replay(1, 3, 0, readers={"late": 1})
+    assert replay(config, origin, DeadLetterFilter()) == Replay(1, 3, 0, readers={"late": 1})
     sent = [headers[-1] for _, _, _, headers in records(config, origin)]
     here = place(config, origin)
     assert sent == [addressees(names, here) for names in (["p", "q"], ["p"], ["late"])]
@@ -205,17 +207,17 @@ def test_where_replayed_records_lie_is_known_before_they_are_sent(config, origin
     with monkeypatch.context() as patch:
         patch.setattr(replay_module, "send_each", cut_short)
         with pytest.raises(SinkError):
-            replay(config, origin, Selection())
+            replay(config, origin, DeadLetterFilter())
     assert windows(config, origin, partitions) == {0: Window(0, None), 1: Window(0, None)}
-    replay(config, origin, Selection())
+    replay(config, origin, DeadLetterFilter())
     assert windows(config, origin, partitions) == {0: Window(0, 0), 1: Window(0, 1)}
 
 
 def test_a_dry_run_sends_and_remembers_nothing(config, origin):
     write_dead_letters(config, [letter(origin, 5)], "p", "1")
-    assert replay(config, origin, Selection(), dry_run=True).sent == 1
+    assert replay(config, origin, DeadLetterFilter(), dry_run=True).sent == 1
     assert records(config, origin) == []
-    assert replay(config, origin, Selection()).sent == 1
+    assert replay(config, origin, DeadLetterFilter()).sent == 1
 
 
 def test_replays_by_reason_remember_exactly_what_they_sent(config, origin):
@@ -223,25 +225,25 @@ def test_replays_by_reason_remember_exactly_what_they_sent(config, origin):
     letters = [letter(origin, number, reason=reason) for number, reason in enumerate(reasons)]
     write_dead_letters(config, letters, "p", "1")
     outcomes = [
-        replay(config, origin, Selection(reasons=frozenset({reason}))) for reason in "bacab"
+        replay(config, origin, DeadLetterFilter(reasons=frozenset({reason}))) for reason in "bacab"
     ]
     assert [one.sent for one in outcomes] == [2, 2, 1, 0, 0]
     assert [one.already for one in outcomes] == [0, 0, 0, 2, 2]
     write_dead_letters(config, [letter(origin, 9, reason="a")], "p", "1")
-    assert replay(config, origin, Selection()) == Replay(1, 5, 0, readers={"p": 1})
+    assert replay(config, origin, DeadLetterFilter()) == Replay(1, 5, 0, readers={"p": 1})
 
 
 def test_a_replay_can_be_repeated_on_demand(config, origin):
     write_dead_letters(config, [letter(origin, 5)], "p", "1")
-    replay(config, origin, Selection())
-    assert replay(config, origin, Selection(), again=True).sent == 1
+    replay(config, origin, DeadLetterFilter())
+    assert replay(config, origin, DeadLetterFilter(), again=True).sent == 1
 
 
 def test_a_record_that_always_comes_back_is_given_up(config, origin):
     count = ("headrace-replays", str(MAX_REPLAYS).encode())
     headers = (count, addressees(["p"], place(config, origin)))
     write_dead_letters(config, [letter(origin, 5, headers=headers)], "p", "1")
-    assert replay(config, origin, Selection()) == Replay(sent=0, already=0, given_up=1)
+    assert replay(config, origin, DeadLetterFilter()) == Replay(sent=0, already=0, given_up=1)
 
 
 def test_a_replay_that_could_not_be_remembered_sends_nothing(config, origin):
@@ -249,7 +251,7 @@ def test_a_replay_that_could_not_be_remembered_sends_nothing(config, origin):
     letters = [letter(origin, n, reason=dice.choice("ab"), value=None) for n in range(40_000)]
     write_dead_letters(config, letters, "p", "1")
     with pytest.raises(ReplayRefusedError):
-        replay(config, origin, Selection(reasons=frozenset({"a"})))
+        replay(config, origin, DeadLetterFilter(reasons=frozenset({"a"})))
     assert records(config, origin) == []
 
 
@@ -262,14 +264,16 @@ def test_what_was_sent_beside_a_record_that_is_refused_is_not_sent_again(config,
     [(partition, offset)] = [one.position for one in scan(config, name) if one.letter.offset == 1]
     for sent in (2, 0):
         with pytest.raises(ReplayedRecordError, match="too large") as caught:
-            replay(config, name, Selection())
+            replay(config, name, DeadLetterFilter())
         assert caught.value.record == f"{name}/1:1"
         assert caught.value.dead_letter == f"{partition.topic}/{partition.partition}:{offset}"
         assert (caught.value.sent, caught.value.refused) == (sent, 1)
     assert len(records(config, name)) == 2
     change = TopicChange(name, Action.ALTER_CONFIG, "", config={"max.message.bytes": "2000"})
     apply_changes(config, [change])
-    assert replay(config, name, Selection()) == Replay(1, already=2, given_up=0, readers={"p": 1})
+    assert replay(config, name, DeadLetterFilter()) == Replay(
+        1, already=2, given_up=0, readers={"p": 1}
+    )
 
 
 def test_a_second_replay_is_refused_while_one_runs(config, origin, monkeypatch):
@@ -280,25 +284,25 @@ def test_a_second_replay_is_refused_while_one_runs(config, origin, monkeypatch):
 
     def send_beside_another(*given):
         with pytest.raises(ReplayRunningError, match=origin):
-            replay(config, origin, Selection(reasons=frozenset({"b"})))
+            replay(config, origin, DeadLetterFilter(reasons=frozenset({"b"})))
         return send_each(*given)
 
     with monkeypatch.context() as patch:
         patch.setattr(replay_module, "send_each", send_beside_another)
-        assert replay(config, origin, Selection(reasons=frozenset({"a"}))).sent == 2
-    assert replay(config, origin, Selection()).sent == 2
+        assert replay(config, origin, DeadLetterFilter(reasons=frozenset({"a"}))).sent == 2
+    assert replay(config, origin, DeadLetterFilter()).sent == 2
     assert len(records(config, origin)) == 4
 
 
 def test_of_replays_that_begin_together_one_is_refused(config, origin):
     write_dead_letters(config, [letter(origin, number) for number in range(4)], "p", "1")
     with ThreadPoolExecutor() as threads:
-        replays = [threads.submit(replay, config, origin, Selection()) for _ in range(2)]
+        replays = [threads.submit(replay, config, origin, DeadLetterFilter()) for _ in range(2)]
     errors = [error for one in replays if (error := one.exception())]
     assert all(isinstance(error, ReplayRunningError) for error in errors)
     assert sum(one.result().sent for one in replays if not one.exception()) == 4
     assert len(records(config, origin)) == 4
-    assert replay(config, origin, Selection()).already == 4
+    assert replay(config, origin, DeadLetterFilter()).already == 4
 
 
 def test_a_replay_that_its_group_took_for_dead_says_that_it_is_not_remembered(config, origin):

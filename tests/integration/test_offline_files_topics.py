@@ -17,7 +17,7 @@ from headrace.control.project import load_project
 from headrace.errors import LoaderRunningError, ProjectError, SinkError, TopicMissingError
 from headrace.kafka.client import client_config, consumer, describe, watermarks
 from headrace.kafka.dead_letters import scan
-from headrace.kafka.replay import Replay, Selection, replay
+from headrace.kafka.replay import DeadLetterFilter, Replay, replay
 from headrace.kafka.sending import ProducerRecord
 from headrace.kafka.topics import apply_changes, plan_topics
 from headrace.kafka.transactions import TransactionalProducer, TransactionFencedError
@@ -180,7 +180,9 @@ def test_what_can_not_be_loaded_is_a_dead_letter_of_its_topic_once(flow):
         ("line", b"2"),
         ("counter", b"359"),
     )
-    assert replay(flow.config, flow.topic, Selection()) == Replay(0, 0, 0)  # no records of it
+    assert replay(flow.config, flow.topic, DeadLetterFilter()) == Replay(
+        0, 0, 0
+    )  # no records of it
     homeless = [
         (one.letter.reason, len(one.letter.value or b""))
         for one in scan(flow.config, PROGRESS_TOPIC)

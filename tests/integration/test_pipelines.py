@@ -28,7 +28,7 @@ from headrace import (
 )
 from headrace.errors import RetentionPassedError
 from headrace.kafka.client import admin
-from headrace.kafka.replay import Selection, replay
+from headrace.kafka.replay import DeadLetterFilter, replay
 from headrace.pipelines.lock import CheckpointLock
 from headrace.pipelines.progress import PipelineState
 from headrace.pipelines.source.state import SourceState
@@ -202,7 +202,7 @@ def test_a_replayed_record_is_taken_again_only_by_those_that_refused_it(flow):
     ]
     strict = flow.pipeline("strict", sink=Lake("strict", partition_by=("category",)))
     flow.run(strict, *takers)
-    assert replay(flow.client, flow.name, Selection()).readers == {"strict": 1}
+    assert replay(flow.client, flow.name, DeadLetterFilter()).readers == {"strict": 1}
     outcomes = flow.run(strict, *takers)
     names = ("strict", *PATHS)
     assert [outcomes[name].dead_letters for name in names] == [1, 0, 0]

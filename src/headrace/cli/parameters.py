@@ -37,23 +37,40 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
         return timedelta(**{_UNITS[parts[2]]: int(parts[1])})
 
 
-class Place(click.ParamType):  # type: ignore[type-arg]
-    """Where to begin in a topic: earliest, latest, or a time in ISO 8601, of UTC by default."""
+class Time(click.ParamType):  # type: ignore[type-arg]
+    """A time in ISO 8601, of UTC where it has no zone."""
 
-    name = "place"
+    name = "time"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> str | datetime:
-        """One of the two words, or a time with its zone."""
-        if isinstance(value, datetime) or value in ("earliest", "latest"):
+    ) -> datetime:
+        """Returns the time with its zone."""
+        if isinstance(value, datetime):
             return value
         try:
             time = datetime.fromisoformat(str(value))
         except ValueError:
-            words = "write earliest, latest, or a time such as 2026-11-21T18:00:00Z"
-            self.fail(f"{value!r} is no place in a topic; {words}", param, ctx)
+            self.fail(f"{value!r} is no time; write 2026-11-21T18:00:00Z", param, ctx)
         return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+
+
+class RecordStart(click.ParamType):  # type: ignore[type-arg]
+    """Which record of a topic comes first: ``earliest``, ``latest``, or the first since a time."""
+
+    name = "earliest|latest|time"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | datetime:
+        """Returns one of the two words, or a time with its zone."""
+        if value in ("earliest", "latest"):
+            return str(value)
+        try:
+            return Time().convert(value, param, ctx)
+        except click.BadParameter:
+            words = "write earliest, latest, or a time such as 2026-11-21T18:00:00Z"
+            self.fail(f"{value!r} is no start in a topic; {words}", param, ctx)
 
 
 class Amount(click.ParamType):  # type: ignore[type-arg]
@@ -136,7 +153,7 @@ class Master(click.ParamType):  # type: ignore[type-arg]
         return str(value)
 
 
-class Route(click.ParamType):  # type: ignore[type-arg]
+class TableRoute(click.ParamType):  # type: ignore[type-arg]
     """``TABLE=DESTINATION``, or ``TABLE`` for the destination of that name."""
 
     name = "table[=destination]"

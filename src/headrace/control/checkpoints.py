@@ -30,7 +30,7 @@ _PARTITION = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)/(?P<number>\d+)")
 
 
 @dataclass(frozen=True)
-class Position:
+class PartitionPositions:
     """One partition: where the table and the group stand, and what the topic holds.
 
     Attributes:
@@ -49,7 +49,7 @@ class Position:
 
 
 @dataclass(frozen=True)
-class Standing:
+class CheckpointStatus:
     """Where a pipeline stands.
 
     Attributes:
@@ -64,10 +64,10 @@ class Standing:
     number: int
     start: str
     begun: bool
-    positions: tuple[Position, ...]
+    positions: tuple[PartitionPositions, ...]
 
 
-def standing(settings: Settings, pipeline: Pipeline) -> Standing:
+def standing(settings: Settings, pipeline: Pipeline) -> CheckpointStatus:
     """Where ``pipeline`` stands.
 
     Raises:
@@ -78,12 +78,12 @@ def standing(settings: Settings, pipeline: Pipeline) -> Standing:
     uri = folder.checkpoint(current).uri if current else ""
     found = current or CurrentCheckpoint(0, "", begun=False)
     positions = tuple(_positions(settings, pipeline))
-    return Standing(uri, found.number, found.start, found.begun, positions)
+    return CheckpointStatus(uri, found.number, found.start, found.begun, positions)
 
 
 def reset(
     settings: Settings, pipeline: Pipeline, to: str, *, accept_loss: bool = False
-) -> Standing:
+) -> CheckpointStatus:
     """Begin a new checkpoint with the next run; deletes nothing.
 
     Args:
@@ -108,7 +108,7 @@ def reset(
         else:
             current = resets.to_start(Start(to))
     uri = folder.checkpoint(current).uri
-    return Standing(uri, current.number, current.start, current.begun, before.positions)
+    return CheckpointStatus(uri, current.number, current.start, current.begun, before.positions)
 
 
 def parse_partition(text: str) -> TopicPartition | None:
@@ -170,7 +170,7 @@ def _held(settings: Settings, pipeline: Pipeline) -> Iterator[None]:
         lock.release()
 
 
-def _positions(settings: Settings, pipeline: Pipeline) -> Iterator[Position]:
+def _positions(settings: Settings, pipeline: Pipeline) -> Iterator[PartitionPositions]:
     config = broker_config(settings)
     topics = describe(config, [source.topic.name for source in pipeline.sources])
     partitions = [one for topic in topics.values() for one in topic.all_partitions]
@@ -178,7 +178,7 @@ def _positions(settings: Settings, pipeline: Pipeline) -> Iterator[Position]:
     table = _in_table(settings, pipeline, topics)
     for one, (earliest, latest) in watermarks(config, partitions).items():
         name = f"{one.topic}/{one.partition}"
-        yield Position(name, table.get(one), committed.get(one), earliest, latest)
+        yield PartitionPositions(name, table.get(one), committed.get(one), earliest, latest)
 
 
 def _in_table(

@@ -1,7 +1,8 @@
-"""Dead letters of a project, counted and found for people."""
+"""Counts and looks up the dead letters of a project."""
 
 from __future__ import annotations
 
+import heapq
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -10,18 +11,18 @@ from dataclasses import dataclass
 from headrace.errors import TopicMissingError
 from headrace.kafka.client import ClientConfig, describe
 from headrace.kafka.dead_letters import StoredDeadLetter, dead_letters_topic, scan
-from headrace.kafka.replay import replayed
+from headrace.kafka.replay import DeadLetterFilter, replayed
 
 _ORIGIN = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)/(?P<partition>\d+):(?P<offset>\d+)")
 
 
 @dataclass(frozen=True)
 class TopicDeadLetters:
-    """Dead letters of one topic.
+    """The dead letters of a topic that a filter holds, counted.
 
     Attributes:
         topic: the origin topic.
-        count: how many are kept.
+        count: how many there are.
         waiting: of those, not replayed yet.
         reasons: how many by reason code.
         pipelines: how many by the pipeline that wrote them.
@@ -36,51 +37,54 @@ class TopicDeadLetters:
     latest_ms: int
 
 
-def summarize(config: ClientConfig, topic: str) -> TopicDeadLetters:
-    """Counts of the dead letters of ``topic``.
+def summarize(config: ClientConfig, topic: str, only: DeadLetterFilter) -> TopicDeadLetters:
+    """Counts the dead letters of ``topic`` that a filter holds.
 
     Raises:
-        BrokerUnreachableError: no answer.
+        BrokerUnreachableError: if the broker does not respond within 15 seconds.
     """
-    letters = list(scan(config, topic))
+    dead_letters = [stored for stored in scan(config, topic) if stored in only]
     return TopicDeadLetters(
         topic,
-        len(letters),
-        len(letters) - len(replayed(config, topic, letters)),
-        dict(Counter(one.letter.reason for one in letters).most_common()),
-        dict(Counter(one.pipeline for one in letters).most_common()),
-        max((one.written_ms for one in letters), default=-1),
+        len(dead_letters),
+        len(dead_letters) - len(replayed(config, topic, dead_letters)),
+        dict(Counter(stored.letter.reason for stored in dead_letters).most_common()),
+        dict(Counter(stored.pipeline for stored in dead_letters).most_common()),
+        max((stored.written_ms for stored in dead_letters), default=-1),
     )
 
 
-def latest_dead_letters(config: ClientConfig, topic: str, count: int) -> list[StoredDeadLetter]:
-    """The last ``count`` dead letters of ``topic``, newest first.
+def latest_dead_letters(
+    config: ClientConfig, topic: str, only: DeadLetterFilter, count: int
+) -> list[StoredDeadLetter]:
+    """Returns the last ``count`` dead letters of ``topic`` that a filter holds, newest first.
 
     Raises:
-        BrokerUnreachableError: no answer.
-        TopicMissingError: there is no such topic, nor one of its dead letters.
+        BrokerUnreachableError: if the broker does not respond within 15 seconds.
+        TopicMissingError: if there is neither such a topic nor one of its dead letters.
     """
     if not describe(config, [topic, dead_letters_topic(topic)]):
         raise TopicMissingError(topic)
-    newest = sorted(scan(config, topic), key=lambda one: one.written_ms, reverse=True)
-    return newest[:count]
+    dead_letters = (stored for stored in scan(config, topic) if stored in only)
+    # Only the latest are kept in memory, with their bytes.
+    return heapq.nlargest(count, dead_letters, key=lambda stored: stored.written_ms)
 
 
 def find_dead_letters(config: ClientConfig, origin: str) -> list[StoredDeadLetter]:
-    """Dead letters of one record, ``topic/partition:offset``: one a pipeline that refused it.
+    """Returns the dead letters of a record, ``topic/partition:offset``: one for each pipeline.
 
     Raises:
-        BrokerUnreachableError: no answer.
+        BrokerUnreachableError: if the broker does not respond within 15 seconds.
     """
-    return [one for one in scan(config, origin_topic(origin)) if one.origin == origin]
+    return [stored for stored in scan(config, origin_topic(origin)) if stored.origin == origin]
 
 
 def origin_topic(origin: str) -> str:
-    """Topic in ``topic/partition:offset``; empty when it is not of that form."""
-    found = _ORIGIN.fullmatch(origin)
-    return found["topic"] if found else ""
+    """Returns the topic in ``topic/partition:offset``; empty when it is not of that form."""
+    match = _ORIGIN.fullmatch(origin)
+    return match["topic"] if match else ""
 
 
 def wrong_origins(origins: Iterable[str]) -> list[str]:
-    """Those that are not of the form ``topic/partition:offset``."""
-    return [one for one in origins if not origin_topic(one)]
+    """Returns those that are not of the form ``topic/partition:offset``."""
+    return [origin for origin in origins if not origin_topic(origin)]

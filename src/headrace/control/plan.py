@@ -34,7 +34,7 @@ _ENDS: Mapping[type, str] = {
 
 
 @dataclass(frozen=True)
-class Route:
+class PipelineRoute:
     """How one pipeline's rows travel.
 
     Attributes:
@@ -87,7 +87,7 @@ class Plan:
     """
 
     changes: tuple[TopicChange, ...]
-    routes: tuple[Route, ...]
+    routes: tuple[PipelineRoute, ...]
     workers: tuple[WorkerRoute, ...]
     broker_down: str = ""
     warnings: tuple[Fault, ...] = ()
@@ -151,9 +151,9 @@ def _warnings(project: LoadedProject, brokers: Brokers) -> tuple[Fault, ...]:
     return (*cluster_warnings(brokers), *found)
 
 
-def _routes(project: LoadedProject) -> tuple[Route, ...]:
+def _routes(project: LoadedProject) -> tuple[PipelineRoute, ...]:
     return tuple(
-        Route(
+        PipelineRoute(
             pipeline.name,
             tuple(source.topic.name for source in pipeline.sources),
             pipeline.sink.label,

@@ -22,7 +22,7 @@ MAX_PARTITIONS = 200_000
 
 
 @dataclass(frozen=True)
-class Load:
+class TopicLoad:
     """What a topic has to take.
 
     Attributes:
@@ -91,7 +91,7 @@ class CatchUp:
     rate_needed: Fraction | None
 
 
-def size(load: Load) -> Size:
+def size(load: TopicLoad) -> Size:
     """The size of a topic, by the arithmetic of Rollbar's article, without its rounding."""
     bytes_per_second = load.events_per_second * load.event_bytes
     retained = bytes_per_second * _seconds(load.retention) / load.compression
@@ -127,13 +127,13 @@ def rate_to_catch_up(lag: timedelta, arriving: Fraction, within: timedelta) -> F
     return arriving * (_seconds(lag) / _seconds(within) + 1)
 
 
-def _consumers(load: Load, rate: Fraction) -> int | None:
+def _consumers(load: TopicLoad, rate: Fraction) -> int | None:
     if load.consumed_per_second is None:
         return None
     return max(1, math.ceil(rate / load.consumed_per_second))
 
 
-def _warnings(load: Load, partitions: int | None) -> Iterator[str]:
+def _warnings(load: TopicLoad, partitions: int | None) -> Iterator[str]:
     if load.replication > load.brokers:
         yield (
             f"replication {load.replication} needs {load.replication} brokers, not {load.brokers}: "

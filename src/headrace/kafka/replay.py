@@ -53,26 +53,30 @@ MAX_METADATA_BYTES = 4096  # where brokers do not say their offset.metadata.max.
 
 
 @dataclass(frozen=True)
-class Selection:
-    """Which dead letters: those that match every filter given; an empty filter matches all.
+class DeadLetterFilter:
+    """Holds the dead letters that match each of its members; an empty member matches all.
 
     Attributes:
         reasons: codes.
         pipelines: names of the pipelines that wrote them.
         origins: ``topic/partition:offset`` of the original records.
+        since_ms: those that were written since, in milliseconds since 1970.
     """
 
     reasons: frozenset[str] = frozenset()
     pipelines: frozenset[str] = frozenset()
     origins: frozenset[str] = frozenset()
+    since_ms: int = -1
 
     def __contains__(self, stored: StoredDeadLetter) -> bool:
-        wanted = (
+        members = (
             (self.reasons, stored.letter.reason),
             (self.pipelines, stored.pipeline),
             (self.origins, stored.origin),
         )
-        return all(not allowed or value in allowed for allowed, value in wanted)
+        return stored.written_ms >= self.since_ms and all(
+            not allowed or value in allowed for allowed, value in members
+        )
 
 
 @dataclass(frozen=True)
@@ -95,7 +99,7 @@ class Replay:
 def replay(
     config: ClientConfig,
     topic: str,
-    selection: Selection,
+    selection: DeadLetterFilter,
     *,
     again: bool = False,
     dry_run: bool = False,
@@ -129,7 +133,7 @@ def replay(
 def _replay(
     config: ClientConfig,
     topic: str,
-    selection: Selection,
+    selection: DeadLetterFilter,
     member: SoleReplay | None,
     *,
     again: bool,

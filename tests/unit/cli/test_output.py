@@ -22,14 +22,14 @@ from headrace.cli.views.dead_letters import (
 )
 from headrace.cli.views.ingest import NewToken, Serving, TokenList
 from headrace.cli.views.lifecycle import PausedPartitions, Stopping
-from headrace.cli.views.pipelines import Compacted, PipelineStanding
+from headrace.cli.views.pipelines import Compacted, PipelineCheckpoint
 from headrace.cli.views.services import ProjectStatus, fetching
 from headrace.cli.views.size import SizeResult, measuring
-from headrace.control.checkpoints import Position, Standing
+from headrace.control.checkpoints import CheckpointStatus, PartitionPositions
 from headrace.control.dead_letters import TopicDeadLetters
 from headrace.control.measuring import Consumed, Measurement, Produced, Sending
 from headrace.control.services import Server, Services
-from headrace.control.sizing import Load, size
+from headrace.control.sizing import TopicLoad, size
 from headrace.errors import TopicRecreatedError
 from headrace.ingest.tokens.token import Token
 from headrace.kafka.dead_letters import StoredDeadLetter
@@ -56,9 +56,11 @@ LETTER = StoredDeadLetter(
     (TopicPartition("clicks.dead", 0), 4),
     1_700_000_060_000,
 )
-STANDING = Standing("/lake/_headrace/c/1", 1, "", True, (Position("clicks/0", 7, None, 0, 9),))
+STATUS = CheckpointStatus(
+    "/lake/_headrace/c/1", 1, "", True, (PartitionPositions("clicks/0", 7, None, 0, 9),)
+)
 COUNTS = TopicDeadLetters("clicks", 3, 2, {"not-json": 3}, {"p": 3}, 1_700_000_060_000)
-LOAD = Load(Fraction(10), Fraction(100), timedelta(days=1))
+LOAD = TopicLoad(Fraction(10), Fraction(100), timedelta(days=1))
 MEASURED = Measurement(
     "topic [clicks]",
     2,
@@ -92,7 +94,7 @@ SHOWN = [
         {"table": "clicks", "merged": 9, "written": 2, "vacuumed": 1},
     ),
     (
-        PipelineStanding("p", STANDING),
+        PipelineCheckpoint("p", STATUS),
         "clicks/0   7      none       0         9",
         {"pipeline": "p", "number": 1, "begun": True},
     ),
@@ -105,7 +107,7 @@ SHOWN = [
     (DeadLetterContents((LETTER,)), "value: \\xff{", {}),
     (
         ReplayResult("clicks", Replay(5, 1, 2), dry_run=True),
-        "5 would be sent to clicks, 1 replayed before, 2 given up.",
+        "5 would be sent to clicks, 1 replayed before, 2 exceeded the replay limit.",
         {"sent": 5, "already": 1, "given_up": 2, "dry_run": True},
     ),
     (

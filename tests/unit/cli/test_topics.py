@@ -115,7 +115,7 @@ def test_rejected_lines_are_shown_at_once_and_progress_to_people_only(capsys, mo
         (("produce", "page-views", "no-such-file"), "does not exist"),
         (("produce", "page-views", "--header", "trace"), "'trace' is not NAME=VALUE"),
         (("produce", "page-views", "--on-invalid", "wait"), "'wait' is not one of"),
-        (("tail", "page-views", "--from", "yesterday"), "is no place in a topic"),
+        (("tail", "page-views", "--from", "yesterday"), "is no start in a topic"),
         (("tail", "page-views", "--limit", "0"), "0 is not in the range"),
     ],
 )

@@ -5,6 +5,7 @@ import pytest
 from headrace.control import dead_letters, workers
 from headrace.control.dead_letters import latest_dead_letters
 from headrace.errors import PartitionMissingError, TopicMissingError
+from headrace.kafka.replay import DeadLetterFilter
 from headrace.model import TopicPartition
 
 
@@ -25,13 +26,13 @@ def _described(monkeypatch):
 
 def test_a_misspelt_topic_has_no_empty_list_of_dead_letters():
     with pytest.raises(TopicMissingError, match="'clikcs'"):
-        latest_dead_letters({}, "clikcs", 20)
-    assert latest_dead_letters({}, "clicks", 20) == []
+        latest_dead_letters({}, "clikcs", DeadLetterFilter(), 20)
+    assert latest_dead_letters({}, "clicks", DeadLetterFilter(), 20) == []
 
 
 def test_the_dead_letters_of_a_topic_that_was_deleted_are_listed(monkeypatch):
     monkeypatch.setattr(dead_letters, "dead_letters_topic", "{}.dead-letters".format)
-    assert latest_dead_letters({}, "gone", 20) == []
+    assert latest_dead_letters({}, "gone", DeadLetterFilter(), 20) == []
 
 
 def test_a_partition_that_a_topic_does_not_have_is_said():

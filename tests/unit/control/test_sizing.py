@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headrace.cli import main
 from headrace.cli.parameters import Amount, ByteSize
-from headrace.control.sizing import KIB, TIB, Load, catch_up, rate_to_catch_up, size
+from headrace.control.sizing import KIB, TIB, TopicLoad, catch_up, rate_to_catch_up, size
 
 DAY = timedelta(days=1)
 ROLLBAR = {
@@ -29,7 +29,7 @@ def two_places(number):
 
 
 def test_rollbars_topic():
-    found = size(Load(**ROLLBAR))
+    found = size(TopicLoad(**ROLLBAR))
     assert round(found.bytes_per_second / KIB) == 24_414
     assert found.retained_bytes == 10_000 * 2500 * 7 * 86_400
     assert two_places(found.retained_bytes / TIB) == 13.75
@@ -40,7 +40,7 @@ def test_rollbars_topic():
 
 def test_rollbars_partitions():
     found = size(
-        Load(
+        TopicLoad(
             **ROLLBAR,
             planned_events_per_second=Fraction(20_000),
             consumed_per_second=Fraction(2650),
@@ -76,7 +76,7 @@ def test_the_rate_for_a_time_needs_that_time(arriving, lag_seconds, within_secon
 
 
 def test_compression_is_for_the_disk_alone():
-    plain, packed = size(Load(**ROLLBAR)), size(Load(**ROLLBAR, compression=Fraction(4)))
+    plain, packed = size(TopicLoad(**ROLLBAR)), size(TopicLoad(**ROLLBAR, compression=Fraction(4)))
     assert packed.bytes_per_second == plain.bytes_per_second
     assert packed.bytes_per_broker * 4 == plain.bytes_per_broker
 
@@ -91,7 +91,7 @@ def test_compression_is_for_the_disk_alone():
     ],
 )
 def test_what_does_not_add_up_is_said(change, words):
-    assert any(words in one for one in size(Load(**(ROLLBAR | change))).warnings)
+    assert any(words in one for one in size(TopicLoad(**(ROLLBAR | change))).warnings)
 
 
 def run(*arguments):

@@ -11,7 +11,7 @@ from headrace.errors import ReplayRefusedError
 from headrace.kafka import replay as replay_module
 from headrace.kafka.client import LiveTopic
 from headrace.kafka.dead_letters import StoredDeadLetter
-from headrace.kafka.replay import MAX_METADATA_BYTES, Selection, decode, encode
+from headrace.kafka.replay import MAX_METADATA_BYTES, DeadLetterFilter, decode, encode
 from headrace.model import DeadLetter, TopicPartition
 
 
@@ -46,16 +46,22 @@ def test_a_replayed_record_names_the_partition_that_it_goes_to(partitions, own, 
     }
 
 
-def test_a_selection_without_filters_holds_every_letter():
-    assert stored() in Selection()
+def test_an_empty_filter_holds_every_dead_letter():
+    assert stored() in DeadLetterFilter()
 
 
-def test_a_letter_must_match_every_filter_given():
-    chosen = Selection(frozenset({"not-json"}), frozenset({"p"}), frozenset({"clicks/2:7"}))
+def test_a_filter_holds_what_matches_each_of_its_members():
+    clicks = frozenset({"clicks/2:7"})
+    chosen = DeadLetterFilter(frozenset({"not-json"}), frozenset({"p"}), clicks)
     assert stored() in chosen
     assert stored(reason="wrong-type") not in chosen
     assert stored(pipeline="q") not in chosen
     assert stored(offset=8) not in chosen
+
+
+def test_a_filter_by_time_holds_what_was_written_since():
+    assert stored() in DeadLetterFilter(since_ms=0)
+    assert stored() not in DeadLetterFilter(since_ms=1)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +91,7 @@ def test_what_the_brokers_would_not_remember_is_not_sent(monkeypatch, broker_byt
     monkeypatch.setattr(replay_module, "closed_windows", lambda *_: [])
     monkeypatch.setattr(replay_module, "sole_replay", lambda *_: nullcontext(Mock()))
     monkeypatch.setattr(replay_module, "send_each", lambda _, found: sent.append(found) or {})
-    selection = Selection(pipelines=frozenset({"p"}))
+    selection = DeadLetterFilter(pipelines=frozenset({"p"}))
     if is_sent:
         assert replay_module.replay({}, "clicks", selection).sent == 40
     else:

@@ -1,11 +1,13 @@
-"""dead-letters list, show, replay: records that could not be processed."""
+"""dead-letters list, show, replay: records that were rejected."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import click
 
+from headrace.cli.parameters import Time
 from headrace.cli.session import Session, command, epilog, unknown
 
 if TYPE_CHECKING:
@@ -15,9 +17,21 @@ if TYPE_CHECKING:
         DeadLetterList,
         ReplayResult,
     )
+    from headrace.kafka.replay import DeadLetterFilter
 
-SHOWN = 20
 _RECORD = "TOPIC/PARTITION:OFFSET"
+_LIST = """headrace dead-letters list
+headrace dead-letters list impressions --reason wrong-type --since 2026-11-21T18:00:00Z"""
+_reasons = click.option(
+    "--reason", "reasons", multiple=True, help="Only with this reason; can be repeated."
+)
+_pipelines = click.option(
+    "--pipeline",
+    "pipelines",
+    multiple=True,
+    help="Only of this pipeline or worker; can be repeated.",
+)
+_since = click.option("--since", type=Time(), help="Only those written since this time.")
 
 
 @click.group(name="dead-letters", epilog=epilog("Example", "headrace dead-letters list"))
@@ -25,27 +39,46 @@ def dead_letters() -> None:
     """List, show and replay dead letters."""
 
 
-@command("headrace dead-letters list impressions", name="list")
+@command(_LIST, name="list")
 @click.argument("topic", required=False)
-def list_(session: Session, topic: str | None) -> DeadLetterCounts | DeadLetterList:
+@_reasons
+@_pipelines
+@_since
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="Of TOPIC, at most this many.",
+)
+def list_(
+    session: Session,
+    topic: str | None,
+    *,
+    reasons: tuple[str, ...],
+    pipelines: tuple[str, ...],
+    since: datetime | None,
+    limit: int,
+) -> DeadLetterCounts | DeadLetterList:
     """Count dead letters per topic, or show the latest of TOPIC."""
     from headrace.cli.views.dead_letters import DeadLetterCounts, DeadLetterList
     from headrace.control.dead_letters import latest_dead_letters, summarize
     from headrace.control.services import broker_config
 
+    only = _filter(reasons, pipelines, (), since)
     if topic:
         _check_topic(session, topic)
         config = broker_config(session.settings)
-        return DeadLetterList(tuple(latest_dead_letters(config, topic, SHOWN)))
+        return DeadLetterList(tuple(latest_dead_letters(config, topic, only, limit)))
     topics = session.project.dead_lettered
     config = broker_config(session.settings)
-    return DeadLetterCounts(tuple(summarize(config, name) for name in topics))
+    return DeadLetterCounts(tuple(summarize(config, name, only) for name in topics))
 
 
 @command("headrace dead-letters show impressions/3:1042")
 @click.argument("record", metavar=_RECORD)
 def show(session: Session, record: str) -> DeadLetterContents:
-    """Show why a record was rejected, and its bytes."""
+    """Show why a record was rejected, and its content."""
     from headrace.cli.views.dead_letters import DeadLetterContents
     from headrace.control.dead_letters import find_dead_letters
     from headrace.control.services import broker_config
@@ -59,38 +92,56 @@ def show(session: Session, record: str) -> DeadLetterContents:
 
 @command("headrace dead-letters replay impressions --reason wrong-type --dry-run")
 @click.argument("topic")
-@click.option("--reason", "reasons", multiple=True, help="Only those rejected for this reason.")
-@click.option("--pipeline", "pipelines", multiple=True, help="Only those of this pipeline.")
-@click.option("--record", "records", multiple=True, metavar=_RECORD, help="Only this record.")
+@_reasons
+@_pipelines
+@click.option(
+    "--record",
+    "records",
+    multiple=True,
+    metavar=_RECORD,
+    help="Only of this record; can be repeated.",
+)
+@_since
 @click.option("--again", is_flag=True, help="Also those replayed before.")
 @click.option("--dry-run", is_flag=True, help="Only count them.")
-def replay(  # noqa: PLR0913 - one each option
+def replay(  # noqa: PLR0913 - one for each option
     session: Session,
     topic: str,
     *,
     reasons: tuple[str, ...],
     pipelines: tuple[str, ...],
     records: tuple[str, ...],
+    since: datetime | None,
     again: bool,
     dry_run: bool,
 ) -> ReplayResult:
     """Send dead letters back to their TOPIC, each once.
 
     Only the pipelines and workers that rejected a record take it again. A second replay sends
-    nothing that the first one sent. --reason, --pipeline and --record can be given more than
-    once. A record that came back three times is left alone.
+    nothing that the first one sent. A record that was replayed three times is left out.
     """
     from headrace.cli.views.dead_letters import ReplayResult
     from headrace.control.services import broker_config
-    from headrace.kafka.replay import Selection
     from headrace.kafka.replay import replay as send_back
 
     _check_topic(session, topic)
     _check_records(records)
-    chosen = Selection(frozenset(reasons), frozenset(pipelines), frozenset(records))
+    only = _filter(reasons, pipelines, records, since)
     config = broker_config(session.settings)
-    replayed = send_back(config, topic, chosen, again=again, dry_run=dry_run)
+    replayed = send_back(config, topic, only, again=again, dry_run=dry_run)
     return ReplayResult(topic, replayed, dry_run)
+
+
+def _filter(
+    reasons: tuple[str, ...],
+    pipelines: tuple[str, ...],
+    records: tuple[str, ...],
+    since: datetime | None,
+) -> DeadLetterFilter:
+    from headrace.kafka.replay import DeadLetterFilter
+
+    since_ms = -1 if since is None else round(since.timestamp() * 1000)
+    return DeadLetterFilter(frozenset(reasons), frozenset(pipelines), frozenset(records), since_ms)
 
 
 def _check_topic(session: Session, topic: str) -> None:

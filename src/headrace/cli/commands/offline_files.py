@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from headrace.cli import parameters
-from headrace.cli.parameters import DatabaseUrl, Route
+from headrace.cli.parameters import DatabaseUrl, TableRoute
 from headrace.cli.session import INTERRUPTED, Session, command, log_to_file
 from headrace.cli.signals import stop_on_signal
 from headrace.settings import Secret
@@ -25,7 +25,7 @@ headrace load-offline-files offline/ --into raw_item --postgres 'postgresql://ap
 @click.argument("files", metavar="DIR", type=click.Path(path_type=Path))
 @click.option(
     "--into",
-    type=Route(),
+    type=TableRoute(),
     multiple=True,
     help="Lines of this table go into this topic (or table), by default that of the same name; "
     "can be repeated. Into PostgreSQL, other lines are dead letters.",

@@ -23,7 +23,7 @@ from headrace.settings import environment
 
 if TYPE_CHECKING:
     from headrace.cli.views.lifecycle import PausedPartitions
-    from headrace.cli.views.pipelines import PipelineStanding, RunResult
+    from headrace.cli.views.pipelines import PipelineCheckpoint, RunResult
     from headrace.metrics import Metric
     from headrace.pipelines.pipeline import Pipeline
     from headrace.pipelines.progress import PipelineProgress
@@ -161,16 +161,16 @@ def checkpoint() -> None:
 
 @command("headrace checkpoint show impressions-to-lake", extra="spark")
 @click.argument("pipeline")
-def show(session: Session, pipeline: str) -> PipelineStanding:
+def show(session: Session, pipeline: str) -> PipelineCheckpoint:
     """Show a pipeline's checkpoint and positions.
 
     The positions are those of the table and of the consumer group, beside what the topics hold.
     """
-    from headrace.cli.views.pipelines import PipelineStanding
+    from headrace.cli.views.pipelines import PipelineCheckpoint
     from headrace.control.checkpoints import standing
 
     declared = session.pipeline(pipeline)
-    return PipelineStanding(pipeline, standing(session.settings, declared))
+    return PipelineCheckpoint(pipeline, standing(session.settings, declared))
 
 
 @command("headrace checkpoint reset impressions-to-lake --to table", extra="spark")
@@ -181,7 +181,7 @@ def show(session: Session, pipeline: str) -> PipelineStanding:
     is_flag=True,
     help="With --to table: begin at the earliest record where retention has passed that place.",
 )
-def reset(session: Session, pipeline: str, *, to: str, accept_loss: bool) -> PipelineStanding:
+def reset(session: Session, pipeline: str, *, to: str, accept_loss: bool) -> PipelineCheckpoint:
     """Begin a new checkpoint with the next run. Deletes nothing.
 
     `--to table` goes on exactly where the table stands: no row is missing, none is there twice.
@@ -189,12 +189,12 @@ def reset(session: Session, pipeline: str, *, to: str, accept_loss: bool) -> Pip
     The state of stateful steps (windows, de-duplication) begins anew. Refused (exit code 3) while
     the pipeline runs, and where there is no such place.
     """
-    from headrace.cli.views.pipelines import PipelineStanding
+    from headrace.cli.views.pipelines import PipelineCheckpoint
     from headrace.control.checkpoints import reset as begin_anew
 
     declared = session.pipeline(pipeline)
     standing = begin_anew(session.settings, declared, to, accept_loss=accept_loss)
-    return PipelineStanding(pipeline, standing)
+    return PipelineCheckpoint(pipeline, standing)
 
 
 for subcommand in (show, reset):

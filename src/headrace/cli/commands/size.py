@@ -81,7 +81,7 @@ def size(  # noqa: PLR0913 - one each option
     takes the size and the consumer's rate from there unless they are given.
     """
     from headrace.cli.views.size import SizeResult
-    from headrace.control.sizing import Load
+    from headrace.control.sizing import TopicLoad
     from headrace.control.sizing import size as compute
 
     _check_lag(lag, throughput, within)
@@ -90,7 +90,7 @@ def size(  # noqa: PLR0913 - one each option
     if measured is not None:
         event_bytes = event_bytes or measured.event_bytes
         consumer_rate = consumer_rate or measured.consumer_rate
-    load = Load(
+    load = TopicLoad(
         rate,
         event_bytes or Fraction(0),
         retention,

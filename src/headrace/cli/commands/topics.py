@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.parameters import Header, Place, Text
+from headrace.cli.parameters import Header, RecordStart, Text
 from headrace.cli.session import (
     FAILED,
     INTERRUPTED,
@@ -123,7 +123,7 @@ def _opened(file: Path) -> Iterator[int]:
 @click.option(
     "--from",
     "start",
-    type=Place(),
+    type=RecordStart(),
     default="latest",
     show_default=True,
     help="earliest, latest, or the first records since a time such as 2026-11-21T18:00:00Z.",

@@ -237,7 +237,7 @@ def resume(
 @_partition
 @click.option(
     "--to",
-    type=parameters.Place(),
+    type=parameters.RecordStart(),
     default="earliest",
     show_default=True,
     help="earliest, latest, or the first record since a time such as 2026-11-21T18:00:00Z.",

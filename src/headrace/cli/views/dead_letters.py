@@ -91,7 +91,7 @@ def _replayed(result: ReplayResult, screen: Screen) -> None:
     replay, verb = result.replay, "would be sent" if result.dry_run else "sent"
     screen.out.print(
         f"{replay.sent} {verb} to {escape(result.topic)}, {replay.already} replayed before, "
-        f"{replay.given_up} given up."
+        f"{replay.given_up} exceeded the replay limit."
     )
     for name, count in sorted(replay.readers.items()):
         screen.out.print(f"  {count} for {escape(name)}")

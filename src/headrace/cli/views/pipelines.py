@@ -17,7 +17,7 @@ from headrace.cli.screen import Screen, table
 from headrace.cli.views import view
 
 if TYPE_CHECKING:
-    from headrace.control.checkpoints import Standing
+    from headrace.control.checkpoints import CheckpointStatus
     from headrace.pipelines.progress import PipelineProgress
     from headrace.pipelines.runner import Observe
     from headrace.sinks.api import CompactionResult
@@ -54,11 +54,11 @@ class Compacted:
 
 
 @dataclass(frozen=True)
-class PipelineStanding:
+class PipelineCheckpoint:
     """Where a pipeline stands."""
 
     pipeline: str
-    standing: Standing
+    standing: CheckpointStatus
 
     def to_json(self) -> dict[str, Any]:
         """Returns the standing's members beside the pipeline's name."""
@@ -80,7 +80,7 @@ def _compacted(compacted: Compacted, screen: Screen) -> None:
 
 
 @view.register
-def _checkpoint(result: PipelineStanding, screen: Screen) -> None:
+def _checkpoint(result: PipelineCheckpoint, screen: Screen) -> None:
     standing = result.standing
     where = standing.checkpoint or "none yet"
     begins = f", begins at {standing.start}" if standing.start and not standing.begun else ""

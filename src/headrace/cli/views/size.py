@@ -15,7 +15,7 @@ from headrace.cli.encoding import merged
 from headrace.cli.output import Live, PrintLine
 from headrace.cli.screen import Screen, table
 from headrace.cli.views import view
-from headrace.control.sizing import GIB, KIB, MIB, TIB, CatchUp, Load, Size
+from headrace.control.sizing import GIB, KIB, MIB, TIB, CatchUp, Size, TopicLoad
 
 if TYPE_CHECKING:
     from headrace.control.measuring import Consumed, Measurement, OnRun, Produced
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class SizeResult:
     """How large a topic must be, and what was measured for it."""
 
-    load: Load
+    load: TopicLoad
     size: Size
     catch_up: CatchUp | None
     measured: Measurement | None
@@ -65,7 +65,7 @@ def _measured(measured: Measurement, screen: Screen) -> None:
     screen.out.print()
 
 
-def _rows(load: Load, size: Size) -> Iterator[tuple[str, str, str]]:
+def _rows(load: TopicLoad, size: Size) -> Iterator[tuple[str, str, str]]:
     days = load.retention.total_seconds() / 86_400
     yield "sent by producers", f"{float(size.bytes_per_second / KIB):,.0f}", "KiB/s"
     yield f"kept for {days:g} days, one copy", *_binary(size.retained_bytes)
