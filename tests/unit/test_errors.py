@@ -36,3 +36,17 @@ def test_the_tree_shows_every_error_below_its_base_class_and_with_its_module() -
 
 def test_every_error_of_the_tree_can_be_imported_from_the_package() -> None:
     assert set(_drawn()) | {"Problem"} == set(errors.__all__)
+
+
+def test_a_message_is_the_docstring_the_facts_a_sentence_and_the_remedy() -> None:
+    unread = errors.RecordsUnreadableError("clicks[3]", 7, "the checksum is wrong.")
+    assert str(unread) == (
+        "Records can't be read (partition 'clicks[3]', offset 7): the checksum is wrong"
+    )
+    assert str(errors.TopicMissingError("clicks")) == (
+        "The topic does not exist: topic 'clicks'. "
+        "Create the declared topics with `headrace apply`."
+    )
+    rejected = str(errors.EventRejectedError("clicks", "wrong-type", "field 'x' is null"))
+    assert "(topic 'clicks', reason 'wrong-type'): field 'x' is null. It was not" in rejected
+    assert str(errors.SinkError("lake", "")) == "The sink can't take the batch: sink 'lake'"

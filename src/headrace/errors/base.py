@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import ClassVar
 
+# The first that an error has. Beside a detail, a reason is a code.
+_SENTENCES = ("detail", "problem", "reason")
+
 
 class HeadraceError(Exception):
     """Something went wrong in headrace."""
@@ -18,16 +21,25 @@ class HeadraceError(Exception):
 
 
 class FactsError(HeadraceError):
-    """An error whose message is its docstring and its fields."""
+    """An error whose message is its docstring and its fields.
+
+    A field that is a sentence follows the others: ``Records can't be read (partition 'clicks[3]',
+    offset 7): the checksum is wrong. <remedy>``
+    """
 
     def __str__(self) -> str:
-        facts = ", ".join(
-            f"{fact.name.replace('_', ' ')} {getattr(self, fact.name)!r}"
+        facts = {
+            fact.name: getattr(self, fact.name)
             for fact in fields(self)  # type: ignore[arg-type]
             if fact.repr and getattr(self, fact.name) != ""
-        )
-        headline = (self.__doc__ or "").splitlines()[0].rstrip(".")
-        text = f"{headline}: {facts}" if facts else headline
+        }
+        sentence = next((str(facts.pop(name)) for name in _SENTENCES if name in facts), "")
+        text = (self.__doc__ or "").splitlines()[0].rstrip(".")
+        listed = ", ".join(f"{name.replace('_', ' ')} {fact!r}" for name, fact in facts.items())
+        if listed:
+            text += f" ({listed})" if sentence else f": {listed}"
+        if sentence:
+            text += f": {sentence.rstrip('.')}"
         return f"{text}. {self.remedy}" if self.remedy else text
 
 

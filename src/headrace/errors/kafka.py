@@ -1,4 +1,4 @@
-"""What a Kafka cluster or its schema registry answers, or does not."""
+"""A Kafka cluster or its schema registry does not respond, or rejects a request."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headrace.errors.base import FactsError
 
 @dataclass(eq=False)
 class BrokerUnreachableError(FactsError):
-    """The broker does not answer."""
+    """The broker does not respond."""
 
     bootstrap_servers: str
     reason: str
@@ -21,7 +21,7 @@ class BrokerUnreachableError(FactsError):
 
 @dataclass(eq=False)
 class RegistryUnreachableError(FactsError):
-    """The schema registry does not answer."""
+    """The schema registry does not respond."""
 
     url: str
     reason: str
@@ -46,7 +46,7 @@ class SchemaRejectedError(FactsError):
 
 @dataclass(eq=False)
 class AuthenticationError(FactsError):
-    """The cluster refuses the login."""
+    """The cluster rejects the login."""
 
     bootstrap_servers: str
     principal: str

@@ -142,7 +142,7 @@ def test_without_a_project_the_way_to_one_is_shown(tmp_path, monkeypatch):
 def test_a_plan_without_a_broker_shows_everything_as_declared(at):
     result = run("plan", *at)
     assert result.exit_code == 0
-    assert "The broker does not answer" in result.stdout
+    assert "The broker does not respond" in result.stdout
     assert "create page-views: 4 partition(s)" in result.stdout
     assert "create page-views.dead" in result.stdout
     assert "fused, nothing runs between source and sink" in result.stdout

@@ -109,7 +109,7 @@ def test_while_kafka_is_away_nobody_is_taken_for_lost(overview, monkeypatch):
     overview.show("2 of 2 on Spark", InstanceState.RUNNING)
     [whole] = overview.observed
     assert (whole.processed, whole.lag_records) == (42, 6)
-    assert "does not answer" in whole.reason
+    assert "does not respond" in whole.reason
     assert overview._follower.excused
 
 

@@ -159,7 +159,7 @@ def test_damage_on_the_way_ends_the_range_and_is_not_skipped(brokers):
     brokers.append("orders", numbers(11, 20))
     with closing(DamagingProxy(brokers.config["bootstrap.servers"].split(",")[0])) as proxy:
         brokers.move(1, *proxy.address)
-        with pytest.raises(RecordsUnreadableError, match=r"orders\[0\]', offset 10, .*CRC"):
+        with pytest.raises(RecordsUnreadableError, match=r"orders\[0\]', offset 10\): .*CRC"):
             read(brokers, 0, 20)
 
 

@@ -45,7 +45,7 @@ def test_while_brokers_are_away_the_reason_says_so_and_what_was_known_stays(monk
     ends, seen = EndOffsets({}), []
     for _ in range(3):
         asyncio.run(ends.look({}, {HERE}))
-        seen.append((ends.lag(HERE, 2), "does not answer" in ends.reason))
+        seen.append((ends.lag(HERE, 2), "does not respond" in ends.reason))
     assert seen == [(7, False), (7, True), (10, False)]
 
 
