@@ -71,7 +71,7 @@ def stop() -> None:
 
 
 def ingest_address() -> str:
-    """Where the HTTP service listens."""
+    """Returns the address on which the HTTP service listens."""
     servers = answer("status")["servers"]
     return next(str(server["address"]) for server in servers if server["name"] == "ingest")
 

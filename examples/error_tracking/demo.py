@@ -78,7 +78,7 @@ def demo(url: str) -> int:
     step("Clean start")
     commands.stop()
     shutil.rmtree(commands.STATE, ignore_errors=True)
-    step("Make the tables in PostgreSQL", "psql --file schema.sql")
+    step("Create the tables in PostgreSQL", "psql --file schema.sql")
     prepare(url)
     step("Start Kafka and the HTTP service", "headrace up")
     commands.run("up")
@@ -89,7 +89,7 @@ def demo(url: str) -> int:
     wait_for_spool(clients[0])
     step("Run the pipelines until they have caught up", "headrace run --once")
     commands.run("run", "--once")
-    step("The sums")
+    step("Compare the sums")
     return verdict([*proof.of_http(clients), *proof.of_files(loads, url)])
 
 
@@ -99,15 +99,18 @@ def step(title: str, command: str = "") -> None:
 
 
 def sent() -> list[Client]:
-    """What three programs send over HTTP; the last sends more than its token allows."""
-    step("A token for each project", "headrace tokens create NAME --project-id ... --account ...")
+    """Sends events of three programs over HTTP, of the last more than its token allows."""
+    step(
+        "Create a token for each project",
+        "headrace tokens create NAME --project-id ... --account ...",
+    )
     address = commands.ingest_address()
     limits = ((), (), ("--events-per-second", str(SLOW_RATE)))
     shop, warehouse, app = clients = [
         Client(address, project, commands.new_token(project, *limit))
         for project, limit in zip(traffic.PROJECTS, limits, strict=True)
     ]
-    step("Occurrences over HTTP", "POST /v1/topics/occurrences/events")
+    step("Send occurrences over HTTP", "POST /v1/topics/occurrences/events")
     now = datetime.now(UTC)
     for client, count, compress in (shop, EVENTS, False), (warehouse, EVENTS, True):
         for batch in batches(client.project, count, now):
@@ -125,45 +128,45 @@ def sent() -> list[Client]:
 
 
 def batches(project: traffic.Project, count: int, now: datetime) -> Iterator[list[traffic.Event]]:
-    """So many occurrences, a request's worth at a time."""
+    """Yields ``count`` occurrences in batches, one for each request."""
     for start in range(0, count, BATCH):
         yield [traffic.occurrence(project, start + i, now) for i in range(BATCH)]
 
 
 def send_a_bad_one(shop: Client, now: datetime) -> None:
-    """A batch of two, one of them bad: the other is taken."""
+    """Sends a batch of two events, one of them invalid: the other is accepted."""
     good, bad = (traffic.occurrence(shop.project, EVENTS + i, now) for i in range(2))
     shop.send([good, bad | {"level": "catastrophe"}])
     (verdict_,) = shop.rejected
-    console.print(f"  one bad event in a batch: {verdict_['code']}: {verdict_['detail']}")
+    console.print(f"  an invalid event in a batch: {verdict_['code']}: {verdict_['detail']}")
 
 
 def send_again(shop: Client, now: datetime) -> None:
-    """As after an answer that never came: the same events, with the same ids."""
+    """Sends the same events with the same ids, like a client that got no answer."""
     shop.send(next(batches(shop.project, EVENTS, now)))
     console.print(f"  {BATCH} events sent a second time, with the same ids: accepted again")
 
 
 def loaded(url: str) -> dict[str, list[proof.Load]]:
-    """The offline files into Kafka and into PostgreSQL, two times each."""
+    """Loads the offline files into Kafka and into PostgreSQL, two times each."""
     traffic.write_offline_files(OFFLINE)
     folder = str(OFFLINE.relative_to(commands.FOLDER))
-    step("Offline files into Kafka, twice", "headrace load-offline-files DIR --into ...")
+    step("Load offline files into Kafka, twice", "headrace load-offline-files DIR --into ...")
     into_kafka = ("--into", "raw_item=raw-items")
     kafka = [show_load(commands.load(folder, *into_kafka)) for _ in range(2)]
-    step("And into PostgreSQL, twice", "headrace load-offline-files DIR --postgres URL")
+    step("Load them into PostgreSQL, twice", "headrace load-offline-files DIR --postgres URL")
     tables = [show_load(commands.load(folder, url=proof.in_schema(url))) for _ in range(2)]
     return {"Kafka": kafka, "PostgreSQL": tables}
 
 
 def prepare(url: str) -> None:
-    """Begins the example's schema anew."""
+    """Creates the example's schema, empty."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute((commands.FOLDER / "schema.sql").read_bytes())
 
 
 def show_load(load: proof.Load) -> proof.Load:
-    """What a load did, on one line."""
+    """Prints what a load did, on one line."""
     dead = ", ".join(f"{count} {reason}" for reason, count in load["dead"].items()) or "none"
     count = sum(load["loaded"].values())
     console.print(f"  {count} loaded, {load['skipped']} done before, dead letters: {dead}")
@@ -171,7 +174,7 @@ def show_load(load: proof.Load) -> proof.Load:
 
 
 def wait_for_spool(client: Client) -> None:
-    """What was spooled while Kafka was slow is not in the topic yet."""
+    """Waits until the topic has the events that were spooled while Kafka was slow."""
     give_up = time.monotonic() + SPOOL_SECONDS
     while client.metric("headrace_ingest_spool_events") and time.monotonic() < give_up:
         time.sleep(0.2)
@@ -179,11 +182,11 @@ def wait_for_spool(client: Client) -> None:
 
 def verdict(sums: list[proof.Sum]) -> int:
     """Shows what is there beside what must be; 0 only if they agree."""
-    table = Table("", "found", "expected", "missing", "too many")
+    table = Table("", "actual", "expected", "missing", "too many")
     for column in table.columns[1:]:
         column.justify = "right"
     for proved in sums:
-        figures = proved.found.total(), proved.expected.total(), proved.missing, proved.extra
+        figures = proved.actual.total(), proved.expected.total(), proved.missing, proved.extra
         wrong = proved.missing or proved.extra
         table.add_row(proved.what, *map(str, figures), style="bold red" if wrong else "")
     console.print(table)

@@ -23,10 +23,10 @@ UNPRIVILEGED = "nobody"
 
 @contextmanager
 def database() -> Iterator[str]:
-    """URL of the database in the environment, or of one that is gone afterwards."""
-    given = os.environ.get(VARIABLE)
-    if given:
-        yield given
+    """Yields the URL of the database in the environment, or of one that is removed afterwards."""
+    url = os.environ.get(VARIABLE)
+    if url:
+        yield url
         return
     folder = Path(tempfile.mkdtemp(prefix="error-tracking-postgres-"))
     try:

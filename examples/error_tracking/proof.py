@@ -19,26 +19,26 @@ Load = Mapping[str, Any]
 
 
 class Sum:
-    """A proof: ``found`` holds what ``expected`` holds, each as often."""
+    """Compares what is there, ``actual``, with what must be there, each as often."""
 
     def __init__(
         self,
         what: str,
-        found: Iterable[Hashable] | Mapping[Hashable, int],
+        actual: Iterable[Hashable] | Mapping[Hashable, int],
         expected: Iterable[Hashable] | Mapping[Hashable, int],
     ) -> None:
         self.what = what
-        self.found, self.expected = Counter(found), Counter(expected)
+        self.actual, self.expected = Counter(actual), Counter(expected)
 
     @property
     def missing(self) -> int:
-        """How many are expected and not found."""
-        return (self.expected - self.found).total()
+        """Returns how many are expected and not there."""
+        return (self.expected - self.actual).total()
 
     @property
     def extra(self) -> int:
-        """How many are found and not expected, or too often."""
-        return (self.found - self.expected).total()
+        """Returns how many are there and not expected, or too often."""
+        return (self.actual - self.expected).total()
 
 
 def of_http(clients: Sequence[Client]) -> Iterator[Sum]:
@@ -77,7 +77,7 @@ def lake(table: str) -> pl.DataFrame:
 
 
 def in_schema(url: str) -> str:
-    """The same database, with the example's schema as the one where tables are."""
+    """Returns the URL of the same database with the example's schema as its search path."""
     separator = "&" if "?" in url else "?"
     return f"{url}{separator}options=-csearch_path%3D{SCHEMA}"
 

@@ -103,6 +103,6 @@ def offline_line(counter: int) -> bytes:
 
 
 def offline_counters() -> Iterator[int]:
-    """Those of the lines that can be read."""
+    """Returns the counters of the lines that can be read."""
     counters = range(1, OFFLINE_LINES + 1)
     return (counter for counter in counters if counter not in ARTICLE_COUNTERS)

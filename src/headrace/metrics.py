@@ -278,7 +278,7 @@ PARTITION_METRICS = (
         "paused",
         "1 or 0",
         "its records wait in Kafka, by reason: `lane`, `budget` or `intent`",
-        "`intent`: somebody paused it (`headrace workers resume`); the others pass",
+        "`intent`: an operator paused it (`headrace workers resume`); the others pass",
     ),
     Metric(
         "consumed_offset",

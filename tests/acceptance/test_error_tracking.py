@@ -45,7 +45,7 @@ def test_it_ends_with_0_when_every_sum_is_right(demo: subprocess.Popen[str], pro
     told, _ = demo.communicate()
     assert demo.returncode == 0, told
     for line in (
-        "one bad event in a batch: unknown-value: field 'level'",
+        "an invalid event in a batch: unknown-value: field 'level'",
         "429, Retry-After",
         "1198 loaded, 0 done before, dead letters: 1 bad-zlib, 1 bad-base64",
         "0 loaded, 1200 done before, dead letters: none",
