@@ -45,27 +45,29 @@ def summary(pipelines: Sequence[PipelineProgress]) -> Group:
     for title in ("rate/s", "backlog", "behind s", "batch ms"):
         table.add_column(title, justify="right")
     table.add_column("sink", overflow="fold")
-    for one in pipelines:
-        table.add_row(*_cells(one))
+    for progress in pipelines:
+        table.add_row(*_cells(progress))
     remarks = (
-        f"[dim]{escape(f'{one.pipeline}: {note}')}" for one in pipelines for note in notes(one)
+        f"[dim]{escape(f'{progress.pipeline}: {note}')}"
+        for progress in pipelines
+        for note in notes(progress)
     )
     return Group(table, *remarks)
 
 
-def notes(one: PipelineProgress) -> list[str]:
-    """What a row of figures does not say."""
-    found = [one.reason] if one.reason else []
-    for name, value in one.figures.items():
+def notes(progress: PipelineProgress) -> list[str]:
+    """Returns what a row of figures does not say."""
+    texts = [progress.reason] if progress.reason else []
+    for name, value in progress.figures.items():
         if isinstance(value, str) and value:
-            found.append(f"{name.replace('_', ' ')}: {value}")
-    if one.restarts:
-        found.append(f"restarted {one.restarts} time(s)")
-    if one.paused_partitions:
-        found.append(f"paused: {', '.join(one.paused_partitions)}")
-    if one.idle_partitions:
-        found.append(f"idle: {', '.join(one.idle_partitions)}")
-    return found
+            texts.append(f"{name.replace('_', ' ')}: {value}")
+    if progress.restarts:
+        texts.append(f"restarted {progress.restarts} time(s)")
+    if progress.paused_partitions:
+        texts.append(f"paused: {', '.join(progress.paused_partitions)}")
+    if progress.idle_partitions:
+        texts.append(f"idle: {', '.join(progress.idle_partitions)}")
+    return texts
 
 
 def own_figures(progress: PipelineProgress) -> str:
@@ -74,55 +76,56 @@ def own_figures(progress: PipelineProgress) -> str:
     return ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items())
 
 
-def line(one: PipelineProgress) -> str:
-    """The same in one line of plain text."""
-    figures = ", ".join(f"{title} {getattr(one, name):,}" for title, name in _FIGURES)
-    if own := own_figures(one):
+def line(progress: PipelineProgress) -> str:
+    """Returns state and figures of a pipeline in one line of plain text."""
+    figures = ", ".join(f"{title} {getattr(progress, name):,}" for title, name in _FIGURES)
+    if own := own_figures(progress):
         figures += f", {own}"
     text = (
-        f"{one.pipeline} {one.state}: {figures}, rate/s {one.records_per_second:,.0f}, "
-        f"backlog {one.backlog_records:,} ({one.backlog_seconds:,.0f} s), "
-        f"batch ms {one.batch_seconds * 1000:,.0f}"
+        f"{progress.pipeline} {progress.state}: {figures}, "
+        f"rate/s {progress.records_per_second:,.0f}, "
+        f"backlog {progress.backlog_records:,} ({progress.backlog_seconds:,.0f} s), "
+        f"batch ms {progress.batch_seconds * 1000:,.0f}"
     )
-    return "; ".join((text, *notes(one)))
+    return "; ".join((text, *notes(progress)))
 
 
 def reporting(console: Console) -> AbstractContextManager[Observe]:
-    """Show progress for as long as the context lasts."""
+    """Shows progress for as long as the context lasts."""
     return _live(console) if console.is_terminal else _lines(console)
 
 
 @contextmanager
 def _live(console: Console) -> Iterator[Observe]:
     with Live(console=console, auto_refresh=False, transient=True) as live:
-        yield lambda progress: live.update(summary(list(progress.values())), refresh=True)
+        yield lambda pipelines: live.update(summary(list(pipelines.values())), refresh=True)
 
 
 @contextmanager
 def _lines(console: Console) -> Iterator[Observe]:
-    """A line a pipeline every few seconds, and at once when its state changes."""
-    told: dict[str, tuple[str, float]] = {}
+    """Prints a line for each pipeline every few seconds, and at once when its state changes."""
+    printed: dict[str, tuple[str, float]] = {}
 
-    def observe(progress: Mapping[str, PipelineProgress]) -> None:
+    def observe(pipelines: Mapping[str, PipelineProgress]) -> None:
         now = time.monotonic()
-        for name, one in progress.items():
-            state, at = told.get(name, ("", 0.0))
-            if state != one.state or (now - at >= LINE_SECONDS and not one.final):
-                told[name] = (one.state, now)
-                console.print(line(one), markup=False, highlight=False, soft_wrap=True)
+        for name, progress in pipelines.items():
+            state, at = printed.get(name, ("", 0.0))
+            if state != progress.state or (now - at >= LINE_SECONDS and not progress.final):
+                printed[name] = (progress.state, now)
+                console.print(line(progress), markup=False, highlight=False, soft_wrap=True)
 
     yield observe
 
 
-def _cells(one: PipelineProgress) -> list[str]:
-    colour = _COLOURS.get(one.state, "default")
+def _cells(progress: PipelineProgress) -> list[str]:
+    colour = _COLOURS.get(progress.state, "default")
     return [
-        escape(one.pipeline),
-        f"[{colour}]{one.state}",
-        *(f"{getattr(one, name):,}" for _, name in _FIGURES),
-        f"{one.records_per_second:,.0f}",
-        f"{one.backlog_records:,}",
-        f"{one.backlog_seconds:,.0f}",
-        f"{one.batch_seconds * 1000:,.0f}",
-        escape(own_figures(one)),
+        escape(progress.pipeline),
+        f"[{colour}]{progress.state}",
+        *(f"{getattr(progress, name):,}" for _, name in _FIGURES),
+        f"{progress.records_per_second:,.0f}",
+        f"{progress.backlog_records:,}",
+        f"{progress.backlog_seconds:,.0f}",
+        f"{progress.batch_seconds * 1000:,.0f}",
+        escape(own_figures(progress)),
     ]

@@ -90,7 +90,7 @@ SHOWN = [
     ),
     (
         Compacted("clicks", CompactionResult(9, 2, 1)),
-        "9 small files merged into 2, 1 dead ones removed",
+        "9 small files merged into 2, 1 unreferenced files removed",
         {"table": "clicks", "merged": 9, "written": 2, "vacuumed": 1},
     ),
     (

@@ -75,7 +75,7 @@ def _compacted(compacted: Compacted, screen: Screen) -> None:
     result = compacted.result
     screen.out.print(
         f"Table {escape(compacted.table)}: {result.merged} small files merged into "
-        f"{result.written}, {result.vacuumed} dead ones removed."
+        f"{result.written}, {result.vacuumed} unreferenced files removed."
     )
 
 
