@@ -141,9 +141,9 @@ def _in_fields(members: _Members, schema: EventSchema, prefix: str) -> Iterator[
         why = _in_value(fields[name], value, prefix + name) if name in fields else None
         if why is not None:
             yield why
-    given = {name for name, _ in members}
+    present = {name for name, _ in members}
     for field in schema.fields:
-        if not (field.nullable or field.name in given):
+        if not (field.nullable or field.name in present):
             path = prefix + field.name
             yield "missing-field", f"field {path!r} is missing, expected {_expected(field)}"
 

@@ -170,7 +170,7 @@ def is_of_record(error: KafkaError) -> bool:
 
 
 def is_final_for_topic(error: KafkaError) -> bool:
-    """Whether a record is not taken until somebody changes it, its topic or the ACLs.
+    """Whether a record is not taken until it, its topic or the ACLs are changed.
 
     Those of the cluster or a transactional id are not among them: they concern every topic.
     """

@@ -102,7 +102,7 @@ def read_changelog(config: ClientConfig, name: str) -> dict[bytes, bytes]:
 
 
 def read_settled_changelog(config: ClientConfig, name: str) -> dict[bytes, bytes]:
-    """As :func:`read_changelog`, up to the very end: it waits for transactions that are open.
+    """Returns what :func:`read_changelog` does, up to the very end: waits for open transactions.
 
     Until they end, readers of committed records see nothing that was written after they began,
     not even what others have committed.
@@ -148,7 +148,7 @@ class ChangelogFollower:
         return self._ready.is_set()
 
     def wait_ready(self, seconds: float) -> None:
-        """Until the end was reached once.
+        """Waits until the end was reached once.
 
         Raises:
             BrokerUnreachableError: not within ``seconds``.

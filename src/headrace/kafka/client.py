@@ -185,7 +185,7 @@ def _task_consumer(
 
 
 def describe(config: ClientConfig, topics: Iterable[str]) -> dict[str, LiveTopic]:
-    """Those of ``topics`` that exist, by name.
+    """Returns those of ``topics`` that exist, by name.
 
     Raises:
         BrokerUnreachableError: no answer.
@@ -195,12 +195,12 @@ def describe(config: ClientConfig, topics: Iterable[str]) -> dict[str, LiveTopic
         return {}
     try:
         with needs(config, "DESCRIBE", f"topic {', '.join(names)}"):
-            found = ask(config, lambda client: _describe(client, names))
+            descriptions = ask(config, lambda client: _describe(client, names))
     except AuthorizationError:
         if len(names) == 1:
             raise
         return {name: live for name in names for name, live in describe(config, [name]).items()}
-    return {name: _live(topic) for name, topic in found.items() if topic is not None}
+    return {name: _live(topic) for name, topic in descriptions.items() if topic is not None}
 
 
 def topic_ids(config: ClientConfig, topics: Iterable[str]) -> dict[str, str]:
@@ -223,11 +223,11 @@ def watermarks(
         BrokerUnreachableError: no answer.
         TopicMissingError: a topic, or that partition of it, does not exist.
     """
-    asked = sorted(set(partitions))
-    if not asked:
+    requested = sorted(set(partitions))
+    if not requested:
         return {}
-    with needs(config, "DESCRIBE", _topics(asked)):
-        return ask(config, lambda client: _watermarks(client, asked))
+    with needs(config, "DESCRIBE", _topics(requested)):
+        return ask(config, lambda client: _watermarks(client, requested))
 
 
 def high_watermarks(
@@ -239,20 +239,20 @@ def high_watermarks(
         BrokerUnreachableError: no answer.
         TopicMissingError: a topic, or that partition of it, does not exist.
     """
-    asked = sorted(set(partitions))
-    if not asked:
+    requested = sorted(set(partitions))
+    if not requested:
         return {}
-    with needs(config, "DESCRIBE", _topics(asked)):
-        return ask(config, lambda client: _high_watermarks(client, asked))
+    with needs(config, "DESCRIBE", _topics(requested)):
+        return ask(config, lambda client: _high_watermarks(client, requested))
 
 
 def earliest_offsets(
     config: ClientConfig, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, int]:
     """The first offset of each partition. Raises as :func:`watermarks`."""
-    asked = sorted(set(partitions))
-    found = _offsets(config, asked, OffsetSpec.earliest())
-    return {partition: int(result.offset) for partition, result in found.items()}
+    requested = sorted(set(partitions))
+    results = _offsets(config, requested, OffsetSpec.earliest())
+    return {partition: int(result.offset) for partition, result in results.items()}
 
 
 def latest_offsets(
@@ -262,10 +262,11 @@ def latest_offsets(
 
     The epoch is -1 where brokers do not tell it. Raises as :func:`watermarks`.
     """
-    asked = sorted(set(partitions))
-    found = _offsets(config, asked, OffsetSpec.latest())
+    requested = sorted(set(partitions))
+    results = _offsets(config, requested, OffsetSpec.latest())
     return {
-        partition: (int(result.offset), leader_epoch(result)) for partition, result in found.items()
+        partition: (int(result.offset), leader_epoch(result))
+        for partition, result in results.items()
     }
 
 
@@ -286,18 +287,21 @@ def group_offsets(
 def committed(
     config: ClientConfig, group: str, partitions: Iterable[TopicPartition]
 ) -> list[confluent_kafka.TopicPartition]:
-    """The same with the metadata that was committed beside each offset."""
-    asked = [
+    """Returns committed offsets of a group, each with the metadata of its commit."""
+    requested = [
         confluent_kafka.TopicPartition(partition.topic, partition.partition)
         for partition in partitions
     ]
-    if not asked:
+    if not requested:
         return []
-    found = _ask_group(
-        config, group, asked, lambda client: client.committed(asked, timeout=_GROUP_SLICE_SECONDS)
+    offsets = _ask_group(
+        config,
+        group,
+        requested,
+        lambda client: client.committed(requested, timeout=_GROUP_SLICE_SECONDS),
     )
-    _check_partitions(config, "DESCRIBE", found)
-    return [offset for offset in found if offset.offset >= 0]
+    _check_partitions(config, "DESCRIBE", offsets)
+    return [offset for offset in offsets if offset.offset >= 0]
 
 
 def commit_offsets(
@@ -306,7 +310,7 @@ def commit_offsets(
     offsets: Mapping[TopicPartition, int],
     epochs: Mapping[TopicPartition, int] | None = None,
 ) -> None:
-    """Commit ``offsets`` for a group that nobody subscribes with; returns when it is done.
+    """Commit ``offsets`` for a group without members; returns when it is done.
 
     With the epochs of the leaders that told them, a log that is cut later is known by the commit.
 
@@ -326,15 +330,15 @@ def commit_offsets(
 
 
 def commit(config: ClientConfig, group: str, offsets: list[confluent_kafka.TopicPartition]) -> None:
-    """The same, with metadata beside each offset."""
+    """Commits ``offsets`` with their metadata for a group without members."""
     if offsets:
-        found = _ask_group(
+        results = _ask_group(
             config,
             group,
             offsets,
             lambda client: client.commit(offsets=offsets, asynchronous=False),
         )
-        _check_partitions(config, "READ", found or ())
+        _check_partitions(config, "READ", results or ())
 
 
 def commit_as_member(
@@ -350,10 +354,10 @@ def commit_as_member(
     """
     if offsets:
         with needs(config, "READ", _topics(offsets)):
-            found = _ask(
+            results = _ask(
                 config, member, lambda client: client.commit(offsets=offsets, asynchronous=False)
             )
-        _check_partitions(config, "READ", found or ())
+        _check_partitions(config, "READ", results or ())
 
 
 def ask(config: ClientConfig, request: Callable[[AdminClient], Result]) -> Result:
@@ -599,7 +603,7 @@ def _offsets(
 
 
 def leader_epoch(result: Any) -> int:
-    """Of an offset that brokers or a group gave; -1: they do not say."""
+    """Returns the leader epoch of an offset from brokers or a group; -1: they do not say."""
     return -1 if result.leader_epoch is None else int(result.leader_epoch)
 
 
@@ -631,11 +635,11 @@ def offsets_since(
         BrokerUnreachableError: no answer.
         TopicMissingError: a topic, or that partition of it, does not exist.
     """
-    asked = sorted(set(partitions))
-    if not asked:
+    requested = sorted(set(partitions))
+    if not requested:
         return {}
-    found = ask(config, lambda client: _offsets_since(client, asked, timestamp_ms, level))
-    return {partition: offset for partition, offset in found.items() if offset >= 0}
+    offsets = ask(config, lambda client: _offsets_since(client, requested, timestamp_ms, level))
+    return {partition: offset for partition, offset in offsets.items() if offset >= 0}
 
 
 def _offsets_since(
@@ -644,16 +648,16 @@ def _offsets_since(
     timestamp_ms: int,
     level: IsolationLevel,
 ) -> dict[TopicPartition, int]:
-    found = _list_offsets(client, partitions, OffsetSpec.for_timestamp(timestamp_ms), level)
-    return {partition: _offset(client, partition, found[partition]) for partition in partitions}
+    results = _list_offsets(client, partitions, OffsetSpec.for_timestamp(timestamp_ms), level)
+    return {partition: _offset(client, partition, results[partition]) for partition in partitions}
 
 
 def _high_watermarks(
     client: AdminClient, partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, int]:
     level = IsolationLevel.READ_UNCOMMITTED
-    found = _list_offsets(client, partitions, OffsetSpec.latest(), level)
-    return {partition: _offset(client, partition, found[partition]) for partition in partitions}
+    results = _list_offsets(client, partitions, OffsetSpec.latest(), level)
+    return {partition: _offset(client, partition, results[partition]) for partition in partitions}
 
 
 def _list_offsets(
@@ -681,11 +685,11 @@ def _offset(client: AdminClient, partition: TopicPartition, future: Future[Any])
 
 
 def _listed(client: AdminClient, partition: TopicPartition, future: Future[Any]) -> Any:
-    found = _unless_missing(future)
-    if found is not None:
-        if found.offset == OFFSET_INVALID:  # no error, and no answer either: leaders are changing
+    result = _unless_missing(future)
+    if result is not None:
+        if result.offset == OFFSET_INVALID:  # no error, and no answer either: leaders are changing
             raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
-        return found
+        return result
     # "No leaders found" also means a partition whose only replica is down: that is no loss.
     topic = _describe(client, [partition.topic])[partition.topic]
     if topic is None or partition.partition >= len(topic.partitions):

@@ -77,12 +77,12 @@ class KafkaCluster:
 
     def live(self, topic: str, *, with_earliest: bool = True) -> LivePositions:
         """See :class:`Cluster`."""
-        found = self._described(topic)
-        partitions = found.all_partitions
+        topic_now = self._described(topic)
+        partitions = topic_now.all_partitions
         earliest = earliest_offsets(self.client, partitions) if with_earliest else {}
         ends = latest_offsets(self.client, partitions)
         return LivePositions(
-            found.topic_id,
+            topic_now.topic_id,
             {partition.partition: offset for partition, offset in earliest.items()},
             {partition.partition: offset for partition, (offset, _) in ends.items()},
             {partition.partition: epoch for partition, (_, epoch) in ends.items() if epoch >= 0},
@@ -94,8 +94,8 @@ class KafkaCluster:
 
     def committed(self, group: str, topic: str) -> Mapping[int, Seen]:
         """See :class:`Cluster`."""
-        found = committed(self.client, group, self._described(topic).all_partitions)
-        return {offset.partition: Seen(offset.offset, leader_epoch(offset)) for offset in found}
+        offsets = committed(self.client, group, self._described(topic).all_partitions)
+        return {offset.partition: Seen(offset.offset, leader_epoch(offset)) for offset in offsets}
 
     def replay_windows(self, topic: str) -> Mapping[int, Window]:
         """See :class:`Cluster`."""
@@ -113,7 +113,7 @@ class KafkaCluster:
             consumer.unassign()
 
     def _described(self, topic: str) -> LiveTopic:
-        found = describe(self.client, [topic]).get(topic)
-        if found is None:
+        description = describe(self.client, [topic]).get(topic)
+        if description is None:
             raise TopicMissingError(topic)
-        return found
+        return description

@@ -215,7 +215,7 @@ def _stored(partition: TopicPartition, record: Record) -> StoredDeadLetter | Non
 def _marks_since(
     config: ClientConfig, topic: str, since_ms: int
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Where the letters of ``topic`` since then lie, those of open transactions too."""
+    """Returns where dead letters of ``topic`` since then lie, also of open transactions."""
     live = _live(config, topic)
     if live is None:
         return {}

@@ -77,10 +77,10 @@ def describe_group(config: ClientConfig, name: str) -> Group:
         BrokerUnreachableError: no answer.
     """
     with needs(config, "DESCRIBE", f"group {name}"):
-        found = ask(config, lambda client: _describe(client, name))
-    if found is None:
+        description = ask(config, lambda client: _describe(client, name))
+    if description is None:
         return Group("none", ())
-    state = found.state.name.lower().replace("_", "-")
+    state = description.state.name.lower().replace("_", "-")
     members = tuple(
         Member(
             member.host.lstrip("/"),
@@ -88,7 +88,7 @@ def describe_group(config: ClientConfig, name: str) -> Group:
             len(member.assignment.topic_partitions) if member.assignment else 0,
             member.client_id or "",
         )
-        for member in found.members
+        for member in description.members
     )
     return Group("none" if state == "dead" else state, members)
 
@@ -126,30 +126,30 @@ def first_timestamps(
 
 
 def _read_firsts(
-    reader: confluent_kafka.Consumer, wanted: set[TopicPartition]
+    reader: confluent_kafka.Consumer, missing: set[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    found: dict[TopicPartition, int] = {}
+    timestamps: dict[TopicPartition, int] = {}
     deadline = time.monotonic() + _FIRST_RECORDS_SECONDS
-    while wanted and time.monotonic() < deadline:
+    while missing and time.monotonic() < deadline:
         message = reader.poll(_POLL_SECONDS)
         if message is None or message.topic() is None:
             continue
         partition = TopicPartition(message.topic(), message.partition())
-        if partition in wanted:
-            wanted.discard(partition)
+        if partition in missing:
+            missing.discard(partition)
             reader.pause([confluent_kafka.TopicPartition(partition.topic, partition.partition)])
             _, timestamp = message.timestamp()
             if message.error() is None and timestamp >= 0:
-                found[partition] = timestamp
-    return found
+                timestamps[partition] = timestamp
+    return timestamps
 
 
 def _offset_metadata_bytes(client: AdminClient) -> int:
     brokers = client.list_topics(timeout=REQUEST_TIMEOUT_SECONDS).brokers
-    wanted = [ConfigResource(ConfigResource.Type.BROKER, str(number)) for number in brokers]
-    futures = client.describe_configs(wanted, request_timeout=READ_ATTEMPT_SECONDS)
-    found = [future.result()[_METADATA_LIMIT] for future in futures.values()]
-    return min((int(entry.value) for entry in found), default=0)
+    resources = [ConfigResource(ConfigResource.Type.BROKER, str(number)) for number in brokers]
+    futures = client.describe_configs(resources, request_timeout=READ_ATTEMPT_SECONDS)
+    entries = [future.result()[_METADATA_LIMIT] for future in futures.values()]
+    return min((int(entry.value) for entry in entries), default=0)
 
 
 def _describe(client: AdminClient, name: str) -> Any:

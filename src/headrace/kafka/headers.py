@@ -14,7 +14,7 @@ _MAX_TEXT_BYTES = 8 * 1024
 _CUT = "…".encode()
 
 _UNREADABLE = object()
-# Where a name is not UTF-8, the client library gives a list that crashes whoever looks at it,
+# Where a name is not UTF-8, the client library gives a list that crashes the program that reads it,
 # beside an error. A call through this object has that noticed by the interpreter (SystemError);
 # the call `record.headers()`, once it is optimised, does not.
 _read: Any = operator.methodcaller("headers")

@@ -25,7 +25,7 @@ _SESSION_MS = "9000"  # Kafka's own: the time until another broker takes over
 
 @dataclass(frozen=True)
 class Broker:
-    """Where one broker listens."""
+    """The addresses of one broker."""
 
     node: int
     port: int
@@ -50,7 +50,7 @@ class Layout:
         return ",".join(f"{b.node}@{LOOPBACK}:{b.controller_port}" for b in self.brokers)
 
     def with_ports(self, ports: Sequence[int]) -> Layout:
-        """The same cluster with other ports for its clients, one a broker."""
+        """Returns the cluster with other ports for its clients, one per broker."""
         pairs = zip(self.brokers, ports, strict=True)
         return replace(self, brokers=tuple(replace(old, port=port) for old, port in pairs))
 

@@ -44,18 +44,18 @@ def find_cuts(config: ClientConfig, topic: str, seen: Mapping[int, Seen]) -> dic
         BrokerUnreachableError: no answer about one more partition within 15 s.
         AuthorizationError: reading the topic is not allowed.
     """
-    asked = {p: at for p, at in seen.items() if at.epoch >= 0}
-    if not asked:
+    known = {p: at for p, at in seen.items() if at.epoch >= 0}
+    if not known:
         return {}
     reader = consumer(config, "headrace.tasks", _FIRST_RECORDS)
     try:
         reader.assign(
             [
                 confluent_kafka.TopicPartition(topic, p, at.offset, "", at.epoch)
-                for p, at in asked.items()
+                for p, at in known.items()
             ]
         )
-        return _answers(config, reader, topic, set(asked))
+        return _answers(config, reader, topic, set(known))
     finally:
         reader.close()
 

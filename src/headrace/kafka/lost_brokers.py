@@ -2,7 +2,7 @@
 
 Brokers that the controller takes for dead are not in the metadata. A consumer that is told of none
 may forget every broker and not go back to its bootstrap servers (librdkafka's issue 5301). It then
-asks nobody any more, and reports no error.
+asks no broker any more, and reports no error.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ _READ_WITHIN_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Bounds:
-    """Where a run ends, whichever comes first; what was begun is waited for."""
+    """The limits of a run, whichever is reached first; it waits for what was begun."""
 
     seconds: float
     most_bytes: int = 128 * 1024 * 1024
@@ -56,7 +56,7 @@ class Run:
 
     @property
     def bytes_per_second(self) -> int:
-        """Of values, before compression; rounded down."""
+        """Returns bytes of values, before compression; rounded down."""
         return int(self.bytes / self.seconds)
 
 

@@ -45,7 +45,7 @@ class Record(Protocol):
         """What the record was partitioned by."""
 
     def offset(self) -> int:
-        """Its place in the partition."""
+        """Returns its place in the partition."""
 
     def timestamp(self) -> tuple[int, int]:
         """(kind, milliseconds since 1970)."""
@@ -114,7 +114,7 @@ class _Reading:
         return [_assigned(p, offset) for p, offset in self._positions.items()]
 
     def offsets_left(self) -> int:
-        """At most so many records are to come; 0 once every range has ended."""
+        """Returns at most how many records are to come; 0 once every range has ended."""
         return sum(range_.end - self._positions[p] for p, range_ in self._open.items())
 
     def just_ended(self) -> list[confluent_kafka.TopicPartition]:

@@ -1,7 +1,7 @@
 """Dead letters back to the topic they came from: each record once, for those who refused it.
 
 A record that several pipelines and workers refused has a dead letter of each; it is sent once,
-with a header that names them, and everybody else who reads the topic leaves it out.
+with a header that names them, and all other readers of the topic leave it out.
 
 What was replayed is remembered by consumer group ``headrace.replay.<topic>`` on the dead-letter
 topic: its committed offset means "all before", the metadata beside it says which ones after. A
@@ -309,7 +309,7 @@ def _original(letters: Sequence[StoredDeadLetter], live: LiveTopic) -> ProducerR
 
 
 def _partition(letter: DeadLetter, partitions: int) -> int:
-    """Its own; where the topic has that no more, the one that its key has now."""
+    """Returns its own partition; if the topic lacks that now, the one that its key has now."""
     own = letter.partition.partition
     if 0 <= own < partitions or letter.key is None:
         return own % partitions

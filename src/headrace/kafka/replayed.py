@@ -1,8 +1,8 @@
 """Replayed records in their topic: whom each is for, and the offsets between which they lie.
 
-A record that was replayed names in a header who refused it, and everybody else leaves it out. The
+A record that was replayed names in a header who refused it, and all others leave it out. The
 header names the partition too that it was written for, with the topic's id: a copy of the record
-elsewhere carries it along, and is a record for everybody there.
+elsewhere carries it along, and is a record for all readers there.
 
 To look at the headers of every record would cost more than to decode it, so a replay notes first
 where its records can be: group ``headrace.replay.<topic>`` has, for each partition of the topic,
@@ -100,7 +100,7 @@ def replay_group(topic: str) -> str:
 def windows(
     config: ClientConfig, topic: str, partitions: Iterable[TopicPartition]
 ) -> dict[int, Window]:
-    """Where replayed records lie, by partition; partitions without any are left out.
+    """Returns where replayed records lie, by partition; partitions without any are left out.
 
     Raises:
         BrokerUnreachableError: no answer.

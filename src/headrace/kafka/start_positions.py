@@ -99,9 +99,9 @@ class StartPositions:
         ]
 
     def _topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
-        wanted = set(topics)
-        live = describe(self._config, wanted)
-        for topic in wanted - live.keys():
+        names = set(topics)
+        live = describe(self._config, names)
+        for topic in names - live.keys():
             raise TopicMissingError(topic)
         return {name: topic.topic_id for name, topic in live.items()}
 

@@ -73,7 +73,7 @@ class Taken(NamedTuple):
 
 
 class _Begin(NamedTuple):
-    """Where a partition begins of which nothing was read yet.
+    """The first offset to read of a partition of which nothing was read yet.
 
     ``skipped_to`` is what came first, if that was a later offset; it was asked for again then.
     """
@@ -132,7 +132,7 @@ class Subscription:
         Raises:
             CommittedOffsetError: a position is not in the topic any more.
             TopicMissingError: a topic was deleted.
-            BrokerUnreachableError: where partitions that came begin, nobody said for two minutes.
+            BrokerUnreachableError: no broker told for two minutes where new partitions begin.
             InstanceIdInUseError: by another member.
             BrokersLostError: the client has lost its brokers; only a new one helps.
             KafkaException: an error that does not pass.
@@ -230,9 +230,9 @@ class Subscription:
         """
         if not self._consumer.memberid():
             return time.monotonic() < self._id_until
-        one = confluent_kafka.TopicPartition(self._membership.topics[0], 0)
+        partition = confluent_kafka.TopicPartition(self._membership.topics[0], 0)
         try:
-            self._consumer.committed([one], timeout=_SHORT_SECONDS)
+            self._consumer.committed([partition], timeout=_SHORT_SECONDS)
         except KafkaException as error:
             return bool(error.args[0].code() == KafkaError._TIMED_OUT)  # noqa: SLF001
         return False
@@ -254,11 +254,11 @@ class Subscription:
             leave_group(self._consumer, _ID_SECONDS)
         self._consumer.close()
 
-    def _assign(self, consumer: confluent_kafka.Consumer, found: list[Any]) -> None:
-        self._moved.update(_ours(found))
-        starts = self._starts.of(consumer, found)
+    def _assign(self, consumer: confluent_kafka.Consumer, assigned: list[Any]) -> None:
+        self._moved.update(_ours(assigned))
+        starts = self._starts.of(consumer, assigned)
         if self._closing:  # they go at once; to ask where they begin would have no answer
-            consumer.incremental_assign(_at(dict.fromkeys(_ours(found), OFFSET_END)))
+            consumer.incremental_assign(_at(dict.fromkeys(_ours(assigned), OFFSET_END)))
             return
         positions = {start.partition: start.position for start in starts}
         self._log("assigned", positions)
@@ -270,23 +270,25 @@ class Subscription:
         self._on_assigned(starts)
         self._switch(consumer)
 
-    def _revoke(self, consumer: confluent_kafka.Consumer, found: list[Any]) -> None:
+    def _revoke(self, consumer: confluent_kafka.Consumer, revoked: list[Any]) -> None:
         """What is committed here arrives before the request that gives the partitions away.
 
         Both go to the coordinator over one connection. Waiting for the answer would stop all
         other partitions for as long as the coordinator is slow or away.
         """
-        commits = self._on_revoked(_ours(found))
+        commits = self._on_revoked(_ours(revoked))
         if commits:
             self.commit(commits, lambda _: None)
         committed = {commit.partition: commit.offset for commit in commits}
         self._unassign(
-            "revoked", consumer, {partition: committed.get(partition) for partition in _ours(found)}
+            "revoked",
+            consumer,
+            {partition: committed.get(partition) for partition in _ours(revoked)},
         )
 
-    def _lose(self, consumer: confluent_kafka.Consumer, found: list[Any]) -> None:
-        self._on_lost(_ours(found))
-        self._unassign("lost", consumer, dict.fromkeys(_ours(found)))
+    def _lose(self, consumer: confluent_kafka.Consumer, lost: list[Any]) -> None:
+        self._on_lost(_ours(lost))
+        self._unassign("lost", consumer, dict.fromkeys(_ours(lost)))
 
     def _unassign(
         self,
@@ -314,8 +316,8 @@ class Subscription:
 
     def _switch(self, consumer: confluent_kafka.Consumer) -> None:
         while self._switches:
-            paused, wanted = self._switches.popleft()
-            partitions = _plain(partition for partition in wanted if partition in self._assigned)
+            paused, requested = self._switches.popleft()
+            partitions = _plain(partition for partition in requested if partition in self._assigned)
             if partitions:
                 (consumer.pause if paused else consumer.resume)(partitions)
 
@@ -390,8 +392,8 @@ def _partition(message: confluent_kafka.Message) -> TopicPartition:
     return TopicPartition(message.topic(), message.partition())
 
 
-def _ours(found: Iterable[Any]) -> list[TopicPartition]:
-    return [TopicPartition(partition.topic, partition.partition) for partition in found]
+def _ours(partitions: Iterable[Any]) -> list[TopicPartition]:
+    return [TopicPartition(partition.topic, partition.partition) for partition in partitions]
 
 
 def _at(positions: Mapping[TopicPartition, int]) -> list[confluent_kafka.TopicPartition]:

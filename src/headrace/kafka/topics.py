@@ -154,17 +154,17 @@ def plan_topics(
 
 
 def topic_states(config: ClientConfig, topics: Iterable[str]) -> dict[str, TopicState]:
-    """Those of ``topics`` that exist, with their settings.
+    """Returns those of ``topics`` that exist, with their settings.
 
     Raises:
         BrokerUnreachableError: no answer.
     """
-    found = describe(config, topics)
-    configs = _describe_configs(config, list(found))
-    filled = _filled(config, found.values())
+    existing = describe(config, topics)
+    configs = _describe_configs(config, list(existing))
+    filled = _filled(config, existing.values())
     return {
         name: TopicState(live, *configs[name], is_empty=name not in filled)
-        for name, live in found.items()
+        for name, live in existing.items()
     }
 
 
@@ -285,11 +285,11 @@ def _key_drift(topic: Topic, state: TopicState, known: KnownKey | None) -> Topic
 
 
 def _config_drift(topic: Topic, state: TopicState) -> TopicChange | None:
-    wanted = topic.kafka_config
+    declared = topic.kafka_config
     changed: dict[str, str | None] = {
-        name: value for name, value in wanted.items() if state.config.get(name) != value
+        name: value for name, value in declared.items() if state.config.get(name) != value
     }
-    changed |= dict.fromkeys(sorted(state.overrides - set(wanted) - _TRANSIENT))
+    changed |= dict.fromkeys(sorted(state.overrides - set(declared) - _TRANSIENT))
     if not changed:
         return None
     detail = ", ".join(
@@ -310,8 +310,8 @@ def _describe_configs(
         return {}
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
     with needs(config, "DESCRIBE_CONFIGS", f"topic {', '.join(names)}"):
-        found = ask(config, lambda client: _all_configs(client, resources))
-    return {name: _settings(entries) for name, entries in found.items()}
+        configs = ask(config, lambda client: _all_configs(client, resources))
+    return {name: _settings(entries) for name, entries in configs.items()}
 
 
 def _all_configs(client: AdminClient, resources: list[ConfigResource]) -> dict[str, Any]:

@@ -111,7 +111,7 @@ class TransactionalProducer:
             self._failures.append((message.topic() or "", error))
 
     def _patiently(self, step: Callable[[float], None]) -> None:
-        """Until it is done: asking again goes on with it."""
+        """Repeats a step until it is done: a further call continues it."""
         deadline = time.monotonic() + TRANSACTION_SECONDS
         while True:
             try:

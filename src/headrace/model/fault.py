@@ -24,16 +24,16 @@ def is_a(value: object, kind: type | UnionType) -> bool:
 
 def at_least(value: object, attribute: str, minimum: int) -> Iterator[Fault]:
     """Yields a fault unless the attribute is a whole number of at least ``minimum``."""
-    given = getattr(value, attribute)
-    if type(given) is not int or given < minimum:
+    number = getattr(value, attribute)
+    if type(number) is not int or number < minimum:
         name = f"{type(value).__name__}.{attribute}"
-        yield Fault(f"{name} is {given!r}; it must be a whole number of at least {minimum}")
+        yield Fault(f"{name} is {number!r}; it must be a whole number of at least {minimum}")
 
 
 def duration(value: object, attribute: str, minimum: timedelta) -> Iterator[Fault]:
     """Yields a fault unless the attribute is a timedelta of at least ``minimum``."""
-    given = getattr(value, attribute)
-    if not isinstance(given, timedelta) or given < minimum:
+    time = getattr(value, attribute)
+    if not isinstance(time, timedelta) or time < minimum:
         sign = "above zero" if minimum else "not negative"
         name = f"{type(value).__name__}.{attribute}"
-        yield Fault(f"{name} is {given!r}; it must be a timedelta {sign}")
+        yield Fault(f"{name} is {time!r}; it must be a timedelta {sign}")

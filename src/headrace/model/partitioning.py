@@ -1,7 +1,7 @@
 """Partition strategies: which partition of its topic an event belongs to.
 
 They are those of New Relic's article on its Kafka pipeline. Each but ``Random`` is a pure function
-of the event: whoever sends an event again sends it to the same partition.
+of the event: an event that is sent again goes to the same partition.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _32_BITS = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class ByKey:
-    """By the record's key: all events of a key keep their order. Kafka's own way, the default."""
+    """Partitions by the record's key: all events of a key keep their order. The default."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class ByField:
 
 @dataclass(frozen=True)
 class ByHash:
-    """By fields and the window of event time: one value's windows lie in different partitions.
+    """Partitions by fields and window of event time: a value's windows are in several partitions.
 
     So a value that has most of the events makes no partition hot for longer than a window. Events
     of one value and one window keep their order.
@@ -60,7 +60,7 @@ class ByShard:
 
 @dataclass(frozen=True)
 class Spread:
-    """From ``since`` on, over so many partitions."""
+    """Over how many partitions an account is spread, from ``since`` on."""
 
     since: datetime
     partitions: int
@@ -68,7 +68,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class ByAccount:
-    """By account; one that is too large for a partition is spread over several, by windows.
+    """Partitions by account; one too large for a partition is spread over several, by windows.
 
     All events of an account and a window lie in one partition, in their order. A new ``Spread``
     counts for the windows that begin at or after its ``since``, so growing and shrinking never
@@ -146,7 +146,7 @@ def _spread(strategy: ByAccount, account: str, time: datetime, partitions: int) 
     number = _begin(time, strategy.window)
     begin = _EPOCH + number * strategy.window
     width = 1
-    for one in strategy.spreads.get(account, ()):
-        if one.since <= begin:
-            width = one.partitions
+    for spread in strategy.spreads.get(account, ()):
+        if spread.since <= begin:
+            width = spread.partitions
     return (_positive(account) + _positive(str(number)) % width) % partitions

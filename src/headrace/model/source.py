@@ -10,7 +10,7 @@ from headrace.model.topic import Topic
 
 
 class Start(enum.StrEnum):
-    """Where a pipeline without a checkpoint begins.
+    """The place at which a pipeline without a checkpoint begins.
 
     COMMITTED: the consumer group's committed offsets, the earliest where there are none.
     """
@@ -45,7 +45,7 @@ class Source:
         topic: the declared topic.
         start: where to begin when there is no checkpoint.
         metadata: columns of the Kafka record to add, see :class:`Metadata`.
-        min_tasks: split ranges until a batch has at least this many tasks (0: one a partition);
+        min_tasks: split ranges until a batch has at least this many tasks (0: one per partition);
             order inside a partition is then kept inside each sub-range only. Not together with
             ``subpartitions``, which promise order.
         subpartitions: spread each partition over this many lanes by key (1: none). Records of

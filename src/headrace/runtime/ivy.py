@@ -42,13 +42,13 @@ Coordinates = tuple[str, str, str]
 
 
 def jar_in(work: Path, coordinates: Coordinates) -> Path:
-    """Where :func:`start` puts the artifact."""
+    """Returns where :func:`start` puts the artifact."""
     organisation, name, revision = coordinates
     return work / "cache" / organisation / name / "jars" / f"{name}-{revision}.jar"
 
 
 def start(
-    wanted: Iterable[Coordinates], java: Java, work: Path, *, transitive: bool = False
+    artifacts: Iterable[Coordinates], java: Java, work: Path, *, transitive: bool = False
 ) -> subprocess.Popen[bytes]:
     """Starts the download into ``work``; output goes to ``work/ivy.log``."""
     work.mkdir(parents=True, exist_ok=True)
@@ -57,7 +57,7 @@ def start(
     checksums = "sha1" if transitive else ""
     cache = quoteattr(str(work / "cache"))
     settings = _SETTINGS.format(cache=cache, poms=flag, checksums=checksums)
-    lines = (_DEPENDENCY.format(*map(quoteattr, each), flag) for each in wanted)
+    lines = (_DEPENDENCY.format(*map(quoteattr, each), flag) for each in artifacts)
     (work / "settings.xml").write_text(settings)
     (work / "ivy.xml").write_text(_MODULE.format(dependencies="\n".join(lines)))
     with (work / "ivy.log").open("wb") as log:
@@ -84,9 +84,9 @@ def why_missing(work: Path, coordinates: Coordinates) -> str:
     log = (work / "ivy.log").read_text(errors="replace")
     ours = (f"/{name}-{revision}.jar", f"{organisation}#{name};{revision}!")
     lines = (line.strip() for line in log.splitlines() if any(mark in line for mark in ours))
-    told = [line for line in lines if any(word in line for word in _TROUBLE)]
-    if told:
-        return "; ".join(dict.fromkeys(told))
+    messages = [line for line in lines if any(word in line for word in _TROUBLE)]
+    if messages:
+        return "; ".join(dict.fromkeys(messages))
     if f"module not found: {organisation}#{name};{revision}" in log:
         return "the repository does not have it"
     return f"the download ended early: {log[-300:].strip()}"

@@ -49,7 +49,7 @@ class Jar:
         return self.organisation, self.name, self.revision
 
     def path(self, cache: Path) -> Path:
-        """Its place in the per-user cache; another content is another place."""
+        """Returns its place in the per-user cache; another content has another place."""
         return cache / "jars" / self.sha256[:16] / f"{self.name}-{self.revision}.jar"
 
     def matches(self, file: Path) -> bool:
@@ -87,22 +87,22 @@ def fetch(group: str, java: Java, *, cache: Path, on_progress: Progress) -> list
 
 
 def fetch_jars(
-    wanted: Sequence[Jar], java: Java, *, cache: Path, on_progress: Progress
+    jars: Sequence[Jar], java: Java, *, cache: Path, on_progress: Progress
 ) -> list[Path]:
     """:func:`fetch` for any list of jars."""
-    if _missing(wanted, cache):
+    if _missing(jars, cache):
         try:
             with exclusive(cache / "jars.lock"):
                 # Another process may have fetched them meanwhile.
-                if missing := _missing(wanted, cache):
+                if missing := _missing(jars, cache):
                     _download(missing, java, cache, on_progress)
         except OSError as error:
-            raise JarError(str(wanted[0]), f"the cache can't be written: {error}") from error
-    return [jar.path(cache) for jar in wanted]
+            raise JarError(str(jars[0]), f"the cache can't be written: {error}") from error
+    return [jar.path(cache) for jar in jars]
 
 
-def _missing(wanted: Sequence[Jar], cache: Path) -> list[Jar]:
-    return [jar for jar in wanted if not jar.matches(jar.path(cache))]
+def _missing(jars: Sequence[Jar], cache: Path) -> list[Jar]:
+    return [jar for jar in jars if not jar.matches(jar.path(cache))]
 
 
 def _download(missing: Sequence[Jar], java: Java, cache: Path, on_progress: Progress) -> None:

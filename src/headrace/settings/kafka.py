@@ -70,7 +70,9 @@ def kafka_settings(kafka: Table, root: Path) -> KafkaSettings:
 
 
 def _servers(kafka: Table) -> str:
-    servers = [one.strip() for one in kafka.text("bootstrap_servers").split(",") if one.strip()]
+    servers = [
+        server.strip() for server in kafka.text("bootstrap_servers").split(",") if server.strip()
+    ]
     for server in servers:
         if not _SERVER.fullmatch(server):
             kafka.report("bootstrap_servers", f"{server!r} is not host:port")
@@ -78,13 +80,13 @@ def _servers(kafka: Table) -> str:
 
 
 def _security(kafka: Table, root: Path) -> dict[str, str]:
-    given = {
+    texts = {
         "security.protocol": kafka.choice("security_protocol", _PROTOCOLS),
         "sasl.mechanism": _mechanism(kafka),
         "sasl.username": kafka.text("sasl_username"),
     }
-    given |= {librdkafka: _file(kafka, name, root) for name, librdkafka in _FILES.items()}
-    return {name: value for name, value in given.items() if value}
+    texts |= {librdkafka: _file(kafka, name, root) for name, librdkafka in _FILES.items()}
+    return {name: value for name, value in texts.items() if value}
 
 
 def _mechanism(kafka: Table) -> str:
@@ -96,13 +98,13 @@ def _mechanism(kafka: Table) -> str:
 
 
 def _oauth(oauth: Table, root: Path) -> dict[str, str]:
-    given = {name: oauth.text(key) for key, name in _OAUTH.items()}
-    given["https.ca.location"] = _file(oauth, "ca_file", root)
-    url = given["sasl.oauthbearer.token.endpoint.url"]
+    texts = {name: oauth.text(key) for key, name in _OAUTH.items()}
+    texts["https.ca.location"] = _file(oauth, "ca_file", root)
+    url = texts["sasl.oauthbearer.token.endpoint.url"]
     if url and not url.startswith(("https://", "http://")):
         oauth.report("token_endpoint_url", f"kafka.oauth.token_endpoint_url is {url!r}", "a URL")
     method = {"sasl.oauthbearer.method": "oidc"} if url else {}
-    return method | {name: value for name, value in given.items() if value}
+    return method | {name: value for name, value in texts.items() if value}
 
 
 def _oauth_secrets(oauth: Table) -> dict[str, Secret]:
@@ -111,12 +113,12 @@ def _oauth_secrets(oauth: Table) -> dict[str, Secret]:
 
 
 def _client(client: Table) -> dict[str, str]:
-    given = client.flat()
-    for name, value in given.items():
+    texts = client.flat()
+    for name, value in texts.items():
         problem, remedy = _client_problem(name, value)
         if problem:
             client.report(name, f"kafka.client.{name} {problem}", remedy)
-    return given
+    return texts
 
 
 def _client_problem(name: str, value: str) -> tuple[str, str]:
@@ -141,8 +143,8 @@ def _file(kafka: Table, name: str, root: Path) -> str:
 
 
 def _secrets(kafka: Table) -> dict[str, Secret]:
-    given = {librdkafka: kafka.secret(name) for name, librdkafka in _SECRETS.items()}
-    return {name: secret for name, secret in given.items() if secret is not None}
+    secrets = {librdkafka: kafka.secret(name) for name, librdkafka in _SECRETS.items()}
+    return {name: secret for name, secret in secrets.items() if secret is not None}
 
 
 def _consistent(kafka: Table, oauth: Table, settings: KafkaSettings) -> None:

@@ -169,6 +169,6 @@ def _sinks(sinks: Table) -> dict[str, dict[str, Secret]]:
     settings: dict[str, dict[str, Secret]] = {}
     for kind in sinks.names:
         sink = sinks.table(kind)
-        given = {name: sink.secret_text(name, PASSWORD) for name in sink.names}
-        settings[kind] = {name: Secret(text) for name, text in given.items() if text is not None}
+        texts = {name: sink.secret_text(name, PASSWORD) for name in sink.names}
+        settings[kind] = {name: Secret(text) for name, text in texts.items() if text is not None}
     return settings

@@ -79,7 +79,7 @@ class KafkaSettings:
 
 @dataclass(frozen=True)
 class SchemaRegistrySettings:
-    """Where the schemas of Avro topics are; picklable, as it travels to the tasks.
+    """The registry of the schemas of Avro topics; picklable, as it travels to the tasks.
 
     Attributes:
         url: of Confluent's API.

@@ -35,7 +35,7 @@ class MemoryRecord:
         return self.name
 
     def offset(self) -> int:
-        """Its place in the partition."""
+        """Returns its place in the partition."""
         return self.at
 
     def timestamp(self) -> tuple[int, int]:
@@ -73,12 +73,12 @@ class MemoryCluster:
 
     def add_partitions(self, topic: str, partitions: int) -> None:
         """Grow a topic to so many partitions."""
-        found = self._topics[topic]
-        for _ in range(partitions - len(found.partitions)):
-            found.partitions.append({})
-            found.earliest.append(0)
-            found.latest.append(0)
-            found.epochs.append([0])
+        stored = self._topics[topic]
+        for _ in range(partitions - len(stored.partitions)):
+            stored.partitions.append({})
+            stored.earliest.append(0)
+            stored.latest.append(0)
+            stored.epochs.append([0])
 
     def append(
         self,
@@ -89,10 +89,10 @@ class MemoryCluster:
         headers: tuple[tuple[str, bytes | None], ...] = (),
     ) -> int:
         """Append a record; returns its offset."""
-        found = self._topics[topic]
-        at = found.latest[partition]
-        found.partitions[partition][at] = MemoryRecord(at, value, key, header=headers)
-        found.latest[partition] = at + 1
+        stored = self._topics[topic]
+        at = stored.latest[partition]
+        stored.partitions[partition][at] = MemoryRecord(at, value, key, header=headers)
+        stored.latest[partition] = at + 1
         return at
 
     def skip(self, topic: str, partition: int) -> None:
@@ -101,19 +101,19 @@ class MemoryCluster:
 
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
         """What retention does."""
-        found = self._topics[topic]
-        found.earliest[partition] = offset
-        for at in [at for at in found.partitions[partition] if at < offset]:
-            del found.partitions[partition][at]
+        stored = self._topics[topic]
+        stored.earliest[partition] = offset
+        for at in [at for at in stored.partitions[partition] if at < offset]:
+            del stored.partitions[partition][at]
 
     def truncate(self, topic: str, partition: int, offset: int) -> None:
         """What an unclean election does: the next leader has no records from ``offset`` on."""
-        found = self._topics[topic]
-        for at in [at for at in found.partitions[partition] if at >= offset]:
-            del found.partitions[partition][at]
-        found.latest[partition] = offset
-        found.epochs[partition] = [
-            *(min(first, offset) for first in found.epochs[partition]),
+        stored = self._topics[topic]
+        for at in [at for at in stored.partitions[partition] if at >= offset]:
+            del stored.partitions[partition][at]
+        stored.latest[partition] = offset
+        stored.epochs[partition] = [
+            *(min(first, offset) for first in stored.epochs[partition]),
             offset,
         ]
 
@@ -126,18 +126,18 @@ class MemoryCluster:
         """See the contract."""
         if topic not in self._topics:
             raise TopicMissingError(topic)
-        found = self._topics[topic]
+        stored = self._topics[topic]
         return LivePositions(
-            found.topic_id,
-            dict(enumerate(found.earliest)) if with_earliest else {},
-            dict(enumerate(found.latest)),
-            {p: len(firsts) - 1 for p, firsts in enumerate(found.epochs)},
+            stored.topic_id,
+            dict(enumerate(stored.earliest)) if with_earliest else {},
+            dict(enumerate(stored.latest)),
+            {p: len(firsts) - 1 for p, firsts in enumerate(stored.epochs)},
         )
 
     def cuts(self, topic: str, seen: Mapping[int, Seen]) -> Mapping[int, int]:
         """See the contract."""
-        found = self._topics[topic]
-        ends = {p: [*found.epochs[p], found.latest[p]][at.epoch + 1] for p, at in seen.items()}
+        stored = self._topics[topic]
+        ends = {p: [*stored.epochs[p], stored.latest[p]][at.epoch + 1] for p, at in seen.items()}
         return {p: end for p, end in ends.items() if end < seen[p].offset}
 
     def committed(self, group: str, topic: str) -> Mapping[int, Seen]:
@@ -162,11 +162,11 @@ class MemoryCluster:
             yield from self._read(range_)
 
     def _read(self, range_: OffsetRange) -> Iterator[Chunk]:
-        found = self._topics[range_.partition.topic]
+        stored = self._topics[range_.partition.topic]
         p = range_.partition.partition
-        if range_.start < found.earliest[p]:
+        if range_.start < stored.earliest[p]:
             raise RecordsDeletedError(str(range_.partition), range_.start)
-        records = [found.partitions[p][at] for at in sorted(found.partitions[p])]
+        records = [stored.partitions[p][at] for at in sorted(stored.partitions[p])]
         inside = [record for record in records if range_.start <= record.at < range_.end]
         for first in range(0, len(inside), CHUNK_RECORDS):
             chunk = inside[first : first + CHUNK_RECORDS]

@@ -133,8 +133,8 @@ class SinkContract:
         rows = [row(1), row(2, None), row(3, ""), row(4, "ż\"ó,ł\nć\\ '; --"), row(5, " ")]
         done = driver.commit(written(driver, *rows), batch(0), 0)
         assert (done.is_new, done.rows) == (True, 5)
-        found = sorted(lab.read(), key=lambda each: each["id"])
-        assert [{name: each[name] for name in COLUMNS} for each in found] == rows
+        actual = sorted(lab.read(), key=lambda each: each["id"])
+        assert [{name: each[name] for name in COLUMNS} for each in actual] == rows
 
     def test_the_tasks_of_a_batch_become_visible_together(self, lab: SinkLab) -> None:
         driver = lab.open()
