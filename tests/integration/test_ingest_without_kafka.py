@@ -15,8 +15,8 @@ import pytest
 from bench.usage import processes
 from tests.integration.service import Service, bearer
 
-from headrace.ingest.kept_file import write_kept
 from headrace.ingest.tokens.token import Token, issue
+from headrace.runtime.durable_files import replace_file
 
 NOBODY = "127.0.0.1:1"
 SETTINGS = "deadline_seconds = 1\n"
@@ -32,8 +32,8 @@ class Away(Service):
         owner = Token("abcdefghijkl", "web", "shop", "acme", ("*",), "", datetime.now(UTC))
         known, self.text = issue(replace(owner, scopes=("write", "metrics")))
         state = self.settings.state / "ingest"
-        write_kept(state / "tokens", known.encoded() + b"\n")
-        write_kept(state / "topics", json.dumps(["kept", "occurrences"]).encode())
+        replace_file(state / "tokens", known.encoded() + b"\n")
+        replace_file(state / "topics", json.dumps(["kept", "occurrences"]).encode())
 
     def is_ready(self) -> bool:
         try:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
+
+from headrace.runtime.durable_files import replace_file
 
 T = TypeVar("T")
 
@@ -43,17 +44,7 @@ def write_passing(path: Path, value: object, *, sync: bool = False) -> None:
 
 
 def _replace(path: Path, value: object, *, sync: bool) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with fresh.open("w", encoding="utf-8") as file:
-            file.write(json.dumps(value, indent=1))
-            if sync:  # else the new name may outlive a crash without its content
-                file.flush()
-                os.fsync(file.fileno())
-        fresh.replace(path)
-    finally:
-        fresh.unlink(missing_ok=True)
+    replace_file(path, json.dumps(value, indent=1).encode(), sync=sync)
 
 
 def read_json(path: Path, convert: Callable[[Any], T]) -> T | None:

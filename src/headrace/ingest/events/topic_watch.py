@@ -13,8 +13,8 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 
 from headrace.errors import AuthorizationError, BrokerUnreachableError
-from headrace.ingest.kept_file import read_kept, write_kept
 from headrace.kafka.client import ClientConfig, describe
+from headrace.runtime.durable_files import replace_file
 
 _LOG = logging.getLogger("headrace.ingest")
 _LOOK_SECONDS = 1.0
@@ -111,7 +111,7 @@ class TopicWatch:
 
     def _keep(self, there: set[str]) -> None:
         try:
-            write_kept(self._file, json.dumps(sorted(there)).encode())
+            replace_file(self._file, json.dumps(sorted(there)).encode(), mode=0o600)
         except OSError as error:
             _LOG.warning("the topics can't be kept in %s: %s", self._file, error)
         else:
@@ -140,7 +140,9 @@ def _may_be_there(config: ClientConfig, name: str) -> bool:
 
 def _read(file: Path) -> set[str]:
     try:
-        return set(json.loads(read_kept(file) or b"[]"))
+        return set(json.loads(file.read_bytes()))
+    except OSError:
+        return set()  # nothing was kept yet
     except ValueError as error:
         _LOG.warning("the topics kept in %s can't be read: %s", file, error)
         return set()

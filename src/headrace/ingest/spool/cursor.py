@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import struct
 from pathlib import Path
 from typing import NamedTuple
 
 from google_crc32c import value as crc32c
 
-from headrace.ingest.spool.files import write_durably
+from headrace.runtime.durable_files import overwrite_durably, sync_file, write_durably
 
 FIRST_COUNTER = 1
 _FIELDS = struct.Struct("<QQQ")
@@ -55,11 +54,7 @@ class CursorFile:
 
     def sync(self) -> None:
         """Returns once what :meth:`read` tells is on the disk, whoever wrote it."""
-        file = os.open(self._path, os.O_WRONLY)
-        try:
-            os.fdatasync(file)
-        finally:
-            os.close(file)
+        sync_file(self._path)
         self._is_synced = True
 
     def write(self, cursor: SpoolCursor) -> None:
@@ -68,13 +63,8 @@ class CursorFile:
             self.sync()
         slots = self._slots()
         older = slots.index(min(slots))
-        file = os.open(self._path, os.O_WRONLY)
         self._is_synced = False
-        try:
-            os.pwrite(file, _slot(cursor), older * _SLOT_BYTES)
-            os.fdatasync(file)
-        finally:
-            os.close(file)
+        overwrite_durably(self._path, _slot(cursor), older * _SLOT_BYTES)
         self._is_synced = True
 
     def _slots(self) -> list[SpoolCursor]:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import msgspec
 
-from headrace.ingest.spool.files import fsync_folder, write_durably
 from headrace.ingest.spool.frames import Damage
 from headrace.ingest.spool.reader import RejectedRecord
 from headrace.ingest.spool.segment import read
+from headrace.runtime.durable_files import sync_folder, write_durably
 
 _DAMAGED, _REJECTED = ".damaged", ".rejected"
 
@@ -37,17 +37,17 @@ def quarantine_rejected(path: Path, rejected: Sequence[RejectedRecord], quaranti
     try:
         lines = b"".join(_line(one) for one in rejected)
         name = f"{path.stem}-{rejected[0].counter:018}-{rejected[-1].counter:018}{_REJECTED}"
-        _write(quarantine / name, lines)
+        write_durably(quarantine / name, lines, 0)
     except OSError:
         if not (quarantine / path.name).exists():
             os.link(path, quarantine / path.name)
-        fsync_folder(quarantine)
+        sync_folder(quarantine)
 
 
 def quarantine_segment(path: Path, quarantine: Path) -> None:
     """Moves a segment."""
     path.rename(quarantine / path.name)
-    fsync_folder(quarantine)
+    sync_folder(quarantine)
 
 
 def _copy(path: Path, damage: Damage, quarantine: Path) -> None:
@@ -55,16 +55,7 @@ def _copy(path: Path, damage: Damage, quarantine: Path) -> None:
     known = {"segment": path.name, "offset": damage.start, "bytes": length}
     content = json.dumps(known).encode() + b"\n" + read(path, damage.start, length)
     name = f"{path.stem}-{damage.start:012}{_DAMAGED}"
-    _write(quarantine / name, content)
-
-
-def _write(path: Path, content: bytes) -> None:
-    """All of it or nothing: the half of a file can't be put back, and takes what room is left."""
-    try:
-        write_durably(path, content, 0)
-    except OSError:
-        path.unlink(missing_ok=True)
-        raise
+    write_durably(quarantine / name, content, 0)
 
 
 def _line(rejected: RejectedRecord) -> bytes:

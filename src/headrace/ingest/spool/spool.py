@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,7 +9,6 @@ from datetime import timedelta
 from pathlib import Path
 
 from headrace.errors import SpoolError, SpoolFullError
-from headrace.ingest.spool.files import write_durably
 from headrace.ingest.spool.frames import framed_bytes, frames
 from headrace.ingest.spool.record import SpoolRecord, encode
 from headrace.ingest.spool.segment import (
@@ -24,6 +21,7 @@ from headrace.ingest.spool.segment import (
     segments,
 )
 from headrace.ingest.spool.store import Store
+from headrace.runtime.durable_files import write_durably
 
 Clock = Callable[[], float]
 
@@ -185,18 +183,11 @@ class Spool:
         try:
             write_durably(path, content, start)
         except OSError as error:
-            self._undo(path, start)
+            # Where not even the undoing worked, what is left lies at or above the first counter of
+            # the next segment, and so is never replayed.
+            self.store.seal()
+            self.store.state.settled = 1
             raise SpoolError(str(self.store.folder), str(error)) from error
-
-    def _undo(self, path: Path, start: int) -> None:
-        """What can't be undone lies at or above the counter of the next segment: never replayed."""
-        with contextlib.suppress(OSError):
-            if start:
-                os.truncate(path, start)
-            else:
-                path.unlink(missing_ok=True)
-        self.store.seal()
-        self.store.state.settled = 1
 
     def _current(self, more_bytes: int) -> Segment | None:
         """The segment that takes so many bytes more; ``None``: a new one must."""

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from headrace.errors import SpoolError
 from headrace.ingest.spool.cursor import FIRST_COUNTER, CursorFile
-from headrace.ingest.spool.files import fsync_folder, make_folder
 from headrace.ingest.spool.frames import Frame, scan
 from headrace.ingest.spool.segment import HEADER_BYTES, Segment, segments
 from headrace.ingest.spool.state import SpoolState
+from headrace.runtime.durable_files import make_private_folder, sync_file, sync_folder
 from headrace.runtime.file_locks import FileLock, open_lock_file
 
 
@@ -45,8 +45,8 @@ class Store:
         self._threads = threading.RLock()
         self._depth = 0
         with self.failing():
-            make_folder(folder)
-            make_folder(self.quarantine)
+            make_private_folder(folder)
+            make_private_folder(self.quarantine)
             self._lock_file = open_lock_file(folder / "lock", 0o600)
             self._lock = FileLock(self._lock_file)
             with self._locked():
@@ -149,10 +149,12 @@ class Store:
 
     def _end_counter(self, segment: Segment) -> int:
         """Counter behind the last append that is there to its last byte."""
-        with self.path(segment).open("rb") as file:
-            os.fsync(file.fileno())  # what was written by a killed process may not be durable
-            content = file.read()
-        fsync_folder(self.folder)
+        path = self.path(segment)
+        # A killed process may have written what it did not sync: from here on it counts as
+        # acknowledged, so a power failure must not take it back.
+        sync_file(path)
+        sync_folder(self.folder)
+        content = path.read_bytes()
         end = segment.first
         for item in scan(content, segment.marker, HEADER_BYTES):
             if isinstance(item, Frame) and item.end + item.bytes_left <= len(content):

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
-from headrace.ingest.kept_file import read_kept, write_kept
 from headrace.ingest.tokens.token import Token
+from headrace.runtime.durable_files import replace_file
 
 _LOG = logging.getLogger("headrace.ingest")
 _LOOK_SECONDS = 1.0
@@ -70,7 +70,7 @@ class KnownTokens:
             return
         lines = [token.encoded() + b"\n" for token in self._registry.tokens().values()]
         try:
-            write_kept(self._file, b"".join(lines))
+            replace_file(self._file, b"".join(lines), mode=0o600)
         except OSError as error:
             _LOG.warning("the tokens can't be kept in %s: %s", self._file, error)
         else:
@@ -90,11 +90,10 @@ class KnownTokens:
 
 
 def _read(file: Path) -> Mapping[str, Token] | None:
-    content = read_kept(file)
-    if content is None:
-        return None
     try:
-        tokens = [Token.decoded(line) for line in content.splitlines()]
+        tokens = [Token.decoded(line) for line in file.read_bytes().splitlines()]
+    except OSError:
+        return None  # nothing was kept yet
     except ValueError as error:
         _LOG.warning("the tokens kept in %s can't be read: %s", file, error)
         return None

@@ -129,11 +129,11 @@ def test_a_file_that_can_not_be_read_is_no_token(known, tmp_path, caplog):
 
 
 def test_a_disk_that_fails_is_logged_and_tried_again(known, tmp_path, monkeypatch, caplog):
-    def failing(*_):
+    def failing(*_, **__):
         raise OSError("No space left on device")
 
     tokens = known(Registry(token("a")))
-    monkeypatch.setattr(known_tokens, "write_kept", failing)
+    monkeypatch.setattr(known_tokens, "replace_file", failing)
     tokens.keep()
     assert "No space left" in caplog.text
     monkeypatch.undo()
