@@ -133,7 +133,7 @@ WORKER_METRICS = (
         "processed",
         "records",
         "records that are done, the skipped and the dead letters included",
-        "standing still with a lag: see `paused_partitions`, `held`, `processing_seconds`",
+        "standing still with a lag: see `paused_partitions`, `blocked`, `processing_seconds`",
         grows=True,
     ),
     Metric(
@@ -217,7 +217,7 @@ WORKER_METRICS = (
         "a few thousand are normal under load",
     ),
     Metric(
-        "held",
+        "blocked",
         "lanes",
         "lanes whose record was not accepted by its task, or is a retry that is not due",
         "for long: what the task waits for does not come",
@@ -277,8 +277,8 @@ PARTITION_METRICS = (
     Metric(
         "paused",
         "1 or 0",
-        "its records wait in Kafka, by reason: `lane`, `budget` or `intent`",
-        "`intent`: an operator paused it (`headrace workers resume`); the others pass",
+        "its records wait in Kafka, by reason: `lane`, `budget` or `requested`",
+        "`requested`: an operator paused it (`headrace workers resume`); the others pass",
     ),
     Metric(
         "consumed_offset",

@@ -1,4 +1,4 @@
-"""Instances that were placed somewhere tell how they are doing, on a real broker."""
+"""Instances that were bound somewhere tell how they are doing, on a real broker."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ from headrace.workers.monitoring.progress_topic import (
 from headrace.workers.states import InstanceState
 
 RUNNING = WorkerProgress("enrich", "enrich-0", InstanceState.RUNNING, processed=12, lanes=4)
-PARTITION = PartitionProgress("clicks", 1, ("intent",), 120, 100, 90, 1_700_000, 2048, 7, 33, 1.25)
+PARTITION = PartitionProgress(
+    "clicks", 1, ("requested",), 120, 100, 90, 1_700_000, 2048, 7, 33, 1.25
+)
 
 
 def until(condition):
@@ -59,8 +61,8 @@ def test_what_an_instance_tells_reaches_who_follows_its_run(client, run):
     assert state.config["retention.ms"] == "600000"
     followers = [ProgressFollower(client, one) for one in (run, run + "x")]
     tellers = [ProgressReporter(client, run) for _ in range(2)]
-    for teller, name in zip(tellers, ("enrich-0", "enrich-1"), strict=True):
-        teller.tell(replace(RUNNING, instance=name), [PARTITION])
+    for reporter, name in zip(tellers, ("enrich-0", "enrich-1"), strict=True):
+        reporter.report(replace(RUNNING, instance=name), [PARTITION])
     until(lambda: len(followers[0].seen()) == 2)
     (one, partitions), (other, _) = followers[0].seen()
     assert (one.instance, one.processed, one.state) == ("enrich-0", 12, InstanceState.RUNNING)
@@ -77,20 +79,20 @@ def test_what_an_instance_tells_reaches_who_follows_its_run(client, run):
 
 
 def test_nothing_is_told_twice_in_a_moment_unless_the_state_changes(client, run):
-    teller = ProgressReporter(client, run)
+    reporter = ProgressReporter(client, run)
     for processed in range(100):
-        teller.tell(replace(RUNNING, processed=processed), [])
-    teller.close()
+        reporter.report(replace(RUNNING, processed=processed), [])
+    reporter.close()
     key = f"{run}/enrich-0".encode()
     assert b'"processed": 0' in read_changelog(client, PROGRESS_TOPIC)[key]
-    teller.tell(replace(RUNNING, processed=100, state=InstanceState.CLOSED), [])
-    teller.close()
+    reporter.report(replace(RUNNING, processed=100, state=InstanceState.CLOSED), [])
+    reporter.close()
     assert b'"processed": 100' in read_changelog(client, PROGRESS_TOPIC)[key]
 
 
 def test_an_instance_that_fell_silent_is_shown_as_failed(client, run, monkeypatch):
-    follower, teller = ProgressFollower(client, run), ProgressReporter(client, run)
-    teller.tell(replace(RUNNING, updated_ms=0), [PARTITION])  # its clock is wrong
+    follower, reporter = ProgressFollower(client, run), ProgressReporter(client, run)
+    reporter.report(replace(RUNNING, updated_ms=0), [PARTITION])  # its clock is wrong
     until(follower.seen)
     assert follower.seen()[0][0].state is InstanceState.RUNNING
     later = time.time() + STALE_AFTER_SECONDS
@@ -100,9 +102,9 @@ def test_an_instance_that_fell_silent_is_shown_as_failed(client, run, monkeypatc
     assert (silent.state, silent.processed, silent.lanes) == (InstanceState.FAILED, 12, 0)
     assert "killed" in silent.reason
     assert partitions == ()
-    follower.excuse()  # nothing could be heard until now
+    follower.reset_liveness_timeout()  # nothing could be heard until now
     assert follower.seen()[0][0].state is InstanceState.RUNNING
-    teller.close()
+    reporter.close()
     follower.close()
 
 
@@ -110,11 +112,11 @@ def test_an_instance_that_can_not_tell_says_so_once_and_goes_on(monkeypatch, cap
     tuning = progress_topic._TUNING | {"message.timeout.ms": "50"}
     monkeypatch.setattr(progress_topic, "_TUNING", tuning)
     [port] = free_ports(1)
-    teller = ProgressReporter({"bootstrap.servers": f"127.0.0.1:{port}"}, "run")
+    reporter = ProgressReporter({"bootstrap.servers": f"127.0.0.1:{port}"}, "run")
     with caplog.at_level(logging.WARNING, "headrace.workers"):
         for state in InstanceState:
-            teller.tell(replace(RUNNING, state=state), [])
-        teller.close()
+            reporter.report(replace(RUNNING, state=state), [])
+        reporter.close()
     assert caplog.text.count("Failed to publish progress") == 1
 
 
@@ -122,9 +124,9 @@ def test_a_placed_instance_tells_how_it_is_doing_until_it_has_ended(broker, clie
     bench = Bench(broker.bootstrap_servers, partitions=2)
     bench.send(40, keys=7)
     worker = bench.worker(recorder()[1])
-    placed = DistributedRun(worker, client, Membership(worker.consumer_group), run)
+    bound = DistributedRun(worker, client, Membership(worker.consumer_group), run)
     follower = ProgressFollower(client, run)
-    thread = threading.Thread(target=placed.instance, args=(3,))
+    thread = threading.Thread(target=bound.instance, args=(3,))
     thread.start()
     try:
         until(lambda: any(one.processed == 40 for one, _ in follower.seen()))
@@ -132,9 +134,9 @@ def test_a_placed_instance_tells_how_it_is_doing_until_it_has_ended(broker, clie
         assert (one.instance, one.state) == (f"{worker.name}-3", InstanceState.RUNNING)
         assert {part.partition for part in partitions} == {0, 1}
     finally:
-        placed.begin()
-        placed.stop()
+        bound.begin()
+        bound.stop()
         thread.join()
     until(lambda: follower.seen()[0][0].state is InstanceState.CLOSED)
-    assert placed.end() == ""
+    assert bound.end() == ""
     follower.close()

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka.admin import NewTopic
 
 from headrace.errors import BrokerUnreachableError
-from headrace.kafka import starts
+from headrace.kafka import start_positions
 from headrace.kafka.client import admin
 from headrace.kafka.groups import describe_group, offset_metadata_bytes
 from headrace.kafka.subscription import Membership, Subscription
@@ -68,14 +68,14 @@ def test_brokers_that_are_away_when_partitions_come_are_asked_again(broker, topi
     client, name, seen = {"bootstrap.servers": broker.bootstrap_servers}, topic(), []
     ensure_topics(client, [Topic(name)])
     away = [BrokerUnreachableError(broker.bootstrap_servers, "no answer")] * 2
-    ask = starts.watermarks
+    ask = start_positions.watermarks
 
     def watermarks(*asked):
         if away:
             raise away.pop()
         return ask(*asked)
 
-    monkeypatch.setattr(starts, "watermarks", watermarks)
+    monkeypatch.setattr(start_positions, "watermarks", watermarks)
     member = Subscription(
         client,
         Membership(name, (name,)),

@@ -1,4 +1,4 @@
-"""Workers of a project on a real broker: watched, paused by intent, listed, reset."""
+"""Workers of a project on a real broker: watched, paused on request, listed, reset."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def test_a_partition_that_is_paused_stays_so_through_restarts_and_rebalances(ben
 
 def _paused(instance):
     found = (instance.assignments or {}).values()
-    return {one.partition.partition for one in found if "intent" in one.paused_for}
+    return {one.partition.partition for one in found if "requested" in one.paused_for}
 
 
 def test_records_that_wait_in_a_paused_partition_wait_on(bench):
@@ -210,12 +210,12 @@ def test_records_that_wait_in_a_paused_partition_wait_on(bench):
         async with running(instance):
             bench.send(10, partition=1)
             await until(lambda: sum(lane.waiting for lane in _lanes(instance)) == 9)
-            instance.assignments.flow.intend({TopicPartition(bench.topic.name, 1)})
+            instance.assignments.backpressure.set_requested({TopicPartition(bench.topic.name, 1)})
             gate.set()
             bench.send(5, partition=2)
             await until(lambda: (2, 4) in begun)
             assert [offset for partition, offset in begun if partition == 1] == [0]
-            instance.assignments.flow.intend(())
+            instance.assignments.backpressure.set_requested(())
             await until(lambda: (1, 9) in begun)
 
     drill(run())

@@ -52,8 +52,8 @@ def notes(one: WorkerProgress) -> list[str]:
     found = [one.reason] if one.reason else []
     if one.skipped:
         found.append(f"skipped {one.skipped:,}")
-    if one.held or one.starved:
-        found.append(f"{one.held:,} lane(s) held, {one.starved:,} starved")
+    if one.blocked or one.starved:
+        found.append(f"{one.blocked:,} lane(s) blocked, {one.starved:,} starved")
     if one.paused_partitions:
         paused = (f"{name} ({', '.join(why)})" for name, why in one.paused_partitions.items())
         found.append(f"paused: {', '.join(paused)}")

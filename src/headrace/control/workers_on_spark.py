@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from headrace.settings import Settings
     from headrace.workers import Worker
 
-_LOOK_SECONDS = 1.0
+_POLL_INTERVAL_SECONDS = 1.0
 _STANDING_SECONDS = 5.0
 _LAST_WORDS_SECONDS = 5.0
 _MAX_STARTS = 1000  # of one instance; Spark's own number is four
@@ -180,7 +180,7 @@ class _Overview:
             except BrokerUnreachableError as error:
                 self._known = error
         if isinstance(self._known, BrokerUnreachableError):
-            self._follower.excuse()
+            self._follower.reset_liveness_timeout()
         return self._known
 
 
@@ -190,7 +190,7 @@ def _of_group(
     """With what Kafka knows of the group, which is right also while an instance is lost."""
     if isinstance(standing, BrokerUnreachableError):
         return replace(whole, reason=str(standing))
-    intents = dict.fromkeys(standing.paused_partitions, ("intent",))
+    intents = dict.fromkeys(standing.paused_partitions, ("requested",))
     return replace(
         whole,
         partitions=len(standing.partitions),
@@ -232,11 +232,11 @@ class _Job:
 def _tend(job: _Job, overview: _Overview, stop: threading.Event) -> None:
     asked = False
     while job.alive:
-        if stop.wait(_LOOK_SECONDS) and not asked:
+        if stop.wait(_POLL_INTERVAL_SECONDS) and not asked:
             asked = True
             job.run.stop()
         elif asked:
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_INTERVAL_SECONDS)
         state = InstanceState.DRAINING if asked else InstanceState.RUNNING
         overview.show(f"{job.running()} of {job.instances} on Spark", state)
 

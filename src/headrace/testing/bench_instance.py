@@ -154,8 +154,8 @@ class BenchInstance:
         )
         self._shared, self._is_sharing = SharedResources(worker), False
         make = self._shared.given_to(self._make)
-        around = LaneContext(make, self._threads, send, failures, self.counts, self._fail, clock)
-        self.assignments = PartitionSet(worker, around, _go_on, _go_on)
+        context = LaneContext(make, self._threads, send, failures, self.counts, self._fail, clock)
+        self.assignments = PartitionSet(worker, context, _go_on, _go_on)
         timers = LaneTimers(worker, self.assignments, self._threads, self._fail, clock)
         self._timers = [asyncio.ensure_future(run()) for run in timers.loops]
         for timer in self._timers:

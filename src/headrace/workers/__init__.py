@@ -9,8 +9,8 @@ The way of a record through an instance, all on its event loop but for (1) and o
 1. read: ``RunningInstance._deliver`` > ``Member.take`` > ``Subscription.take``, on a thread.
 2. understood: ``record.received``: a record of a retry topic is again what it was at first.
 3. put into its lane: ``PartitionSet.deliver`` > ``AssignedPartition.consume`` > ``.put`` >
-   ``WorkerPartitioner.subpartition`` > ``Lane.put``; ``Backpressure.took`` counts its bytes, and
-   pauses the partition where they are too many.
+   ``WorkerPartitioner.subpartition`` > ``Lane.put``; ``Backpressure.on_enqueued`` counts its
+   bytes, and pauses the partition where they are too many.
 4. its turn: ``Lane._run`` > ``_step`` > ``_next`` > ``_accepts``; if the task does not accept it,
    or it is not due, the lane waits in ``BlockedLanes``.
 5. processed: ``Lane._handle`` > ``_attempt`` > ``BoundTask.process`` > the user's code, in
@@ -19,7 +19,7 @@ The way of a record through an instance, all on its event loop but for (1) and o
 6. failed: ``Lane._failed`` > ``policy.retry_delay`` and again (5), or ``Failures.end``: a retry
    topic (1), a dead letter, skipped, or the instance ends.
 7. done: ``Lane._finish`` > ``PartitionSet.finished`` > ``PartitionOffsets.finish`` >
-   ``Backpressure.gave_back``.
+   ``Backpressure.on_completed``.
 8. committed: ``Member.commit`` > ``AssignedPartition.commit`` > ``Subscription.commit``: the first
    offset that is not done, and in the metadata what is done beyond it.
 """

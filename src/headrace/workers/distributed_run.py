@@ -1,4 +1,4 @@
-"""An instance as one of many that were placed somewhere, such as on Spark: stopped from afar."""
+"""An instance as one of many that were bound somewhere, such as on Spark: stopped from afar."""
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ class DistributedRun:
         follower = ChangelogFollower(
             self.config, CONTROL_TOPIC, lambda key, _: instance.stop() if key == self._key else None
         )
-        teller = ProgressReporter(self.config, self.run)
+        reporter = ProgressReporter(self.config, self.run)
         try:
-            uvloop.run(ProgressMonitor(instance, name, self.config, teller.tell).run_instance())
+            uvloop.run(ProgressMonitor(instance, name, self.config, reporter.report).run_instance())
         except Exception as error:
             if is_lasting(self.worker, error):
                 self.stop(f"{name}: {error}")
@@ -86,7 +86,7 @@ class DistributedRun:
             raise
         finally:
             follower.close()
-            teller.close()
+            reporter.close()
 
     def begin(self) -> None:
         """Before the first instance.

@@ -33,13 +33,13 @@ from headrace.workers.lanes.timers import LaneTimers
 from headrace.workers.lifespan import SharedResources
 from headrace.workers.record import received
 from headrace.workers.retry_topics import consumed_topics, retry_topics
-from headrace.workers.states import INSTANCE, InstanceState, follow
+from headrace.workers.states import INSTANCE, InstanceState, transition
 from headrace.workers.worker import Worker
 
 _LOG = logging.getLogger("headrace.workers")
 _LOG.addHandler(logging.NullHandler())  # silent unless the application asks for it
-_RECORDS_IN_A_ROW = 32
-_WATCH_SECONDS = 5.0
+_YIELD_EVERY_RECORDS = 32
+_TOPIC_CHECK_SECONDS = 5.0
 
 
 class WorkerInstance:
@@ -67,7 +67,7 @@ class WorkerInstance:
         self._membership = membership or Membership(worker.consumer_group)
         self._on_end = on_end
         self._running: RunningInstance | None = None
-        self._intents: PauseRequests | None = None
+        self._pause_requests: PauseRequests | None = None
         self._stop_asked = False
 
     async def run(self) -> None:
@@ -79,11 +79,11 @@ class WorkerInstance:
         """
         self._enter(InstanceState.STARTING)
         try:
-            self._intents = PauseRequests(self._config, self.worker.name)
-            await self._intents.known()
+            self._pause_requests = PauseRequests(self._config, self.worker.name)
+            await self._pause_requests.wait_ready()
             await asyncio.to_thread(ensure_needed_topics, self.worker, self._config)
             self._running = RunningInstance(self.worker, self._config, self._membership)
-            self._intents.tell(self._running.assignments.flow.intend)
+            self._pause_requests.subscribe(self._running.assignments.backpressure.set_requested)
             self._enter(InstanceState.RUNNING)
             if self._stop_asked:
                 self._running.stop()
@@ -117,14 +117,14 @@ class WorkerInstance:
         if self._running is not None:
             self._enter(InstanceState.DRAINING)
             self.failure = await self._running.close(self.failure)
-        if self._intents is not None:
-            await self._intents.close()
+        if self._pause_requests is not None:
+            await self._pause_requests.close()
         self._enter(InstanceState.CLOSED if self.failure is None else InstanceState.FAILED)
         if self._on_end is not None:
             self._on_end(self.failure)
 
     def _enter(self, state: InstanceState) -> None:
-        self.state = follow(self.state, state, INSTANCE)
+        self.state = transition(self.state, state, INSTANCE)
 
 
 class RunningInstance:
@@ -140,13 +140,13 @@ class RunningInstance:
         self.counts = Counts()
         self._task_threads = TaskThreads(worker.parallelism, f"{worker.name}-task")
         self._sender = Sender(config)
-        wanted = worker.sync_tasks == "processes"
+        has_processes = worker.sync_tasks == "processes"
         self._processes = (
-            TaskProcesses(worker.task, worker.parallelism, self._fail) if wanted else None
+            TaskProcesses(worker.task, worker.parallelism, self._fail) if has_processes else None
         )
         self._shared = SharedResources(worker)
         make = worker.task if self._processes is None else self._processes.task
-        around = LaneContext(
+        context = LaneContext(
             self._shared.given_to(make),
             self._task_threads,
             self._sender.send,
@@ -154,7 +154,7 @@ class RunningInstance:
             self.counts,
             self._fail,
         )
-        self.assignments = PartitionSet(worker, around, self._pause, self._resume)
+        self.assignments = PartitionSet(worker, context, self._pause, self._resume)
         self._membership = membership
         self._members: list[GroupConsumer] = []
         self._readers: list[asyncio.Task[None]] = []
@@ -244,7 +244,7 @@ class RunningInstance:
         commit_at = self._loop.time() + every
         while not self._stopping.is_set():
             await self._hand_over(await member.take())
-            if self._loop.time() >= commit_at or member.is_commit_wanted:
+            if self._loop.time() >= commit_at or member.is_commit_due:
                 await member.commit()
                 commit_at = self._loop.time() + every
         member.begin_close()
@@ -255,7 +255,7 @@ class RunningInstance:
     async def _hand_over(self, taken: Taken) -> None:
         for number, message in enumerate(taken.records, 1):
             self.assignments.deliver(received(message, self._retries))
-            if number % _RECORDS_IN_A_ROW == 0:
+            if number % _YIELD_EVERY_RECORDS == 0:
                 await asyncio.sleep(0)  # or lanes would take a turn a thousand records
         for partition, offset in taken.ends:
             self.assignments.reach(partition, offset)
@@ -279,7 +279,7 @@ class RunningInstance:
     async def _watch_topics(self) -> None:
         """A topic that is deleted and made again has other records at the same offsets."""
         while True:
-            await asyncio.sleep(_WATCH_SECONDS)
+            await asyncio.sleep(_TOPIC_CHECK_SECONDS)
             names = [topic.name for topic in self._worker.topics]
             try:
                 live = await asyncio.to_thread(topic_ids, self._config, names)
@@ -287,7 +287,7 @@ class RunningInstance:
                 _LOG.warning(
                     "%s: cannot look at its topics, trying again in %.0f s: %s",
                     self._worker.name,
-                    _WATCH_SECONDS,
+                    _TOPIC_CHECK_SECONDS,
                     error,
                 )
             else:

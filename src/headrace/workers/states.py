@@ -21,11 +21,11 @@ class InstanceState(enum.StrEnum):
 
 
 class LaneState(enum.StrEnum):
-    """A subpartition. ``held``: its task did not accept; ``retrying``: between two attempts."""
+    """A subpartition. ``blocked``: its task did not accept; ``retrying``: between two attempts."""
 
     STARTING = "starting"
     RUNNING = "running"
-    HELD = "held"
+    BLOCKED = "blocked"
     RETRYING = "retrying"
     DRAINING = "draining"
     CLOSED = "closed"
@@ -45,14 +45,14 @@ INSTANCE: Mapping[InstanceState, frozenset[InstanceState]] = {
     InstanceState.FAILED: frozenset(),
 }
 
-ACTIVE_STATES = frozenset({LaneState.RUNNING, LaneState.HELD, LaneState.RETRYING})
+ACTIVE_STATES = frozenset({LaneState.RUNNING, LaneState.BLOCKED, LaneState.RETRYING})
 """Of a lane: it begins records."""
 
 _ENDING = frozenset({LaneState.DRAINING, LaneState.FAILED})
 LANE: Mapping[LaneState, frozenset[LaneState]] = {
     LaneState.STARTING: frozenset({LaneState.RUNNING}) | _ENDING,
-    LaneState.RUNNING: frozenset({LaneState.HELD, LaneState.RETRYING}) | _ENDING,
-    LaneState.HELD: frozenset({LaneState.RUNNING}) | _ENDING,
+    LaneState.RUNNING: frozenset({LaneState.BLOCKED, LaneState.RETRYING}) | _ENDING,
+    LaneState.BLOCKED: frozenset({LaneState.RUNNING}) | _ENDING,
     LaneState.RETRYING: frozenset({LaneState.RUNNING}) | _ENDING,
     LaneState.DRAINING: frozenset({LaneState.CLOSED, LaneState.FAILED}),
     LaneState.CLOSED: frozenset(),
@@ -65,12 +65,12 @@ def is_final(state: InstanceState) -> bool:
     return not INSTANCE[state]
 
 
-def follow(now: State, then: State, legal: Mapping[State, frozenset[State]]) -> State:
-    """``then``, if it may follow ``now``.
+def transition(current: State, target: State, allowed: Mapping[State, frozenset[State]]) -> State:
+    """Returns ``target``, if it may follow ``current``.
 
     Raises:
-        WorkerStateError: it may not.
+        WorkerStateError: if it may not.
     """
-    if then not in legal[now]:
-        raise WorkerStateError(f"{then} does not follow {now}")
-    return then
+    if target not in allowed[current]:
+        raise WorkerStateError(f"{target} does not follow {current}")
+    return target

@@ -29,8 +29,8 @@ PROGRESS = WorkerProgress(
     InstanceState.RUNNING,
     processed=1234,
     skipped=2,
-    held=1,
-    paused_partitions={"clicks/1": ("intent",)},
+    blocked=1,
+    paused_partitions={"clicks/1": ("requested",)},
 )
 STANDING = WorkerStanding(
     "enrich",
@@ -193,7 +193,7 @@ def test_programs_get_a_line_a_look_and_one_at_the_end(capsys):
         observe(replace(PROGRESS, state=InstanceState.CLOSED))
     lines = [json.loads(one) for one in capsys.readouterr().out.splitlines()]
     assert [one["event"] for one in lines] == ["progress", "ended"]
-    assert lines[0]["worker"]["paused_partitions"] == {"clicks/1": ["intent"]}
+    assert lines[0]["worker"]["paused_partitions"] == {"clicks/1": ["requested"]}
 
 
 def test_an_instance_without_partitions_knows_no_lag():
@@ -208,8 +208,8 @@ def test_a_line_and_a_table_say_what_figures_do_not():
     assert "rate/s 12" in line(PROGRESS, 12.4)
     assert notes(PROGRESS) == [
         "skipped 2",
-        "1 lane(s) held, 0 starved",
-        "paused: clicks/1 (intent)",
+        "1 lane(s) blocked, 0 starved",
+        "paused: clicks/1 (requested)",
     ]
     console = Console(file=io.StringIO(), width=160)
     console.print(summary([PROGRESS], 5.0))

@@ -1,4 +1,4 @@
-"""What the driver shows of instances that Spark has placed, without Spark and without a broker."""
+"""What the driver shows of instances that Spark has bound, without Spark and without a broker."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ INSTANCE = WorkerProgress(
     InstanceState.RUNNING,
     processed=12,
     lag_records=3,
-    paused_partitions={"clicks/0": ("intent", "lane")},
+    paused_partitions={"clicks/0": ("requested", "lane")},
 )
 STANDING = WorkerStanding(
     "enrich",
@@ -49,7 +49,7 @@ class Told:
     def seen(self):
         return [(INSTANCE, []), (replace(INSTANCE, instance="enrich-1", processed=30), [])]
 
-    def excuse(self) -> None:
+    def reset_liveness_timeout(self) -> None:
         self.excused = True
 
     def close(self) -> None:
@@ -82,7 +82,10 @@ def test_all_instances_are_shown_as_one_and_each_in_status_and_metrics(
     [whole] = overview.observed
     assert (whole.instance, whole.state, whole.processed) == ("2 of 2 on Spark", "running", 42)
     assert (whole.partitions, whole.lag_records, whole.lag_seconds) == (2, 2000, 9.5)
-    assert whole.paused_partitions == {"clicks/0": ("intent", "lane"), "clicks/1": ("intent",)}
+    assert whole.paused_partitions == {
+        "clicks/0": ("lane", "requested"),
+        "clicks/1": ("requested",),
+    }
     shown = {one.instance: one.processed for one in progress(settings)}
     assert shown == {"enrich-0": 12, "enrich-1": 30}
     with urllib.request.urlopen(f"http://127.0.0.1:{overview.port}/metrics") as answer:

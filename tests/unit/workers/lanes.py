@@ -3,7 +3,7 @@
 import asyncio
 from types import SimpleNamespace
 
-from headrace.kafka.subscription import Start
+from headrace.kafka.start_positions import StartPosition
 from headrace.model import Topic, TopicPartition
 from headrace.workers import Worker, WorkerRecord
 from headrace.workers.counts import Counts
@@ -50,15 +50,15 @@ class LaneBench:
         self.broken, self.sent = [], []
         self.failures = failures or Failures()
         self.counts, self.threads = Counts(), TaskThreads(threads, "t")
-        around = LaneContext(
+        context = LaneContext(
             task, self.threads, self._send, self.failures, self.counts, self.broken.append
         )
-        self.assignments = PartitionSet(self.worker, around, lambda _: None, lambda _: None)
+        self.assignments = PartitionSet(self.worker, context, lambda _: None, lambda _: None)
         self.assign(0)
 
     def assign(self, partition):
         place = TopicPartition("t", partition)
-        self.assignments.assign("group", [Start(place, 0, "", "id")])
+        self.assignments.assign("group", [StartPosition(place, 0, "", "id")])
 
     def put(self, *offsets, partition=0, due_ms=0):
         place = TopicPartition("t", partition)

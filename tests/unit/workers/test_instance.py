@@ -27,7 +27,7 @@ class Members:
         self.made.append(self)
         return self
 
-    is_commit_wanted = False
+    is_commit_due = False
 
     async def take(self):
         await asyncio.sleep(0.01)
@@ -44,7 +44,7 @@ class Members:
 
 
 async def run(members, monkeypatch, **declared):
-    monkeypatch.setattr(instance, "Member", members)
+    monkeypatch.setattr(instance, "GroupConsumer", members)
     running = RunningInstance(
         Worker("w", Topic("clicks"), WorkerTask, **declared), {}, Membership("w")
     )
@@ -80,7 +80,7 @@ def test_topics_are_looked_at_again_after_an_error_that_passes_and_a_refusal_end
     def topic_ids(*_):
         raise answers.pop(0)
 
-    monkeypatch.setattr(instance, "_WATCH_SECONDS", 0.01)
+    monkeypatch.setattr(instance, "_TOPIC_CHECK_SECONDS", 0.01)
     monkeypatch.setattr(instance, "topic_ids", topic_ids)
     with pytest.raises(AuthorizationError):
         asyncio.run(asyncio.wait_for(run(Members(), monkeypatch), 30))

@@ -44,7 +44,7 @@ def test_while_brokers_are_away_the_reason_says_so_and_what_was_known_stays(monk
     monkeypatch.setattr(lag, "first_timestamps", lambda *_: {})
     ends, seen = EndOffsets({}), []
     for _ in range(3):
-        asyncio.run(ends.look({}, {HERE}))
+        asyncio.run(ends.refresh({}, {HERE}))
         seen.append((ends.lag(HERE, 2), "does not respond" in ends.reason))
     assert seen == [(7, False), (7, True), (10, False)]
 
@@ -55,5 +55,5 @@ def test_a_refusal_is_the_reason_and_ends_no_further_question(monkeypatch):
 
     monkeypatch.setattr(lag, "watermarks", refused)
     ends = EndOffsets({})
-    asyncio.run(ends.look({}, {HERE}))
+    asyncio.run(ends.refresh({}, {HERE}))
     assert "TOPIC_AUTHORIZATION_FAILED" in ends.reason

@@ -507,13 +507,13 @@ def test_a_lane_without_a_process_ends_the_instance_and_fails_no_record():
 def asked(monkeypatch):
     """How often a lane was asked again."""
     lanes = []
-    ask = lane.Lane.ask_again
+    ask = lane.Lane.recheck
 
     def counting(one):
         lanes.append(one)
         ask(one)
 
-    monkeypatch.setattr(lane.Lane, "ask_again", counting)
+    monkeypatch.setattr(lane.Lane, "recheck", counting)
     return lanes
 
 
@@ -532,7 +532,7 @@ def test_lanes_that_wait_for_a_due_time_are_not_asked_for_every_record(asked):
 
 
 def test_lanes_that_do_not_accept_are_asked_at_a_bounded_rate(asked, monkeypatch):
-    monkeypatch.setattr(blocked, "ASK_SECONDS", 3600)
+    monkeypatch.setattr(blocked, "RECHECK_SECONDS", 3600)
 
     class Refusing(WorkerTask):
         def accept(self, record):

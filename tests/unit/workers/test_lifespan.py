@@ -19,7 +19,7 @@ SHORT = timedelta(milliseconds=10)
 class Group:
     """Stands for the members of the groups: notes when they join and leave."""
 
-    is_commit_wanted = False
+    is_commit_due = False
 
     def __init__(self, steps):
         self._steps = steps
@@ -58,7 +58,7 @@ def test_an_instance_enters_before_it_joins_and_leaves_after_it_left_its_group(m
         await running.read()
         assert await running.close(None) is None
 
-    monkeypatch.setattr(instance, "Member", Group(steps))
+    monkeypatch.setattr(instance, "GroupConsumer", Group(steps))
     asyncio.run(run())
     assert steps == ["entered", "joined", "left the group", "left"]
 

@@ -80,11 +80,11 @@ class Machine(RuleBasedStateMachine):
             on_failure=Retry(attempts=2, first_delay=timedelta(0), then=Skip()),
             queue_bytes=5_000,
         )
-        around = LaneContext(Task, self.threads, send, self.failures, Counts(), self.broken.append)
-        self.assignments = self.run(self.make(around))
+        context = LaneContext(Task, self.threads, send, self.failures, Counts(), self.broken.append)
+        self.assignments = self.run(self.make(context))
 
-    async def make(self, around):
-        return PartitionSet(self.worker, around, self.paused.update, self.paused.difference_update)
+    async def make(self, context):
+        return PartitionSet(self.worker, context, self.paused.update, self.paused.difference_update)
 
     async def process(self, record):
         partition = record.topic_partition
@@ -179,11 +179,11 @@ class Machine(RuleBasedStateMachine):
         self.paused.discard(partition)
 
     @rule(partitions=st.sets(st.sampled_from(PARTITIONS)))
-    def intend(self, partitions):
+    def set_requested(self, partitions):
         self.run(self.intend_now(partitions))
 
     async def intend_now(self, partitions):
-        self.assignments.flow.intend(partitions)
+        self.assignments.backpressure.set_requested(partitions)
 
     @rule()
     def crash(self):

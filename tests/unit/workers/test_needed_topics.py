@@ -47,8 +47,8 @@ def test_a_partitioner_is_asked_about_the_topic_that_it_was_written_for():
 
     async def run():
         failures = SimpleNamespace(on_rebalance=lambda here: None)
-        around = LaneContext(Idle, TaskThreads(1, "t"), None, failures, Counts(), None)
-        assignments = PartitionSet(worker, around, lambda _: None, lambda _: None)
+        context = LaneContext(Idle, TaskThreads(1, "t"), None, failures, Counts(), None)
+        assignments = PartitionSet(worker, context, lambda _: None, lambda _: None)
         retry = TopicPartition(retry_topic("w", "clicks", 1), 3)
         assignments.assign("group", [StartPosition(retry, 0, "", "id")])
         assert len(assignments.lanes) == 2
@@ -78,7 +78,7 @@ def test_a_topic_that_a_broker_does_not_know_yet_is_asked_for_again(monkeypatch)
     """A broker that has just started tells of no topic."""
     known = [["clicks", "clicks.dead"], ["clicks"], []]
     monkeypatch.setattr(needed_topics, "describe", lambda *_: dict.fromkeys(known.pop()))
-    monkeypatch.setattr(needed_topics, "_ASK_AGAIN_SECONDS", 0)
+    monkeypatch.setattr(needed_topics, "_RETRY_DELAY_SECONDS", 0)
     ensure_needed_topics(Worker("w", Topic("clicks"), Idle, on_failure=DeadLetters()), {})
     assert known == []
 

@@ -27,10 +27,10 @@ RUNNING = WorkerProgress(
     InstanceState.RUNNING,
     processed=12,
     lag_seconds=1.25,
-    paused_partitions={"clicks/1": ("intent", "lane")},
+    paused_partitions={"clicks/1": ("requested", "lane")},
 )
 PARTITION = PartitionProgress(
-    "clicks", 1, ("intent",), 120, 100, 90, 1_700_000_000_500, 2048, 7, 33, 1.25
+    "clicks", 1, ("requested",), 120, 100, 90, 1_700_000_000_500, 2048, 7, 33, 1.25
 )
 
 
@@ -82,7 +82,7 @@ def test_prometheus_is_told_every_metric_with_its_labels():
     assert 'headrace_worker_processed_total{worker="enrich",instance="host-1"} 12' in lines
     assert 'headrace_worker_lag_seconds{worker="enrich",instance="host-1"} 1.250' in lines
     who = 'worker="enrich",instance="host-1",topic="clicks",partition="1"'
-    assert f'headrace_worker_partition_paused{{{who},reason="intent"}} 1' in lines
+    assert f'headrace_worker_partition_paused{{{who},reason="requested"}} 1' in lines
     assert f'headrace_worker_partition_paused{{{who},reason="lane"}} 0' in lines
     assert f"headrace_worker_partition_committed_offset{{{who}}} 90" in lines
     seconds = "headrace_worker_partition_processing_timestamp_seconds"
@@ -133,7 +133,7 @@ def test_several_instances_are_one_with_their_counts_added_and_their_longest_dur
     assert (whole.updated_ms, whole.reason) == (one.updated_ms + 500, "host-2: away")
     assert whole.paused_partitions == {
         "clicks/0": ("budget",),
-        "clicks/1": ("budget", "intent", "lane"),
+        "clicks/1": ("budget", "lane", "requested"),
     }
     nobody = summed("enrich", "none", InstanceState.RUNNING, [])
     assert nobody == WorkerProgress(

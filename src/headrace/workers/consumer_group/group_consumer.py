@@ -76,8 +76,8 @@ class GroupConsumer:
         self._revoke_seconds, self._committed = revoke_seconds, committed
         self._loop = asyncio.get_running_loop()
         self._sent: _Sent | None = None
-        self._again = False
-        self._asking: asyncio.Task[None] | None = None
+        self._is_commit_due = False
+        self._limit_request: asyncio.Task[None] | None = None
         # A daemon: a client that does not return must not keep the process from its end.
         self._thread = TaskThreads(1, f"{membership.group}-consumer")
         self._wait_until = self._loop.time() + ID_SECONDS
@@ -111,9 +111,9 @@ class GroupConsumer:
         self._subscription.resume(partitions)
 
     @property
-    def is_commit_wanted(self) -> bool:
+    def is_commit_due(self) -> bool:
         """The last commit failed because of something that passes soon, or has passed."""
-        return self._again
+        return self._is_commit_due
 
     async def commit(self) -> None:
         """Sends what is done, unless a commit is on its way: there is one at most.
@@ -123,7 +123,7 @@ class GroupConsumer:
         """
         if self._is_awaited():
             return
-        self._again = False
+        self._is_commit_due = False
         max_bytes = self._assignments.metadata_bytes
         commits = tuple(
             (assigned, commit)
@@ -258,17 +258,17 @@ class GroupConsumer:
                 assignment.committed = commit.offset
         if error is Meaning.METADATA_TOO_LARGE:
             self._shorten_metadata()
-        self._again |= error in {Meaning.REBALANCING, Meaning.METADATA_TOO_LARGE}
+        self._is_commit_due |= error in {Meaning.REBALANCING, Meaning.METADATA_TOO_LARGE}
         if error is None:
             self._committed()
 
     def _shorten_metadata(self) -> None:
         """Without ranges until it is known what the brokers take."""
         self._assignments.metadata_bytes = 0
-        if self._asking is None:
-            self._asking = self._loop.create_task(self._ask_limit())
+        if self._limit_request is None:
+            self._limit_request = self._loop.create_task(self._fetch_metadata_limit())
 
-    async def _ask_limit(self) -> None:
+    async def _fetch_metadata_limit(self) -> None:
         try:
             limit = await asyncio.to_thread(offset_metadata_bytes, self._config)
         except HeadraceError as error:

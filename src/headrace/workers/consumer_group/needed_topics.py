@@ -36,7 +36,7 @@ KNOWN_WITHIN_SECONDS = 10.0
 """A broker that has just started does not know all topics."""
 
 _LOG = logging.getLogger("headrace.workers")
-_ASK_AGAIN_SECONDS = 0.5
+_RETRY_DELAY_SECONDS = 0.5
 _SIZE, _RETENTION = "max.message.bytes", "retention.ms"
 _FOR_EVER = -1
 
@@ -122,7 +122,7 @@ def _await_known(config: ClientConfig, topics: Collection[str]) -> None:
             return
         if time.monotonic() > deadline:
             raise TopicMissingError(missing[0])
-        time.sleep(_ASK_AGAIN_SECONDS)
+        time.sleep(_RETRY_DELAY_SECONDS)
 
 
 def _like(origin: TopicState, name: str, delay: timedelta) -> Topic:

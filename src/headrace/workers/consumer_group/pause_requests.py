@@ -21,7 +21,7 @@ CONTROL_TOPIC = "_headrace.control"
 
 _READY_SECONDS = 60.0
 
-Intend = Callable[[Iterable[TopicPartition]], None]
+SetRequested = Callable[[Iterable[TopicPartition]], None]
 
 
 class PauseRequests:
@@ -31,10 +31,10 @@ class PauseRequests:
         self._worker, self._config = worker, config
         self._loop = asyncio.get_running_loop()
         self._paused: set[TopicPartition] = set()
-        self._intend: Intend | None = None
-        self._follower = ChangelogFollower(config, CONTROL_TOPIC, self._heard)
+        self._set_requested: SetRequested | None = None
+        self._follower = ChangelogFollower(config, CONTROL_TOPIC, self._on_change)
 
-    async def known(self) -> None:
+    async def wait_ready(self) -> None:
         """Returns when all that was wanted before is known; at once when nothing ever was.
 
         Raises:
@@ -43,27 +43,27 @@ class PauseRequests:
         if await asyncio.to_thread(describe, self._config, [CONTROL_TOPIC]):
             await asyncio.to_thread(self._follower.wait_ready, _READY_SECONDS)
 
-    def tell(self, intend: Intend) -> None:
-        """Calls ``intend`` with the partitions that are to be paused: now and when they change."""
-        self._intend = intend
-        intend(self._paused)
+    def subscribe(self, set_requested: SetRequested) -> None:
+        """Calls ``set_requested`` with the partitions to pause: now, and when they change."""
+        self._set_requested = set_requested
+        set_requested(self._paused)
 
     async def close(self) -> None:
         """Follow no longer."""
-        self._intend = None
+        self._set_requested = None
         await asyncio.to_thread(self._follower.close)
 
-    def _heard(self, key: bytes, value: bytes | None) -> None:
+    def _on_change(self, key: bytes, value: bytes | None) -> None:
         """On the follower's thread."""
         partition = _partition(key, self._worker)
         if partition is not None:
-            self._loop.call_soon_threadsafe(self._note, partition, value is not None)
+            self._loop.call_soon_threadsafe(self._apply, partition, value is not None)
 
-    def _note(self, partition: TopicPartition, paused: bool) -> None:
+    def _apply(self, partition: TopicPartition, paused: bool) -> None:
         change = self._paused.add if paused else self._paused.discard
         change(partition)
-        if self._intend is not None:
-            self._intend(self._paused)
+        if self._set_requested is not None:
+            self._set_requested(self._paused)
 
 
 def paused(config: ClientConfig, worker: str) -> set[TopicPartition]:

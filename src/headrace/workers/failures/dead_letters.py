@@ -102,7 +102,7 @@ class BatchedDeadLetters:
         while unread := self._writer.unread_topics(letters.values()):
             await self._read_written(unread.pop())
         new = self._writer.unwritten(letters.values())
-        ids = await self._ask(lambda: self._writer.topic_ids(new))
+        ids = await self._request_with_retry(lambda: self._writer.topic_ids(new))
         waited_for = {pending.letter.position for pending in _still_waited_for(batch)}
         new = [letter for letter in new if letter.position in waited_for]
         if not new:
@@ -122,7 +122,7 @@ class BatchedDeadLetters:
             since_ms = -1 if self._is_retried else self._oldest_ms(undone, times)
             self._writer.read_written(topic, can_repeat, since_ms)
 
-        await self._ask(read)
+        await self._request_with_retry(read)
         if rebalances != self._rebalances:  # it was read for the partitions of before
             self._writer.forget()
 
@@ -145,7 +145,7 @@ class BatchedDeadLetters:
         oldest = min(known, default=now_ms)
         return -1 if oldest > now_ms else max(0, oldest - _MAX_CLOCK_DIFFERENCE_MS)
 
-    async def _ask(self, request: Callable[[], Result]) -> Result:
+    async def _request_with_retry(self, request: Callable[[], Result]) -> Result:
         """Returns the result of ``request``, which is retried for as long as a write may take."""
         deadline = time.monotonic() + _MAX_WAIT_SECONDS
         while True:

@@ -13,7 +13,7 @@ import msgspec
 from headrace.errors import WrongOffsetError
 from headrace.workers.record import ConsumedRecord
 
-Tell: TypeAlias = Callable[["RecordAttempt", BaseException | None], None]
+Report: TypeAlias = Callable[["RecordAttempt", BaseException | None], None]
 
 _MAKING = threading.Lock()
 
@@ -126,8 +126,8 @@ class RecordAttempt(Call):
 
     __slots__ = (
         "_ended",
-        "_tell",
-        "_teller",
+        "_on_report",
+        "_report",
         "due_ms",
         "error",
         "first_failed_ms",
@@ -138,7 +138,7 @@ class RecordAttempt(Call):
         "weight",
     )
 
-    def __init__(self, received: ConsumedRecord, weight: int, tell: Tell) -> None:
+    def __init__(self, received: ConsumedRecord, weight: int, on_report: Report) -> None:
         self.record, self.offset, self.weight = received.record, received.offset, weight
         self.due_ms, self.first_failed_ms = received.due_ms, received.first_failed_ms
         self.replay = received.replay
@@ -146,7 +146,7 @@ class RecordAttempt(Call):
         self.started = self.expired_at = 0.0
         self.sends = None
         self.is_given_up = self._ended = False
-        self._tell = self._teller = tell
+        self._report = self._on_report = on_report
 
     def on_success(self) -> None:
         """The record is done.
@@ -171,7 +171,7 @@ class RecordAttempt(Call):
         """What its observer says from now on is not heard; ``False``: it has ended."""
         if self._ended:
             return False
-        self._ended, self._tell = True, _ignore
+        self._ended, self._report = True, _ignore
         return True
 
     def failed_at(self, now_ms: int) -> None:
@@ -196,13 +196,13 @@ class RecordAttempt(Call):
             first_failed_ms=self.first_failed_ms,
             replay=self.replay,
         )
-        return RecordAttempt(received, self.weight, self._teller)
+        return RecordAttempt(received, self.weight, self._on_report)
 
     def _end(self, error: BaseException | None) -> None:
-        if self._ended and self._tell is not _ignore:
+        if self._ended and self._report is not _ignore:
             raise WrongOffsetError(f"the end of {self.record} was reported twice")
         self._ended = True
-        self._tell(self, error)
+        self._report(self, error)
 
 
 def _ignore(attempt: RecordAttempt, error: BaseException | None) -> None:

@@ -18,7 +18,7 @@ class PauseReason(enum.StrEnum):
 
     LANE = "lane"
     BUDGET = "budget"
-    INTENT = "intent"
+    REQUESTED = "requested"
 
 
 class Backpressure:
@@ -37,66 +37,66 @@ class Backpressure:
     ) -> None:
         self._budget, self._assignments = budget, assignments
         self._pause, self._resume = pause, resume
-        self._intents: set[TopicPartition] = set()
+        self._requested: set[TopicPartition] = set()
         self._is_full = False
 
     def assigned(self, assignment: AssignedPartition) -> None:
-        """Its lanes count from now on, and its records come unless that is not wanted."""
+        """Its lanes count from now on, and its records come unless that is not paused."""
         self._budget.lanes += len(assignment.lanes)
-        if assignment.partition in self._intents:
-            self._intend(assignment, wanted=True)
+        if assignment.partition in self._requested:
+            self._set_requested(assignment, paused=True)
 
     def revoked(self, assignment: AssignedPartition) -> None:
         """It is gone with all it held."""
         self._budget.lanes -= len(assignment.lanes)
         self._budget.used -= assignment.bytes
-        self._look_at_budget()
+        self._check_budget()
 
-    def took(self, assignment: AssignedPartition, lane: Lane, weight: int) -> None:
+    def on_enqueued(self, assignment: AssignedPartition, lane: Lane, weight: int) -> None:
         """A record was put into ``lane``."""
         self._budget.take(weight)
         assignment.bytes += weight
         if lane not in assignment.full_lanes and self._budget.lane_is_full(lane.bytes):
             assignment.full_lanes.add(lane)
-            self._add([assignment], PauseReason.LANE)
+            self._pause_for([assignment], PauseReason.LANE)
         if self._budget.is_full:
             self._is_full = True
-            self._add(self._large(), PauseReason.BUDGET)
+            self._pause_for(self._large(), PauseReason.BUDGET)
 
-    def gave_back(self, assignment: AssignedPartition, lane: Lane, weight: int) -> None:
+    def on_completed(self, assignment: AssignedPartition, lane: Lane, weight: int) -> None:
         """A record of ``lane`` is done."""
         self._budget.used -= weight
         assignment.bytes -= weight
         if lane in assignment.full_lanes and self._budget.lane_has_room(lane.bytes):
             assignment.full_lanes.discard(lane)
             if not assignment.full_lanes:
-                self._remove([assignment], PauseReason.LANE)
+                self._resume_from([assignment], PauseReason.LANE)
         if self._is_full:
-            self._look_at_budget()
+            self._check_budget()
 
-    def intend(self, partitions: Iterable[TopicPartition]) -> None:
+    def set_requested(self, partitions: Iterable[TopicPartition]) -> None:
         """Exactly these are to be paused by intent."""
-        self._intents = set(partitions)
+        self._requested = set(partitions)
         for assigned in self._assignments.values():
-            self._intend(assigned, wanted=assigned.partition in self._intents)
+            self._set_requested(assigned, paused=assigned.partition in self._requested)
 
-    def _intend(self, assignment: AssignedPartition, *, wanted: bool) -> None:
-        if wanted is (PauseReason.INTENT in assignment.paused_for):
+    def _set_requested(self, assignment: AssignedPartition, *, paused: bool) -> None:
+        if paused is (PauseReason.REQUESTED in assignment.paused_for):
             return
         for lane in assignment.lanes:
-            lane.pause(paused=wanted)
-        (self._add if wanted else self._remove)([assignment], PauseReason.INTENT)
+            lane.pause(paused=paused)
+        (self._pause_for if paused else self._resume_from)([assignment], PauseReason.REQUESTED)
 
     def _large(self) -> list[AssignedPartition]:
         share = self._budget.total / len(self._assignments)
         return [assigned for assigned in self._assignments.values() if assigned.bytes >= share]
 
-    def _look_at_budget(self) -> None:
+    def _check_budget(self) -> None:
         if self._budget.has_room:
             self._is_full = False
-            self._remove(self._assignments.values(), PauseReason.BUDGET)
+            self._resume_from(self._assignments.values(), PauseReason.BUDGET)
 
-    def _add(self, assignments: Iterable[AssignedPartition], reason: PauseReason) -> None:
+    def _pause_for(self, assignments: Iterable[AssignedPartition], reason: PauseReason) -> None:
         begun = []
         for assigned in assignments:
             if not assigned.paused_for:
@@ -105,7 +105,7 @@ class Backpressure:
         if begun:
             self._pause(begun)
 
-    def _remove(self, assignments: Iterable[AssignedPartition], reason: PauseReason) -> None:
+    def _resume_from(self, assignments: Iterable[AssignedPartition], reason: PauseReason) -> None:
         ended = []
         for assigned in assignments:
             if reason in assigned.paused_for:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.runtime.extras import require_extra
 from headrace.workers.lanes.attempt import RecordAttempt
 from headrace.workers.lanes.bound_task import BoundTask, Call
-from headrace.workers.lanes.lane import Lane, LaneHost
+from headrace.workers.lanes.lane import Lane, LaneOwner
 from headrace.workers.policy import FailurePolicy
 from headrace.workers.task import WorkerSubpartition, arrow_batch
 
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 
 
 class BatchLane(Lane):
-    """Takes what waits, up to ``most`` records. When a batch fails, its records go one by one."""
+    """Takes up to ``max_records`` that wait. When a batch fails, its records go one by one."""
 
     def __init__(  # noqa: PLR0913 - a lane's, and how it takes records
         self,
         subpartition: WorkerSubpartition,
         task: BoundTask,
-        host: LaneHost,
+        host: LaneOwner,
         policy: FailurePolicy,
         config: Mapping[str, Any],
         *,
         process_batch: Call,
-        most: int,
+        max_records: int,
     ) -> None:
         require_extra("spark")  # pyarrow
         super().__init__(subpartition, task, host, policy, config)
-        self._process_batch, self._most = process_batch, most
+        self._process_batch, self._max_records = process_batch, max_records
         self._batch: list[RecordAttempt] = []
         self._alone = 0  # so many of the queue's first records failed as a batch
 
@@ -55,7 +55,7 @@ class BatchLane(Lane):
         if error is None:
             for ended in batch:
                 self._finish(ended)
-        elif self._goes_on_elsewhere(error):
+        elif self._still_runs_on_thread(error):
             raise error
         else:
             # Anew: what the batch sent, and its deadline, are not of a record that is tried alone.
@@ -63,7 +63,7 @@ class BatchLane(Lane):
             self._alone = len(batch)
 
     def _next_goes_along(self) -> bool:
-        if not self._queue or len(self._batch) >= self._most:
+        if not self._queue or len(self._batch) >= self._max_records:
             return False
         following = self._queue[0]
         return self._accepts(following) and following.error is None

@@ -9,7 +9,7 @@ import itertools
 from headrace.workers.clock import Clock, system_clock
 from headrace.workers.lanes.lane import Lane
 
-ASK_SECONDS = 50e-6
+RECHECK_SECONDS = 50e-6
 """So long for each lane that was asked none is asked again: asking takes about a tenth of it."""
 _MAX_SLEEP_SECONDS = 60.0
 
@@ -28,24 +28,24 @@ class BlockedLanes:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._numbers = itertools.count()
-        self._refused: dict[Lane, None] = {}
-        self._is_asking = False
-        self._ask_from = 0.0
+        self._blocked: dict[Lane, None] = {}
+        self._is_scheduled = False
+        self._not_before = 0.0
         self._due: list[tuple[int, int, Lane]] = []
         self._due_lanes: dict[Lane, int] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def refused(self, lane: Lane) -> None:
+    def add(self, lane: Lane) -> None:
         """Keeps a lane whose task did not accept a record, to ask again."""
-        self._refused[lane] = None
+        self._blocked[lane] = None
 
-    def ask(self) -> None:
+    def recheck(self) -> None:
         """Something happened: ask what was refused again, once however much happens at once."""
-        if self._refused and not self._is_asking:
-            self._is_asking = True
-            self._loop.call_at(max(self._ask_from, self._loop.time()), self._ask_now)
+        if self._blocked and not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_at(max(self._not_before, self._loop.time()), self._recheck_now)
 
-    def due_at(self, lane: Lane, due_ms: int) -> None:
+    def wake_at(self, lane: Lane, due_ms: int) -> None:
         """Keeps a lane whose first record is due at a time, to wake it then."""
         if self._due_lanes.get(lane) == due_ms:
             return
@@ -54,12 +54,12 @@ class BlockedLanes:
         if self._due[0][2] is lane:
             self._set_timer()
 
-    def _ask_now(self) -> None:
-        self._is_asking = False
-        refused, self._refused = self._refused, {}
-        self._ask_from = self._loop.time() + ASK_SECONDS * len(refused)
-        for lane in refused:
-            lane.ask_again()
+    def _recheck_now(self) -> None:
+        self._is_scheduled = False
+        blocked, self._blocked = self._blocked, {}
+        self._not_before = self._loop.time() + RECHECK_SECONDS * len(blocked)
+        for lane in blocked:
+            lane.recheck()
 
     def _set_timer(self) -> None:
         if self._timer is not None:
@@ -76,6 +76,6 @@ class BlockedLanes:
             due_ms, _, lane = heapq.heappop(self._due)
             if self._due_lanes.get(lane) == due_ms:
                 del self._due_lanes[lane]
-            lane.ask_again()
+            lane.recheck()
         if self._due:
             self._set_timer()

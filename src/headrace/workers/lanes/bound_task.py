@@ -40,7 +40,7 @@ class BoundTask:
     is_interruptible: bool
 
 
-def place(task: WorkerTask, threads: TaskThreads) -> BoundTask:
+def bind(task: WorkerTask, threads: TaskThreads) -> BoundTask:
     """``task``, its ordinary functions on ``threads``: one at a time, because lanes wait."""
 
     def call(method: Callable[..., Any]) -> Call:

@@ -28,11 +28,11 @@ from headrace.workers.lanes.bound_task import BoundTask
 from headrace.workers.lanes.suspended import where_suspended
 from headrace.workers.policy import FailurePolicy, Retry, retry_delay
 from headrace.workers.record import ConsumedRecord
-from headrace.workers.states import ACTIVE_STATES, LANE, LaneState, follow
+from headrace.workers.states import ACTIVE_STATES, LANE, LaneState, transition
 from headrace.workers.task import WorkerSubpartition
 
 _LOG = logging.getLogger("headrace.workers")
-_STEPS_IN_A_ROW = 32
+_YIELD_EVERY_STEPS = 32
 _INIT_SECONDS = 60.0
 _CLOSE_SECONDS = 10.0
 _GRACE_SECONDS = 5.0
@@ -42,7 +42,7 @@ _EXPECTED_ENDS: frozenset[LaneState] = frozenset(
 )
 
 
-class LaneHost(Protocol):
+class LaneOwner(Protocol):
     """What a lane needs of the assignment it belongs to. All on the event loop."""
 
     def finished(self, lane: Lane, attempt: RecordAttempt) -> None:
@@ -54,13 +54,13 @@ class LaneHost(Protocol):
     async def give_up(self, attempt: RecordAttempt, error: BaseException) -> None:
         """No attempt is left in this lane. Returns when the record is done all the same."""
 
-    def broke(self, error: BaseException) -> None:
+    def on_fatal(self, error: BaseException) -> None:
         """The lane can't go on."""
 
-    def held(self, lane: Lane) -> None:
+    def on_blocked(self, lane: Lane) -> None:
         """Its task did not accept a record: it is to be asked again when something happened."""
 
-    def due_at(self, lane: Lane, due_ms: int) -> None:
+    def on_not_due(self, lane: Lane, due_ms: int) -> None:
         """Its turn comes then: it is to be asked again, milliseconds since 1970."""
 
     def count(self, name: str) -> None:
@@ -83,17 +83,17 @@ class Lane:
         self,
         subpartition: WorkerSubpartition,
         task: BoundTask,
-        host: LaneHost,
+        host: LaneOwner,
         policy: FailurePolicy,
         config: Mapping[str, Any],
     ) -> None:
         self.subpartition = subpartition
         self.bytes = 0
         self.state = LaneState.STARTING
-        self._task, self._host, self._policy, self._config = task, host, policy, config
+        self._task, self._owner, self._policy, self._config = task, host, policy, config
         self._queue: deque[RecordAttempt] = deque()
-        self._aside: dict[RecordAttempt, None] = {}
-        self._late: deque[RecordAttempt] = deque()
+        self._unconfirmed: dict[RecordAttempt, None] = {}
+        self._failed_later: deque[RecordAttempt] = deque()
         self._current: Call | None = None
         self._punctuate_at: datetime | None = None
         self._lost: Call | None = None
@@ -115,26 +115,30 @@ class Lane:
     @property
     def in_process(self) -> int:
         """Records that were given to the task and are not done."""
-        return isinstance(self._current, RecordAttempt) + len(self._aside) + len(self._late)
+        return (
+            isinstance(self._current, RecordAttempt)
+            + len(self._unconfirmed)
+            + len(self._failed_later)
+        )
 
     @property
     def begun(self) -> float | None:
         """When its oldest record in process was given to the task, by the loop's clock."""
-        oldest = next(iter(self._aside), self._current)
+        oldest = next(iter(self._unconfirmed), self._current)
         return oldest.started if isinstance(oldest, RecordAttempt) else None
 
     def put(self, received: ConsumedRecord) -> int:
         """Another record, after those that wait; its weight in bytes."""
-        attempt = RecordAttempt(received, received.record.weight, self._told)
+        attempt = RecordAttempt(received, received.record.weight, self._on_report)
         self.bytes += attempt.weight
         self._queue.append(attempt)
-        if self.state is not LaneState.HELD:
+        if self.state is not LaneState.BLOCKED:
             self._wake()
         return attempt.weight
 
-    def ask_again(self) -> None:
+    def recheck(self) -> None:
         """A held record may be accepted now."""
-        if self.state is LaneState.HELD:
+        if self.state is LaneState.BLOCKED:
             self._wake()
 
     def pause(self, *, paused: bool) -> None:
@@ -205,7 +209,7 @@ class Lane:
                 await self._step()
             await self._finish_all()
         except Exception as error:  # noqa: BLE001 - whatever the user's code raises
-            self._break(error)
+            self._fail(error)
         finally:
             await self._close(has_begun=has_begun)
 
@@ -213,8 +217,8 @@ class Lane:
         if self._punctuate_at is not None:
             now, self._punctuate_at = self._punctuate_at, None
             await self._call_own("punctuate", self._task.punctuate(now))
-        while self._late:
-            await self._end_late()
+        while self._failed_later:
+            await self._end_failed_later()
         if self.state not in ACTIVE_STATES:  # a drain may have begun meanwhile
             return
         attempt = self._next()
@@ -223,15 +227,15 @@ class Lane:
         elif self._punctuate_at is None:
             await self._sleep()
         self._steps += 1
-        if self._steps % _STEPS_IN_A_ROW == 0:  # a task that never waits holds up other lanes
+        if self._steps % _YIELD_EVERY_STEPS == 0:  # a task that never waits holds up other lanes
             await asyncio.sleep(0)
 
     def _next(self) -> RecordAttempt | None:
-        if self._paused or not self._queue or len(self._aside) >= _MAX_UNCONFIRMED:
+        if self._paused or not self._queue or len(self._unconfirmed) >= _MAX_UNCONFIRMED:
             return None
         attempt = self._queue[0]
         if (attempt.due_ms or self._task.accept is not None) and not self._accepts(attempt):
-            self._move(LaneState.HELD)
+            self._move(LaneState.BLOCKED)
             return None
         if self.state is not LaneState.RUNNING:
             self._move(LaneState.RUNNING)
@@ -239,16 +243,16 @@ class Lane:
 
     def _accepts(self, attempt: RecordAttempt) -> bool:
         """Whether its turn has come; a failure of ``accept`` is kept as the attempt's."""
-        if attempt.due_ms > self._host.now_ms():
-            self._host.due_at(self, attempt.due_ms)
+        if attempt.due_ms > self._owner.now_ms():
+            self._owner.on_not_due(self, attempt.due_ms)
             return False
         try:
             if attempt.error or self._task.accept is None or self._task.accept(attempt.record):
                 return True
         except BaseException as error:  # noqa: BLE001 - whatever the user's code raises
-            attempt.error = self._judged(attempt, error)
+            attempt.error = self._classify(attempt, error)
             return True
-        self._host.held(self)
+        self._owner.on_blocked(self)
         return False
 
     async def _handle(self, attempt: RecordAttempt) -> None:
@@ -257,7 +261,7 @@ class Lane:
         error = attempt.error or await self._attempt(attempt, call(attempt.record))
         sends = attempt.sends
         if error is None and sends is not None and not sends.are_confirmed:
-            self._aside[attempt] = None
+            self._unconfirmed[attempt] = None
             sends.when_confirmed(functools.partial(self._confirmed, attempt))
             return
         error = error or (sends.error if sends is not None else None)
@@ -268,25 +272,29 @@ class Lane:
 
     def _confirmed(self, attempt: RecordAttempt) -> None:
         """What was sent for a record that was put aside is there, or failed."""
-        del self._aside[attempt]
+        del self._unconfirmed[attempt]
         if attempt.sends is None or attempt.sends.error is None:
             self._finish(attempt)
         else:
-            self._late.append(attempt)
-        if self._late or self._draining.is_set() or len(self._aside) + 1 == _MAX_UNCONFIRMED:
+            self._failed_later.append(attempt)
+        if (
+            self._failed_later
+            or self._draining.is_set()
+            or len(self._unconfirmed) + 1 == _MAX_UNCONFIRMED
+        ):
             self._wake()
 
-    async def _end_late(self) -> None:
+    async def _end_failed_later(self) -> None:
         """The policy of a record whose sends failed after the task had gone on to others."""
-        attempt = self._late.popleft()
+        attempt = self._failed_later.popleft()
         if attempt.sends is not None and attempt.sends.error is not None:
             await self._failed(attempt, attempt.sends.error)
 
     async def _finish_all(self) -> None:
         """Nothing is begun any more: wait for what is in process."""
-        while self._aside or self._late:
-            if self._late:
-                await self._end_late()
+        while self._unconfirmed or self._failed_later:
+            if self._failed_later:
+                await self._end_failed_later()
             else:
                 await self._sleep()
 
@@ -298,12 +306,12 @@ class Lane:
         try:
             await call
         except BaseException as error:  # noqa: BLE001 - whatever the user's code raises
-            return self._judged(attempt, error)
+            return self._classify(attempt, error)
         finally:
             self._current = None
-        return self._judged(attempt, None) if attempt.expired_at else None
+        return self._classify(attempt, None) if attempt.expired_at else None
 
-    def _judged(self, call: Call, error: BaseException | None) -> BaseException | None:
+    def _classify(self, call: Call, error: BaseException | None) -> BaseException | None:
         """Why an attempt failed, when ``error`` came out of the user's code.
 
         Raises:
@@ -324,22 +332,22 @@ class Lane:
 
     async def _failed(self, attempt: RecordAttempt, error: BaseException) -> None:
         """The attempt meets the policy: another follows in its time, or the record is done."""
-        attempt.failed_at(self._host.now_ms())
-        self._host.failed(attempt, error)
-        delay = None if self._goes_on_elsewhere(error) else self._retry_delay(attempt, error)
+        attempt.failed_at(self._owner.now_ms())
+        self._owner.failed(attempt, error)
+        delay = None if self._still_runs_on_thread(error) else self._retry_delay(attempt, error)
         if delay is None:
             await self._give_up(attempt, error)
             return
-        self._host.count("retried")
+        self._owner.count("retried")
         self._move(LaneState.RETRYING)
         if await self._delay(delay):
             self._put_first(attempt.again())
             self._move(LaneState.RUNNING)
 
     async def _give_up(self, attempt: RecordAttempt, error: BaseException) -> None:
-        await self._host.give_up(attempt, error)
+        await self._owner.give_up(attempt, error)
         self._finish(attempt)
-        if self._goes_on_elsewhere(error):
+        if self._still_runs_on_thread(error):
             raise error
 
     def _retry_delay(self, attempt: RecordAttempt, error: BaseException) -> timedelta | None:
@@ -348,7 +356,7 @@ class Lane:
             return None
         return retry_delay(self._policy, error, attempt.record.attempt)
 
-    def _goes_on_elsewhere(self, error: BaseException) -> bool:
+    def _still_runs_on_thread(self, error: BaseException) -> bool:
         """A thread goes on with a record that timed out: nothing else may run beside it."""
         return isinstance(error, ProcessingTimeoutError) and not self._task.is_interruptible
 
@@ -364,7 +372,7 @@ class Lane:
             1 for _ in itertools.takewhile(lambda attempt: attempt.offset < offset, self._queue)
         )
 
-    def _told(self, attempt: RecordAttempt, error: BaseException | None) -> None:
+    def _on_report(self, attempt: RecordAttempt, error: BaseException | None) -> None:
         """An observer was told: the task of this lane has none."""
 
     # -- what is no record ------------------------------------------------------------------------
@@ -387,7 +395,7 @@ class Lane:
             error = raised
         finally:
             self._current = None
-        error = self._judged(own, error)
+        error = self._classify(own, error)
         if isinstance(error, asyncio.CancelledError):
             raise ProcessingFailedError(f"{self._name_of(own)} raised {error!r}") from error
         if error is not None:
@@ -399,7 +407,7 @@ class Lane:
             await self._call_own("close", self._task.close())
         except Exception as error:  # noqa: BLE001 - whatever the user's code raises
             if has_begun:
-                self._host.broke(error)
+                self._owner.on_fatal(error)
             else:  # it may well miss what init did not come to make
                 _LOG.warning("close of %s failed, and its init did not end", self, exc_info=error)
 
@@ -412,12 +420,12 @@ class Lane:
 
     def _finish(self, attempt: RecordAttempt) -> None:
         self.bytes -= attempt.weight
-        self._host.finished(self, attempt)
+        self._owner.finished(self, attempt)
 
     def _timeout(self, call: Call) -> BaseException:
         seconds = self._loop.time() - call.started
         if isinstance(call, RecordAttempt):
-            self._host.count("timed_out")
+            self._owner.count("timed_out")
             return ProcessingTimeoutError(f"{call.record} was not done after {seconds:.1f} s")
         return TaskTimeoutError(f"{self._name_of(call)} did not end within {seconds:.1f} s")
 
@@ -436,30 +444,30 @@ class Lane:
         error = self._timeout(call)
         try:
             if isinstance(call, RecordAttempt):
-                await self._host.give_up(call, error)
+                await self._owner.give_up(call, error)
                 self._finish(call)
         except Exception as broken:  # noqa: BLE001 - it stops at failures, or no letter is written
             error = broken
-        self._break(error)
+        self._fail(error)
 
-    def _break(self, error: BaseException) -> None:
+    def _fail(self, error: BaseException) -> None:
         if LaneState.FAILED in LANE[self.state]:
             self._enter(LaneState.FAILED)
             self._wake()
-            self._host.broke(error)
+            self._owner.on_fatal(error)
 
     def _check_end(self, runner: asyncio.Task[None]) -> None:
         """No lane ends without a reason that is heard."""
         if self.state in _EXPECTED_ENDS:
             return
         reason = "it was cancelled" if runner.cancelled() else repr(runner.exception())
-        self._break(LaneEndedError(f"{self} ended by itself: {reason}"))
+        self._fail(LaneEndedError(f"{self} ended by itself: {reason}"))
 
     def _stack(self) -> str:
         return where_suspended(self._coroutine)
 
     def _enter(self, state: LaneState) -> None:
-        self.state = follow(self.state, state, LANE)
+        self.state = transition(self.state, state, LANE)
 
     def _move(self, state: LaneState) -> None:
         """Into ``state``, unless it has ended or drains."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from headrace.workers.lanes.attempt import RecordAttempt
 from headrace.workers.lanes.bound_task import BoundTask
-from headrace.workers.lanes.lane import Lane, LaneHost
+from headrace.workers.lanes.lane import Lane, LaneOwner
 from headrace.workers.policy import FailurePolicy
 from headrace.workers.task import WorkerSubpartition
 
@@ -28,7 +28,7 @@ class ObservedLane(Lane):
         self,
         subpartition: WorkerSubpartition,
         task: BoundTask,
-        host: LaneHost,
+        host: LaneOwner,
         policy: FailurePolicy,
         config: Mapping[str, Any],
     ) -> None:
@@ -73,7 +73,7 @@ class ObservedLane(Lane):
             return
         if not attempt.abandon():
             _LOG.error("%s failed after its end was reported", attempt.record, exc_info=error)
-        elif self._goes_on_elsewhere(error):
+        elif self._still_runs_on_thread(error):
             self._open.discard(attempt)
             await self._failed(attempt, error)
         else:
@@ -83,17 +83,17 @@ class ObservedLane(Lane):
         while self._open:
             await self._sleep()
 
-    def _told(self, attempt: RecordAttempt, error: BaseException | None) -> None:
+    def _on_report(self, attempt: RecordAttempt, error: BaseException | None) -> None:
         """Hands the end of a record to the event loop, from whatever thread."""
         if threading.get_ident() == self._thread:
-            self._hear(attempt, error)
+            self._on_report_in_loop(attempt, error)
         else:
-            self._loop.call_soon_threadsafe(self._hear, attempt, error)
+            self._loop.call_soon_threadsafe(self._on_report_in_loop, attempt, error)
 
-    def _hear(self, attempt: RecordAttempt, error: BaseException | None) -> None:
+    def _on_report_in_loop(self, attempt: RecordAttempt, error: BaseException | None) -> None:
         sends = attempt.sends
         if error is None and sends is not None and not sends.are_confirmed:
-            sends.when_confirmed(functools.partial(self._hear, attempt, None))
+            sends.when_confirmed(functools.partial(self._on_report_in_loop, attempt, None))
             return
         error = error or (sends.error if sends is not None else None)
         if error is None:
@@ -113,17 +113,17 @@ class ObservedLane(Lane):
                 self._end(attempt)
         except Exception as broken:  # noqa: BLE001 - it stops at failures, or no letter is written
             self._leave(attempt)
-            self._break(broken)
+            self._fail(broken)
 
     async def _is_tried_again(self, attempt: RecordAttempt, error: BaseException) -> bool:
         """``False``: no attempt is left, and the record is done all the same."""
-        attempt.failed_at(self._host.now_ms())
-        self._host.failed(attempt, error)
+        attempt.failed_at(self._owner.now_ms())
+        self._owner.failed(attempt, error)
         delay = self._retry_delay(attempt, error)
         if delay is None:
-            await self._host.give_up(attempt, error)
+            await self._owner.give_up(attempt, error)
             return False
-        self._host.count("retried")
+        self._owner.count("retried")
         self._leave(attempt)
         if await self._delay(delay):
             self._put_first(attempt.again())

@@ -20,7 +20,7 @@ from headrace.workers.lanes.attempt import RecordAttempt
 from headrace.workers.lanes.backpressure import Backpressure, Switch
 from headrace.workers.lanes.batch_lane import BatchLane
 from headrace.workers.lanes.blocked import BlockedLanes
-from headrace.workers.lanes.bound_task import place
+from headrace.workers.lanes.bound_task import bind
 from headrace.workers.lanes.budget import Budget
 from headrace.workers.lanes.lane import Lane
 from headrace.workers.lanes.observed_lane import ObservedLane
@@ -63,7 +63,7 @@ class LaneContext:
         send: writes to Kafka.
         failures: ends records for which no attempt is left.
         counts: of the instance.
-        broke: called with what makes it impossible to go on.
+        on_fatal: called with what makes it impossible to go on.
         clock: tells the time of day.
     """
 
@@ -72,7 +72,7 @@ class LaneContext:
     send: Send
     failures: FailureOutcomes
     counts: Counts
-    broke: Callable[[BaseException], None]
+    on_fatal: Callable[[BaseException], None]
     clock: Clock = system_clock
 
 
@@ -84,20 +84,20 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
 
     Args:
         worker: whose they are.
-        around: what lanes use.
+        context: what lanes use.
         pause: stops records of partitions from coming.
         resume: lets them come again.
     """
 
-    def __init__(self, worker: Worker, around: LaneContext, pause: Switch, resume: Switch) -> None:
-        self._worker, self._around = worker, around
+    def __init__(self, worker: Worker, context: LaneContext, pause: Switch, resume: Switch) -> None:
+        self._worker, self._context = worker, context
         self._by_partition: dict[TopicPartition, AssignedPartition] = {}
         self._topic_ids: dict[str, str] = {}
         self._origins = retry_topics(worker)
         self.metadata_bytes = METADATA_BYTES
-        self.held = BlockedLanes(around.clock)
+        self.blocked = BlockedLanes(context.clock)
         self.budget = Budget(worker.queue_bytes)
-        self.flow = Backpressure(self.budget, self._by_partition, pause, resume)
+        self.backpressure = Backpressure(self.budget, self._by_partition, pause, resume)
 
     def __getitem__(self, partition: TopicPartition) -> AssignedPartition:
         return self._by_partition[partition]
@@ -129,15 +129,15 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
             SubpartitionError: the partitioner counts less than one.
             CommittedOffsetError: the topic is another one of that name.
         """
-        self._around.counts.increment("rebalances")
-        self._around.failures.on_rebalance(self)
+        self._context.counts.increment("rebalances")
+        self._context.failures.on_rebalance(self)
         for start in starts:
             seen_id = self._topic_ids.setdefault(start.partition.topic, start.topic_id)
             check_topic(group, start, seen_id)
             assignment = AssignedPartition(start, self._worker.partitioner)
             assignment.lanes = self._new_lanes(assignment)
             self._by_partition[start.partition] = assignment
-            self.flow.assigned(assignment)
+            self.backpressure.assigned(assignment)
 
     async def drain(self, seconds: float) -> None:
         """Ends all lanes. The partitions stay, for what is to be committed."""
@@ -149,8 +149,8 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
         await _drain(gone, seconds)
         for assigned in gone:
             del self._by_partition[assigned.partition]
-            self.flow.revoked(assigned)
-        self._around.failures.on_rebalance(self)
+            self.backpressure.revoked(assigned)
+        self._context.failures.on_rebalance(self)
         commits = (assigned.commit(self.metadata_bytes) for assigned in gone)
         return [commit for commit in commits if commit is not None]
 
@@ -162,11 +162,11 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
         if not assignment.consume(received):
             return
         if is_for(self._worker.name, assignment.place, received.replay):
-            self.flow.took(assignment, *assignment.put(received))
-            self.held.ask()
+            self.backpressure.on_enqueued(assignment, *assignment.put(received))
+            self.blocked.recheck()
         else:
             assignment.finish(received.offset)
-            self._around.counts.increment("replays_skipped")
+            self._context.counts.increment("replays_skipped")
 
     def reach(self, partition: TopicPartition, offset: int) -> None:
         """The end of a partition was reached: there is no record before ``offset`` to come."""
@@ -179,11 +179,11 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
         if self._by_partition.get(assignment.partition) is not assignment:
             return
         assignment.finish(attempt.offset)
-        self.flow.gave_back(assignment, lane, attempt.weight)
-        self._around.counts.increment("processed")
+        self.backpressure.on_completed(assignment, lane, attempt.weight)
+        self._context.counts.increment("processed")
         if not attempt.is_given_up:
-            self._around.failures.succeeded(attempt)
-        self.held.ask()
+            self._context.failures.succeeded(attempt)
+        self.blocked.recheck()
 
     def _new_lanes(self, assignment: AssignedPartition) -> list[Lane]:
         read, partitioner = assignment.partition, self._worker.partitioner
@@ -194,30 +194,30 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
         return [self._new_lane(assignment, index) for index in range(count)]
 
     def _new_lane(self, assignment: AssignedPartition, index: int) -> Lane:
-        task = self._around.make()
-        task.send = self._around.send
-        placed = place(task, self._around.threads)
-        kind: Callable[..., Lane] = ObservedLane if placed.is_observed else Lane
-        if placed.process_batch is not None:
+        task = self._context.make()
+        task.send = self._context.send
+        bound = bind(task, self._context.threads)
+        kind: Callable[..., Lane] = ObservedLane if bound.is_observed else Lane
+        if bound.process_batch is not None:
             kind = functools.partial(
-                BatchLane, process_batch=placed.process_batch, most=self._worker.batch_records
+                BatchLane, process_batch=bound.process_batch, max_records=self._worker.batch_records
             )
         partition = assignment.partition
         return kind(
             WorkerSubpartition(partition.topic, partition.partition, index),
-            placed,
-            _Host(self, self._around, assignment),
+            bound,
+            _LaneOwner(self, self._context, assignment),
             self._worker.on_failure,
             self._worker.config,
         )
 
 
 @dataclass(frozen=True, slots=True)
-class _Host:
+class _LaneOwner:
     """What a lane tells, with the assignment that it belongs to."""
 
     assignments: PartitionSet
-    around: LaneContext
+    context: LaneContext
     assignment: AssignedPartition
 
     def finished(self, lane: Lane, attempt: RecordAttempt) -> None:
@@ -225,30 +225,30 @@ class _Host:
 
     def failed(self, attempt: RecordAttempt, error: BaseException) -> None:
         self.count("failed")
-        self.around.failures.attempt_failed(attempt.record, error)
+        self.context.failures.attempt_failed(attempt.record, error)
 
     async def give_up(self, attempt: RecordAttempt, error: BaseException) -> None:
-        self.count(await self.around.failures.end(attempt, error))
+        self.count(await self.context.failures.end(attempt, error))
         attempt.is_given_up = True
 
-    def broke(self, error: BaseException) -> None:
-        self.around.broke(error)
+    def on_fatal(self, error: BaseException) -> None:
+        self.context.on_fatal(error)
 
-    def held(self, lane: Lane) -> None:
-        self.assignments.held.refused(lane)
+    def on_blocked(self, lane: Lane) -> None:
+        self.assignments.blocked.add(lane)
 
-    def due_at(self, lane: Lane, due_ms: int) -> None:
-        self.assignments.held.due_at(lane, due_ms)
+    def on_not_due(self, lane: Lane, due_ms: int) -> None:
+        self.assignments.blocked.wake_at(lane, due_ms)
 
     def count(self, name: str) -> None:
-        self.around.counts.increment(name)
+        self.context.counts.increment(name)
 
     def now_ms(self) -> int:
-        return self.around.clock()
+        return self.context.clock()
 
 
 async def _drain(assignments: Iterable[AssignedPartition], seconds: float) -> None:
-    wanted = list(assignments)
-    for assigned in wanted:
+    draining = list(assignments)
+    for assigned in draining:
         assigned.begin_drain()
-    await asyncio.gather(*(assigned.drained(seconds) for assigned in wanted))
+    await asyncio.gather(*(assigned.drained(seconds) for assigned in draining))

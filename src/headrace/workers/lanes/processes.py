@@ -41,14 +41,14 @@ class TaskProcesses:
     Args:
         make: makes a task, in its process.
         count: how many processes.
-        broke: called when a process ended too often.
+        on_fatal: called when a process ended too often.
     """
 
     def __init__(
         self,
         make: Callable[[], WorkerTask],
         count: int,
-        broke: Callable[[BaseException], None],
+        on_fatal: Callable[[BaseException], None],
     ) -> None:
         require_extra("spark")
         from pyspark import cloudpickle  # functions that a decorator replaced have no other way
@@ -56,7 +56,7 @@ class TaskProcesses:
         self._make = cloudpickle.dumps(make)
         self._is_batch = isinstance(make(), BatchWorkerTask)
         self._numbers = itertools.count()
-        self._processes = [TaskProcess(broke) for _ in range(count)]
+        self._processes = [TaskProcess(on_fatal) for _ in range(count)]
 
     def task(self) -> WorkerTask:
         """A task that runs in one of the processes."""
@@ -72,7 +72,7 @@ class TaskProcesses:
 
 
 class TaskProcess:
-    """One process, which does one thing at a time, in the order in which it was asked.
+    """One process, which does one thing at a time, in the order of the calls.
 
     What waits is kept here until the process has answered what it was given before: so a call that
     nobody waits for any more is not made, and when the process ends by itself, only the call that
@@ -82,12 +82,12 @@ class TaskProcess:
         generation: counts the processes that there were in this place.
     """
 
-    def __init__(self, broke: Callable[[BaseException], None]) -> None:
+    def __init__(self, on_fatal: Callable[[BaseException], None]) -> None:
         self.generation = 0
-        self._broke = broke
+        self._on_fatal = on_fatal
         self._loop = asyncio.get_running_loop()
-        self._waiting: deque[_Asked] = deque()
-        self._taken: _Asked | None = None
+        self._waiting: deque[_PendingCall] = deque()
+        self._running: _PendingCall | None = None
         self._ends_in_a_row = 0
         self._is_closed = self._is_over = False
         self._start()
@@ -105,10 +105,10 @@ class TaskProcess:
             raise TaskProcessesEndedError
         call = CURRENT.get(None) or Call()
         call.started = math.inf
-        asked = _Asked(framed(request), request.method, call, self._loop.create_future())
-        self._waiting.append(asked)
+        pending = _PendingCall(framed(request), request.method, call, self._loop.create_future())
+        self._waiting.append(pending)
         self._take_next()
-        return await asked.answer
+        return await pending.answer
 
     def close(self) -> None:
         """Ends it, whatever it does."""
@@ -149,25 +149,25 @@ class TaskProcess:
     def _take_next(self) -> None:
         if not self._is_ready or self._transport is None:
             return
-        while self._taken is None and self._waiting:
-            asked = self._waiting.popleft()
-            if not asked.answer.done():  # else nobody waits for it any more
-                self._taken = asked
-                asked.call.started = self._loop.time()
-                self._transport.write(asked.frame)
+        while self._running is None and self._waiting:
+            pending = self._waiting.popleft()
+            if not pending.answer.done():  # else nobody waits for it any more
+                self._running = pending
+                pending.call.started = self._loop.time()
+                self._transport.write(pending.frame)
 
     def _answered(self, found: Answer) -> None:
-        asked, self._taken = self._taken, None
-        if asked is None:  # it says that it has begun
+        pending, self._running = self._running, None
+        if pending is None:  # it says that it has begun
             self._is_ready = True
             self._take_next()
             return
-        if asked.method.startswith("process"):
+        if pending.method.startswith("process"):
             self._ends_in_a_row = 0
         if isinstance(found, BaseException):
-            asked.fail(found)
-        elif not asked.answer.done():
-            asked.answer.set_result(found)
+            pending.fail(found)
+        elif not pending.answer.done():
+            pending.answer.set_result(found)
         self._take_next()
 
     def _ended(self) -> None:
@@ -177,7 +177,7 @@ class TaskProcess:
         self._kill()
         self._ends_in_a_row += 1
         error = TaskProcessError(f"the process of a task ended by itself: {self._how}")
-        taken, self._taken = self._taken, None
+        taken, self._running = self._running, None
         if taken is not None:
             taken.fail(error)
         waiting, self._waiting = self._waiting, deque()
@@ -186,9 +186,9 @@ class TaskProcess:
             self._start()
         else:
             self._is_over = True
-            self._broke(error)
-        for asked in waiting:
-            asked.fail(TaskProcessesEndedError() if self._is_over else ProcessReplacedError())
+            self._on_fatal(error)
+        for pending in waiting:
+            pending.fail(TaskProcessesEndedError() if self._is_over else ProcessReplacedError())
 
     @property
     def _how(self) -> str:
@@ -197,7 +197,7 @@ class TaskProcess:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _PendingCall:
     """What a process is to do, and the future that ends with its answer."""
 
     frame: bytes
@@ -259,13 +259,13 @@ class RemoteTask(WorkerTask):
     async def close(self) -> None:
         if self._made_in == self._process.generation:
             with contextlib.suppress(ProcessReplacedError):
-                await self._ask("close")
+                await self._request("close")
 
     async def _call(self, method: str, *arguments: Any) -> None:
         while True:
             await self._made()
             try:
-                return await self._ask(method, *arguments)
+                return await self._request(method, *arguments)
             except ProcessReplacedError:
                 continue
 
@@ -274,11 +274,11 @@ class RemoteTask(WorkerTask):
         while self._made_in != self._process.generation:
             generation = self._process.generation
             with contextlib.suppress(ProcessReplacedError):
-                await self._ask("make", self._make)
-                await self._ask("init", *self._given)
+                await self._request("make", self._make)
+                await self._request("init", *self._given)
                 self._made_in = generation
 
-    async def _ask(self, method: str, *arguments: Any) -> None:
+    async def _request(self, method: str, *arguments: Any) -> None:
         sent = await self._process.call(TaskRequest(self._number, method, arguments))
         for topic, value, key, headers, partition in sent:
             self.send(topic, value, key=key, headers=headers, partition=partition)

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, NamedTuple, TypeAlias
 from headrace.workers.task import Headers, WorkerTask
 
 SIZE = struct.Struct("!I")
-_LOOK_SECONDS = 1.0
+_POLL_INTERVAL_SECONDS = 1.0
 
 
 class TaskRequest(NamedTuple):
@@ -60,7 +60,7 @@ def serve(channel: socket.socket) -> None:
 def _end_with(parent: int) -> None:
     """Ends this process when its parent has ended, also while a task never returns."""
     while os.getppid() == parent:
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_INTERVAL_SECONDS)
     os._exit(1)
 
 

@@ -13,7 +13,7 @@ from headrace.workers.lanes.partition_set import PartitionSet
 from headrace.workers.lanes.threads import TaskThreads
 from headrace.workers.worker import Worker
 
-_ASK_AGAIN_SECONDS = 1.0
+_RECHECK_INTERVAL_SECONDS = 1.0
 _MIN_INTERVAL_SECONDS = 0.02
 _MAX_INTERVAL_SECONDS = 1.0
 _HANGING_SECONDS = 10.0
@@ -26,7 +26,7 @@ class LaneTimers:
         worker: says how long a call may take, and how often ``punctuate`` is called.
         assignments: the lanes.
         threads: those that ordinary functions run on.
-        broke: called when every thread hangs.
+        on_fatal: called when every thread hangs.
         clock: tells the time of day that ``punctuate`` gets.
     """
 
@@ -35,22 +35,22 @@ class LaneTimers:
         worker: Worker,
         assignments: PartitionSet,
         threads: TaskThreads,
-        broke: Callable[[BaseException], None],
+        on_fatal: Callable[[BaseException], None],
         clock: Clock = system_clock,
     ) -> None:
         self._worker, self._assignments, self._threads = worker, assignments, threads
-        self._broke, self._clock = broke, clock
+        self._on_fatal, self._clock = on_fatal, clock
 
     @property
     def loops(self) -> tuple[Callable[[], Coroutine[Any, Any, None]], ...]:
         """Each runs until it is cancelled; one that ends by itself is a failure of the instance."""
         punctuating = () if self._worker.punctuate_every is None else (self._punctuate,)
-        return (self._ask_held, self._expire, *punctuating)
+        return (self._recheck_blocked, self._expire, *punctuating)
 
-    async def _ask_held(self) -> None:
+    async def _recheck_blocked(self) -> None:
         while True:
-            await asyncio.sleep(_ASK_AGAIN_SECONDS)
-            self._assignments.held.ask()
+            await asyncio.sleep(_RECHECK_INTERVAL_SECONDS)
+            self._assignments.blocked.recheck()
 
     async def _expire(self) -> None:
         loop = asyncio.get_running_loop()
@@ -64,7 +64,7 @@ class LaneTimers:
             if hanging:
                 names = ", ".join(sorted(hanging))
                 message = f"all {len(hanging)} threads for tasks hang, in {names}"
-                self._broke(TaskThreadsError(message))
+                self._on_fatal(TaskThreadsError(message))
 
     async def _punctuate(self) -> None:
         interval = self._worker.punctuate_every

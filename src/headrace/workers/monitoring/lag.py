@@ -27,9 +27,11 @@ class EndOffsets:
         self._unread: dict[TopicPartition, tuple[int, int]] = {}
         self.reason = ""
 
-    async def look(self, unread: Mapping[TopicPartition, int], read: set[TopicPartition]) -> None:
+    async def refresh(
+        self, unread: Mapping[TopicPartition, int], read: set[TopicPartition]
+    ) -> None:
         """Ask. ``unread`` are positions in partitions that nothing was read of yet."""
-        await asyncio.to_thread(self._look, dict(unread), {*unread, *read})
+        await asyncio.to_thread(self._refresh, dict(unread), {*unread, *read})
 
     def lag(self, partition: TopicPartition, offset: int) -> int:
         """Records from ``offset`` to the end, as it was when it was asked last."""
@@ -39,9 +41,9 @@ class EndOffsets:
         """Timestamp of the first record that nothing was read of; -1: unknown."""
         return self._unread.get(partition, (0, -1))[1]
 
-    def _look(self, unread: dict[TopicPartition, int], wanted: set[TopicPartition]) -> None:
+    def _refresh(self, unread: dict[TopicPartition, int], partitions: set[TopicPartition]) -> None:
         try:
-            marks = watermarks(self._config, wanted)
+            marks = watermarks(self._config, partitions)
             self._ends = {partition: latest for partition, (_, latest) in marks.items()}
             behind = {partition: at for partition, at in unread.items() if self.lag(partition, at)}
             new = {

@@ -45,7 +45,7 @@ class WorkerProgress:
     lanes: int = 0
     in_process: int = 0
     waiting: int = 0
-    held: int = 0
+    blocked: int = 0
     starved: int = 0
     queue_bytes: int = 0
     queue_limit_bytes: int = 0
@@ -154,7 +154,7 @@ def measure(
         lanes=len(lanes),
         in_process=sum(lane.in_process for lane in lanes),
         waiting=sum(lane.waiting for lane in lanes),
-        held=sum(lane.state is LaneState.HELD for lane in lanes),
+        blocked=sum(lane.state is LaneState.BLOCKED for lane in lanes),
         starved=sum(_starved(assigned) for assigned in assignments.values()),
         queue_bytes=assignments.budget.used,
         queue_limit_bytes=assignments.budget.total,

@@ -13,7 +13,7 @@ from headrace.workers.monitoring.progress import Observe, measure, measure_parti
 from headrace.workers.states import InstanceState
 
 _LOG = logging.getLogger("headrace.workers")
-LOOK_SECONDS = 1.0
+POLL_INTERVAL_SECONDS = 1.0
 _ENDS_EVERY_SECONDS = 3.0
 
 
@@ -32,7 +32,7 @@ class ProgressMonitor:
     ) -> None:
         self._instance, self._name, self._observe = instance, name, observe
         self._ends = EndOffsets(config)
-        self._asking: asyncio.Task[None] | None = None
+        self._refreshing: asyncio.Task[None] | None = None
         self._ask_at = 0.0
 
     async def run_instance(self) -> None:
@@ -50,15 +50,15 @@ class ProgressMonitor:
             [ended] = await asyncio.gather(watching, return_exceptions=True)
             if isinstance(ended, Exception):
                 _LOG.error("Progress monitoring of %s stopped", self._name, exc_info=ended)
-            self._look()
+            self._report()
 
     async def _watch(self) -> None:
         while True:
-            self._ask()
-            self._look()
-            await asyncio.sleep(LOOK_SECONDS)
+            self._refresh_ends()
+            self._report()
+            await asyncio.sleep(POLL_INTERVAL_SECONDS)
 
-    def _look(self) -> None:
+    def _report(self) -> None:
         partitions = measure_partitions(self._instance, self._ends)
         now = asyncio.get_running_loop().time()
         progress = measure(self._instance, self._name, partitions, now)
@@ -66,12 +66,12 @@ class ProgressMonitor:
             progress = replace(progress, reason=self._ends.reason)
         self._observe(progress, partitions)
 
-    def _ask(self) -> None:
+    def _refresh_ends(self) -> None:
         """Where partitions end, unless the last question is not answered yet."""
         assignments, now = self._instance.assignments, asyncio.get_running_loop().time()
         if not assignments or now < self._ask_at:
             return
-        if self._asking is not None and not self._asking.done():
+        if self._refreshing is not None and not self._refreshing.done():
             return
         self._ask_at = now + _ENDS_EVERY_SECONDS
         unread = {
@@ -79,4 +79,4 @@ class ProgressMonitor:
             for assigned in assignments.values()
             if assigned.times.at(assigned.committable) < 0
         }
-        self._asking = asyncio.create_task(self._ends.look(unread, set(assignments)))
+        self._refreshing = asyncio.create_task(self._ends.refresh(unread, set(assignments)))

@@ -1,4 +1,4 @@
-"""How instances are doing, told through a topic to who has placed them."""
+"""How instances are doing, told through a topic to who has bound them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PROGRESS_TOPIC = "_headrace.progress"
 _LOG = logging.getLogger("headrace.workers")
 _KEPT = timedelta(minutes=10)
 _TELL_SECONDS = 3.0
-_COMPLAIN_SECONDS = 60.0
+_WARN_INTERVAL_SECONDS = 60.0
 _FLUSH_SECONDS = 5.0
 # The next message replaces one that is lost, so none is worth waiting for.
 _TUNING = {
@@ -63,9 +63,9 @@ class ProgressReporter:
         self._run = run
         self._sender = producer(config, _TUNING)
         self._told: tuple[str, float] = "", 0.0
-        self._complained = -_COMPLAIN_SECONDS
+        self._complained = -_WARN_INTERVAL_SECONDS
 
-    def tell(self, progress: WorkerProgress, partitions: Sequence[PartitionProgress]) -> None:
+    def report(self, progress: WorkerProgress, partitions: Sequence[PartitionProgress]) -> None:
         """Called about every second; most of the time there is nothing to tell."""
         self._sender.poll(0)
         state, at = self._told
@@ -80,7 +80,7 @@ class ProgressReporter:
                 on_delivery=self._delivered,
             )
         except (BufferError, KafkaException) as error:
-            self._complain(error)
+            self._warn_throttled(error)
 
     def close(self) -> None:
         """Waits a few seconds at most for what was told last."""
@@ -88,11 +88,11 @@ class ProgressReporter:
 
     def _delivered(self, error: KafkaError | None, _: confluent_kafka.Message) -> None:
         if error is not None:
-            self._complain(error)
+            self._warn_throttled(error)
 
-    def _complain(self, error: object) -> None:
+    def _warn_throttled(self, error: object) -> None:
         now = time.monotonic()
-        if now - self._complained >= _COMPLAIN_SECONDS:
+        if now - self._complained >= _WARN_INTERVAL_SECONDS:
             self._complained = now
             _LOG.warning("Failed to publish progress to %s: %s", PROGRESS_TOPIC, error)
 
@@ -103,30 +103,30 @@ class ProgressFollower:
     def __init__(self, config: ClientConfig, run: str) -> None:
         self._prefix = f"{run}/".encode()
         self._told: dict[str, Seen] = {}
-        self._excused_ms = 0
-        self._follower = ChangelogFollower(config, PROGRESS_TOPIC, self._heard)
+        self._grace_since_ms = 0
+        self._follower = ChangelogFollower(config, PROGRESS_TOPIC, self._on_change)
 
     def seen(self) -> list[Seen]:
         """Each instance as it is now, by name: the silent ones failed, of the ended the counts."""
         told = sorted(self._told.copy().items())
         return [self._now(progress, partitions) for _, (progress, partitions) in told]
 
-    def excuse(self) -> None:
+    def reset_liveness_timeout(self) -> None:
         """Kafka is away: silence counts from now on only."""
-        self._excused_ms = _now_ms()
+        self._grace_since_ms = _now_ms()
 
     def close(self) -> None:
         """Follow no longer."""
         self._follower.close()
 
-    def _heard(self, key: bytes, value: bytes | None) -> None:
+    def _on_change(self, key: bytes, value: bytes | None) -> None:
         if value is not None and key.startswith(self._prefix):
             progress, partitions = _decoded(value)
             # Silence is measured by the clock here: that of another machine may be wrong.
             self._told[progress.instance] = replace(progress, updated_ms=_now_ms()), partitions
 
     def _now(self, progress: WorkerProgress, partitions: Sequence[PartitionProgress]) -> Seen:
-        heard_ms = max(progress.updated_ms, self._excused_ms)
+        heard_ms = max(progress.updated_ms, self._grace_since_ms)
         if not progress.final:
             progress = with_liveness(replace(progress, updated_ms=heard_ms))
         return (final_counts_only(progress), ()) if progress.final else (progress, partitions)
