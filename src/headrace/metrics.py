@@ -1,7 +1,7 @@
-"""Metrics: name, unit, meaning, what to do when one moves.
+"""Metrics: name, unit, meaning, and what to do when the figure moves.
 
-The names are the fields of a pipeline's progress: in ``headrace run``, ``headrace status`` and
-their JSON; and of a worker's. Counts begin with the run.
+The names are the fields of the progress of pipelines and workers: in ``headrace run``,
+``headrace status`` and their JSON. Counters begin at 0 with the run.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ class Metric:
     """A figure of one pipeline, of one instance of a worker, or of one of its partitions.
 
     Attributes:
-        name: the same everywhere.
-        unit: what one of it is.
+        name: name in progress, JSON and /metrics.
+        unit: unit of the figure.
         meaning: what is counted or measured.
-        when_it_moves: what to do then.
-        grows: it is a count that begins with the run and never falls.
+        runbook: when to act, and what to do then.
+        is_counter: whether it begins at 0 with the run and never falls.
     """
 
     name: str
     unit: str
     meaning: str
-    when_it_moves: str
-    grows: bool = False
+    runbook: str
+    is_counter: bool = False
 
 
 METRICS = (
@@ -34,14 +34,14 @@ METRICS = (
         "records",
         "records read from the topics, the bad ones included",
         "standing still with a backlog: see `state` and `reason`",
-        grows=True,
+        is_counter=True,
     ),
     Metric(
         "rows_out",
         "rows",
         "rows committed to the sink",
         "far from rows_in without steps that filter: look at dead_letters",
-        grows=True,
+        is_counter=True,
     ),
     Metric(
         "late_rows",
@@ -49,14 +49,14 @@ METRICS = (
         "rows that landed in a partition which had ended longer ago than the pipeline's `lateness`;"
         " not counted behind steps that hold rows back (windows, aggregates, joins)",
         "rising: find the producer that is behind, or raise `lateness`",
-        grows=True,
+        is_counter=True,
     ),
     Metric(
         "duplicate_rows",
         "rows",
         "rows that a step's de-duplication dropped",
         "rising: a producer repeats itself; a few after its restart are normal",
-        grows=True,
+        is_counter=True,
     ),
     Metric(
         "dropped_by_watermark_rows",
@@ -65,21 +65,21 @@ METRICS = (
         " of an aggregate's, those of one group in one task count as one",
         "above 0: these rows are neither in the sink nor dead letters; a longer delay in the"
         " step's `withWatermark`",
-        grows=True,
+        is_counter=True,
     ),
     Metric(
         "dead_letters",
         "records",
         "records that could not be processed and went to the dead-letter topic",
         "above 0: `headrace dead-letters list`, then correct the producer or the event class",
-        grows=True,
+        is_counter=True,
     ),
     Metric(
         "replays_skipped",
         "records",
         "records left out because they were replayed for other pipelines or workers",
         "rises after a replay that was not for this one; nothing to do",
-        grows=True,
+        is_counter=True,
     ),
     Metric(
         "records_per_second",
@@ -98,7 +98,7 @@ METRICS = (
         "batches",
         "batches finished",
         "standing still with a backlog: the sink or the broker does not answer",
-        grows=True,
+        is_counter=True,
     ),
     Metric(
         "batch_id",
@@ -123,7 +123,7 @@ METRICS = (
         "restarts",
         "restarts after a failure that may pass",
         "rising: `reason` says what fails; the budget ends it as `failed`",
-        grows=True,
+        is_counter=True,
     ),
 )
 """Of one pipeline; at /metrics ``headrace_pipeline_<name>``, counts with ``_total``."""
@@ -134,63 +134,63 @@ WORKER_METRICS = (
         "records",
         "records that are done, the skipped and the dead letters included",
         "standing still with a lag: see `paused_partitions`, `blocked`, `processing_seconds`",
-        grows=True,
+        is_counter=True,
     ),
     Metric(
         "failed",
         "attempts",
         "attempts that failed, time-outs included",
         "rising: the log names the records; what the task calls may be away",
-        grows=True,
+        is_counter=True,
     ),
     Metric(
         "retried",
         "attempts",
         "attempts that will be made again",
         "rising with `failed`: they are retried; without an end: more attempts will not help",
-        grows=True,
+        is_counter=True,
     ),
     Metric(
         "timed_out",
         "attempts",
         "attempts that took longer than `processing_timeout`",
         "above 0: what the task calls hangs, or the limit is too short",
-        grows=True,
+        is_counter=True,
     ),
     Metric(
         "skipped",
         "records",
         "records that failed for good and were left out (`Skip`)",
         "above 0: that many records are lost; the log names them",
-        grows=True,
+        is_counter=True,
     ),
     Metric(
         "dead_letters",
         "records",
         "records that failed for good and went to the dead-letter topic",
         "above 0: `headrace dead-letters list`, then correct the task or the producer",
-        grows=True,
+        is_counter=True,
     ),
     Metric(
         "replays_skipped",
         "records",
         "records left out because they were replayed for other pipelines or workers",
         "rises after a replay that was not for this one; nothing to do",
-        grows=True,
+        is_counter=True,
     ),
     Metric(
         "commits",
         "commits",
         "commits of offsets",
         "standing still while `processed` rises: a record is stuck (`processing_seconds`)",
-        grows=True,
+        is_counter=True,
     ),
     Metric(
         "rebalances",
         "rebalances",
         "times that partitions came to this instance",
         "rising without a deploy: members come and go, see their logs",
-        grows=True,
+        is_counter=True,
     ),
     Metric(
         "partitions",

@@ -35,9 +35,7 @@ def test_every_metric_is_documented_word_for_word(
     sections: dict[str, str], title: str, metrics: tuple[Metric, ...]
 ) -> None:
     rows = {line for line in sections[title].splitlines() if line.startswith("| `")}
-    expected = {
-        f"| `{one.name}` | {one.unit} | {one.meaning} | {one.when_it_moves} |" for one in metrics
-    }
+    expected = {f"| `{one.name}` | {one.unit} | {one.meaning} | {one.runbook} |" for one in metrics}
     assert not expected - rows
 
 

@@ -1,4 +1,4 @@
-"""What commands return, as JSON: one encoder for all values."""
+"""Encodes the values that commands return as JSON."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ _FORMS: dict[type, Callable[[Any], object]] = {
 
 @runtime_checkable
 class Encoded(Protocol):
-    """A value that is another one in JSON than its fields say."""
+    """A value whose JSON differs from its fields."""
 
     def to_json(self) -> object:
         """Returns the value to encode instead."""
 
 
 def print_json(value: object, file: TextIO) -> None:
-    """Prints a value as one line of JSON; ends the process where nobody reads it."""
+    """Prints a value as a line of JSON; ends the process if the reader is gone."""
     try:
         click.echo(json.dumps(encoded(value), ensure_ascii=False), file=file)
     except BrokenPipeError:
-        # The interpreter flushes at its end, and would complain of the pipe again.
+        # The interpreter flushes at its end, and would fail at the pipe again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), file.fileno())
         raise SystemExit(1) from None
 

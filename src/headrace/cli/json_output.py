@@ -1,4 +1,4 @@
-"""Output for programs: one JSON document a command; of a command that goes on, one a line."""
+"""Output for programs: a JSON document; from a command that goes on, one on each line."""
 
 from __future__ import annotations
 
@@ -75,5 +75,5 @@ def _reserved_stdout() -> Iterator[TextIO]:
 def _is_of_process(stream: TextIO) -> bool:
     try:
         return stream.fileno() == _STDOUT
-    except (OSError, ValueError):  # of a test, for one
+    except (OSError, ValueError):  # a replacement, such as that of a test
         return False

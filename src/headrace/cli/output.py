@@ -1,4 +1,4 @@
-"""Where values go that commands return: one interface, console and JSON behind it."""
+"""The interface that shows what commands return; console and JSON implement it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ PrintLine = Callable[[object], None]
 
 @dataclass(frozen=True)
 class Live(Generic[Observer]):
-    """How the progress of a command is shown while it runs; each is a context of an observer.
+    """Shows the progress of a command while it runs; each way is a context of an observer.
 
     Attributes:
         on_screen: for people.
-        in_json: for programs; is given a function that prints a value as a line.
+        in_json: for programs; takes a function that prints a value as a line.
     """
 
     on_screen: Callable[[Screen], AbstractContextManager[Observer]]

@@ -21,14 +21,14 @@ _BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "kib": 1 << 10, "mib": 1 << 2
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]
-    """Such as 90d, 12h, 30m."""
+    """A duration such as 90d, 12h, 30m."""
 
     name = "duration"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> timedelta:
-        """A number and a unit, above zero."""
+        """Parses a number and a unit, above zero."""
         if isinstance(value, timedelta):
             return value
         parts = re.fullmatch(r"([1-9][0-9]{0,5})([smhdw])", str(value))
@@ -81,7 +81,7 @@ class Amount(click.ParamType):  # type: ignore[type-arg]
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> Fraction:
-        """K (or k), M and G are thousands, millions and thousands of millions."""
+        """Parses a number; K (or k), M and G are thousands, millions, thousands of millions."""
         if isinstance(value, Fraction):
             return value
         amount = _amount(str(value), _DECIMAL)
@@ -98,7 +98,7 @@ class ByteSize(click.ParamType):  # type: ignore[type-arg]
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> Fraction:
-        """A unit says which thousand is meant; a K alone does not."""
+        """Parses a size. Its unit must say which thousand is meant, which a K alone does not."""
         if isinstance(value, Fraction):
             return value
         amount = _amount(str(value), _BYTES)
@@ -116,7 +116,7 @@ def _amount(text: str, units: Mapping[str, int]) -> Fraction | None:
 
 
 class DatabaseUrl(click.ParamType):  # type: ignore[type-arg]
-    """Such as postgresql://user@host/database, with ``${VAR}`` where the password stands."""
+    """A URL such as postgresql://user:${VAR}@host/database; variables are of the environment."""
 
     name = "url"
     _placeholder = re.compile(r"\$\{(\w+)\}")
@@ -124,7 +124,7 @@ class DatabaseUrl(click.ParamType):  # type: ignore[type-arg]
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> Secret:
-        """The URL with its variables filled in; it prints as stars."""
+        """Returns the URL with its variables filled in; it prints as stars."""
         if isinstance(value, Secret):
             return value
         known = environment()
@@ -139,14 +139,14 @@ class DatabaseUrl(click.ParamType):  # type: ignore[type-arg]
 
 
 class Master(click.ParamType):  # type: ignore[type-arg]
-    """Spark's master, of those that are supported."""
+    """A supported URL of Spark's master."""
 
     name = "url"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> str:
-        """The URL as it is."""
+        """Returns the URL as it is."""
         problem = master_problem(str(value))
         if problem is not None:
             self.fail(f"{value!r}: {problem}; {MASTERS}", param, ctx)
@@ -161,7 +161,7 @@ class TableRoute(click.ParamType):  # type: ignore[type-arg]
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, str]:
-        """Both names."""
+        """Returns the names of the table and of its destination."""
         if isinstance(value, tuple):
             return value
         table, equals, destination = str(value).partition("=")
@@ -225,7 +225,7 @@ metrics_port = click.option(
     "--metrics-port", type=click.IntRange(1, _MAX_PORT), help="Serve /metrics on this port."
 )
 metrics_host = click.option(
-    "--metrics-host", default="127.0.0.1", show_default=True, help="And this address."
+    "--metrics-host", default="127.0.0.1", show_default=True, help="Address of --metrics-port."
 )
 log_format = click.option(
     "--log-format",

@@ -1,4 +1,4 @@
-"""Pipelines while they run: a live table on a terminal, lines now and then elsewhere."""
+"""Shows pipelines while they run: a live table on a terminal, lines every 5 s elsewhere."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _FIGURES = (
 
 
 def summary(pipelines: Sequence[PipelineProgress]) -> Group:
-    """A table of figures, and below it what figures do not say."""
+    """Returns a table of figures, and remarks below it."""
     table = Table(box=None, pad_edge=False)
     table.add_column("pipeline", overflow="fold")
     table.add_column("state")
@@ -56,18 +56,18 @@ def summary(pipelines: Sequence[PipelineProgress]) -> Group:
 
 
 def notes(progress: PipelineProgress) -> list[str]:
-    """Returns what a row of figures does not say."""
-    texts = [progress.reason] if progress.reason else []
+    """Returns what figures do not show: reasons, restarts, paused and idle partitions."""
+    remarks = [progress.reason] if progress.reason else []
     for name, value in progress.figures.items():
         if isinstance(value, str) and value:
-            texts.append(f"{name.replace('_', ' ')}: {value}")
+            remarks.append(f"{name.replace('_', ' ')}: {value}")
     if progress.restarts:
-        texts.append(f"restarted {progress.restarts} time(s)")
+        remarks.append(f"restarted {progress.restarts} time(s)")
     if progress.paused_partitions:
-        texts.append(f"paused: {', '.join(progress.paused_partitions)}")
+        remarks.append(f"paused: {', '.join(progress.paused_partitions)}")
     if progress.idle_partitions:
-        texts.append(f"idle: {', '.join(progress.idle_partitions)}")
-    return texts
+        remarks.append(f"idle: {', '.join(progress.idle_partitions)}")
+    return remarks
 
 
 def own_figures(progress: PipelineProgress) -> str:
@@ -77,7 +77,7 @@ def own_figures(progress: PipelineProgress) -> str:
 
 
 def line(progress: PipelineProgress) -> str:
-    """Returns state and figures of a pipeline in one line of plain text."""
+    """Returns the figures and remarks as a line of plain text."""
     figures = ", ".join(f"{title} {getattr(progress, name):,}" for title, name in _FIGURES)
     if own := own_figures(progress):
         figures += f", {own}"
@@ -103,15 +103,15 @@ def _live(console: Console) -> Iterator[Observe]:
 
 @contextmanager
 def _lines(console: Console) -> Iterator[Observe]:
-    """Prints a line for each pipeline every few seconds, and at once when its state changes."""
-    printed: dict[str, tuple[str, float]] = {}
+    """Prints a line for each pipeline every 5 s, and at once when its state changes."""
+    shown: dict[str, tuple[str, float]] = {}
 
     def observe(pipelines: Mapping[str, PipelineProgress]) -> None:
         now = time.monotonic()
         for name, progress in pipelines.items():
-            state, at = printed.get(name, ("", 0.0))
+            state, at = shown.get(name, ("", 0.0))
             if state != progress.state or (now - at >= LINE_SECONDS and not progress.final):
-                printed[name] = (progress.state, now)
+                shown[name] = (progress.state, now)
                 console.print(line(progress), markup=False, highlight=False, soft_wrap=True)
 
     yield observe

@@ -1,4 +1,4 @@
-"""A terminal, and texts that are fit for one."""
+"""Prints on a terminal or into a file, and makes texts safe for it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _console(*, stderr: bool) -> Console:
 
 @dataclass(frozen=True)
 class Screen:
-    """Where results go (``out``), and errors and progress (``err``)."""
+    """The console of results (``out``), and that of errors and progress (``err``)."""
 
     out: Console = field(default_factory=lambda: _console(stderr=False))
     err: Console = field(default_factory=lambda: _console(stderr=True))
@@ -69,7 +69,7 @@ def content_text(content: bytes | None) -> str:
 
 
 def safe(text: str) -> str:
-    """Returns what producers wrote as markup, without characters that a terminal would obey."""
+    """Returns what producers wrote as markup, without characters that a terminal would execute."""
     return escape(
         "".join(
             character if character.isprintable() else character.encode("unicode_escape").decode()
@@ -80,7 +80,7 @@ def safe(text: str) -> str:
 
 @contextmanager
 def status_line(console: Console, first: str) -> Iterator[Callable[[str], None]]:
-    """Gives a function that shows how far the command is.
+    """Gives a function that shows the progress of a command.
 
     On a terminal it is a line that changes, elsewhere a new line every few seconds.
     """

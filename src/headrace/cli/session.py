@@ -1,4 +1,4 @@
-"""What every command shares: options, the project it works in, exit codes, and failures."""
+"""Runs a command: common options, the project that it works in, exit codes, failures."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ _COMMON_OPTIONS = (
 
 @dataclass
 class Session:
-    """One command's run. Settings and project are loaded when first asked for.
+    """One run of a command. Settings and project are loaded at their first use.
 
     Attributes:
         output: where results go.
-        folder: where the project was said to be; None: the nearest one upwards.
+        folder: folder of the project; ``None``: the nearest one upwards.
         debug: show tracebacks.
-        exit_code: what the command ends with when nothing fails.
+        exit_code: exit code of the process when nothing fails.
     """
 
     output: Output
@@ -74,7 +74,7 @@ class Session:
 
     @cached_property
     def settings(self) -> Settings:
-        """The project's deployment. Raises ProjectError."""
+        """Returns the settings of the project. Raises ProjectError."""
         folder = self.folder or find_project(Path.cwd())
         if folder is None:
             where = str(Path.cwd() / PROJECT_FILE)
@@ -86,17 +86,17 @@ class Session:
 
     @cached_property
     def project(self) -> LoadedProject:
-        """Its declarations. Raises ProjectError."""
+        """Returns the declarations of the project. Raises ProjectError."""
         from headrace.control.project import load_project
 
         return load_project(self.settings)
 
     def pipeline(self, name: str) -> Pipeline:
-        """A declared pipeline; a usage error when there is none of that name."""
+        """Returns a declared pipeline; raises a usage error if there is none of that name."""
         return self.pipelines((name,))[0]
 
     def pipelines(self, names: tuple[str, ...]) -> list[Pipeline]:
-        """Declared pipelines by name; all of them when none is named."""
+        """Returns declared pipelines by name; all of them when none is named."""
         declared = self.project.pipelines
         for name in names:
             if name not in declared:
@@ -109,14 +109,14 @@ class Session:
 
     @property
     def log(self) -> Path:
-        """File for tracebacks and for what libraries log."""
-        if "settings" in self.__dict__:  # asking could fail again, while failing
+        """Returns the file for tracebacks and log lines."""
+        if "settings" in self.__dict__:  # loading them could fail again, while a failure is shown
             return self.settings.log
         return Path(tempfile.gettempdir()) / f"headrace-{os.getuid()}.log"
 
 
 def unknown(kind: str, name: str, declared: Iterable[str], hint: str = "") -> click.BadParameter:
-    """The error for a name that is not declared, with the closest one unless there is a hint."""
+    """Returns the error for an undeclared name, with the closest declared one or a hint."""
     known = list(declared)
     close = difflib.get_close_matches(name, known, n=1)
     hint = hint or (f"; did you mean {close[0]!r}?" if close else "")
@@ -159,12 +159,12 @@ def command(
 
 
 def _load_views(function: Callable[..., object]) -> None:
-    """Makes the views of a command known: those in the module of its name."""
+    """Registers the views of a command, which are in the module of its name."""
     importlib.import_module(function.__module__.replace(".commands.", ".views."))
 
 
 def epilog(title: str, text: str) -> str:
-    """The end of a help page, lines kept as they are."""
+    """Returns a paragraph for the end of a help page, with its lines kept as they are."""
     lines = "\n".join(f"  {line}" for line in text.splitlines())
     return f"\b\n{title}:\n{lines}"
 
@@ -199,7 +199,7 @@ def _write_traceback(log: Path, error: Exception) -> None:
 def log_to_file(
     session: Session, log_format: str | None = None, subject: Subject | None = None
 ) -> None:
-    """Sends what headrace logs to the project's log file, for commands that run long.
+    """Writes the log to the project's log file, for commands that run for long.
 
     With a ``log_format``, lines have that format, and go to standard error too.
     """

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM of commands that run until they are told to stop."""
+"""Handles Ctrl-C and SIGTERM in commands that run for long."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SLICE_SECONDS = 0.2
 def stop_on_signal(on_stop: Callable[[], None]) -> Iterator[threading.Event]:
     """Sets the event at the first signal, and calls ``on_stop``; the second one ends the process.
 
-    That is as safe as any crash: the next run goes on from what was committed.
+    The second signal is equivalent to a crash: the next run resumes from the last commit.
     """
     stop = threading.Event()
 
@@ -37,9 +37,9 @@ def stop_on_signal(on_stop: Callable[[], None]) -> Iterator[threading.Event]:
 
 @contextmanager
 def interrupt_on_sigterm() -> Iterator[None]:
-    """SIGTERM is as Ctrl-C, so that what was made for the while is removed again.
+    """Raises KeyboardInterrupt at SIGTERM, too, so that temporary resources are removed.
 
-    Ctrl-C is heard where a shell had it ignored, too: in the background of a script.
+    Ctrl-C works also where a shell ignores it for its jobs: in the background of a script.
     """
     handled = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.signal(number, signal.default_int_handler) for number in handled}

@@ -1,4 +1,4 @@
-"""How a token is shown."""
+"""Formats access tokens for tables."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 
 def rfc3339(time: datetime) -> str:
-    """A time in UTC as RFC 3339 has it, to the second."""
+    """Returns a time in UTC in the format of RFC 3339, to the second."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def token_cells(token: Token) -> tuple[str, ...]:
-    """Its cells of a table, without its state."""
+    """Returns the cells of a token in a table, without its state."""
     return (
         token.public_id,
         token.name,

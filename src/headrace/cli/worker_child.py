@@ -1,4 +1,4 @@
-"""One of the processes of ``workers run --processes``."""
+"""Runs a process of ``workers run --processes``."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from headrace.workers.instance_name import process_name
 def start_child(
     folder: Path, worker: str, wanted: WantedRun, log_format: str | None, number: int
 ) -> tuple[SpawnProcess, Connection]:
-    """Starts instance ``number`` of ``worker`` in a process of its own; the parent's connection.
+    """Starts instance ``number`` of ``worker`` in a process; returns the parent's connection.
 
-    A process of its own from the beginning: librdkafka does not survive a fork.
+    The process is spawned, since librdkafka does not survive a fork.
     """
     instance_id = f"{wanted.instance_id}-{number}" if wanted.instance_id else ""
     own = replace(wanted, instance_id=instance_id, metrics_port=None)
@@ -48,8 +48,8 @@ def run_child(
     log_format: str | None,
     connection: Connection,
 ) -> None:
-    """Runs an instance until the parent says so, and tells it everything."""
-    # Ctrl-C goes to the whole group; what it means, the parent says.
+    """Runs an instance until the parent stops it, and sends the parent its progress."""
+    # A terminal sends Ctrl-C to the whole process group; the parent decides what follows.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     worker: Worker | None = None
     try:
@@ -72,12 +72,12 @@ def run_child(
 
 def _run(run: WorkerRun, connection: Connection) -> None:
     signal.signal(signal.SIGTERM, lambda *_: run.stop())
-    threading.Thread(target=_obey, args=(connection, run.stop), daemon=True).start()
+    threading.Thread(target=_await_stop, args=(connection, run.stop), daemon=True).start()
     run.run(lambda progress, partitions: connection.send((progress, partitions)))
 
 
-def _obey(connection: Connection, stop: Callable[[], None]) -> None:
-    """The parent says "stop" or nothing; when it has ended, so does this process at once."""
+def _await_stop(connection: Connection, stop: Callable[[], None]) -> None:
+    """Stops the instance at a message of the parent; ends at once if the parent has ended."""
     while True:
         try:
             connection.recv()

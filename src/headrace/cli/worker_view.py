@@ -1,4 +1,4 @@
-"""Workers while they run: a live table on a terminal, lines now and then elsewhere."""
+"""Shows workers while they run: a live table on a terminal, lines every 5 s elsewhere."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LAG = ("lag", "behind s")
 
 
 def summary(workers: Sequence[WorkerProgress], rate: float | None = None) -> Group:
-    """A table of figures, and below it what figures do not say."""
+    """Returns a table of figures, and remarks below it."""
     table = Table(box=None, pad_edge=False)
     table.add_column("worker", overflow="fold")
     table.add_column("instance", overflow="fold")
@@ -41,50 +41,54 @@ def summary(workers: Sequence[WorkerProgress], rate: float | None = None) -> Gro
         table.add_column(title, justify="right")
     if rate is not None:
         table.add_column("rate/s", justify="right")
-    for one in workers:
-        table.add_row(*_cells(one), *([] if rate is None else [f"{rate:,.0f}"]))
-    remarks = (f"[dim]{escape(f'{one.worker}: {note}')}" for one in workers for note in notes(one))
+    for progress in workers:
+        table.add_row(*_cells(progress), *([] if rate is None else [f"{rate:,.0f}"]))
+    remarks = (
+        f"[dim]{escape(f'{progress.worker}: {note}')}"
+        for progress in workers
+        for note in notes(progress)
+    )
     return Group(table, *remarks)
 
 
-def notes(one: WorkerProgress) -> list[str]:
-    """What a row of figures does not say."""
-    found = [one.reason] if one.reason else []
-    if one.skipped:
-        found.append(f"skipped {one.skipped:,}")
-    if one.blocked or one.starved:
-        found.append(f"{one.blocked:,} lane(s) blocked, {one.starved:,} starved")
-    if one.paused_partitions:
-        paused = (f"{name} ({', '.join(why)})" for name, why in one.paused_partitions.items())
-        found.append(f"paused: {', '.join(paused)}")
-    return found
+def notes(progress: WorkerProgress) -> list[str]:
+    """Returns what figures do not show: reasons, skipped records, blocked lanes, paused ones."""
+    remarks = [progress.reason] if progress.reason else []
+    if progress.skipped:
+        remarks.append(f"skipped {progress.skipped:,}")
+    if progress.blocked or progress.starved:
+        remarks.append(f"{progress.blocked:,} lane(s) blocked, {progress.starved:,} starved")
+    if progress.paused_partitions:
+        paused = (f"{name} ({', '.join(why)})" for name, why in progress.paused_partitions.items())
+        remarks.append(f"paused: {', '.join(paused)}")
+    return remarks
 
 
-def line(one: WorkerProgress, rate: float) -> str:
-    """The same in one line of plain text."""
-    figures = ", ".join(f"{title} {getattr(one, name):,}" for title, name in _FIGURES)
-    lag = ", ".join(f"{title} {shown}" for title, shown in zip(_LAG, _lag(one), strict=True))
-    text = f"{one.worker} {one.state}: {figures}, {lag}, rate/s {rate:,.0f}"
-    return "; ".join((text, *notes(one)))
+def line(progress: WorkerProgress, rate: float) -> str:
+    """Returns the figures and remarks as a line of plain text."""
+    figures = ", ".join(f"{title} {getattr(progress, name):,}" for title, name in _FIGURES)
+    lag = ", ".join(f"{title} {shown}" for title, shown in zip(_LAG, _lag(progress), strict=True))
+    text = f"{progress.worker} {progress.state}: {figures}, {lag}, rate/s {rate:,.0f}"
+    return "; ".join((text, *notes(progress)))
 
 
 def reporting(console: Console) -> AbstractContextManager[Observe]:
-    """Show progress for as long as the context lasts, and the last of it at its end."""
+    """Shows progress for as long as the context lasts, and the last figures at its end."""
     return _live(console) if console.is_terminal else _lines(console)
 
 
 class _Rate:
-    """Records a second between two looks."""
+    """The rate of processed records between two updates."""
 
     def __init__(self) -> None:
         self._processed, self._at_ms = 0, 0
         self.value = 0.0
 
-    def look(self, one: WorkerProgress) -> float:
-        milliseconds = one.updated_ms - self._at_ms
-        if self._at_ms and milliseconds > 0 and not one.final:
-            self.value = max(0.0, 1000 * (one.processed - self._processed) / milliseconds)
-        self._processed, self._at_ms = one.processed, one.updated_ms
+    def update(self, progress: WorkerProgress) -> float:
+        milliseconds = progress.updated_ms - self._at_ms
+        if self._at_ms and milliseconds > 0 and not progress.final:
+            self.value = max(0.0, 1000 * (progress.processed - self._processed) / milliseconds)
+        self._processed, self._at_ms = progress.processed, progress.updated_ms
         return self.value
 
 
@@ -96,7 +100,7 @@ def _live(console: Console) -> Iterator[Observe]:
 
         def observe(progress: WorkerProgress) -> None:
             last[:] = [progress]
-            live.update(summary([progress], rate.look(progress)), refresh=True)
+            live.update(summary([progress], rate.update(progress)), refresh=True)
 
         yield observe
     if last:
@@ -105,33 +109,33 @@ def _live(console: Console) -> Iterator[Observe]:
 
 @contextmanager
 def _lines(console: Console) -> Iterator[Observe]:
-    """A line every few seconds, and at once when the state changes."""
-    rate, told, state = _Rate(), 0.0, ""
+    """Prints a line every 5 s, and at once when the state changes."""
+    rate, shown_at, state = _Rate(), 0.0, ""
 
     def observe(progress: WorkerProgress) -> None:
-        nonlocal told, state
-        per_second, now = rate.look(progress), time.monotonic()
-        if state != progress.state or now - told >= LINE_SECONDS:
-            told, state = now, progress.state
+        nonlocal shown_at, state
+        per_second, now = rate.update(progress), time.monotonic()
+        if state != progress.state or now - shown_at >= LINE_SECONDS:
+            shown_at, state = now, progress.state
             text = line(progress, per_second)
             console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     yield observe
 
 
-def _cells(one: WorkerProgress) -> list[str]:
-    colour = _COLOURS.get(one.state, "default")
+def _cells(progress: WorkerProgress) -> list[str]:
+    colour = _COLOURS.get(progress.state, "default")
     return [
-        escape(one.worker),
-        escape(one.instance),
-        f"[{colour}]{one.state}",
-        *(f"{getattr(one, name):,}" for _, name in _FIGURES),
-        *_lag(one),
+        escape(progress.worker),
+        escape(progress.instance),
+        f"[{colour}]{progress.state}",
+        *(f"{getattr(progress, name):,}" for _, name in _FIGURES),
+        *_lag(progress),
     ]
 
 
-def _lag(one: WorkerProgress) -> tuple[str, str]:
-    """Records and seconds; an instance without partitions knows neither."""
-    if not one.partitions:
+def _lag(progress: WorkerProgress) -> tuple[str, str]:
+    """Returns records and seconds, which an instance without partitions does not know."""
+    if not progress.partitions:
         return "-", "-"
-    return f"{one.lag_records:,}", f"{one.lag_seconds:,.0f}"
+    return f"{progress.lag_records:,}", f"{progress.lag_seconds:,.0f}"

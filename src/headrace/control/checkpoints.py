@@ -1,4 +1,4 @@
-"""Where pipelines stand: their checkpoints and paused partitions, looked at and set."""
+"""Shows and resets the checkpoints of pipelines, and pauses their partitions."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _PARTITION = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)/(?P<number>\d+)")
 
 @dataclass(frozen=True)
 class PartitionPositions:
-    """One partition: where the table and the group stand, and what the topic holds.
+    """The positions of a pipeline in a partition, and the offsets that the topic holds.
 
     Attributes:
         partition: ``topic/number``.
-        table: the next record that the table lacks; None: it records nothing of it.
-        committed: the group's offset; None: none yet.
+        table: offset of the next record that the table lacks; ``None`` if it records no position.
+        committed: committed offset of the consumer group; ``None`` if there is none yet.
         earliest: first offset in the topic.
-        latest: the one after the last.
+        latest: the offset after the last record.
     """
 
     partition: str
@@ -50,14 +50,14 @@ class PartitionPositions:
 
 @dataclass(frozen=True)
 class CheckpointStatus:
-    """Where a pipeline stands.
+    """The checkpoint of a pipeline, and its positions.
 
     Attributes:
-        checkpoint: URI of the checkpoint that counts; empty before the first run.
-        number: how many there have been, this one included.
-        start: where it began or will begin; empty: where the source's ``start`` says.
-        begun: a run has begun it.
-        positions: one a partition.
+        checkpoint: URI of the current checkpoint; empty before the first run.
+        number: number of checkpoints that the pipeline has had, this one included.
+        start: where it began or will begin; empty: at the ``start`` of the source.
+        begun: whether a run has used it.
+        positions: those of each partition.
     """
 
     checkpoint: str
@@ -68,37 +68,38 @@ class CheckpointStatus:
 
 
 def standing(settings: Settings, pipeline: Pipeline) -> CheckpointStatus:
-    """Where ``pipeline`` stands.
+    """Returns the checkpoint and the positions of ``pipeline``.
 
     Raises:
-        BrokerUnreachableError: no answer.
+        BrokerUnreachableError: if the broker does not respond within 15 seconds.
     """
     folder = CheckpointFolder(checkpoint_root(lake_uri(settings), settings), pipeline.name)
     current = folder.current()
     uri = folder.checkpoint(current).uri if current else ""
-    found = current or CurrentCheckpoint(0, "", begun=False)
+    current = current or CurrentCheckpoint(0, "", begun=False)
     positions = tuple(_positions(settings, pipeline))
-    return CheckpointStatus(uri, found.number, found.start, found.begun, positions)
+    return CheckpointStatus(uri, current.number, current.start, current.begun, positions)
 
 
 def reset(
     settings: Settings, pipeline: Pipeline, to: str, *, accept_loss: bool = False
 ) -> CheckpointStatus:
-    """Begin a new checkpoint with the next run; deletes nothing.
+    """Makes the next run begin a new checkpoint; deletes nothing.
 
     Args:
         settings: the deployment.
-        pipeline: which must not run.
-        to: a :class:`Start`, or ``table``: where the table stands.
-        accept_loss: with ``table``: also where retention has removed records after that.
+        pipeline: the pipeline, which must not run.
+        to: a :class:`Start`, or ``table`` for the positions that the table records.
+        accept_loss: with ``table``, go on where retention has deleted records behind them.
 
     Raises:
-        CheckpointInUseError: the pipeline runs.
-        NothingCommittedError: there are no offsets to begin at.
-        RetentionPassedError: records after the place where the table stands are gone.
-        BrokerUnreachableError: no answer.
+        CheckpointInUseError: if the pipeline runs.
+        NothingCommittedError: if there are no offsets to begin at.
+        RetentionPassedError: if records behind the positions of the table were deleted.
+        BrokerUnreachableError: if the broker does not respond within 15 seconds.
     """
-    before = standing(settings, pipeline)  # a start that can't be reached is no reason to reset
+    # First, since a broker that does not respond is no reason to leave a half-made reset behind.
+    before = standing(settings, pipeline)
     folder = CheckpointFolder(checkpoint_root(lake_uri(settings), settings), pipeline.name)
     positions = position_store(settings, pipeline)
     resets = Resets(pipeline, folder, positions, KafkaCluster(broker_config(settings)))
@@ -112,13 +113,13 @@ def reset(
 
 
 def parse_partition(text: str) -> TopicPartition | None:
-    """``topic/number``; None when it is not of that form."""
-    found = _PARTITION.fullmatch(text)
-    return TopicPartition(found["topic"], int(found["number"])) if found else None
+    """Parses ``topic/number``; returns ``None`` when the text is not of that form."""
+    match = _PARTITION.fullmatch(text)
+    return TopicPartition(match["topic"], int(match["number"])) if match else None
 
 
 def paused(settings: Settings, pipeline: Pipeline) -> set[TopicPartition]:
-    """Partitions of ``pipeline`` that are held where they are."""
+    """Returns the paused partitions of ``pipeline``."""
     state = _state(settings, pipeline)
     return {
         TopicPartition(source.topic.name, number)
@@ -130,30 +131,31 @@ def paused(settings: Settings, pipeline: Pipeline) -> set[TopicPartition]:
 def missing_partitions(
     settings: Settings, pipeline: Pipeline, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Those of ``partitions`` that their topics don't have, and how many these have.
+    """Returns the partitions that their topics don't have, with the number that these have.
 
-    The cluster is asked only for those beyond the declared number.
+    Asks the cluster only about partitions beyond the declared number.
 
     Raises:
-        BrokerUnreachableError: no answer.
+        BrokerUnreachableError: if the broker does not respond within 15 seconds.
     """
     declared = {source.topic.name: source.topic.partitions for source in pipeline.sources}
-    beyond = [one for one in partitions if one.partition >= declared[one.topic]]
-    live = describe(broker_config(settings), [one.topic for one in beyond]) if beyond else {}
+    beyond = [each for each in partitions if each.partition >= declared[each.topic]]
+    topics = [partition.topic for partition in beyond]
+    live = describe(broker_config(settings), topics) if topics else {}
     counts = {name: len(topic.all_partitions) for name, topic in live.items()}
     return {
-        one: count
-        for one in beyond
-        if one.partition >= (count := counts.get(one.topic, declared[one.topic]))
+        partition: count
+        for partition in beyond
+        if partition.partition >= (count := counts.get(partition.topic, declared[partition.topic]))
     }
 
 
 def hold(settings: Settings, pipeline: Pipeline, partitions: Iterable[TopicPartition]) -> None:
-    """Pause exactly these partitions, from the next batch on, also while the pipeline runs."""
-    state, wanted = _state(settings, pipeline), list(partitions)
+    """Pauses exactly these partitions from the next batch on, also while the pipeline runs."""
+    state, paused = _state(settings, pipeline), list(partitions)
     for source in pipeline.sources:
         name = source.topic.name
-        state.pause(name, frozenset(one.partition for one in wanted if one.topic == name))
+        state.pause(name, frozenset(each.partition for each in paused if each.topic == name))
 
 
 def _state(settings: Settings, pipeline: Pipeline) -> SourceState:
@@ -173,12 +175,13 @@ def _held(settings: Settings, pipeline: Pipeline) -> Iterator[None]:
 def _positions(settings: Settings, pipeline: Pipeline) -> Iterator[PartitionPositions]:
     config = broker_config(settings)
     topics = describe(config, [source.topic.name for source in pipeline.sources])
-    partitions = [one for topic in topics.values() for one in topic.all_partitions]
+    partitions = [each for topic in topics.values() for each in topic.all_partitions]
     committed = group_offsets(config, pipeline.consumer_group, partitions)
     table = _in_table(settings, pipeline, topics)
-    for one, (earliest, latest) in watermarks(config, partitions).items():
-        name = f"{one.topic}/{one.partition}"
-        yield PartitionPositions(name, table.get(one), committed.get(one), earliest, latest)
+    for partition, (earliest, latest) in watermarks(config, partitions).items():
+        name = f"{partition.topic}/{partition.partition}"
+        own = (table.get(partition), committed.get(partition))
+        yield PartitionPositions(name, *own, earliest, latest)
 
 
 def _in_table(
@@ -188,8 +191,8 @@ def _in_table(
     number = newest_checkpoint(pipeline.name, positions)
     if positions is None or number is None:
         return {}
-    asked = {
+    sources = {
         name: SourceOffset(name, topic.topic_id, dict.fromkeys(range(topic.partitions), 0), 0)
         for name, topic in topics.items()
     }
-    return CheckpointIds(pipeline.name, number).recorded(positions, asked).positions
+    return CheckpointIds(pipeline.name, number).recorded(positions, sources).positions

@@ -1,4 +1,4 @@
-"""What the project's modules declare, and the file and line where they do."""
+"""Finds what the modules of a project declare, with file and line."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Declaration:
 
 
 def find_declarations(settings: Settings) -> tuple[list[Declaration], list[Problem]]:
-    """Import the project's modules; their declarations, and the imports that failed.
+    """Imports the project's modules; returns their declarations, and the imports that failed.
 
     The project's folder is put first on ``sys.path`` and stays there, because a step may import
     when it runs. What the modules print goes to stderr: stdout may be JSON.
@@ -54,7 +54,7 @@ def find_declarations(settings: Settings) -> tuple[list[Declaration], list[Probl
 
 
 def field_location(event: type, path: str) -> tuple[str, int] | None:
-    """File and line of a field's annotation in an event class, or in one that it nests.
+    """Returns file and line of a field's annotation in an event class, or in one that it nests.
 
     Returns ``None`` when there is no source.
     """
@@ -70,9 +70,9 @@ def field_location(event: type, path: str) -> tuple[str, int] | None:
 
 
 def _field_line(node: ast.ClassDef, field: str) -> int:
-    for one in node.body:
-        if isinstance(one, ast.AnnAssign) and ast.unparse(one.target) == field:
-            return one.lineno
+    for statement in node.body:
+        if isinstance(statement, ast.AnnAssign) and ast.unparse(statement.target) == field:
+            return statement.lineno
     return node.lineno
 
 
@@ -84,7 +84,7 @@ def _make_importable(root: Path) -> None:
 
 
 def _is_shadow(name: str, module: ModuleType, root: Path) -> bool:
-    """A module of another project that would be taken for this one's of the same name."""
+    """Returns whether a module of another project would be taken for one of this project."""
     top = name.partition(".")[0]
     if top in sys.stdlib_module_names or top == "headrace" or _inside(module, root):
         return False
@@ -142,32 +142,32 @@ def _declared_by(modules: list[ModuleType], root: Path) -> list[Declaration]:
         for module in (*modules, *everywhere)
         for value, file, line in _assigned(module)
     }
-    found: dict[int, Declaration] = {}
+    declarations: dict[int, Declaration] = {}
     for module in modules:
         for value in _values(vars(module).values()):
             file, line = lines.get(id(value), (str(module.__file__), 1))
-            found.setdefault(id(value), Declaration(value, file, line))
-    return list(found.values())
+            declarations.setdefault(id(value), Declaration(value, file, line))
+    return list(declarations.values())
 
 
 def _assigned(module: ModuleType) -> Iterator[tuple[Declared, str, int]]:
-    """Each declared value assigned in the module itself, with its line."""
+    """Gives each declared value that is assigned in the module itself, with its file and line."""
     file = str(module.__file__)
     for name, node in _assignments(file):
         value = vars(module).get(name)
         elements = getattr(node, "elts", None)
         if isinstance(value, list | tuple) and elements and len(elements) == len(value):
-            for one, element in zip(value, elements, strict=True):
-                yield from ((found, file, element.lineno) for found in _values([one]))
+            for part, element in zip(value, elements, strict=True):
+                yield from ((declared, file, element.lineno) for declared in _values([part]))
         else:
-            yield from ((found, file, node.lineno) for found in _values([value]))
+            yield from ((declared, file, node.lineno) for declared in _values([value]))
 
 
 def _assignments(file: str) -> Iterator[tuple[str, ast.expr]]:
-    """Names bound at the top of a module, each with the expression that makes its value."""
+    """Gives the names bound at the top of a module, with the expressions of their values."""
     for statement in _syntax(file).body:
         if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield from ((statement.name, one) for one in statement.decorator_list[:1])
+            yield from ((statement.name, outermost) for outermost in statement.decorator_list[:1])
         if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
             targets = (
                 [statement.target] if isinstance(statement, ast.AnnAssign) else statement.targets

@@ -1,4 +1,4 @@
-"""The keys that topics were declared with when they were applied, remembered on this machine."""
+"""Remembers on this machine the keys that topics were declared with when they were applied."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ _FILE = "topics.json"
 
 
 def read_keys(state: Path) -> dict[str, KnownKey]:
-    """What was remembered, by topic."""
+    """Returns the remembered keys by topic."""
     return read_json(state / _FILE, _from_json) or {}
 
 
-def _from_json(found: Mapping[str, Any]) -> dict[str, KnownKey]:
-    return {name: KnownKey(**one) for name, one in found.items()}
+def _from_json(stored: Mapping[str, Any]) -> dict[str, KnownKey]:
+    return {name: KnownKey(**key) for name, key in stored.items()}
 
 
 def remember_keys(state: Path, topics: Iterable[Topic], ids: Mapping[str, str]) -> None:
-    """Remember the keys of those ``topics`` that exist, beside what is known of others."""
+    """Adds the keys of those ``topics`` that have an id to the remembered ones."""
     known = read_keys(state)
-    known |= {one.name: KnownKey(ids[one.name], one.key) for one in topics if one.name in ids}
-    write_json(state / _FILE, {name: asdict(one) for name, one in sorted(known.items())})
+    known |= {
+        topic.name: KnownKey(ids[topic.name], topic.key) for topic in topics if topic.name in ids
+    }
+    write_json(state / _FILE, {name: asdict(key) for name, key in sorted(known.items())})

@@ -1,4 +1,4 @@
-"""Settings that are allowed, each by itself, and do not add up to what is expected of them."""
+"""Warns of settings that are allowed, each by itself, and together lose or delay records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MIN_ISR = "min.insync.replicas"
 
 
 def topic_contradictions(topic: Topic) -> Iterator[Fault]:
-    """What can not be as it is declared: an error."""
+    """Gives contradictions within the declaration of a topic, which are errors."""
     in_sync = _number(topic, _MIN_ISR)
     if in_sync is not None and in_sync > topic.replication:
         yield Fault(
@@ -39,20 +39,20 @@ def topic_contradictions(topic: Topic) -> Iterator[Fault]:
 
 
 def topic_warnings(topic: Topic) -> Iterator[Fault]:
-    """What works, until something breaks: a warning."""
+    """Warns of settings that work until something breaks."""
     yield from _copies(topic)
     yield from _segments(topic)
 
 
 def pipeline_warnings(pipeline: Pipeline) -> Iterator[Fault]:
-    """Topics that are read together keep equal keys in equal partitions, and all of them long."""
+    """Warns if topics that are read together are partitioned differently or kept too shortly."""
     yield from _partition_counts(pipeline)
     yield from _strategies(pipeline)
     yield from _horizons(pipeline)
 
 
 def _horizons(pipeline: Pipeline) -> Iterator[Fault]:
-    """What is late, and what repeats an event, is told within ``lateness`` of the watermark."""
+    """Warns if a topic deletes events that the pipeline still waits for."""
     lateness = pipeline.lateness
     for topic in (source.topic for source in pipeline.sources):
         retention = _retention(topic)
@@ -68,8 +68,8 @@ def _horizons(pipeline: Pipeline) -> Iterator[Fault]:
 def _strategies(pipeline: Pipeline) -> Iterator[Fault]:
     topics = [source.topic for source in pipeline.sources]
     first, *others = [_strategy(topic) for topic in topics]
-    if any(one != first for one in others):
-        words = ", ".join(f"{one.name} {type(one.partitioning).__name__}" for one in topics)
+    if any(strategy != first for strategy in others):
+        words = ", ".join(f"{topic.name} {type(topic.partitioning).__name__}" for topic in topics)
         yield Fault(
             f"pipeline {pipeline.name!r} reads topics that are partitioned differently: {words}",
             "with one partitioning, equal values lie in partitions of equal number",
@@ -93,7 +93,7 @@ def _partition_counts(pipeline: Pipeline) -> Iterator[Fault]:
 
 
 def live_warnings(topic: Topic, brokers: Brokers) -> Iterator[Fault]:
-    """The same with what the brokers say where the topic says nothing; and what only they decide.
+    """Warns with the brokers' defaults where the topic declares none, and of what only they decide.
 
     ``replica.fetch.max.bytes`` is no bound: a larger batch is replicated all the same (KIP-74).
     """
@@ -104,32 +104,32 @@ def live_warnings(topic: Topic, brokers: Brokers) -> Iterator[Fault]:
 
 
 def cluster_warnings(brokers: Brokers) -> Iterator[Fault]:
-    """What is wrong with the brokers for every topic."""
+    """Warns of settings of the brokers that concern every topic."""
     if brokers.config.get("auto.create.topics.enable") == "true":
         yield Fault(
-            "brokers: auto.create.topics.enable is true: who misspells a topic makes one, with "
+            "brokers: auto.create.topics.enable is true: a misspelled topic is created, with "
             f"{brokers.config.get('num.partitions', '1')} partition(s)",
             "auto.create.topics.enable=false on the brokers",
         )
 
 
 def identity_warnings(topics: Iterable[LiveTopic]) -> Iterator[Fault]:
-    """A topic that is made again is known by its id."""
+    """Warns if topics have no ids, by which headrace notices that one was created again."""
     nameless = sorted(topic.name for topic in topics if not topic.has_id)
     if nameless:
         yield Fault(
-            f"brokers: topics get no ids ({', '.join(nameless)}): one that is deleted and "
-            "made again is not noticed, and its offsets are taken for the old ones",
-            "brokers of 2.8 or newer with KRaft; or reset what reads a topic that is made again",
+            f"brokers: topics get no ids ({', '.join(nameless)}): a topic that is deleted and "
+            "created again is not noticed, and its offsets are taken for the old ones",
+            "brokers of 2.8 or newer with KRaft; or reset what reads a topic that is created again",
         )
 
 
 def _in_force(topic: Topic, brokers: Mapping[str, str]) -> Topic:
-    found = {_MIN_ISR: brokers[_MIN_ISR]} if _MIN_ISR in brokers else {}
+    config = {_MIN_ISR: brokers[_MIN_ISR]} if _MIN_ISR in brokers else {}
     segment = brokers.get("log.roll.ms") or _hours_in_ms(brokers.get("log.roll.hours", ""))
     if segment and timedelta(milliseconds=int(segment)) != DEFAULT_SEGMENT:
-        found["segment.ms"] = segment
-    return replace(topic, config=found | dict(topic.config))
+        config["segment.ms"] = segment
+    return replace(topic, config=config | dict(topic.config))
 
 
 def _hours_in_ms(hours: str) -> str:
@@ -189,14 +189,14 @@ def _segments(topic: Topic) -> Iterator[Fault]:
     if topic.compaction and _number(topic, "segment.ms") is None:
         yield Fault(
             f"topic {topic.name!r} is compacted, but its open segment is not, for "
-            f"{DEFAULT_SEGMENT.days} days: who reads it from the beginning reads every change",
+            f"{DEFAULT_SEGMENT.days} days: a reader from the beginning reads every change",
             'config={"segment.ms": "3600000"}',
         )
     elif retention is not None and segment > _FAR_ABOVE * retention:
         millis = retention // timedelta(milliseconds=1)
         yield Fault(
             f"topic {topic.name!r}: segment.ms is {segment}, retention {retention}: records stay "
-            "until their segment is closed, and who reads from the beginning reads them",
+            "until their segment is closed, and a reader from the beginning reads them",
             f'config={{"segment.ms": "{millis}"}}',
         )
 

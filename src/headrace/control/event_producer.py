@@ -76,7 +76,7 @@ class EventProducer:
     do: then all in-sync replicas have every event, each once, or
     :class:`~headrace.EventsNotDeliveredError` is raised, and those that it counts may be there or
     not. A process that is killed loses the events that were not flushed.
-    Threads: to be used by one at a time.
+    Threads: one at a time may use it.
 
     Attributes:
         acknowledged: number of events by topic that all in-sync replicas have.
@@ -140,7 +140,7 @@ class EventProducer:
                 it was not sent.
             AccountMissingError: if the topic places events by account, and the producer has none.
             EventsNotDeliveredError: if Kafka did not acknowledge an earlier event; this one was
-                not sent, because it would overtake that one.
+                not sent, because it would overtake it.
             NotDeclaredError: if the project does not declare the topic.
             TopicMissingError: if the topic is not in Kafka.
             BrokerUnreachableError: if the broker does not respond within 15 seconds.

@@ -1,4 +1,4 @@
-"""Measure instead of assuming: a project's own cluster with a sample of its own events.
+"""Measures a project's own cluster with a sample of its own events.
 
 Rollbar's article measures the producer with Kafka's own tool and the consumer by batch size, on a
 topic with one partition. So do these, with headrace's clients.
@@ -44,7 +44,7 @@ class Sending:
 
     @property
     def tuning(self) -> dict[str, str]:
-        """By librdkafka's names."""
+        """Returns the settings by the names of librdkafka."""
         return {
             "acks": self.acks,
             "enable.idempotence": "true" if self.acks == "all" else "false",
@@ -78,7 +78,7 @@ class Sample:
 
     @property
     def event_bytes(self) -> Fraction:
-        """Mean size."""
+        """Returns the mean size of an event."""
         return Fraction(sum(map(len, self.values)), len(self.values))
 
 
@@ -122,26 +122,26 @@ class Measurement:
 
     @property
     def consumer_rate(self) -> Fraction:
-        """Events a second of one consumer with the best size of a batch."""
-        return Fraction(max(one.events_per_second for one in self.consumed))
+        """Returns the events a second of a consumer with the best size of a batch."""
+        return Fraction(max(run.events_per_second for run in self.consumed))
 
 
 def sample_of_topic(config: ClientConfig, topic: str) -> Sample:
-    """The newest events of ``topic``.
+    """Returns the newest events of ``topic``.
 
     Raises:
-        SampleError: it is empty, or holds something else than JSON.
-        TopicMissingError: there is no such topic.
-        BrokerUnreachableError: no answer.
+        SampleError: if it is empty, or holds something else than JSON.
+        TopicMissingError: if there is no such topic.
+        BrokerUnreachableError: if the broker does not respond within 15 seconds.
     """
     return _sample(f"topic {topic}", newest_values(config, topic, SAMPLE_EVENTS))
 
 
 def sample_of_file(path: Path) -> Sample:
-    """The first events of a file of JSON documents, one a line.
+    """Returns the first events of a file with a JSON document on each line.
 
     Raises:
-        SampleError: it can't be read, is empty, or holds something else than JSON.
+        SampleError: if it can't be read, is empty, or holds something else than JSON.
     """
     try:
         with path.open("rb") as file:
@@ -159,12 +159,12 @@ def measure(
     on_run: OnRun,
     sendings: Sequence[Sending] = SENDINGS,
 ) -> Measurement:
-    """Send and read the sample, over and over, on a topic that is made for it and deleted again.
+    """Sends and reads the sample repeatedly on a temporary topic.
 
     Raises:
-        BrokerUnreachableError: no answer.
-        TopicChangeError: Kafka refuses the topic.
-        KafkaException: Kafka refuses to take or give records.
+        BrokerUnreachableError: if the broker does not respond within 15 seconds.
+        TopicChangeError: if Kafka does not create the topic.
+        KafkaException: if Kafka rejects a record or a fetch.
     """
     runs = len(sendings) + len(CONSUMED_BATCHES)
     produced, consumed = [], []

@@ -1,4 +1,4 @@
-"""A new project: a small one that works, copied from the template beside this module."""
+"""Writes a new project, a copy of the template beside this module."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NAMES = {"gitignore": ".gitignore"}  # as itself it would hide files of the tem
 
 @dataclass(frozen=True)
 class NewProject:
-    """Where a new project is, and the names of its files."""
+    """A new project: its folder, and the names of its files."""
 
     folder: Path
     files: tuple[str, ...]

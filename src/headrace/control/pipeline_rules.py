@@ -1,4 +1,4 @@
-"""What must hold for a declared pipeline before anything starts."""
+"""Checks declared pipelines before anything starts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _METADATA_TYPES = {
 
 
 def pipeline_faults(pipeline: Pipeline) -> Iterator[Fault]:
-    """Everything wrong with one pipeline by itself; wrong types hide the rest."""
+    """Gives every fault of a pipeline by itself; wrong types hide the others."""
     wrong = list(_type_faults(pipeline))
     yield from wrong
     if not wrong:
@@ -40,12 +40,12 @@ def pipeline_faults(pipeline: Pipeline) -> Iterator[Fault]:
 
 
 def is_typed(pipeline: Pipeline) -> bool:
-    """Whether its parts are what the model says, so that other rules can look at them."""
+    """Returns whether the parts have the types of the model, so that other rules can use them."""
     return not any(_type_faults(pipeline))
 
 
 def columns(pipeline: Pipeline) -> dict[str, FieldType] | None:
-    """Columns that reach the sink, by name; None when steps or faulty events hide them."""
+    """Returns the columns that reach the sink; ``None`` when steps or faulty events hide them."""
     if pipeline.steps:
         return None
     first, *_ = pipeline.sources
@@ -53,18 +53,18 @@ def columns(pipeline: Pipeline) -> dict[str, FieldType] | None:
 
 
 def source_columns(source: Source) -> dict[str, FieldType] | None:
-    """Columns that a source gives, by name; None when its event class is faulty."""
+    """Returns the columns that a source gives; ``None`` when its event class is faulty."""
     if source.topic.event is None:
-        found = {RAW_VALUE: FieldType.BINARY}
+        columns = {RAW_VALUE: FieldType.BINARY}
     else:
         schema = schema_of(source.topic)
         if schema is None:
             return None
-        found = {field.name: field.type for field in schema.fields}
-    found |= {one: _METADATA_TYPES.get(one, FieldType.BINARY) for one in source.metadata}
+        columns = {field.name: field.type for field in schema.fields}
+    columns |= {name: _METADATA_TYPES.get(name, FieldType.BINARY) for name in source.metadata}
     if source.subpartitions > 1:
-        found[SUBPARTITION] = FieldType.LONG
-    return found
+        columns[SUBPARTITION] = FieldType.LONG
+    return columns
 
 
 def _type_faults(pipeline: Pipeline) -> Iterator[Fault]:
@@ -100,18 +100,18 @@ def _name_faults(pipeline: Pipeline) -> Iterator[Fault]:
 def _source_faults(pipeline: Pipeline) -> Iterator[Fault]:
     if not pipeline.sources:
         yield Fault(f"{_label(pipeline)} has no source")
-    for name, count in Counter(one.topic.name for one in pipeline.sources).items():
+    for name, count in Counter(source.topic.name for source in pipeline.sources).items():
         if count > 1:
             yield Fault(f"{_label(pipeline)} reads topic {name!r} {count} times", "read it once")
     for source in pipeline.sources:
-        yield from _one_source_faults(pipeline, source)
+        yield from _own_source_faults(pipeline, source)
     yield from _union_faults(pipeline)
 
 
-def _one_source_faults(pipeline: Pipeline, source: Source) -> Iterator[Fault]:
+def _own_source_faults(pipeline: Pipeline, source: Source) -> Iterator[Fault]:
     if not is_a(source.start, Start):
         yield Fault(f"{_label(pipeline)}: start is {source.start!r}", "Start.EARLIEST or .LATEST")
-    if not all(is_a(one, Metadata) for one in source.metadata):
+    if not all(is_a(name, Metadata) for name in source.metadata):
         yield Fault(f"{_label(pipeline)}: metadata is {source.metadata!r}", "Metadata members")
     yield from _watermark_faults(pipeline, source)
     yield from at_least(source, "min_tasks", 0)
@@ -173,7 +173,7 @@ def _limit_faults(limits: BatchLimits, dead: DeadLetterLimit) -> Iterator[Fault]
 
 
 def dead_letter_limit_faults(dead: DeadLetterLimit) -> Iterator[Fault]:
-    """Numbers that mean something."""
+    """Gives the faults of numbers that no limit can have."""
     yield from at_least(dead, "max_consecutive", 1)
     yield from at_least(dead, "min_records", 1)
     if not is_a(dead.max_ratio, int | float) or not 0 <= dead.max_ratio <= 1:

@@ -1,4 +1,4 @@
-"""What ``apply`` would change, which way rows take, and how records are worked on."""
+"""Plans what ``apply`` changes, and shows the execution path of pipelines and workers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace.control.project import LoadedProject
 from headrace.control.services import broker_config
 from headrace.control.sink_changes import SinkChange, sink_changes
 from headrace.errors import BrokerUnreachableError
-from headrace.kafka.brokers import Brokers, describe_brokers
+from headrace.kafka.brokers import describe_brokers
 from headrace.kafka.client import topic_ids
 from headrace.kafka.topics import (
     Action,
@@ -35,15 +35,15 @@ _ENDS: Mapping[type, str] = {
 
 @dataclass(frozen=True)
 class PipelineRoute:
-    """How one pipeline's rows travel.
+    """The execution path of a pipeline.
 
     Attributes:
         pipeline: its name.
-        topics: it reads.
+        topics: names of the topics that it reads.
         sink: kind and target of its sink: ``lake clicks``.
         guarantee: what a repeated batch may do to the sink.
         path: "fused" or "spark".
-        why: a sentence.
+        why: a sentence that says why it takes this path.
     """
 
     pipeline: str
@@ -56,14 +56,14 @@ class PipelineRoute:
 
 @dataclass(frozen=True)
 class WorkerRoute:
-    """How one worker's records are worked on.
+    """How the records of a worker are processed.
 
     Attributes:
         worker: its name.
-        topics: it reads.
-        partitions: of them all, as declared.
-        lanes: of all those partitions: so many records at a time, over all instances.
-        on_failure: what happens to a record that failed, in words.
+        topics: names of the topics that it reads.
+        partitions: number of their partitions, as declared.
+        lanes: number of records that all instances together process at a time, at most.
+        on_failure: a phrase that says what happens to a record that failed.
     """
 
     worker: str
@@ -79,10 +79,10 @@ class Plan:
 
     Attributes:
         changes: what ``apply`` would do, and what is refused.
-        routes: one a pipeline.
-        workers: one a worker.
-        warnings: what is allowed and does not do what is expected of it, on these brokers.
-        broker_down: why the broker gave no answer; every topic is shown as to be created then.
+        routes: the path of each pipeline.
+        workers: the path of each worker.
+        warnings: settings that are allowed and do not do what is expected of them on these brokers.
+        broker_down: why the broker did not respond; then every topic is shown as one to create.
         sinks: what pipelines change in the targets of their sinks, and what is refused.
     """
 
@@ -95,8 +95,8 @@ class Plan:
 
     @property
     def refused(self) -> tuple[TopicChange | SinkChange, ...]:
-        """Changes that can't be made."""
-        topics = tuple(one for one in self.changes if one.action is Action.REFUSED)
+        """Returns the changes that can't be made."""
+        topics = tuple(change for change in self.changes if change.action is Action.REFUSED)
         return (*topics, *(change for change in self.sinks if change.is_refused))
 
 
@@ -106,15 +106,23 @@ class AppliedPlan(Plan):
 
 
 def make_plan(project: LoadedProject) -> Plan:
-    """The plan, against the live topics; without them when the broker does not answer."""
+    """Compares the project with the live topics, if the broker responds."""
     topics = project_topics(project)
     routes, workers = _routes(project), _workers(project)
     sinks = sink_changes(project.settings, project.pipelines.values())
     try:
         config = broker_config(project.settings)
         live = topic_states(config, [topic.name for topic in topics])
-        found = _warnings(project, describe_brokers(config))
-        warnings = (*identity_warnings(state.live for state in live.values()), *found)
+        brokers = describe_brokers(config)
+        warnings = (
+            *identity_warnings(state.live for state in live.values()),
+            *cluster_warnings(brokers),
+            *(
+                fault
+                for topic in project.topics.values()
+                for fault in live_warnings(topic, brokers)
+            ),
+        )
     except BrokerUnreachableError as error:
         changes = tuple(plan_topics(topics, {}))
         return Plan(changes, routes, workers, broker_down=str(error), sinks=sinks)
@@ -123,11 +131,11 @@ def make_plan(project: LoadedProject) -> Plan:
 
 
 def apply_plan(project: LoadedProject) -> AppliedPlan:
-    """Make the changes that can be made; returns the plan that was carried out.
+    """Makes the changes that can be made, and returns the plan that was carried out.
 
     Raises:
-        BrokerUnreachableError: no answer.
-        TopicChangeError: Kafka refuses a change; those before it are made.
+        BrokerUnreachableError: if the broker does not respond within 15 seconds.
+        TopicChangeError: if Kafka rejects a change; those before it are made.
     """
     config = broker_config(project.settings)
     topics = project_topics(project)
@@ -135,20 +143,15 @@ def apply_plan(project: LoadedProject) -> AppliedPlan:
     keys = read_keys(project.settings.state)
     changes = plan_topics(topics, topic_states(config, names), keys)
     apply_changes(config, changes)
-    refused = {one.topic for one in changes if one.action is Action.REFUSED}
+    refused = {change.topic for change in changes if change.action is Action.REFUSED}
     kept = [topic for topic in topics if topic.name not in refused]
     remember_keys(project.settings.state, kept, topic_ids(config, names))
     return AppliedPlan(tuple(changes), _routes(project), _workers(project))
 
 
 def project_topics(project: LoadedProject) -> list[Topic]:
-    """Declared topics, and the dead-letter topics of those whose records may become some."""
+    """Returns the declared topics, and the dead-letter topics of those that need one."""
     return with_dead_letters(project.topics.values(), project.dead_lettered.values())
-
-
-def _warnings(project: LoadedProject, brokers: Brokers) -> tuple[Fault, ...]:
-    found = [fault for topic in project.topics.values() for fault in live_warnings(topic, brokers)]
-    return (*cluster_warnings(brokers), *found)
 
 
 def _routes(project: LoadedProject) -> tuple[PipelineRoute, ...]:
@@ -166,7 +169,7 @@ def _routes(project: LoadedProject) -> tuple[PipelineRoute, ...]:
 
 
 def _workers(project: LoadedProject) -> tuple[WorkerRoute, ...]:
-    return tuple(_worker(one) for one in project.workers.values())
+    return tuple(_worker(worker) for worker in project.workers.values())
 
 
 def _worker(worker: Worker) -> WorkerRoute:
@@ -175,7 +178,7 @@ def _worker(worker: Worker) -> WorkerRoute:
         for topic in worker.topics
         for number in range(topic.partitions)
     ]
-    lanes = sum(worker.partitioner.count(one) for one in partitions)
+    lanes = sum(worker.partitioner.count(partition) for partition in partitions)
     topics = tuple(topic.name for topic in worker.topics)
     return WorkerRoute(worker.name, topics, len(partitions), lanes, _policy(worker.on_failure))
 

@@ -1,4 +1,4 @@
-"""Lines of a file or stream, sent to a topic as events."""
+"""Sends the lines of a file or stream to a topic as events."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WAIT_SECONDS = 0.2
 _PROGRESS_SECONDS = 0.2
 
 ProduceState: TypeAlias = Literal["finished", "rejected", "interrupted", "failed"]
-"""What ended it: the last line, a rejected line, a signal, an event that Kafka did not take."""
+"""What ended it: the last line, a rejected line, a signal, or an event that Kafka rejected."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class ProduceOptions:
         skip_invalid: leave rejected lines out, instead of ending at the first one.
         unchecked: send each line as it is, valid or not, without a key.
         account: whose events these are: their key where the topic declares none.
-        headers: of every record.
+        headers: headers of every record.
     """
 
     skip_invalid: bool = False
@@ -67,12 +67,12 @@ class RejectedLine:
 
 @dataclass(frozen=True)
 class ProduceProgress:
-    """How far it is.
+    """How far a call of :func:`produce_lines` is.
 
     Attributes:
-        lines: that were read, empty ones included.
-        sent: events that all in-sync replicas have.
-        rejected: lines.
+        lines: number of lines that were read, empty ones included.
+        sent: number of events that all in-sync replicas have.
+        rejected: number of rejected lines.
     """
 
     lines: int
@@ -85,13 +85,14 @@ class ProduceResult:
     """What became of the lines.
 
     Attributes:
-        topic: where the events are.
+        topic: name of the topic.
         state: what ended it.
-        lines: that were read, empty ones included; what follows them was not looked at.
-        sent: events that all in-sync replicas have.
-        rejected: lines that are no events of the topic; none of them was sent.
+        lines: number of lines that were read, empty ones included; the rest was not read.
+        sent: number of events that all in-sync replicas have.
+        rejected: number of lines that are no events of the topic; none of them was sent.
         reasons: number of rejected lines by reason.
-        not_acknowledged: events that Kafka did not acknowledge; they may be in the topic or not.
+        not_acknowledged: number of events that Kafka did not acknowledge; they may be in the topic
+            or not.
         failed_lines: numbers of their lines, the first 20.
         failure: why Kafka did not acknowledge the first of them.
     """
@@ -109,7 +110,7 @@ class ProduceResult:
 
 
 ObserveProduce: TypeAlias = Callable[[ProduceProgress | RejectedLine], None]
-"""Is called with each rejected line, and with the progress a few times a second."""
+"""Called with each rejected line, and with the progress a few times a second."""
 
 
 def produce_lines(
@@ -135,7 +136,7 @@ def produce_lines(
         topic: its name.
         file: descriptor of the file.
         options: how lines become records.
-        observe: is told of progress and rejected lines.
+        observe: called with progress and rejected lines.
         stop: once it is set, no further line is read.
 
     Raises:

@@ -43,7 +43,7 @@ class LoadedProject:
         topics: every declared topic.
         pipelines: every declared pipeline.
         workers: every declared worker.
-        warnings: what is valid and does not do what is expected of it.
+        warnings: declarations that are valid and do not do what is expected of them.
     """
 
     settings: Settings
@@ -74,29 +74,33 @@ class LoadedProject:
 
 
 def load_project(settings: Settings) -> LoadedProject:
-    """The project, valid as a whole. Starts nothing, connects to nothing, imports no Spark.
+    """Returns the project, valid as a whole. Starts nothing, connects to nothing, imports no Spark.
 
     Raises:
-        ProjectError: every problem of the modules and their declarations, with file and line.
+        ProjectError: if it is not valid: every problem of the modules and their declarations, with
+            file and line.
     """
-    found, problems = find_declarations(settings)
-    problems += [*_problems(found, settings), *_unknown_sinks(found, settings)]
-    if not problems and not found:
+    declarations, problems = find_declarations(settings)
+    problems += [*_problems(declarations, settings), *_unknown_sinks(declarations, settings)]
+    if not problems and not declarations:
         problems.append(_nothing_declared(settings))
     if problems:
-        raise ProjectError(sorted(dict.fromkeys(problems), key=lambda one: (one.file, one.line)))
-    warnings = tuple(_warnings(found))
+        raise ProjectError(
+            sorted(dict.fromkeys(problems), key=lambda problem: (problem.file, problem.line))
+        )
+    warnings = tuple(_warnings(declarations))
     return LoadedProject(
         settings,
-        _by_name(found, Topic),
-        _by_name(found, Pipeline),
-        _by_name(found, Worker),
+        _by_name(declarations, Topic),
+        _by_name(declarations, Pipeline),
+        _by_name(declarations, Worker),
         warnings,
     )
 
 
-def _by_name(found: Iterable[Declaration], kind: type[Named]) -> dict[str, Named]:
-    return {one.value.name: one.value for one in found if isinstance(one.value, kind)}
+def _by_name(declarations: Iterable[Declaration], kind: type[Named]) -> dict[str, Named]:
+    values = (declaration.value for declaration in declarations)
+    return {value.name: value for value in values if isinstance(value, kind)}
 
 
 def _nothing_declared(settings: Settings) -> Problem:
@@ -106,11 +110,11 @@ def _nothing_declared(settings: Settings) -> Problem:
     )
 
 
-def _unknown_sinks(found: list[Declaration], settings: Settings) -> Iterator[Problem]:
+def _unknown_sinks(declarations: list[Declaration], settings: Settings) -> Iterator[Problem]:
     """Settings of sinks that are neither installed nor declared in a module."""
     kinds = installed_kinds() | {
         declaration.value.sink.kind
-        for declaration in found
+        for declaration in declarations
         if isinstance(declaration.value, Pipeline) and is_typed(declaration.value)
     }
     for kind in settings.sinks.keys() - kinds:
@@ -118,13 +122,13 @@ def _unknown_sinks(found: list[Declaration], settings: Settings) -> Iterator[Pro
         yield Problem(file, 1, f"[sinks.{kind}]: no sink of this name is installed", known)
 
 
-def _problems(found: list[Declaration], settings: Settings) -> list[Problem]:
-    problems = []
-    for one in found:
-        problems += [_problem(one, fault) for fault in _own_faults(one.value, settings)]
-    for one, fault in _faults_between(found):
-        problems.append(_problem(one, fault))
-    return problems
+def _problems(declarations: list[Declaration], settings: Settings) -> list[Problem]:
+    problems = [
+        _problem(declaration, fault)
+        for declaration in declarations
+        for fault in _own_faults(declaration.value, settings)
+    ]
+    return problems + [_problem(*pair) for pair in _faults_between(declarations)]
 
 
 def _own_faults(value: Declared, settings: Settings) -> Iterable[Fault]:
@@ -138,9 +142,10 @@ def _topic_faults(topic: Topic, settings: Settings) -> list[Fault]:
     return list(topic_faults(topic, settings)) or list(topic_contradictions(topic))
 
 
-def _warnings(found: list[Declaration]) -> Iterator[Problem]:
-    for one in found:
-        yield from (_problem(one, fault) for fault in _own_warnings(one.value))
+def _warnings(declarations: list[Declaration]) -> Iterator[Problem]:
+    for declaration in declarations:
+        for fault in _own_warnings(declaration.value):
+            yield _problem(declaration, fault)
 
 
 def _own_warnings(value: Declared) -> Iterable[Fault]:
@@ -149,18 +154,20 @@ def _own_warnings(value: Declared) -> Iterable[Fault]:
     return pipeline_warnings(value) if isinstance(value, Pipeline) else ()
 
 
-def _problem(one: Declaration, fault: Fault) -> Problem:
-    file, line = one.file, one.line
-    if fault.field and isinstance(one.value, Topic) and isinstance(one.value.event, type):
-        file, line = field_location(one.value.event, fault.field) or (file, line)
+def _problem(declaration: Declaration, fault: Fault) -> Problem:
+    value, file, line = declaration.value, declaration.file, declaration.line
+    if fault.field and isinstance(value, Topic) and isinstance(value.event, type):
+        file, line = field_location(value.event, fault.field) or (file, line)
     return Problem(file, line, fault.message, fault.remedy)
 
 
-def _faults_between(found: list[Declaration]) -> Iterator[tuple[Declaration, Fault]]:
-    topics = [one for one in found if isinstance(one.value, Topic)]
-    pipelines = [one for one in found if isinstance(one.value, Pipeline) and is_typed(one.value)]
+def _faults_between(declarations: list[Declaration]) -> Iterator[tuple[Declaration, Fault]]:
+    topics = [each for each in declarations if isinstance(each.value, Topic)]
+    pipelines = [pipeline for pipeline, _ in _pipelines(declarations)]
     workers = [
-        one for one in found if isinstance(one.value, Worker) and worker_rules.is_typed(one.value)
+        each
+        for each in declarations
+        if isinstance(each.value, Worker) and worker_rules.is_typed(each.value)
     ]
     readers = [*pipelines, *workers]
     yield from _same_names(topics)
@@ -172,15 +179,17 @@ def _faults_between(found: list[Declaration]) -> Iterator[tuple[Declaration, Fau
     yield from _shared_targets(pipelines)
 
 
-def _same_names(found: list[Declaration]) -> Iterator[tuple[Declaration, Fault]]:
+def _same_names(declarations: list[Declaration]) -> Iterator[tuple[Declaration, Fault]]:
     """A pipeline and a worker of one name would be one consumer group."""
     first: dict[str, Declaration] = {}
-    for one in found:
-        other = first.setdefault(one.value.name, one)
-        if other is not one:
-            kind = "" if _kind(other.value) == _kind(one.value) else f" as a {_kind(other.value)}"
-            message = f"{_kind(one.value)} {one.value.name!r} is already declared{kind}"
-            yield one, Fault(message, f"at {other.file}:{other.line}")
+    for declaration in declarations:
+        value = declaration.value
+        earlier = first.setdefault(value.name, declaration)
+        if earlier is not declaration:
+            other = _kind(earlier.value)
+            as_other = "" if other == _kind(value) else f" as a {other}"
+            message = f"{_kind(value)} {value.name!r} is already declared{as_other}"
+            yield declaration, Fault(message, f"at {earlier.file}:{earlier.line}")
 
 
 def _same_groups(readers: list[Declaration]) -> Iterator[tuple[Declaration, Fault]]:
@@ -199,11 +208,12 @@ def _kind(value: Declared) -> str:
 
 def _colliding_topics(topics: list[Declaration]) -> Iterator[tuple[Declaration, Fault]]:
     first: dict[str, Declaration] = {}
-    for one in topics:
-        other = first.setdefault(str(one.value.name).replace(".", "_"), one)
-        if other.value.name != one.value.name:
-            message = f"topic {one.value.name!r} collides with {other.value.name!r}"
-            yield one, Fault(message, "Kafka takes '.' and '_' for the same in names")
+    for declaration in topics:
+        name = declaration.value.name
+        earlier = first.setdefault(str(name).replace(".", "_"), declaration)
+        if earlier.value.name != name:
+            message = f"topic {name!r} collides with {earlier.value.name!r}"
+            yield declaration, Fault(message, "Kafka takes '.' and '_' for the same in names")
 
 
 def _undeclared_topics(
@@ -236,11 +246,12 @@ def _dead_letter_topics(
         if isinstance(reader, Pipeline) or sends_dead_letters(reader)
         for topic in _read(reader)
     }
-    for one in topics:
-        origin = dead.get(one.value.name)
-        if origin is not None and isinstance(one.value, Topic) and one.value.event is not None:
-            message = f"topic {one.value.name!r} takes the dead letters of {origin!r}: raw bytes"
-            yield one, Fault(message, "leave its event out, or the whole declaration")
+    for declaration in topics:
+        topic = declaration.value
+        origin = dead.get(topic.name)
+        if origin is not None and isinstance(topic, Topic) and topic.event is not None:
+            message = f"topic {topic.name!r} takes the dead letters of {origin!r}: raw bytes"
+            yield declaration, Fault(message, "leave its event out, or the whole declaration")
 
 
 def _shared_targets(pipelines: list[Declaration]) -> Iterator[tuple[Declaration, Fault]]:
@@ -254,16 +265,17 @@ def _shared_targets(pipelines: list[Declaration]) -> Iterator[tuple[Declaration,
             yield declaration, Fault(message, f"see {earlier.file}:{earlier.line}")
 
 
-def _pipelines(found: list[Declaration]) -> Iterator[tuple[Declaration, Pipeline]]:
-    for one in found:
-        if isinstance(one.value, Pipeline):
-            yield one, one.value
+def _pipelines(declarations: list[Declaration]) -> Iterator[tuple[Declaration, Pipeline]]:
+    """Gives the pipelines whose parts have the types that the model says."""
+    for declaration in declarations:
+        if isinstance(declaration.value, Pipeline) and is_typed(declaration.value):
+            yield declaration, declaration.value
 
 
-def _readers(found: list[Declaration]) -> Iterator[tuple[Declaration, Reader]]:
-    for one in found:
-        if isinstance(one.value, Reader):
-            yield one, one.value
+def _readers(declarations: list[Declaration]) -> Iterator[tuple[Declaration, Reader]]:
+    for declaration in declarations:
+        if isinstance(declaration.value, Reader):
+            yield declaration, declaration.value
 
 
 def _read(reader: Reader) -> tuple[Topic, ...]:

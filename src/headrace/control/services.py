@@ -1,4 +1,4 @@
-"""The project's own servers on this machine: embedded Kafka and, where asked for, HDFS."""
+"""Starts and stops the project's own servers on this machine: Kafka, HDFS, ingest."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ INGEST_FOLDER = "ingest"
 _START = timedelta(seconds=60)
 _DRAIN = timedelta(seconds=60)
 _ANSWER_SECONDS = 5.0
-_ANY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - asked for by the project's file
+_ANY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - set by the project's file
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,11 @@ class Server:
 
     @property
     def running(self) -> bool:
-        """It runs."""
+        """Whether it runs."""
         return self.pid is not None
 
     def to_json(self) -> Mapping[str, object]:
-        """Returns its members, and whether it runs."""
+        """Returns the members, and whether the server runs."""
         return asdict(self) | {"running": self.running}
 
 
@@ -58,7 +58,7 @@ class Services:
 
     Attributes:
         bootstrap_servers: of Kafka; empty when the embedded one was never started.
-        embedded_kafka: it is the project's own.
+        embedded_kafka: whether Kafka is the project's own.
         lake: root URI; empty when the embedded HDFS was never started.
         servers: the embedded ones that were ever started, and the HTTP service.
     """
@@ -75,16 +75,17 @@ class Services:
 
 
 def up(settings: Settings, environ: Mapping[str, str], on_progress: Progress) -> Services:
-    """Start what the project needs of its own, and return once it answers. Creates no topics.
+    """Starts the project's own servers, and returns once they respond. Creates no topics.
 
     Args:
         settings: the project's deployment.
-        environ: where Java and the cache are looked for.
+        environ: environment that says where Java and the cache are.
         on_progress: called while jars are fetched.
 
     Raises:
         ExtraMissingError: if a server of the project needs an extra that is not installed.
-        JavaUnavailableError, JarError, ServerStartError: what failed; what was started stays up.
+        JavaUnavailableError, JarError, ServerStartError: if a server does not start; those that
+            were started before it go on.
     """
     if settings.ingest is not None:
         require_extra("ingest")
@@ -108,11 +109,11 @@ def down(settings: Settings) -> Services:
 
 
 def status(settings: Settings) -> Services:
-    """What runs, and where. Connects to nothing."""
+    """Returns which servers run, and where. Connects to nothing."""
     kafka, hdfs = cluster_status(settings.state), hdfs_status(settings.state)
     brokers = [
-        Server(f"kafka broker {one.node}", f"127.0.0.1:{one.port}", one.pid)
-        for one in kafka.brokers
+        Server(f"kafka broker {broker.node}", f"127.0.0.1:{broker.port}", broker.pid)
+        for broker in kafka.brokers
     ]
     nodes = [
         Server("hdfs namenode", hdfs.uri, hdfs.namenode_pid),
@@ -128,10 +129,10 @@ def status(settings: Settings) -> Services:
 
 
 def bootstrap_servers(settings: Settings, *, may_be_down: bool = False) -> str:
-    """Of the user's own cluster, or of the embedded one.
+    """Returns the addresses of the user's own cluster, or of the embedded one.
 
     Raises:
-        BrokerUnreachableError: the embedded one is down, or was never started.
+        BrokerUnreachableError: if the embedded broker is down, or was never started.
     """
     if settings.kafka.bootstrap_servers:
         return settings.kafka.bootstrap_servers
@@ -142,10 +143,10 @@ def bootstrap_servers(settings: Settings, *, may_be_down: bool = False) -> str:
 
 
 def broker_config(settings: Settings, *, may_be_down: bool = False) -> dict[str, str]:
-    """Librdkafka's configuration for the project's cluster.
+    """Returns the configuration of Kafka clients for the project's cluster.
 
     Raises:
-        BrokerUnreachableError: the embedded one is down, or was never started.
+        BrokerUnreachableError: if the embedded broker is down, or was never started.
     """
     servers = bootstrap_servers(settings, may_be_down=may_be_down)
     return client_config(settings.kafka, servers)
@@ -178,7 +179,7 @@ def _start(
 
 
 def ingest_process(settings: Settings) -> ServerProcess:
-    """The HTTP service that ``up`` starts."""
+    """Returns the process of the HTTP service that ``up`` starts."""
     return ServerProcess("ingest", settings.state / INGEST_FOLDER)
 
 
@@ -194,17 +195,17 @@ def _start_ingest(settings: Settings, ingest: IngestSettings) -> None:
 
 
 def _is_ready(ingest: IngestSettings) -> bool:
-    """It knows the tokens, and Kafka answers it; its topics may still have to be made."""
+    """Returns whether the service has its tokens and reaches Kafka; topics may be missing yet."""
     host = LOOPBACK if ingest.host in _ANY_ADDRESS else ingest.host
     connection = http.client.HTTPConnection(host, ingest.port, timeout=_ANSWER_SECONDS)
     try:
         connection.request("GET", "/readyz")
-        found = json.load(connection.getresponse())
+        readiness = json.load(connection.getresponse())
     except (OSError, http.client.HTTPException, ValueError):
         return False
     finally:
         connection.close()
-    return (found.get("tokens"), found.get("kafka")) == ("known", "answers")
+    return (readiness.get("tokens"), readiness.get("kafka")) == ("known", "answers")
 
 
 def ingest_address(ingest: IngestSettings) -> str:

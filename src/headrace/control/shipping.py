@@ -1,4 +1,4 @@
-"""Which modules are a project's own: they travel with a Spark job, since they are nowhere else."""
+"""Finds the modules of a project, which a Spark job ships, since executors do not have them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _OURS = "headrace"
 
 
 def own_modules(root: Path, modules: Iterable[ModuleType]) -> list[ModuleType]:
-    """Returns those of ``modules`` whose file is below ``root`` and that nobody installed.
+    """Returns the modules whose file is below ``root`` and that are not installed packages.
 
-    The environment is in the project's folder, more often than not.
+    Often the environment with its packages is a folder of the project.
     """
     installed = _installed(root)
     return [module for module in modules if _is_own(module, root, installed)]
@@ -31,7 +31,7 @@ def _is_own(module: ModuleType, root: Path, installed: frozenset[Path]) -> bool:
 
 
 def _installed(root: Path) -> frozenset[Path]:
-    """Folders of the environment; of its prefix only if that is below ``root``, and not around."""
+    """Returns the folders of the environment; its prefix only if that is below ``root``."""
     prefixes = {Path(sys.prefix), Path(sys.base_prefix), Path(sys.exec_prefix)}
     libraries = {Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")}
     return frozenset(

@@ -1,4 +1,4 @@
-"""The sinks of declared pipelines, as commands ask them."""
+"""Sinks of declared pipelines, for commands."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from headrace.sinks.api import PositionStore, SinkContext
 
 
 def sink_context(settings: Settings, pipeline: Pipeline) -> SinkContext:
-    """Returns what the sink of ``pipeline`` is told of where it runs."""
+    """Returns the context in which the sink of ``pipeline`` runs."""
     lake, client = lake_uri(settings), _client(settings)
     return pipeline.sink_context(lake, client, settings.sinks, settings.storage)
 
 
 def _client(settings: Settings) -> dict[str, str]:
-    """Nothing while the embedded broker was never started: most sinks can be asked without it."""
+    """Returns no settings if the embedded broker was never started: most sinks need no broker."""
     try:
         return broker_config(settings, may_be_down=True)
     except BrokerUnreachableError:
@@ -24,5 +24,5 @@ def _client(settings: Settings) -> dict[str, str]:
 
 
 def position_store(settings: Settings, pipeline: Pipeline) -> PositionStore | None:
-    """Returns where the sink of ``pipeline`` records positions; None: nowhere."""
+    """Returns the positions that the sink of ``pipeline`` records; ``None`` if it records none."""
     return pipeline.sink.position_store(sink_context(settings, pipeline))

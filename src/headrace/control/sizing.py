@@ -23,16 +23,16 @@ MAX_PARTITIONS = 200_000
 
 @dataclass(frozen=True)
 class TopicLoad:
-    """What a topic has to take.
+    """The load of a topic.
 
     Attributes:
-        events_per_second: that come in.
+        events_per_second: events that producers send in a second.
         event_bytes: mean size of a record, before compression.
         retention: how long records are kept.
         replication: copies of each record.
-        brokers: that share the copies equally.
+        brokers: number of brokers, which share the copies equally.
         compression: bytes in for a byte on disk; 1 for none.
-        planned_events_per_second: what is to be expected later; ``None``: no more than now.
+        planned_events_per_second: rate that is expected later; ``None``: the present one.
         consumed_per_second: events that one consumer processes in a second, measured.
     """
 
@@ -47,22 +47,23 @@ class TopicLoad:
 
     @property
     def highest_rate(self) -> Fraction:
-        """Events a second, now or as planned."""
+        """Returns the higher of the present and the planned rate."""
         return max(self.events_per_second, self.planned_events_per_second or Fraction(0))
 
 
 @dataclass(frozen=True)
 class Size:
-    """What that needs.
+    """What a topic needs.
 
     Attributes:
-        bytes_per_second: that producers send.
-        retained_bytes: of one copy on disk.
-        replicated_bytes: of all copies.
-        bytes_per_broker: of the copies on each broker.
-        partitions: so that a consumer each keeps up, now; ``None`` without a consumer's rate.
-        planned_partitions: the same for the planned rate; partitions never become fewer.
-        warnings: what does not add up.
+        bytes_per_second: bytes that producers send in a second.
+        retained_bytes: disk of one copy.
+        replicated_bytes: disk of all copies.
+        bytes_per_broker: disk of each broker.
+        partitions: number with which a consumer for each keeps up with the present rate; ``None``
+            without a consumer's rate.
+        planned_partitions: number for the planned rate; partitions can't be removed later.
+        warnings: sentences about what does not add up.
     """
 
     bytes_per_second: Fraction
@@ -76,13 +77,13 @@ class Size:
 
 @dataclass(frozen=True)
 class CatchUp:
-    """How a lag is made up for.
+    """How long consumers take to catch up with a lag.
 
     Attributes:
-        lag: as the time in which it arrived.
-        needs: time until nothing is left of it; ``None``: never, or no throughput was given.
-        within: the time it may take; ``None`` when none was given.
-        rate_needed: events a second to be done in that time.
+        lag: the time in which the lag arrived.
+        needs: time until nothing is left of it; ``None``: never, or the throughput is not known.
+        within: the time that it may take; ``None`` when there is no limit.
+        rate_needed: events a second that consumers must process for that.
     """
 
     lag: timedelta
@@ -92,7 +93,7 @@ class CatchUp:
 
 
 def size(load: TopicLoad) -> Size:
-    """The size of a topic, by the arithmetic of Rollbar's article, without its rounding."""
+    """Computes the size of a topic as Rollbar's article does, without its rounding."""
     bytes_per_second = load.events_per_second * load.event_bytes
     retained = bytes_per_second * _seconds(load.retention) / load.compression
     replicated = retained * load.replication

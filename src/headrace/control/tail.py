@@ -1,4 +1,4 @@
-"""A look at the records of a topic."""
+"""Reads the records of a topic for people."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def tail_topic(settings: Settings, topic: str, options: TailOptions) -> Iterator
     """Reads any topic of the cluster: declared or not, raw, or of dead letters.
 
     No consumer group is joined, and no offset committed. Records of a partition come in order of
-    offset, partitions as brokers answer; only committed records are given.
+    offset, partitions as brokers respond; only committed records are read.
 
     Raises:
         TopicMissingError: if the topic is not in Kafka.

@@ -69,14 +69,14 @@ class TokenInvalidError(FactsError):
 
 @dataclass(eq=False)
 class TokenNotTakenError(FactsError):
-    """The token was made, and the service does not take it yet."""
+    """The token was created, and the service does not accept it yet."""
 
     address: str
     reason: str
 
     @property
     def remedy(self) -> str:
-        return "Workers that reach Kafka take it within five seconds."
+        return "Worker processes that reach Kafka accept it within five seconds."
 
 
 @dataclass(eq=False)

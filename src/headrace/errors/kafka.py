@@ -115,6 +115,6 @@ class InstanceIdInUseError(FactsError):
     @property
     def remedy(self) -> str:
         return (
-            "Give each instance an id of its own. That of one which was killed is free again when "
-            "its session has ended."
+            "Give each instance its own id. The id of an instance that was killed is free again "
+            "when its session expires."
         )

@@ -1,4 +1,4 @@
-"""Refused starts: the offset to begin at is not in the topic any more."""
+"""Refused starts: the offset to begin at is no longer in the topic."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class RecordsDeletedError(RefusedError):
 
 @dataclass(eq=False)
 class CommittedOffsetError(RefusedError):
-    """The offset that the group committed is not in the topic any more."""
+    """The committed offset of the group is no longer in the topic."""
 
     code = "COMMITTED_OFFSET"
     group: str

@@ -1,4 +1,4 @@
-"""Refused starts: something else runs already, or has done it already."""
+"""Refused starts: another process does the same work."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class WorkerRunningError(RefusedError):
     @property
     def remedy(self) -> str:
         return (
-            "Stop its instances first. A static member counts until its session has ended, "
-            "45 seconds after the last sign of it."
+            "Stop its instances first. A static member leaves the group when its session expires, "
+            "45 seconds after its last heartbeat."
         )
 
 
@@ -34,7 +34,7 @@ class ServiceRunningError(RefusedError):
 
     @property
     def remedy(self) -> str:
-        return "Stop it first. One service takes more with more --workers."
+        return "Stop it first. For more load, start it with more --workers."
 
 
 @dataclass(eq=False)
@@ -46,7 +46,7 @@ class LoaderRunningError(RefusedError):
 
     @property
     def remedy(self) -> str:
-        return "Wait for it, or stop it. Files of another host need a --source of their own."
+        return "Wait for it, or stop it. Load files of another host with another --source."
 
 
 @dataclass(eq=False)
@@ -60,8 +60,8 @@ class CounterReusedError(RefusedError):
     @property
     def remedy(self) -> str:
         return (
-            "Files of two hosts, or of a host whose counter began anew? Load each with a "
-            "--source of its own, or its lines would be skipped as if they were done."
+            "Files of two hosts, or of a host whose counter was reset, need a --source each: lines "
+            "with a counter that was loaded before are skipped."
         )
 
 
@@ -76,14 +76,14 @@ class ReplayRunningError(RefusedError):
     @property
     def remedy(self) -> str:
         return (
-            "Nothing was sent. Wait for it; one that was killed counts until its session has "
-            "ended, 45 seconds after the last sign of it."
+            "Nothing was sent. Wait for it; a replay that was killed leaves the group when its "
+            "session expires, 45 seconds after its last heartbeat."
         )
 
 
 @dataclass(eq=False)
 class ReplayRefusedError(RefusedError):
-    """Replayed and waiting dead letters lie so mixed that it can't be remembered which is which.
+    """Replayed and waiting dead letters are too mixed to remember which are which.
 
     It would take ``metadata_bytes`` beside a committed offset, more than the brokers allow.
     """
@@ -94,4 +94,4 @@ class ReplayRefusedError(RefusedError):
 
     @property
     def remedy(self) -> str:
-        return "Nothing was sent. Replay without a filter, or first those that wait the longest."
+        return "Nothing was sent. Replay without a filter, or replay the oldest first."

@@ -1,4 +1,4 @@
-"""A worker cannot go on, or a record cannot be processed."""
+"""An instance of a worker can't go on, or a record can't be processed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class TaskTimeoutError(WorkerError):
 
 
 class TaskThreadsError(WorkerError):
-    """Every thread for ordinary functions is held by a call that was given up and goes on."""
+    """Every thread for ordinary functions is held by a call that timed out and still runs."""
 
 
 class LaneEndedError(WorkerError):

@@ -101,7 +101,7 @@ class RunFigures:
             self._counts["late_rows"] += late
 
     def _add(self, transform: Transform, figures: Mapping[str, int]) -> None:
-        growing = {metric.name for metric in transform.metrics if metric.grows}
+        growing = {metric.name for metric in transform.metrics if metric.is_counter}
         for name, value in figures.items():
             before = self._of_steps.get(name, 0) if name in growing else 0
             self._of_steps[name] = before + value

@@ -18,9 +18,9 @@ Sample = tuple[Mapping[str, str], float]
 
 def metric_lines(prefix: str, metric: Metric, samples: Iterable[Sample]) -> Iterator[str]:
     """The lines of a metric named ``prefix`` and its name; counts end in ``_total``."""
-    name = f"{prefix}{metric.name}{'_total' if metric.grows else ''}"
+    name = f"{prefix}{metric.name}{'_total' if metric.is_counter else ''}"
     yield f"# HELP {name} {metric.meaning}"
-    yield f"# TYPE {name} {'counter' if metric.grows else 'gauge'}"
+    yield f"# TYPE {name} {'counter' if metric.is_counter else 'gauge'}"
     for labels, value in samples:
         yield f"{name}{_labels(labels)} {_number(value)}"
 

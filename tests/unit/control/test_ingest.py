@@ -229,7 +229,7 @@ def test_a_name_that_another_token_has_is_said(records, settings):
     first, second = (CliRunner().invoke(main, command) for _ in "ab")
     assert (first.exit_code, first.stderr) == (0, "")
     earlier, later = (json.loads(one.stdout) for one in (first, second))
-    assert second.stderr == f"other tokens are named 'web', too: {earlier['public_id']}\n"
+    assert second.stderr == f"other tokens have the name 'web': {earlier['public_id']}\n"
     assert ingest.namesakes(settings, "web") == [earlier["public_id"], later["public_id"]]
     assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ", later["created"])
     assert (later["scopes"], later["expires"]) == (["write", "describe"], None)

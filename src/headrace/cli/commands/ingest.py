@@ -1,4 +1,4 @@
-"""ingest: the HTTP service. tokens: who may use it."""
+"""ingest: runs the HTTP service. tokens: manages its access tokens."""
 
 from __future__ import annotations
 
@@ -18,9 +18,13 @@ if TYPE_CHECKING:
 
 
 @command("headrace ingest --workers 2", extra="ingest")
-@click.option("--workers", type=click.IntRange(min=1), help="Processes, in place of the file's.")
-@click.option("--host", help="Address, in place of the file's.")
-@click.option("--port", type=click.IntRange(1, 65_535), help="Port, in place of the file's.")
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    help="Processes, instead of ingest.workers in headrace.toml.",
+)
+@click.option("--host", help="Address, instead of ingest.host.")
+@click.option("--port", type=click.IntRange(1, 65_535), help="Port, instead of ingest.port.")
 @parameters.log_format
 def ingest(
     session: Session,
@@ -32,7 +36,8 @@ def ingest(
 ) -> None:
     """Serve topics over HTTP until Ctrl-C or SIGTERM.
 
-    What is answered with 202 is on all in-sync replicas. Ends with the requests that are open.
+    An event that is answered with 202 is on all in-sync replicas, or in the spool of its topic.
+    At the signal, open requests are completed.
     """
     from headrace.cli.views.ingest import Serving
     from headrace.control.ingest import Overrides, ingest_config, reserved, serve
@@ -72,16 +77,25 @@ def tokens() -> None:
     help="What it may do; can be repeated; without it, write and describe.",
 )
 @click.option("--expires", type=Duration(), help="Lifetime, such as 90d.")
-@click.option("--events-per-second", type=click.FloatRange(min=0, min_open=True))
-@click.option("--bytes-per-second", type=click.FloatRange(min=0, min_open=True))
+@click.option(
+    "--events-per-second",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Its own rate limit, instead of the service's.",
+)
+@click.option(
+    "--bytes-per-second",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Its own rate limit, instead of the service's.",
+)
 @click.option(
     "--kind",
     type=click.Choice(KINDS),
     default="private",
+    show_default=True,
     help="public: a key that may stand in a web page. github: a webhook that GitHub signs.",
 )
-@click.option("--wait", is_flag=True, help="Return when this host's service takes it.")
-def create(  # noqa: PLR0913 - one each option
+@click.option("--wait", is_flag=True, help="Return when the service on this host accepts it.")
+def create(  # noqa: PLR0913 - one for each option
     session: Session,
     name: str,
     *,
@@ -95,7 +109,7 @@ def create(  # noqa: PLR0913 - one each option
     kind: str,
     wait: bool,
 ) -> None:
-    """Make a token. Its text is shown now and never again."""
+    """Create a token. Its text is shown only once."""
     from headrace.cli.views.ingest import NewToken
     from headrace.control.ingest import TokenSpec, create_token, namesakes, wait_until_known
     from headrace.ingest.tokens.token import TokenKind
@@ -108,7 +122,7 @@ def create(  # noqa: PLR0913 - one each option
     token, text = create_token(session.settings, spec)
     session.output.show(NewToken(token, text))
     if earlier:
-        session.output.warn(f"other tokens are named {name!r}, too: {', '.join(earlier)}")
+        session.output.warn(f"other tokens have the name {name!r}: {', '.join(earlier)}")
     if wait:
         wait_until_known(session.settings, token, text)
 
@@ -125,9 +139,9 @@ def list_(session: Session) -> TokenList:
 
 @command("headrace tokens rotate 3x8Jq0aLmN2b --overlap 1h")
 @click.argument("public_id")
-@click.option("--overlap", type=Duration(), help="The last secret is good for so long, too.")
+@click.option("--overlap", type=Duration(), help="How long the former secret stays valid.")
 def rotate(session: Session, public_id: str, *, overlap: timedelta | None) -> NewToken:
-    """Give a token another secret. The last one ends within seconds, or after --overlap."""
+    """Give a token a new secret. The former one expires within seconds, or after --overlap."""
     from headrace.cli.views.ingest import NewToken
     from headrace.control.ingest import rotate_token
 
@@ -137,7 +151,7 @@ def rotate(session: Session, public_id: str, *, overlap: timedelta | None) -> Ne
 @command("headrace tokens revoke 3x8Jq0aLmN2b")
 @click.argument("public_id")
 def revoke(session: Session, public_id: str) -> TokenList:
-    """End a token within seconds, for good. Harmless when it has ended."""
+    """Revoke a token for good, within seconds. Does nothing if it is revoked already."""
     from headrace.cli.views.ingest import TokenList
     from headrace.control.ingest import revoke_token
 

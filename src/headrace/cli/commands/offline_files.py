@@ -1,4 +1,4 @@
-"""load-offline-files: the spool of the legacy service, into topics or PostgreSQL."""
+"""load-offline-files: loads files of a legacy service into topics or PostgreSQL."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ headrace load-offline-files offline/ --into raw_item --postgres 'postgresql://ap
     "--into",
     type=TableRoute(),
     multiple=True,
-    help="Lines of this table go into this topic (or table), by default that of the same name; "
+    help="Lines of this table go into this topic (or table), by default the one of that name; "
     "can be repeated. Into PostgreSQL, other lines are dead letters.",
 )
 @click.option(
@@ -43,14 +43,20 @@ headrace load-offline-files offline/ --into raw_item --postgres 'postgresql://ap
     type=click.Choice(["name", "modified"]),
     default="name",
     show_default=True,
-    help="Which file was created first.",
+    help="How files are ordered: by the numbers in their names, or by time.",
 )
-@click.option("--pattern", default="*", show_default=True, help="Files whose name fits it.")
-@click.option("--batch-size", type=click.IntRange(1, 100_000), default=1000, show_default=True)
+@click.option("--pattern", default="*", show_default=True, help="Only files whose name matches.")
+@click.option(
+    "--batch-size",
+    type=click.IntRange(1, 100_000),
+    default=1000,
+    show_default=True,
+    help="Lines in a transaction.",
+)
 @click.option("--remove-done", is_flag=True, help="Delete files once all of their lines are done.")
 @click.option("--dry-run", is_flag=True, help="Read, check and count; write nothing.")
 @parameters.log_format
-def load_offline_files(  # noqa: PLR0913 - one each option
+def load_offline_files(  # noqa: PLR0913 - one for each option
     session: Session,
     files: Path,
     *,
@@ -95,7 +101,7 @@ def load_offline_files(  # noqa: PLR0913 - one each option
 
         def on_batch(progress: LoadStats) -> None:
             show(progress)
-            # Between batches: what is loaded then is remembered.
+            # Between batches, since the progress of a batch is stored with it.
             if stop.is_set():
                 raise KeyboardInterrupt
 

@@ -1,4 +1,4 @@
-"""run, pause, resume, compact, checkpoint: pipelines at work."""
+"""run, pause, resume, compact, checkpoint: runs and controls pipelines."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from headrace.runtime.prometheus import MetricsServer
 
 _PARTITION = "TOPIC/PARTITION"
-_STARTS = ["table", *(one.value for one in Start)]
+_STARTS = ["table", *(start.value for start in Start)]
 
 
 @command(
@@ -49,7 +49,7 @@ _STARTS = ["table", *(one.value for one in Start)]
 @parameters.metrics_port
 @parameters.metrics_host
 @parameters.log_format
-def run(  # noqa: PLR0913 - one each option
+def run(  # noqa: PLR0913 - one for each option
     session: Session,
     pipelines: tuple[str, ...],
     *,
@@ -64,8 +64,8 @@ def run(  # noqa: PLR0913 - one each option
     They run side by side in one driver, and their progress is shown.
 
     Ctrl-C (or SIGTERM) stops after the current batches; a second one at once, which is safe too.
-    Exit code 0 also when it was stopped; 1, 3 or 4 when a pipeline failed, was refused, or
-    reached its dead-letter limit.
+    The exit code is 0, also when it was stopped; 1, 3 or 4 when a pipeline failed, was refused,
+    or reached its dead-letter limit.
     """
     from headrace.cli.views.lifecycle import Stopping
     from headrace.cli.views.pipelines import RunResult, running
@@ -131,7 +131,7 @@ def compact(session: Session, table: str) -> None:
     """Merge small files of TABLE, remove unreferenced ones.
 
     Files are removed that no version of the last week holds. Works beside a running pipeline.
-    Where merging fails, files are removed all the same.
+    If merging fails, unreferenced files are removed all the same.
     """
     from headrace.cli.views.pipelines import Compacted
     from headrace.control.sinks import sink_context
@@ -150,13 +150,13 @@ def compact(session: Session, table: str) -> None:
     try:
         merged = sink.merge_small_files(context)
     finally:
-        # Dead files are removed also where nothing can be merged; the error is said after it.
+        # Unreferenced files cost disk also where nothing can be merged; the error follows.
         session.output.show(Compacted(table, merged + sink.remove_dead_files(context)))
 
 
 @click.group(epilog=epilog("Example", "headrace checkpoint show impressions-to-lake"))
 def checkpoint() -> None:
-    """Show or reset where a pipeline stands."""
+    """Show or reset the checkpoint of a pipeline."""
 
 
 @command("headrace checkpoint show impressions-to-lake", extra="spark")
@@ -164,7 +164,8 @@ def checkpoint() -> None:
 def show(session: Session, pipeline: str) -> PipelineCheckpoint:
     """Show a pipeline's checkpoint and positions.
 
-    The positions are those of the table and of the consumer group, beside what the topics hold.
+    For each partition: the position that the table records, the committed offset of the consumer
+    group, and the first and last offset in the topic.
     """
     from headrace.cli.views.pipelines import PipelineCheckpoint
     from headrace.control.checkpoints import standing
@@ -175,7 +176,9 @@ def show(session: Session, pipeline: str) -> PipelineCheckpoint:
 
 @command("headrace checkpoint reset impressions-to-lake --to table", extra="spark")
 @click.argument("pipeline")
-@click.option("--to", type=click.Choice(_STARTS), required=True, help="Where it begins.")
+@click.option(
+    "--to", type=click.Choice(_STARTS), required=True, help="Where the new checkpoint begins."
+)
 @click.option(
     "--accept-loss",
     is_flag=True,
@@ -184,10 +187,10 @@ def show(session: Session, pipeline: str) -> PipelineCheckpoint:
 def reset(session: Session, pipeline: str, *, to: str, accept_loss: bool) -> PipelineCheckpoint:
     """Begin a new checkpoint with the next run. Deletes nothing.
 
-    `--to table` goes on exactly where the table stands: no row is missing, none is there twice.
-    Elsewhere, records after the place it is reset to land again, records before it are left out.
-    The state of stateful steps (windows, de-duplication) begins anew. Refused (exit code 3) while
-    the pipeline runs, and where there is no such place.
+    `--to table` goes on exactly at the positions that the table records: no row is missing, none
+    is there twice. With the others, records behind the new start are written again, and records
+    before it are left out. The state of stateful steps (windows, de-duplication) begins anew.
+    Refused (exit code 3) while the pipeline runs, and if there are no such offsets.
     """
     from headrace.cli.views.pipelines import PipelineCheckpoint
     from headrace.control.checkpoints import reset as begin_anew
@@ -202,7 +205,7 @@ for subcommand in (show, reset):
 
 
 def exit_code(outcomes: Mapping[str, PipelineProgress]) -> int:
-    """What a run ends with: 0, or the failures' own code where they agree, else 1."""
+    """Returns 0, the exit code of the failures if they agree, else 1."""
     codes = {outcome.exit_code for outcome in outcomes.values()} - {OK}
     return codes.pop() if len(codes) == 1 else FAILED if codes else OK
 
@@ -211,16 +214,16 @@ def _nothing_to_run(workers: tuple[str, ...]) -> str:
     if not workers:
         return "no pipelines are declared"
     commands = ", ".join(f"`headrace workers run {name}`" for name in workers)
-    return f"no pipelines are declared; workers are run one by one: {commands}"
+    return f"no pipelines are declared; run each worker by itself: {commands}"
 
 
 def _own_metrics(pipelines: Sequence[Pipeline]) -> list[Metric]:
-    """The metrics of all their sinks and steps, each once."""
+    """Returns the metrics of all sinks and steps, each once."""
     return list(dict.fromkeys(metric for pipeline in pipelines for metric in pipeline.metrics))
 
 
 def _also_served(observe: Observe, server: MetricsServer | None, own: Sequence[Metric]) -> Observe:
-    """Shows progress, and publishes it as metrics."""
+    """Returns an observer that shows progress and publishes it as metrics."""
     from headrace.pipelines.exposition import exposition
 
     if server is None:

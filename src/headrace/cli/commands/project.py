@@ -1,4 +1,4 @@
-"""init, check, plan, apply: from nothing to live topics."""
+"""init, check, plan, apply: writes, validates and applies a project."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def init(_session: Session, directory: Path) -> NewProject:
 def check(session: Session) -> CheckResult:
     """Validate the project, show all problems at once.
 
-    Each has its file and line. Starts nothing and connects to nothing. Exit code 2 when there are
-    problems.
+    Each has its file and line. Starts nothing and connects to nothing. The exit code is 2 when
+    there are problems.
     """
     from headrace.cli.views.project import CheckResult
 
@@ -49,8 +49,8 @@ def check(session: Session) -> CheckResult:
 def plan(session: Session, *, exit_code: bool) -> Plan:
     """Show what `apply` would change, and execution paths.
 
-    Says of each pipeline which path its rows take, and why. Changes nothing. Exit code 3 when
-    something is refused.
+    Shows the execution path of each pipeline, and why it takes it. Changes nothing. The exit code
+    is 3 when something is refused.
     """
     from headrace.control.plan import make_plan
 
@@ -66,7 +66,8 @@ def plan(session: Session, *, exit_code: bool) -> Plan:
 def apply(session: Session) -> AppliedPlan:
     """Create declared topics, update those that differ.
 
-    What Kafka does not allow is refused with the reason, the rest is done, and the exit code is 3.
+    A change that Kafka does not allow is refused with the reason (exit code 3); the others are
+    made.
     """
     from headrace.control.plan import apply_plan
 

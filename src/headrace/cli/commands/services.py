@@ -1,4 +1,4 @@
-"""up, down, status: the project's servers on this machine."""
+"""up, down, status: controls the project's servers on this machine."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def up(session: Session) -> Services:
     """Start the project's own servers.
 
     These are Kafka, HDFS with lake = "embedded-hdfs", and ingest with [ingest]. Returns once they
-    answer, and prints where. Creates no topics. What runs already is left alone, and so are
-    clusters of your own.
+    respond, and prints their addresses. Creates no topics. Servers that run already and your own
+    clusters are left alone.
     """
     from headrace.cli.views.services import fetching
     from headrace.control.services import up as start
@@ -31,7 +31,7 @@ def up(session: Session) -> Services:
 
 @command("headrace down")
 def down(session: Session) -> Services:
-    """Stop what `up` started. The data stays. Harmless when it is down already."""
+    """Stop what `up` started, and keep the data. Does nothing when the servers are down."""
     from headrace.control.services import down as stop
 
     return stop(session.settings)
@@ -53,7 +53,7 @@ def status(session: Session) -> ProjectStatus:
 
 
 def _declared(session: Session) -> Collection[str] | None:
-    """Names of the pipelines; None where the project's modules can't be read."""
+    """Returns the names of the pipelines; ``None`` if the project's modules can't be read."""
     try:
         return session.project.pipelines.keys()
     except HeadraceError:

@@ -1,4 +1,4 @@
-"""size: how large a topic and its cluster must be."""
+"""size: computes how large a topic and its cluster must be."""
 
 from __future__ import annotations
 
@@ -28,13 +28,35 @@ headrace size --rate 10000 --measure --topic clicks"""
 @command(_EXAMPLE)
 @click.option("--rate", type=Amount(), required=True, help="Events a second.")
 @click.option("--event-bytes", type=ByteSize(), help="Mean size of an event.")
-@click.option("--retention", type=Duration(), default="7d", show_default=True, help="Kept so long.")
-@click.option("--replication", type=click.IntRange(min=1), default=3, show_default=True)
-@click.option("--brokers", type=click.IntRange(min=1), default=4, show_default=True)
-@click.option("--compression", type=Amount(), default="1", show_default=True, help="In for 1 out.")
-@click.option("--planned-rate", type=Amount(), help="Events a second to be expected later.")
-@click.option("--consumer-rate", type=Amount(), help="Events a second of one consumer, measured.")
-@click.option("--lag", type=Duration(), help="To catch up with, as time of arrivals.")
+@click.option(
+    "--retention",
+    type=Duration(),
+    default="7d",
+    show_default=True,
+    help="How long records are kept.",
+)
+@click.option(
+    "--replication", type=click.IntRange(min=1), default=3, show_default=True, help="Copies."
+)
+@click.option(
+    "--brokers",
+    type=click.IntRange(min=1),
+    default=4,
+    show_default=True,
+    help="Number of brokers that share the copies.",
+)
+@click.option(
+    "--compression",
+    type=Amount(),
+    default="1",
+    show_default=True,
+    help="Bytes of events for each byte on disk.",
+)
+@click.option("--planned-rate", type=Amount(), help="Events a second that are expected later.")
+@click.option("--consumer-rate", type=Amount(), help="Events a second that a consumer processes.")
+@click.option(
+    "--lag", type=Duration(), help="Lag to catch up with, as the time in which it arrived."
+)
 @click.option("--throughput", type=Amount(), help="Events a second of all consumers together.")
 @click.option("--within", type=Duration(), help="Time in which to catch up.")
 @click.option(
@@ -53,9 +75,9 @@ headrace size --rate 10000 --measure --topic clicks"""
     type=click.FloatRange(min=0.1, max=60),
     default=3.0,
     show_default=True,
-    help="Time of each of the measurements.",
+    help="Duration of each measurement.",
 )
-def size(  # noqa: PLR0913 - one each option
+def size(  # noqa: PLR0913 - one for each option
     session: Session,
     *,
     rate: Fraction,
@@ -146,7 +168,8 @@ def _sample(config: ClientConfig, topic: str | None, path: Path | None) -> Sampl
 
 
 def _declared(session: Session, topic: str | None) -> str:
-    declared = [one.name for one in session.project.topics.values() if one.event is not None]
+    topics = session.project.topics.values()
+    declared = [declared.name for declared in topics if declared.event is not None]
     if topic is None and len(declared) == 1:
         return declared[0]
     known = ", ".join(declared) or "none"

@@ -1,4 +1,4 @@
-"""spool list, replay, drop: events that ingest keeps on this host's disk."""
+"""spool list, replay, drop: controls the events that ingest keeps on this host's disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""produce, tail: events into a topic, and a look at its records."""
+"""produce, tail: sends events to a topic, and shows its records."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ def produce(  # noqa: PLR0913 - one for each option
 
     Events are checked, keyed and placed as `headrace ingest` does it, and counted when all in-sync
     replicas have them. A line that is not valid is shown with its number and the reason, and ends
-    the command with 2, unless --on-invalid skip leaves it out. Ctrl-C ends it when Kafka has
-    answered for what was sent; a second one ends it at once.
+    the command with 2, unless --on-invalid skip leaves it out. Ctrl-C stops reading, and waits
+    until Kafka has acknowledged the events that were sent; a second one stops at once.
     """
     from headrace.cli.views.lifecycle import Stopping
     from headrace.cli.views.topics import producing

@@ -1,4 +1,4 @@
-"""version: what is installed."""
+"""version: shows what is installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""workers run, list, pause, resume, reset: records worked on one at a time."""
+"""workers run, list, pause, resume, reset: runs and controls workers."""
 
 from __future__ import annotations
 
@@ -27,13 +27,15 @@ _worker = click.argument("name", metavar="WORKER")
 _places = click.argument(
     "places", nargs=-1, type=parameters.PartitionName(), metavar="[TOPIC/PARTITION]..."
 )
-_topic = click.option("--topic", "topics", multiple=True, help="Only of this topic; repeatable.")
+_topic = click.option(
+    "--topic", "topics", multiple=True, help="Only of this topic; can be repeated."
+)
 _partition = click.option(
     "--partition",
     "partitions",
     multiple=True,
     type=click.IntRange(min=0),
-    help="Only this partition; repeatable.",
+    help="Only this partition; can be repeated.",
 )
 
 
@@ -44,26 +46,47 @@ def workers() -> None:
 
 @command("headrace workers run enrich --metrics-port 9400")
 @_worker
-@click.option("--instance-id", default="", help="Makes its membership of the group static.")
+@click.option(
+    "--instance-id", default="", help="Makes it a static member of its group (`group.instance.id`)."
+)
 @click.option(
     "--protocol",
     type=click.Choice(["classic", "consumer"]),
     default="classic",
     show_default=True,
-    help="Of the consumer group; `consumer` is KIP-848.",
+    help="Protocol of the consumer group; `consumer` is KIP-848.",
 )
 @parameters.metrics_port
 @parameters.metrics_host
 @parameters.log_format
 @click.option(
-    "--processes", type=click.IntRange(min=1), default=1, help="Instances on this machine."
+    "--processes",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Number of instances on this machine, each in a process.",
 )
-@click.option("--on", "place", type=click.Choice(["here", "spark"]), default="here")
-@click.option("--instances", type=click.IntRange(min=1), default=1, help="How many, on Spark.")
 @click.option(
-    "--master", type=parameters.Master(), help="Spark's master, in place of the project file's."
+    "--on",
+    "place",
+    type=click.Choice(["here", "spark"]),
+    default="here",
+    show_default=True,
+    help="Where instances run.",
 )
-def run(  # noqa: PLR0913 - one each option
+@click.option(
+    "--instances",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Number of instances on Spark.",
+)
+@click.option(
+    "--master",
+    type=parameters.Master(),
+    help="Spark's master, instead of spark.master in headrace.toml.",
+)
+def run(  # noqa: PLR0913 - one for each option
     session: Session,
     name: str,
     *,
@@ -79,15 +102,15 @@ def run(  # noqa: PLR0913 - one each option
 ) -> None:
     """Run an instance of WORKER until Ctrl-C or SIGTERM.
 
-    Its progress is shown. Start as many as there are to be, on any machines: they share the
-    partitions. The signal lets what is in process end, and commits; a second one ends at once,
-    which is safe too.
+    Progress is shown. Start as many instances as you need, on any machines: they share the
+    partitions. At the signal, records in process are completed and committed; a second signal
+    stops at once, which is safe too.
 
-    With `--processes N`, N instances run in a process each, for more than one core can do; one that
-    ends by itself is started again.
+    With `--processes N`, N instances run, each in a process, to use more than one core; an
+    instance that ends by itself is started again.
 
-    With `--on spark`, INSTANCES are placed as tasks of one Spark job, each a static member of the
-    group, and started again elsewhere when they are lost.
+    With `--on spark`, instances run as tasks of a Spark job, each a static member of the group,
+    and are started again elsewhere when they are lost.
     """
     from headrace.cli.views.lifecycle import Stopping
     from headrace.cli.views.workers import working
@@ -107,7 +130,7 @@ def run(  # noqa: PLR0913 - one each option
     instance = WorkerRun(session.settings, worker, wanted)
 
     def stop() -> None:
-        instance.stop()  # first: the signal may have come in the midst of a print
+        instance.stop()  # first: the signal may have interrupted a print, and another one fail
         session.output.show(Stopping(name))
 
     with stop_on_signal(stop), session.output.live(working) as observe:
@@ -195,7 +218,8 @@ def pause(
 ) -> PausedPartitions:
     """Pause partitions of WORKER in all instances until `resume`.
 
-    Records in process end, and those after them wait. It lasts through restarts and rebalances.
+    Records in process are completed, those after them wait in Kafka. The pause survives restarts
+    and rebalances.
     """
     from headrace.cli.views.lifecycle import PausedPartitions
     from headrace.control.workers import pause as hold
@@ -252,9 +276,9 @@ def reset(
     to: ResetTo,
     dry_run: bool,
 ) -> ResetResult:
-    """Set the offsets with which WORKER begins.
+    """Set the offsets at which WORKER begins.
 
-    With `--topic` and `--partition`, only in these partitions; the others go on where they stand.
+    With `--topic` and `--partition`, only in these partitions; the others keep their offsets.
     Refused (exit code 3) while an instance runs.
     """
     from headrace.cli.views.workers import ResetResult

@@ -1,4 +1,4 @@
-"""How what commands return is shown to people: a module for each module of commands.
+"""Shows what commands return to people: a module for each module of commands.
 
 A view prints a value on a :class:`~headrace.cli.screen.Screen`; it is registered for the value's
 type. Programs get the same value as JSON, without a view.

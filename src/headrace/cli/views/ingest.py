@@ -31,7 +31,7 @@ class Serving:
 
 @dataclass(frozen=True)
 class NewToken:
-    """A token with its secret, which is shown this once."""
+    """A token with its secret, which is shown only once."""
 
     token: Token
     text: str

@@ -1,4 +1,4 @@
-"""Views of what pipelines, workers and `produce` have in common: to pause, and to stop."""
+"""Views that several commands share: paused partitions, and stopping."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace.cli.views import view
 
 @dataclass(frozen=True)
 class PausedPartitions:
-    """Partitions of a pipeline or a worker that are paused now."""
+    """The paused partitions of a pipeline or a worker."""
 
     kind: Literal["pipeline", "worker"]
     name: str
@@ -26,7 +26,7 @@ class PausedPartitions:
 
 @dataclass(frozen=True)
 class Stopping:
-    """The command was told to stop; ``worker`` is the worker that it runs."""
+    """The command received a signal to stop; ``worker`` is the worker that it runs."""
 
     worker: str = ""
 

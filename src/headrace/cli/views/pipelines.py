@@ -27,7 +27,7 @@ REPORT_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class RunProgress:
-    """How pipelines are doing while they run."""
+    """The progress of running pipelines."""
 
     event: str = field(default="progress", init=False)
     pipelines: tuple[PipelineProgress, ...]
@@ -35,7 +35,7 @@ class RunProgress:
 
 @dataclass(frozen=True)
 class RunResult:
-    """How pipelines ended."""
+    """The final progress of pipelines."""
 
     event: str = field(default="ended", init=False)
     pipelines: tuple[PipelineProgress, ...]
@@ -55,13 +55,13 @@ class Compacted:
 
 @dataclass(frozen=True)
 class PipelineCheckpoint:
-    """Where a pipeline stands."""
+    """The checkpoint of a pipeline."""
 
     pipeline: str
     standing: CheckpointStatus
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the standing's members beside the pipeline's name."""
+        """Returns the members of the checkpoint beside the pipeline's name."""
         return merged({"pipeline": self.pipeline}, self.standing)
 
 

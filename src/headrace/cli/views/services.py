@@ -14,7 +14,7 @@ from rich.progress import Progress as ProgressBar
 from headrace.cli import progress_view, worker_view
 from headrace.cli.encoding import merged
 from headrace.cli.output import Live, PrintLine
-from headrace.cli.screen import Screen
+from headrace.cli.screen import Screen, status_line
 from headrace.cli.views import view
 from headrace.control.services import Services
 
@@ -29,7 +29,7 @@ _NOT_STARTED = "not started yet (`headrace up`)"
 
 @dataclass(frozen=True)
 class ProjectStatus:
-    """The project's servers, and how pipelines and workers are doing."""
+    """The project's servers, and the progress of pipelines and workers."""
 
     services: Services
     pipelines: tuple[PipelineProgress, ...]
@@ -62,6 +62,10 @@ def _status(status: ProjectStatus, screen: Screen) -> None:
 
 @contextmanager
 def _download(screen: Screen) -> Iterator[Progress]:
+    if not screen.err.is_terminal:
+        with status_line(screen.err, "Fetching") as show:
+            yield lambda done, total, name: show(f"Fetching {name}: {done:,} of {total:,} bytes")
+        return
     columns = (TextColumn("Fetching {task.description}"), BarColumn(), DownloadColumn())
     with ProgressBar(*columns, console=screen.err, transient=True) as bar:
         task = bar.add_task("jars", visible=False)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class InstanceEvent:
-    """How an instance is doing, or how it ended."""
+    """The progress of an instance, or its end."""
 
     event: Literal["progress", "ended"]
     worker: WorkerProgress
@@ -31,7 +31,7 @@ class InstanceEvent:
 
 @dataclass(frozen=True)
 class WorkerStandings:
-    """Where workers stand."""
+    """The groups, lag and paused partitions of workers."""
 
     workers: tuple[WorkerStanding, ...]
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 STALE_AFTER_SECONDS = 30.0
 
-_COUNTS = frozenset(metric.name for metric in WORKER_METRICS if metric.grows)
+_COUNTS = frozenset(metric.name for metric in WORKER_METRICS if metric.is_counter)
 _LARGEST = frozenset({"processing_seconds", "lane_limit_bytes", "lag_seconds"})
 
 
