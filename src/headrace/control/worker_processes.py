@@ -79,8 +79,8 @@ class WorkerProcesses:
         """Until all have ended; ``observe`` is called every second with all as one.
 
         Raises:
-            ServerStartError: the port of the metrics is taken.
-            PlacedRunError: one failed in a way that another start would meet again, or too often.
+            ServerStartError: if the port of the metrics is taken.
+            PlacedRunError: if an instance failed too often, or would fail again after a start.
         """
         placement = self._placement
         try:
@@ -188,7 +188,7 @@ class _Child:
             return  # it has ended
 
     def listen(self) -> None:
-        """Takes what it has told."""
+        """Reads what the process has reported."""
         try:
             while self.lives and self.connection.poll():
                 message: ChildFailure | Told = self.connection.recv()
@@ -201,7 +201,7 @@ class _Child:
                 self._process.join()  # the connection ends with the process
 
     def has_ended(self) -> bool:
-        """Its process has ended, and what it told is taken."""
+        """Returns whether the process has ended, and its last report was read."""
         if self._process is None or self._process.exitcode is None:
             return False
         self.listen()

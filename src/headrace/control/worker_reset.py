@@ -109,7 +109,7 @@ def reset(
 
 
 def str_of(partition: TopicPartition) -> str:
-    """As commands name it: ``clicks/3``."""
+    """Returns the name of a partition in commands: ``clicks/3``."""
     return f"{partition.topic}/{partition.partition}"
 
 

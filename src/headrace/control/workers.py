@@ -54,8 +54,8 @@ class WorkerRun:
     """One instance of ``worker`` in this process, with its status for others to see. Used once.
 
     Raises:
-        BrokerUnreachableError: the embedded broker is down.
-        ExtraMissingError: its function takes events of an Avro topic, without the extra ``avro``.
+        BrokerUnreachableError: if the embedded broker is down.
+        ExtraMissingError: if it reads events of an Avro topic without the extra ``avro``.
     """
 
     def __init__(self, settings: Settings, worker: Worker, wanted: WantedRun) -> None:
@@ -76,7 +76,7 @@ class WorkerRun:
         """Until it is stopped; ``observe`` is called every second and at the end.
 
         Raises:
-            ServerStartError: the port of the metrics is taken.
+            ServerStartError: if the port of the metrics is taken.
             HeadraceError, KafkaException: why it ended, other than by :meth:`stop`.
         """
         self._status.forget(self._instance.worker.name)
@@ -98,7 +98,7 @@ def progress(settings: Settings) -> list[WorkerProgress]:
 
 
 def status_folder(settings: Settings) -> WorkerStatusFolder:
-    """Where instances on this machine leave how they are doing."""
+    """Returns the status store of the instances on this machine."""
     return WorkerStatusFolder(settings.state / "status" / "workers")
 
 
@@ -118,7 +118,7 @@ class PartitionStanding:
 
 @dataclass(frozen=True)
 class WorkerStanding:
-    """Where a worker stands.
+    """How far a worker has come.
 
     Attributes:
         worker: its name.
@@ -140,15 +140,15 @@ class WorkerStanding:
 
     @property
     def paused_partitions(self) -> tuple[str, ...]:
-        """Those that somebody paused."""
+        """The partitions that an operator paused."""
         return tuple(standing.partition for standing in self.partitions if standing.paused)
 
 
 def standings(settings: Settings, workers: Collection[Worker]) -> list[WorkerStanding]:
-    """Where each of ``workers`` stands.
+    """Returns how far each of ``workers`` has come.
 
     Raises:
-        BrokerUnreachableError: no answer.
+        BrokerUnreachableError: if the brokers do not answer.
     """
     config = broker_config(settings)
     return [_standing(config, worker) for worker in workers]
@@ -211,9 +211,9 @@ def pause(
         numbers: of the partitions; none: all that there are now.
 
     Raises:
-        BrokerUnreachableError: no answer.
-        TopicMissingError: a topic does not exist.
-        PartitionMissingError: a topic has no such partition.
+        BrokerUnreachableError: if the brokers do not answer.
+        TopicMissingError: if a topic does not exist.
+        PartitionMissingError: if a topic has no such partition.
     """
     config = broker_config(settings)
     pause_requests.pause(config, worker.name, _chosen(config, worker, topics, numbers))

@@ -40,7 +40,7 @@ _MAX_STARTS = 1000  # of one instance; Spark's own number is four
 
 @dataclass(frozen=True)
 class SparkPlacement:
-    """Where instances run, and where their metrics are served.
+    """The Spark master of the instances, and the address of their metrics.
 
     Attributes:
         master: Spark's; each instance takes one of its cores for as long as it runs.
@@ -79,9 +79,9 @@ def run_on_spark(
         stop: what is in process ends then, and is committed.
 
     Raises:
-        BrokerUnreachableError: the embedded broker is down, or there is no answer.
-        PlacedRunError: an instance failed in a way that another start would meet again.
-        ServerStartError: the port of the metrics is taken.
+        BrokerUnreachableError: if the embedded broker is down, or there is no answer.
+        PlacedRunError: if an instance failed in a way that another start would meet again.
+        ServerStartError: if the port of the metrics is taken.
     """
     membership = Membership(worker.consumer_group, protocol=placement.protocol)
     worker = with_schemas(worker, settings)
@@ -154,7 +154,7 @@ class _Overview:
         self._observe(replace(whole, reason=reason or whole.reason))
 
     def await_last_words(self) -> None:
-        """Those that have ended have said so, if they could."""
+        """Waits a moment for the final reports of instances that have ended."""
         deadline = time.monotonic() + _LAST_WORDS_SECONDS
         while time.monotonic() < deadline and not all(
             progress.final for progress, _ in self._follower.seen()

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from headrace.kafka.broker_errors import is_forbidden
-from headrace.kafka.client import READ_ATTEMPT_SECONDS, ClientConfig, ask
+from headrace.kafka.client import READ_ATTEMPT_SECONDS, ClientConfig, admin_request
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,11 @@ def describe_brokers(config: ClientConfig) -> Brokers:
     """The brokers that answer now.
 
     Raises:
-        BrokerUnreachableError: no answer.
+        BrokerUnreachableError: if the brokers do not answer.
     """
-    ids = ask(config, lambda client: list(client.list_topics(timeout=15).brokers))
+    ids = admin_request(config, lambda client: list(client.list_topics(timeout=15).brokers))
     try:
-        return Brokers(len(ids), ask(config, lambda client: _settings(client, min(ids))))
+        return Brokers(len(ids), admin_request(config, lambda client: _settings(client, min(ids))))
     except KafkaException as error:
         if not is_forbidden(error.args[0]):
             raise

@@ -14,7 +14,7 @@ from headrace.errors import BrokerUnreachableError
 from headrace.kafka.broker_errors import Meaning, delivery_failure, meaning, needs
 from headrace.kafka.client import (
     ClientConfig,
-    ask,
+    admin_request,
     consumer,
     describe,
     earliest_offsets,
@@ -33,7 +33,7 @@ _LOG = logging.getLogger("headrace.kafka")
 _MAX_REPLICAS = 3
 _POLL_SECONDS = 0.2
 _WAITING = {"fetch.wait.max.ms": "100"}  # so soon the end is known to be the end
-_AGAIN_SECONDS = 1.0
+_RETRY_DELAY_SECONDS = 1.0
 _SEND_SECONDS = 30.0
 # Compaction and retention spare the open segment: with the default of a week they do nothing.
 _SEGMENTS = {"segment.ms": "3600000"}
@@ -50,9 +50,9 @@ def ensure_changelog(config: ClientConfig, name: str, kept: timedelta | None = N
         kept: about how long a value is, even the newest of its key; ``None``: for ever.
 
     Raises:
-        BrokerUnreachableError: no answer.
+        BrokerUnreachableError: if the brokers do not answer.
     """
-    brokers = ask(config, lambda client: len(client.list_topics(timeout=15).brokers))
+    brokers = admin_request(config, lambda client: len(client.list_topics(timeout=15).brokers))
     topic = Topic(
         name,
         compaction=True,
@@ -67,7 +67,7 @@ def write_changelog(config: ClientConfig, name: str, changes: Mapping[bytes, byt
     """Write new values, ``None`` to delete a key; returns once all in-sync replicas have them.
 
     Raises:
-        KafkaException: a value was not written, or it is not known whether it was.
+        KafkaException: if a value was not written, or it is not known whether it was.
     """
     failures: list[KafkaError] = []
 
@@ -90,7 +90,7 @@ def read_changelog(config: ClientConfig, name: str) -> dict[bytes, bytes]:
     """The newest value of each key that is not deleted; empty when there is no such topic.
 
     Raises:
-        BrokerUnreachableError: no answer.
+        BrokerUnreachableError: if the brokers do not answer.
     """
     if name not in describe(config, [name]):
         return {}
@@ -108,7 +108,7 @@ def read_settled_changelog(config: ClientConfig, name: str) -> dict[bytes, bytes
     not even what others have committed.
 
     Raises:
-        BrokerUnreachableError: no answer, or an open transaction did not end.
+        BrokerUnreachableError: if the brokers do not answer, or a transaction stays open.
     """
     live = describe(config, [name]).get(name)
     if live is None:
@@ -151,7 +151,7 @@ class ChangelogFollower:
         """Waits until the end was reached once.
 
         Raises:
-            BrokerUnreachableError: not within ``seconds``.
+            BrokerUnreachableError: if the brokers do not answer within ``seconds``.
         """
         if not self._ready.wait(seconds):
             reason = f"{self._name} was not read to its end within {seconds:g} s"
@@ -167,15 +167,17 @@ class ChangelogFollower:
             try:
                 self._follow(self._partitions())
             except Exception:  # noqa: BLE001 - what a thread that ended follows would stay as it is
-                _LOG.exception("Cannot follow %s, retrying in %g s", self._name, _AGAIN_SECONDS)
-                self._ending.wait(_AGAIN_SECONDS)
+                _LOG.exception(
+                    "Cannot follow %s, retrying in %g s", self._name, _RETRY_DELAY_SECONDS
+                )
+                self._ending.wait(_RETRY_DELAY_SECONDS)
 
     def _partitions(self) -> list[TopicPartition]:
         while not self._ending.is_set():
             live = describe(self._config, [self._name]).get(self._name)
             if live is not None:
                 return live.all_partitions
-            self._ending.wait(_AGAIN_SECONDS)
+            self._ending.wait(_RETRY_DELAY_SECONDS)
         return []
 
     def _follow(self, partitions: list[TopicPartition]) -> None:

@@ -62,7 +62,7 @@ _BULK_READING = {
 
 _LOG = logging.getLogger("headrace.kafka")
 _LOG.addHandler(logging.NullHandler())  # silent unless the application asks for it
-_ASK_AGAIN_SECONDS = 0.05
+_RETRY_DELAY_SECONDS = 0.05
 _LOGIN_SLICE_SECONDS = 1.0
 _METADATA_SECONDS = 5.0
 ALWAYS_THERE = "__consumer_offsets"
@@ -95,7 +95,7 @@ class LiveTopic:
 
 
 def client_config(kafka: KafkaSettings, bootstrap: str) -> dict[str, str]:
-    """Librdkafka's configuration for every client of the cluster at ``bootstrap``.
+    """Returns librdkafka's configuration for every client of the cluster at ``bootstrap``.
 
     Secrets are revealed here and nowhere else. They apply to the user's own cluster only: the
     embedded one has none.
@@ -112,19 +112,25 @@ def client_config(kafka: KafkaSettings, bootstrap: str) -> dict[str, str]:
 
 
 def without_producer_settings(config: ClientConfig) -> dict[str, str]:
-    """The settings of a consumer or an admin client: librdkafka warns of those of a producer."""
+    """Returns the settings of a consumer or an admin client.
+
+    librdkafka warns of those of a producer.
+    """
     return {k: v for k, v in config.items() if k != "partitioner" and k not in PRODUCER_SETTINGS}
 
 
 def admin(config: ClientConfig) -> AdminClient:
-    """This process's admin client for ``config``; cached, so results may outlive the caller."""
+    """Returns this process's admin client for ``config``.
+
+    It is cached, so results may outlive the caller.
+    """
     return _cluster(os.getpid(), frozenset(config.items())).client
 
 
 def producer(
     config: Mapping[str, Any], tuning: ClientConfig | None = None
 ) -> confluent_kafka.Producer:
-    """A producer that neither loses, reorders nor repeats while its session lasts.
+    """Returns a producer that neither loses, reorders nor repeats while its session lasts.
 
     ``message.timeout.ms`` outlasts an outage of minutes: with a short one, an idempotent
     producer repeats and reorders (measured). Take its delivery reports by
@@ -147,7 +153,7 @@ def producer(
 def consumer(
     config: ClientConfig, group: str = "headrace.reader", tuning: ClientConfig | None = None
 ) -> confluent_kafka.Consumer:
-    """A consumer that is assigned its partitions by hand and commits nothing by itself."""
+    """Returns a consumer that is assigned its partitions by hand and commits nothing by itself."""
     return confluent_kafka.Consumer(
         without_producer_settings(config)
         | {
@@ -164,7 +170,7 @@ def consumer(
 
 
 def task_consumer(config: ClientConfig) -> confluent_kafka.Consumer:
-    """This process's consumer for reading ranges in bulk, kept for the batches to come.
+    """Returns this process's consumer for reading ranges in bulk, kept for later batches.
 
     Spark reuses its Python workers, and a new consumer costs connections, metadata and threads.
     """
@@ -188,14 +194,14 @@ def describe(config: ClientConfig, topics: Iterable[str]) -> dict[str, LiveTopic
     """Returns those of ``topics`` that exist, by name.
 
     Raises:
-        BrokerUnreachableError: no answer.
+        BrokerUnreachableError: if the brokers do not answer.
     """
     names = sorted(set(topics))
     if not names:
         return {}
     try:
         with needs(config, "DESCRIBE", f"topic {', '.join(names)}"):
-            descriptions = ask(config, lambda client: _describe(client, names))
+            descriptions = admin_request(config, lambda client: _describe(client, names))
     except AuthorizationError:
         if len(names) == 1:
             raise
@@ -204,10 +210,10 @@ def describe(config: ClientConfig, topics: Iterable[str]) -> dict[str, LiveTopic
 
 
 def topic_ids(config: ClientConfig, topics: Iterable[str]) -> dict[str, str]:
-    """Id of each of ``topics`` that exists.
+    """Returns the id of each of ``topics`` that exists.
 
     Raises:
-        BrokerUnreachableError: no answer.
+        BrokerUnreachableError: if the brokers do not answer.
     """
     return {name: topic.topic_id for name, topic in describe(config, topics).items()}
 
@@ -215,41 +221,41 @@ def topic_ids(config: ClientConfig, topics: Iterable[str]) -> dict[str, str]:
 def watermarks(
     config: ClientConfig, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """(earliest, latest) offset of each partition, asked for all of them at once.
+    """Returns the (earliest, latest) offset of each partition, with one request to each broker.
 
     The latest is the last stable one: a record of an open transaction is not counted yet.
 
     Raises:
-        BrokerUnreachableError: no answer.
-        TopicMissingError: a topic, or that partition of it, does not exist.
+        BrokerUnreachableError: if the brokers do not answer.
+        TopicMissingError: if a topic, or that partition of it, does not exist.
     """
     requested = sorted(set(partitions))
     if not requested:
         return {}
     with needs(config, "DESCRIBE", _topics(requested)):
-        return ask(config, lambda client: _watermarks(client, requested))
+        return admin_request(config, lambda client: _watermarks(client, requested))
 
 
 def high_watermarks(
     config: ClientConfig, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """The offset behind the last record of each partition, of open transactions too.
+    """Returns the offset behind the last record of each partition, open transactions included.
 
     Raises:
-        BrokerUnreachableError: no answer.
-        TopicMissingError: a topic, or that partition of it, does not exist.
+        BrokerUnreachableError: if the brokers do not answer.
+        TopicMissingError: if a topic, or that partition of it, does not exist.
     """
     requested = sorted(set(partitions))
     if not requested:
         return {}
     with needs(config, "DESCRIBE", _topics(requested)):
-        return ask(config, lambda client: _high_watermarks(client, requested))
+        return admin_request(config, lambda client: _high_watermarks(client, requested))
 
 
 def earliest_offsets(
     config: ClientConfig, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """The first offset of each partition. Raises as :func:`watermarks`."""
+    """Returns the first offset of each partition. Raises what :func:`watermarks` does."""
     requested = sorted(set(partitions))
     results = _offsets(config, requested, OffsetSpec.earliest())
     return {partition: int(result.offset) for partition, result in results.items()}
@@ -258,9 +264,9 @@ def earliest_offsets(
 def latest_offsets(
     config: ClientConfig, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """The last stable offset of each partition, and the epoch of the leader that says so.
+    """Returns the last stable offset of each partition, and the epoch of the leader that says so.
 
-    The epoch is -1 where brokers do not tell it. Raises as :func:`watermarks`.
+    The epoch is -1 where brokers do not tell it. Raises what :func:`watermarks` does.
     """
     requested = sorted(set(partitions))
     results = _offsets(config, requested, OffsetSpec.latest())
@@ -273,10 +279,10 @@ def latest_offsets(
 def group_offsets(
     config: ClientConfig, group: str, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Committed offsets of a consumer group; partitions without one are left out.
+    """Returns the committed offsets of a consumer group; partitions without one are left out.
 
     Raises:
-        BrokerUnreachableError: no answer.
+        BrokerUnreachableError: if the brokers do not answer.
     """
     return {
         TopicPartition(offset.topic, offset.partition): offset.offset
@@ -294,7 +300,7 @@ def committed(
     ]
     if not requested:
         return []
-    offsets = _ask_group(
+    offsets = _group_request(
         config,
         group,
         requested,
@@ -315,8 +321,8 @@ def commit_offsets(
     With the epochs of the leaders that told them, a log that is cut later is known by the commit.
 
     Raises:
-        BrokerUnreachableError: no answer; nothing is known about the commit then.
-        KafkaException: the group has members that subscribe, or a partition does not exist.
+        BrokerUnreachableError: if the brokers do not answer; the commit may have happened.
+        KafkaException: if the group has members that subscribe, or a partition does not exist.
     """
     known = epochs or {}
     commit(
@@ -332,7 +338,7 @@ def commit_offsets(
 def commit(config: ClientConfig, group: str, offsets: list[confluent_kafka.TopicPartition]) -> None:
     """Commits ``offsets`` with their metadata for a group without members."""
     if offsets:
-        results = _ask_group(
+        results = _group_request(
             config,
             group,
             offsets,
@@ -349,33 +355,33 @@ def commit_as_member(
     """Commits with metadata for the group that ``member`` has joined.
 
     Raises:
-        BrokerUnreachableError: no answer.
-        KafkaException: the group does not know the member any more.
+        BrokerUnreachableError: if the brokers do not answer.
+        KafkaException: if the group has evicted the member.
     """
     if offsets:
         with needs(config, "READ", _topics(offsets)):
-            results = _ask(
+            results = _request_with_retry(
                 config, member, lambda client: client.commit(offsets=offsets, asynchronous=False)
             )
         _check_partitions(config, "READ", results or ())
 
 
-def ask(config: ClientConfig, request: Callable[[AdminClient], Result]) -> Result:
-    """The result of an admin request; asked again while leaders are elected.
+def admin_request(config: ClientConfig, request: Callable[[AdminClient], Result]) -> Result:
+    """Returns the result of an admin request, which is retried while leaders are elected.
 
     ``request`` must wait for its futures itself: a client that is collected cancels them.
 
     Raises:
-        AuthenticationError: the login is refused.
-        BrokerUnreachableError: no connection, or no answer in time.
-        KafkaException: the broker answers with an error that asking again does not cure.
+        AuthenticationError: if the login is refused.
+        BrokerUnreachableError: if the brokers do not answer in time.
+        KafkaException: if the broker answers with an error that a retry does not cure.
     """
     _log_in(config)
     client = admin(config)
     deadline = time.monotonic() + REQUEST_TIMEOUT_SECONDS
     while True:
         try:
-            return _ask(config, client, request)
+            return _request_with_retry(config, client, request)
         except BrokerUnreachableError:
             if not _finds_controller(client, deadline):
                 raise
@@ -392,7 +398,7 @@ def _finds_controller(client: AdminClient, deadline: float) -> bool:
             metadata = client.list_topics(ALWAYS_THERE, timeout=_METADATA_SECONDS)
             if metadata.controller_id >= 0:
                 return True
-        time.sleep(_ASK_AGAIN_SECONDS)
+        time.sleep(_RETRY_DELAY_SECONDS)
     return False
 
 
@@ -409,7 +415,7 @@ def _log_in(config: ClientConfig) -> None:
             cluster.client.list_topics(ALWAYS_THERE, timeout=_LOGIN_SLICE_SECONDS)
             cluster.logged_in.set()
         except KafkaException as error:
-            cluster.client.poll(_ASK_AGAIN_SECONDS)
+            cluster.client.poll(_RETRY_DELAY_SECONDS)
             if reason := cluster.last_error.refused_login:
                 raise AuthenticationError(_servers(config), principal(config), reason) from error
             if time.monotonic() > deadline:
@@ -417,17 +423,19 @@ def _log_in(config: ClientConfig) -> None:
                 raise BrokerUnreachableError(_servers(config), reason) from error
 
 
-def _ask_group(
+def _group_request(
     config: ClientConfig,
     group: str,
     partitions: Iterable[confluent_kafka.TopicPartition],
     request: Callable[[confluent_kafka.Consumer], Result],
 ) -> Result:
-    """Asks the coordinator of a group, which is silent to whom it forbids the group.
+    """Returns the result of a request to the coordinator of a group.
+
+    The coordinator does not answer a client to which it forbids the group.
 
     Raises:
-        AuthorizationError: the brokers forbid the group.
-        BrokerUnreachableError: no answer in time.
+        AuthorizationError: if the brokers forbid the group.
+        BrokerUnreachableError: if the brokers do not answer in time.
     """
     _log_in(config)
     client = _group(config, group)
@@ -435,7 +443,7 @@ def _ask_group(
     with needs(config, "READ", _topics(partitions)), needs(config, "READ", f"group {group}"):
         while True:
             try:
-                return _ask(config, client.consumer, request)
+                return _request_with_retry(config, client.consumer, request)
             except BrokerUnreachableError:
                 _check_allowed(client)
                 if time.monotonic() > deadline:
@@ -443,22 +451,24 @@ def _ask_group(
                     raise
 
 
-def _ask(config: ClientConfig, client: Client, request: Callable[[Client], Result]) -> Result:
+def _request_with_retry(
+    config: ClientConfig, client: Client, request: Callable[[Client], Result]
+) -> Result:
     deadline = time.monotonic() + REQUEST_TIMEOUT_SECONDS
     while True:
         try:
             return request(client)
         except KafkaException as error:
             cause = error.args[0]
-            settling = meaning(cause) is Meaning.TRANSIENT
-            late = time.monotonic() > deadline
-            if meaning(cause) is Meaning.UNREACHABLE or (settling and late):
+            is_transient = meaning(cause) is Meaning.TRANSIENT
+            is_late = time.monotonic() > deadline
+            if meaning(cause) is Meaning.UNREACHABLE or (is_transient and is_late):
                 raise BrokerUnreachableError(_servers(config), _reason(config, cause)) from error
-            if not settling:
+            if not is_transient:
                 raise
             if cause.name() in LEADER_CHANGED:
                 _refresh_metadata(client)
-        time.sleep(_ASK_AGAIN_SECONDS)
+        time.sleep(_RETRY_DELAY_SECONDS)
 
 
 def _refresh_metadata(client: AdminClient | confluent_kafka.Consumer) -> None:
@@ -472,7 +482,7 @@ def _refresh_metadata(client: AdminClient | confluent_kafka.Consumer) -> None:
 
 
 class _LastError:
-    """Keeps librdkafka's latest complaint: the reason behind a bare "timed out"."""
+    """Keeps librdkafka's latest error message: the reason behind a bare "timed out"."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -502,7 +512,7 @@ class _GroupClient:
         """Looks for what librdkafka says once, and beside the request that it does not answer.
 
         Raises:
-            KafkaException: the brokers forbid the group.
+            KafkaException: if the brokers forbid the group.
         """
         while (message := self.consumer.poll(0)) is not None:
             error = message.error()
@@ -593,13 +603,14 @@ def _offsets(
     def request(client: AdminClient) -> dict[TopicPartition, Any]:
         futures = _list_offsets(client, partitions, spec)
         return {
-            partition: _listed(client, partition, futures[partition]) for partition in partitions
+            partition: _offset_result(client, partition, futures[partition])
+            for partition in partitions
         }
 
     if not partitions:
         return {}
     with needs(config, "DESCRIBE", _topics(partitions)):
-        return ask(config, request)
+        return admin_request(config, request)
 
 
 def leader_epoch(result: Any) -> int:
@@ -627,18 +638,20 @@ def offsets_since(
     timestamp_ms: int,
     level: IsolationLevel = IsolationLevel.READ_COMMITTED,
 ) -> dict[TopicPartition, int]:
-    """Offset of the first record of each partition that is not older; partitions without are left.
+    """Returns the offset of the first record at or after a time; partitions without are left out.
 
     Brokers tell of none behind the beginning of an open transaction, unless ``level`` says so.
 
     Raises:
-        BrokerUnreachableError: no answer.
-        TopicMissingError: a topic, or that partition of it, does not exist.
+        BrokerUnreachableError: if the brokers do not answer.
+        TopicMissingError: if a topic, or that partition of it, does not exist.
     """
     requested = sorted(set(partitions))
     if not requested:
         return {}
-    offsets = ask(config, lambda client: _offsets_since(client, requested, timestamp_ms, level))
+    offsets = admin_request(
+        config, lambda client: _offsets_since(client, requested, timestamp_ms, level)
+    )
     return {partition: offset for partition, offset in offsets.items() if offset >= 0}
 
 
@@ -681,10 +694,10 @@ def _list_offsets(
 
 
 def _offset(client: AdminClient, partition: TopicPartition, future: Future[Any]) -> int:
-    return int(_listed(client, partition, future).offset)
+    return int(_offset_result(client, partition, future).offset)
 
 
-def _listed(client: AdminClient, partition: TopicPartition, future: Future[Any]) -> Any:
+def _offset_result(client: AdminClient, partition: TopicPartition, future: Future[Any]) -> Any:
     result = _unless_missing(future)
     if result is not None:
         if result.offset == OFFSET_INVALID:  # no error, and no answer either: leaders are changing

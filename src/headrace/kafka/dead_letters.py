@@ -93,7 +93,7 @@ def scan(config: ClientConfig, topic: str) -> Iterator[StoredDeadLetter]:
     write are left out. Nothing when there is no dead-letter topic.
 
     Raises:
-        BrokerUnreachableError: no answer.
+        BrokerUnreachableError: if the brokers do not answer.
     """
     live = _live(config, topic)
     if live is not None:
@@ -130,7 +130,7 @@ def find_written(
     may be many: keep only what can come again.
 
     Raises:
-        BrokerUnreachableError: no answer, or an open transaction did not end within two minutes.
+        BrokerUnreachableError: if the brokers do not answer, or a transaction stays open.
     """
     topic_id = topic_ids(config, [topic]).get(topic, "")
     for stored in _read(config, _marks_since(config, topic, since_ms), _SETTLE_SECONDS):

@@ -90,7 +90,7 @@ class EmbeddedCluster:
         """Starts what is down and returns the bootstrap servers once every broker answers.
 
         Raises:
-            ServerStartError: a port is taken, a broker ended or was not ready in time.
+            ServerStartError: if a port is taken, a broker ended or was not ready in time.
         """
         with exclusive(self._folder / "start.lock"):
             layout = self._layout()

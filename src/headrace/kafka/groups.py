@@ -16,7 +16,7 @@ from headrace.kafka.client import (
     READ_ATTEMPT_SECONDS,
     REQUEST_TIMEOUT_SECONDS,
     ClientConfig,
-    ask,
+    admin_request,
     consumer,
 )
 from headrace.model import TopicPartition
@@ -74,10 +74,10 @@ def describe_group(config: ClientConfig, name: str) -> Group:
     """State and members of a group, of either protocol.
 
     Raises:
-        BrokerUnreachableError: no answer.
+        BrokerUnreachableError: if the brokers do not answer.
     """
     with needs(config, "DESCRIBE", f"group {name}"):
-        description = ask(config, lambda client: _describe(client, name))
+        description = admin_request(config, lambda client: _describe(client, name))
     if description is None:
         return Group("none", ())
     state = description.state.name.lower().replace("_", "-")
@@ -97,10 +97,10 @@ def offset_metadata_bytes(config: ClientConfig) -> int:
     """Returns how many bytes of metadata brokers take with a committed offset; 0: they do not say.
 
     Raises:
-        BrokerUnreachableError: no answer.
+        BrokerUnreachableError: if the brokers do not answer.
     """
     try:
-        return ask(config, _offset_metadata_bytes)
+        return admin_request(config, _offset_metadata_bytes)
     except KafkaException:
         return 0  # to ask takes a permission of its own
 

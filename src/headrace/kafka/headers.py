@@ -38,7 +38,7 @@ def check_header_names(headers: Iterable[tuple[str, bytes | None]]) -> None:
     """Refuses names of headers that would crash the client library.
 
     Raises:
-        UnicodeEncodeError: a name holds half of a surrogate pair, which UTF-8 has no bytes for.
+        UnicodeEncodeError: if a name holds half of a surrogate pair, which UTF-8 has no bytes for.
     """
     for name, _ in headers:
         name.encode()

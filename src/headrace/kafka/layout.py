@@ -82,7 +82,7 @@ def settled_layout(folder: Path, settings: EmbeddedKafka) -> Layout:
     """The folder's layout, made when there is none, with the ports that are configured.
 
     Raises:
-        ServerStartError: the settings can't be had, or not with what is in the folder.
+        ServerStartError: if the settings can't be had, or not with what is in the folder.
     """
     brokers, ports = settings.brokers, settings.ports
     if not 1 <= brokers <= MAX_BROKERS:

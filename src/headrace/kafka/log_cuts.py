@@ -41,8 +41,8 @@ def find_cuts(config: ClientConfig, topic: str, seen: Mapping[int, Seen]) -> dic
     """Partitions whose log was cut before a position, with the offset where it was cut.
 
     Raises:
-        BrokerUnreachableError: no answer about one more partition within 15 s.
-        AuthorizationError: reading the topic is not allowed.
+        BrokerUnreachableError: if the brokers do not answer about a partition within 15 s.
+        AuthorizationError: if reading the topic is not allowed.
     """
     known = {p: at for p, at in seen.items() if at.epoch >= 0}
     if not known:

@@ -42,7 +42,7 @@ class IdleCheck:
         That takes milliseconds, while brokers are away 7 s, and once 19 s before the error.
 
         Raises:
-            BrokersLostError: it has, and brokers answer another client.
+            BrokersLostError: if it has, and brokers answer another client.
         """
         if time.monotonic() - self._idle_since < IDLE_SECONDS:
             return

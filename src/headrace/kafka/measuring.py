@@ -17,7 +17,7 @@ from headrace.kafka.client import (
     MAX_MESSAGE_BYTES,
     MESSAGE_TIMEOUT_MS,
     ClientConfig,
-    ask,
+    admin_request,
     consumer,
     describe,
     producer,
@@ -65,10 +65,10 @@ def temporary_topic(config: ClientConfig) -> Iterator[Topic]:
     """A topic with one partition on as many as three brokers, deleted in the end.
 
     Raises:
-        BrokerUnreachableError: no answer.
-        TopicChangeError: Kafka refuses the topic.
+        BrokerUnreachableError: if the brokers do not answer.
+        TopicChangeError: if Kafka refuses the topic.
     """
-    brokers = ask(config, lambda client: len(client.list_topics(timeout=15).brokers))
+    brokers = admin_request(config, lambda client: len(client.list_topics(timeout=15).brokers))
     name = f"{TEMPORARY_PREFIX}{uuid.uuid4().hex[:8]}"
     config_of_topic = {"max.message.bytes": str(MAX_MESSAGE_BYTES)}
     topic = Topic(name, replication=min(_MAX_REPLICAS, brokers), config=config_of_topic)
@@ -89,8 +89,8 @@ def produce_values(
     """Send ``values``, over and over, until a bound; the time ends with the last confirmation.
 
     Raises:
-        KafkaException: Kafka refused a record.
-        BrokerUnreachableError: it did not confirm.
+        KafkaException: if Kafka refused a record.
+        BrokerUnreachableError: if the brokers do not confirm.
     """
     failures: list[KafkaError] = []
     sender = producer(dict(config) | {"delivery.report.only.error": True}, tuning)
@@ -118,8 +118,8 @@ def consume_values(
     """Read partition 0 from its start in batches, over and over, and process each value.
 
     Raises:
-        KafkaException: Kafka refuses the read.
-        BrokerUnreachableError: nothing came.
+        KafkaException: if Kafka refuses the read.
+        BrokerUnreachableError: if nothing came.
     """
     reader = consumer(config, "headrace.measure")
     try:
@@ -134,8 +134,8 @@ def newest_values(config: ClientConfig, topic: str, count: int) -> list[bytes]:
     """About ``count`` of the newest values of ``topic``, equally many of each partition.
 
     Raises:
-        TopicMissingError: there is no such topic.
-        BrokerUnreachableError: no answer.
+        TopicMissingError: if there is no such topic.
+        BrokerUnreachableError: if the brokers do not answer.
     """
     live = describe(config, [topic]).get(topic)
     if live is None:
@@ -174,7 +174,7 @@ def _send(
 
 
 def _confirm(config: ClientConfig, sender: confluent_kafka.Producer) -> None:
-    """In steps, so that Ctrl-C is heard."""
+    """Sleeps in steps, so that Ctrl-C takes effect."""
     deadline = time.monotonic() + MESSAGE_TIMEOUT_MS / 1000
     while sender.flush(_POLL_SECONDS):
         if time.monotonic() > deadline:

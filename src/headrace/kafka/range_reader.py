@@ -80,11 +80,11 @@ def read_ranges(
     used again: librdkafka tells some errors only once.
 
     Raises:
-        BrokerUnreachableError: no record came within the limit (300 s unless given).
-        AuthorizationError: an ACL is missing.
-        TopicMissingError: there is no such topic or partition.
-        RecordsDeletedError: the next record of a range is no longer there.
-        RecordsUnreadableError: they are damaged, the log was cut meanwhile, or the brokers refuse.
+        BrokerUnreachableError: if no record came within the limit (300 s by default).
+        AuthorizationError: if an ACL is missing.
+        TopicMissingError: if there is no such topic or partition.
+        RecordsDeletedError: if the next record of a range is no longer there.
+        RecordsUnreadableError: if records are damaged, the log was cut, or the brokers refuse.
     """
     reading = _Reading(ranges, config, silence_limit_seconds or SILENCE_LIMIT_SECONDS)
     consumer.assign(reading.starts())

@@ -118,11 +118,11 @@ def replay(
         dry_run: only count.
 
     Raises:
-        BrokerUnreachableError: no answer.
-        TopicMissingError: the origin topic does not exist.
-        ReplayRefusedError: what was replayed could not be remembered; nothing was sent.
-        ReplayRunningError: another replay of the topic is running; nothing was sent.
-        ReplayedRecordError: Kafka refuses a record; those that it took are remembered.
+        BrokerUnreachableError: if the brokers do not answer.
+        TopicMissingError: if the origin topic does not exist.
+        ReplayRefusedError: if what was replayed could not be remembered; nothing was sent.
+        ReplayRunningError: if another replay of the topic is running; nothing was sent.
+        ReplayedRecordError: if Kafka refuses a record; those that it took are remembered.
     """
     if dry_run or not describe(config, [dead_letters_topic(topic)]):
         return _replay(config, topic, selection, None, again=again)
@@ -156,7 +156,7 @@ def replayed(
     """Which of ``letters`` were replayed into ``topic`` before.
 
     Raises:
-        BrokerUnreachableError: no answer.
+        BrokerUnreachableError: if the brokers do not answer.
     """
     name = dead_letters_topic(topic)
     live = describe(config, [name]).get(name)

@@ -103,7 +103,7 @@ def windows(
     """Returns where replayed records lie, by partition; partitions without any are left out.
 
     Raises:
-        BrokerUnreachableError: no answer.
+        BrokerUnreachableError: if the brokers do not answer.
     """
     return {
         offset.partition: _window(offset.offset, offset.metadata or "")
@@ -117,7 +117,7 @@ def opened_windows(
     """What to commit before the first record is sent: replayed ones may come from now on.
 
     Raises:
-        BrokerUnreachableError: no answer.
+        BrokerUnreachableError: if the brokers do not answer.
     """
     before = windows(config, topic, partitions)
     ends = high_watermarks(config, partitions)
@@ -133,7 +133,7 @@ def closed_windows(
     """What to commit when every replayed record is in the topic.
 
     Raises:
-        BrokerUnreachableError: no answer.
+        BrokerUnreachableError: if the brokers do not answer.
     """
     before = windows(config, topic, partitions)
     ends = high_watermarks(config, partitions)

@@ -50,8 +50,8 @@ class SoleReplay:
         """Returns once no other replay of the topic can begin.
 
         Raises:
-            ReplayRunningError: another one is running.
-            BrokerUnreachableError: no answer.
+            ReplayRunningError: if another replay is running.
+            BrokerUnreachableError: if the brokers do not answer.
         """
         if describe_group(self._config, self._group).members:
             raise ReplayRunningError(self._topic, self._group)
@@ -70,8 +70,8 @@ class SoleReplay:
         """Commits ``offsets`` with their metadata, as the member that joined.
 
         Raises:
-            SinkError: the group took this member for dead; another replay may have begun.
-            BrokerUnreachableError: no answer.
+            SinkError: if the group has evicted this member; another replay may have begun.
+            BrokerUnreachableError: if the brokers do not answer.
         """
         try:
             is_member = self._consumer.memberid() == self._member_id
@@ -112,8 +112,8 @@ def sole_replay(config: ClientConfig, topic: str) -> Iterator[SoleReplay]:
     """Keeps every other replay of ``topic`` (the origin's name) away while it lasts.
 
     Raises:
-        ReplayRunningError: another one is running.
-        BrokerUnreachableError: no answer.
+        ReplayRunningError: if another replay is running.
+        BrokerUnreachableError: if the brokers do not answer.
     """
     member = SoleReplay(config, topic)
     try:

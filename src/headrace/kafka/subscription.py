@@ -124,22 +124,22 @@ class Subscription:
             on_lost=self._lose,
         )
 
-    def take(self, most: int, seconds: float) -> Taken:
-        """Records that are there, up to ``most``; waits ``seconds`` for the first.
+    def take(self, max_records: int, seconds: float) -> Taken:
+        """Returns up to ``max_records`` records; waits ``seconds`` for the first.
 
-        Nothing after :meth:`begin_close`, but for answers to commits and rebalances.
+        After :meth:`begin_close` there are none: it handles answers to commits and rebalances.
 
         Raises:
-            CommittedOffsetError: a position is not in the topic any more.
-            TopicMissingError: a topic was deleted.
-            BrokerUnreachableError: no broker told for two minutes where new partitions begin.
-            InstanceIdInUseError: by another member.
-            BrokersLostError: the client has lost its brokers; only a new one helps.
-            KafkaException: an error that does not pass.
+            CommittedOffsetError: if a position is not in the topic any more.
+            TopicMissingError: if a topic was deleted.
+            BrokerUnreachableError: if no broker told for two minutes where new partitions begin.
+            InstanceIdInUseError: if another member has the id.
+            BrokersLostError: if the client has lost its brokers; only a new one helps.
+            KafkaException: if an error is permanent.
         """
         self._switch(self._consumer)
         try:
-            taken = self._poll(most, seconds)
+            taken = self._poll(max_records, seconds)
         except KafkaException as error:
             raise self._named(error.args[0]) from error
         if self._closing:
@@ -153,14 +153,14 @@ class Subscription:
         ]
         return Taken([message for message in taken if self._is_record(message)], ends)
 
-    def _poll(self, most: int, seconds: float) -> list[confluent_kafka.Message]:
-        """One by one: a batch would be filled while rebalances are called back.
+    def _poll(self, max_records: int, seconds: float) -> list[confluent_kafka.Message]:
+        """Polls one by one: a batch would be filled while rebalances are called back.
 
         Records that were in a batch before a rebalance and records after it can't be told apart,
         and the client's own position may then be before or beyond the records that it gave.
         """
         taken: list[confluent_kafka.Message] = []
-        while len(taken) < most:
+        while len(taken) < max_records:
             self._moved.clear()
             message = self._consumer.poll(0 if taken else seconds)
             if self._moved:  # a partition that moved begins anew at its committed offset, if here
@@ -173,7 +173,7 @@ class Subscription:
         return taken
 
     def _is_skipped_to(self, message: confluent_kafka.Message) -> bool:
-        """It is the first of its partition, and not where that begins: read again from there.
+        """Returns whether the first message of a partition is not at its start: it is read again.
 
         Only once: records that were compacted away and markers of transactions never come. What
         the client skipped would be taken for such, and its offsets would be committed.
@@ -199,15 +199,15 @@ class Subscription:
         return False
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Records of these wait in Kafka, from the next ``take`` on.
+        """Stops reading partitions, from the next ``take`` on.
 
-        Not at once: the client makes a call wait for one on another thread, so that the caller
-        would wait for a whole ``take``; and for ever where that one's callbacks wait for it.
+        It does not act at once: the client makes calls of two threads wait for each other, so that
+        the caller would wait for a whole ``take``, and for ever if a callback waits for the caller.
         """
         self._switches.append((True, list(partitions)))
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """They come again, from the next ``take`` on."""
+        """Reads partitions again, from the next ``take`` on."""
         self._switches.append((False, list(partitions)))
 
     def commit(self, commits: Sequence[Commit], answered: Answered) -> None:
@@ -222,7 +222,7 @@ class Subscription:
             raise self._named(error.args[0]) from error
 
     def is_joining(self) -> bool:
-        """A request to join is on its way.
+        """Returns whether a request to join is on its way.
 
         A new member asks twice: it is given an id first, and the group then waits for it for a
         session. The second answer comes when all members have joined anew, and no other comes
@@ -238,13 +238,13 @@ class Subscription:
         return False
 
     def begin_close(self) -> None:
-        """Partitions that come from now on are not asked for, and none is delayed by such."""
+        """Makes the member read nothing of partitions that are assigned from now on."""
         if not self._closing:
             self._id_until = time.monotonic() + _ID_SECONDS
         self._closing = True
 
     def close(self) -> None:
-        """Leave the group; ``on_revoked`` is called for what is still assigned.
+        """Leaves the group; ``on_revoked`` is called for what is still assigned.
 
         A static member stays one until its session has ended: its partitions wait for its return.
         """
@@ -296,7 +296,7 @@ class Subscription:
         consumer: confluent_kafka.Consumer,
         gone: Mapping[TopicPartition, int | None],
     ) -> None:
-        """They come back as new ones, if ever: not paused, and to begin where it is said then."""
+        """Forgets partitions: when they come back, they are not paused, and have a new start."""
         self._log(why, gone)
         self._moved.update(gone)
         self._assigned.difference_update(gone)

@@ -29,7 +29,7 @@ from headrace.kafka.client import (
     REQUEST_TIMEOUT_SECONDS,
     ClientConfig,
     LiveTopic,
-    ask,
+    admin_request,
     describe,
     watermarks,
 )
@@ -157,7 +157,7 @@ def topic_states(config: ClientConfig, topics: Iterable[str]) -> dict[str, Topic
     """Returns those of ``topics`` that exist, with their settings.
 
     Raises:
-        BrokerUnreachableError: no answer.
+        BrokerUnreachableError: if the brokers do not answer.
     """
     existing = describe(config, topics)
     configs = _describe_configs(config, list(existing))
@@ -172,8 +172,8 @@ def apply_changes(config: ClientConfig, changes: Sequence[TopicChange]) -> None:
     """Do what is to be done, in order; refused changes are left alone.
 
     Raises:
-        BrokerUnreachableError: no answer; some changes may have been made.
-        TopicChangeError: Kafka refuses one; those before it are made.
+        BrokerUnreachableError: if the brokers do not answer; some changes may have been made.
+        TopicChangeError: if Kafka refuses a topic; those before it are made.
     """
     for change in changes:
         if change.action is not Action.REFUSED:
@@ -191,8 +191,8 @@ def ensure_topics(config: ClientConfig, topics: Sequence[Topic]) -> None:
     """Make those that are not there, as they are; others may do so at the same time.
 
     Raises:
-        BrokerUnreachableError: no answer.
-        TopicChangeError: Kafka refuses one.
+        BrokerUnreachableError: if the brokers do not answer.
+        TopicChangeError: if Kafka refuses a topic.
     """
     live = describe(config, [topic.name for topic in topics])
     missing = [topic for topic in topics if topic.name not in live]
@@ -212,12 +212,12 @@ def delete_topic(config: ClientConfig, topic: str) -> None:
     Harmless when there is none.
 
     Raises:
-        BrokerUnreachableError: the brokers do not answer within 15 seconds.
-        TopicChangeError: Kafka refuses, or still shows the topic after a while.
+        BrokerUnreachableError: if the brokers do not answer within 15 seconds.
+        TopicChangeError: if Kafka refuses, or still shows the topic after a while.
     """
     try:
         with needs(config, "DELETE", f"topic {topic}"):
-            ask(config, lambda client: _delete(client, topic))
+            admin_request(config, lambda client: _delete(client, topic))
     except KafkaException as error:
         if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise TopicChangeError(topic, error.args[0].str()) from error
@@ -310,7 +310,7 @@ def _describe_configs(
         return {}
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
     with needs(config, "DESCRIBE_CONFIGS", f"topic {', '.join(names)}"):
-        configs = ask(config, lambda client: _all_configs(client, resources))
+        configs = admin_request(config, lambda client: _all_configs(client, resources))
     return {name: _settings(entries) for name, entries in configs.items()}
 
 
@@ -339,7 +339,7 @@ def _apply(config: ClientConfig, change: TopicChange, harmless: int | None = Non
     """``harmless`` is an answer of Kafka's that is as good as done."""
     try:
         with needs(config, _OPERATIONS[change.action], f"topic {change.topic}"):
-            ask(config, lambda client: _request(client, change))
+            admin_request(config, lambda client: _request(client, change))
     except KafkaException as error:
         if error.args[0].code() != harmless:
             raise TopicChangeError(change.topic, error.args[0].str()) from error

@@ -48,8 +48,8 @@ class TransactionalProducer:
     can come into another transaction.
 
     Raises:
-        TransactionUnsettledError: no broker answers.
-        TransactionFencedError: another producer began with the id at the same time.
+        TransactionUnsettledError: if no broker answers.
+        TransactionFencedError: if another producer began with the id at the same time.
     """
 
     def __init__(self, config: ClientConfig, transactional_id: str) -> None:
@@ -64,15 +64,15 @@ class TransactionalProducer:
             },
         )
         self._failures: list[tuple[str, KafkaError]] = []
-        self._patiently(self._producer.init_transactions)
+        self._finish(self._producer.init_transactions)
 
     def send(self, records: Iterable[ProducerRecord]) -> None:
         """Write all of them in a transaction; returns when it is committed.
 
         Raises:
-            TransactionUnsettledError: it may have been committed or not.
-            TransactionFencedError: it was not, and this producer can't write any more.
-            TopicMissingError, SinkError: it was not: a record can't be written.
+            TransactionUnsettledError: if it may have been committed or not.
+            TransactionFencedError: if it was not committed, and this producer can't write any more.
+            TopicMissingError, SinkError: if it was not committed: a record can't be written.
         """
         self._failures.clear()
         try:
@@ -81,7 +81,7 @@ class TransactionalProducer:
                 self._produce(record)
         except KafkaException as error:
             raise self._named(error) from error
-        self._patiently(self._producer.commit_transaction)
+        self._finish(self._producer.commit_transaction)
 
     def close(self) -> None:
         """Gives up what was not committed."""
@@ -110,7 +110,7 @@ class TransactionalProducer:
         if error is not None:
             self._failures.append((message.topic() or "", error))
 
-    def _patiently(self, step: Callable[[float], None]) -> None:
+    def _finish(self, step: Callable[[float], None]) -> None:
         """Repeats a step until it is done: a further call continues it."""
         deadline = time.monotonic() + TRANSACTION_SECONDS
         while True:

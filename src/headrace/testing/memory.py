@@ -27,11 +27,11 @@ class MemoryRecord:
     header: tuple[tuple[str, bytes | None], ...] = ()
 
     def value(self) -> bytes | None:
-        """The payload."""
+        """Returns the payload."""
         return self.payload
 
     def key(self) -> bytes | None:
-        """The key."""
+        """Returns the key."""
         return self.name
 
     def offset(self) -> int:
@@ -39,11 +39,11 @@ class MemoryRecord:
         return self.at
 
     def timestamp(self) -> tuple[int, int]:
-        """(1, milliseconds): the time the producer gave it."""
+        """Returns (1, milliseconds): the producer's time."""
         return 1, self.timestamp_ms
 
     def headers(self) -> Sequence[tuple[str, bytes | None]] | None:
-        """Headers, or none."""
+        """Returns the headers, or ``None``."""
         return list(self.header) or None
 
 
@@ -72,7 +72,7 @@ class MemoryCluster:
         )
 
     def add_partitions(self, topic: str, partitions: int) -> None:
-        """Grow a topic to so many partitions."""
+        """Adds partitions, up to ``partitions``."""
         stored = self._topics[topic]
         for _ in range(partitions - len(stored.partitions)):
             stored.partitions.append({})

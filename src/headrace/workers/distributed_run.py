@@ -40,7 +40,7 @@ _LASTING = (
     ProcessingFailedError,
     SubpartitionError,
 )
-_AGAIN_SECONDS = 5.0
+_RETRY_DELAY_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -82,17 +82,17 @@ class DistributedRun:
                 self.stop(f"{name}: {error}")
                 return
             _LOG.exception("%s failed and is started again", name)
-            time.sleep(_AGAIN_SECONDS)
+            time.sleep(_RETRY_DELAY_SECONDS)
             raise
         finally:
             follower.close()
             reporter.close()
 
     def begin(self) -> None:
-        """Before the first instance.
+        """Prepares the run before the first instance starts.
 
         Raises:
-            BrokerUnreachableError: no answer.
+            BrokerUnreachableError: if the brokers do not answer.
         """
         ensure_changelog(self.config, CONTROL_TOPIC)
         ensure_progress_topic(self.config)
@@ -101,7 +101,7 @@ class DistributedRun:
         """Every instance ends, wherever it is, and is not started again.
 
         Raises:
-            KafkaException: it was not written, or it is not known whether it was.
+            KafkaException: if it was not written, or it is not known whether it was.
         """
         write_changelog(self.config, CONTROL_TOPIC, {self._key: reason.encode() or _STOPPED})
 

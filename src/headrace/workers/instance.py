@@ -74,7 +74,7 @@ class WorkerInstance:
         """From the start to the end. Cancelling it is as :meth:`stop`, but raises.
 
         Raises:
-            WorkerStateError: it ran before, or was stopped before it began.
+            WorkerStateError: if it ran before, or was stopped before it began.
             HeadraceError, KafkaException: why it ended, other than by :meth:`stop`.
         """
         self._enter(InstanceState.STARTING)
@@ -174,7 +174,7 @@ class RunningInstance:
         """Records to their lanes, and commits, until it is to end.
 
         Raises:
-            HeadraceError, KafkaException: it can't go on.
+            HeadraceError, KafkaException: if it can't go on.
             Exception: what the worker's lifespan raises when it is entered.
         """
         await self._shared.enter()

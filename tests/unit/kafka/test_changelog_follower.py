@@ -54,7 +54,7 @@ def follow(monkeypatch):
 
         monkeypatch.setattr(changelog, "describe", lambda *_: {"t": Live})
         monkeypatch.setattr(changelog, "consumer", lambda *_: Reader(given))
-        monkeypatch.setattr(changelog, "_AGAIN_SECONDS", 0.01)
+        monkeypatch.setattr(changelog, "_RETRY_DELAY_SECONDS", 0.01)
         followers.append(ChangelogFollower({}, "t", on_record))
         return followers[-1]
 

@@ -58,7 +58,7 @@ def test_brokers_that_change_their_leaders_are_asked_again(code):
             raise changing.pop()
         return "answer"
 
-    assert client.ask(MockBrokers().config, request) == "answer"
+    assert client.admin_request(MockBrokers().config, request) == "answer"
 
 
 @pytest.mark.parametrize(

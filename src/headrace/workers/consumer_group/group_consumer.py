@@ -59,7 +59,7 @@ class GroupConsumer:
     Args:
         config: of librdkafka.
         membership: of the group, with the topics that it reads.
-        assignments: of the instance; told of partitions that come and go.
+        assignments: of the instance; gets partitions that come and go.
         revoke_seconds: what is in process of a partition that goes may take so long.
         committed: called after each commit.
     """
@@ -84,7 +84,7 @@ class GroupConsumer:
         self._subscription = self._subscribe()
 
     async def take(self) -> Taken:
-        """Records that are there, no more than there is room for; waits a moment for the first.
+        """Returns records, no more than there is room for; waits a moment for the first.
 
         Raises:
             HeadraceError, KafkaException: as :meth:`Subscription.take`.
@@ -112,7 +112,7 @@ class GroupConsumer:
 
     @property
     def is_commit_due(self) -> bool:
-        """The last commit failed because of something that passes soon, or has passed."""
+        """Whether the last commit failed by an error that is transient."""
         return self._is_commit_due
 
     async def commit(self) -> None:
@@ -134,15 +134,15 @@ class GroupConsumer:
             return
         self._sent = sent = _Sent(commits, self._loop.time() + ANSWER_SECONDS)
 
-        def answered(error: Meaning | None) -> None:
-            self._loop.call_soon_threadsafe(self._answered, sent, error)
+        def on_answer(error: Meaning | None) -> None:
+            self._loop.call_soon_threadsafe(self._on_answer, sent, error)
 
         await self._on_consumer(
-            lambda: self._subscription.commit([commit for _, commit in commits], answered)
+            lambda: self._subscription.commit([commit for _, commit in commits], on_answer)
         )
 
     def begin_close(self) -> None:
-        """No record is taken any more; what comes all the same is to be left."""
+        """Stops reading; records that come all the same are ignored."""
         self._subscription.begin_close()
         self.pause([assigned.partition for assigned in self._own()])
 
@@ -167,9 +167,9 @@ class GroupConsumer:
             await self._leave()
 
     async def _settle(self) -> None:
-        """Everything is committed, and no request to join is on its way.
+        """Waits until everything is committed, and no request to join is on its way.
 
-        One to leave would wait behind that, and the others for the session of this member.
+        A request to leave would wait behind it, and the other members for this one's session.
         """
         while self._is_unconfirmed:
             await self.commit()
@@ -182,7 +182,7 @@ class GroupConsumer:
         return self._sent is not None or any(assigned.is_changed for assigned in self._own())
 
     def _uncommitted(self) -> int:
-        """Records that a next start repeats."""
+        """Returns how many records a next start repeats."""
         return sum(max(0, assigned.committable - assigned.committed) for assigned in self._own())
 
     async def _leave(self) -> None:
@@ -222,7 +222,7 @@ class GroupConsumer:
         ]
 
     def _take(self) -> Taken:
-        """On the consumer's thread."""
+        """Reads records; runs on the consumer's thread."""
         topics = self._membership.topics
         waiting = any(partition.topic in topics for partition in self._assignments.paused)
         room = max(1, min(_MAX_RECORDS, self._assignments.budget.records))
@@ -245,7 +245,7 @@ class GroupConsumer:
         self._sent = None
         return False
 
-    def _answered(self, sent: _Sent, error: Meaning | None) -> None:
+    def _on_answer(self, sent: _Sent, error: Meaning | None) -> None:
         is_late = sent is not self._sent
         if not is_late:
             self._sent = None
@@ -263,7 +263,7 @@ class GroupConsumer:
             self._committed()
 
     def _shorten_metadata(self) -> None:
-        """Without ranges until it is known what the brokers take."""
+        """Commits without ranges until the brokers' limit is known."""
         self._assignments.metadata_bytes = 0
         if self._limit_request is None:
             self._limit_request = self._loop.create_task(self._fetch_metadata_limit())

@@ -48,7 +48,7 @@ def ensure_needed_topics(worker: Worker, config: ClientConfig) -> None:
     least; one that does not is altered.
 
     Raises:
-        BrokerUnreachableError: no answer.
+        BrokerUnreachableError: if the brokers do not answer.
         TopicMissingError: if a topic, or its dead letters, do not exist.
         TopicChangeError: if Kafka refuses a retry topic.
     """
@@ -77,7 +77,7 @@ def begin_at_latest(worker: Worker, config: ClientConfig) -> None:
     Not by a setting of the consumer: of partitions that are added later, nothing is to be skipped.
 
     Raises:
-        BrokerUnreachableError: no answer.
+        BrokerUnreachableError: if the brokers do not answer.
     """
     for topic in describe(config, [topic.name for topic in worker.topics]).values():
         if not group_offsets(config, worker.consumer_group, topic.all_partitions):

@@ -1,4 +1,4 @@
-"""Partitions that somebody wants paused: kept in a changelog, which every instance follows."""
+"""Partitions that an operator has paused: kept in a changelog, which every instance follows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ SetRequested = Callable[[Iterable[TopicPartition]], None]
 
 
 class PauseRequests:
-    """What is to be paused of one worker, as it changes. Made on the event loop, and used there."""
+    """The partitions of one worker that are to be paused, as they change.
+
+    Made on the event loop, and used there.
+    """
 
     def __init__(self, config: ClientConfig, worker: str) -> None:
         self._worker, self._config = worker, config
@@ -35,10 +38,10 @@ class PauseRequests:
         self._follower = ChangelogFollower(config, CONTROL_TOPIC, self._on_change)
 
     async def wait_ready(self) -> None:
-        """Returns when all that was wanted before is known; at once when nothing ever was.
+        """Returns when all earlier requests are known; at once when there never was one.
 
         Raises:
-            BrokerUnreachableError: no answer.
+            BrokerUnreachableError: if the brokers do not answer.
         """
         if await asyncio.to_thread(describe, self._config, [CONTROL_TOPIC]):
             await asyncio.to_thread(self._follower.wait_ready, _READY_SECONDS)
@@ -49,12 +52,12 @@ class PauseRequests:
         set_requested(self._paused)
 
     async def close(self) -> None:
-        """Follow no longer."""
+        """Stops following the topic."""
         self._set_requested = None
         await asyncio.to_thread(self._follower.close)
 
     def _on_change(self, key: bytes, value: bytes | None) -> None:
-        """On the follower's thread."""
+        """Hands a change to the event loop; runs on the follower's thread."""
         partition = _partition(key, self._worker)
         if partition is not None:
             self._loop.call_soon_threadsafe(self._apply, partition, value is not None)
@@ -67,10 +70,10 @@ class PauseRequests:
 
 
 def paused(config: ClientConfig, worker: str) -> set[TopicPartition]:
-    """Partitions of ``worker`` that are to be paused.
+    """Returns the partitions of ``worker`` that are to be paused.
 
     Raises:
-        BrokerUnreachableError: no answer.
+        BrokerUnreachableError: if the brokers do not answer.
     """
     found = (_partition(key, worker) for key in read_changelog(config, CONTROL_TOPIC))
     return {partition for partition in found if partition is not None}
@@ -80,8 +83,8 @@ def pause(config: ClientConfig, worker: str, partitions: Iterable[TopicPartition
     """Every instance of ``worker`` pauses these, now and after any restart, until they resume.
 
     Raises:
-        BrokerUnreachableError: no answer.
-        KafkaException: it was not written, or it is not known whether it was.
+        BrokerUnreachableError: if the brokers do not answer.
+        KafkaException: if it was not written, or it is not known whether it was.
     """
     since = json.dumps({"paused_ms": time.time_ns() // 1_000_000}).encode()
     ensure_changelog(config, CONTROL_TOPIC)
@@ -102,7 +105,7 @@ def _key(worker: str, partition: TopicPartition) -> bytes:
 
 
 def _partition(key: bytes, worker: str) -> TopicPartition | None:
-    """The partition that ``key`` is about, if it is about ``worker``."""
+    """Returns the partition that ``key`` names, if it is one of ``worker``."""
     text = key.decode(errors="replace")
     if not text.startswith(f"worker/{worker}/"):
         return None

@@ -75,10 +75,10 @@ class Failures:
         """Returns once the record is done all the same: the name of what became of it.
 
         Raises:
-            ProcessingFailedError, ProcessingTimeoutError: the worker stops at failures.
-            RegistryUnreachableError: the record's schema is not known, which is not its fault.
-            DeadLetterLimitError: too many.
-            BrokerUnreachableError, SinkError, TopicMissingError: the letter was not written.
+            ProcessingFailedError, ProcessingTimeoutError: if the worker stops at failures.
+            RegistryUnreachableError: if the record's schema is not known, which is not its fault.
+            DeadLetterLimitError: if there are too many.
+            BrokerUnreachableError, SinkError, TopicMissingError: if the letter was not written.
         """
         if isinstance(error, RegistryUnreachableError):
             raise error

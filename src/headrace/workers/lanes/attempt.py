@@ -152,7 +152,7 @@ class RecordAttempt(Call):
         """The record is done.
 
         Raises:
-            WrongOffsetError: its end was reported before.
+            WrongOffsetError: if its end was reported before.
         """
         self._end(None)
 
@@ -160,8 +160,8 @@ class RecordAttempt(Call):
         """The record failed.
 
         Raises:
-            TypeError: ``error`` is no exception.
-            WrongOffsetError: its end was reported before.
+            TypeError: if ``error`` is no exception.
+            WrongOffsetError: if its end was reported before.
         """
         if not isinstance(error, BaseException):
             raise TypeError(f"on_failure takes an exception, not {error!r}")

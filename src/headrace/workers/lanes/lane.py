@@ -315,7 +315,7 @@ class Lane:
         """Why an attempt failed, when ``error`` came out of the user's code.
 
         Raises:
-            BaseException: it is not of the record: the lane was cancelled, or ends the instance.
+            BaseException: if it is not of the record: the lane was cancelled, or ends the instance.
         """
         if call is self._lost or (self._is_cut_off and isinstance(call, RecordAttempt)):
             raise error or asyncio.CancelledError
@@ -381,7 +381,7 @@ class Lane:
         """``init``, ``punctuate`` or ``close``, and what it sends.
 
         Raises:
-            TaskTimeoutError: it took too long.
+            TaskTimeoutError: if it took too long.
             BaseException: what it raised, or why something was not written.
         """
         own = OwnCall(name)

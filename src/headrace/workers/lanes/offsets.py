@@ -106,7 +106,7 @@ class PartitionOffsets:
         """A record is done.
 
         Raises:
-            WrongOffsetError: it was never consumed, or is done already.
+            WrongOffsetError: if it was never consumed, or is done already.
         """
         if offset >= self._next:
             raise WrongOffsetError(f"offset {offset} was not consumed")

@@ -126,8 +126,8 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
         """Partitions came, of a topic that ``group`` reads.
 
         Raises:
-            SubpartitionError: the partitioner counts less than one.
-            CommittedOffsetError: the topic is another one of that name.
+            SubpartitionError: if the partitioner counts less than one.
+            CommittedOffsetError: if the topic is another one of that name.
         """
         self._context.counts.increment("rebalances")
         self._context.failures.on_rebalance(self)

@@ -96,9 +96,9 @@ class TaskProcess:
         """What the task sent meanwhile.
 
         Raises:
-            TaskProcessError: the process ended while it was at this.
-            ProcessReplacedError: another process took its place before this was begun.
-            TaskProcessesEndedError: it ended too often, and none takes its place.
+            TaskProcessError: if the process ended while it was at this.
+            ProcessReplacedError: if another process took its place before this was begun.
+            TaskProcessesEndedError: if it ended too often, and none takes its place.
             Exception: what the task raised.
         """
         if self._is_over:
@@ -232,7 +232,7 @@ class _Answers(asyncio.Protocol):
         self._ended()
 
     def _end(self) -> int:
-        """Of the first answer, as far as that can be told."""
+        """Returns the size of the first answer, as far as it is known."""
         if len(self._received) < SIZE.size:
             return SIZE.size
         [size] = SIZE.unpack_from(self._received)

@@ -86,7 +86,7 @@ class Sender:
         """Sends a record; see :class:`headrace.workers.Send`. May be called from any thread.
 
         Raises:
-            UnicodeEncodeError: the name of a header is no text.
+            UnicodeEncodeError: if the name of a header is no text.
         """
         if headers:
             check_header_names(headers)

@@ -44,7 +44,7 @@ def ensure_progress_topic(config: ClientConfig) -> None:
     """Make it unless it exists.
 
     Raises:
-        BrokerUnreachableError: no answer.
+        BrokerUnreachableError: if the brokers do not answer.
     """
     ensure_changelog(config, PROGRESS_TOPIC, kept=_KEPT)
 
