@@ -91,8 +91,8 @@ def ingest_config(project: LoadedProject, overrides: Overrides | None = None) ->
         RegistryUnreachableError: the schema registry of an Avro topic does not answer.
         SchemaRejectedError: it rejects the schema of an event class.
     """
-    given = {name: value for name, value in vars(overrides or Overrides()).items() if value}
-    settings = replace(project.settings.ingest or IngestSettings(), **given)
+    overridden = {name: value for name, value in vars(overrides or Overrides()).items() if value}
+    settings = replace(project.settings.ingest or IngestSettings(), **overridden)
     where = str(project.settings.root / PROJECT_FILE)
     if settings.redis is not None and importlib.util.find_spec("redis") is None:
         message = f"ingest.redis is {str(settings.redis)!r}, and the client for it is not installed"
@@ -190,7 +190,9 @@ def namesakes(settings: Settings, name: str) -> list[str]:
     """Public ids of the active tokens of this name."""
     now = datetime.now(UTC)
     tokens, _ = list_tokens(settings)
-    return [one.public_id for one in tokens if one.name == name and one.state(now) == ACTIVE]
+    return [
+        token.public_id for token in tokens if token.name == name and token.state(now) == ACTIVE
+    ]
 
 
 def list_tokens(settings: Settings) -> tuple[list[Token], list[str]]:
@@ -256,7 +258,7 @@ def wait_until_known(settings: Settings, token: Token, text: str) -> None:
 
 def _refusal(ingest: IngestSettings, token: Token, text: str) -> str:
     """Returns why a worker does not take the token; "" when it does."""
-    # There is no such page, and the request is not signed: only who is known is told so.
+    # No such page exists, and the request is not signed: only a valid token gets that answer.
     method, path, expected = "GET", "/", "no-such-path"
     headers = {"authorization": f"Bearer {text}", "content-type": "application/json"}
     if token.is_webhook:
@@ -288,7 +290,7 @@ def _webhook_key(settings: Settings, kind: TokenKind) -> Secret | None:
 
 
 def _require_bounded(spec: TokenSpec) -> None:
-    """A public key is in everybody's hands, so what it may do is named when it is created."""
+    """Checks a public key, which anyone may have: what it may do is named when it is created."""
     if not spec.topics or ALL_TOPICS in spec.topics:
         raise TokenInvalidError("topics", "all", "a public key is for named topics: --topic")
     if spec.rate is None or spec.rate.events_per_second is None:

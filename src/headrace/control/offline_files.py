@@ -69,12 +69,12 @@ class LoadOptions:
 
 
 def load_offline_files(
-    wanted: LoadOptions, target: LoadedProject | Secret, figures: LoadStats, on_batch: OnBatch
+    options: LoadOptions, target: LoadedProject | Secret, figures: LoadStats, on_batch: OnBatch
 ) -> None:
     """Loads every line that is not done; ``figures`` are counted up as it goes.
 
     Args:
-        wanted: what, and how.
+        options: what, and how.
         target: a project, into whose topics; or the URL of a database, into whose tables.
         figures: of this load.
         on_batch: called after each batch.
@@ -85,15 +85,15 @@ def load_offline_files(
         SinkError: the destination stays away, or can't take a batch.
         RefusedError: another loader of the source runs, or the counters are of two sources.
     """
-    files = find_files(wanted.folder, wanted.order, wanted.pattern)
-    remove_done = wanted.remove_done and not wanted.dry_run
+    files = find_files(options.folder, options.order, options.pattern)
+    remove_done = options.remove_done and not options.dry_run
     if isinstance(target, Secret):
-        limits, destination = IngestSettings(), _into_tables(target, wanted)
+        limits, destination = IngestSettings(), _into_tables(target, options)
     else:
         limits = target.settings.ingest or IngestSettings()
-        destination = _into_topics(target, wanted, limits)
+        destination = _into_topics(target, options, limits)
     load(
-        LoadPlan(files, wanted.batch_lines, limits.max_decoded_bytes, remove_done),
+        LoadPlan(files, options.batch_lines, limits.max_decoded_bytes, remove_done),
         destination,
         figures,
         on_batch,
@@ -101,20 +101,20 @@ def load_offline_files(
 
 
 def _into_topics(
-    project: LoadedProject, wanted: LoadOptions, limits: IngestSettings
+    project: LoadedProject, options: LoadOptions, limits: IngestSettings
 ) -> Destination:
     return KafkaDestination(
         broker_config(project.settings),
-        wanted.source_name,
-        _topics(project, wanted.into),
+        options.source_name,
+        _topics(project, options.into),
         (JsonLimits(limits.max_depth, limits.max_keys, limits.max_string_bytes), time.time),
         __version__,
-        dry_run=wanted.dry_run,
+        dry_run=options.dry_run,
     )
 
 
-def _into_tables(url: Secret, wanted: LoadOptions) -> Destination:
-    return PostgresDestination(url, wanted.source_name, wanted.into, dry_run=wanted.dry_run)
+def _into_tables(url: Secret, options: LoadOptions) -> Destination:
+    return PostgresDestination(url, options.source_name, options.into, dry_run=options.dry_run)
 
 
 def _topics(project: LoadedProject, into: Mapping[str, str]) -> dict[str, Topic]:

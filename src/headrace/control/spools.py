@@ -80,10 +80,10 @@ def replay(
         SpoolError: a file is not there, or the spool can't be read.
     """
     with _opened(settings, topic) as spool:
-        found = _chosen(spool, files, [one for one in _set_aside(spool) if one.kind != DAMAGED])
+        chosen = _chosen(spool, files, [file for file in _set_aside(spool) if file.kind != DAMAGED])
         if dry_run:
-            return [SpoolChange(topic, one.name, one.records) for one in found]
-        return [_put_back(spool, topic, one.name) for one in found]
+            return [SpoolChange(topic, file.name, file.records) for file in chosen]
+        return [_put_back(spool, topic, file.name) for file in chosen]
 
 
 def drop(
@@ -98,10 +98,10 @@ def drop(
         if waiting:
             count = spool.waiting if dry_run else upkeep.drop_waiting(spool)
             return [SpoolChange(topic, "", count)]
-        found = _chosen(spool, files, _set_aside(spool))
-        for one in found if not dry_run else ():
-            upkeep.drop(spool, one.name)
-        return [SpoolChange(topic, one.name, one.records) for one in found]
+        chosen = _chosen(spool, files, _set_aside(spool))
+        for file in chosen if not dry_run else ():
+            upkeep.drop(spool, file.name)
+        return [SpoolChange(topic, file.name, file.records) for file in chosen]
 
 
 def _put_back(spool: Spool, topic: str, name: str) -> SpoolChange:
@@ -130,8 +130,8 @@ def _set_aside(spool: Spool) -> list[SetAside]:
     return upkeep.set_aside_files(spool)
 
 
-def _chosen(spool: Spool, files: Sequence[str], found: Sequence[SetAside]) -> list[SetAside]:
-    by_name = {one.name: one for one in found}
+def _chosen(spool: Spool, files: Sequence[str], present: Sequence[SetAside]) -> list[SetAside]:
+    by_name = {file.name: file for file in present}
     for name in files:
         if name not in by_name:
             known = ", ".join(by_name) or "none"

@@ -248,11 +248,11 @@ def _partitioning_types(strategy: object) -> tuple[str, str] | None:
 
 def _spread_types(strategy: ByAccount) -> tuple[str, str] | None:
     for account, spreads in strategy.spreads.items():
-        for one in spreads:
-            if not is_a(one.since, datetime) or one.since.tzinfo is None:
-                found = f"since of {account!r} is {one.since!r}, without a time zone"
-                return found, "datetime(..., tzinfo=UTC)"
-        times = [one.since for one in spreads]
+        for spread in spreads:
+            if not is_a(spread.since, datetime) or spread.since.tzinfo is None:
+                message = f"since of {account!r} is {spread.since!r}, without a time zone"
+                return message, "datetime(..., tzinfo=UTC)"
+        times = [spread.since for spread in spreads]
         if times != sorted(times):
             return f"spreads of {account!r} are not in the order of their since", "sort them"
     return None
@@ -269,7 +269,9 @@ def _partitioning_places(strategy: Partitioning) -> list[int]:
     if isinstance(strategy, ByShard):
         return [*strategy.shards.values(), strategy.otherwise]
     if isinstance(strategy, ByAccount):
-        return [one.partitions - 1 for spreads in strategy.spreads.values() for one in spreads]
+        return [
+            spread.partitions - 1 for spreads in strategy.spreads.values() for spread in spreads
+        ]
     return []
 
 

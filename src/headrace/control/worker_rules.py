@@ -69,9 +69,9 @@ def sends_dead_letters(worker: Worker) -> bool:
 def _type_faults(worker: Worker) -> Iterator[Fault]:
     if not is_a(worker.name, str):
         yield Fault(f"worker name {worker.name!r} is not text")
-    given: Any = worker.topic
+    topics: Any = worker.topic
     task: Any = worker.task
-    for topic in given if isinstance(given, list | tuple) else [given]:
+    for topic in topics if isinstance(topics, list | tuple) else [topics]:
         if not is_a(topic, Topic) or not is_a(topic.name, str):
             yield Fault(f"{_label(worker)}: topic is {topic!r}", "a declared Topic, or several")
     if not callable(task):

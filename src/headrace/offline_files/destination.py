@@ -68,7 +68,7 @@ UNKNOWN_TABLE = "unknown-table"
 def require_known_table(
     name: str, batch: Sequence[Entry | RejectedEntry], rejected: Sequence[RejectedEntry]
 ) -> None:
-    """For a source's first batch: a forgotten destination must not empty it into dead letters.
+    """Checks a source's first batch: a forgotten destination must not empty it into dead letters.
 
     Raises:
         SinkError: no line of the batch has one.

@@ -188,10 +188,10 @@ def _entry(
     row = {name: bytes(value) for name, value in _rows(line.content).row.items()}
     body = document["row"].get(BODY)
     if body is not None:
-        found = decode_body(body, max_body_bytes)
-        if isinstance(found, tuple):
-            return RejectedEntry(line, counter, document["table"], *found)
-        row[BODY] = found
+        decoded = decode_body(body, max_body_bytes)
+        if isinstance(decoded, tuple):
+            return RejectedEntry(line, counter, document["table"], *decoded)
+        row[BODY] = decoded
     project = document["row"].get("project_id")
     account = str(project) if type(project) in {int, str} else ""
     return Entry(line, counter, document["table"], row, account)

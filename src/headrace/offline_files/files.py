@@ -50,9 +50,9 @@ class FileIdentity:
     modified_ns: int
 
     @classmethod
-    def of(cls, found: os.stat_result) -> FileIdentity:
-        """From what the operating system says of a file."""
-        return cls(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+    def of(cls, status: os.stat_result) -> FileIdentity:
+        """Returns the identity from what the operating system says of a file."""
+        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 class End(enum.Enum):
@@ -82,20 +82,24 @@ def find_files(folder: Path, order: FileOrder, pattern: str = "*") -> list[Offli
     """
     try:
         with os.scandir(folder) as entries:
-            names = [one.name for one in entries if one.is_file() and not one.name.startswith(".")]
-        found = [folder / name for name in names if fnmatch.fnmatchcase(name, pattern)]
-        found.sort(key=_ORDERS[order])
+            names = [
+                entry.name
+                for entry in entries
+                if entry.is_file() and not entry.name.startswith(".")
+            ]
+        paths = [folder / name for name in names if fnmatch.fnmatchcase(name, pattern)]
+        paths.sort(key=_ORDERS[order])
     except OSError as error:
         raise _unreadable(folder, error) from error
-    if not found:
+    if not paths:
         raise OfflineFilesError(str(folder), f"no file {pattern!r} is in it")
-    return [OfflineFile(path, path is found[-1]) for path in found]
+    return [OfflineFile(path, path is paths[-1]) for path in paths]
 
 
 def read_file(
     file: OfflineFile, on_open: Callable[[FileIdentity], object] = lambda _: None
 ) -> Iterator[Line]:
-    """Its lines that are not blank; the file is plain text or gzip, whatever its name.
+    """Yields its lines that are not blank; the file is plain text or gzip, whatever its name.
 
     A line that ends otherwise than with a newline is the last one, but for one of damage behind
     it, which may be empty. A gzip file that is cut off is damaged; the newest may still grow.
@@ -118,9 +122,9 @@ def read_file(
 def remove_file(path: Path, identity: FileIdentity) -> bool:
     """Removes the file if it still is what ``identity`` was taken of; answers whether it did.
 
-    It is renamed to ``*.done`` first, so that nobody who opens it by its name comes between the
-    look and the removal. A file that turns out to be another gets its name back, unless a new one
-    has taken it; then it keeps the name ``*.done``, and the next load reads it.
+    It is renamed to ``*.done`` first, so that no process that opens it by its name comes between
+    the look and the removal. A file that turns out to be another gets its name back, unless a new
+    file has taken it; then it keeps the name ``*.done``, and the next load reads it.
     """
     done = path.with_name(f"{path.name}.done")
     try:
@@ -140,7 +144,7 @@ def remove_file(path: Path, identity: FileIdentity) -> bool:
 def natural(name: str) -> tuple[tuple[int, str], ...]:
     """Sorts names as people count: numbers by their value."""
     parts = _DIGITS.split(name)
-    return tuple((int(one), "") if one.isdecimal() else (-1, one) for one in parts if one)
+    return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in parts if part)
 
 
 class _DamagedError(Exception):

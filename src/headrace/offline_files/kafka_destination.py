@@ -49,7 +49,7 @@ class KafkaDestination:
         topics: by table; each has an event class.
         check: limits of an event, and the clock that its time is compared with.
         version: headrace's, for dead letters.
-        dry_run: send nothing, and keep nobody out.
+        dry_run: send nothing, and keep no other loader out.
     """
 
     name = "Kafka"
@@ -93,8 +93,8 @@ class KafkaDestination:
         """Raises TopicMissingError when a topic is not there; dead-letter topics are made."""
         events: list[ProducerRecord] = []
         rejected: list[RejectedEntry] = []
-        for one in batch:
-            verdict = one if isinstance(one, RejectedEntry) else self._event(one)
+        for entry in batch:
+            verdict = entry if isinstance(entry, RejectedEntry) else self._event(entry)
             if isinstance(verdict, RejectedEntry):
                 rejected.append(verdict)
             else:
@@ -121,24 +121,24 @@ class KafkaDestination:
         self._uncounted, self._is_new = progress.uncounted, not progress.ranges
         return progress
 
-    def _event(self, one: Entry) -> ProducerRecord | RejectedEntry:
-        topic = self._topics.get(one.table)
+    def _event(self, entry: Entry) -> ProducerRecord | RejectedEntry:
+        topic = self._topics.get(entry.table)
         if topic is None:
-            return _rejected(one, UNKNOWN_TABLE, f"no topic is given for table {one.table!r}")
-        account = one.account or self._source
-        accepted, problems = self._checks[one.table].batch(
-            [_value(one)], account, self._headers(one)
+            return _rejected(entry, UNKNOWN_TABLE, f"no topic is given for table {entry.table!r}")
+        account = entry.account or self._source
+        accepted, problems = self._checks[entry.table].batch(
+            [_value(entry)], account, self._headers(entry)
         )
         if problems:
-            return _rejected(one, problems[0].code, problems[0].detail)
-        return self._record(one, topic, accepted[0])
+            return _rejected(entry, problems[0].code, problems[0].detail)
+        return self._record(entry, topic, accepted[0])
 
-    def _record(self, one: Entry, topic: Topic, event: Accepted) -> ProducerRecord:
-        headers = self._headers(one)
+    def _record(self, entry: Entry, topic: Topic, event: Accepted) -> ProducerRecord:
+        headers = self._headers(entry)
         return ProducerRecord(topic.name, event.key, event.value, headers, event.partition)
 
-    def _headers(self, one: Entry) -> tuple[tuple[str, bytes], ...]:
-        return ("source", self._source.encode()), (COUNTER, str(one.counter).encode())
+    def _headers(self, entry: Entry) -> tuple[tuple[str, bytes], ...]:
+        return ("source", self._source.encode()), (COUNTER, str(entry.counter).encode())
 
     def _send(
         self, events: list[ProducerRecord], rejected: list[RejectedEntry], progress: LoadProgress
@@ -146,7 +146,7 @@ class KafkaDestination:
         if self._producer is None:
             raise UnknownCommitStateError("the producer is closed", rejected)
         try:
-            self._require({one.topic for one in events})
+            self._require({record.topic for record in events})
             letters = self._letters(rejected)
             self._producer.send([*events, *letters, *self._marks(progress)])
         except TransactionFencedError as error:
@@ -165,25 +165,27 @@ class KafkaDestination:
         self._seen |= unseen
 
     def _letters(self, rejected: Iterable[RejectedEntry]) -> list[ProducerRecord]:
-        letters = [self._letter(one) for one in rejected]
-        origins = {topic.name: topic for topic in map(self._topic, {one.table for one in rejected})}
+        letters = [self._letter(entry) for entry in rejected]
+        origins = {
+            topic.name: topic for topic in map(self._topic, {entry.table for entry in rejected})
+        }
         unseen = origins.keys() - self._with_letters
         ensure_dead_letters(self._config, [origins[name] for name in unseen])
         self._with_letters |= unseen
         return dead_letter_records(self._config, letters, OFFLINE_FILES, self._version)
 
-    def _letter(self, one: RejectedEntry) -> DeadLetter:
-        topic = self._topic(one.table)
+    def _letter(self, entry: RejectedEntry) -> DeadLetter:
+        topic = self._topic(entry.table)
         facts = {
             "source": self._source,
-            "file": one.line.file,
-            "line": str(one.line.number),
-            COUNTER: "" if one.counter is None else str(one.counter),
+            "file": entry.line.file,
+            "line": str(entry.line.number),
+            COUNTER: "" if entry.counter is None else str(entry.counter),
         }
         headers = tuple((name, value.encode()) for name, value in facts.items())
-        value = one.line.content[: largest_message(topic)]  # more does not fit into the topic
+        value = entry.line.content[: largest_message(topic)]  # more does not fit into the topic
         nowhere = TopicPartition(topic.name, -1)
-        return DeadLetter(nowhere, -1, one.reason, one.detail, None, value, headers)
+        return DeadLetter(nowhere, -1, entry.reason, entry.detail, None, value, headers)
 
     def _topic(self, table: str) -> Topic:
         if table in self._topics:
@@ -193,18 +195,20 @@ class KafkaDestination:
 
     def _marks(self, progress: LoadProgress) -> list[ProducerRecord]:
         ranges = (self._source, progress.to_json())
-        lines = ((f"{self._source}/{one}", "1") for one in progress.uncounted - self._uncounted)
+        lines = (
+            (f"{self._source}/{digest}", "1") for digest in progress.uncounted - self._uncounted
+        )
         return [
             ProducerRecord(PROGRESS_TOPIC, key.encode(), value.encode(), ())
             for key, value in (ranges, *lines)
         ]
 
 
-def _value(one: Entry) -> bytes:
-    columns = {COUNTER: str(one.counter).encode()} | one.row
+def _value(entry: Entry) -> bytes:
+    columns = {COUNTER: str(entry.counter).encode()} | entry.row
     members = (json.dumps(name).encode() + b":" + text for name, text in columns.items())
     return b"{" + b",".join(members) + b"}"
 
 
-def _rejected(one: Entry, reason: str, detail: str) -> RejectedEntry:
-    return RejectedEntry(one.line, one.counter, one.table, reason, detail)
+def _rejected(entry: Entry, reason: str, detail: str) -> RejectedEntry:
+    return RejectedEntry(entry.line, entry.counter, entry.table, reason, detail)

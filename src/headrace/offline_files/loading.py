@@ -86,7 +86,7 @@ OnBatch = Callable[[LoadStats], None]
 """Called after each batch, and now and then between; what it raises ends the load."""
 
 
-def load(wanted: LoadPlan, destination: Destination, figures: LoadStats, on_batch: OnBatch) -> None:
+def load(plan: LoadPlan, destination: Destination, figures: LoadStats, on_batch: OnBatch) -> None:
     """Loads every line that is not done.
 
     ``figures`` are counted up as it goes. Whatever ends it, the destination is closed.
@@ -98,16 +98,16 @@ def load(wanted: LoadPlan, destination: Destination, figures: LoadStats, on_batc
         SinkError: the destination stays away, or can't take a batch.
     """
     try:
-        _Loader(wanted, destination, figures, on_batch).run()
+        _Loader(plan, destination, figures, on_batch).run()
     finally:
         destination.close()
 
 
 class _Loader:
     def __init__(
-        self, wanted: LoadPlan, destination: Destination, figures: LoadStats, on_batch: OnBatch
+        self, plan: LoadPlan, destination: Destination, figures: LoadStats, on_batch: OnBatch
     ) -> None:
-        self._wanted, self._destination = wanted, destination
+        self._plan, self._destination = plan, destination
         self._figures, self._on_batch = figures, on_batch
         self._progress = LoadProgress("")
         self._batch: list[Entry | RejectedEntry] = []
@@ -118,12 +118,12 @@ class _Loader:
         self._read: list[tuple[Path, FileIdentity]] = []
 
     def run(self) -> None:
-        self._figures.of_files = len(self._wanted.files)
+        self._figures.of_files = len(self._plan.files)
         try:
             self._progress = self._destination.open()
         except UnknownCommitStateError as error:
             raise SinkError(self._destination.name, error.reason) from error
-        for file in self._wanted.files:
+        for file in self._plan.files:
             self._figures.files += 1
             self._figures.file = file.path.name
             self._read_whole(file)
@@ -147,14 +147,14 @@ class _Loader:
         counter, text = read_counter(line), digest(line)
         if self._is_done(counter, text):
             self._figures.skipped += 1
-            if self._figures.skipped % self._wanted.batch_lines == 0:
+            if self._figures.skipped % self._plan.batch_lines == 0:
                 self._on_batch(self._figures)
             return
         self._note(counter, text)
-        one = read_line(line, self._wanted.max_body_bytes)
-        self._batch.append(one)
-        self._batch_bytes += _size(one)
-        if len(self._batch) >= self._wanted.batch_lines or self._batch_bytes >= MAX_BATCH_BYTES:
+        entry = read_line(line, self._plan.max_body_bytes)
+        self._batch.append(entry)
+        self._batch_bytes += _size(entry)
+        if len(self._batch) >= self._plan.batch_lines or self._batch_bytes >= MAX_BATCH_BYTES:
             self._flush()
 
     def _is_done(self, counter: int | None, text: str) -> bool:
@@ -203,7 +203,7 @@ class _Loader:
             time.sleep(delay)
             try:
                 self._progress = self._destination.open()
-                fresh = [one for one in batch if not self._is_written(one)]
+                fresh = [entry for entry in batch if not self._is_written(entry)]
                 if not fresh:  # it had been written, and only the answer was lost
                     return self._count(batch, error.rejected)
                 self._figures.skipped += len(batch) - len(fresh)
@@ -214,27 +214,29 @@ class _Loader:
                 error = latest
         raise SinkError(self._destination.name, error.reason) from error
 
-    def _is_written(self, one: Entry | RejectedEntry) -> bool:
-        counter, text = _mark(one)
+    def _is_written(self, entry: Entry | RejectedEntry) -> bool:
+        counter, text = _mark(entry)
         if counter is None:
             return text in self._progress.uncounted
         return self._progress.is_done(counter, text)
 
     def _count(self, batch: list[Entry | RejectedEntry], rejected: Sequence[RejectedEntry]) -> None:
-        self._figures.dead.update(one.reason for one in rejected)
-        lost = {id(one.line) for one in rejected}
-        self._figures.loaded.update(one.table for one in batch if id(one.line) not in lost)
+        self._figures.dead.update(entry.reason for entry in rejected)
+        lost = {id(entry.line) for entry in rejected}
+        self._figures.loaded.update(entry.table for entry in batch if id(entry.line) not in lost)
 
     def _remove_read(self) -> None:
-        if self._wanted.remove_done:
+        if self._plan.remove_done:
             for path, identity in self._read:
                 remove_file(path, identity)
         self._read.clear()
 
 
-def _mark(one: Entry | RejectedEntry) -> tuple[int | None, str]:
-    return one.counter, digest(one.line)
+def _mark(entry: Entry | RejectedEntry) -> tuple[int | None, str]:
+    return entry.counter, digest(entry.line)
 
 
-def _size(one: Entry | RejectedEntry) -> int:
-    return sum(map(len, one.row.values())) if isinstance(one, Entry) else len(one.line.content)
+def _size(entry: Entry | RejectedEntry) -> int:
+    return (
+        sum(map(len, entry.row.values())) if isinstance(entry, Entry) else len(entry.line.content)
+    )

@@ -106,11 +106,11 @@ class PostgresDestination:
             connection.execute(_SQL["one-at-a-time"])
             connection.execute(_SQL["create"])
             connection.execute(_SQL["begin-source"], (self._source,))
-            found = connection.execute(_SQL["read-progress"], (self._source,)).fetchone()
+            row = connection.execute(_SQL["read-progress"], (self._source,)).fetchone()
             uncounted = connection.execute(_SQL["read-uncounted"], (self._source,)).fetchall()
-        if found is None:
+        if row is None:
             raise LoaderRunningError(self._source)
-        self._batches, counters = found
+        self._batches, counters = row
         self._tables = {
             theirs: postgres.find_table(connection, ours) for theirs, ours in self._names.items()
         }
@@ -120,7 +120,7 @@ class PostgresDestination:
                 raise SinkError(self.name, f"there is no table {ours!r}")
             if ours.rpartition(".")[2] in _OWN:
                 raise SinkError(self.name, f"table {ours!r} is headrace's own")
-        return LoadProgress.from_json(self._source, counters, (one for (one,) in uncounted))
+        return LoadProgress.from_json(self._source, counters, (digest for (digest,) in uncounted))
 
     def _keep_others_out(self, connection: Connection) -> None:
         connection.execute(_SQL["notice-dead-hosts"])
@@ -167,41 +167,41 @@ class PostgresDestination:
         """Tables take turns as the lines say, so that a row may refer to one before it."""
         rejected = []
         run: list[Entry] = []
-        for one in batch:
-            if isinstance(one, RejectedEntry) or self._tables.get(one.table) is None:
-                rejected.append(one if isinstance(one, RejectedEntry) else _unknown(one))
+        for entry in batch:
+            if isinstance(entry, RejectedEntry) or self._tables.get(entry.table) is None:
+                rejected.append(entry if isinstance(entry, RejectedEntry) else _unknown(entry))
                 continue
-            if run and run[-1].table != one.table:
+            if run and run[-1].table != entry.table:
                 rejected += self._insert_run(connection, run)
                 run = []
-            run.append(one)
+            run.append(entry)
         return rejected + self._insert_run(connection, run)
 
     def _insert_run(self, connection: Connection, run: Sequence[Entry]) -> list[RejectedEntry]:
         table = self._tables.get(run[0].table) if run else None
         if table is None:
             return []
-        faults = insert_rows(connection, table, [_row(one, table) for one in run])
-        return [_rejected(run[one.index], one.reason, one.detail) for one in faults]
+        faults = insert_rows(connection, table, [_row(entry, table) for entry in run])
+        return [_rejected(run[row.index], row.reason, row.detail) for row in faults]
 
-    def _letter(self, one: RejectedEntry) -> tuple[object, ...]:
-        line = one.line
-        where = (self._source, line.file, line.number, one.counter, one.table)
-        return *where, one.reason, one.detail, line.content, digest(line)
+    def _letter(self, entry: RejectedEntry) -> tuple[object, ...]:
+        line = entry.line
+        where = (self._source, line.file, line.number, entry.counter, entry.table)
+        return *where, entry.reason, entry.detail, line.content, digest(line)
 
 
-def _row(one: Entry, table: PostgresTable) -> dict[str, bytes]:
-    row = dict(one.row)
+def _row(entry: Entry, table: PostgresTable) -> dict[str, bytes]:
+    row = dict(entry.row)
     if COUNTER in table.columns:
-        row.setdefault(COUNTER, str(one.counter).encode())
+        row.setdefault(COUNTER, str(entry.counter).encode())
     if row.get(BODY, b"null") != b"null" and table.columns.get(BODY) == "bytea":
         row[BODY] = b'"\\\\x' + row[BODY].hex().encode() + b'"'
     return row
 
 
-def _unknown(one: Entry) -> RejectedEntry:
-    return _rejected(one, UNKNOWN_TABLE, f"no --into names table {one.table!r}")
+def _unknown(entry: Entry) -> RejectedEntry:
+    return _rejected(entry, UNKNOWN_TABLE, f"no --into names table {entry.table!r}")
 
 
-def _rejected(one: Entry, reason: str, detail: str) -> RejectedEntry:
-    return RejectedEntry(one.line, one.counter, one.table, reason, detail)
+def _rejected(entry: Entry, reason: str, detail: str) -> RejectedEntry:
+    return RejectedEntry(entry.line, entry.counter, entry.table, reason, detail)

@@ -42,9 +42,9 @@ class LoadProgress:
 
     def covers(self, counter: int) -> CounterRange | None:
         """The range that ``counter`` is in."""
-        at = bisect.bisect_right(self.ranges, counter, key=lambda one: one.start) - 1
-        found = self.ranges[at] if at >= 0 else None
-        return found if found is not None and counter < found.end else None
+        at = bisect.bisect_right(self.ranges, counter, key=lambda known: known.start) - 1
+        candidate = self.ranges[at] if at >= 0 else None
+        return candidate if candidate is not None and counter < candidate.end else None
 
     def is_done(self, counter: int, digest: str) -> bool:
         """It is done.
@@ -52,19 +52,19 @@ class LoadProgress:
         Raises:
             CounterReusedError: another line with this counter is.
         """
-        found = self.covers(counter)
-        if found is None:
+        covering = self.covers(counter)
+        if covering is None:
             return False
-        known = {found.start: found.first, found.end - 1: found.last}
+        known = {covering.start: covering.first, covering.end - 1: covering.last}
         if known.get(counter, digest) != digest:
             raise CounterReusedError(self.source, counter)
         return True
 
     def adding(self, done: Iterable[tuple[int | None, str]]) -> LoadProgress:
-        """With further lines: the counter, if there is one, and the digest of each."""
-        found = list(done)
-        counted = [CounterRange(one, one + 1, text, text) for one, text in found if one is not None]
-        uncounted = self.uncounted | {text for one, text in found if one is None}
+        """Returns the progress with further lines: their counters, if any, and digests."""
+        lines = list(done)
+        counted = [CounterRange(at, at + 1, text, text) for at, text in lines if at is not None]
+        uncounted = self.uncounted | {text for counter, text in lines if counter is None}
         return LoadProgress(self.source, tuple(_merged([*self.ranges, *counted])), uncounted)
 
     @property
@@ -84,30 +84,32 @@ class LoadProgress:
         if len(self.ranges) > MAX_RANGES:
             reason = f"its counters have more than {MAX_RANGES} holes"
             raise OfflineFilesError(self.source, reason)
-        return json.dumps([[one.start, one.end, one.first, one.last] for one in self.ranges])
+        return json.dumps(
+            [[known.start, known.end, known.first, known.last] for known in self.ranges]
+        )
 
     @classmethod
     def from_json(cls, source: str, text: str, uncounted: Iterable[str] = ()) -> LoadProgress:
         """What :meth:`to_json` wrote."""
-        ranges = tuple(CounterRange(*one) for one in json.loads(text))
+        ranges = tuple(CounterRange(*fields) for fields in json.loads(text))
         return cls(source, ranges, frozenset(uncounted))
 
 
 def _merged(ranges: list[CounterRange]) -> Iterator[CounterRange]:
-    ranges.sort(key=lambda one: one.start)
+    ranges.sort(key=lambda known: known.start)
     last: CounterRange | None = None
-    for one in ranges:
-        if last is not None and one.start <= last.end:
-            last = _joined(last, one)
+    for following in ranges:
+        if last is not None and following.start <= last.end:
+            last = _joined(last, following)
             continue
         if last is not None:
             yield last
-        last = one
+        last = following
     if last is not None:
         yield last
 
 
-def _joined(one: CounterRange, other: CounterRange) -> CounterRange:
-    if other.end <= one.end:
-        return one
-    return CounterRange(one.start, other.end, one.first, other.last)
+def _joined(former: CounterRange, latter: CounterRange) -> CounterRange:
+    if latter.end <= former.end:
+        return former
+    return CounterRange(former.start, latter.end, former.first, latter.last)
