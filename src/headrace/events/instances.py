@@ -130,17 +130,29 @@ class _AvroReader:
 def _fields_maker(event: type, schema: EventSchema) -> Callable[[msgspec.Struct], dict[str, Any]]:
     """Returns what makes the fields of an event from the parser's struct, by name."""
     hints = typing.get_type_hints(event)
-    makers = {field.name: _maker(field, hints[field.name]) for field in schema.fields}
+    makers = {field.name: _nullable_maker(field, hints[field.name]) for field in schema.fields}
     made = {name: maker for name, maker in makers.items() if maker is not None}
 
     def fields(struct: msgspec.Struct) -> dict[str, Any]:
         values = dict(zip(schema.names, msgspec.structs.astuple(struct), strict=True))
         for name, make in made.items():
-            value = without_null(values[name])
-            values[name] = None if value is None else make(value)
+            values[name] = make(values[name])
         return values
 
     return fields
+
+
+def _nullable_maker(field: EventField, hint: object) -> _Maker | None:
+    make = _maker(field, hint)
+    if make is None or not field.nullable:
+        # The parser leaves a null as text where it leaves values as text: the maker rejects it.
+        return make
+
+    def nullable(value: Any) -> Any:
+        value = without_null(value)
+        return None if value is None else make(value)
+
+    return nullable
 
 
 def _maker(field: EventField, hint: object) -> _Maker | None:
@@ -163,14 +175,9 @@ def _maker(field: EventField, hint: object) -> _Maker | None:
 
 
 def _container_maker(kind: FieldType, element: EventField, hint: object) -> _Maker | None:
-    make = _maker(element, hint)
-    if make is None:
+    item = _nullable_maker(element, hint)
+    if item is None:
         return None
-
-    def item(value: Any) -> Any:
-        value = without_null(value)
-        return None if value is None else make(value)
-
     if kind is FieldType.LIST:
         return lambda values: [item(value) for value in values]
     return lambda values: {key: item(value) for key, value in values.items()}

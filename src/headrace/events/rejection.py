@@ -11,7 +11,7 @@ import msgspec
 
 from headrace.events.parser import LONG_RANGE, MILLIS_RANGE
 from headrace.events.times import EARLIEST_US, LATEST_US, iso_text, microseconds, parse_date
-from headrace.events.values import DecimalReader, parse_base64
+from headrace.events.values import DecimalReader, has_number_out_of_range, parse_base64
 from headrace.model import FieldType
 
 if TYPE_CHECKING:
@@ -164,7 +164,19 @@ def _in_value(field: EventField, value: Any, path: str) -> Rejection | None:
 
 
 def _in_any(value: Any, path: str) -> Rejection | None:
-    return _lone_surrogate(f"field {path!r} holds a string") if _has_lone_surrogate(value) else None
+    if _has_lone_surrogate(value):
+        return _lone_surrogate(f"field {path!r} holds a string")
+    if any(has_number_out_of_range(number.text.encode()) for number in _numbers(value)):
+        return "out-of-range", f"field {path!r} holds a number beyond a double"
+    return None
+
+
+def _numbers(value: Any) -> Iterator[_Number]:
+    if isinstance(value, _Number):
+        yield value
+    elif isinstance(value, list):
+        for item in value:
+            yield from _numbers(item[1] if isinstance(value, _Members) else item)
 
 
 def _in_nested(field: EventField, values: Any, path: str) -> Iterator[Rejection]:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _NULL = b"null"
+# Finds every text with a number beyond a double, and few others: such a number has an exponent or
+# this many digits. What it finds is parsed.
+_MAY_OVERFLOW = re.compile(rb"[0-9][eE]|[0-9]{309}")
 _text: Callable[[bytes], str] = msgspec.json.Decoder(str).decode
 
 
@@ -74,10 +77,22 @@ def without_null(value: Any) -> Any:
     return None if isinstance(value, msgspec.Raw) and bytes(value) == _NULL else value
 
 
-def _raw_json(raw: msgspec.Raw) -> str | None:
+def has_number_out_of_range(json: bytes) -> bool:
+    """Returns whether a JSON value holds a number that is beyond a double, as ``1e400`` is."""
+    if not _MAY_OVERFLOW.search(json):
+        return False
     try:
-        return bytes(raw).decode()
-    except UnicodeDecodeError:
+        msgspec.json.decode(json)
+    except msgspec.ValidationError:
+        return True
+    return False
+
+
+def _raw_json(raw: msgspec.Raw) -> str | None:
+    json = bytes(raw)
+    try:
+        return None if has_number_out_of_range(json) else json.decode()
+    except (UnicodeDecodeError, msgspec.DecodeError):
         return None
 
 

@@ -45,6 +45,7 @@ class Order:
     day: date | None = None
     photo: bytes | None = None
     rest: Any = None
+    prices: dict[str, Decimal] | None = None
 
 
 VALUE = b"""{
@@ -73,13 +74,14 @@ def test_every_type_of_a_field_is_what_the_class_says():
         date(2026, 1, 2),
         b"hi",
         {"deep": [1, None]},
+        None,
     )
     assert (order.at.tzinfo, type(order.kind), type(order.sent)) == (UTC, Kind, EpochMillis)
 
 
 def test_what_may_be_absent_is_none():
     order = read(Order, b'{"id": 1, "at": "2026-01-01T00:00:00Z", "kind": "view", "items": []}')
-    assert dataclasses.astuple(order)[4:] == (None,) * 7
+    assert dataclasses.astuple(order)[4:] == (None,) * 8
     nulls = b'{"id": 1, "at": "2026-01-01T00:00:00Z", "kind": "view", "items": [], "rest": null}'
     assert read(Order, nulls).rest is None
 
@@ -137,6 +139,12 @@ def changed(**fields):
         (changed(at="0001-01-01T00:00:00+01:00"), "out-of-range"),
         (changed(items=[{"name": "pen", "price": "much"}]), "wrong-type"),
         (changed(first={"name": "pen", "price": 10**30}), "out-of-range"),
+        (changed(items=[{"name": "pen", "price": None}]), "wrong-type"),
+        (changed(stock={"x": {"name": "ink", "price": None}}), "wrong-type"),
+        (changed(first={"name": "cap", "price": None}), "wrong-type"),
+        (changed(prices={"pen": None}), "wrong-type"),
+        (changed(rest={"deep": [msgspec.Raw(b"-1.5e400")]}), "out-of-range"),
+        (changed(rest=msgspec.Raw(b"1" * 4301)), "out-of-range"),
         (changed(photo="?"), "wrong-type"),
         (changed(day="2026-13-01"), "wrong-type"),
     ],
@@ -148,6 +156,19 @@ def test_a_value_is_rejected_for_what_a_pipeline_rejects_it_for(value, reason):
     decoded = JsonDecoder(topic.schema).decode([value])
     assert (raised.value.reason, raised.value.detail) == decoded.rejected[0]
     assert raised.value.reason == reason
+
+
+def test_a_null_is_rejected_with_its_path():
+    with pytest.raises(InvalidRecordError, match=r"field 'items\[0\].price' is null"):
+        read(Order, changed(items=[{"name": "pen", "price": None}]))
+
+
+@pytest.mark.parametrize("number", [b"1e308", b"1e-400", b"1" * 400, b'"1e400"', b'{"1e400": 0}'])
+def test_any_holds_every_number_that_a_double_or_an_integer_holds(number):
+    value = changed(rest=msgspec.Raw(number))
+    assert read(Order, value).rest == msgspec.json.decode(number)
+    decoded = JsonDecoder(Topic("orders", event=Order).schema).decode([value])
+    assert decoded.rows["rest"].to_pylist() == [number.decode()]
 
 
 @pytest.mark.parametrize(
