@@ -103,7 +103,7 @@ def test_an_instance_tells_how_it_stands_and_how_it_ended(bench, settings):
 
     [port] = free_ports(1)
     worker = bench.worker(Blocking, partitioner=KeyHash(2), queue_bytes=10_000, **FAST)
-    run = control.WorkerRun(settings, worker, control.WantedRun("me", metrics_port=port))
+    run = control.WorkerRun(settings, worker, control.WorkerRunOptions("me", metrics_port=port))
     with Watched(run) as watched:
         seen = watched.until(lambda one: one.starved and one.lag_records >= 100)
         assert (seen.worker, seen.instance, seen.state) == (worker.name, "me", "running")
@@ -133,7 +133,7 @@ def test_an_instance_that_failed_says_why(bench, settings):
         async def process(self, record):
             raise LookupError("no such campaign")
 
-    run = control.WorkerRun(settings, bench.worker(Failing), control.WantedRun())
+    run = control.WorkerRun(settings, bench.worker(Failing), control.WorkerRunOptions())
     with Watched(run) as watched:
         watched.until(lambda one: one.final)
     assert watched.failure is not None

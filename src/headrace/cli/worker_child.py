@@ -14,7 +14,7 @@ from pathlib import Path
 
 from headrace.control.project import load_project
 from headrace.control.worker_processes import ChildFailure
-from headrace.control.workers import WantedRun, WorkerRun
+from headrace.control.workers import WorkerRun, WorkerRunOptions
 from headrace.runtime.logs import Subject, log_to
 from headrace.settings import environment, load_settings
 from headrace.workers import Worker
@@ -23,14 +23,14 @@ from headrace.workers.instance_name import process_name
 
 
 def start_child(
-    folder: Path, worker: str, wanted: WantedRun, log_format: str | None, number: int
+    folder: Path, worker: str, options: WorkerRunOptions, log_format: str | None, number: int
 ) -> tuple[SpawnProcess, Connection]:
     """Starts instance ``number`` of ``worker`` in a process; returns the parent's connection.
 
     The process is spawned, since librdkafka does not survive a fork.
     """
-    instance_id = f"{wanted.instance_id}-{number}" if wanted.instance_id else ""
-    own = replace(wanted, instance_id=instance_id, metrics_port=None)
+    instance_id = f"{options.instance_id}-{number}" if options.instance_id else ""
+    own = replace(options, instance_id=instance_id, metrics_port=None)
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(
@@ -44,7 +44,7 @@ def start_child(
 def run_child(
     folder: Path,
     name: str,
-    wanted: WantedRun,
+    options: WorkerRunOptions,
     log_format: str | None,
     connection: Connection,
 ) -> None:
@@ -61,9 +61,9 @@ def run_child(
             subject=Subject("worker", name),
         )
         worker = load_project(settings).workers[name]
-        _run(WorkerRun(settings, worker, wanted), connection)
+        _run(WorkerRun(settings, worker, options), connection)
     except Exception as error:
-        instance = wanted.instance_id or process_name()
+        instance = options.instance_id or process_name()
         reason = f"{instance}: {str(error) or type(error).__name__}"
         # Without a worker, the error is of the project's files: another start would meet it.
         connection.send(ChildFailure(reason, worker is None or is_lasting(worker, error)))

@@ -54,7 +54,7 @@ class Server:
 
 @dataclass(frozen=True)
 class Services:
-    """Where Kafka and the lake are, and the servers of the project that carry them.
+    """The addresses of Kafka and the lake, and the servers of the project behind them.
 
     Attributes:
         bootstrap_servers: of Kafka; empty when the embedded one was never started.
@@ -214,7 +214,7 @@ def ingest_address(ingest: IngestSettings) -> str:
 
 
 def _ingest_servers(settings: Settings) -> Iterator[Server]:
-    """Returns the HTTP service, whoever started it; none if it neither runs nor is declared.
+    """Returns the HTTP service, however it was started; none if it neither runs nor is declared.
 
     A service that was started by hand may have another address than the settings say.
     """

@@ -76,7 +76,7 @@ class WorkerProcesses:
         self._stopping.set()
 
     def run(self, observe: Observe) -> None:
-        """Until all have ended; ``observe`` is called every second with all as one.
+        """Runs until all have ended; ``observe`` is called every second with the sum of all.
 
         Raises:
             ServerStartError: if the port of the metrics is taken.
@@ -208,7 +208,7 @@ class _Child:
         return True
 
     def end(self) -> ChildFailure:
-        """After :meth:`has_ended`: why it ended; without a reason where it was asked to."""
+        """Returns why it ended, after :meth:`has_ended`; without a reason if it was stopped."""
         failure, code = self._failure, self._process.exitcode if self._process else 0
         if not failure.reason and code:
             words = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"

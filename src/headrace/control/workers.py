@@ -11,7 +11,7 @@ from headrace.control.schemas import with_schemas
 from headrace.control.services import broker_config
 from headrace.errors import PartitionMissingError, TopicMissingError
 from headrace.kafka.client import ClientConfig, describe, group_offsets, watermarks
-from headrace.kafka.groups import Group, describe_group, first_timestamps
+from headrace.kafka.groups import ConsumerGroup, describe_group, first_timestamps
 from headrace.kafka.subscription import Membership
 from headrace.model import TopicPartition
 from headrace.runtime.prometheus import serving
@@ -34,7 +34,7 @@ Observe = Callable[[WorkerProgress], None]
 
 
 @dataclass(frozen=True)
-class WantedRun:
+class WorkerRunOptions:
     """How an instance is to run.
 
     Attributes:
@@ -58,29 +58,29 @@ class WorkerRun:
         ExtraMissingError: if it reads events of an Avro topic without the extra ``avro``.
     """
 
-    def __init__(self, settings: Settings, worker: Worker, wanted: WantedRun) -> None:
-        self._config, self._wanted = broker_config(settings), wanted
+    def __init__(self, settings: Settings, worker: Worker, options: WorkerRunOptions) -> None:
+        self._config, self._options = broker_config(settings), options
         membership = Membership(
-            worker.consumer_group, instance_id=wanted.instance_id, protocol=wanted.protocol
+            worker.consumer_group, instance_id=options.instance_id, protocol=options.protocol
         )
         worker = with_schemas(worker, settings)
         self._instance = WorkerInstance(worker, self._config, membership=membership)
         self._status = status_folder(settings)
-        self.name = wanted.instance_id or process_name()
+        self.name = options.instance_id or process_name()
 
     def stop(self) -> None:
         """Ends it: what is in process may end. From any thread."""
         self._instance.stop()
 
     def run(self, observe: ObserveInstance) -> None:
-        """Until it is stopped; ``observe`` is called every second and at the end.
+        """Runs it until it is stopped; ``observe`` is called every second and at the end.
 
         Raises:
             ServerStartError: if the port of the metrics is taken.
             HeadraceError, KafkaException: why it ended, other than by :meth:`stop`.
         """
         self._status.forget(self._instance.worker.name)
-        with serving(self._wanted.metrics_host, self._wanted.metrics_port) as server:
+        with serving(self._options.metrics_host, self._options.metrics_port) as server:
 
             def seen(progress: WorkerProgress, partitions: Sequence[PartitionProgress]) -> None:
                 self._status.write(progress)
@@ -132,7 +132,7 @@ class WorkerStanding:
 
     worker: str
     topics: tuple[str, ...]
-    group: Group
+    group: ConsumerGroup
     lag_records: int
     lag_seconds: float
     partitions: tuple[PartitionStanding, ...]
@@ -160,7 +160,7 @@ def _standing(config: ClientConfig, worker: Worker) -> WorkerStanding:
     partitions = [
         partition for name in topics if name in live for partition in live[name].all_partitions
     ]
-    # Asked first: a group that nobody asked for before has no coordinator yet.
+    # First, because a group that was never described before has no coordinator yet.
     committed = committed_offsets(config, worker, partitions)
     marks = watermarks(config, partitions)
     paused = pause_requests.paused(config, worker.name)
@@ -189,11 +189,11 @@ def committed_offsets(
     config: ClientConfig, worker: Worker, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, int]:
     """What ``worker`` has committed of its topics and of its retry topics."""
-    found: dict[TopicPartition, int] = {}
+    offsets: dict[TopicPartition, int] = {}
     for group, topics in consumed_topics(worker).items():
         own = [partition for partition in partitions if partition.topic in topics]
-        found.update(group_offsets(config, group, own))
-    return found
+        offsets.update(group_offsets(config, group, own))
+    return offsets
 
 
 # -- paused on request ----------------------------------------------------------------------------
@@ -247,8 +247,8 @@ def _chosen(
         for number in numbers:
             if number >= live[name].partitions:
                 raise PartitionMissingError(name, number, live[name].partitions)
-    found = (partition for topic in live.values() for partition in topic.all_partitions)
-    return [partition for partition in found if not numbers or partition.partition in numbers]
+    partitions = (partition for topic in live.values() for partition in topic.all_partitions)
+    return [partition for partition in partitions if not numbers or partition.partition in numbers]
 
 
 def _named(partition: TopicPartition) -> str:

@@ -107,7 +107,7 @@ def _place(
     overview: _Overview,
     stop: threading.Event,
 ) -> str:
-    """Until every instance has ended; why Spark gave one up, if it did."""
+    """Runs until every instance has ended; returns why Spark gave up on one, if it did."""
     spark = start_session(
         f"headrace worker {run.worker.name}",
         replace(settings.spark, config=dict(settings.spark.config) | _restarts()),
@@ -230,14 +230,14 @@ class _Job:
 
 
 def _tend(job: _Job, overview: _Overview, stop: threading.Event) -> None:
-    asked = False
+    is_stopping = False
     while job.alive:
-        if stop.wait(_POLL_INTERVAL_SECONDS) and not asked:
-            asked = True
+        if stop.wait(_POLL_INTERVAL_SECONDS) and not is_stopping:
+            is_stopping = True
             job.run.stop()
-        elif asked:
+        elif is_stopping:
             time.sleep(_POLL_INTERVAL_SECONDS)
-        state = InstanceState.DRAINING if asked else InstanceState.RUNNING
+        state = InstanceState.DRAINING if is_stopping else InstanceState.RUNNING
         overview.show(f"{job.running()} of {job.instances} on Spark", state)
 
 

@@ -22,7 +22,7 @@ _Offsets = frozenset[tuple[str, int, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class OffsetCommit:
     """An offset to commit, the next record to read, and what is to stand beside it."""
 
     partition: TopicPartition
@@ -46,7 +46,10 @@ class Commits:
         self._sent: list[tuple[_Offsets, Answered]] = []
 
     def send(
-        self, consumer: confluent_kafka.Consumer, commits: Sequence[Commit], answered: Answered
+        self,
+        consumer: confluent_kafka.Consumer,
+        commits: Sequence[OffsetCommit],
+        answered: Answered,
     ) -> None:
         """Sends ``commits``; ``answered`` is called when their answer has come.
 

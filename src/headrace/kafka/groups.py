@@ -50,7 +50,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Group:
+class ConsumerGroup:
     """A group: ``state`` as Kafka names it, in small letters; ``none`` when there is no such."""
 
     state: str
@@ -70,7 +70,7 @@ def leave_group(member: confluent_kafka.Consumer, seconds: float) -> None:
         member.poll(_POLL_SECONDS)
 
 
-def describe_group(config: ClientConfig, name: str) -> Group:
+def describe_group(config: ClientConfig, name: str) -> ConsumerGroup:
     """State and members of a group, of either protocol.
 
     Raises:
@@ -79,7 +79,7 @@ def describe_group(config: ClientConfig, name: str) -> Group:
     with needs(config, "DESCRIBE", f"group {name}"):
         description = admin_request(config, lambda client: _describe(client, name))
     if description is None:
-        return Group("none", ())
+        return ConsumerGroup("none", ())
     state = description.state.name.lower().replace("_", "-")
     members = tuple(
         Member(
@@ -90,7 +90,7 @@ def describe_group(config: ClientConfig, name: str) -> Group:
         )
         for member in description.members
     )
-    return Group("none" if state == "dead" else state, members)
+    return ConsumerGroup("none" if state == "dead" else state, members)
 
 
 def offset_metadata_bytes(config: ClientConfig) -> int:

@@ -20,7 +20,7 @@ from headrace.errors import (
 )
 from headrace.kafka.broker_errors import Meaning, forbidden, is_forbidden, meaning
 from headrace.kafka.client import ClientConfig, without_producer_settings
-from headrace.kafka.commits import Answered, Commit, Commits
+from headrace.kafka.commits import Answered, Commits, OffsetCommit
 from headrace.kafka.groups import leave_group
 from headrace.kafka.lost_brokers import IdleCheck
 from headrace.kafka.start_positions import StartPosition, StartPositions
@@ -99,7 +99,7 @@ class Subscription:
         config: ClientConfig,
         membership: Membership,
         on_assigned: Callable[[list[StartPosition]], None],
-        on_revoked: Callable[[list[TopicPartition]], list[Commit]],
+        on_revoked: Callable[[list[TopicPartition]], list[OffsetCommit]],
         on_lost: Callable[[list[TopicPartition]], None],
     ) -> None:
         self._config, self._membership = config, membership
@@ -210,7 +210,7 @@ class Subscription:
         """Reads partitions again, from the next ``take`` on."""
         self._switches.append((False, list(partitions)))
 
-    def commit(self, commits: Sequence[Commit], answered: Answered) -> None:
+    def commit(self, commits: Sequence[OffsetCommit], answered: Answered) -> None:
         """Sends ``commits``, and returns; ``answered`` is called within a later ``take``.
 
         Raises:

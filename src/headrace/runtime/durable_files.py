@@ -88,7 +88,7 @@ def overwrite_durably(path: Path, content: bytes, start: int, flags: int = 0) ->
 
 
 def sync_file(path: Path) -> None:
-    """Returns once the content of a file is on the disk, whoever wrote it."""
+    """Returns once the content of a file is on the disk, whichever process wrote it."""
     file = os.open(path, os.O_WRONLY)
     try:
         os.fdatasync(file)

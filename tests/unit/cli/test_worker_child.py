@@ -9,7 +9,7 @@ import pytest
 
 from headrace import Topic, Worker, WorkerTask
 from headrace.cli import worker_child
-from headrace.control.workers import WantedRun
+from headrace.control.workers import WorkerRunOptions
 from headrace.errors import BrokerUnreachableError
 
 
@@ -29,7 +29,7 @@ def told(tmp_path, monkeypatch):
     def failing():
         here, there = multiprocessing.Pipe()
         with pytest.raises(Exception, match=r"."):
-            worker_child.run_child(tmp_path, "enrich", WantedRun("i-1"), None, there)
+            worker_child.run_child(tmp_path, "enrich", WorkerRunOptions("i-1"), None, there)
         assert here.poll(0)
         return here.recv()
 

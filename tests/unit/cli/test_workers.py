@@ -19,7 +19,7 @@ from headrace.cli.worker_view import line, notes, reporting, summary
 from headrace.control.worker_reset import Reset
 from headrace.control.workers import PartitionStanding, WorkerStanding
 from headrace.errors import WorkerRunningError
-from headrace.kafka.groups import Group, Member
+from headrace.kafka.groups import ConsumerGroup, Member
 from headrace.workers.monitoring.progress import WorkerProgress, WorkerStatusFolder
 from headrace.workers.states import InstanceState
 
@@ -35,7 +35,7 @@ PROGRESS = WorkerProgress(
 STANDING = WorkerStanding(
     "enrich",
     ("clicks",),
-    Group("stable", (Member("127.0.0.1", "", 4),)),
+    ConsumerGroup("stable", (Member("127.0.0.1", "", 4),)),
     2000,
     9.5,
     (

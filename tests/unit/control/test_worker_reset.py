@@ -10,7 +10,7 @@ from headrace import Topic, Worker, WorkerTask
 from headrace.control import worker_reset
 from headrace.errors import PartitionMissingError, TopicMissingError, WorkerRunningError
 from headrace.kafka.client import LiveTopic
-from headrace.kafka.groups import Group, Member
+from headrace.kafka.groups import ConsumerGroup, Member
 from headrace.model import Start, TopicPartition
 from headrace.workers import RetryTopics
 from headrace.workers.consumer_group import needed_topics
@@ -56,7 +56,7 @@ def cluster(monkeypatch):
         worker_reset, "committed_offsets", lambda config, _, all_: read(config, GROUP, all_)
     )
     monkeypatch.setattr(
-        worker_reset, "describe_group", lambda _, group: Group("", members.get(group, ()))
+        worker_reset, "describe_group", lambda _, group: ConsumerGroup("", members.get(group, ()))
     )
     monkeypatch.setattr(needed_topics, "group_offsets", read)
     for module in (worker_reset, needed_topics):

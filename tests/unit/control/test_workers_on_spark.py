@@ -12,7 +12,7 @@ from headrace.control import workers_on_spark
 from headrace.control.workers import PartitionStanding, WorkerStanding, progress
 from headrace.control.workers_on_spark import _Overview
 from headrace.errors import BrokerUnreachableError
-from headrace.kafka.groups import Group
+from headrace.kafka.groups import ConsumerGroup
 from headrace.kafka.subscription import Membership
 from headrace.runtime.prometheus import serving
 from headrace.settings import Settings, load_settings
@@ -32,7 +32,7 @@ INSTANCE = WorkerProgress(
 STANDING = WorkerStanding(
     "enrich",
     ("clicks",),
-    Group("stable", ()),
+    ConsumerGroup("stable", ()),
     2000,
     9.5,
     tuple(PartitionStanding(f"clicks/{n}", 0, 0, 1000, paused=True) for n in range(2)),

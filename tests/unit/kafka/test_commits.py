@@ -5,7 +5,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from headrace.kafka.broker_errors import Meaning
-from headrace.kafka.commits import Commit, Commits
+from headrace.kafka.commits import Commits, OffsetCommit
 from headrace.model import TopicPartition
 
 
@@ -23,7 +23,7 @@ class Consumer:
 
 
 def commit(offset, partition=0):
-    return Commit(TopicPartition("clicks", partition), offset, "")
+    return OffsetCommit(TopicPartition("clicks", partition), offset, "")
 
 
 def test_each_commit_hears_its_own_answer_however_late_it_comes():

@@ -83,7 +83,7 @@ def load_offline_files(  # noqa: PLR0913 - one for each option
     from headrace.control.offline_files import load_offline_files as load
     from headrace.offline_files import FileOrder, LoadStats
 
-    wanted = LoadOptions(
+    options = LoadOptions(
         files,
         source,
         dict(into),
@@ -106,7 +106,7 @@ def load_offline_files(  # noqa: PLR0913 - one for each option
                 raise KeyboardInterrupt
 
         try:
-            load(wanted, target, figures, on_batch)
+            load(options, target, figures, on_batch)
         except KeyboardInterrupt:
             session.exit_code = INTERRUPTED
-    return LoadResult(wanted.source_name, figures, dry_run)
+    return LoadResult(options.source_name, figures, dry_run)

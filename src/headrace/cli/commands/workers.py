@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headrace.cli.views.lifecycle import PausedPartitions
     from headrace.cli.views.workers import ResetResult, WorkerStandings
     from headrace.control.worker_reset import ResetTo
-    from headrace.control.workers import WantedRun
+    from headrace.control.workers import WorkerRunOptions
     from headrace.model import TopicPartition
     from headrace.workers import Worker
 
@@ -114,20 +114,20 @@ def run(  # noqa: PLR0913 - one for each option
     """
     from headrace.cli.views.lifecycle import Stopping
     from headrace.cli.views.workers import working
-    from headrace.control.workers import WantedRun, WorkerRun
+    from headrace.control.workers import WorkerRun, WorkerRunOptions
 
     worker = _declared(session, name)
-    wanted = WantedRun(instance_id, protocol, metrics_host, metrics_port)
+    options = WorkerRunOptions(instance_id, protocol, metrics_host, metrics_port)
     _check_place(place, instance_id, instances, master, processes)
     log_to_file(session, log_format, Subject("worker", name))
     if place == "spark":
         where = master or session.settings.spark.master
-        _run_on_spark(session, worker, where, instances, wanted)
+        _run_on_spark(session, worker, where, instances, options)
         return
     if processes > 1:
-        _run_processes(session, worker, processes, wanted, log_format)
+        _run_processes(session, worker, processes, options, log_format)
         return
-    instance = WorkerRun(session.settings, worker, wanted)
+    instance = WorkerRun(session.settings, worker, options)
 
     def stop() -> None:
         instance.stop()  # first: the signal may have interrupted a print, and another one fail
@@ -138,15 +138,19 @@ def run(  # noqa: PLR0913 - one for each option
 
 
 def _run_processes(
-    session: Session, worker: Worker, processes: int, wanted: WantedRun, log_format: str | None
+    session: Session,
+    worker: Worker,
+    processes: int,
+    options: WorkerRunOptions,
+    log_format: str | None,
 ) -> None:
     from headrace.cli.views.lifecycle import Stopping
     from headrace.cli.views.workers import working
     from headrace.cli.worker_child import start_child
     from headrace.control.worker_processes import ProcessesPlacement, WorkerProcesses
 
-    placement = ProcessesPlacement(processes, wanted.metrics_host, wanted.metrics_port)
-    start = functools.partial(start_child, session.settings.root, worker.name, wanted, log_format)
+    placement = ProcessesPlacement(processes, options.metrics_host, options.metrics_port)
+    start = functools.partial(start_child, session.settings.root, worker.name, options, log_format)
     run = WorkerProcesses(session.settings, worker.name, placement, start)
 
     def stop() -> None:
@@ -173,7 +177,7 @@ def _check_place(
 
 
 def _run_on_spark(
-    session: Session, worker: Worker, master: str, instances: int, wanted: WantedRun
+    session: Session, worker: Worker, master: str, instances: int, options: WorkerRunOptions
 ) -> None:
     from headrace.cli.views.lifecycle import Stopping
     from headrace.cli.views.workers import working
@@ -182,7 +186,7 @@ def _run_on_spark(
 
     java = find_java(environment()).environ()
     placement = SparkPlacement(
-        master, instances, java, wanted.protocol, wanted.metrics_host, wanted.metrics_port
+        master, instances, java, options.protocol, options.metrics_host, options.metrics_port
     )
     with (
         stop_on_signal(lambda: session.output.show(Stopping(worker.name))) as stop,

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from headrace.errors import HeadraceError, InstanceIdInUseError, LastCommitError
 from headrace.kafka.broker_errors import Meaning
 from headrace.kafka.client import ClientConfig
-from headrace.kafka.commits import Commit
+from headrace.kafka.commits import OffsetCommit
 from headrace.kafka.groups import offset_metadata_bytes
 from headrace.kafka.lost_brokers import BrokersLostError
 from headrace.kafka.start_positions import StartPosition
@@ -46,7 +46,7 @@ _PAUSED_POLL_SECONDS = 0.01
 class _Sent:
     """A commit on its way, and when it is given up, by the loop's clock."""
 
-    commits: tuple[tuple[AssignedPartition, Commit], ...]
+    commits: tuple[tuple[AssignedPartition, OffsetCommit], ...]
     deadline: float
 
 
@@ -296,7 +296,7 @@ class GroupConsumer:
     async def _assigned(self, starts: list[StartPosition]) -> None:
         self._assignments.assign(self._membership.group, starts)
 
-    async def _revoked(self, partitions: list[TopicPartition]) -> list[Commit]:
+    async def _revoked(self, partitions: list[TopicPartition]) -> list[OffsetCommit]:
         return await self._assignments.revoke(partitions, self._revoke_seconds)
 
     async def _lost(self, partitions: list[TopicPartition]) -> None:

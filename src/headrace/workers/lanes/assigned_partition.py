@@ -8,7 +8,7 @@ import traceback
 import msgspec
 
 from headrace.errors import CommittedOffsetError, InvalidRecordError
-from headrace.kafka.commits import Commit
+from headrace.kafka.commits import OffsetCommit
 from headrace.kafka.replayed import PartitionId
 from headrace.kafka.start_positions import StartPosition
 from headrace.workers.lanes.lane import Lane
@@ -107,14 +107,14 @@ class AssignedPartition:
         if self._offsets.reach(offset):
             self._changed = True
 
-    def commit(self, max_bytes: int = METADATA_BYTES) -> Commit | None:
+    def commit(self, max_bytes: int = METADATA_BYTES) -> OffsetCommit | None:
         """What to commit now, with metadata of ``max_bytes``; ``None``: as when asked last."""
         if not self._changed:
             return None
         self.times.forget(self._offsets.committable)
         self._changed = False
         metadata = self._offsets.metadata(self.topic_id, max_bytes)
-        return Commit(self.partition, self._offsets.committable, metadata)
+        return OffsetCommit(self.partition, self._offsets.committable, metadata)
 
     def not_committed(self) -> None:
         """The last commit failed: it is wanted again."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from headrace.errors import SubpartitionError
-from headrace.kafka.commits import Commit
+from headrace.kafka.commits import OffsetCommit
 from headrace.kafka.replayed import is_for
 from headrace.kafka.start_positions import StartPosition
 from headrace.model import TopicPartition
@@ -143,7 +143,7 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
         """Ends all lanes. The partitions stay, for what is to be committed."""
         await _drain(self.values(), seconds)
 
-    async def revoke(self, partitions: list[TopicPartition], seconds: float) -> list[Commit]:
+    async def revoke(self, partitions: list[TopicPartition], seconds: float) -> list[OffsetCommit]:
         """Partitions go: what to commit of them, once nothing of them is in process."""
         gone = [self[partition] for partition in partitions if partition in self]
         await _drain(gone, seconds)
