@@ -301,7 +301,8 @@ def test_a_token_is_good_for_its_topics_and_until_it_ends(service, token):
 
 
 def test_a_limit_is_shared_by_the_workers(service):
-    limited = service.token(rate=Rate(events_per_second=50))
+    # So low that a machine of which others use most meets the limit, too.
+    limited = service.token(rate=Rate(events_per_second=10))
     began = time.monotonic()
     admitted, refused = 0, []
     while time.monotonic() < began + 6:
@@ -314,7 +315,7 @@ def test_a_limit_is_shared_by_the_workers(service):
     assert refused, f"{admitted} events were admitted in {elapsed:.1f} s"
     assert {(one.status_code, one.json()["code"]) for one in refused} == {(429, "rate-limited")}
     assert all(int(one.headers["retry-after"]) >= 1 for one in refused)
-    assert 50 * (elapsed - 2) <= admitted <= 50 * (elapsed + 1) + 25
+    assert 10 * (elapsed - 2) - 25 <= admitted <= 10 * (elapsed + 1) + 25
 
 
 def _talk(port: int, *parts: bytes | float) -> bytes:

@@ -75,12 +75,14 @@ def values(config, topic: str) -> list[str]:
     return found
 
 
-def set_aside(spool: Spool) -> list[dict]:
+def quarantined(spool: Spool) -> list[dict]:
     files = sorted((spool.store.folder / "quarantine").glob("*.rejected"))
     return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
 
-def test_what_kafka_rejects_is_set_aside_and_the_rest_arrives_once_in_order(config, create, spool):
+def test_what_kafka_rejects_is_quarantined_and_the_rest_arrives_once_in_order(
+    config, create, spool
+):
     """A compacted topic takes no record without a key, and rejects the batch that holds it."""
     compacted, plain = create(compaction=True), create()
     spool.append(
@@ -99,8 +101,8 @@ def test_what_kafka_rejects_is_set_aside_and_the_rest_arrives_once_in_order(conf
     assert values(config, compacted.name) == taken
     assert spool.stats().rejected == 4
     assert not spool.pending
-    assert {one["topic"] for one in set_aside(spool)} == {compacted.name}
-    assert all("failed to validate record" in one["reason"] for one in set_aside(spool))
+    assert {one["topic"] for one in quarantined(spool)} == {compacted.name}
+    assert all("failed to validate record" in one["reason"] for one in quarantined(spool))
 
 
 def test_nothing_overtakes_what_waits_behind_a_rejected_record(config, create, spool):
@@ -115,7 +117,7 @@ def test_nothing_overtakes_what_waits_behind_a_rejected_record(config, create, s
     assert arrived == [number for number in range(200) if number != 2]
 
 
-def test_a_record_too_large_for_its_topic_is_set_aside_alone(config, create, spool):
+def test_a_record_too_large_for_its_topic_is_quarantined_alone(config, create, spool):
     """The topic takes less than what is declared here: batches are rejected too, and come anew."""
     live = create(config={"max.message.bytes": "3000"})
     for number in range(80):

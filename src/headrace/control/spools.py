@@ -1,4 +1,4 @@
-"""The spools of this host: what waits, what was set aside, and what people do about it."""
+"""The spools of this host: events that wait, quarantined files, and what operators do with them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace.control.services import INGEST_FOLDER
 from headrace.errors import SpoolError
 from headrace.ingest.spool import Spool, SpoolLimits, upkeep
 from headrace.ingest.spool.topic_spools import SPOOL_FOLDER, spooled_topics, warn_of_foreign_folders
-from headrace.ingest.spool.upkeep import DAMAGED, SetAside
+from headrace.ingest.spool.upkeep import DAMAGED, QuarantinedFile, quarantined_files
 from headrace.settings import IngestSettings, Settings
 
 
@@ -23,11 +23,11 @@ class TopicSpool:
         topic: its name.
         events: that wait to be replayed.
         bytes: of the files they are in.
-        budget_bytes: what these and what was set aside may take.
+        budget_bytes: what these and the quarantined files may take.
         oldest_seconds: age of the oldest of these files.
-        rejected: events that were ever set aside because Kafka rejects them.
+        rejected: events that were ever quarantined because Kafka rejects them.
         missing: events that were ever lost: damaged, or gone with their file.
-        set_aside: files that wait for a look.
+        quarantined: files that wait for an operator.
     """
 
     topic: str
@@ -37,17 +37,17 @@ class TopicSpool:
     oldest_seconds: float
     rejected: int
     missing: int
-    set_aside: tuple[SetAside, ...]
+    quarantined: tuple[QuarantinedFile, ...]
 
 
 @dataclass(frozen=True)
 class SpoolChange:
-    """What was put back, or dropped.
+    """Events of a spool that were put back or dropped, or would be.
 
     Attributes:
         topic: whose spool it is.
         file: empty for the events that waited.
-        events: how many.
+        events: how many there are.
         failure: why the file stays as it is; empty where it does not.
     """
 
@@ -72,7 +72,7 @@ def list_spools(settings: Settings, topic: str = "") -> list[TopicSpool]:
 def replay(
     settings: Settings, topic: str, files: Sequence[str] = (), *, dry_run: bool
 ) -> list[SpoolChange]:
-    """Puts what was set aside back into the topic's spool: ``files``, or all that hold events.
+    """Puts quarantined files back into the topic's spool: ``files``, or all that hold events.
 
     A file that can't be put back stays, with its ``failure``, and holds up no other.
 
@@ -80,7 +80,8 @@ def replay(
         SpoolError: a file is not there, or the spool can't be read.
     """
     with _opened(settings, topic) as spool:
-        chosen = _chosen(spool, files, [file for file in _set_aside(spool) if file.kind != DAMAGED])
+        replayable = [file for file in quarantined_files(spool) if file.kind != DAMAGED]
+        chosen = _chosen(spool, files, replayable)
         if dry_run:
             return [SpoolChange(topic, file.name, file.records) for file in chosen]
         return [_put_back(spool, topic, file.name) for file in chosen]
@@ -89,7 +90,7 @@ def replay(
 def drop(
     settings: Settings, topic: str, files: Sequence[str] = (), *, waiting: bool, dry_run: bool
 ) -> list[SpoolChange]:
-    """Removes what was set aside, ``files`` or all of it, or instead the events that wait.
+    """Removes quarantined files, ``files`` or all of them, or instead the events that wait.
 
     Raises:
         SpoolError: a file is not there, or a worker is replaying the events.
@@ -98,8 +99,8 @@ def drop(
         if waiting:
             count = spool.waiting if dry_run else upkeep.drop_waiting(spool)
             return [SpoolChange(topic, "", count)]
-        chosen = _chosen(spool, files, _set_aside(spool))
-        for file in chosen if not dry_run else ():
+        chosen = _chosen(spool, files, quarantined_files(spool))
+        for file in () if dry_run else chosen:
             upkeep.drop(spool, file.name)
         return [SpoolChange(topic, file.name, file.records) for file in chosen]
 
@@ -122,20 +123,18 @@ def _described(settings: Settings, topic: str) -> TopicSpool:
             oldest_seconds=stats.oldest_age.total_seconds(),
             rejected=stats.rejected,
             missing=stats.missing,
-            set_aside=tuple(_set_aside(spool)),
+            quarantined=tuple(quarantined_files(spool)),
         )
 
 
-def _set_aside(spool: Spool) -> list[SetAside]:
-    return upkeep.set_aside_files(spool)
-
-
-def _chosen(spool: Spool, files: Sequence[str], present: Sequence[SetAside]) -> list[SetAside]:
-    by_name = {file.name: file for file in present}
+def _chosen(
+    spool: Spool, files: Sequence[str], quarantined: Sequence[QuarantinedFile]
+) -> list[QuarantinedFile]:
+    by_name = {file.name: file for file in quarantined}
     for name in files:
         if name not in by_name:
             known = ", ".join(by_name) or "none"
-            reason = f"no file {name!r} that this can be done with was set aside: {known}"
+            reason = f"there is no file {name!r} that this can be done with: {known}"
             raise SpoolError(str(spool.store.quarantine), reason)
     return [by_name[name] for name in files or by_name]
 

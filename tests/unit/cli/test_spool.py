@@ -17,7 +17,7 @@ def event(text):
 
 @pytest.fixture
 def project(tmp_path):
-    """A project with a spool of which two events wait and one was set aside."""
+    """A project with a spool of which two events wait and one was quarantined."""
     (tmp_path / "headrace.toml").write_text('[project]\nname = "p"\nmodules = ["flow"]\n')
     spool = Spool(tmp_path / ".headrace" / "ingest" / "spool" / "kept", SpoolLimits())
     spool.append([event("too large")])
@@ -44,21 +44,21 @@ def answer(run):
     return lambda *arguments, code=0: json.loads(run(*arguments, "--json", code=code))
 
 
-def test_list_says_what_waits_and_why_the_rest_was_set_aside(run, answer):
+def test_list_says_what_waits_and_why_the_rest_was_quarantined(run, answer):
     (spool,) = answer("list")["spools"]
     assert (spool["topic"], spool["events"], spool["rejected"]) == ("kept", 2, 1)
-    (file,) = spool["set_aside"]
+    (file,) = spool["quarantined"]
     assert (file["kind"], file["records"], file["reasons"]) == ("rejected", 1, {"too large": 1})
     shown = run("list", "kept")
     assert f"kept: {file['name']}: 1 event(s) too large (1)" in shown
 
 
-def test_replay_puts_back_what_was_set_aside(answer):
+def test_replay_puts_back_what_was_quarantined(answer):
     (wanted,) = answer("replay", "kept", "--dry-run")["replayed"]
     assert answer("list")["spools"][0]["events"] == 2
     assert answer("replay", "kept", wanted["file"]) == {"dry_run": False, "replayed": [wanted]}
     (spool,) = answer("list")["spools"]
-    assert (spool["events"], spool["set_aside"]) == (3, [])
+    assert (spool["events"], spool["quarantined"]) == (3, [])
     assert answer("replay", "kept")["replayed"] == []
 
 
@@ -77,9 +77,9 @@ def test_a_file_that_can_not_be_put_back_holds_up_no_other(project, answer, run)
 def test_drop_removes_files_or_events_that_wait(answer, run):
     assert answer("drop", "kept", "--waiting", "--dry-run")["dropped"][0]["events"] == 2
     assert answer("drop", "kept", "--waiting")["dropped"][0]["events"] == 2
-    assert "1 event(s) of" in run("drop", "kept", "--set-aside")
+    assert "1 event(s) of" in run("drop", "kept", "--quarantined")
     (spool,) = answer("list")["spools"]
-    assert (spool["events"], spool["set_aside"]) == (0, [])
+    assert (spool["events"], spool["quarantined"]) == (0, [])
 
 
 def test_nothing_is_dropped_that_was_not_named(run):

@@ -20,7 +20,7 @@ def spool() -> None:
 @command("headrace spool list\nheadrace spool list occurrences --json", name="list", extra="ingest")
 @click.argument("topic", required=False, default="")
 def list_(session: Session, topic: str) -> SpoolList:
-    """Show events that wait for Kafka or were set aside."""
+    """Show events that wait for Kafka or were quarantined."""
     from headrace.cli.views.spool import SpoolList
     from headrace.control.spools import list_spools
 
@@ -34,7 +34,7 @@ def list_(session: Session, topic: str) -> SpoolList:
 @click.argument("files", nargs=-1, metavar="[FILE]...")
 @click.option("--dry-run", is_flag=True, help="Only count the events.")
 def replay(session: Session, topic: str, *, files: tuple[str, ...], dry_run: bool) -> SpoolReplay:
-    """Put set-aside events back into the spool of TOPIC.
+    """Put quarantined events back into the spool of TOPIC.
 
     The running service sends them; one that starts later does. Without FILE, all that hold events.
     A file that can't be put back stays, its reason is shown, and the command ends with 1.
@@ -49,12 +49,12 @@ def replay(session: Session, topic: str, *, files: tuple[str, ...], dry_run: boo
 
 
 @command(
-    "headrace spool drop occurrences --set-aside\nheadrace spool drop gone --waiting --dry-run",
+    "headrace spool drop occurrences --quarantined\nheadrace spool drop gone --waiting --dry-run",
     extra="ingest",
 )
 @click.argument("topic")
 @click.argument("files", nargs=-1, metavar="[FILE]...")
-@click.option("--set-aside", is_flag=True, help="All files that were set aside.")
+@click.option("--quarantined", is_flag=True, help="All files that were quarantined.")
 @click.option("--waiting", is_flag=True, help="All events that wait; the service must be stopped.")
 @click.option("--dry-run", is_flag=True, help="Only count the events.")
 def drop(
@@ -62,19 +62,19 @@ def drop(
     topic: str,
     *,
     files: tuple[str, ...],
-    set_aside: bool,
+    quarantined: bool,
     waiting: bool,
     dry_run: bool,
 ) -> SpoolDrop:
     """Remove events of TOPIC from the spool for good.
 
-    These are the set-aside FILEs, all that were set aside, or all that wait.
+    These are the quarantined FILEs, all that were quarantined, or all that wait.
     """
     from headrace.cli.views.spool import SpoolDrop
     from headrace.control import spools
 
-    if (bool(files) + set_aside + waiting) != 1:
-        raise click.UsageError("say what to drop: FILE..., --set-aside or --waiting")
+    if (bool(files) + quarantined + waiting) != 1:
+        raise click.UsageError("say what to drop: FILE..., --quarantined or --waiting")
     changes = spools.drop(session.settings, topic, files, waiting=waiting, dry_run=dry_run)
     return SpoolDrop(dry_run, tuple(changes))
 

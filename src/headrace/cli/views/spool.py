@@ -23,7 +23,7 @@ class SpoolList:
 
 @dataclass(frozen=True)
 class SpoolReplay:
-    """Set-aside events that were put back, or would be."""
+    """Quarantined events that were put back, or would be."""
 
     dry_run: bool
     replayed: tuple[SpoolChange, ...]
@@ -39,15 +39,15 @@ class SpoolDrop:
 
 @view.register
 def _list(result: SpoolList, screen: Screen) -> None:
-    spools = table("topic", "waiting", "bytes", "of", "oldest", "set aside", "lost")
+    spools = table("topic", "waiting", "bytes", "of", "oldest", "quarantined", "lost")
     for spool in result.spools:
         age = f"{spool.oldest_seconds:.0f} s" if spool.events else "-"
         figures = (spool.events, spool.bytes, spool.budget_bytes, age)
-        losses = (len(spool.set_aside), spool.missing)
+        losses = (len(spool.quarantined), spool.missing)
         spools.add_row(escape(spool.topic), *map(str, figures + losses))
     screen.out.print(spools)
     for spool in result.spools:
-        for file in spool.set_aside:
+        for file in spool.quarantined:
             reasons = ", ".join(f"{text} ({count})" for text, count in file.reasons.items())
             text = f"{spool.topic}: {file.name}: {file.records} event(s) {reasons}".rstrip()
             screen.line(escape(text))
@@ -71,4 +71,4 @@ def _changes(screen: Screen, verb: str, changes: tuple[SpoolChange, ...]) -> Non
             text = f"{change.file} stays: {change.failure}"
         screen.line(escape(text))
     if not changes:
-        screen.out.print("Nothing was set aside.")
+        screen.out.print("Nothing was quarantined.")

@@ -55,8 +55,8 @@ class Counters:
         self._counts[self._places[name]] = count
 
     def totals(self) -> Mapping[Labels, int]:
-        """Every count, over all workers."""
-        files = [memoryview(one.read_bytes()).cast("q") for one in self._files()]
+        """Returns every count, summed over all workers."""
+        files = [memoryview(path.read_bytes()).cast("q") for path in self._files()]
         return {
             name: sum(counts[place] for counts in files if place < len(counts))
             for name, place in self._places.items()

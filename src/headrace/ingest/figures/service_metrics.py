@@ -85,7 +85,7 @@ SPOOL_METRICS = (
         "headrace_ingest_spool_rejected_total",
         "counter",
         _TOPIC,
-        "events set aside because Kafka rejects them for ever",
+        "events quarantined because Kafka rejects them for ever",
     ),
     ServiceMetric(
         "headrace_ingest_spool_missing_total",
@@ -97,7 +97,7 @@ SPOOL_METRICS = (
         "headrace_ingest_spool_quarantine_files",
         "gauge",
         _TOPIC,
-        "files set aside, to be looked at",
+        "quarantined files, which wait for an operator",
     ),
 )
 
@@ -121,7 +121,7 @@ def count_names(topics: Iterable[str], max_accounts: int = 0) -> Iterator[Labels
 
 
 def count_latency(counters: Counters, seconds: float) -> None:
-    """Into its bucket; ``metric_lines`` adds them up as Prometheus has it."""
+    """Counts a latency in its bucket alone; ``metric_lines`` adds the buckets up for Prometheus."""
     place = bisect_left(SECONDS, seconds)
     limit = str(SECONDS[place]) if place < len(SECONDS) else "+Inf"
     counters.add((LATENCY, limit))
@@ -129,12 +129,12 @@ def count_latency(counters: Counters, seconds: float) -> None:
 
 
 def known_code(code: str) -> str:
-    """``code``, or ``other``: labels are bounded."""
+    """Returns ``code`` if it has a figure of its own, else ``other``: labels must be bounded."""
     return code if code in EVENT_CODES else OTHER
 
 
 def metric_lines(totals: Mapping[Labels, int]) -> Iterator[str]:
-    """Prometheus' text format."""
+    """Returns the figures of the service in Prometheus' text format."""
     for metric in SERVICE_METRICS:
         yield f"# HELP {metric.name} {metric.meaning}"
         yield f"# TYPE {metric.name} {metric.kind}"
@@ -170,7 +170,7 @@ def _sample(metric: ServiceMetric, values: Iterable[str], count: int) -> str:
 
 
 def spool_lines(spools: Mapping[str, SpoolStats]) -> Iterator[str]:
-    """Prometheus' text of the spools by topic, which all workers of the host share."""
+    """Returns the figures of the spools in Prometheus' text format; all workers say the same."""
     for place, metric in enumerate(SPOOL_METRICS if spools else ()):
         yield f"# HELP {metric.name} {metric.meaning}"
         yield f"# TYPE {metric.name} {metric.kind}"
@@ -179,7 +179,7 @@ def spool_lines(spools: Mapping[str, SpoolStats]) -> Iterator[str]:
 
 
 def _values(stats: SpoolStats) -> tuple[float, ...]:
-    """In the order of ``SPOOL_METRICS``."""
+    """Returns the figures of a spool in the order of ``SPOOL_METRICS``."""
     return (
         stats.records,
         stats.bytes,

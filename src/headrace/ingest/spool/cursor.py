@@ -1,4 +1,4 @@
-"""How far the loader is, durably."""
+"""How far the loader has come, on the disk."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class SpoolCursor(NamedTuple):
     rejected: int = 0
 
     def at(self, counter: int) -> SpoolCursor:
-        """The same counts at another counter."""
+        """Returns the cursor at another counter, with unchanged counts."""
         return self._replace(counter=counter)
 
     def after(self, end: int, taken: int, rejected: int) -> SpoolCursor:
-        """Behind ``end``, of whose records so many were taken and rejected; the rest is missing."""
+        """Returns the cursor at ``end``; what was neither taken nor rejected is missing."""
         missing = end - self.counter - taken - rejected
         return SpoolCursor(end, self.missing + missing, self.rejected + rejected)
 
@@ -49,16 +49,16 @@ class CursorFile:
             write_durably(path, _slot(SpoolCursor(FIRST_COUNTER)).ljust(2 * _SLOT_BYTES, b"\0"), 0)
 
     def read(self) -> SpoolCursor:
-        """The newest; all of it 0 when both slots are damaged."""
+        """Returns the newest cursor; all of it is 0 if both slots are damaged."""
         return max(self._slots())
 
     def sync(self) -> None:
-        """Returns once what :meth:`read` tells is on the disk, whoever wrote it."""
+        """Returns once the cursor that :meth:`read` returns is on the disk, whoever wrote it."""
         sync_file(self._path)
         self._is_synced = True
 
     def write(self, cursor: SpoolCursor) -> None:
-        """Returns once it is on the disk."""
+        """Returns once the cursor is on the disk, in the slot of the older one."""
         if not self._is_synced:
             self.sync()
         slots = self._slots()

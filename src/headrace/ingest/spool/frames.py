@@ -12,7 +12,7 @@ offset  bytes field (little endian)
 40            payload
 ======= ===== =======================================================
 
-The marker is drawn when a segment is created and is told to nobody, so no event can contain a
+The marker is drawn when a segment is created and never leaves the spool, so no event can contain a
 frame: what is found by marker and checksum was written as a frame.
 """
 
@@ -54,7 +54,7 @@ class Damage:
 
 
 def frames(payloads: Sequence[bytes], marker: int, counter: int) -> bytes:
-    """The payloads of one append as frames, counted from ``counter``."""
+    """Returns the payloads of one append as frames, counted from ``counter``."""
     left = framed_bytes(payloads)
     pieces: list[bytes] = []
     for place, payload in enumerate(payloads):
@@ -65,27 +65,27 @@ def frames(payloads: Sequence[bytes], marker: int, counter: int) -> bytes:
 
 
 def framed_bytes(payloads: Sequence[bytes]) -> int:
-    """How long :func:`frames` makes them."""
+    """Returns the bytes that :func:`frames` makes of the payloads."""
     return HEAD_BYTES * len(payloads) + sum(map(len, payloads))
 
 
 def scan(content: bytes, marker: int, start: int = 0) -> Iterator[Frame | Damage]:
-    """Everything in ``content`` from ``start``, in order, without a hole between two of them."""
+    """Returns all frames and damaged ranges from ``start``, in order and without a hole."""
     at = start
     while at < len(content):
-        found = _frame(content, at, marker) or _after_damage(content, at, marker)
-        if isinstance(found, Frame) and found.start > at:
-            yield Damage(at, found.start)
-        yield found
-        at = found.end
+        item = _frame(content, at, marker) or _after_damage(content, at, marker)
+        if isinstance(item, Frame) and item.start > at:
+            yield Damage(at, item.start)
+        yield item
+        at = item.end
 
 
 def _after_damage(content: bytes, start: int, marker: int) -> Frame | Damage:
     sought = marker.to_bytes(_MARKER_BYTES, "little")
     at = content.find(sought, start + 1)
     while at >= 0:
-        if found := _frame(content, at, marker):
-            return found
+        if frame := _frame(content, at, marker):
+            return frame
         at = content.find(sought, at + 1)
     return Damage(start, len(content))
 

@@ -13,8 +13,8 @@ _GROUP_BYTES = 4 << 20  # the spool is locked for so much at a time, and full fo
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Wanted:
-    """Records of one request; ``behind``: only while others are pending."""
+class _PendingAppend:
+    """The records of one request; with ``behind``, they are appended only while others wait."""
 
     records: Sequence[SpoolRecord]
     behind: bool
@@ -22,27 +22,28 @@ class _Wanted:
 
 
 class GroupCommit:
-    """What comes in while one append is written is the next: one write and one fsync for many.
+    """Appends the records of many requests with one write and one fsync.
 
-    Used in one event loop. The order of the calls is the order of the records.
+    What comes in while an append is written is the next one. It is used in one event loop. The
+    order of the calls is the order of the records.
     """
 
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
-        self._waiting: list[_Wanted] = []
+        self._waiting: list[_PendingAppend] = []
         self._writing: asyncio.Task[None] | None = None
 
     async def append(self, records: Sequence[SpoolRecord]) -> None:
-        """As :meth:`Spool.append`."""
-        await self._want(records, behind=False)
+        """Appends records; raises like :meth:`Spool.append`."""
+        await self._enqueue(records, behind=False)
 
     async def append_if_pending(self, records: Sequence[SpoolRecord]) -> bool:
-        """As :meth:`Spool.append_if_pending`."""
-        return await self._want(records, behind=True)
+        """Appends records while others wait; raises like :meth:`Spool.append_if_pending`."""
+        return await self._enqueue(records, behind=True)
 
-    async def _want(self, records: Sequence[SpoolRecord], *, behind: bool) -> bool:
+    async def _enqueue(self, records: Sequence[SpoolRecord], *, behind: bool) -> bool:
         taken: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Wanted(records, behind, taken))
+        self._waiting.append(_PendingAppend(records, behind, taken))
         if self._writing is None:
             self._writing = asyncio.create_task(self._write())
         return await taken
@@ -57,7 +58,7 @@ class GroupCommit:
                 _settle(group, taken)
         self._writing = None
 
-    def _next(self) -> Sequence[_Wanted]:
+    def _next(self) -> Sequence[_PendingAppend]:
         size = count = 0
         while count < len(self._waiting) and size < _GROUP_BYTES:
             size += sum(len(record.value) for record in self._waiting[count].records)
@@ -65,19 +66,19 @@ class GroupCommit:
         group, self._waiting = self._waiting[:count], self._waiting[count:]
         return group
 
-    def _append(self, group: Sequence[_Wanted]) -> bool:
-        records = [record for wanted in group for record in wanted.records]
-        if all(wanted.behind for wanted in group):
+    def _append(self, group: Sequence[_PendingAppend]) -> bool:
+        records = [record for append in group for record in append.records]
+        if all(append.behind for append in group):
             return self._spool.append_if_pending(records)
         self._spool.append(records)
         return True
 
 
-def _settle(group: Sequence[_Wanted], result: bool | Exception) -> None:
-    for wanted in group:
-        if wanted.taken.done():  # its request was cancelled
+def _settle(group: Sequence[_PendingAppend], result: bool | Exception) -> None:
+    for append in group:
+        if append.taken.done():  # its request was cancelled
             continue
         if isinstance(result, Exception):
-            wanted.taken.set_exception(result)
+            append.taken.set_exception(result)
         else:
-            wanted.taken.set_result(result)
+            append.taken.set_result(result)

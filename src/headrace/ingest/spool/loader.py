@@ -1,4 +1,4 @@
-"""From the spool to Kafka."""
+"""Replays the spool into Kafka."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace.ingest.spool.cursor import SpoolCursor
-from headrace.ingest.spool.quarantine import quarantine_rejected, quarantine_segment, set_aside
+from headrace.ingest.spool.quarantine import (
+    quarantine_ranges,
+    quarantine_rejected,
+    quarantine_segment,
+)
 from headrace.ingest.spool.reader import SegmentReader, SpoolBatch
 from headrace.ingest.spool.record import SpoolRecord
 from headrace.ingest.spool.segment import UnknownVersionError
@@ -18,7 +22,7 @@ from headrace.ingest.spool.store import ReadableSegment
 from headrace.runtime.file_locks import FileLock, open_lock_file
 
 _LOG = logging.getLogger("headrace.ingest.spool")
-_MAX_RECORDS = 1000
+_MAX_RECORDS = 1000  # a crash repeats one batch at most
 _POLL_SECONDS = 0.2
 _MAX_DELAY_SECONDS = 5.0
 _SEND_SECONDS = 30.0
@@ -49,13 +53,13 @@ class NotSentError(Exception):
 
 @dataclass
 class LoadReport:
-    """What one run did.
+    """What one call of :meth:`Loader.run_once` did.
 
     Attributes:
-        records: replayed.
+        records: records that were replayed.
         missing: counters that no record came for: damaged, or gone with their file.
-        quarantined: stretches and segments set aside.
-        rejected: records set aside because Kafka rejects them for ever.
+        quarantined: damaged ranges and whole segments that were quarantined.
+        rejected: records quarantined because Kafka rejects them for ever.
         standby: another loader of this host is at work; nothing was done.
     """
 
@@ -67,11 +71,11 @@ class LoadReport:
 
 
 class Loader:
-    """Replays the spool in the order of its counters. Used from one thread.
+    """Replays the spool in the order of its counters. It is used from one thread.
 
     Any number may exist on a host: one works, the others stand by until it is closed or killed.
     Its cursor is kept durably after every batch, so a crash repeats the last batch at most, and
-    so does a ``send`` that raises. What Kafka rejects for ever is set aside with the reason.
+    so does a ``send`` that raises. What Kafka rejects for ever is quarantined with the reason.
 
     ``send(records, seconds)`` is called with up to 1,000 records, in order, and returns after about
     ``seconds`` at most. It is called again with those that wait, before any that follow them.
@@ -126,12 +130,12 @@ class Loader:
                 _LOG.warning("%d events wait in the spool: %s", self._spool.waiting, error)
                 delay = min(2 * delay, _MAX_DELAY_SECONDS)
             except Exception:  # noqa: BLE001 - a dead loader would hold the events back until a restart
-                _LOG.exception("replaying the spool failed; again in %.1f s", delay)
+                _LOG.exception("Replaying the spool failed, retrying in %.1f s", delay)
                 delay = min(2 * delay, _MAX_DELAY_SECONDS)
             stop.wait(delay)
 
     def close(self) -> None:
-        """Lets another loader work."""
+        """Gives the lock back, so that another loader can work."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -152,7 +156,7 @@ class Loader:
         return True
 
     def _take_over(self) -> None:
-        """Goes on where the last loader was, which may have been killed before it could say so."""
+        """Begins where the last loader was, which may have been killed before it said so."""
         with self._store.exclusive():
             # Segments below it are deleted now, and a power failure must not take it back.
             self._store.cursor_file.sync()
@@ -161,7 +165,7 @@ class Loader:
             self._store.state.loaded = self._cursor.counter
 
     def _drain(self) -> None:
-        """The last records, while nobody can append: afterwards the spool is empty.
+        """Sends the last records while nobody can append; afterwards the spool is empty.
 
         Only right after Kafka took a batch: with Kafka away, appenders would wait for it.
         """
@@ -175,7 +179,7 @@ class Loader:
             self._advance(self._batch)
 
     def _next(self) -> Sequence[SpoolRecord]:
-        """The batch to send; none: nothing more is readable now."""
+        """Returns the records to send next; none when nothing more can be read now."""
         while not self._batch.records:
             with self._store.exclusive():
                 readable = self._store.oldest()
@@ -191,20 +195,20 @@ class Loader:
         return self._batch.records
 
     def _reading(self, readable: ReadableSegment) -> SegmentReader | None:
-        """The reader of a segment; ``None`` when it was set aside as a whole."""
+        """Returns the reader of a segment; ``None`` if it was quarantined as a whole."""
         if self._reader is None or self._reader.segment != readable.segment:
             path = self._store.path(readable.segment)
             try:
                 self._reader = SegmentReader(path, readable.segment)
             except UnknownVersionError as error:
-                _LOG.error("%s is set aside: %s", path.name, error)
+                _LOG.error("Quarantined the whole segment %s: %s", path.name, error)
                 self._report.quarantined += 1
                 quarantine_segment(path, self._store.quarantine)
                 return None
         return self._reader
 
     def _deliver(self, records: Sequence[SpoolRecord], seconds: float) -> bool:
-        """Whether there were records and none of them waits any more."""
+        """Returns whether there were records, and none of them waits any more."""
         if not records:
             return False
         batch = self._batch
@@ -221,17 +225,22 @@ class Loader:
         return True
 
     def _advance(self, batch: SpoolBatch) -> None:
-        """None of the batch waits any more: what was not taken is set aside, or missing."""
+        """Moves the cursor behind a batch: what Kafka did not take is quarantined, or missing.
+
+        The quarantine comes first: a crash between the two repeats a file, and loses no record.
+        """
         if batch.rejected:
             reason = batch.rejected[0].reason
-            _LOG.error(
-                "%d events are set aside, Kafka rejects them: %s", len(batch.rejected), reason
-            )
+            _LOG.error("Quarantined %d events rejected by Kafka: %s", len(batch.rejected), reason)
             quarantine_rejected(batch.path, batch.rejected, self._store.quarantine)
         cursor = self._cursor.after(batch.end, batch.taken, len(batch.rejected))
         missing = cursor.missing - self._cursor.missing
         if missing:
-            _LOG.error("%d records are missing below counter %d of the spool", missing, batch.end)
+            _LOG.error(
+                "%d records below counter %d of the spool are lost: damaged, or gone",
+                missing,
+                batch.end,
+            )
         if cursor.counter > self._cursor.counter:
             self._store.cursor_file.write(cursor)
             self._cursor = cursor
@@ -243,11 +252,11 @@ class Loader:
             self._store.state.loaded = batch.end
 
     def _finish(self, reader: SegmentReader) -> None:
-        """All of a segment is in Kafka."""
+        """Removes a segment of which everything is in Kafka or in the quarantine."""
         self._reader = None
         if reader.damages:
-            _LOG.error("%d damaged stretches of %s", len(reader.damages), reader.path.name)
+            _LOG.error("Quarantined %d damaged ranges of %s", len(reader.damages), reader.path.name)
             self._report.quarantined += len(reader.damages)
-            set_aside(reader.path, reader.damages, self._store.quarantine)
+            quarantine_ranges(reader.path, reader.damages, self._store.quarantine)
         with self._store.exclusive():
             self._store.remove(reader.segment)

@@ -1,4 +1,4 @@
-"""What can't be read, and what Kafka rejects, is set aside with what is known of it."""
+"""Moves out of the loader's way what can't be replayed, with what is known of it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from headrace.runtime.durable_files import sync_folder, write_durably
 _DAMAGED, _REJECTED = ".damaged", ".rejected"
 
 
-def set_aside(path: Path, damages: Iterable[Damage], quarantine: Path) -> None:
-    """Copies stretches of a segment, each with a first line of JSON. Doing it again adds nothing.
+def quarantine_ranges(path: Path, damages: Iterable[Damage], quarantine: Path) -> None:
+    """Copies damaged ranges of a segment into files, each with a first line of JSON.
+
+    Doing it again after a crash writes the same files.
 
     Where the disk has no room for copies, the whole segment is moved.
     """
@@ -30,12 +32,13 @@ def set_aside(path: Path, damages: Iterable[Damage], quarantine: Path) -> None:
 
 
 def quarantine_rejected(path: Path, rejected: Sequence[RejectedRecord], quarantine: Path) -> None:
-    """Writes records of a segment that Kafka rejects, a line of JSON each; bytes are base64.
+    """Writes records that Kafka rejects, a line of JSON each; bytes are base64.
 
-    Where the disk has no room, the segment keeps a second name there.
+    Where the disk has no room for them, the segment gets a second name in the quarantine: a link
+    takes no space, and keeps the records when the loader removes the segment.
     """
     try:
-        lines = b"".join(_line(one) for one in rejected)
+        lines = b"".join(_line(record) for record in rejected)
         name = f"{path.stem}-{rejected[0].counter:018}-{rejected[-1].counter:018}{_REJECTED}"
         write_durably(quarantine / name, lines, 0)
     except OSError:
@@ -45,7 +48,7 @@ def quarantine_rejected(path: Path, rejected: Sequence[RejectedRecord], quaranti
 
 
 def quarantine_segment(path: Path, quarantine: Path) -> None:
-    """Moves a segment."""
+    """Moves a whole segment into the quarantine."""
     path.rename(quarantine / path.name)
     sync_folder(quarantine)
 

@@ -1,4 +1,4 @@
-"""Reading a segment from its begin to its end, in batches."""
+"""Reads a segment from start to end, in batches."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class SpoolBatch:
 
     Attributes:
         records: those that wait, in order.
-        counters: theirs.
+        counters: their counters.
         end: counter behind the last of all.
-        taken: how many Kafka has.
-        rejected: those it will never take.
-        path: the segment they are in.
+        taken: how many of them Kafka has.
+        rejected: those that Kafka will never take.
+        path: the segment that they are in.
     """
 
     path: Path = Path()
@@ -46,13 +46,13 @@ class SpoolBatch:
     rejected: list[RejectedRecord] = field(default_factory=list)
 
     def add(self, counter: int, record: SpoolRecord) -> None:
-        """At the end."""
+        """Adds a record at the end."""
         self.records.append(record)
         self.counters.append(counter)
         self.end = counter + 1
 
     def settle(self, rejected: Mapping[int, str], waiting: Sequence[int]) -> None:
-        """After sending: by places in ``records``, which keeps those that wait."""
+        """Takes the result of sending, by places in ``records``, which keeps those that wait."""
         self.taken += len(self.records) - len(rejected) - len(waiting)
         self.rejected += [
             RejectedRecord(self.counters[place], self.records[place], reason)
@@ -63,7 +63,7 @@ class SpoolBatch:
 
 
 class SegmentReader:
-    """Goes through one segment once; ``damages`` are the stretches that hold no record.
+    """Goes through one segment once; ``damages`` are the ranges that hold no record.
 
     Raises:
         UnknownVersionError: another version of headrace wrote it.
@@ -78,7 +78,7 @@ class SegmentReader:
             self.damages.append(Damage(0, HEADER_BYTES))
 
     def batch(self, readable: ReadableSegment, position: int, most_records: int) -> SpoolBatch:
-        """The next records from counter ``position``; none: all that is readable was read."""
+        """Returns the next records from counter ``position``; none once all of them were read."""
         batch, window = SpoolBatch(self.path), WINDOW_BYTES
         end = min(readable.end, self.path.stat().st_size)
         wanted = range(position, readable.limit)
@@ -94,12 +94,12 @@ class SegmentReader:
         return batch
 
     def _take(self, item: Frame | Damage, base: int, wanted: range, batch: SpoolBatch) -> None:
-        stretch = Damage(base + item.start, base + item.end)
+        item_range = Damage(base + item.start, base + item.end)
         if isinstance(item, Damage):
-            self.damages.append(stretch)
+            self.damages.append(item_range)
         elif item.counter in wanted:
             try:
                 batch.add(item.counter, decode(item.payload))
             except msgspec.MsgspecError:
-                self.damages.append(stretch)
-        self._at = stretch.end
+                self.damages.append(item_range)
+        self._at = item_range.end

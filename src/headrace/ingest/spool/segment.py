@@ -41,30 +41,30 @@ class Segment:
 
     @classmethod
     def new(cls, first: int, number: int) -> Segment:
-        """With a marker that nobody can guess."""
+        """Returns a segment with a marker that nobody can guess."""
         return cls(first, number, secrets.randbits(64))
 
     @property
     def name(self) -> str:
-        """Of the file."""
+        """The name of its file."""
         return f"{self.first:018}-{self.number:012}-{self.marker:016x}.segment"
 
 
 def segments(folder: Path) -> list[Segment]:
-    """Those in ``folder``, in order of creation."""
+    """Returns the segments in ``folder``, in the order of their creation."""
     names = [_NAME.fullmatch(path.name) for path in folder.iterdir()]
     found = [Segment(int(m[1]), int(m[2]), int(m[3], 16)) for m in names if m]
     return sorted(found)
 
 
 def header(created_ms: int) -> bytes:
-    """What a segment begins with."""
+    """Returns the bytes that a segment begins with."""
     fields = _FIELDS.pack(_MAGIC, _VERSION, created_ms)
     return fields + _CHECKSUM.pack(crc32c(fields))
 
 
 def created_ms(begin: bytes) -> int | None:
-    """When it was created, from the begin of a segment; ``None`` when that is damaged.
+    """Returns when a segment was created, by its first bytes; ``None`` if they are damaged.
 
     Raises:
         UnknownVersionError: the header is sound and of another version.
@@ -81,7 +81,7 @@ def created_ms(begin: bytes) -> int | None:
 
 
 def read(path: Path, start: int, length: int) -> bytes:
-    """Up to ``length`` bytes from ``start``; fewer only at the end of the file."""
+    """Returns ``length`` bytes from ``start``; fewer only at the end of the file."""
     with path.open("rb", buffering=0) as file:
         file.seek(start)
         pieces = []

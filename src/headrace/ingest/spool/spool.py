@@ -33,7 +33,7 @@ class SpoolLimits:
     Attributes:
         segment_bytes: a segment grows to this; one append may pass it. Read whole after a crash.
         segment_age: a segment is appended to for so long at most.
-        budget_bytes: of all segments and of what was set aside.
+        budget_bytes: size of all segments and quarantined files together.
     """
 
     segment_bytes: int = 16 << 20
@@ -46,13 +46,13 @@ class SpoolStats:
     """What the spool holds.
 
     Attributes:
-        records: appended and not replayed.
-        bytes: of the segments they are in.
-        budget_bytes: what the segments and what was set aside may take together.
+        records: records that wait to be replayed.
+        bytes: size of the segments that they are in.
+        budget_bytes: what the segments and the quarantined files may take together.
         oldest_age: since the oldest of these segments was created.
-        quarantined: files set aside that wait for a look.
-        missing: records that never came by their counter, ever: damaged, or gone with their file.
-        rejected: records set aside because Kafka rejects them, ever.
+        quarantined: files that wait for an operator.
+        missing: records that were ever lost: damaged, or gone with their file.
+        rejected: records that were ever quarantined because Kafka rejects them.
     """
 
     records: int
@@ -136,7 +136,7 @@ class Spool:
         return True
 
     def stats(self) -> SpoolStats:
-        """For /metrics: reads the folder.
+        """Reads the folder for what the spool holds, such as for ``/metrics``.
 
         Raises:
             SpoolError: it can't be read.
@@ -190,7 +190,7 @@ class Spool:
             raise SpoolError(str(self.store.folder), str(error)) from error
 
     def _current(self, more_bytes: int) -> Segment | None:
-        """The segment that takes so many bytes more; ``None``: a new one must."""
+        """Returns the segment that takes ``more_bytes``; ``None`` if it takes a new one."""
         segment, state = self.store.current(), self.store.state
         if segment is None:
             return None
@@ -201,7 +201,7 @@ class Spool:
         )
 
     def _altered(self, segment: Segment) -> bool:
-        """Somebody else removed or changed the file."""
+        """Returns whether something other than headrace removed or changed the file."""
         try:
             return self.store.path(segment).stat().st_size != self.store.state.end
         except FileNotFoundError:
@@ -211,7 +211,7 @@ class Spool:
         held = self.store.state.disk_bytes
         if held + more_bytes > self._limits.budget_bytes:
             reason = (
-                f"{held} of {self._limits.budget_bytes} bytes are used, {more_bytes} more asked"
+                f"{held} of {self._limits.budget_bytes} bytes are used, {more_bytes} are needed"
             )
             raise SpoolFullError(str(self.store.folder), reason)
 

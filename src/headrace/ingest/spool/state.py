@@ -26,18 +26,20 @@ class _Word:
 
 
 class SpoolState:
-    """A mapped file. Worth nothing after a power failure: the first lock finds all of it anew.
+    """Figures in a mapped file, which processes read without a system call.
+
+    It is worth nothing after a power failure: whoever locks the spool first finds it all anew.
 
     Attributes:
         settled: 1 between two appends; a process killed inside one leaves 0.
         written: counter of the next record to append.
         loaded: counter of the next record to replay.
-        number: of the segment that is appended to; 0: the next append creates one.
+        number: number of the segment that is appended to; 0 if the next append creates one.
         first: counter of that segment's first record.
-        marker: of that segment.
+        marker: marker of that segment's frames.
         end: bytes of that segment that were acknowledged.
         created_ms: when that segment was created.
-        disk_bytes: of all segments and of what was set aside.
+        disk_bytes: size of all segments and quarantined files.
     """
 
     settled = _Word(0)
@@ -62,7 +64,7 @@ class SpoolState:
 
     @property
     def pending(self) -> bool:
-        """Records were appended that are not replayed."""
+        """Records wait to be replayed."""
         words = self.words
         return words[1] != words[3]
 
@@ -73,7 +75,7 @@ class SpoolState:
 
     @property
     def verified_end_counter(self) -> int:
-        """``written``, or 0 when the file is not what :meth:`advance` left."""
+        """``written`` if :meth:`advance` left the file so; 0 if a power failure tore it."""
         return self.written if self._written_checksum == _checksum(self.written) else 0
 
     def close(self) -> None:

@@ -56,7 +56,7 @@ class Store:
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Nobody else on the host appends, removes or looks. A thread may enter it again."""
+        """Keeps every other process and thread out of the folder. A thread may enter it again."""
         with self._threads, self.failing(), self._locked():
             if not self.state.settled:
                 self._recover()
@@ -64,18 +64,18 @@ class Store:
 
     @contextlib.contextmanager
     def failing(self) -> Iterator[None]:
-        """An error of the operating system becomes a SpoolError."""
+        """Raises errors of the operating system as SpoolError."""
         try:
             yield
         except OSError as error:
             raise SpoolError(str(self.folder), str(error)) from error
 
     def path(self, segment: Segment) -> Path:
-        """Of its file."""
+        """Returns the path of its file."""
         return self.folder / segment.name
 
     def oldest(self) -> ReadableSegment | None:
-        """The segment to replay first."""
+        """Returns the segment to replay first."""
         found = segments(self.folder)
         if not found:
             return None
@@ -86,18 +86,18 @@ class Store:
         return ReadableSegment(segment, self.path(segment).stat().st_size, limit, growing=False)
 
     def current(self) -> Segment | None:
-        """The segment that is appended to."""
+        """Returns the segment that is appended to."""
         state = self.state
         return Segment(state.first, state.number, state.marker) if state.number else None
 
     def next_segment(self) -> Segment:
-        """The one to create."""
+        """Returns the segment that the next append is to create."""
         found = segments(self.folder)
         number = 1 + max((segment.number for segment in found), default=0)
         return Segment.new(self.state.written, number)
 
     def seal(self) -> None:
-        """Nothing is appended to the current segment any more."""
+        """Ends the current segment: the next append creates another."""
         self.state.number = 0
 
     def remove(self, segment: Segment) -> None:
@@ -108,7 +108,7 @@ class Store:
         self.count_bytes()
 
     def count_bytes(self) -> None:
-        """Finds ``disk_bytes`` anew."""
+        """Computes ``disk_bytes`` from the files."""
         kept = [self.path(segment) for segment in segments(self.folder)]
         self.state.disk_bytes = sum(
             path.stat().st_size for path in (*kept, *self.quarantine.iterdir())
@@ -148,7 +148,7 @@ class Store:
         state.settled = 1
 
     def _end_counter(self, segment: Segment) -> int:
-        """Counter behind the last append that is there to its last byte."""
+        """Returns the counter behind the last append that is complete."""
         path = self.path(segment)
         # A killed process may have written what it did not sync: from here on it counts as
         # acknowledged, so a power failure must not take it back.

@@ -44,14 +44,14 @@ class TopicSpools:
             run.start()
 
     def stats(self) -> dict[str, SpoolStats]:
-        """What each holds, by topic; those that can't be read are left out. Reads the folders."""
-        found = {}
+        """Returns what each spool holds, by topic; those that can't be read are left out."""
+        stats = {}
         for name, spool in self._all.items():
             try:
-                found[name] = spool.stats()
+                stats[name] = spool.stats()
             except SpoolError:
-                _LOG.exception("the spool of %s can't be read", name)
-        return found
+                _LOG.exception("Cannot read the spool of %s", name)
+        return stats
 
     def close(self) -> None:
         """Ends the replay, after the batch that is on its way. Nothing is lost."""
@@ -64,7 +64,7 @@ class TopicSpools:
 
 
 def spooled_topics(folder: Path) -> list[str]:
-    """Topics that have a folder there."""
+    """Returns the topics that have a folder there."""
     return [name for name in _folders(folder) if _may_be_topic(name)]
 
 
@@ -72,7 +72,7 @@ def warn_of_foreign_folders(folder: Path) -> None:
     """Names folders that can be no topic's, as a disk's ``lost+found``: they are left alone."""
     foreign = [name for name in _folders(folder) if not _may_be_topic(name)]
     if foreign:
-        _LOG.warning("%s: left alone, no spool of a topic: %s", folder, ", ".join(foreign))
+        _LOG.warning("%s: left alone, not the spool of a topic: %s", folder, ", ".join(foreign))
 
 
 def _may_be_topic(name: str) -> bool:
@@ -80,5 +80,5 @@ def _may_be_topic(name: str) -> bool:
 
 
 def _folders(folder: Path) -> list[str]:
-    found = folder.iterdir() if folder.exists() else ()
-    return sorted(path.name for path in found if path.is_dir())
+    paths = folder.iterdir() if folder.exists() else ()
+    return sorted(path.name for path in paths if path.is_dir())

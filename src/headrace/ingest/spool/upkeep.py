@@ -1,4 +1,4 @@
-"""What people do with a spool: look at what was set aside, put it back, or drop it."""
+"""What operators do with a spool: list its quarantined files, put them back, or drop them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PLACE = re.compile(r"^\S+: ")
 
 
 class _Line(msgspec.Struct, frozen=True):
-    """A rejected record, as a line of its file has it; bytes are base64."""
+    """A line of a file of rejected records; bytes are base64."""
 
     reason: str
     topic: str
@@ -42,15 +42,15 @@ class _Line(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class SetAside:
+class QuarantinedFile:
     """One file of a quarantine.
 
     Attributes:
-        name: of the file.
+        name: its name.
         kind: ``rejected``, ``damaged`` or ``segment``.
-        bytes: of the file.
-        records: that can be put back; of a segment, as many as can be read.
-        reasons: why they were set aside, counted.
+        bytes: its size.
+        records: records that can be put back; of a segment, as many as can be read.
+        reasons: why they were quarantined, counted.
     """
 
     name: str
@@ -60,8 +60,8 @@ class SetAside:
     reasons: Mapping[str, int] = field(default_factory=dict)
 
 
-def set_aside_files(spool: Spool) -> list[SetAside]:
-    """What was set aside, by name; files whose names are not headrace's are left alone.
+def quarantined_files(spool: Spool) -> list[QuarantinedFile]:
+    """Returns the quarantined files by name; those that headrace did not name are left alone.
 
     Raises:
         SpoolError: a file can't be read.
@@ -74,12 +74,12 @@ def set_aside_files(spool: Spool) -> list[SetAside]:
         ours = [path for path in files if path.suffix in _KINDS or path.name in segment_names]
         foreign = [path.name for path in paths if path not in ours]
         if foreign:
-            _LOG.warning("%s: left alone, not set aside: %s", quarantine, ", ".join(foreign))
+            _LOG.warning("%s: left alone, no file of headrace: %s", quarantine, ", ".join(foreign))
         return [_described(path) for path in ours]
 
 
 def put_back(spool: Spool, name: str) -> int:
-    """Appends the records of a file to the spool, and removes the file; answers how many.
+    """Appends the records of a file to the spool, removes the file, and returns their number.
 
     They get new places at the end, in one append: all of them or none. A crash before the file is
     removed leaves it, and its records twice.
@@ -97,7 +97,7 @@ def put_back(spool: Spool, name: str) -> int:
 
 
 def drop(spool: Spool, name: str) -> None:
-    """Removes a file that was set aside, for good.
+    """Removes a quarantined file for good.
 
     Raises:
         SpoolError: it is not there, or can't be removed.
@@ -109,7 +109,7 @@ def drop(spool: Spool, name: str) -> None:
 
 
 def drop_waiting(spool: Spool) -> int:
-    """Removes all events that wait to be replayed, for good; answers how many.
+    """Removes all events that wait to be replayed for good, and returns their number.
 
     Raises:
         SpoolError: a worker is replaying them.
@@ -144,16 +144,16 @@ def _existing(spool: Spool, name: str) -> Path:
     return path
 
 
-def _described(path: Path) -> SetAside:
+def _described(path: Path) -> QuarantinedFile:
     kind, size = path.suffix.removeprefix("."), path.stat().st_size
     try:
         if kind == REJECTED:
             lines = _lines(path)
             reasons = Counter(_PLACE.sub("", line.reason) for line in lines)
-            return SetAside(path.name, kind, size, len(lines), dict(reasons))
-        return SetAside(path.name, kind, size, sum(map(len, _batches(path))))
+            return QuarantinedFile(path.name, kind, size, len(lines), dict(reasons))
+        return QuarantinedFile(path.name, kind, size, sum(map(len, _batches(path))))
     except SpoolError as error:
-        return SetAside(path.name, kind, size, reasons={error.reason: 1})
+        return QuarantinedFile(path.name, kind, size, reasons={error.reason: 1})
 
 
 def _batches(path: Path) -> Iterator[Sequence[SpoolRecord]]:
@@ -166,8 +166,9 @@ def _batches(path: Path) -> Iterator[Sequence[SpoolRecord]]:
 
 
 def _of_segment(path: Path) -> Iterator[Sequence[SpoolRecord]]:
-    """All records of the file, whatever was replayed of it before."""
-    segment = next((one for one in segments(path.parent) if one.name == path.name), None)
+    """Reads all records of a segment, whatever was replayed of it before."""
+    by_name = {segment.name: segment for segment in segments(path.parent)}
+    segment = by_name.get(path.name)
     if segment is None:
         raise SpoolError(str(path), "it does not have the name that headrace gave it")
     try:

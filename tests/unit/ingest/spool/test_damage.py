@@ -1,4 +1,4 @@
-"""Damage: no crash, valid records survive, bad ones are set aside and counted."""
+"""Damage: no crash, valid records survive, bad ones are quarantined and counted."""
 
 import json
 import shutil
@@ -122,7 +122,7 @@ def test_an_append_that_is_not_all_there_is_not_replayed(folder):
     assert report.missing == 0
 
 
-def test_damage_while_the_spool_is_open_is_set_aside_with_what_is_known(folder):
+def test_damage_while_the_spool_is_open_is_quarantined_with_what_is_known(folder):
     spool, sent = Spool(folder, SpoolLimits()), []
     spool.append([made(text) for text in TEXTS])
     path = next(iter(folder.glob("*.segment")))
@@ -163,7 +163,7 @@ def test_a_segment_without_a_byte_is_removed_and_its_records_counted(folder, whi
 
 
 @pytest.mark.parametrize("which", range(4))
-def test_a_segment_of_another_version_is_set_aside_whole(folder, which, monkeypatch):
+def test_a_segment_of_another_version_is_quarantined_whole(folder, which, monkeypatch):
     path = several(folder)[which]
     content = path.read_bytes()
     with monkeypatch.context() as patch:
@@ -177,7 +177,7 @@ def test_a_segment_of_another_version_is_set_aside_whole(folder, which, monkeypa
     assert (folder / "quarantine" / path.name).exists()
 
 
-def test_a_frame_that_is_sound_and_no_record_is_set_aside(folder):
+def test_a_frame_that_is_sound_and_no_record_is_quarantined(folder):
     path = filled(folder)
     segment = segments(folder)[0]
     with path.open("ab") as file:

@@ -113,7 +113,7 @@ def recovered(folder):
     return sent
 
 
-def set_aside(folder):
+def quarantined(folder):
     files = (folder / "quarantine").glob("*.rejected")
     lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     return {base64.b64decode(line["value"]).decode() for line in lines}
@@ -140,5 +140,5 @@ def test_killed_at_every_call_nothing_acknowledged_is_lost_and_nothing_invented(
         number += 1
         folder, ledger = tmp_path / f"{number}", tmp_path / f"{number}.ledger"
         ended = run_until_killed(folder, ledger, number, how)
-        check(noted(ledger), recovered(folder), set_aside(folder))
+        check(noted(ledger), recovered(folder), quarantined(folder))
     assert number > 50

@@ -122,7 +122,7 @@ def test_run_goes_on_after_failures_until_it_is_stopped(open_spool, record, text
         loader.run(stop)
     loader.close()
     assert texts(sent) == ["1"]
-    assert "replaying the spool failed" in caplog.text
+    assert "Replaying the spool failed" in caplog.text
 
 
 def rejecting(sent, *rejected):
@@ -147,7 +147,7 @@ def rejected_texts(folder):
     return [base64.b64decode(line["value"]).decode() for line in lines]
 
 
-def test_what_is_rejected_for_ever_is_set_aside_and_the_rest_is_sent(
+def test_what_is_rejected_for_ever_is_quarantined_and_the_rest_is_sent(
     open_spool, record, texts, folder
 ):
     spool, sent = open_spool(), []
@@ -160,7 +160,7 @@ def test_what_is_rejected_for_ever_is_set_aside_and_the_rest_is_sent(
     assert (stats.records, stats.rejected, stats.missing, stats.quarantined) == (0, 2, 0, 1)
 
 
-def test_a_line_of_what_is_set_aside_holds_the_whole_record(open_spool, record, folder):
+def test_a_line_of_what_is_quarantined_holds_the_whole_record(open_spool, record, folder):
     spool = open_spool()
     spool.append([record("a")])
     Loader(spool, rejecting([], "a")).run_once()
@@ -206,7 +206,7 @@ def test_of_a_batch_only_those_that_wait_are_sent_again(open_spool, record, text
     appends=st.lists(st.integers(1, 4), min_size=1, max_size=8),
     answers=st.lists(st.tuples(st.integers(0, 6), st.sets(st.integers(0, 5))), max_size=20),
 )
-def test_whatever_kafka_answers_each_record_is_taken_or_set_aside_once_and_in_order(
+def test_whatever_kafka_answers_each_record_is_taken_or_quarantined_once_and_in_order(
     tmp_path_factory, appends, answers
 ):
     folder = tmp_path_factory.mktemp("answers") / "spool"
@@ -257,7 +257,7 @@ def test_where_there_is_no_room_the_segment_of_what_is_rejected_is_kept(
     assert not spool.pending
 
 
-def test_a_disk_that_fills_within_what_is_set_aside_leaves_no_half_of_it(
+def test_a_disk_that_fills_within_what_is_quarantined_leaves_no_half_of_it(
     open_spool, record, folder, monkeypatch
 ):
     spool = open_spool()

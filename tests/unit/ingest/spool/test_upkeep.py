@@ -1,4 +1,4 @@
-"""What was set aside comes back or goes for good; so do events that wait."""
+"""What was quarantined comes back or goes for good; so do events that wait."""
 
 import shutil
 
@@ -28,11 +28,11 @@ def rejecting(open_spool, record):
 
 @pytest.fixture
 def names():
-    return lambda spool: [one.name for one in upkeep.set_aside_files(spool)]
+    return lambda spool: [one.name for one in upkeep.quarantined_files(spool)]
 
 
 def test_rejected_records_come_back_as_they_were(rejecting, drain, names, record):
-    (one,) = upkeep.set_aside_files(rejecting)
+    (one,) = upkeep.quarantined_files(rejecting)
     assert (one.kind, one.records, one.reasons) == ("rejected", 2, {"too large": 2})
     assert upkeep.put_back(rejecting, one.name) == 2
     assert rejecting.waiting == 2
@@ -44,7 +44,7 @@ def test_rejected_records_come_back_as_they_were(rejecting, drain, names, record
     assert sent == [record(1), record(2)]
 
 
-def test_a_segment_that_was_set_aside_comes_back_below_the_position(
+def test_a_segment_that_was_quarantined_comes_back_below_the_position(
     open_spool, record, drain, monkeypatch
 ):
     spool = open_spool()
@@ -52,7 +52,7 @@ def test_a_segment_that_was_set_aside_comes_back_below_the_position(
     monkeypatch.setattr(segment, "_VERSION", 2)
     texts, report = drain()
     assert (texts, report.quarantined) == ([], 1)
-    (one,) = upkeep.set_aside_files(spool)
+    (one,) = upkeep.quarantined_files(spool)
     assert (one.kind, one.records) == ("segment", 0)
     assert "another version" in next(iter(one.reasons))
     with pytest.raises(SpoolError, match="another version"):
@@ -88,14 +88,14 @@ def test_names_that_are_not_ours_are_left_alone_and_said(rejecting, names, caplo
     (quarantine / "folder").mkdir()
     assert names(rejecting) == ours
     assert caplog.messages == [
-        f"{quarantine}: left alone, not set aside: copy-of-host-a.segment, folder, notes.txt"
+        f"{quarantine}: left alone, no file of headrace: copy-of-host-a.segment, folder, notes.txt"
     ]
     with pytest.raises(SpoolError, match="the name that headrace gave it"):
         upkeep.put_back(rejecting, "copy-of-host-a.segment")
 
 
 @pytest.mark.parametrize("name", ["none.rejected", "../position", "../../other"])
-def test_only_files_that_were_set_aside_are_touched(rejecting, name):
+def test_only_files_that_were_quarantined_are_touched(rejecting, name):
     for act in (upkeep.put_back, upkeep.drop):
         with pytest.raises(SpoolError, match="there is no file"):
             act(rejecting, name)
@@ -132,7 +132,7 @@ def test_of_many_records_that_do_not_all_fit_none_is_put_back(open_spool, folder
     )
     loader.run_once()
     loader.close()
-    (one,) = upkeep.set_aside_files(spool)
+    (one,) = upkeep.quarantined_files(spool)
     assert one.records == count
     room = spool.store.state.disk_bytes + appended_bytes * 9 // 10
     small = Spool(folder, SpoolLimits(budget_bytes=room), clock)
@@ -148,7 +148,7 @@ def test_a_file_with_a_torn_line_is_listed_by_name_and_can_be_dropped(rejecting,
     (name,) = names(rejecting)
     path = rejecting.store.quarantine / name
     path.write_bytes(path.read_bytes() + torn)
-    (one,) = upkeep.set_aside_files(rejecting)
+    (one,) = upkeep.quarantined_files(rejecting)
     assert (one.name, one.records) == (name, 0)
     assert "a line can't be read" in next(iter(one.reasons))
     with pytest.raises(SpoolError, match=name):
