@@ -1,0 +1,176 @@
+"""The words of code, messages and pages: what a test can hold of "Words" in CONTRIBUTING.md.
+
+An offence that stands in ``language/AREA.txt`` is known and is to be corrected. Its line goes with
+it: a line without an offence fails the test, too, so the lists only get shorter.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+# What not to write in docstrings, comments, messages and pages, and what instead.
+_INSTEAD = {
+    "somebody|(?<!`)nobody|whoever|everybody": "a user, an operator, a client, no other process",
+    "likewise|the contrary|in earnest": "what is equal, what is opposite, in production",
+    "Error: no answer": "if the broker does not respond within 15 seconds",
+    "(?:the|its|their) begin": "start, beginning: begin is a verb",
+    "mends?|mended|mending": "correct, repair, update",
+    "homeless|poison|hearsay|way out|excuse[ds]?|last words": "the term that Kafka or Spark has",
+    "one a (?:partition|topic|record|batch|request|event|row|line|file|host|column|delay|retry)": (
+        "one per partition"
+    ),
+    "told so": "the client received 503",
+}
+_BANNED = {re.compile(rf"\b(?:{words})\b"): instead for words, instead in _INSTEAD.items()}
+_NOT_NOUNS = {"one", "found", "wanted", "told", "asked", "given"}
+_LIMIT = re.compile(r"_*(?:MOST|LONGEST|LARGEST|LEAST|SHORTEST|SMALLEST)(?:_[A-Z_]+)?")
+# "Of its partition." is no sentence; "On one machine, nothing listens." is one.
+_FRAGMENT = re.compile(
+    r"(?:Of|As|Its|From|Where|Those|These|Such|Up to|The same|And|Or|But|Also)\b"
+    r"|(?:Until|With|Without|At|By|After|Before|In|On|For|To|Between|Behind|Beside|Per)\b[^,]*\Z"
+)
+_FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+Offence = tuple[str, str]
+
+
+@pytest.fixture(scope="session")
+def programs(root: Path) -> dict[str, str]:
+    """Text of the Python files of the package and the examples, by path from the root."""
+    files = [*(root / "src").rglob("*.py"), *(root / "examples").rglob("*.py")]
+    kept = (file for file in files if ".headrace" not in file.parts)
+    return {str(file.relative_to(root)): file.read_text(encoding="utf-8") for file in kept}
+
+
+@pytest.fixture(scope="session")
+def offences(programs: dict[str, str], pages: dict[str, str]) -> dict[str, set[str]]:
+    """What these checks have against code and pages: lines of the lists, by area."""
+    found = defaultdict(set)
+    for file, text in programs.items():
+        for offence in _of_program(text):
+            found[_area(file)].add(f"{file}: {offence}")
+    for page, text in pages.items():
+        for offence in _banned(_FENCED.sub("", text)):
+            found["docs"].add(f"{page}: {offence}")
+    for file, offence in _ambiguous(programs):
+        found[_area(file)].add(f"{file}: {offence}")
+    return found
+
+
+def test_words_are_plain(offences: dict[str, set[str]], root: Path) -> None:
+    known = _known(root)
+    new = {line for area, lines in offences.items() for line in lines - known[area]}
+    assert not new, "\n".join(["write it differently:", *sorted(new)])
+
+
+def test_a_corrected_offence_is_off_its_list(offences: dict[str, set[str]], root: Path) -> None:
+    corrected = {line for area, lines in _known(root).items() for line in lines - offences[area]}
+    assert not corrected, "\n".join(["take off the lists:", *sorted(corrected)])
+
+
+@pytest.mark.parametrize(
+    ("program", "offence"),
+    [
+        ("for one in range(3): pass", "name 'one'"),
+        ("found = [token async for token in tokens]", "name 'found'"),
+        ("def reset(given: int) -> None: ...", "name 'given'"),
+        ("_LONGEST_WAIT = 5", "name '_LONGEST_WAIT' (MAX_, MIN_)"),
+        ("def of():\n    '''Of its partition.'''", "docstring of 'of' is no sentence"),
+        (
+            "def on():\n    '''On a thread.\n\n    First, last.'''",
+            "docstring of 'on' is no sentence",
+        ),
+        ("raise ValueError('nobody answers')", "'nobody'"),
+        ("wait()  # one a partition", "'one a partition'"),
+    ],
+)
+def test_an_offence_is_noticed(program: str, offence: str) -> None:
+    assert [line.partition(":")[0] for line in _of_program(program)] == [offence]
+
+
+def test_a_sentence_is_no_fragment() -> None:
+    assert not list(_of_program("def on():\n    '''On one machine, nothing listens.'''"))
+    assert not list(_of_program("def of():\n    '''Offsets of a group. Of no other.'''"))
+
+
+def _area(file: str) -> str:
+    """The folder of the package that the file is in, ``examples``, or the package itself."""
+    parts = Path(file).parts
+    return parts[0] if parts[0] != "src" else parts[2].removesuffix(".py").strip("_")
+
+
+def _known(root: Path) -> defaultdict[str, set[str]]:
+    lists = (root / "tests" / "docs" / "language").glob("*.txt")
+    known = {file.stem: set(file.read_text(encoding="utf-8").splitlines()) for file in lists}
+    return defaultdict(set, known)
+
+
+def _of_program(text: str) -> Iterator[str]:
+    tree = ast.parse(text)
+    yield from _banned("\n".join([*_comments(text), *_strings(tree)]))
+    for node in ast.walk(tree):
+        if isinstance(node, _DEFINITIONS) and _is_fragment(ast.get_docstring(node) or ""):
+            yield f"docstring of {node.name!r} is no sentence"
+        for name in _bound(node):
+            if name in _NOT_NOUNS:
+                yield f"name {name!r}"
+            elif _LIMIT.fullmatch(name):
+                yield f"name {name!r} (MAX_, MIN_)"
+
+
+def _comments(text: str) -> Iterator[str]:
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.string.lstrip("# ")
+
+
+def _strings(tree: ast.AST) -> Iterator[str]:
+    """Docstrings and messages: texts of several words."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+            yield node.value
+
+
+def _banned(text: str) -> Iterator[str]:
+    in_one_line = " ".join(text.split())
+    for pattern, instead in _BANNED.items():
+        for match in pattern.finditer(in_one_line):
+            yield f"{match[0]!r}: {instead}"
+
+
+def _is_fragment(docstring: str) -> bool:
+    first_sentence = re.split(r"(?<=[.:;])\s", docstring, maxsplit=1)[0]
+    return bool(_FRAGMENT.match(first_sentence))
+
+
+def _bound(node: ast.AST) -> Iterator[str]:
+    """The names that a node binds: variables, parameters, functions and classes."""
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        yield node.id
+    elif isinstance(node, ast.arg):
+        yield node.arg
+    elif isinstance(node, _DEFINITIONS):
+        yield node.name
+
+
+def _ambiguous(programs: Mapping[str, str]) -> Iterator[Offence]:
+    """Files and names of public classes that are defined in several modules of the package."""
+    files = defaultdict(list)
+    for file, text in programs.items():
+        if file.startswith("src/") and "/template/" not in file:
+            for node in ast.parse(text).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    files[node.name].append(file)
+    for name, modules in files.items():
+        if len(modules) > 1:
+            for file in modules:
+                yield file, f"class {name!r} is public in {len(modules)} modules"
