@@ -93,12 +93,12 @@ impressions_to_lake = Pipeline(
     "impressions-to-lake",
     source=impressions,
     sink=Lake("impressions", partition_by=("day", "campaign")),
-    lateness=WEEK,
+    allowed_lateness=WEEK,
 )
 clicks_to_lake = Pipeline(
     "clicks-to-lake",
     source=clicks,
     steps=[weighted],
     sink=Lake("clicks", partition_by=("day",)),
-    lateness=WEEK,
+    allowed_lateness=WEEK,
 )

@@ -106,7 +106,7 @@ occurrences_to_lake = Pipeline(
     source=Source(occurrences, metadata=(Metadata.KEY, Metadata.HEADERS, Metadata.TIMESTAMP)),
     steps=[once_with_owner],
     sink=Lake("occurrences", partition_by=("day", "hour")),
-    lateness=timedelta(days=1),
+    allowed_lateness=timedelta(days=1),
 )
 raw_items_to_lake = Pipeline(
     "raw-items-to-lake",

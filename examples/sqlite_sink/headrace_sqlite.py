@@ -80,7 +80,7 @@ class SqliteDriver(SinkDriver):
         self.writers = RowsWriter
         self.positions = SqlitePositions(file)
 
-    def commit(self, pieces, transaction, late_before_us):
+    def commit(self, pieces, transaction, watermark_us):
         with sqlite3.connect(self.file, isolation_level=None) as database:
             database.execute("BEGIN IMMEDIATE")
             known = recorded(database)

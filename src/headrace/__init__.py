@@ -30,6 +30,7 @@ from headrace.model import (
     Topic,
 )
 from headrace.model.fault import Fault
+from headrace.pipelines.late_data.declaration import LateData
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.transforms.deduplicate import deduplicate
 from headrace.sinks.api import (
@@ -99,6 +100,7 @@ __all__ = [
     "Kafka",
     "KeyHash",
     "Lake",
+    "LateData",
     "Metadata",
     "OneToOne",
     "Pipeline",

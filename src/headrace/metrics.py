@@ -46,9 +46,23 @@ METRICS = (
     Metric(
         "late_rows",
         "rows",
-        "rows that landed in a partition which had ended longer ago than the pipeline's `lateness`;"
-        " not counted behind steps that hold rows back (windows, aggregates, joins)",
-        "rising: find the producer that is behind, or raise `lateness`",
+        "events behind the watermark of their partition, wherever they went: longer ago than"
+        " `allowed_lateness` before what earlier batches had reached",
+        "rising: find the producer that is behind, or raise `allowed_lateness`",
+        is_counter=True,
+    ),
+    Metric(
+        "late_side_rows",
+        "rows",
+        "those of `late_rows` that went to the side table",
+        "as of `late_rows`; they are in the side table and not in the sink",
+        is_counter=True,
+    ),
+    Metric(
+        "late_dead_letters",
+        "records",
+        "those of `late_rows` that became dead letters; `dead_letters` counts them too",
+        "as of `late_rows`; `headrace dead-letters replay` brings them into the sink",
         is_counter=True,
     ),
     Metric(

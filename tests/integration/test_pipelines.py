@@ -583,7 +583,7 @@ def test_late_rows_are_counted_and_their_files_merged_beside_the_batches(flow):
     flow.send([click(n, category="c") for n in range(40)])
     sink = Lake("fused", partition_by=("day", "category"))
     source = Source(flow.topic, min_tasks=10)
-    pipeline = flow.pipeline(source=source, sink=sink, lateness=timedelta(hours=1))
+    pipeline = flow.pipeline(source=source, sink=sink, allowed_lateness=timedelta(hours=1))
     flow.run(pipeline)
     late = [click(100 + n, event_time=NOW_MS - 5 * day, category="c") for n in range(40)]
     flow.send(late, partition=0)
@@ -655,7 +655,7 @@ def test_an_idle_input_does_not_freeze_the_time_of_the_others(flow, monkeypatch)
         "counts",
         [flow.topic, silent],
         Lake("counts", event_time="minute"),
-        lateness=timedelta(minutes=1),
+        allowed_lateness=timedelta(minutes=1),
         steps=[counted],
         limits=BatchLimits(max_wait=timedelta(milliseconds=200)),
     )

@@ -296,14 +296,6 @@ def test_a_table_that_does_not_fit_is_refused_at_the_start(database, ddl, sink, 
         sink.open(database(ddl).context, schema())
 
 
-def test_late_rows_are_counted(database):
-    found = database()
-    driver = Postgres("clicks").open(found.context, schema())
-    noon_us = int(row(0)["at"].timestamp() * 1e6)
-    pieces = written(driver, row(1), row(10), row(20))
-    assert driver.commit(pieces, batch(0), noon_us + 600_000_000).late_rows == 1
-
-
 def test_no_message_holds_the_password(database):
     found = database()
     url = Secret(

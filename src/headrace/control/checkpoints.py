@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from headrace.control.services import broker_config, lake_uri
-from headrace.control.sinks import position_store
+from headrace.control.sinks import position_store, side_position_store
 from headrace.kafka.client import LiveTopic, describe, group_offsets, watermarks
 from headrace.kafka.cluster import KafkaCluster
 from headrace.model import Start, TopicPartition
@@ -102,7 +102,9 @@ def reset(
     before = standing(settings, pipeline)
     folder = CheckpointFolder(checkpoint_root(lake_uri(settings), settings), pipeline.name)
     positions = position_store(settings, pipeline)
-    resets = Resets(pipeline, folder, positions, KafkaCluster(broker_config(settings)))
+    side_positions = side_position_store(settings, pipeline)
+    cluster = KafkaCluster(broker_config(settings))
+    resets = Resets(pipeline, folder, positions, cluster, side_positions)
     with _held(settings, pipeline):
         if to == FROM_TABLE:
             current = resets.to_table(accept_loss=accept_loss)

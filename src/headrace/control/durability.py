@@ -53,7 +53,7 @@ def pipeline_warnings(pipeline: Pipeline) -> Iterator[Fault]:
 
 def _horizons(pipeline: Pipeline) -> Iterator[Fault]:
     """Warns if a topic deletes events that the pipeline still waits for."""
-    lateness = pipeline.lateness
+    lateness = pipeline.allowed_lateness
     for topic in (source.topic for source in pipeline.sources):
         retention = _retention(topic)
         if retention is not None and not topic.compaction and lateness > retention:
@@ -61,7 +61,7 @@ def _horizons(pipeline: Pipeline) -> Iterator[Fault]:
                 f"pipeline {pipeline.name!r} waits {lateness} for late events, but topic "
                 f"{topic.name!r} keeps them for {retention}: after a stop of that length "
                 "they are gone, and so is what a replay would have to find again",
-                "a smaller lateness of the pipeline, or a longer retention of its topic",
+                "a smaller allowed_lateness of the pipeline, or a longer retention of its topic",
             )
 
 

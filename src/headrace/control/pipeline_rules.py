@@ -8,22 +8,18 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 
-from headrace.control.topic_rules import SUBPARTITION, name_faults, schema_of
+from headrace.control.late_data_rules import late_data_faults
+from headrace.control.source_columns import source_columns
+from headrace.control.topic_rules import name_faults
 from headrace.model import BatchLimits, DeadLetterLimit, FieldType, Metadata, Source, Start, Topic
 from headrace.model.fault import Fault, at_least, duration, is_a
 from headrace.model.name import NAME, NAME_WORDS
+from headrace.pipelines.late_data.declaration import LateData
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.transforms.transform import Transform
 from headrace.sinks.api import DeclaredRows, Sink
 
-RAW_VALUE = "value"
 NAME_ROLE = f"{NAME_WORDS}: it names a consumer group and a folder"
-_METADATA_TYPES = {
-    Metadata.TOPIC: FieldType.STRING,
-    Metadata.PARTITION: FieldType.LONG,
-    Metadata.OFFSET: FieldType.LONG,
-    Metadata.TIMESTAMP: FieldType.TIMESTAMP,
-}
 
 
 def pipeline_faults(pipeline: Pipeline) -> Iterator[Fault]:
@@ -35,8 +31,8 @@ def pipeline_faults(pipeline: Pipeline) -> Iterator[Fault]:
         yield from _source_faults(pipeline)
         yield from _step_faults(pipeline)
         yield from _limit_faults(pipeline.limits, pipeline.dead_letter_limit)
-        yield from duration(pipeline, "lateness", timedelta(0))
         yield from _sink_faults(pipeline)
+        yield from late_data_faults(pipeline)
 
 
 def is_typed(pipeline: Pipeline) -> bool:
@@ -50,21 +46,6 @@ def columns(pipeline: Pipeline) -> dict[str, FieldType] | None:
         return None
     first, *_ = pipeline.sources
     return source_columns(first)
-
-
-def source_columns(source: Source) -> dict[str, FieldType] | None:
-    """Returns the columns that a source gives; ``None`` when its event class is faulty."""
-    if source.topic.event is None:
-        columns = {RAW_VALUE: FieldType.BINARY}
-    else:
-        schema = schema_of(source.topic)
-        if schema is None:
-            return None
-        columns = {field.name: field.type for field in schema.fields}
-    columns |= {name: _METADATA_TYPES.get(name, FieldType.BINARY) for name in source.metadata}
-    if source.subpartitions > 1:
-        columns[SUBPARTITION] = FieldType.LONG
-    return columns
 
 
 def _type_faults(pipeline: Pipeline) -> Iterator[Fault]:
@@ -85,6 +66,9 @@ def _part_type_faults(pipeline: Pipeline) -> Iterator[Fault]:
         value = getattr(pipeline, attribute)
         if not isinstance(value, kind):
             yield Fault(f"{_label(pipeline)}: {attribute} is {value!r}", f"a {kind.__name__}")
+    if not is_a(pipeline.late_data, LateData | Sink):
+        remedy = "LateData.KEEP, LateData.DEAD_LETTER or a sink, which is the side table"
+        yield Fault(f"{_label(pipeline)}: late_data is {pipeline.late_data!r}", remedy)
     if not isinstance(pipeline.steps, list | tuple) or not all(map(callable, pipeline.steps)):
         yield Fault(f"{_label(pipeline)}: steps must be a list of functions", "steps=[enrich]")
 

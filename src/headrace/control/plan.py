@@ -23,6 +23,7 @@ from headrace.kafka.topics import (
 )
 from headrace.model import Topic, TopicPartition
 from headrace.model.fault import Fault
+from headrace.pipelines.pipeline import Pipeline
 from headrace.workers import DeadLetters, Retry, RetryTopics, Skip, Stop, Worker
 from headrace.workers.policy import FailurePolicy
 
@@ -44,6 +45,9 @@ class PipelineRoute:
         guarantee: what a repeated batch may do to the sink.
         path: "fused" or "spark".
         why: a sentence that says why it takes this path.
+        late_data: where late events go: "keep", "dead-letter", or kind and target of the side
+            table and its guarantee.
+        allowed_lateness_seconds: how late an event is that is not late yet.
     """
 
     pipeline: str
@@ -52,6 +56,8 @@ class PipelineRoute:
     guarantee: str
     path: str
     why: str
+    late_data: str
+    allowed_lateness_seconds: float
 
 
 @dataclass(frozen=True)
@@ -163,9 +169,16 @@ def _routes(project: LoadedProject) -> tuple[PipelineRoute, ...]:
             pipeline.sink.guarantee.value,
             pipeline.path.kind.value,
             pipeline.path.reason,
+            _late_data(pipeline),
+            pipeline.allowed_lateness.total_seconds(),
         )
         for pipeline in project.pipelines.values()
     )
+
+
+def _late_data(pipeline: Pipeline) -> str:
+    side = pipeline.side_table
+    return str(pipeline.late_data) if side is None else f"{side.label}, {side.guarantee.value}"
 
 
 def _workers(project: LoadedProject) -> tuple[WorkerRoute, ...]:

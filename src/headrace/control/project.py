@@ -26,6 +26,7 @@ from headrace.model import Topic
 from headrace.model.fault import Fault, is_a
 from headrace.pipelines.pipeline import Pipeline
 from headrace.settings import PROJECT_FILE, Settings
+from headrace.sinks.api import Sink
 from headrace.sinks.registry import installed_kinds
 from headrace.workers import Worker
 
@@ -113,9 +114,10 @@ def _nothing_declared(settings: Settings) -> Problem:
 def _unknown_sinks(declarations: list[Declaration], settings: Settings) -> Iterator[Problem]:
     """Settings of sinks that are neither installed nor declared in a module."""
     kinds = installed_kinds() | {
-        declaration.value.sink.kind
+        sink.kind
         for declaration in declarations
         if isinstance(declaration.value, Pipeline) and is_typed(declaration.value)
+        for sink in declaration.value.sinks
     }
     for kind in settings.sinks.keys() - kinds:
         file, known = str(settings.root / PROJECT_FILE), ", ".join(sorted(kinds))
@@ -232,9 +234,10 @@ def _undeclared_topics(
 
 
 def _written(reader: Reader) -> Iterator[tuple[str, Topic]]:
-    """The topics of a pipeline's sink; none where the sink's own rules say that it has none."""
+    """The topics of a pipeline's sinks; none where the sink's own rules say that it has none."""
     if isinstance(reader, Pipeline):
-        yield from (("writes to", topic) for topic in reader.sink.topics if is_a(topic, Topic))
+        topics = (topic for sink in reader.sinks for topic in sink.topics)
+        yield from (("writes to", topic) for topic in topics if is_a(topic, Topic))
 
 
 def _dead_letter_topics(
@@ -256,13 +259,14 @@ def _dead_letter_topics(
 
 def _shared_targets(pipelines: list[Declaration]) -> Iterator[tuple[Declaration, Fault]]:
     """Faults of pipelines that write to one target, each beside the first of them."""
-    first: dict[tuple[str, str], tuple[Declaration, Pipeline]] = {}
+    first: dict[tuple[str, str], tuple[Declaration, str, Sink]] = {}
     for declaration, pipeline in _pipelines(pipelines):
-        sink = pipeline.sink
-        earlier, owner = first.setdefault((sink.kind, sink.target), (declaration, pipeline))
-        for fault in sink.faults_beside(owner.sink):
-            message = f"{fault.message} in pipeline {owner.name!r}"
-            yield declaration, Fault(message, f"see {earlier.file}:{earlier.line}")
+        for sink in pipeline.sinks:
+            mine = (declaration, pipeline.name, sink)
+            earlier, owner, other = first.setdefault((sink.kind, sink.target), mine)
+            for fault in sink.faults_beside(other):
+                message = f"{fault.message} in pipeline {owner!r}"
+                yield declaration, Fault(message, f"see {earlier.file}:{earlier.line}")
 
 
 def _pipelines(declarations: list[Declaration]) -> Iterator[tuple[Declaration, Pipeline]]:

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 from headrace.control.sinks import sink_context
 from headrace.errors import ExtraMissingError, ServerStartError, SinkError, TableMismatchError
 from headrace.pipelines.pipeline import Pipeline
-from headrace.pipelines.source.reader import row_columns
+from headrace.pipelines.source.record_columns import row_columns
 from headrace.runtime.extras import require_extra
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Sequence
 
-    import pyarrow as pa
-
+    from headrace.model import Metadata
     from headrace.settings import Settings
+    from headrace.sinks.api import Sink
 
 
 @dataclass(frozen=True)
@@ -39,29 +39,39 @@ class SinkChange:
 
 
 def sink_changes(settings: Settings, pipelines: Iterable[Pipeline]) -> tuple[SinkChange, ...]:
-    """Returns the changes of pipelines on the fused path.
+    """Returns the changes of the sinks whose rows are known: of the fused path, and side tables.
 
     The columns that steps give are known when Spark has them, so their tables are compared at the
     start of the pipeline.
     """
-    fused = [pipeline for pipeline in pipelines if pipeline.is_fused]
-    return tuple(change for pipeline in fused for change in _changes(settings, pipeline))
+    return tuple(
+        change
+        for pipeline in pipelines
+        for sink, metadata in _described(pipeline)
+        for change in _changes(settings, pipeline, sink, metadata)
+    )
 
 
-def _changes(settings: Settings, pipeline: Pipeline) -> list[SinkChange]:
-    name, sink = pipeline.name, pipeline.sink.label
+def _described(pipeline: Pipeline) -> Iterator[tuple[Sink, Sequence[Metadata]]]:
+    """Yields sinks with the columns of the Kafka record that they get beside the event's fields."""
+    source, *_ = pipeline.sources
+    if pipeline.is_fused:
+        yield pipeline.sink, pipeline.metadata(source)
+    if pipeline.side_table is not None:
+        yield pipeline.side_table, pipeline.side_metadata(source)
+
+
+def _changes(
+    settings: Settings, pipeline: Pipeline, sink: Sink, metadata: Sequence[Metadata]
+) -> list[SinkChange]:
+    name, label = pipeline.name, sink.label
+    topic = pipeline.sources[0].topic
     try:
         require_extra("spark")  # rows are described by Arrow
-        context = sink_context(settings, pipeline)
-        details = pipeline.sink.changes(context, _rows(pipeline))
+        context = sink_context(settings, pipeline, sink)
+        details = sink.changes(context, row_columns(topic.schema, metadata))
     except TableMismatchError as error:
-        return [SinkChange(name, sink, error.reason, error.remedy, is_refused=True)]
+        return [SinkChange(name, label, error.reason, error.remedy, is_refused=True)]
     except (ExtraMissingError, SinkError, ServerStartError, OSError) as error:
-        return [SinkChange(name, sink, f"can't be looked at: {error}")]
-    return [SinkChange(name, sink, detail) for detail in details]
-
-
-def _rows(pipeline: Pipeline) -> pa.Schema:
-    (source,) = pipeline.sources
-    metadata = pipeline.metadata(source)
-    return row_columns(source.topic.schema, metadata)
+        return [SinkChange(name, label, f"can't be looked at: {error}")]
+    return [SinkChange(name, label, detail) for detail in details]

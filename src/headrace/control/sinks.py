@@ -6,13 +6,13 @@ from headrace.control.services import broker_config, lake_uri
 from headrace.errors import BrokerUnreachableError
 from headrace.pipelines.pipeline import Pipeline
 from headrace.settings import Settings
-from headrace.sinks.api import PositionStore, SinkContext
+from headrace.sinks.api import PositionStore, Sink, SinkContext
 
 
-def sink_context(settings: Settings, pipeline: Pipeline) -> SinkContext:
-    """Returns the context in which the sink of ``pipeline`` runs."""
+def sink_context(settings: Settings, pipeline: Pipeline, sink: Sink) -> SinkContext:
+    """Returns the context in which one of the sinks of ``pipeline`` runs."""
     lake, client = lake_uri(settings), _client(settings)
-    return pipeline.sink_context(lake, client, settings.sinks, settings.storage)
+    return pipeline.sink_context(sink, lake, client, settings.sinks, settings.storage)
 
 
 def _client(settings: Settings) -> dict[str, str]:
@@ -25,4 +25,10 @@ def _client(settings: Settings) -> dict[str, str]:
 
 def position_store(settings: Settings, pipeline: Pipeline) -> PositionStore | None:
     """Returns the positions that the sink of ``pipeline`` records; ``None`` if it records none."""
-    return pipeline.sink.position_store(sink_context(settings, pipeline))
+    return pipeline.sink.position_store(sink_context(settings, pipeline, pipeline.sink))
+
+
+def side_position_store(settings: Settings, pipeline: Pipeline) -> PositionStore | None:
+    """Returns the batches that the side table of late events records; ``None`` if it has none."""
+    sink = pipeline.side_table
+    return None if sink is None else sink.position_store(sink_context(settings, pipeline, sink))

@@ -25,11 +25,12 @@ def read_project_table(
         ServerStartError: if the lake is on the embedded HDFS, which is down.
     """
     sinks = {
-        pipeline.sink.target: (pipeline, pipeline.sink)
+        sink.target: (pipeline, sink)
         for pipeline in project.pipelines.values()
-        if isinstance(pipeline.sink, Readable)
+        for sink in pipeline.sinks
+        if isinstance(sink, Readable)
     }
     if table not in sinks:
         raise NotDeclaredError("table", table, ", ".join(sorted(sinks)))
     pipeline, sink = sinks[table]
-    return sink.read(sink_context(project.settings, pipeline), columns)
+    return sink.read(sink_context(project.settings, pipeline, sink), columns)

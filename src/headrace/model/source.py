@@ -52,8 +52,8 @@ class Source:
             one key keep their order; a null key takes lane ``offset % subpartitions``. Adds the
             column ``_subpartition`` int.
         watermark: how far event times may lie behind the newest, in steps that keep state; rows
-            beyond are dropped there. ``None``: the pipeline's ``lateness`` for several sources,
-            whose watermarks headrace sets, and for a single one what its steps set themselves.
+            beyond are dropped there. ``None``: the pipeline's ``allowed_lateness`` for several
+            sources, whose watermarks headrace sets, and for a single one what its steps set.
     """
 
     topic: Topic

@@ -1,8 +1,11 @@
-"""The end of a batch: dead letters, the sink's commit, committed offsets, in this order.
+"""The end of a batch: dead letters, the side table's commit, the sink's, committed offsets.
+
+They follow one another in this order.
 
 What a crash repeats: the whole batch, from the same offsets. Dead letters that were already
 written are looked up and skipped; a batch that the sink holds already is known by its offsets
 (:mod:`headrace.pipelines.positions`) and adds nothing, unless the sink records no positions;
+what a crash between the commits repeats, :mod:`headrace.pipelines.late_data` says;
 committing offsets again changes nothing.
 """
 
@@ -10,8 +13,9 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.errors import UnreadRangesError
@@ -20,12 +24,13 @@ from headrace.kafka.dead_letter_writer import DeadLetterWriter
 from headrace.model import TopicPartition
 from headrace.pipelines.checkpoint import Checkpoint, PlannedBatch, positions_of
 from headrace.pipelines.group_offsets import GroupOffsets
+from headrace.pipelines.late_data.side_table import SideTable
 from headrace.pipelines.lifecycle_log import log_batch, log_dead_letters
 from headrace.pipelines.limit_check import LimitCheck
 from headrace.pipelines.manifest import Manifest
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.positions import NoPositions, TablePositions
-from headrace.pipelines.source.report import RangeReport, unread
+from headrace.pipelines.source.report import LateCounts, RangeReport, unread
 from headrace.pipelines.source.rereading import Rereading
 from headrace.pipelines.source.staging import Staging
 from headrace.pipelines.source.state import SourceState
@@ -45,13 +50,14 @@ class BatchResult:
     Attributes:
         positions: the next record to read of each partition.
         figures: what the commit adds to the counters of the sink.
+        late: how many events were late, and where they went.
         (the others): of the same names in a pipeline's progress.
     """
 
     batch_id: int
     records: int
     rows: int
-    late_rows: int
+    late: LateCounts
     dead_letters: int
     replays_skipped: int
     figures: Mapping[str, int]
@@ -72,6 +78,7 @@ class BatchCommitter:
         staging: Staging,
         rereading: Rereading,
         sink: SinkDriver,
+        side_table: SideTable | None,
         client: ClientConfig,
         state: SourceState,
         on_batch: Callable[[BatchResult], None],
@@ -82,6 +89,7 @@ class BatchCommitter:
         self._staging = staging
         self._rereading = rereading
         self._sink = sink
+        self._side_table = side_table
         self._group = GroupOffsets(client, pipeline.consumer_group)
         self._state = state
         self._on_batch = on_batch
@@ -113,7 +121,7 @@ class BatchCommitter:
         began = time.monotonic()
         planned = self._checkpoint.batch(batch_id)
         if self._positions.holds(planned):
-            manifest, reports, done = self._passed_over(frame), [], CommitResult(False, 0)
+            manifest, reports, done = self._passed_over(frame, planned), [], CommitResult(False, 0)
         else:
             manifest = Manifest.of(frame.collect())
             reports = self._reports(manifest, planned)
@@ -124,7 +132,7 @@ class BatchCommitter:
             batch_id=batch_id,
             records=sum(report.records for report in reports),
             rows=done.rows,
-            late_rows=done.late_rows,
+            late=_late(reports),
             dead_letters=sum(len(report.dead) for report in reports) + len(manifest.dead),
             replays_skipped=sum(report.replays_skipped for report in reports),
             figures=done.figures,
@@ -132,14 +140,15 @@ class BatchCommitter:
             last_timestamp_ms=max((report.last_timestamp_ms for report in reports), default=-1),
             positions=planned.positions,
         )
-        figures = {"records": result.records, "rows": result.rows, "late rows": result.late_rows}
+        figures = {"records": result.records, "rows": result.rows, "late": result.late.events}
         log_batch(batch_id, figures, positions_of(planned.starts), planned.positions)
         return result
 
-    def _passed_over(self, frame: DataFrame) -> Manifest:
+    def _passed_over(self, frame: DataFrame, planned: PlannedBatch) -> Manifest:
         """A batch that the sink holds: steps run again for the sake of their state alone."""
         if not self._pipeline.is_fused:
             self._sink.discard(Manifest.of(frame.collect()).pieces)
+            self._discard_late(self._staging.take(planned.ranges))
         return Manifest()
 
     def _reports(self, manifest: Manifest, planned: PlannedBatch) -> list[RangeReport]:
@@ -156,7 +165,9 @@ class BatchCommitter:
                 "read once more for their dead letters",
                 *(self._pipeline.name, len(missing), missing[0]),
             )
-            reports = [read for read in reports if not any(map(read.range.within, missing))]
+            partial = [read for read in reports if any(map(read.range.within, missing))]
+            self._discard_late(partial)
+            reports = [read for read in reports if read not in partial]
             reports += self._rereading.reports(missing, planned.ends)
             missing = unread(planned.ranges, reports)
         if missing:
@@ -173,10 +184,15 @@ class BatchCommitter:
             starts = positions_of(planned.starts)
             self._dead.write(dead, lambda partition, offset: offset >= starts.get(partition, 0))
             log_dead_letters(dead)
+            side = self._commit_side_table(reports, planned)
         except Exception:
             self._sink.discard(manifest.pieces)
+            self._discard_late(reports)
             raise
         done = self._commit(manifest, planned)
+        figures = Counter(done.figures)
+        figures.update(side)
+        done = replace(done, figures=figures)
         self._give_feedback(reports, planned)
         return done
 
@@ -185,7 +201,7 @@ class BatchCommitter:
         if not manifest.pieces and not planned.moves:
             return CommitResult(False, 0)
         transaction = self._positions.transaction(planned)
-        done = self._sink.commit(manifest.pieces, transaction, self._late_before_us())
+        done = self._sink.commit(manifest.pieces, transaction, self._watermark_us())
         if not done.is_new:
             name, batch_id = self._pipeline.name, planned.batch_id
             _LOG.warning("%s: batch %d was ended by another driver meanwhile", name, batch_id)
@@ -193,13 +209,39 @@ class BatchCommitter:
         self._positions.ended(planned)
         return done
 
-    def _late_before_us(self) -> int:
-        event_us = self._state.feedback(self._checkpoint.uri).event_us
-        newest = max(event_us.values(), default=0)
-        return newest - int(self._pipeline.lateness.total_seconds() * 1e6)
+    def _commit_side_table(
+        self, reports: Sequence[RangeReport], planned: PlannedBatch
+    ) -> Mapping[str, int]:
+        """Before the main commit, which says that the batch is done; returns its figures."""
+        if self._side_table is None:
+            return {}
+        pieces = _late_pieces(reports)
+        return self._side_table.commit(pieces, planned, self._watermark_us()).figures
+
+    def _discard_late(self, reports: Sequence[RangeReport]) -> None:
+        if self._side_table is not None:
+            self._side_table.discard(_late_pieces(reports))
+
+    def _watermark_us(self) -> int:
+        """The watermark of the partition that has come furthest; 0 while none is known."""
+        newest = self._state.feedback(self._checkpoint.uri).newest_us
+        allowed_us = int(self._pipeline.allowed_lateness.total_seconds() * 1e6)
+        return max(0, max(newest.values(), default=0) - allowed_us)
 
     def _give_feedback(self, reports: Sequence[RangeReport], planned: PlannedBatch) -> None:
         checkpoint = self._checkpoint.uri
         planned_ms = {topic: end.planned_ms for topic, end in planned.ends.items()}
         known = self._state.feedback(checkpoint).after(reports, planned_ms)
         self._state.write_feedback(checkpoint, known)
+
+
+def _late_pieces(reports: Sequence[RangeReport]) -> list[str]:
+    return [piece for report in reports for piece in report.late_pieces]
+
+
+def _late(reports: Sequence[RangeReport]) -> LateCounts:
+    return LateCounts(
+        events=sum(report.late.events for report in reports),
+        written=sum(report.late.written for report in reports),
+        dead=sum(report.late.dead for report in reports),
+    )

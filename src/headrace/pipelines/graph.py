@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -13,6 +14,9 @@ from headrace.kafka.cluster import KafkaCluster
 from headrace.model import EventSchema, Metadata, Source, Start
 from headrace.pipelines.batch import BatchCommitter, BatchResult
 from headrace.pipelines.checkpoint import Checkpoint
+from headrace.pipelines.late_data.declaration import LateData
+from headrace.pipelines.late_data.rule import LateRule
+from headrace.pipelines.late_data.side_table import SideTable
 from headrace.pipelines.manifest import arrow_writer, manifest_schema
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.positions import CheckpointIds, NoPositions, TablePositions
@@ -22,13 +26,14 @@ from headrace.pipelines.source.datasource import (
     source_name,
 )
 from headrace.pipelines.source.reader import HEARTBEAT
+from headrace.pipelines.source.record_columns import row_columns
 from headrace.pipelines.source.rereading import Rereading
 from headrace.pipelines.source.spec import SourceSpec
 from headrace.pipelines.source.staging import Staging
 from headrace.pipelines.source.state import SourceState
 from headrace.pipelines.steps import apply_steps
 from headrace.settings import SchemaRegistrySettings
-from headrace.sinks.api import SinkContext, SinkDriver, WriterFactory
+from headrace.sinks.api import Sink, SinkContext, SinkDriver, WriterFactory
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,18 +66,36 @@ class RunContext:
     registry: SchemaRegistrySettings | None = None
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
 
-    def of_sink(self, pipeline: Pipeline) -> SinkContext:
-        """Returns what the sink of ``pipeline`` must know of it."""
-        return pipeline.sink_context(self.lake, self.client, self.sinks, self.storage)
+    def of_sink(self, pipeline: Pipeline, sink: Sink) -> SinkContext:
+        """Returns what one of the sinks of ``pipeline`` must know of it."""
+        return pipeline.sink_context(sink, self.lake, self.client, self.sinks, self.storage)
 
 
 @dataclass(frozen=True)
 class Graph:
-    """A pipeline's rows as manifests of what tasks wrote, its open sink, the end of its batches."""
+    """A pipeline's rows as manifests of what tasks wrote, its open sinks, and its committer."""
 
     manifests: DataFrame
     sink: SinkDriver
+    side_table: SideTable | None
     committer: BatchCommitter
+
+    def figures(self) -> dict[str, int | str]:
+        """Returns what happens in both sinks beside the batches: numbers added, texts joined."""
+        figures = dict(self.sink.figures())
+        for name, value in (self.side_table.figures() if self.side_table else {}).items():
+            before = figures.get(name)
+            if isinstance(value, int) and isinstance(before, int):
+                figures[name] = before + value
+            else:
+                figures[name] = before or value
+        return figures
+
+    def close(self, max_wait_seconds: float) -> None:
+        """Closes the sinks."""
+        self.sink.close(max_wait_seconds)
+        if self.side_table is not None:
+            self.side_table.close(max_wait_seconds)
 
 
 def build(
@@ -91,20 +114,32 @@ def build(
         SinkError: the sink can't be opened, or can't take the rows.
         TableMismatchError: the rows do not fit the table that is there.
     """
-    specs = [
-        _source_spec(pipeline, source, context, checkpoint, start) for source in pipeline.sources
-    ]
-    rows = None if pipeline.is_fused else _rows(spark, pipeline, specs)
-    schema = row_schema(specs[0]) if rows is None else _arrow_schema(rows)
-    sink_context = context.of_sink(pipeline)
-    sink = pipeline.sink.open(sink_context, schema)
+    side = _open_side_table(pipeline, context)
+    with ExitStack() as opened:
+        if side is not None:
+            opened.callback(side.close, 0.0)
+        rule = _late_rule(pipeline, side)
+        specs = [
+            replace(
+                _source_spec(pipeline, source, context, checkpoint, start),
+                late=replace(rule, metadata=pipeline.side_metadata(source)),
+            )
+            for source in pipeline.sources
+        ]
+        rows = None if pipeline.is_fused else _rows(spark, pipeline, specs)
+        schema = row_schema(specs[0]) if rows is None else _arrow_schema(rows)
+        sink = pipeline.sink.open(context.of_sink(pipeline, pipeline.sink), schema)
+        opened.pop_all()
+    ids = CheckpointIds(pipeline.name, checkpoint.number)
+    side_table = None if side is None else SideTable(ids, side)
     committer = BatchCommitter(
         pipeline,
         checkpoint=checkpoint,
-        positions=_positions(pipeline, checkpoint, sink),
+        positions=NoPositions() if sink.positions is None else TablePositions(ids, sink.positions),
         staging=Staging(context.staging, context.storage),
         rereading=Rereading(spark, specs),
         sink=sink,
+        side_table=side_table,
         client=context.client,
         state=SourceState(context.state),
         on_batch=on_batch,
@@ -113,15 +148,26 @@ def build(
         manifests = _load(spark, replace(specs[0], writers=sink.writers))
     else:
         manifests = _add_file_writer(rows, sink.writers, specs[0].topic)
-    return Graph(manifests, sink, committer)
+    return Graph(manifests, sink, side_table, committer)
 
 
-def _positions(
-    pipeline: Pipeline, checkpoint: Checkpoint, sink: SinkDriver
-) -> TablePositions | NoPositions:
-    if sink.positions is None:
-        return NoPositions()
-    return TablePositions(CheckpointIds(pipeline.name, checkpoint.number), sink.positions)
+def _open_side_table(pipeline: Pipeline, context: RunContext) -> SinkDriver | None:
+    """Opens the sink of late events, which come as the source gives them, before any step."""
+    sink = pipeline.side_table
+    if sink is None:
+        return None
+    first, *_ = pipeline.sources
+    topic = first.topic
+    schema = row_columns(topic.schema, pipeline.side_metadata(first))
+    return sink.open(context.of_sink(pipeline, sink), schema)
+
+
+def _late_rule(pipeline: Pipeline, side: SinkDriver | None) -> LateRule:
+    return LateRule(
+        allowed_us=int(pipeline.allowed_lateness.total_seconds() * 1e6),
+        to_dead_letters=pipeline.late_data is LateData.DEAD_LETTER,
+        writers=None if side is None else side.writers,
+    )
 
 
 def _source_spec(
@@ -177,7 +223,7 @@ def _rows(spark: SparkSession, pipeline: Pipeline, specs: list[SourceSpec]) -> D
     """The sources, each as its step wants it, through the steps."""
     frames = [
         _repartition_by_key(
-            _with_watermark(_load(spark, spec), spec, source, pipeline.lateness), source
+            _with_watermark(_load(spark, spec), spec, source, pipeline.allowed_lateness), source
         )
         for spec, source in zip(specs, pipeline.sources, strict=True)
     ]
@@ -194,7 +240,7 @@ def _union(frames: list[DataFrame]) -> DataFrame:
 
 
 def _with_watermark(
-    rows: DataFrame, spec: SourceSpec, source: Source, lateness: timedelta
+    rows: DataFrame, spec: SourceSpec, source: Source, allowed_lateness: timedelta
 ) -> DataFrame:
     """Sets the watermark that is declared, and one for each of several sources.
 
@@ -207,7 +253,7 @@ def _with_watermark(
         return rows
     from pyspark.sql import functions as F  # noqa: N812
 
-    delay = lateness if source.watermark is None else source.watermark
+    delay = allowed_lateness if source.watermark is None else source.watermark
     rows = rows.withWatermark(spec.event_time, f"{int(delay.total_seconds())} seconds")
     if not ticks:
         return rows

@@ -10,6 +10,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.model import BatchLimits, DeadLetterLimit, Metadata, Source, Topic
+from headrace.pipelines.late_data.declaration import LateData
 from headrace.pipelines.transforms.transform import Transform
 from headrace.sinks.api import Sink, SinkContext
 
@@ -52,9 +53,10 @@ class Pipeline:
         steps: functions applied in turn; the first takes one DataFrame per source.
         limits: when a batch closes.
         dead_letter_limit: when bad records stop the pipeline.
-        lateness: rows whose time was over longer ago than this, before the event time that earlier
-            batches have reached, are late. For the lake a row's time is the partition that it
-            lands in. Late rows are kept and counted.
+        allowed_lateness: an event is late whose event time lies longer ago than this before what
+            its partition had reached with earlier batches.
+        late_data: where late events go: :class:`LateData`, or a sink, which is their side table.
+            :mod:`headrace.pipelines.late_data` has the contract.
         version: written to dead letters, so that a fix can be told from what it fixed.
     """
 
@@ -64,7 +66,8 @@ class Pipeline:
     steps: Sequence[Step] = ()
     limits: BatchLimits = field(default_factory=BatchLimits)
     dead_letter_limit: DeadLetterLimit = field(default_factory=DeadLetterLimit)
-    lateness: timedelta = timedelta(hours=1)
+    allowed_lateness: timedelta = timedelta(hours=1)
+    late_data: LateData | Sink = LateData.KEEP
     version: str = "1"
 
     @property
@@ -99,26 +102,39 @@ class Pipeline:
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """The metrics of its sink and of its steps."""
+        """The metrics of its sinks and of its steps, each once."""
+        sinks = (sink.metrics for sink in self.sinks)
         steps = (step.metrics for step in self.steps if isinstance(step, Transform))
-        return (*self.sink.metrics, *chain.from_iterable(steps))
+        return tuple(dict.fromkeys(chain.from_iterable((*sinks, *steps))))
+
+    @property
+    def side_table(self) -> Sink | None:
+        """The sink of late events; None: they go nowhere else, or to the dead letters."""
+        return self.late_data if isinstance(self.late_data, Sink) else None
+
+    @property
+    def sinks(self) -> tuple[Sink, ...]:
+        """Its sink, and its side table if it has one."""
+        return (self.sink,) if self.side_table is None else (self.sink, self.side_table)
 
     def sink_context(
         self,
+        sink: Sink,
         lake: str,
         client: Mapping[str, str],
         sinks: Mapping[str, Mapping[str, Secret]],
         storage: Mapping[str, str],
     ) -> SinkContext:
-        """Returns what its sink is told of where it runs.
+        """Returns what one of its sinks is told of where it runs.
 
         Args:
+            sink: of :attr:`sinks`.
             lake: root URI of the project's lake.
             client: librdkafka's settings of the project's cluster.
             sinks: the tables ``[sinks.KIND]`` of headrace.toml, by kind.
             storage: options of the lake's storage.
         """
-        settings = sinks.get(self.sink.kind, {})
+        settings = sinks.get(sink.kind, {})
         return SinkContext(self.name, lake, client, settings, self.event_time, storage)
 
     def metadata(self, source: Source) -> tuple[Metadata, ...]:
@@ -130,6 +146,11 @@ class Pipeline:
         lanes = (Metadata.PARTITION, Metadata.OFFSET) if source.subpartitions > 1 else ()
         sink = () if self.steps else self.sink.metadata
         return tuple(dict.fromkeys((*source.metadata, *lanes, *sink)))
+
+    def side_metadata(self, source: Source) -> tuple[Metadata, ...]:
+        """Returns the columns of the Kafka record that the side table gets of ``source``."""
+        sink = () if self.side_table is None else self.side_table.metadata
+        return tuple(dict.fromkeys((*source.metadata, *sink)))
 
     @property
     def event_time(self) -> str | None:

@@ -55,6 +55,8 @@ class PipelineProgress:
     rows_in: int = 0
     rows_out: int = 0
     late_rows: int = 0
+    late_side_rows: int = 0
+    late_dead_letters: int = 0
     duplicate_rows: int = 0
     dropped_by_watermark_rows: int = 0
     dead_letters: int = 0

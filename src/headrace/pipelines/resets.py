@@ -26,12 +26,14 @@ class Resets:
         folder: its checkpoints.
         positions: what its sink records of it; None: nothing.
         cluster: where its topics are.
+        side_positions: what the side table of late events records of it; None: nothing.
     """
 
     pipeline: Pipeline
     folder: CheckpointFolder
     positions: PositionStore | None
     cluster: Cluster
+    side_positions: PositionStore | None = None
 
     def to_start(self, start: Start) -> CurrentCheckpoint:
         """Begins at what the topics or the group's committed offsets say.
@@ -74,7 +76,10 @@ class Resets:
         return current
 
     def _number(self) -> int:
-        return self.folder.following(newest_checkpoint(self.pipeline.name, self.positions) or 0)
+        """Above what both tables know: an older number would be refused by either of them."""
+        stores = (self.positions, self.side_positions)
+        newest = (newest_checkpoint(self.pipeline.name, store) or 0 for store in stores)
+        return self.folder.following(max(newest))
 
     def _refuse_uncommitted(self) -> None:
         group = self.pipeline.consumer_group

@@ -143,7 +143,7 @@ class PipelineRun:
         """What is due is done after a run that has caught up; who wants to stop is not kept."""
         if self._graph is not None:
             done = self.progress.state is PipelineState.FINISHED
-            self._graph.sink.close(FINISH_SECONDS if done else 0.0)
+            self._graph.close(FINISH_SECONDS if done else 0.0)
             self._note(figures=self._own_figures())
             self._graph = None
 
@@ -164,7 +164,8 @@ class PipelineRun:
 
     def _started(self) -> StreamingQuery:
         client = self._context.client
-        positions = self.pipeline.sink.position_store(self._context.of_sink(self.pipeline))
+        sink = self.pipeline.sink
+        positions = sink.position_store(self._context.of_sink(self.pipeline, sink))
         root = checkpoint_root(self._context.lake, self._settings)
         checks = StartChecks(self.pipeline, root, KafkaCluster(client), positions)
         current = checks.checkpoint()
@@ -175,7 +176,7 @@ class PipelineRun:
         graph = build(self._spark, self.pipeline, context, checkpoint, start, self._batch_ended)
         before, self._graph = self._graph, graph
         if before is not None:
-            before.sink.close(0.0)
+            before.close(0.0)
         graph.committer.check_start()
         writer = graph.manifests.writeStream.queryName(self.pipeline.name)
         writer = writer.option("checkpointLocation", _spark_uri(checkpoint.uri))
@@ -211,7 +212,7 @@ class PipelineRun:
     def _own_figures(self) -> Mapping[str, int | str]:
         """Those of the sink and of the steps."""
         graph = self._graph
-        return self._figures.own({} if graph is None else graph.sink.figures())
+        return self._figures.own({} if graph is None else graph.figures())
 
     def _ended(self, exception: Exception | None) -> None:
         query, self._query = self._query, None

@@ -18,8 +18,6 @@ from headrace.pipelines.transforms.transform import Transform
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
-_NOT_HELD_BACK = "dedupe"
-
 
 class RunFigures:
     """Adds up the batches of one pipeline's run, over its restarts.
@@ -37,7 +35,6 @@ class RunFigures:
         self._of_steps: dict[str, int] = {}
         self._transforms = [step for step in pipeline.steps if isinstance(step, Transform)]
         self._last: dict[str, Any] = {}
-        self._late: dict[int, int] = {}
         self._counted = -1
         self._last_timestamp_ms = -1
         self._positions: Mapping[TopicPartition, int] = {}
@@ -49,6 +46,9 @@ class RunFigures:
                 batches=1,
                 rows_in=result.records,
                 rows_out=result.rows,
+                late_rows=result.late.events,
+                late_side_rows=result.late.written,
+                late_dead_letters=result.late.dead,
                 dead_letters=result.dead_letters,
                 replays_skipped=result.replays_skipped,
             )
@@ -58,10 +58,6 @@ class RunFigures:
                 "batch_seconds": result.seconds,
                 "records_per_second": result.records / result.seconds if result.seconds else 0.0,
             }
-            if self._fused:
-                self._counts["late_rows"] += result.late_rows
-            else:
-                self._late[result.batch_id] = result.late_rows
             self._positions = result.positions
             self._last_timestamp_ms = max(self._last_timestamp_ms, result.last_timestamp_ms)
 
@@ -84,21 +80,16 @@ class RunFigures:
             for report in reports:
                 if report["batchId"] > self._counted:
                     self._counted = report["batchId"]
-                    self._take(self._counted, report["stateOperators"])
+                    self._take(report["stateOperators"])
 
-    def _take(self, batch_id: int, operators: Iterable[Any]) -> None:
-        held_back = False
+    def _take(self, operators: Iterable[Any]) -> None:
         for operator in operators:
             self._counts["duplicate_rows"] += int(
                 operator["customMetrics"].get("numDroppedDuplicateRows", 0)
             )
             self._counts["dropped_by_watermark_rows"] += operator["numRowsDroppedByWatermark"]
-            held_back |= not operator["operatorName"].startswith(_NOT_HELD_BACK)
             for transform in self._transforms:
                 self._add(transform, transform.figures(operator))
-        late = self._late.pop(batch_id, 0)
-        if not held_back:
-            self._counts["late_rows"] += late
 
     def _add(self, transform: Transform, figures: Mapping[str, int]) -> None:
         growing = {metric.name for metric in transform.metrics if metric.is_counter}

@@ -146,13 +146,11 @@ class CommitResult:
     Attributes:
         is_new: False where the sink held the batch already: nothing has changed.
         rows: how many the batch has in the sink.
-        late_rows: how many of them came after their time was over.
         figures: what to add to the sink's counters, by the names of :attr:`Sink.metrics`.
     """
 
     is_new: bool
     rows: int
-    late_rows: int = 0
     figures: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -217,7 +215,7 @@ class SinkDriver(abc.ABC):
 
     @abc.abstractmethod
     def commit(
-        self, pieces: Sequence[str], transaction: Transaction, late_before_us: int
+        self, pieces: Sequence[str], transaction: Transaction, watermark_us: int
     ) -> CommitResult:
         """Makes the rows of a batch visible, all at once or none, with what it records.
 
@@ -226,8 +224,9 @@ class SinkDriver(abc.ABC):
         Args:
             pieces: of all tasks, in no order.
             transaction: to record with them; a sink without positions passes over it.
-            late_before_us: rows whose time was over at this event time, in microseconds since
-                1970, are late.
+            watermark_us: how far event time has come, less the pipeline's allowed lateness, in
+                microseconds since 1970; 0: not known. Few rows before it are still to come, so a
+                sink may take for complete what ended before; it counts nothing by it.
 
         Raises:
             SinkError: nothing is committed, also where the sink records something else than

@@ -116,7 +116,7 @@ def test_topics_read_together_are_partitioned_alike(left, right, count):
     ],
 )
 def test_a_topic_keeps_its_events_for_longer_than_its_pipeline_waits_for_late_ones(kept, count):
-    pipeline = Pipeline("p", Topic("a", **kept), Lake("p"), lateness=timedelta(hours=1))
+    pipeline = Pipeline("p", Topic("a", **kept), Lake("p"), allowed_lateness=timedelta(hours=1))
     found = list(pipeline_warnings(pipeline))
     assert len(found) == count
     assert all("lateness" in fault.remedy for fault in found)

@@ -292,6 +292,22 @@ def test_every_field_without_a_column_type_is_named_and_the_wrong_key_too(proble
             '"p", source=Source(clicks, watermark=timedelta(hours=1)), sink=Lake("t")',
             "Source.watermark is for steps",
         ),
+        ('"p", source=clicks, sink=Lake("t"), late_data="dead"', "late_data is 'dead'"),
+        ('"p", source=clicks, sink=Lake("t"), allowed_lateness=5', "allowed_lateness is 5"),
+        ('"p", source=clicks, sink=Lake("t"), late_data=Lake("t")', "the pipeline's own lake t"),
+        ('"p", source=clicks, sink=Lake("t"), late_data=Lake("a/b")', "late_data: 'a/b' is not"),
+        (
+            '"p", source=Topic("raw"), sink=Lake("t"), late_data=LateData.DEAD_LETTER',
+            "late_data needs the event time of topic 'raw'",
+        ),
+        (
+            '"p", source=[clicks, Topic("w")], sink=Lake("t"), late_data=Lake("l"), steps=[print]',
+            "the sources have different columns",
+        ),
+        (
+            '"p", Source(clicks, watermark=timedelta(0)), Lake("t"), [print], late_data=Lake("l")',
+            "before late_data takes what is 1:00:00 behind",
+        ),
         ('"p", source=Topic("loose"), sink=Lake("t")', "no module declares"),
         ('"p", source=Topic("clicks"), sink=Lake("t")', "another 'clicks' than is declared"),
         ('"p", source=[clicks, clicks], sink=Lake("t")', "2 times"),

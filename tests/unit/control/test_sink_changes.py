@@ -8,7 +8,7 @@ import pytest
 from headrace import Lake, Metadata, Pipeline, Source, Topic
 from headrace.control.sink_changes import SinkChange, sink_changes
 from headrace.control.sinks import sink_context
-from headrace.pipelines.source.reader import row_columns
+from headrace.pipelines.source.record_columns import row_columns
 from headrace.settings.model import Settings
 from headrace.sinks.api import Transaction
 
@@ -54,7 +54,7 @@ PIPELINE = Pipeline("views-to-lake", TOPIC, Lake("views"))
 def settings(tmp_path):
     settings = Settings(root=tmp_path, name="p", modules=("flow",), lake=str(tmp_path / "lake"))
     rows = row_columns(TOPIC.schema, ())
-    driver = PIPELINE.sink.open(sink_context(settings, PIPELINE), rows)
+    driver = PIPELINE.sink.open(sink_context(settings, PIPELINE, PIPELINE.sink), rows)
     writer = driver.writers("task")
     writer.write(pa.Table.from_pylist([{"page": "/", "site": {"id": 1}}], rows))
     driver.commit(writer.close(), Transaction({"a": 0}, {"a": None}), 0)

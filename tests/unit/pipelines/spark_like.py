@@ -159,6 +159,7 @@ class Driver:
             staging=Staging(str(site.folder / "staging")),
             rereading=None,
             sink=sink,
+            side_table=None,
             client=site,
             state=SourceState(site.folder / "state"),
             on_batch=lambda _: site.reach("group shown"),
@@ -212,8 +213,8 @@ class Watched(SinkDriver):
         self.sink, self.site = sink, site
         self.writers, self.positions = sink.writers, sink.positions
 
-    def commit(self, pieces, transaction, late_before_us):
-        done = self.sink.commit(pieces, transaction, late_before_us)
+    def commit(self, pieces, transaction, watermark_us):
+        done = self.sink.commit(pieces, transaction, watermark_us)
         self.site.reach("committed")
         return done
 

@@ -22,7 +22,7 @@ def report(records, *bad, partition=0, omitted=0):
         records=records,
         bytes=records,
         last_timestamp_ms=0,
-        event_us=None,
+        event_time=None,
         bad_runs=BadRuns.of(bad, records),
         dead=tuple(DeadLetter(where, n, "not-json", "it is cut off", None, b"{") for n in bad),
         omitted=omitted,

@@ -9,6 +9,7 @@ from headrace.model import Topic, TopicPartition
 from headrace.pipelines.batch import BatchResult
 from headrace.pipelines.progress import PipelineProgress
 from headrace.pipelines.run_figures import RunFigures
+from headrace.pipelines.source.report import LateCounts
 from headrace.pipelines.source.state import SourceState, SourceView
 
 
@@ -24,7 +25,7 @@ def result(batch_id, **changes):
         "batch_id": batch_id,
         "records": 10,
         "rows": 9,
-        "late_rows": 2,
+        "late": LateCounts(),
         "dead_letters": 1,
         "replays_skipped": 0,
         "figures": {"files_written": 3},
@@ -98,19 +99,12 @@ def test_rows_dropped_by_each_operator_of_a_batch_are_added(figures):
     assert figures.values()["dropped_by_watermark_rows"] == 5
 
 
-@pytest.mark.parametrize(
-    ("name", "late"), [("dedupe", 2), ("dedupeWithinWatermark", 2), ("stateStoreSave", 0)]
-)
-def test_rows_that_a_window_held_back_are_not_late(figures, name, late):
-    figures.batch_ended(result(0, late_rows=2))
-    figures.take([report(0, operator(name))])
-    assert figures.values().get("late_rows", 0) == late
-
-
-def test_late_rows_of_steps_without_state_are_counted(figures):
-    figures.batch_ended(result(0, late_rows=2))
-    figures.take([report(0)])
-    assert figures.values()["late_rows"] == 2
+def test_late_events_are_counted_by_destination(figures):
+    figures.batch_ended(result(0, late=LateCounts(events=5, written=3, dead=1)))
+    figures.batch_ended(result(1, late=LateCounts(events=2)))
+    values = figures.values()
+    names = ("late_rows", "late_side_rows", "late_dead_letters")
+    assert [values[name] for name in names] == [7, 3, 1]
 
 
 def test_what_is_left_is_counted_to_the_ends_that_the_planner_saw(figures, tmp_path):

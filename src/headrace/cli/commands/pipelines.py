@@ -138,14 +138,15 @@ def compact(session: Session, table: str) -> None:
     from headrace.sinks.api import Compactable, CompactionResult
 
     tables = {
-        pipeline.sink.target: (pipeline.sink, pipeline)
+        sink.target: (sink, pipeline)
         for pipeline in session.project.pipelines.values()
-        if isinstance(pipeline.sink, Compactable)
+        for sink in pipeline.sinks
+        if isinstance(sink, Compactable)
     }
     if table not in tables:
         raise unknown("table", table, tables)
     sink, pipeline = tables[table]
-    context = sink_context(session.settings, pipeline)
+    context = sink_context(session.settings, pipeline, sink)
     merged = CompactionResult()
     try:
         merged = sink.merge_small_files(context)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 from rich.markup import escape
@@ -15,6 +16,7 @@ from headrace.control.new_project import NewProject
 from headrace.control.plan import AppliedPlan, Plan
 from headrace.errors import Problem
 from headrace.kafka.topics import Action
+from headrace.pipelines.late_data.declaration import LateData
 
 _SIGNS = {
     Action.CREATE: "[green]+",
@@ -103,6 +105,9 @@ def _routes(plan: Plan, screen: Screen) -> None:
         way = escape(f"{_listed(route.topics)} -> {route.sink}, {route.guarantee}")
         name = escape(route.pipeline)
         screen.line(f"  [bold]{name}[/] ({way}): {route.path}, {route.why}")
+        if route.late_data != LateData.KEEP:
+            late = timedelta(seconds=route.allowed_lateness_seconds)
+            screen.line(f"    events {late} behind their partition -> {escape(route.late_data)}")
     for worker in plan.workers:
         lanes = f"worker, {worker.lanes} lane(s) over {worker.partitions} partition(s)"
         name, topics = escape(worker.worker), escape(_listed(worker.topics))

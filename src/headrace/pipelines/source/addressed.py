@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from headrace.kafka.headers import headers_of
 from headrace.kafka.range_reader import Record
-from headrace.kafka.replayed import LOOKED_AT_AFTER_MS, PartitionId, is_for
+from headrace.kafka.replayed import LOOKED_AT_AFTER_MS, PartitionId, is_for, was_replayed_to
 
 _CLOCKS_DIFFER_BY_MS = 3_600_000
 
@@ -36,6 +36,10 @@ class Addressed:
         ours = [one for one in records if self._is_ours(one)]
         self.skipped += len(records) - len(ours)
         return ours
+
+    def is_replayed(self, record: Record) -> bool:
+        """Returns whether the record was replayed for this pipeline; one for all was not."""
+        return was_replayed_to(self._place, headers_of(record) or ())
 
     def _is_ours(self, record: Record) -> bool:
         return is_for(self._pipeline, self._place, headers_of(record) or ())

@@ -22,8 +22,8 @@ from headrace.pipelines.source.reader import (
     ReadRange,
     TaskReader,
     heartbeat,
-    row_columns,
 )
+from headrace.pipelines.source.record_columns import row_columns
 from headrace.pipelines.source.staging import Staging
 
 if TYPE_CHECKING:
@@ -125,15 +125,16 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield from _as_batches([beat], self._schema)
             return
         reader = TaskReader(self._spec, work)
-        if self._spec.writers is None:
-            yield from _as_batches(reader.tables(), self._schema)
-            staging = Staging(self._spec.staging, self._spec.storage)
-            for report in reader.reports():
-                staging.put(report)
-        else:
-            written = write_rows(self._spec.writers, reader.tables(), self._spec.topic)
-            reports = manifest_table(reports=reader.reports())
-            yield from _as_batches([written, reports], self._schema)
+        with reader.aborting():
+            if self._spec.writers is None:
+                yield from _as_batches(reader.tables(), self._schema)
+                staging = Staging(self._spec.staging, self._spec.storage)
+                for report in reader.reports():
+                    staging.put(report)
+            else:
+                written = write_rows(self._spec.writers, reader.tables(), self._spec.topic)
+                reports = manifest_table(reports=reader.reports())
+                yield from _as_batches([written, reports], self._schema)
 
 
 def _as_batches(tables: Any, schema: StructType) -> Iterator[pa.RecordBatch]:

@@ -1,10 +1,6 @@
 """What the driver learns from finished batches: how far event time has come, how large records are.
 
-**Event time.** One event from a wrong clock must not move it: then all that is right would be late.
-So the clock of a topic is the newest time that one event in a hundred has reached, and two at
-least (a percentile watermark; Akidau et al., "The Dataflow Model", VLDB 2015, section 2.3), and
-it never passes the clock at which the batch was planned. A batch of one event has only that one
-to go by.
+**Event clocks** of partitions tell late events: :mod:`headrace.pipelines.late_data`.
 
 **Sizes.** A batch's bytes are not known before it is read. The size of a partition's records is
 taken from its last batches, each worth half of the one after it, or from the last batch alone where
@@ -16,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from headrace.model import TopicPartition
+from headrace.pipelines.late_data.event_clock import EventClock, Sample
 from headrace.pipelines.source.report import RangeReport
 
-SHARE = 0.01
-_AT_LEAST = 2
 _WEIGHT_OF_BEFORE = 0.5
 
 
@@ -44,25 +40,43 @@ class Feedback:
 
     Attributes:
         sizes: of records, by topic and partition.
-        event_us: how far event time has come, microseconds since 1970, by topic.
+        clocks: event clocks, by topic and partition.
     """
 
     sizes: Mapping[str, Mapping[int, RecordSizes]] = field(default_factory=dict)
-    event_us: Mapping[str, int] = field(default_factory=dict)
+    clocks: Mapping[str, Mapping[int, EventClock]] = field(default_factory=dict)
 
     def after(self, reports: Sequence[RangeReport], planned_ms: Mapping[str, int]) -> Feedback:
         """With a batch's reports; ``planned_ms`` is the clock it was planned at, by topic."""
-        event_us = dict(self.event_us)
-        for topic, clock_ms in planned_ms.items():
-            samples = [
-                (report.event_us, report.records)
-                for report in reports
-                if report.range.partition.topic == topic and report.event_us is not None
-            ]
-            if samples:
-                newest = min(reached(samples), clock_ms * 1000)
-                event_us[topic] = max(event_us.get(topic, newest), newest)
-        return Feedback(self._sizes_after(reports), event_us)
+        return Feedback(self._sizes_after(reports), self._clocks_after(reports, planned_ms))
+
+    def event_us(self, topic: str) -> dict[int, int]:
+        """Returns the event time that partitions of ``topic`` have reached, as far as known."""
+        return {
+            p: clock.event_us
+            for p, clock in self.clocks.get(topic, {}).items()
+            if clock.event_us is not None
+        }
+
+    @property
+    def newest_us(self) -> dict[str, int]:
+        """By topic, the event time that the furthest of its partitions has reached."""
+        reached = {topic: self.event_us(topic) for topic in self.clocks}
+        return {topic: max(times.values()) for topic, times in reached.items() if times}
+
+    def _clocks_after(
+        self, reports: Sequence[RangeReport], planned_ms: Mapping[str, int]
+    ) -> Mapping[str, Mapping[int, EventClock]]:
+        samples: dict[TopicPartition, list[Sample]] = {}
+        for report in reports:
+            if report.event_time is not None and report.range.partition.topic in planned_ms:
+                samples.setdefault(report.range.partition, []).append(report.event_time)
+        clocks = {topic: dict(partitions) for topic, partitions in self.clocks.items()}
+        for at, of_batch in samples.items():
+            known = clocks.setdefault(at.topic, {})
+            before = known.get(at.partition, EventClock())
+            known[at.partition] = before.after(of_batch, planned_ms[at.topic] * 1000)
+        return clocks
 
     def _sizes_after(
         self, reports: Sequence[RangeReport]
@@ -89,20 +103,3 @@ class Feedback:
             return None
         like_others = sum(s.bytes for s in known.values()) / sum(s.records for s in known.values())
         return {p: known[p].mean if p in known else like_others for p in partitions}
-
-
-def reached(samples: Iterable[tuple[int, int]]) -> int:
-    """The newest time that a hundredth of the events has reached, and two at least.
-
-    Args:
-        samples: (time, how many events it stands for); not empty.
-    """
-    newest_first = sorted(samples, reverse=True)
-    total = sum(events for _, events in newest_first)
-    needed = min(total, max(_AT_LEAST, SHARE * total))
-    seen = 0
-    for time, events in newest_first:
-        seen += events
-        if seen >= needed:
-            return time
-    raise ValueError("no samples")

@@ -3,11 +3,14 @@
 An offset of the source is one JSON object in Spark's checkpoint::
 
     {"topic": "impressions", "topic_id": "iI2m…", "partitions": {"0": 120, "1": 98},
-     "epochs": {"0": 4, "1": 4}, "planned_ms": 1764000000000, "heartbeat_us": 0}
+     "epochs": {"0": 4, "1": 4}, "planned_ms": 1764000000000, "heartbeat_us": 0,
+     "event_us": {"0": 1763999990000000, "1": 1763999980000000}}
 
 Each position is the next record to read. ``epochs`` are those of the leaders that told the
 positions, by which a log that was cut since is known. ``planned_ms`` is the clock that event times
-of the batch are held against: it is in the checkpoint, so a replayed batch judges as it did before.
+of the batch are held against, and ``event_us`` the event clocks by which its events are late
+(:mod:`headrace.pipelines.late_data`): they are in the checkpoint, so a replayed batch decides as it
+did before.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ class SourceOffset:
     planned_ms: int
     heartbeat_us: int = 0
     epochs: Mapping[int, int] = field(default_factory=dict)
+    event_us: Mapping[int, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """As Spark keeps it in the checkpoint."""
@@ -41,6 +45,7 @@ class SourceOffset:
             "epochs": {str(p): epoch for p, epoch in sorted(self.epochs.items())},
             "planned_ms": self.planned_ms,
             "heartbeat_us": self.heartbeat_us,
+            "event_us": {str(p): us for p, us in sorted(self.event_us.items())},
         }
 
     @classmethod
@@ -53,13 +58,33 @@ class SourceOffset:
             int(found["planned_ms"]),
             int(found["heartbeat_us"]),
             {int(p): int(epoch) for p, epoch in found["epochs"].items()},
+            {int(p): int(us) for p, us in found["event_us"].items()},
         )
 
     def advanced(
-        self, ends: Mapping[int, int], epochs: Mapping[int, int], *, planned_ms: int
+        self,
+        ends: Mapping[int, int],
+        epochs: Mapping[int, int],
+        *,
+        planned_ms: int,
+        event_us: Mapping[int, int] | None = None,
     ) -> SourceOffset:
-        """The source further on, as leaders of these epochs told it."""
-        return replace(self, partitions=dict(ends), epochs=dict(epochs), planned_ms=planned_ms)
+        """Returns the source further on, as leaders of these epochs told it.
+
+        Event clocks never go back: what the offset has is kept where ``event_us`` knows less.
+        """
+        newer = event_us or {}
+        clocks = {
+            p: max(us for us in (self.event_us.get(p), newer.get(p)) if us is not None)
+            for p in {*self.event_us, *newer}
+        }
+        return replace(
+            self,
+            partitions=dict(ends),
+            epochs=dict(epochs),
+            planned_ms=planned_ms,
+            event_us=clocks,
+        )
 
     @property
     def seen(self) -> dict[int, Seen]:

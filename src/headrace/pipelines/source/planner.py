@@ -108,6 +108,7 @@ class Planner:
                 may_hold_replays=_may_hold_replays(windows, piece),
                 refusal=refusal,
                 topic_id=end.topic_id,
+                event_us=end.event_us.get(piece.partition.partition),
             )
             for piece in pieces
         ]
@@ -164,7 +165,8 @@ class Planner:
             return start
         self._pending_since = None
         epochs = {p: epoch for p, epoch in live.epochs.items() if p in ends}
-        self._planned = start.advanced(ends, epochs, planned_ms=_now_ms())
+        event_us = self._feedback().event_us(self._spec.topic)
+        self._planned = start.advanced(ends, epochs, planned_ms=_now_ms(), event_us=event_us)
         return self._planned
 
     def _live(self) -> LivePositions:
@@ -232,7 +234,7 @@ class Planner:
         now = time.monotonic()
         if not after or any(now - since < after for since in self._quiet_since.values()):
             return start
-        newest = self._feedback().event_us
+        newest = self._feedback().newest_us
         others = [us for topic, us in newest.items() if topic != self._spec.topic]
         own = max(newest.get(self._spec.topic, 0), start.heartbeat_us)
         if not others or min(others) <= own:

@@ -8,20 +8,22 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.errors import RecordsDeletedError, RefusedError
 from headrace.kafka.dead_letter_limiter import BadRuns
 from headrace.kafka.headers import headers_of
 from headrace.kafka.range_reader import Chunk, Record
 from headrace.kafka.replayed import PartitionId
-from headrace.model import DeadLetter, EventSchema, Metadata, OffsetRange
+from headrace.model import DeadLetter, OffsetRange
+from headrace.pipelines.late_data.event_clock import EventTimes
+from headrace.pipelines.late_data.late_events import LateEvents
 from headrace.pipelines.source.addressed import Addressed
 from headrace.pipelines.source.bad_records import BadRecords
-from headrace.pipelines.source.decode import columns_for, decoder_for
+from headrace.pipelines.source.decode import decoder_for
 from headrace.pipelines.source.decode.checks import EventTimeBounds, RowChecks
-from headrace.pipelines.source.feedback import SHARE, reached
-from headrace.pipelines.source.report import RangeReport
+from headrace.pipelines.source.record_columns import timestamp_ms, with_record_columns
+from headrace.pipelines.source.report import LateCounts, RangeReport
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
 
 HEARTBEAT = "_heartbeat"
 HEADERS_LEFT_OUT = "its headers are left out: the name of one is not UTF-8"
-_LATEST_MS = 253_402_300_799_999  # the end of the year 9999
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class ReadRange:
     Without a range it is a heartbeat: one row that carries nothing but ``heartbeat_us``. Records
     that were replayed to the topic of ``topic_id`` for others are looked for where
     ``may_hold_replays`` says so. With a refusal it must not be read: its offsets mean other
-    records now.
+    records now. ``event_us`` is the event clock of the partition, by which events are late.
     """
 
     range: OffsetRange | None
@@ -49,6 +50,7 @@ class ReadRange:
     may_hold_replays: bool = False
     refusal: RefusedError | None = None
     topic_id: str = ""
+    event_us: int | None = None
 
 
 class TaskReader:
@@ -64,6 +66,7 @@ class TaskReader:
                 one.planned_ms,
                 topic_id=one.topic_id,
                 may_hold_replays=one.may_hold_replays,
+                event_us=one.event_us,
             )
             for one in work
             if one.range is not None
@@ -78,6 +81,16 @@ class TaskReader:
     def reports(self) -> list[RangeReport]:
         """What each range held; complete once ``tables`` is exhausted."""
         return [reader.report() for reader in self._readers.values()]
+
+    @contextmanager
+    def aborting(self) -> Iterator[None]:
+        """Removes what was written beside the rows if its body raises, or is closed early."""
+        try:
+            yield
+        except BaseException:
+            for reader in self._readers.values():
+                reader.abort()
+            raise
 
 
 def _chunks(spec: SourceSpec, ranges: Sequence[OffsetRange]) -> Iterator[Chunk]:
@@ -98,6 +111,7 @@ class RangeReader:
         *,
         topic_id: str,
         may_hold_replays: bool = False,
+        event_us: int | None = None,
     ) -> None:
         self._spec = spec
         self._range = range_
@@ -111,9 +125,16 @@ class RangeReader:
         self._records = 0
         self._bytes = 0
         self._last_timestamp_ms = -1
-        self._event_times: list[tuple[int, int]] = []
         self._bad_runs = BadRuns()
         self._bad = BadRecords(spec.dead_letter_limit)
+        self._event_times = EventTimes(spec.event_time)
+        self._late = LateEvents(
+            spec.late,
+            spec.event_time,
+            spec.late.watermark_us(event_us),
+            is_replayed=self._addressed.is_replayed,
+            side_rows=self._side_rows,
+        )
 
     def tables(self) -> Iterator[pa.Table]:
         """Decoded chunks: the event's fields, then the metadata columns asked for."""
@@ -129,47 +150,57 @@ class RangeReader:
             yield self._decoded(records)
 
     def report(self) -> RangeReport:
-        """What the range held."""
+        """Returns what the range held, and ends what is written of it; called once."""
+        sample = self._event_times.sample
         return RangeReport(
             range=self._range,
             position=self._position,
             records=self._records,
             bytes=self._bytes,
             last_timestamp_ms=self._last_timestamp_ms,
-            event_us=reached(self._event_times) if self._event_times else None,
+            event_time=sample,
             bad_runs=self._bad_runs,
             dead=tuple(self._bad.kept),
             replays_skipped=self._addressed.skipped,
             omitted=self._bad.omitted,
+            late=LateCounts(self._late.count, self._late.written, self._late.dead),
+            late_pieces=self._late.close(),
         )
+
+    def abort(self) -> None:
+        """Removes what was written of the range, where its task fails."""
+        self._late.abort()
 
     def _decoded(self, records: Sequence[Record]) -> pa.Table:
         values = [record.value() for record in records]
         decoded = self._checks.applied(self._decoder.decode(values), len(values))
         self._records += len(records)
         self._bytes += sum(map(len, filter(None, values)))
-        self._last_timestamp_ms = _timestamp_ms(records[-1]) or self._last_timestamp_ms
+        self._last_timestamp_ms = timestamp_ms(records[-1]) or self._last_timestamp_ms
         rejected = decoded.rejected
         self._bad_runs = self._bad_runs.then(BadRuns.of(list(rejected), len(records)))
         if rejected:
             letters = (_dead_letter(records[i], self._range, *why) for i, why in rejected.items())
             self._bad.take(letters, self._bad_runs.longest)
             records = [record for i, record in enumerate(records) if i not in rejected]
-        self._note_event_time(decoded.rows)
-        return _with_metadata(decoded.rows, records, self._range, self._spec)
+        self._event_times.add(decoded.rows)
+        rows, records = self._on_time(decoded.rows, records)
+        return _with_source_columns(rows, records, self._range, self._spec)
 
-    def _note_event_time(self, rows: pa.Table) -> None:
-        if self._spec.event_time is None or not rows.num_rows:
-            return
-        import pyarrow as pa
-        import pyarrow.compute as pc
+    def _on_time(
+        self, rows: pa.Table, records: Sequence[Record]
+    ) -> tuple[pa.Table, Sequence[Record]]:
+        chunk = self._late.without(rows, records)
+        if chunk.rejected:
+            letters = (
+                _dead_letter(records[i], self._range, *why) for i, why in chunk.rejected.items()
+            )
+            self._bad.take(letters, self._bad_runs.longest)
+        return chunk.rows, chunk.records
 
-        times = rows.column(self._spec.event_time).drop_null().cast(pa.int64()).combine_chunks()
-        if len(times):
-            newer = min(len(times) - 1, max(1, int(SHARE * len(times))))
-            place = len(times) - 1 - newer
-            time = times[pc.partition_nth_indices(times, pivot=place)[place].as_py()].as_py()
-            self._event_times.append((time, len(times)))
+    def _side_rows(self, rows: pa.Table, records: Sequence[Record]) -> pa.Table:
+        metadata = self._spec.late.metadata
+        return with_record_columns(rows, records, self._range.partition, metadata)
 
 
 def heartbeat(spec: SourceSpec, schema: pa.Schema, heartbeat_us: int) -> pa.Table:
@@ -201,78 +232,18 @@ def _dead_letter(record: Record, range_: OffsetRange, reason: str, detail: str) 
     )
 
 
-def _with_metadata(
+def _with_source_columns(
     rows: pa.Table, records: Sequence[Record], range_: OffsetRange, spec: SourceSpec
 ) -> pa.Table:
     import pyarrow as pa
 
-    for column in spec.metadata:
-        rows = rows.append_column(column.value, _metadata_column(column, records, range_))
+    rows = with_record_columns(rows, records, range_.partition, spec.metadata)
     if spec.subpartitions > 1:
         lanes = [_lane(record, spec.subpartitions) for record in records]
         rows = rows.append_column("_subpartition", pa.array(lanes, pa.int32()))
     if spec.heartbeat_after_us:
         rows = rows.append_column(HEARTBEAT, pa.array([False] * len(records), pa.bool_()))
     return rows
-
-
-def _metadata_column(column: Metadata, records: Sequence[Record], range_: OffsetRange) -> pa.Array:
-    import pyarrow as pa
-
-    kind = metadata_types()[column]
-    match column:
-        case Metadata.TOPIC:
-            found: list[Any] = [range_.partition.topic] * len(records)
-        case Metadata.PARTITION:
-            found = [range_.partition.partition] * len(records)
-        case Metadata.OFFSET:
-            found = [record.offset() for record in records]
-        case Metadata.TIMESTAMP:
-            found = [_timestamp_ms(record) for record in records]
-            return pa.array(found, pa.timestamp("ms", tz="UTC")).cast(kind)
-        case Metadata.KEY:
-            found = [record.key() for record in records]
-        case Metadata.HEADERS:
-            found = [_header_structs(record) for record in records]
-    return pa.array(found, kind)
-
-
-def _timestamp_ms(record: Record) -> int | None:
-    """Nothing for a record that has none, and for one beyond the calendar: other units."""
-    milliseconds = record.timestamp()[1]
-    return milliseconds if 0 <= milliseconds <= _LATEST_MS else None
-
-
-def _header_structs(record: Record) -> list[dict[str, Any]] | None:
-    headers = headers_of(record)
-    if headers is None:
-        return None
-    return [{"key": key, "value": value} for key, value in headers]
-
-
-def row_columns(schema: EventSchema | None, metadata: Sequence[Metadata]) -> pa.Schema:
-    """Returns the columns of a topic's rows: fields of the event, then metadata; all nullable."""
-    import pyarrow as pa
-
-    columns = columns_for(schema)
-    for column in metadata:
-        columns = columns.append(pa.field(column.value, metadata_types()[column]))
-    return columns
-
-
-def metadata_types() -> dict[Metadata, pa.DataType]:
-    """Arrow types of the metadata columns."""
-    import pyarrow as pa
-
-    header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
-    return {
-        Metadata.TOPIC: pa.string(),
-        Metadata.PARTITION: pa.int32(),
-        Metadata.OFFSET: pa.int64(),
-        Metadata.TIMESTAMP: pa.timestamp("us", tz="UTC"),
-        Metadata.KEY: pa.binary(),
-        Metadata.HEADERS: pa.list_(header),
-    }
 
 
 def _lane(record: Record, lanes: int) -> int:

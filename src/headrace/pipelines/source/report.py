@@ -10,6 +10,21 @@ from headrace.model import DeadLetter, OffsetRange, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
+class LateCounts:
+    """How many events of a range were late.
+
+    Attributes:
+        events: all of them, wherever they went.
+        written: those that the side table takes.
+        dead: those that are dead letters because they are late.
+    """
+
+    events: int = 0
+    written: int = 0
+    dead: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class RangeReport:
     """One range after it was read.
 
@@ -19,12 +34,14 @@ class RangeReport:
         records: records in it, good and bad.
         bytes: of their values.
         last_timestamp_ms: Kafka's timestamp of the last record; -1 if there was none.
-        event_us: event time, microseconds since 1970, that some of its events have reached, see
-            :mod:`headrace.pipelines.source.feedback`; None without one.
+        event_time: event time, microseconds since 1970, that some of its events have reached, and
+            how many have any, see :mod:`headrace.pipelines.late_data`; None: none has one.
         bad_runs: runs of bad records.
-        dead: the bad records; all of them unless some are ``omitted``.
+        dead: the dead letters; all of them unless some are ``omitted``.
         replays_skipped: records beside these that were replayed for others.
-        omitted: bad records beyond those in ``dead``, which can't be carried to the driver.
+        omitted: records beyond those in ``dead``, which can't be carried to the driver.
+        late: how many events were late.
+        late_pieces: of the side table's writer, for its commit.
     """
 
     range: OffsetRange
@@ -32,16 +49,18 @@ class RangeReport:
     records: int
     bytes: int
     last_timestamp_ms: int
-    event_us: int | None
+    event_time: tuple[int, int] | None
     bad_runs: BadRuns = field(default_factory=BadRuns)
     dead: tuple[DeadLetter, ...] = ()
     replays_skipped: int = 0
     omitted: int = 0
+    late: LateCounts = field(default_factory=LateCounts)
+    late_pieces: tuple[str, ...] = ()
 
     @property
     def bad(self) -> int:
-        """How many bad records it has."""
-        return len(self.dead) + self.omitted
+        """How many bad records it has; those that are only late are not bad."""
+        return len(self.dead) + self.omitted - self.late.dead
 
 
 def unread(planned: Iterable[OffsetRange], reports: Iterable[RangeReport]) -> list[OffsetRange]:

@@ -44,8 +44,22 @@ class Rereading:
 
 
 def read_report(spec: SourceSpec, range_: OffsetRange, end: SourceOffset) -> RangeReport:
-    """Reads and judges a range of the batch up to ``end``, and drops its rows."""
-    reader = RangeReader(spec, range_, end.planned_ms, topic_id=end.topic_id, may_hold_replays=True)
-    for _ in reader.tables():
-        pass
-    return reader.report()
+    """Reads and judges a range of the batch up to ``end``, and drops its rows.
+
+    Late events among them go to the side table all the same.
+    """
+    reader = RangeReader(
+        spec,
+        range_,
+        end.planned_ms,
+        topic_id=end.topic_id,
+        may_hold_replays=True,
+        event_us=end.event_us.get(range_.partition.partition),
+    )
+    try:
+        for _ in reader.tables():
+            pass
+        return reader.report()
+    except BaseException:
+        reader.abort()
+        raise

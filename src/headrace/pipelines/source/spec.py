@@ -16,6 +16,7 @@ from headrace.model import (
     Metadata,
     Start,
 )
+from headrace.pipelines.late_data.rule import LateRule
 from headrace.settings import SchemaRegistrySettings
 from headrace.sinks.api import WriterFactory
 
@@ -48,6 +49,7 @@ class SourceSpec:
         registry: of the schemas of Avro topics.
         heartbeat_after_us: an input idle for so long says how far the others are; 0: never.
         writers: of the sink, for the read task itself; ``None`` on the Spark path.
+        late: what happens to late events.
     """
 
     pipeline: str
@@ -73,3 +75,4 @@ class SourceSpec:
     heartbeat_after_us: int = 0
     writers: WriterFactory | None = None
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+    late: LateRule = field(default_factory=LateRule)

@@ -30,7 +30,7 @@ class KafkaDriver(SinkDriver):
         self,
         pieces: Sequence[str],
         transaction: Transaction,  # noqa: ARG002
-        late_before_us: int,  # noqa: ARG002
+        watermark_us: int,  # noqa: ARG002
     ) -> CommitResult:
         """Counts the records; each piece is a number of them."""
         return CommitResult(is_new=True, rows=sum(map(int, pieces)))

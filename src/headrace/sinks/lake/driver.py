@@ -32,11 +32,10 @@ class LakeDriver(SinkDriver):
         self.positions = self._table.log
 
     def commit(
-        self, pieces: Sequence[str], transaction: Transaction, late_before_us: int
+        self, pieces: Sequence[str], transaction: Transaction, watermark_us: int
     ) -> CommitResult:
         """One Delta transaction; maintenance is told of it."""
         files = [WrittenFile.from_json(piece) for piece in pieces]
-        late = [file for file in files if self._table.is_late(file, late_before_us)]
         is_new = self._table.commit(
             files,
             versions=transaction.versions,
@@ -44,12 +43,13 @@ class LakeDriver(SinkDriver):
             metadata=transaction.metadata,
         )
         if is_new:
-            partitions = frozenset(file.partition for file in late)
-            self._maintenance.committed(Commit(self._table.version(), files, partitions))
+            ended = frozenset(
+                file.partition for file in files if self._table.has_ended(file, watermark_us)
+            )
+            self._maintenance.committed(Commit(self._table.version(), files, ended))
         return CommitResult(
             is_new,
             rows=sum(file.rows for file in files),
-            late_rows=sum(file.rows for file in late),
             figures={"files_written": len(files)},
         )
 

@@ -4,7 +4,7 @@ One thread per table and process, shared by the pipelines that write the table. 
 commits and is never waited for; what fails is logged, counted and tried again, and fails no batch.
 
 - Small files of a partition are merged when ``Lake.compact_files`` of them have gathered; in a
-  partition that was over when rows came, when eight have: late rows come a few at a time.
+  partition that ended before the watermark, when eight have: what still comes there is little.
 - Every 50 versions the log gets a checkpoint, so that readers need not read it from its begin.
 
 A crash, or an end that does not wait, leaves files that no version holds at most.
@@ -43,7 +43,7 @@ class Commit:
     Attributes:
         version: of the table, after it.
         files: all of them.
-        late: partitions among theirs that were over.
+        late: partitions among theirs that ended before the watermark.
     """
 
     version: int

@@ -109,9 +109,8 @@ class Postgres(Sink):
         from headrace.sinks.postgres.driver import PostgresDriver
         from headrace.sinks.postgres.statements import TargetSpec
 
-        event_time = context.event_time if context.event_time in schema.names else None
         spec = TargetSpec(
-            self.table, tuple(schema.names), self.mode.value, self.key, self.newest_by, event_time
+            self.table, tuple(schema.names), self.mode.value, self.key, self.newest_by
         )
         return PostgresDriver(_url(context), context.pipeline, spec)
 

@@ -49,7 +49,10 @@ class PostgresDriver(SinkDriver):
         self.positions = PostgresPositions(url, spec.table)
 
     def commit(
-        self, pieces: Sequence[str], transaction: Transaction, late_before_us: int
+        self,
+        pieces: Sequence[str],
+        transaction: Transaction,
+        watermark_us: int,  # noqa: ARG002
     ) -> CommitResult:
         """Moves the rows and records the positions, in one transaction.
 
@@ -59,10 +62,10 @@ class PostgresDriver(SinkDriver):
         staged = [msgspec.json.decode(piece, type=StagedRows) for piece in pieces]
         for attempt, delay in enumerate(_DELAYS_SECONDS):
             try:
-                return self._committed(staged, transaction, late_before_us, is_first=not attempt)
+                return self._committed(staged, transaction, is_first=not attempt)
             except SinkUnavailableError:
                 time.sleep(delay)
-        return self._committed(staged, transaction, late_before_us, is_first=False)
+        return self._committed(staged, transaction, is_first=False)
 
     def discard(self, pieces: Sequence[str]) -> None:
         """Drops the staging tables, if the server answers; else the next start does."""
@@ -77,7 +80,6 @@ class PostgresDriver(SinkDriver):
         self,
         staged: Sequence[StagedRows],
         transaction: Transaction,
-        late_before_us: int,
         *,
         is_first: bool,
     ) -> CommitResult:
@@ -87,10 +89,11 @@ class PostgresDriver(SinkDriver):
             if not self._follows(connection, transaction):
                 # The attempt before may have gone through although its answer was lost.
                 return CommitResult(is_new=not is_first, rows=rows)
-            late = self._move(connection, staged, late_before_us) if staged else 0
+            if staged:
+                self._move(connection, staged)
             recording = (self._spec.table, list(versions), list(versions.values()))
             connection.execute(statements.RECORD, recording)
-        return CommitResult(is_new=True, rows=rows, late_rows=late)
+        return CommitResult(is_new=True, rows=rows)
 
     def _follows(self, connection: Connection, transaction: Transaction) -> bool:
         """Whether what is expected is recorded; False: the transaction itself is.
@@ -107,10 +110,7 @@ class PostgresDriver(SinkDriver):
         reason = "another writer has recorded other positions of its pipeline meanwhile"
         raise SinkError(f"table {self._spec.table}", reason)
 
-    def _move(
-        self, connection: Connection, staged: Sequence[StagedRows], late_before_us: int
-    ) -> int:
-        """Moves the rows; returns how many are late."""
+    def _move(self, connection: Connection, staged: Sequence[StagedRows]) -> None:
         for piece in staged:
             [(count,)] = connection.execute(statements.count_rows(piece.table)).fetchall()
             if count != piece.rows:
@@ -118,19 +118,8 @@ class PostgresDriver(SinkDriver):
                 reason = f"staging table {piece.table} has {count} of {piece.rows} rows"
                 raise SinkError(f"table {self._spec.table}", reason)
         tables = [piece.table for piece in staged]
-        late = self._count_late(connection, tables, late_before_us)
         connection.execute(statements.insert_from(self._spec, tables))
         drop_tables(connection, tables)
-        return late
-
-    def _count_late(
-        self, connection: Connection, tables: Sequence[str], late_before_us: int
-    ) -> int:
-        if self._spec.event_time is None:
-            return 0
-        statement = statements.count_late(self._spec, tables)
-        [(count,)] = connection.execute(statement, {"late_before": late_before_us}).fetchall()
-        return int(count)
 
 
 def _check(connection: Connection, spec: TargetSpec) -> None:

@@ -65,7 +65,6 @@ class TargetSpec:
         mode: of :class:`~headrace.sinks.postgres.declaration.WriteMode`.
         key: for upsert and add.
         newest_by: for upsert.
-        event_time: the rows' column of the event time.
     """
 
     table: str
@@ -73,7 +72,6 @@ class TargetSpec:
     mode: str
     key: tuple[str, ...]
     newest_by: str | None
-    event_time: str | None
 
 
 def staging_name(staging: str) -> Composable:
@@ -135,20 +133,6 @@ def count_rows(staging: str) -> Composed:
     from psycopg import sql
 
     return sql.SQL("SELECT count(*) FROM {}").format(staging_name(staging))
-
-
-def count_late(spec: TargetSpec, staging: Sequence[str]) -> Composed:
-    """Counts the rows with an event time, in all staging tables, before a time in microseconds."""
-    from psycopg import sql
-
-    before = sql.SQL("{} < to_timestamp(%(late_before)s / 1e6)").format(
-        sql.Identifier(spec.event_time or "")
-    )
-    counts = (
-        sql.SQL("(SELECT count(*) FROM {} WHERE {})").format(staging_name(name), before)
-        for name in staging
-    )
-    return sql.SQL("SELECT {}").format(sql.SQL(" + ").join(counts))
 
 
 def _appended(spec: TargetSpec, source: Composed) -> Composed:

@@ -4,12 +4,10 @@ import json
 import random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.contracts.source import spec
 
 from headrace.model import EpochMillis, OffsetRange, TopicPartition, event_schema
-from headrace.pipelines.source.feedback import Feedback, reached
+from headrace.pipelines.source.feedback import Feedback
 from headrace.pipelines.source.offsets import allocate_batch
 from headrace.pipelines.source.reader import RangeReader
 from headrace.pipelines.source.report import RangeReport
@@ -21,7 +19,7 @@ NOW_MS = 1_764_000_000_000
 NOW_US = NOW_MS * 1000
 
 
-def report(partition=0, records=1, bytes_=0, event_us=None, topic="t"):
+def report(partition=0, records=1, bytes_=0, event_time=None, topic="t"):
     range_ = OffsetRange(TopicPartition(topic, partition), 0, records)
     return RangeReport(
         range=range_,
@@ -29,7 +27,7 @@ def report(partition=0, records=1, bytes_=0, event_us=None, topic="t"):
         records=records,
         bytes=bytes_,
         last_timestamp_ms=0,
-        event_us=event_us,
+        event_time=event_time,
     )
 
 
@@ -96,35 +94,12 @@ def test_a_record_larger_than_a_batch_is_read_alone():
     assert found == [30_000_000] * 3
 
 
-def test_event_time_is_what_a_hundredth_of_the_events_has_reached():
-    assert reached([(100, 9_900), (500, 100)]) == 500
-    assert reached([(100, 9_901), (500, 99)]) == 100
-
-
-def test_one_event_from_a_wrong_clock_does_not_move_event_time():
-    assert reached([(100, 1), (999, 1)]) == 100
-    assert reached([(100, 1_000), (999, 1), (998, 1)]) == 100
-    assert reached([(999, 1)]) == 999
-
-
-@given(
-    samples=st.lists(st.tuples(st.integers(0, 100), st.integers(1, 50)), min_size=1, max_size=20)
-)
-def test_event_time_is_that_of_an_event_and_most_are_not_newer(samples):
-    time = reached(samples)
-    newer = sum(events for at, events in samples if at > time)
-    assert time in {at for at, _ in samples}
-    assert newer < max(2, 0.01 * sum(events for _, events in samples))
-
-
-def test_event_time_never_passes_the_clock_of_the_plan():
-    ahead = [report(event_us=NOW_US + 23 * HOUR_US)]
-    assert Feedback().after(ahead, {"t": NOW_MS}).event_us == {"t": NOW_US}
-
-
-def test_event_time_never_goes_back():
-    at = Feedback().after([report(event_us=NOW_US)], {"t": NOW_MS})
-    assert at.after([report(event_us=5)], {"t": NOW_MS}).event_us == {"t": NOW_US}
+def test_each_partition_has_an_event_clock_of_its_own():
+    reports = [report(0, event_time=(NOW_US - 5, 2)), report(1, event_time=(NOW_US - 9, 2))]
+    learned = Feedback().after([*reports, report(1, event_time=(NOW_US - 7, 98))], {"t": NOW_MS})
+    assert learned.event_us("t") == {0: NOW_US - 5, 1: NOW_US - 7}
+    assert learned.newest_us == {"t": NOW_US - 5}
+    assert learned.event_us("other") == {}
 
 
 class Timed:
@@ -149,4 +124,4 @@ def test_a_range_reports_the_event_time_without_its_outlier(tmp_path):
     )
     reader = RangeReader(found, OffsetRange(TopicPartition("t", 0), 0, 500), NOW_MS, topic_id="id")
     assert sum(table.num_rows for table in reader.tables()) == 500
-    assert reader.report().event_us == (NOW_MS - 1_000 + 495) * 1000
+    assert reader.report().event_time == ((NOW_MS - 1_000 + 495) * 1000, 500)

@@ -1,5 +1,6 @@
 import pytest
 
+from headrace.pipelines.late_data.event_clock import EventClock
 from headrace.pipelines.source.feedback import Feedback, RecordSizes
 from headrace.pipelines.source.state import SourceState, SourceView
 
@@ -26,7 +27,9 @@ def test_views_and_feedback_come_back_as_written(tmp_path):
     view = SourceView({0: 5, 10: 7}, idle=(10,), paused=(0,), unreachable="no answer")
     state.write_view("t", view)
     assert state.view("t") == view
-    feedback = Feedback({"t": {3: RecordSizes(2_800.0, 10.0, 280.0)}}, {"t": 1_000_000})
+    feedback = Feedback(
+        {"t": {3: RecordSizes(2_800.0, 10.0, 280.0)}}, {"t": {3: EventClock(1_000_000, 999)}}
+    )
     state.write_feedback("lake/p/1", feedback)
     assert state.feedback("lake/p/1") == feedback
 
@@ -34,13 +37,13 @@ def test_views_and_feedback_come_back_as_written(tmp_path):
 def test_a_new_checkpoint_knows_nothing_of_the_one_before(tmp_path):
     """Else a reset to older records would find every one of them late."""
     state = SourceState(tmp_path)
-    state.write_feedback("lake/p/1", Feedback(event_us={"t": 1_000_000}))
+    state.write_feedback("lake/p/1", Feedback(clocks={"t": {0: EventClock(1_000_000)}}))
     assert state.feedback("lake/p/2") == Feedback()
 
 
 def test_torn_files_are_as_none_and_are_written_anew(tmp_path):
     state = SourceState(tmp_path)
-    feedback, view = Feedback(event_us={"t": 1_000_000}), SourceView({0: 5})
+    feedback, view = Feedback(clocks={"t": {0: EventClock(1_000_000)}}), SourceView({0: 5})
     for _ in range(2):
         for name in ("feedback", "paused", "view-t"):
             (tmp_path / f"{name}.json").write_bytes(b"")

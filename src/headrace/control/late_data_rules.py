@@ -1,0 +1,53 @@
+"""What must hold for the late data of a declared pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+
+from headrace.control.source_columns import source_columns
+from headrace.model.fault import Fault, duration
+from headrace.pipelines.late_data.declaration import LateData
+from headrace.pipelines.pipeline import Pipeline
+from headrace.sinks.api import DeclaredRows, Sink
+
+
+def late_data_faults(pipeline: Pipeline) -> Iterator[Fault]:
+    """Yields everything wrong with where late events go, and with how late they are."""
+    faults = [*duration(pipeline, "allowed_lateness", timedelta(0))]
+    if not faults and pipeline.late_data is not LateData.KEEP and pipeline.sources:
+        faults += _source_faults(pipeline)
+        if pipeline.side_table is not None:
+            faults += _side_table_faults(pipeline, pipeline.side_table)
+    for fault in faults:
+        yield replace(fault, message=f"pipeline {pipeline.name!r}: {fault.message}")
+
+
+def _source_faults(pipeline: Pipeline) -> Iterator[Fault]:
+    for source in pipeline.sources:
+        if source.topic.event_time is None:
+            message = f"late_data needs the event time of topic {source.topic.name!r}"
+            yield Fault(message, "Topic(event_time=...)")
+        delay = source.watermark
+        if isinstance(delay, timedelta) and delay < pipeline.allowed_lateness:
+            yield Fault(
+                f"steps drop what is {delay} behind (Source.watermark of {source.topic.name!r}), "
+                f"before late_data takes what is {pipeline.allowed_lateness} behind",
+                "a watermark of at least allowed_lateness",
+            )
+
+
+def _side_table_faults(pipeline: Pipeline, side: Sink) -> Iterator[Fault]:
+    """The side table gets rows as sources give them, so one table takes one set of columns."""
+    if (side.kind, side.target) == (pipeline.sink.kind, pipeline.sink.target):
+        yield Fault(f"late_data is the pipeline's own {side.label}", "LateData.KEEP")
+    first, *others = (source_columns(source) for source in pipeline.sources)
+    if any(columns != first for columns in others):
+        message = "late_data is one sink, and the sources have different columns"
+        yield Fault(message, "LateData.DEAD_LETTER, or a pipeline for each source")
+    for fault in side.faults(DeclaredRows(first, pipeline.event_time)):
+        yield replace(fault, message=f"late_data: {fault.message}")
+    for topic in (source.topic for source in pipeline.sources):
+        if topic in side.topics:
+            yield Fault(f"reads topic {topic.name!r} and writes late data to it")

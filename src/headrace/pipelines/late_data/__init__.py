@@ -1,0 +1,43 @@
+"""Late data: which events are late, where they go, and what a crash repeats of it.
+
+**Event clock.** Each partition of a topic has one: the newest event time that one event in a
+hundred of a batch has reached, and two events at least (a percentile watermark; Akidau et al., "The
+Dataflow Model", VLDB 2015, section 2.3). Where a batch has a single event of a partition, the batch
+before it counts as the second event. The clock never goes back, and never passes the wall clock at
+which the batch was planned. So one event from a wrong clock does not move it.
+
+**Watermark** of a partition: its event clock less ``Pipeline.allowed_lateness``.
+
+**Late** is an event whose event time lies before the watermark of its own partition, as earlier
+batches have left it. It is decided where the record is read, before any step. It is not decided
+over the topic or over several sources: all of a partition that was paused, or that is read more
+slowly than others, would be late. Events without an event time are never late.
+
+Destinations (``Pipeline.late_data``), all counted as ``late_rows``:
+
+======================== =======================================================================
+``LateData.KEEP``        They are rows like all others. This is the default.
+``LateData.DEAD_LETTER`` The record goes to the dead-letter topic with reason ``late-event`` and
+                         its own bytes, counted as ``late_dead_letters``. Such letters do not
+                         count against ``dead_letter_limit``, but the driver carries them like
+                         all: more than 16 MiB in one range of a batch stop the pipeline. A
+                         record that is replayed for the pipeline is kept.
+a sink                   The event goes to a side table, as the source gives it before any step,
+                         counted as ``late_side_rows``.
+======================== =======================================================================
+
+What went elsewhere is not in the main table, and steps do not see it. Spark's own watermark
+(``Source.watermark``, ``withWatermark``) is another: it follows the newest event of all partitions,
+drops rows in steps that keep state, and counts them as ``dropped_by_watermark_rows``.
+
+**Replay and restart.** The event clocks that a batch is held against are in its offset in Spark's
+checkpoint. A batch that is repeated sends each event to where it went before, on any machine. A
+restart goes on with these clocks; a new checkpoint (``headrace checkpoint reset``) begins without
+any, so at first nothing is late.
+
+**Exactly once.** A batch ends in two commits: the side table's first, then the main one. Each
+records the batch. A crash between them repeats the batch; the side table holds it already, its rows
+are discarded, and the main table gets its own. A side table that records no positions (``Kafka``)
+gets the rows again: at least once. A reset to the table between the two commits repeats the late
+rows of that one batch, as its new checkpoint knows no batch of the one before.
+"""

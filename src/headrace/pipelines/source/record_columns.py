@@ -1,0 +1,89 @@
+"""The columns of the Kafka record that stand beside an event's fields."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from headrace.kafka.headers import headers_of
+from headrace.kafka.range_reader import Record
+from headrace.model import EventSchema, Metadata, TopicPartition
+from headrace.pipelines.source.decode import columns_for
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_LATEST_MS = 253_402_300_799_999  # the end of the year 9999
+
+
+def with_record_columns(
+    rows: pa.Table,
+    records: Sequence[Record],
+    partition: TopicPartition,
+    metadata: Sequence[Metadata],
+) -> pa.Table:
+    """Returns ``rows`` with the columns ``metadata`` of their records, which are in their order."""
+    for column in metadata:
+        rows = rows.append_column(column.value, _metadata_column(column, records, partition))
+    return rows
+
+
+def timestamp_ms(record: Record) -> int | None:
+    """Nothing for a record that has none, and for one beyond the calendar: other units."""
+    milliseconds = record.timestamp()[1]
+    return milliseconds if 0 <= milliseconds <= _LATEST_MS else None
+
+
+def row_columns(schema: EventSchema | None, metadata: Sequence[Metadata]) -> pa.Schema:
+    """Returns the columns of a topic's rows: fields of the event, then metadata; all nullable."""
+    import pyarrow as pa
+
+    columns = columns_for(schema)
+    for column in metadata:
+        columns = columns.append(pa.field(column.value, metadata_types()[column]))
+    return columns
+
+
+def metadata_types() -> dict[Metadata, pa.DataType]:
+    """Arrow types of the metadata columns."""
+    import pyarrow as pa
+
+    header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+    return {
+        Metadata.TOPIC: pa.string(),
+        Metadata.PARTITION: pa.int32(),
+        Metadata.OFFSET: pa.int64(),
+        Metadata.TIMESTAMP: pa.timestamp("us", tz="UTC"),
+        Metadata.KEY: pa.binary(),
+        Metadata.HEADERS: pa.list_(header),
+    }
+
+
+def _metadata_column(
+    column: Metadata, records: Sequence[Record], partition: TopicPartition
+) -> pa.Array:
+    import pyarrow as pa
+
+    kind = metadata_types()[column]
+    match column:
+        case Metadata.TOPIC:
+            found: list[Any] = [partition.topic] * len(records)
+        case Metadata.PARTITION:
+            found = [partition.partition] * len(records)
+        case Metadata.OFFSET:
+            found = [record.offset() for record in records]
+        case Metadata.TIMESTAMP:
+            found = [timestamp_ms(record) for record in records]
+            return pa.array(found, pa.timestamp("ms", tz="UTC")).cast(kind)
+        case Metadata.KEY:
+            found = [record.key() for record in records]
+        case Metadata.HEADERS:
+            found = [_header_structs(record) for record in records]
+    return pa.array(found, kind)
+
+
+def _header_structs(record: Record) -> list[dict[str, Any]] | None:
+    headers = headers_of(record)
+    if headers is None:
+        return None
+    return [{"key": key, "value": value} for key, value in headers]
