@@ -68,7 +68,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """What runs a worker, when it is asked for: declaring one needs no Kafka client."""
+    """Imports what runs a worker on first use: declaring one needs no Kafka client."""
     if name == "WorkerInstance":
         from headrace.workers.instance import WorkerInstance
 

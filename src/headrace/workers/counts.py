@@ -1,4 +1,4 @@
-"""What an instance counts."""
+"""The counters of an instance."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ class Counts(Counter[str]):
     """Counts by the names of the metrics."""
 
     def increment(self, name: str) -> None:
-        """Add one."""
+        """Adds 1 to a counter."""
         self[name] += 1

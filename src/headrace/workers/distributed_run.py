@@ -81,7 +81,7 @@ class DistributedRun:
             if is_lasting(self.worker, error):
                 self.stop(f"{name}: {error}")
                 return
-            _LOG.exception("%s failed and is started again", name)
+            _LOG.exception("%s failed, starting it again", name)
             time.sleep(_RETRY_DELAY_SECONDS)
             raise
         finally:

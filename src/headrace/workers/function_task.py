@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Function: TypeAlias = Callable[..., Any]
 Readers: TypeAlias = Mapping[str, Callable[[bytes | None], Any]]
-"""By topic, what reads the value of a record as an event."""
+"""The functions that read a record's value as an event, by topic."""
 
 RECORD, OBSERVER, SEND, SHARED = "record", "observer", "send", "shared"
 
@@ -107,7 +107,7 @@ class FunctionTask(WorkerTask):
 
     @functools.cached_property
     def _fixed(self) -> dict[str, Any]:
-        """What is the same for all records; there when the first one is."""
+        """The arguments that are the same for all records."""
         return {name: getattr(self, name) for name in (SEND, SHARED) if name in self._takes.others}
 
 

@@ -71,7 +71,7 @@ class WorkerInstance:
         self._stop_asked = False
 
     async def run(self) -> None:
-        """From the start to the end. Cancelling it is as :meth:`stop`, but raises.
+        """Runs the instance to its end. Cancelling stops it as :meth:`stop` does, and raises.
 
         Raises:
             WorkerStateError: if it ran before, or was stopped before it began.
@@ -102,7 +102,7 @@ class WorkerInstance:
 
     @property
     def counts(self) -> Counts:
-        """What it counted since it began to run, by the names of :class:`WorkerProgress`."""
+        """The counters since the start, by the names of :class:`WorkerProgress`."""
         return self._running.counts if self._running else Counts()
 
     def stop(self) -> None:
@@ -128,7 +128,7 @@ class WorkerInstance:
 
 
 class RunningInstance:
-    """What there is between start and end. Everything happens on the event loop."""
+    """The parts of an instance between start and end. Everything happens on the event loop."""
 
     def __init__(self, worker: Worker, config: ClientConfig, membership: Membership) -> None:
         self._worker, self._config = worker, config
@@ -171,7 +171,7 @@ class RunningInstance:
             self._loop.call_soon_threadsafe(self._stopping.set)
 
     async def read(self) -> None:
-        """Records to their lanes, and commits, until it is to end.
+        """Hands records to their lanes and commits, until the instance is to end.
 
         Raises:
             HeadraceError, KafkaException: if it can't go on.
@@ -185,7 +185,7 @@ class RunningInstance:
             raise self._failure
 
     def _join(self) -> None:
-        """One by one: those before one that fails are closed with the instance."""
+        """Joins the groups one by one: those before one that fails are closed with the instance."""
         for group, topics in consumed_topics(self._worker).items():
             member = GroupConsumer(
                 self._config,
@@ -197,7 +197,7 @@ class RunningInstance:
             self._members.append(member)
 
     async def close(self, failure: BaseException | None) -> BaseException | None:
-        """Drain, commit, leave the group; why the instance failed, if it did."""
+        """Drains, commits and leaves the group; returns why the instance failed, if it did."""
         seconds = self._worker.drain_timeout.total_seconds()
         deadline = self._loop.time() + seconds
         await self.assignments.drain(seconds)
@@ -219,8 +219,8 @@ class RunningInstance:
         done = sum(assigned.uncommitted for assigned in self.assignments.values())
         if done:
             _LOG.warning(
-                "%s: %d records are done and behind one that is not; those that the commit's "
-                "metadata does not hold will be repeated",
+                "%s: %d records are done beyond one that is not; those that do not fit into the "
+                "commit's metadata will be repeated",
                 self._worker.name,
                 done,
             )
@@ -277,7 +277,7 @@ class RunningInstance:
             self._fail(error)
 
     async def _watch_topics(self) -> None:
-        """A topic that is deleted and made again has other records at the same offsets."""
+        """Ends the instance when a topic was deleted and made again, with other records."""
         while True:
             await asyncio.sleep(_TOPIC_CHECK_SECONDS)
             names = [topic.name for topic in self._worker.topics]
@@ -285,7 +285,7 @@ class RunningInstance:
                 live = await asyncio.to_thread(topic_ids, self._config, names)
             except (BrokerUnreachableError, KafkaException) as error:
                 _LOG.warning(
-                    "%s: cannot look at its topics, trying again in %.0f s: %s",
+                    "%s: cannot describe its topics, retrying in %.0f s: %s",
                     self._worker.name,
                     _TOPIC_CHECK_SECONDS,
                     error,

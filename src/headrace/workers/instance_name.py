@@ -7,5 +7,5 @@ import socket
 
 
 def process_name() -> str:
-    """Host and process id of this process."""
+    """Returns the host and process id of this process."""
     return f"{socket.gethostname()}-{os.getpid()}"

@@ -1,4 +1,4 @@
-"""Which subpartition a record belongs to: what is processed in order, and what side by side."""
+"""Partitioners: which records of a partition are processed in order, and which in parallel."""
 
 from __future__ import annotations
 

@@ -95,5 +95,5 @@ def retry_delay(policy: FailurePolicy, error: BaseException, attempt: int) -> ti
 
 
 def ending(policy: FailurePolicy) -> End:
-    """What happens when no attempt is left."""
+    """Returns the policy for records without further attempts."""
     return policy.then if isinstance(policy, Retry | RetryTopics) else policy

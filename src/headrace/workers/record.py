@@ -43,7 +43,7 @@ class ConsumedRecord(msgspec.Struct, frozen=True):
 
 
 def received(message: confluent_kafka.Message, retries: Mapping[str, str]) -> ConsumedRecord:
-    """What ``message`` is, by its headers where it comes from a retry topic.
+    """Returns the record of ``message``; one from a retry topic is read from its headers.
 
     In other topics our headers may be anybody's: a record that was copied, or made up. A record
     that can't be read keeps what can be, with the error that its policy is to decide about.

@@ -35,7 +35,7 @@ def retry_topic(worker: str, topic: str, attempt: int) -> str:
 
 
 def retry_topics(worker: Worker) -> dict[str, str]:
-    """All of them, and the topic that each is for; none for another policy."""
+    """Returns the retry topics and the origin of each; none for another policy."""
     policy = worker.on_failure
     attempts = len(policy.delays) if isinstance(policy, RetryTopics) else 0
     return {
@@ -46,7 +46,7 @@ def retry_topics(worker: Worker) -> dict[str, str]:
 
 
 def consumed_topics(worker: Worker) -> dict[str, tuple[str, ...]]:
-    """What its instances read, by consumer group: its topics, and its retry topics by another.
+    """Returns the topics to read by consumer group: retry topics have a group of their own.
 
     Cooperative assignors count partitions over all topics of a group. With one group, of two
     instances one might have those of the topics, and the other those of the retry topics.

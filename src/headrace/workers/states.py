@@ -1,4 +1,4 @@
-"""Where an instance is in its life, and where a lane is; which state may follow which."""
+"""The states of instances and lanes, and which state may follow which."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ INSTANCE: Mapping[InstanceState, frozenset[InstanceState]] = {
 }
 
 ACTIVE_STATES = frozenset({LaneState.RUNNING, LaneState.BLOCKED, LaneState.RETRYING})
-"""Of a lane: it begins records."""
+"""States in which a lane begins records."""
 
 _ENDING = frozenset({LaneState.DRAINING, LaneState.FAILED})
 LANE: Mapping[LaneState, frozenset[LaneState]] = {
@@ -61,7 +61,7 @@ LANE: Mapping[LaneState, frozenset[LaneState]] = {
 
 
 def is_final(state: InstanceState) -> bool:
-    """Nothing follows it."""
+    """Returns whether no state follows ``state``."""
     return not INSTANCE[state]
 
 

@@ -142,7 +142,7 @@ class WorkerTask:
     def init(
         self, subpartition: WorkerSubpartition, config: Mapping[str, Any]
     ) -> Awaitable[None] | None:
-        """Prepare. ``config`` is the worker's own, as it was declared."""
+        """Prepares the task. ``config`` is the worker's, as it was declared."""
 
     def accept(self, record: WorkerRecord) -> bool:  # noqa: ARG002 - for those who override it
         """``False`` holds this record, and with it this subpartition alone.
@@ -155,17 +155,17 @@ class WorkerTask:
 
     if TYPE_CHECKING:
         process: Callable[..., Any]
-        """One record, in one of its two forms. To be defined, here or as ``process_batch``."""
+        """Processes a record, in one of two forms. Define this or ``process_batch``."""
     else:
 
         def process(self, record: WorkerRecord) -> None:
             raise NotImplementedError
 
     def punctuate(self, now: datetime) -> Awaitable[None] | None:
-        """Something is to be done now and then, records or not. ``now`` is in UTC."""
+        """Does what is due at intervals, with or without records. ``now`` is in UTC."""
 
     def close(self) -> Awaitable[None] | None:
-        """Give back what ``init`` took. No record is in process any more."""
+        """Releases what ``init`` acquired. No record is in process any more."""
 
 
 class BatchWorkerTask(WorkerTask):

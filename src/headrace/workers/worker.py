@@ -92,7 +92,7 @@ class Worker:
 
     @property
     def consumer_group(self) -> str:
-        """Kafka consumer group of all instances."""
+        """The Kafka consumer group of all instances."""
         return self.group or f"headrace.{self.name}"
 
 

@@ -84,4 +84,4 @@ def test_topics_are_looked_at_again_after_an_error_that_passes_and_a_refusal_end
     monkeypatch.setattr(instance, "topic_ids", topic_ids)
     with pytest.raises(AuthorizationError):
         asyncio.run(asyncio.wait_for(run(Members(), monkeypatch), 30))
-    assert "w: cannot look at its topics, trying again" in caplog.text
+    assert "w: cannot describe its topics, retrying" in caplog.text

@@ -255,5 +255,5 @@ def test_what_an_observed_task_raises_after_the_end_is_logged_with_the_record(ca
 
     drill(run())
     [logged] = caplog.records
-    assert "t[0]@0 failed after its end was reported" in logged.getMessage()
+    assert "t[0]@0 failed after its task had reported its end" in logged.getMessage()
     assert repr(logged.exc_info[1]) == "ValueError('after the end')"

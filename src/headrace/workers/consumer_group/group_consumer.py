@@ -26,14 +26,14 @@ from headrace.workers.lanes.threads import TaskThreads
 Result = TypeVar("Result")
 
 ANSWER_SECONDS = 30.0
-"""A commit that is not answered for so long is sent again."""
+"""A commit that is not answered within this time is sent again."""
 LAST_SECONDS = 5.0
-"""At the end, the last commit may take so long, or what is left of the time to drain."""
+"""The last commit may take this long, or what is left of the time to drain."""
 LEAVE_SECONDS = 10.0
-"""And leaving the group."""
+"""Leaving the group may take this long."""
 
 ID_SECONDS = 60.0
-"""So long after its start, an instance waits for its id: brokers' sessions last 45 by default."""
+"""An instance waits this long for its id after its start: sessions last 45 s by default."""
 
 _LOG = logging.getLogger("headrace.workers")
 _JOIN_AGAIN_SECONDS = 2.0
@@ -94,10 +94,10 @@ class GroupConsumer:
         except InstanceIdInUseError as error:
             if not self._may_wait_for_id():
                 raise
-            _LOG.warning("%s, joining again in %.0f s", error, _JOIN_AGAIN_SECONDS)
+            _LOG.warning("%s, rejoining in %.0f s", error, _JOIN_AGAIN_SECONDS)
             await asyncio.sleep(_JOIN_AGAIN_SECONDS)
         except BrokersLostError as error:
-            _LOG.warning("%s: %s, joining again", self._membership.group, error)
+            _LOG.warning("%s: %s, rejoining", self._membership.group, error)
         await self._on_consumer(self._subscription.close)
         self._subscription = self._subscribe()
         return Taken([], [])
@@ -191,8 +191,8 @@ class GroupConsumer:
         self._thread.shutdown(wait=False)
         if not done:
             _LOG.warning(
-                "%s: the group was not left within %.0f s: its other members get the partitions "
-                "when the session of this one has ended",
+                "%s: leaving the group took more than %.0f s: other members get the partitions "
+                "when the session of this one has expired",
                 self._membership.group,
                 LEAVE_SECONDS,
             )
@@ -209,7 +209,7 @@ class GroupConsumer:
         )
 
     def _may_wait_for_id(self) -> bool:
-        """With the newer protocol, an id is refused while the session of a dead member lasts."""
+        """Whether the id may be a dead member's: the newer protocol keeps it for a session."""
         is_new = not self._own() and self._loop.time() < self._wait_until
         return is_new and self._membership.protocol == "consumer"
 

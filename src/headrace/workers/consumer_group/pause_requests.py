@@ -80,7 +80,7 @@ def paused(config: ClientConfig, worker: str) -> set[TopicPartition]:
 
 
 def pause(config: ClientConfig, worker: str, partitions: Iterable[TopicPartition]) -> None:
-    """Every instance of ``worker`` pauses these, now and after any restart, until they resume.
+    """Pauses partitions in every instance of ``worker``, after restarts too, until they resume.
 
     Raises:
         BrokerUnreachableError: if the brokers do not answer.

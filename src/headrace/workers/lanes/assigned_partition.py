@@ -19,13 +19,13 @@ from headrace.workers.record import ConsumedRecord
 
 
 class AssignedPartition:
-    """The lanes of one partition, and what of it is done.
+    """The lanes of one partition, and its offsets.
 
     Attributes:
         partition: of a topic.
         topic_id: of that topic.
         place: the partition of the topic of that id.
-        lanes: one a subpartition.
+        lanes: one for each subpartition.
         bytes: of its records that wait or are in process.
         full_lanes: those that hold too much.
         paused_for: why its records wait in Kafka; empty: they do not.
@@ -64,7 +64,7 @@ class AssignedPartition:
         return self._offsets.done_beyond
 
     def consume(self, received: ConsumedRecord) -> bool:
-        """A record was just read; ``False``: it was read before, or done before a restart."""
+        """Returns whether a record is new: neither read before, nor done before a restart."""
         self._changed = True
         self.times.read(received.offset, received.record.timestamp_ms)
         return self._offsets.consume(received.offset)
@@ -93,22 +93,22 @@ class AssignedPartition:
         return lane, lane.put(msgspec.structs.replace(received, error=error))
 
     def finish(self, offset: int) -> None:
-        """A record is done."""
+        """Counts a record as done."""
         self._changed = True
         self._offsets.finish(offset)
 
     @property
     def is_changed(self) -> bool:
-        """There is something to commit that was not asked for yet."""
+        """Whether something is done that no commit contains yet."""
         return self._changed
 
     def reach(self, offset: int) -> None:
-        """The end of the partition was reached, and is at ``offset``: no record is before it."""
+        """Notes that the end was reached: no record before ``offset`` is to come."""
         if self._offsets.reach(offset):
             self._changed = True
 
     def commit(self, max_bytes: int = METADATA_BYTES) -> OffsetCommit | None:
-        """What to commit now, with metadata of ``max_bytes``; ``None``: as when asked last."""
+        """Returns what to commit, with metadata of ``max_bytes``; ``None``: nothing has changed."""
         if not self._changed:
             return None
         self.times.forget(self._offsets.committable)
@@ -117,7 +117,7 @@ class AssignedPartition:
         return OffsetCommit(self.partition, self._offsets.committable, metadata)
 
     def not_committed(self) -> None:
-        """The last commit failed: it is wanted again."""
+        """Notes that the last commit failed, so that it is repeated."""
         self._changed = True
 
     def begin_drain(self) -> None:

@@ -19,7 +19,7 @@ _MAKING = threading.Lock()
 
 
 class Sends:
-    """What was sent in one call, until all in-sync replicas have it.
+    """The sends of one call, until all in-sync replicas have them.
 
     :meth:`add` may be called on any thread, everything else on the event loop.
 
@@ -37,7 +37,7 @@ class Sends:
 
     @property
     def are_confirmed(self) -> bool:
-        """Nothing is on its way."""
+        """Whether nothing is on its way."""
         return self._confirmed == len(self._added)
 
     def add(self) -> None:
@@ -149,7 +149,7 @@ class RecordAttempt(Call):
         self._report = self._on_report = on_report
 
     def on_success(self) -> None:
-        """The record is done.
+        """Reports that the record is done.
 
         Raises:
             WrongOffsetError: if its end was reported before.
@@ -157,7 +157,7 @@ class RecordAttempt(Call):
         self._end(None)
 
     def on_failure(self, error: BaseException) -> None:
-        """The record failed.
+        """Reports that the record failed.
 
         Raises:
             TypeError: if ``error`` is no exception.
@@ -168,23 +168,23 @@ class RecordAttempt(Call):
         self._end(error)
 
     def abandon(self) -> bool:
-        """What its observer says from now on is not heard; ``False``: it has ended."""
+        """Ignores its observer from now on; returns ``False`` if its end was reported before."""
         if self._ended:
             return False
         self._ended, self._report = True, _ignore
         return True
 
     def failed_at(self, now_ms: int) -> None:
-        """The attempt failed; the first time counts."""
+        """Notes when an attempt failed; the first time counts."""
         if self.first_failed_ms < 0:
             self.first_failed_ms = now_ms
 
     def again(self) -> RecordAttempt:
-        """The next attempt."""
+        """Returns the next attempt."""
         return self._anew(self.record.attempt + 1)
 
     def anew(self) -> RecordAttempt:
-        """The same attempt, with nothing sent in it and no deadline passed."""
+        """Returns a new object for this attempt, without sends and deadline."""
         return self._anew(self.record.attempt)
 
     def _anew(self, attempt: int) -> RecordAttempt:
@@ -206,4 +206,4 @@ class RecordAttempt(Call):
 
 
 def _ignore(attempt: RecordAttempt, error: BaseException | None) -> None:
-    """The partition was revoked, or the attempt timed out."""
+    """Does nothing: the partition was revoked, or the attempt timed out."""

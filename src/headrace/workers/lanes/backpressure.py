@@ -1,4 +1,4 @@
-"""Which partitions are paused, and why: a full lane, a full budget, or somebody's intent."""
+"""Which partitions are paused: those of a full lane, for a full budget, or on request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Switch = Callable[[list[TopicPartition]], None]
 
 
 class PauseReason(enum.StrEnum):
-    """Why a partition is paused. Several may hold at once."""
+    """Why a partition is paused; there may be several reasons at once."""
 
     LANE = "lane"
     BUDGET = "budget"
@@ -47,13 +47,13 @@ class Backpressure:
             self._set_requested(assignment, paused=True)
 
     def revoked(self, assignment: AssignedPartition) -> None:
-        """It is gone with all it held."""
+        """Forgets a partition and the bytes of its records."""
         self._budget.lanes -= len(assignment.lanes)
         self._budget.used -= assignment.bytes
         self._check_budget()
 
     def on_enqueued(self, assignment: AssignedPartition, lane: Lane, weight: int) -> None:
-        """A record was put into ``lane``."""
+        """Counts a record that was put into ``lane``."""
         self._budget.take(weight)
         assignment.bytes += weight
         if lane not in assignment.full_lanes and self._budget.lane_is_full(lane.bytes):
@@ -64,7 +64,7 @@ class Backpressure:
             self._pause_for(self._large(), PauseReason.BUDGET)
 
     def on_completed(self, assignment: AssignedPartition, lane: Lane, weight: int) -> None:
-        """A record of ``lane`` is done."""
+        """Counts a record of ``lane`` that is done."""
         self._budget.used -= weight
         assignment.bytes -= weight
         if lane in assignment.full_lanes and self._budget.lane_has_room(lane.bytes):
@@ -75,7 +75,7 @@ class Backpressure:
             self._check_budget()
 
     def set_requested(self, partitions: Iterable[TopicPartition]) -> None:
-        """Exactly these are to be paused by intent."""
+        """Pauses exactly these partitions on request."""
         self._requested = set(partitions)
         for assigned in self._assignments.values():
             self._set_requested(assigned, paused=assigned.partition in self._requested)

@@ -1,4 +1,4 @@
-"""Lanes that hold their first record: until it is due, or until their task accepts it."""
+"""Lanes whose first record is not due, or is not accepted by their task."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headrace.workers.clock import Clock, system_clock
 from headrace.workers.lanes.lane import Lane
 
 RECHECK_SECONDS = 50e-6
-"""So long for each lane that was asked none is asked again: asking takes about a tenth of it."""
+"""Pause after a recheck, for each lane: rechecking one takes about a tenth of it."""
 _MAX_SLEEP_SECONDS = 60.0
 
 
@@ -18,7 +18,7 @@ class BlockedLanes:
     """Wakes lanes when there is a reason to, however many wait. All on the event loop.
 
     Lanes that wait for a due time are in one heap, with one timer. Lanes whose task did not accept
-    a record are asked again when something happened, the more of them the less often.
+    a record are rechecked when something happened: the more of them, the less often.
 
     Args:
         clock: tells the time of day, which due times are compared with.
@@ -36,11 +36,11 @@ class BlockedLanes:
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, lane: Lane) -> None:
-        """Keeps a lane whose task did not accept a record, to ask again."""
+        """Keeps a lane whose task did not accept a record, to recheck it."""
         self._blocked[lane] = None
 
     def recheck(self) -> None:
-        """Something happened: ask what was refused again, once however much happens at once."""
+        """Rechecks the blocked lanes soon, once for all that happens until then."""
         if self._blocked and not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_at(max(self._not_before, self._loop.time()), self._recheck_now)

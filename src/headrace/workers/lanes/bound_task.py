@@ -1,4 +1,4 @@
-"""Where the methods of a task run: coroutine functions on the event loop, others on a thread."""
+"""Binds a task's methods: coroutine functions to the event loop, ordinary ones to a thread."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class BoundTask:
 
 
 def bind(task: WorkerTask, threads: TaskThreads) -> BoundTask:
-    """``task``, its ordinary functions on ``threads``: one at a time, because lanes wait."""
+    """Returns ``task`` with its ordinary functions on ``threads``, one at a time."""
 
     def call(method: Callable[..., Any]) -> Call:
         if inspect.iscoroutinefunction(method):

@@ -9,7 +9,7 @@ Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998).
 from __future__ import annotations
 
 RESUME_AT = 0.9
-"""Share of a limit at which what was paused goes on: the distance saves fetching again."""
+"""Share of a limit at which a pause ends: the distance saves fetching records again."""
 
 
 class Budget:
@@ -23,38 +23,38 @@ class Budget:
 
     @property
     def records(self) -> int:
-        """About how many more records have room."""
+        """Roughly how many more records have room."""
         return int(self.free / self._mean_weight)
 
     def take(self, weight: int) -> None:
-        """A record of so many bytes came."""
+        """Counts a record of ``weight`` bytes."""
         self.used += weight
         self._mean_weight += (weight - self._mean_weight) / 100
 
     @property
     def free(self) -> int:
-        """What is left; below zero after a record that was larger than that."""
+        """The bytes left; below zero after a record that was larger than that."""
         return self.total - self.used
 
     @property
     def lane_limit(self) -> int:
-        """Most that one lane may hold now."""
+        """The most bytes that one lane may hold now."""
         return max(self.total // max(self.lanes, 1), self.free // 2)
 
     @property
     def is_full(self) -> bool:
-        """Nothing more is to be read."""
+        """Whether reading must stop."""
         return self.used >= self.total
 
     @property
     def has_room(self) -> bool:
-        """Reading may go on after it was full."""
+        """Whether reading may go on after it was full."""
         return self.used <= RESUME_AT * self.total
 
     def lane_is_full(self, lane_bytes: int) -> bool:
-        """That lane's partition is to be paused."""
+        """Returns whether the partition of that lane must be paused."""
         return lane_bytes > self.lane_limit
 
     def lane_has_room(self, lane_bytes: int) -> bool:
-        """It may be resumed."""
+        """Returns whether the partition of that lane may be resumed."""
         return lane_bytes <= RESUME_AT * self.lane_limit

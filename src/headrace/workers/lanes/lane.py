@@ -43,28 +43,28 @@ _EXPECTED_ENDS: frozenset[LaneState] = frozenset(
 
 
 class LaneOwner(Protocol):
-    """What a lane needs of the assignment it belongs to. All on the event loop."""
+    """What a lane calls in the partition that it belongs to. All on the event loop."""
 
     def finished(self, lane: Lane, attempt: RecordAttempt) -> None:
-        """The record is done."""
+        """Notes that a record is done."""
 
     def failed(self, attempt: RecordAttempt, error: BaseException) -> None:
-        """An attempt failed; its policy is asked next."""
+        """Notes that an attempt failed; its policy follows."""
 
     async def give_up(self, attempt: RecordAttempt, error: BaseException) -> None:
-        """No attempt is left in this lane. Returns when the record is done all the same."""
+        """Ends a record without further attempts in this lane; returns when it is done."""
 
     def on_fatal(self, error: BaseException) -> None:
-        """The lane can't go on."""
+        """Ends the instance, because the lane can't go on."""
 
     def on_blocked(self, lane: Lane) -> None:
-        """Its task did not accept a record: it is to be asked again when something happened."""
+        """Notes that the task did not accept a record: recheck the lane when something happened."""
 
     def on_not_due(self, lane: Lane, due_ms: int) -> None:
-        """Its turn comes then: it is to be asked again, milliseconds since 1970."""
+        """Notes that the first record is not due before a time, in milliseconds since 1970."""
 
     def count(self, name: str) -> None:
-        """One more of a metric."""
+        """Adds 1 to a counter."""
 
     def now_ms(self) -> int:
         """Returns the time of day, in milliseconds since 1970."""
@@ -109,12 +109,12 @@ class Lane:
 
     @property
     def waiting(self) -> int:
-        """Records whose turn has not come."""
+        """The number of records whose turn has not come."""
         return len(self._queue)
 
     @property
     def in_process(self) -> int:
-        """Records that were given to the task and are not done."""
+        """The number of records that were given to the task and are not done."""
         return (
             isinstance(self._current, RecordAttempt)
             + len(self._unconfirmed)
@@ -123,12 +123,12 @@ class Lane:
 
     @property
     def begun(self) -> float | None:
-        """When its oldest record in process was given to the task, by the loop's clock."""
+        """When the oldest record in process was given to the task, by the loop's clock."""
         oldest = next(iter(self._unconfirmed), self._current)
         return oldest.started if isinstance(oldest, RecordAttempt) else None
 
     def put(self, received: ConsumedRecord) -> int:
-        """Another record, after those that wait; its weight in bytes."""
+        """Adds a record behind those that wait; returns its size in bytes."""
         attempt = RecordAttempt(received, received.record.weight, self._on_report)
         self.bytes += attempt.weight
         self._queue.append(attempt)
@@ -137,17 +137,17 @@ class Lane:
         return attempt.weight
 
     def recheck(self) -> None:
-        """A held record may be accepted now."""
+        """Checks again whether the first record is due and accepted."""
         if self.state is LaneState.BLOCKED:
             self._wake()
 
     def pause(self, *, paused: bool) -> None:
-        """Begin no record while it is paused; what is in process ends."""
+        """Begins no record while it is paused; records in process end."""
         self._paused = paused
         self._wake()
 
     def punctuate(self, now: datetime) -> None:
-        """The task's ``punctuate`` is due; twice at once is once."""
+        """Calls the task's ``punctuate`` before the next record."""
         self._punctuate_at = now
         self._wake()
 
@@ -171,7 +171,7 @@ class Lane:
             self._lose(current)
 
     def begin_drain(self) -> None:
-        """Begin no record from now on."""
+        """Begins no record from now on."""
         if LaneState.DRAINING in LANE[self.state]:
             self._enter(LaneState.DRAINING)
             self._draining.set()
@@ -191,7 +191,7 @@ class Lane:
         if self._is_closing:
             await asyncio.wait({self._runner}, timeout=max(seconds, _CLOSE_SECONDS))
         if not self._runner.done():
-            _LOG.error("%s does not end, and is left to itself:\n%s", self, self._stack())
+            _LOG.error("%s does not end and is abandoned:\n%s", self, self._stack())
         self._move(LaneState.CLOSED)
 
     def __str__(self) -> str:
@@ -256,7 +256,7 @@ class Lane:
         return False
 
     async def _handle(self, attempt: RecordAttempt) -> None:
-        """Until the task has returned, or the record has met its policy."""
+        """Processes a record; returns when the task has returned, or the policy was applied."""
         call = self._task.process
         error = attempt.error or await self._attempt(attempt, call(attempt.record))
         sends = attempt.sends
@@ -271,7 +271,7 @@ class Lane:
             await self._failed(attempt, error)
 
     def _confirmed(self, attempt: RecordAttempt) -> None:
-        """What was sent for a record that was put aside is there, or failed."""
+        """Ends a record whose sends were confirmed, or failed, after its task had returned."""
         del self._unconfirmed[attempt]
         if attempt.sends is None or attempt.sends.error is None:
             self._finish(attempt)
@@ -285,13 +285,13 @@ class Lane:
             self._wake()
 
     async def _end_failed_later(self) -> None:
-        """The policy of a record whose sends failed after the task had gone on to others."""
+        """Applies the policy to a record whose sends failed after its task had returned."""
         attempt = self._failed_later.popleft()
         if attempt.sends is not None and attempt.sends.error is not None:
             await self._failed(attempt, attempt.sends.error)
 
     async def _finish_all(self) -> None:
-        """Nothing is begun any more: wait for what is in process."""
+        """Waits for the records in process, when no more are begun."""
         while self._unconfirmed or self._failed_later:
             if self._failed_later:
                 await self._end_failed_later()
@@ -299,7 +299,7 @@ class Lane:
                 await self._sleep()
 
     async def _attempt(self, attempt: RecordAttempt, call: Awaitable[Any]) -> BaseException | None:
-        """What ``call`` raised, or that it took too long."""
+        """Returns what ``call`` raised, or that it took too long; ``None``: it succeeded."""
         CURRENT.set(attempt)
         attempt.started = self._loop.time()
         self._current = attempt
@@ -312,10 +312,10 @@ class Lane:
         return self._classify(attempt, None) if attempt.expired_at else None
 
     def _classify(self, call: Call, error: BaseException | None) -> BaseException | None:
-        """Why an attempt failed, when ``error`` came out of the user's code.
+        """Returns why an attempt failed, when ``error`` came out of the user's code.
 
         Raises:
-            BaseException: if it is not of the record: the lane was cancelled, or ends the instance.
+            BaseException: if the lane was cancelled, or the instance has to end.
         """
         if call is self._lost or (self._is_cut_off and isinstance(call, RecordAttempt)):
             raise error or asyncio.CancelledError
@@ -331,7 +331,7 @@ class Lane:
         return error
 
     async def _failed(self, attempt: RecordAttempt, error: BaseException) -> None:
-        """The attempt meets the policy: another follows in its time, or the record is done."""
+        """Applies the policy: another attempt follows after a delay, or the record is done."""
         attempt.failed_at(self._owner.now_ms())
         self._owner.failed(attempt, error)
         delay = None if self._still_runs_on_thread(error) else self._retry_delay(attempt, error)
@@ -351,13 +351,13 @@ class Lane:
             raise error
 
     def _retry_delay(self, attempt: RecordAttempt, error: BaseException) -> timedelta | None:
-        """Until the next attempt in this lane; ``None``: there is none."""
+        """Returns the delay until the next attempt in this lane; ``None``: there is none."""
         if not isinstance(self._policy, Retry):
             return None
         return retry_delay(self._policy, error, attempt.record.attempt)
 
     def _still_runs_on_thread(self, error: BaseException) -> bool:
-        """A thread goes on with a record that timed out: nothing else may run beside it."""
+        """Whether a thread still processes a record that timed out: nothing may run beside it."""
         return isinstance(error, ProcessingTimeoutError) and not self._task.is_interruptible
 
     def _put_first(self, attempt: RecordAttempt) -> None:
@@ -373,12 +373,12 @@ class Lane:
         )
 
     def _on_report(self, attempt: RecordAttempt, error: BaseException | None) -> None:
-        """An observer was told: the task of this lane has none."""
+        """Called by an observer; the tasks of this lane have none."""
 
     # -- what is no record ------------------------------------------------------------------------
 
     async def _call_own(self, name: str, call: Awaitable[Any]) -> None:
-        """``init``, ``punctuate`` or ``close``, and what it sends.
+        """Calls ``init``, ``punctuate`` or ``close``, and waits for what it sends.
 
         Raises:
             TaskTimeoutError: if it took too long.
@@ -435,9 +435,9 @@ class Lane:
         return f"{name} of {self}{what}"
 
     def _lose(self, call: Call) -> None:
-        """A call was cancelled and goes on: its record is given up, and then the instance ends."""
+        """Gives up the record of a call that ignores its cancellation, and ends the instance."""
         self._lost = call
-        _LOG.error("%s was cancelled and goes on:\n%s", self._name_of(call), self._stack())
+        _LOG.error("%s ignores its cancellation:\n%s", self._name_of(call), self._stack())
         self._ending = self._loop.create_task(self._end_lost(call))
 
     async def _end_lost(self, call: Call) -> None:
@@ -457,7 +457,7 @@ class Lane:
             self._owner.on_fatal(error)
 
     def _check_end(self, runner: asyncio.Task[None]) -> None:
-        """No lane ends without a reason that is heard."""
+        """Ends the instance when a lane ends without being told to."""
         if self.state in _EXPECTED_ENDS:
             return
         reason = "it was cancelled" if runner.cancelled() else repr(runner.exception())
@@ -470,7 +470,7 @@ class Lane:
         self.state = transition(self.state, state, LANE)
 
     def _move(self, state: LaneState) -> None:
-        """Into ``state``, unless it has ended or drains."""
+        """Changes to ``state``, if it may follow the present one."""
         if self.state is not state and state in LANE[self.state]:
             self._enter(state)
 
@@ -479,7 +479,7 @@ class Lane:
         await self._woken
 
     async def _delay(self, delay: timedelta) -> bool:
-        """``False``: the lane began to drain meanwhile."""
+        """Waits; returns whether the lane still runs, and does not drain."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._draining.wait(), delay.total_seconds())
         return not self._draining.is_set()

@@ -1,4 +1,4 @@
-"""A lane whose task says later what became of a record: many are in process at once."""
+"""A lane whose task reports the end of a record later: many are in process at once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LOG = logging.getLogger("headrace.workers")
 
 
 class ObservedLane(Lane):
-    """Calls ``process`` in order; records end in the order in which observers are told.
+    """Calls ``process`` in order; records end in the order in which their ends are reported.
 
     A record that is retried comes after those that were begun meanwhile.
     """
@@ -39,23 +39,23 @@ class ObservedLane(Lane):
 
     @property
     def in_process(self) -> int:
-        """Records whose observer was not told yet, or whose sends are not confirmed."""
+        """The number of records without a reported end, or with unconfirmed sends."""
         return len(self._open)
 
     @property
     def begun(self) -> float | None:
-        """When the oldest record whose observer was not told was given to the task."""
+        """When the oldest record without a reported end was given to the task."""
         return min((attempt.started for attempt in self._open), default=None)
 
     def expire(self, started_before: float) -> None:
-        """Ends what takes too long, also a record whose observer was not told in time."""
+        """Ends what takes too long, also a record whose end is not reported in time."""
         super().expire(started_before)
         for attempt in [attempt for attempt in self._open if attempt.started < started_before]:
             if attempt is not self._current and attempt.abandon():
                 self._settle(attempt, self._timeout(attempt))
 
     async def drained(self, seconds: float) -> None:
-        """As of any lane; observers that are told later are not heard."""
+        """Drains as every lane does; ends that are reported later are ignored."""
         await asyncio.wait({self._runner}, timeout=seconds)
         for attempt in self._open:
             attempt.abandon()
@@ -72,7 +72,9 @@ class ObservedLane(Lane):
         if error is None:
             return
         if not attempt.abandon():
-            _LOG.error("%s failed after its end was reported", attempt.record, exc_info=error)
+            _LOG.error(
+                "%s failed after its task had reported its end", attempt.record, exc_info=error
+            )
         elif self._still_runs_on_thread(error):
             self._open.discard(attempt)
             await self._failed(attempt, error)
@@ -107,7 +109,7 @@ class ObservedLane(Lane):
         task.add_done_callback(self._settling.discard)
 
     async def _settled(self, attempt: RecordAttempt, error: BaseException) -> None:
-        """The end of an attempt that did not succeed."""
+        """Ends an attempt that failed."""
         try:
             if not await self._is_tried_again(attempt, error):
                 self._end(attempt)
@@ -116,7 +118,7 @@ class ObservedLane(Lane):
             self._fail(broken)
 
     async def _is_tried_again(self, attempt: RecordAttempt, error: BaseException) -> bool:
-        """``False``: no attempt is left, and the record is done all the same."""
+        """Returns whether another attempt follows; otherwise the record is done."""
         attempt.failed_at(self._owner.now_ms())
         self._owner.failed(attempt, error)
         delay = self._retry_delay(attempt, error)

@@ -1,4 +1,4 @@
-"""Which records of a partition are done, and how far that lets its offset be committed."""
+"""Which records of a partition are done, and which offset can therefore be committed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Ranges:
         return len(self._starts)
 
     def add(self, start: int, end: int) -> None:
-        """Add the offsets from ``start`` to before ``end``."""
+        """Adds the offsets from ``start`` to before ``end``."""
         first = bisect.bisect_left(self._ends, start)
         last = bisect.bisect_right(self._starts, end)
         if first < last:
@@ -48,7 +48,7 @@ class Ranges:
         self._ends[first:last] = [end]
 
     def pop_from(self, offset: int) -> int:
-        """Forget the range that begins at or before ``offset``; where what follows it begins."""
+        """Removes a range that begins at or before ``offset``; returns the offset behind it."""
         if self._starts and self._starts[0] <= offset:
             del self._starts[0]
             return max(offset, self._ends.pop(0))
@@ -56,7 +56,7 @@ class Ranges:
 
 
 class PartitionOffsets:
-    """What of one assigned partition was consumed, and what is done.
+    """The consumed and the done offsets of one assigned partition.
 
     An offset that was skipped over while consuming (compaction, a transaction's marker) counts as
     done: it will never come. So gaps hold nothing up, and what is kept grows with the number of
@@ -79,11 +79,11 @@ class PartitionOffsets:
 
     @property
     def committable(self) -> int:
-        """Offset that may be committed: everything before it is done."""
+        """The offset that may be committed: every record before it is done."""
         return self._committable
 
     def consume(self, offset: int) -> bool:
-        """A record was read; ``False``: leave it, it was done before, or was read before.
+        """Notes that a record was read; returns whether it is new: neither done nor read before.
 
         librdkafka may give a record twice that it gave while a rebalance paused its partition.
         """
@@ -95,7 +95,7 @@ class PartitionOffsets:
         return not self._is_done(offset)
 
     def reach(self, offset: int) -> bool:
-        """There is no record between the position and ``offset``; whether that is news."""
+        """Notes that no record is before ``offset``; returns whether that moves the position."""
         if offset <= self._next:
             return False
         self._add(self._next, offset)
@@ -116,11 +116,11 @@ class PartitionOffsets:
 
     @property
     def done_beyond(self) -> int:
-        """Records that are done, and beyond the committable offset."""
+        """The number of records that are done beyond the committable offset."""
         return sum(end - start for start, end in self._done)
 
     def metadata(self, topic_id: str, max_bytes: int = METADATA_BYTES) -> str:
-        """What is done beyond the committable offset, for the commit: see :func:`read_metadata`.
+        """Returns what is done beyond the committable offset, for :func:`read_metadata`.
 
         Ranges that do not fit are left out, the highest first: a restart repeats their records.
         Empty when not even the topic's id fits.
@@ -139,7 +139,7 @@ class PartitionOffsets:
 
 
 class CommitMetadata(NamedTuple):
-    """What was written beside a committed offset.
+    """The metadata of a committed offset.
 
     Attributes:
         topic_id: of the topic then; empty where others committed.
@@ -151,7 +151,7 @@ class CommitMetadata(NamedTuple):
 
 
 def read_metadata(position: int, metadata: str) -> CommitMetadata:
-    """What stands beside the committed offset ``position``; nothing where others wrote it."""
+    """Returns the metadata of the committed offset ``position``; empty where others wrote it."""
     if not metadata.startswith(_VERSION):
         return CommitMetadata()
     topic_id, _, written = metadata[len(_VERSION) :].partition(":")

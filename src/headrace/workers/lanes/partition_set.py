@@ -1,4 +1,4 @@
-"""The partitions of an instance: they come, their records go to lanes and are done, they go."""
+"""The partitions of an instance, from their assignment to their revocation."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from headrace.workers.worker import Worker
 
 
 class FailureOutcomes(Protocol):
-    """What lanes do with failed attempts, and tell of good ones. All on the event loop."""
+    """What lanes report of failed and successful attempts. All on the event loop."""
 
     def attempt_failed(self, record: WorkerRecord, error: BaseException) -> None:
         """Logs an attempt that failed; its policy is asked next."""
@@ -55,7 +55,7 @@ class FailureOutcomes(Protocol):
 
 @dataclass(frozen=True)
 class LaneContext:
-    """What lanes use of the instance they are in.
+    """What lanes use of their instance.
 
     Attributes:
         make: makes a task.
@@ -77,7 +77,7 @@ class LaneContext:
 
 
 class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
-    """All on the event loop.
+    """The assigned partitions, by topic and number. All on the event loop.
 
     Attributes:
         metadata_bytes: that brokers take with a commit.
@@ -115,7 +115,7 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
 
     @property
     def paused(self) -> list[TopicPartition]:
-        """Partitions whose records wait in Kafka."""
+        """The partitions whose records wait in Kafka."""
         return [
             assigned.partition
             for assigned in list(self._by_partition.values())
@@ -123,7 +123,7 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
         ]
 
     def assign(self, group: str, starts: list[StartPosition]) -> None:
-        """Partitions came, of a topic that ``group`` reads.
+        """Makes lanes for new partitions of topics that ``group`` reads.
 
         Raises:
             SubpartitionError: if the partitioner counts less than one.
@@ -144,7 +144,7 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
         await _drain(self.values(), seconds)
 
     async def revoke(self, partitions: list[TopicPartition], seconds: float) -> list[OffsetCommit]:
-        """Partitions go: what to commit of them, once nothing of them is in process."""
+        """Drains partitions that are revoked; returns what to commit of them."""
         gone = [self[partition] for partition in partitions if partition in self]
         await _drain(gone, seconds)
         for assigned in gone:
@@ -155,7 +155,7 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
         return [commit for commit in commits if commit is not None]
 
     def deliver(self, received: ConsumedRecord) -> None:
-        """A record was read."""
+        """Hands a record to its lane."""
         assignment = self._by_partition.get(received.partition)
         if assignment is None:
             return  # revoked meanwhile
@@ -169,13 +169,13 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
             self._context.counts.increment("replays_skipped")
 
     def reach(self, partition: TopicPartition, offset: int) -> None:
-        """The end of a partition was reached: there is no record before ``offset`` to come."""
+        """Notes that the end of a partition was reached: no record before ``offset`` is to come."""
         assignment = self._by_partition.get(partition)
         if assignment is not None:
             assignment.reach(offset)
 
     def finished(self, assignment: AssignedPartition, lane: Lane, attempt: RecordAttempt) -> None:
-        """A record is done; not heard when its partition is gone."""
+        """Counts a record as done; ignored when its partition was revoked."""
         if self._by_partition.get(assignment.partition) is not assignment:
             return
         assignment.finish(attempt.offset)
@@ -214,7 +214,7 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
 
 @dataclass(frozen=True, slots=True)
 class _LaneOwner:
-    """What a lane tells, with the assignment that it belongs to."""
+    """Adds its partition to what a lane reports."""
 
     assignments: PartitionSet
     context: LaneContext

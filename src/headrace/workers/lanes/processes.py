@@ -93,7 +93,7 @@ class TaskProcess:
         self._start()
 
     async def call(self, request: TaskRequest) -> list[Sent]:
-        """What the task sent meanwhile.
+        """Calls a method; returns what the task sent meanwhile.
 
         Raises:
             TaskProcessError: if the process ended while it was at this.
@@ -182,7 +182,7 @@ class TaskProcess:
             taken.fail(error)
         waiting, self._waiting = self._waiting, deque()
         if self._ends_in_a_row < _MAX_ENDS_IN_A_ROW:
-            _LOG.warning("%s; another one is started", error)
+            _LOG.warning("%s, starting another one", error)
             self._start()
         else:
             self._is_over = True
@@ -198,7 +198,7 @@ class TaskProcess:
 
 @dataclass(frozen=True, slots=True)
 class _PendingCall:
-    """What a process is to do, and the future that ends with its answer."""
+    """A request to a process, and the future of its answer."""
 
     frame: bytes
     method: str
@@ -215,7 +215,7 @@ class ProcessReplacedError(Exception):
 
 
 class _Answers(asyncio.Protocol):
-    """What a process answers, in the order of the requests."""
+    """Reads the answers of a process, in the order of the requests."""
 
     def __init__(self, answered: Callable[[Answer], None], ended: Callable[[], None]) -> None:
         self._answered, self._ended = answered, ended

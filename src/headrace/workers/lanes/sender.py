@@ -1,4 +1,4 @@
-"""What tasks send: confirmed by all in-sync replicas before the record they sent it for is done."""
+"""Sends of tasks: a record is done once all in-sync replicas have what was sent for it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ProducerRecord: TypeAlias = tuple[str, bytes | None, bytes | None, int]
 
 
 class Sent:
-    """Something that was sent. Awaiting it waits for all in-sync replicas, and raises what failed.
+    """A sent record. Awaiting it waits for all in-sync replicas, and raises what failed.
 
     No future is made where nothing awaits it: most tasks leave that to the record's end.
     """
@@ -53,7 +53,7 @@ class Sent:
         self.end(None if failure is None else _failed(message.topic(), failure))
 
     def end(self, error: BaseException | None) -> None:
-        """It is there, or failed."""
+        """Notes that it was acknowledged, or failed."""
         if self._is_there:
             return
         self._is_there, self._error = True, error
@@ -139,5 +139,5 @@ class Sender:
 
 
 def _failed(topic: str | None, error: KafkaError) -> KafkaException:
-    """Named with where it was to go: the record that it was sent for is of another topic."""
+    """Returns an error that names the destination: the record it was sent for has another topic."""
     return KafkaException(KafkaError(error.code(), f"sent to topic {topic}: {error.str()}"))

@@ -1,4 +1,4 @@
-"""Where a coroutine that waits stands."""
+"""The stack of a suspended coroutine."""
 
 from __future__ import annotations
 

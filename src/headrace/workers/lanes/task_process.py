@@ -1,4 +1,4 @@
-"""What runs in a process of tasks, and how it and its instance talk.
+"""The main function of a task process, and its protocol with the instance.
 
 Both ways, a frame is a length in four bytes and a pickle: of a :class:`TaskRequest`, or of an
 :data:`Answer`.
@@ -65,7 +65,7 @@ def _end_with(parent: int) -> None:
 
 
 def _read(requests: BinaryIO) -> TaskRequest | None:
-    """``None``: there will be no more."""
+    """Returns the next request; ``None``: the instance has closed the channel."""
     head = requests.read(SIZE.size)
     if len(head) < SIZE.size:
         return None
@@ -83,7 +83,7 @@ def _answer(tasks: _Tasks, request: TaskRequest) -> bytes:
 
 
 def _framed_error(error: Exception) -> bytes:
-    """Not every exception comes out of a pickle as it went in, or at all."""
+    """Returns the frame of ``error``, as text where a pickle does not preserve the exception."""
     try:
         frame = framed(error)
         pickle.loads(frame[SIZE.size :])  # noqa: S301 - just written
@@ -132,7 +132,7 @@ class _Tasks:
 
 
 class _Later:
-    """What ``send`` gives in a process: it takes effect when the method has returned."""
+    """The result of ``send`` in a process: records are sent when the method has returned."""
 
     def __await__(self) -> Generator[None, None, None]:
         yield from ()

@@ -71,7 +71,7 @@ class TaskThreads(Executor):
         *,
         cancel_futures: bool = False,  # noqa: ARG002 - what waits is run in any case
     ) -> None:
-        """Each thread ends once nothing waits."""
+        """Ends each thread once no call waits."""
         for _ in self._threads:
             self._calls.put(None)
         if wait:

@@ -1,4 +1,4 @@
-"""What happens to lanes by the clock: deadlines, ``punctuate``, and questions to held records."""
+"""Timers of lanes: deadlines, ``punctuate``, and rechecks of blocked lanes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class LaneTimers:
 
     @property
     def loops(self) -> tuple[Callable[[], Coroutine[Any, Any, None]], ...]:
-        """Each runs until it is cancelled; one that ends by itself is a failure of the instance."""
+        """The loops, to run until cancelled; the end of one is a failure of the instance."""
         punctuating = () if self._worker.punctuate_every is None else (self._punctuate,)
         return (self._recheck_blocked, self._expire, *punctuating)
 

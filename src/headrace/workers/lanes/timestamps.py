@@ -1,4 +1,4 @@
-"""About when the records of a partition are from."""
+"""Approximate timestamps of the records of a partition."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _MAX_SAMPLES = 10_000
 
 
 class TimestampIndex:
-    """About when the records of a partition are from, by offset: to a second, and for those kept.
+    """Approximate timestamps by offset, to a second.
 
     Holds one entry a second of timestamps, from the first record that is not done on, and every
     second one of them whenever they are too many.
@@ -32,7 +32,7 @@ class TimestampIndex:
             samples.popleft()
 
     def at(self, offset: int) -> int:
-        """Of the record at ``offset``, or the last before it; -1: none was read.
+        """Returns the timestamp at ``offset``, or of the last record before it; -1: none was read.
 
         What is before ``offset`` is forgotten.
         """

@@ -15,7 +15,7 @@ from headrace.model import TopicPartition
 
 
 class EndOffsets:
-    """Where partitions end, asked now and then, off the event loop.
+    """The end offsets of partitions, refreshed at intervals on another thread.
 
     Attributes:
         reason: why the last question had no answer; empty: it had one.
@@ -30,15 +30,15 @@ class EndOffsets:
     async def refresh(
         self, unread: Mapping[TopicPartition, int], read: set[TopicPartition]
     ) -> None:
-        """Ask. ``unread`` are positions in partitions that nothing was read of yet."""
+        """Fetches the ends. ``unread`` are positions of partitions without a read record."""
         await asyncio.to_thread(self._refresh, dict(unread), {*unread, *read})
 
     def lag(self, partition: TopicPartition, offset: int) -> int:
-        """Records from ``offset`` to the end, as it was when it was asked last."""
+        """Returns the records from ``offset`` to the end, as of the last refresh."""
         return max(0, self._ends.get(partition, 0) - offset)
 
     def first_ms(self, partition: TopicPartition) -> int:
-        """Timestamp of the first record that nothing was read of; -1: unknown."""
+        """Returns the timestamp of the first record of an unread partition; -1: unknown."""
         return self._unread.get(partition, (0, -1))[1]
 
     def _refresh(self, unread: dict[TopicPartition, int], partitions: set[TopicPartition]) -> None:

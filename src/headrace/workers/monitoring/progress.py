@@ -64,7 +64,7 @@ class WorkerProgress:
         return is_final(self.state)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values by name."""
+        """Returns plain values by name."""
         return asdict(self)
 
     @classmethod
@@ -115,11 +115,11 @@ Seen = tuple[WorkerProgress, Sequence[PartitionProgress]]
 """An instance, and each partition that is its own."""
 
 Observe = Callable[[WorkerProgress, Sequence[PartitionProgress]], None]
-"""Called with what is seen of an instance."""
+"""Called with the progress of an instance and its partitions."""
 
 
 def measure_partitions(instance: WorkerInstance, ends: EndOffsets) -> list[PartitionProgress]:
-    """Each partition of ``instance``; on the event loop."""
+    """Returns the progress of each partition; call it on the event loop."""
     return [_partition(assigned, ends) for assigned in (instance.assignments or {}).values()]
 
 

@@ -36,7 +36,7 @@ class ProgressMonitor:
         self._ask_at = 0.0
 
     async def run_instance(self) -> None:
-        """Runs the instance, and tells of its end too. A failure to tell ends the telling alone.
+        """Runs the instance, and reports its end too; a failure to report does not end it.
 
         Raises:
             HeadraceError, KafkaException: why it ended, other than by being stopped.
@@ -67,7 +67,7 @@ class ProgressMonitor:
         self._observe(progress, partitions)
 
     def _refresh_ends(self) -> None:
-        """Where partitions end, unless the last question is not answered yet."""
+        """Fetches the ends of partitions, unless the last request is not answered yet."""
         assignments, now = self._instance.assignments, asyncio.get_running_loop().time()
         if not assignments or now < self._ask_at:
             return

@@ -41,7 +41,7 @@ _TUNING = {
 
 
 def ensure_progress_topic(config: ClientConfig) -> None:
-    """Make it unless it exists.
+    """Makes the topic unless it exists.
 
     Raises:
         BrokerUnreachableError: if the brokers do not answer.
@@ -66,7 +66,7 @@ class ProgressReporter:
         self._complained = -_WARN_INTERVAL_SECONDS
 
     def report(self, progress: WorkerProgress, partitions: Sequence[PartitionProgress]) -> None:
-        """Called about every second; most of the time there is nothing to tell."""
+        """Publishes progress when it is due; called about every second."""
         self._sender.poll(0)
         state, at = self._told
         if progress.state == state and time.monotonic() - at < _TELL_SECONDS:
@@ -83,7 +83,7 @@ class ProgressReporter:
             self._warn_throttled(error)
 
     def close(self) -> None:
-        """Waits a few seconds at most for what was told last."""
+        """Waits for the last report to be acknowledged, for a few seconds at most."""
         self._sender.flush(_FLUSH_SECONDS)
 
     def _delivered(self, error: KafkaError | None, _: confluent_kafka.Message) -> None:
@@ -98,7 +98,7 @@ class ProgressReporter:
 
 
 class ProgressFollower:
-    """What the instances of one run told last, as it comes; follows on a thread of its own."""
+    """Keeps the latest report of each instance of a run; follows the topic on its own thread."""
 
     def __init__(self, config: ClientConfig, run: str) -> None:
         self._prefix = f"{run}/".encode()
@@ -107,16 +107,16 @@ class ProgressFollower:
         self._follower = ChangelogFollower(config, PROGRESS_TOPIC, self._on_change)
 
     def seen(self) -> list[Seen]:
-        """Each instance as it is now, by name: the silent ones failed, of the ended the counts."""
+        """Returns each instance by name: silent ones as failed, of ended ones only the counts."""
         told = sorted(self._told.copy().items())
         return [self._now(progress, partitions) for _, (progress, partitions) in told]
 
     def reset_liveness_timeout(self) -> None:
-        """Kafka is away: silence counts from now on only."""
+        """Counts silence from now on only, because the brokers did not answer until now."""
         self._grace_since_ms = _now_ms()
 
     def close(self) -> None:
-        """Follow no longer."""
+        """Stops following the topic."""
         self._follower.close()
 
     def _on_change(self, key: bytes, value: bytes | None) -> None:
