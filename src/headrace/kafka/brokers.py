@@ -1,4 +1,4 @@
-"""What the brokers say about themselves."""
+"""The brokers of a cluster, and their settings."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ _SETTLE_SECONDS = 120.0  # a transaction that was left open ends after a minute
 
 
 def ensure_changelog(config: ClientConfig, name: str, kept: timedelta | None = None) -> None:
-    """Make the topic unless it exists: one partition, compacted, on three brokers if there are.
+    """Creates the topic unless it exists: one partition, compacted, three replicas if possible.
 
     Args:
         config: of librdkafka.
@@ -64,7 +64,7 @@ def ensure_changelog(config: ClientConfig, name: str, kept: timedelta | None = N
 
 
 def write_changelog(config: ClientConfig, name: str, changes: Mapping[bytes, bytes | None]) -> None:
-    """Write new values, ``None`` to delete a key; returns once all in-sync replicas have them.
+    """Writes new values, ``None`` to delete a key; returns once all in-sync replicas have them.
 
     Raises:
         KafkaException: if a value was not written, or it is not known whether it was.

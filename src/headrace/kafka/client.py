@@ -45,7 +45,7 @@ Client = TypeVar("Client", AdminClient, confluent_kafka.Consumer)
 
 REQUEST_TIMEOUT_SECONDS = 15.0
 READ_ATTEMPT_SECONDS = 3.0
-"""After it a request that changes nothing is sent again, until REQUEST_TIMEOUT_SECONDS are over."""
+"""A read is sent again after this time, until REQUEST_TIMEOUT_SECONDS are over."""
 NO_TOPIC_ID = str(confluent_kafka.Uuid(0, 0))
 MESSAGE_TIMEOUT_MS = 180_000
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024  # the topic's own limit is the one that counts
@@ -66,7 +66,7 @@ _RETRY_DELAY_SECONDS = 0.05
 _LOGIN_SLICE_SECONDS = 1.0
 _METADATA_SECONDS = 5.0
 ALWAYS_THERE = "__consumer_offsets"
-"""For metadata: asking for a topic of any other name might create it."""
+"""The topic to fetch metadata of: a request for another name might create that topic."""
 _GROUP_SLICE_SECONDS = 3.0
 # Without a session, its limit is how long a commit waits for the coordinator. A coordinator that
 # does not answer is asked twice, then a broker which one it is: within REQUEST_TIMEOUT_SECONDS.
@@ -90,7 +90,7 @@ class LiveTopic:
 
     @property
     def all_partitions(self) -> list[TopicPartition]:
-        """Each of its partitions."""
+        """All partitions of the topic."""
         return [TopicPartition(self.name, p) for p in range(self.partitions)]
 
 
@@ -316,7 +316,7 @@ def commit_offsets(
     offsets: Mapping[TopicPartition, int],
     epochs: Mapping[TopicPartition, int] | None = None,
 ) -> None:
-    """Commit ``offsets`` for a group without members; returns when it is done.
+    """Commits ``offsets`` for a group without members; returns when it is done.
 
     With the epochs of the leaders that told them, a log that is cut later is known by the commit.
 

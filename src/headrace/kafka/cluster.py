@@ -1,4 +1,4 @@
-"""What a source asks of a cluster: where topics begin and end, and the records of a range."""
+"""What a source needs of a cluster: the offsets of topics, and the records of ranges."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ class Cluster(Protocol):
         """
 
     def committed(self, group: str, topic: str) -> Mapping[int, Seen]:
-        """Committed offsets of a consumer group by partition, where it has any."""
+        """Returns the committed offsets of a consumer group, by partition."""
 
     def replay_windows(self, topic: str) -> Mapping[int, Window]:
         """Offsets between which replayed records lie, by partition, where there may be any."""
 
     def read(self, ranges: Sequence[OffsetRange]) -> Iterator[Chunk]:
-        """Committed records of ranges, one range a partition, each in order of offset.
+        """Yields the committed records of ranges, one for each partition, in order of offset.
 
         The position of a range's last chunk is its end. Raises RecordsDeletedError when the start
         of a range is no longer there; see :func:`headrace.kafka.range_reader.read_ranges`.

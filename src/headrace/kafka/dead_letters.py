@@ -74,18 +74,18 @@ class StoredDeadLetter:
 
     @property
     def origin(self) -> str:
-        """``topic/partition:offset`` of the original record: its name on the command line."""
+        """The original record, as commands name it: ``topic/partition:offset``."""
         origin = self.letter.partition
         return f"{origin.topic}/{origin.partition}:{self.letter.offset}"
 
 
 def dead_letters_topic(topic: str) -> str:
-    """Name of the topic that takes the dead letters of ``topic``."""
+    """Returns the name of the dead-letter topic of ``topic``."""
     return topic + DEAD_LETTERS_SUFFIX
 
 
 def scan(config: ClientConfig, topic: str) -> Iterator[StoredDeadLetter]:
-    """Dead letters of ``topic`` (the origin's name), up to those there when it is called.
+    """Yields the dead letters of ``topic`` (the origin's name) that are there at the call.
 
     Those behind the beginning of an open transaction are not there yet.
 
@@ -120,7 +120,7 @@ def _read(
 def find_written(
     config: ClientConfig, topic: str, pipeline: str, since_ms: int = -1
 ) -> Iterator[StoredDeadLetter]:
-    """Dead letters of ``topic`` that ``pipeline`` wrote, in the order of :func:`scan`.
+    """Yields the dead letters of ``topic`` that ``pipeline`` wrote, in the order of :func:`scan`.
 
     Those written before ``since_ms``, milliseconds since 1970, are left out; -1: none.
 

@@ -56,7 +56,7 @@ class ClusterStatus:
 
     @property
     def running(self) -> bool:
-        """All of its brokers run."""
+        """Whether all brokers run."""
         return bool(self.brokers) and all(broker.pid is not None for broker in self.brokers)
 
 
@@ -108,15 +108,15 @@ class EmbeddedCluster:
         stop_cluster(self._folder.parent)
 
     def status(self) -> ClusterStatus:
-        """What runs, and where."""
+        """Returns the brokers, and which of them run."""
         return cluster_status(self._folder.parent)
 
     def kill(self, node: int) -> None:
-        """SIGKILL, as a crash of the process would be."""
+        """Kills a broker with SIGKILL, as a crash would."""
         self._process(node).kill()
 
     def pause(self, node: int) -> None:
-        """SIGSTOP: connections stay open and nothing answers."""
+        """Stops a broker with SIGSTOP: connections stay open, and it does not answer."""
         self._process(node).pause()
 
     def resume(self, node: int) -> None:

@@ -1,4 +1,4 @@
-"""Consumer groups from outside: who is in them and how far they are behind."""
+"""Consumer groups as others see them: their members, and the age of their next records."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Member:
 
     @property
     def name(self) -> str:
-        """What it is best known by."""
+        """The most telling of its names."""
         return self.instance_id or self.client_id or self.host
 
 
@@ -71,7 +71,7 @@ def leave_group(member: confluent_kafka.Consumer, seconds: float) -> None:
 
 
 def describe_group(config: ClientConfig, name: str) -> ConsumerGroup:
-    """State and members of a group, of either protocol.
+    """Returns the state and members of a group, of either protocol.
 
     Raises:
         BrokerUnreachableError: if the brokers do not answer.
@@ -108,7 +108,7 @@ def offset_metadata_bytes(config: ClientConfig) -> int:
 def first_timestamps(
     config: ClientConfig, positions: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Timestamp of the first record at or after each position, in milliseconds since 1970.
+    """Returns the timestamp of the first record at or after each position, in milliseconds.
 
     Partitions are left out where there is none, where it has no timestamp, and where it could not
     be read within some seconds.

@@ -1,4 +1,4 @@
-"""What stays the same for an embedded cluster: its id, its ports, and how its brokers are set."""
+"""The fixed parts of an embedded cluster: its id, its ports, the settings of its brokers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Broker:
 
 @dataclass(frozen=True)
 class Layout:
-    """What stays the same for a folder's cluster as long as the folder lives."""
+    """The fixed parts of a folder's cluster, for as long as the folder exists."""
 
     cluster_id: str
     brokers: tuple[Broker, ...]
@@ -113,7 +113,7 @@ def _refusal(folder: Path, reason: str) -> ServerStartError:
 
 
 def broker_config(broker: Broker, layout: Layout, data: Path) -> dict[str, str]:
-    """``server.properties`` of a broker: loopback only, nothing created unasked."""
+    """Returns a broker's ``server.properties``: loopback only, no automatic topics."""
     copies = min(MAX_BROKERS, len(layout.brokers))
     in_sync = 2 if copies == MAX_BROKERS else 1
     return {
@@ -144,5 +144,5 @@ def broker_config(broker: Broker, layout: Layout, data: Path) -> dict[str, str]:
 
 
 def properties(config: Mapping[str, str]) -> str:
-    """Text of a properties file, in ASCII, as java.util.Properties reads it back."""
+    """Returns the text of a properties file, in ASCII, as java.util.Properties reads it."""
     return "".join(f"{name}={json.dumps(value)[1:-1]}\n" for name, value in config.items())

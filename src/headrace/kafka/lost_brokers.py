@@ -37,7 +37,7 @@ class IdleCheck:
         self._idle_since = time.monotonic()
 
     def check(self, client: confluent_kafka.Consumer) -> None:
-        """``client`` is idle: every :data:`IDLE_SECONDS`, looks whether it has lost its brokers.
+        """Checks an idle client every :data:`IDLE_SECONDS`: it may have lost its brokers.
 
         That takes milliseconds, while brokers are away 7 s, and once 19 s before the error.
 

@@ -43,7 +43,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Run:
-    """What was done: events that were confirmed, or read, in so many seconds."""
+    """The events that were acknowledged, or read, and the seconds that it took."""
 
     events: int
     bytes: int
@@ -51,7 +51,7 @@ class Run:
 
     @property
     def events_per_second(self) -> int:
-        """Rounded down."""
+        """The rate, rounded down."""
         return int(self.events / self.seconds)
 
     @property
@@ -86,7 +86,7 @@ def produce_values(
     tuning: Mapping[str, str],
     bounds: Bounds,
 ) -> Run:
-    """Send ``values``, over and over, until a bound; the time ends with the last confirmation.
+    """Sends ``values`` repeatedly until a bound; the time ends with the last acknowledgement.
 
     Raises:
         KafkaException: if Kafka refused a record.
@@ -115,7 +115,7 @@ def consume_values(
     process: Callable[[bytes], object],
     bounds: Bounds,
 ) -> Run:
-    """Read partition 0 from its start in batches, over and over, and process each value.
+    """Reads partition 0 from its start in batches, repeatedly, and processes each value.
 
     Raises:
         KafkaException: if Kafka refuses the read.
@@ -131,7 +131,7 @@ def consume_values(
 
 
 def newest_values(config: ClientConfig, topic: str, count: int) -> list[bytes]:
-    """About ``count`` of the newest values of ``topic``, equally many of each partition.
+    """Returns about ``count`` of the newest values of ``topic``, as many of each partition.
 
     Raises:
         TopicMissingError: if there is no such topic.

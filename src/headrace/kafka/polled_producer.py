@@ -43,7 +43,7 @@ class PolledProducer:
             self._look_after(_REPORTS_SECONDS)
 
     async def close(self, seconds: float) -> int:
-        """Wait for what is on its way; how many records were still out after ``seconds``."""
+        """Waits for acknowledgements; returns how many are missing after ``seconds``."""
         deadline = time.monotonic() + seconds
         if self._looking is not None:
             self._looking.cancel()
@@ -59,7 +59,7 @@ class PolledProducer:
         self._looking = asyncio.get_running_loop().call_later(seconds, self._look)
 
     def _look(self) -> None:
-        """Delivery reports, as long as some are expected; the log and errors now and then."""
+        """Polls for delivery reports while some are expected, and otherwise now and then."""
         self._poll()
         self._look_after(_REPORTS_SECONDS if len(self) else _IDLE_SECONDS)
 

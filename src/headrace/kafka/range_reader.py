@@ -42,13 +42,13 @@ class Record(Protocol):
         """The payload; ``None`` is a tombstone."""
 
     def key(self) -> bytes | None:
-        """What the record was partitioned by."""
+        """Returns the key."""
 
     def offset(self) -> int:
         """Returns its place in the partition."""
 
     def timestamp(self) -> tuple[int, int]:
-        """(kind, milliseconds since 1970)."""
+        """Returns (kind, milliseconds since 1970)."""
 
     def headers(self) -> Sequence[tuple[str, bytes | None]] | None:
         """Headers in order, repeated names included."""
@@ -110,7 +110,7 @@ class _Reading:
         self._last_error = ""
 
     def starts(self) -> list[confluent_kafka.TopicPartition]:
-        """What to assign."""
+        """Returns the partitions to assign, with their offsets."""
         return [_assigned(p, offset) for p, offset in self._positions.items()]
 
     def offsets_left(self) -> int:
@@ -155,7 +155,7 @@ class _Reading:
         yield self._moved(range_, got, reached)
 
     def _heed(self, error: KafkaError, event: Message) -> Iterator[Chunk]:
-        """What librdkafka says between the records. It reconnects by itself: silence has a limit.
+        """Handles an error between records. librdkafka reconnects by itself; the wait has a limit.
 
         Raises:
             HeadraceError: waiting would not help.

@@ -1,4 +1,4 @@
-"""Dead letters back to the topic they came from: each record once, for those who refused it.
+"""Replay of dead letters: each record goes back to its topic once, for those that rejected it.
 
 A record that several pipelines and workers refused has a dead letter of each; it is sent once,
 with a header that names them, and all other readers of the topic leave it out.
@@ -81,7 +81,7 @@ class DeadLetterFilter:
 
 @dataclass(frozen=True)
 class Replay:
-    """What a replay did, or with ``dry_run`` would do.
+    """The result of a replay, or with ``dry_run`` what it would be.
 
     Attributes:
         sent: records sent to their topic.
@@ -104,7 +104,7 @@ def replay(
     again: bool = False,
     dry_run: bool = False,
 ) -> Replay:
-    """Send the selected dead letters of ``topic`` (the origin's name) back to it.
+    """Sends the selected dead letters of ``topic`` (the origin's name) back to it.
 
     Each goes to its own partition with its key, value, headers, a count of its replays and the
     names of those who refused it.
@@ -153,7 +153,7 @@ def _replay(
 def replayed(
     config: ClientConfig, topic: str, letters: Iterable[StoredDeadLetter]
 ) -> set[Position]:
-    """Which of ``letters`` were replayed into ``topic`` before.
+    """Returns which of ``letters`` were replayed into ``topic`` before.
 
     Raises:
         BrokerUnreachableError: if the brokers do not answer.
@@ -181,7 +181,7 @@ def encode(first: int, offsets: Collection[int]) -> str:
 
 
 def decode(first: int, text: str) -> set[int]:
-    """What :func:`encode` was given."""
+    """Returns the offsets that :func:`encode` was given."""
     if not text:
         return set()
     bits = zlib.decompress(base64.b85decode(text))
@@ -196,7 +196,7 @@ def decode(first: int, text: str) -> set[int]:
 def _memory(
     letters: Sequence[StoredDeadLetter], done: set[Position]
 ) -> list[confluent_kafka.TopicPartition]:
-    """What to commit so that exactly the letters in ``done`` are remembered as replayed."""
+    """Returns the offsets to commit, so that exactly ``done`` is remembered as replayed."""
     memory = []
     for partition in {letter.position[0] for letter in letters}:
         offsets = [letter.position[1] for letter in letters if letter.position[0] == partition]

@@ -1,4 +1,4 @@
-"""Replayed records in their topic: whom each is for, and the offsets between which they lie.
+"""Replayed records in their topic: their readers, and the offsets between which they lie.
 
 A record that was replayed names in a header who refused it, and all others leave it out. The
 header names the partition too that it was written for, with the topic's id: a copy of the record
@@ -54,7 +54,7 @@ class PartitionId:
 
     @property
     def prefix(self) -> bytes:
-        """What headers begin with that were written for it."""
+        """The prefix of header values that were written for it."""
         topic, number = self.partition.topic, self.partition.partition
         return f"{topic}/{self.topic_id}/{number}:".encode()
 
@@ -84,7 +84,7 @@ def parted(headers: Headers) -> tuple[Headers, Headers]:
 
 
 def _readers(place: PartitionId, headers: Iterable[tuple[str, Any]]) -> list[bytes] | None:
-    """Whom the header that was written for ``place`` names; ``None``: there is no such header."""
+    """Returns the readers in the header for ``place``; ``None``: there is no such header."""
     for header, value in headers:
         if header == REPLAY_FOR and value and value.startswith(place.prefix):
             names: bytes = value.removeprefix(place.prefix)
@@ -93,7 +93,7 @@ def _readers(place: PartitionId, headers: Iterable[tuple[str, Any]]) -> list[byt
 
 
 def replay_group(topic: str) -> str:
-    """Consumer group that remembers what was replayed into ``topic``, and where it lies."""
+    """Returns the consumer group that remembers what was replayed into ``topic``."""
     return f"headrace.replay.{topic}"
 
 
@@ -114,7 +114,7 @@ def windows(
 def opened_windows(
     config: ClientConfig, topic: str, partitions: list[TopicPartition]
 ) -> list[confluent_kafka.TopicPartition]:
-    """What to commit before the first record is sent: replayed ones may come from now on.
+    """Returns the offsets to commit before the first record is sent: windows that are open.
 
     Raises:
         BrokerUnreachableError: if the brokers do not answer.
@@ -130,7 +130,7 @@ def opened_windows(
 def closed_windows(
     config: ClientConfig, topic: str, partitions: list[TopicPartition]
 ) -> list[confluent_kafka.TopicPartition]:
-    """What to commit when every replayed record is in the topic.
+    """Returns the offsets to commit when every replayed record is in the topic.
 
     Raises:
         BrokerUnreachableError: if the brokers do not answer.

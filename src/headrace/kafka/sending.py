@@ -82,9 +82,9 @@ def send_each(config: ClientConfig, records: Iterable[ProducerRecord]) -> dict[i
         writer.flush()
     except (KafkaException, SystemError) as error:
         _producer.cache_clear()
-        said = _kafka_error(error) or _fatal_error(config)
+        reason = _kafka_error(error) or _fatal_error(config)
         where = ", ".join(sorted(topics))
-        raise _failure(config, where, said) if said else SinkError(where, str(error)) from error
+        raise _failure(config, where, reason) if reason else SinkError(where, str(error)) from error
     if failures:
         _producer.cache_clear()  # its session may be broken for good
     return failures
@@ -112,7 +112,7 @@ def _producer(
 
 
 def _kafka_error(error: BaseException) -> KafkaError | None:
-    """What librdkafka said, if that is known.
+    """Returns librdkafka's error, if it is known.
 
     A fatal error is pending as an exception while reports are called, and may be lost there.
     """
@@ -121,16 +121,16 @@ def _kafka_error(error: BaseException) -> KafkaError | None:
 
 
 def _fatal_error(config: ClientConfig) -> KafkaError | None:
-    """What a producer's session ends with that has nothing to report."""
-    said: list[KafkaError] = []
-    probe = producer(dict(config) | {"error_cb": said.append})
+    """Returns the fatal error of a producer that reports nothing else, if there is one."""
+    errors: list[KafkaError] = []
+    probe = producer(dict(config) | {"error_cb": errors.append})
     deadline = time.monotonic() + _PROBE_SECONDS
     while time.monotonic() < deadline:
         try:
             probe.poll(_POLL_SECONDS / 10)
         except KafkaException as error:
-            said.append(error.args[0])
-        if fatal := [error for error in said if error.fatal()]:
+            errors.append(error.args[0])
+        if fatal := [error for error in errors if error.fatal()]:
             return fatal[0]
     return None
 
@@ -158,11 +158,11 @@ def _produce(
 
 
 def _failure_of(config: ClientConfig, topic: str, error: Exception) -> Exception:
-    """Without an error of Kafka's, the client could not write the record's headers."""
-    said = _kafka_error(error)
-    if said is None:
+    """Returns the failure of a record; without a Kafka error, its headers were not writable."""
+    reason = _kafka_error(error)
+    if reason is None:
         return RecordRejectedError(topic, f"{type(error).__name__}: {error}")
-    return _failure(config, topic, said)
+    return _failure(config, topic, reason)
 
 
 def _failure(config: ClientConfig, topic: str, error: KafkaError) -> Exception:

@@ -1,4 +1,4 @@
-"""One replay of a topic at a time, on whichever host: membership of the group that remembers it.
+"""One replay of a topic at a time, on any host: by membership of the group that remembers it.
 
 A replay reads what was replayed before, sends, and commits what is replayed now. It is a member of
 ``headrace.replay.<topic>`` meanwhile: brokers accept commits of members only, so that no other

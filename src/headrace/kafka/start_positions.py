@@ -1,4 +1,4 @@
-"""Where partitions begin that were assigned to a member of a consumer group."""
+"""The start offsets of partitions that are assigned to a member of a consumer group."""
 
 from __future__ import annotations
 

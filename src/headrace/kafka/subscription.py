@@ -62,7 +62,7 @@ class Membership:
 
 
 class Taken(NamedTuple):
-    """What was read: records, and after them ends of partitions that were reached.
+    """Records that were read, and ends of partitions that were reached behind them.
 
     An end is the offset after the last record, and after markers of transactions behind it, which
     are no records.
@@ -271,7 +271,7 @@ class Subscription:
         self._switch(consumer)
 
     def _revoke(self, consumer: confluent_kafka.Consumer, revoked: list[Any]) -> None:
-        """What is committed here arrives before the request that gives the partitions away.
+        """Commits offsets before the request that gives the partitions away is sent.
 
         Both go to the coordinator over one connection. Waiting for the answer would stop all
         other partitions for as long as the coordinator is slow or away.

@@ -1,4 +1,4 @@
-"""Declared topics against live ones: what to create, what to alter, what can't be done."""
+"""Compares declared topics with live ones: what to create or alter, and what is impossible."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _TRANSIENT = frozenset(
 
 
 class Action(enum.StrEnum):
-    """What is to be done with a topic."""
+    """What a change does to a topic."""
 
     CREATE = "create"
     ADD_PARTITIONS = "add-partitions"
@@ -60,7 +60,7 @@ _OPERATIONS = {
     Action.ADD_PARTITIONS: "ALTER",
     Action.ALTER_CONFIG: "ALTER_CONFIGS",
 }
-"""What each is called in ACLs."""
+"""The operation of each action in ACLs."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class KnownKey:
 
 @dataclass(frozen=True)
 class TopicChange:
-    """One step from a live topic to the declared one, or (refused) why there is none.
+    """A change from a live topic to the declared one, or (refused) why it is impossible.
 
     Attributes:
         topic: its name.
@@ -169,7 +169,7 @@ def topic_states(config: ClientConfig, topics: Iterable[str]) -> dict[str, Topic
 
 
 def apply_changes(config: ClientConfig, changes: Sequence[TopicChange]) -> None:
-    """Do what is to be done, in order; refused changes are left alone.
+    """Applies changes in order, without those that are refused.
 
     Raises:
         BrokerUnreachableError: if the brokers do not answer; some changes may have been made.
@@ -188,7 +188,7 @@ def apply_changes(config: ClientConfig, changes: Sequence[TopicChange]) -> None:
 
 
 def ensure_topics(config: ClientConfig, topics: Sequence[Topic]) -> None:
-    """Make those that are not there, as they are; others may do so at the same time.
+    """Creates missing topics as declared; other processes may do so at the same time.
 
     Raises:
         BrokerUnreachableError: if the brokers do not answer.
@@ -336,7 +336,7 @@ def _filled(config: ClientConfig, topics: Iterable[LiveTopic]) -> set[str]:
 
 
 def _apply(config: ClientConfig, change: TopicChange, harmless: int | None = None) -> None:
-    """``harmless`` is an answer of Kafka's that is as good as done."""
+    """Sends a change; the error code ``harmless`` means that it is done already."""
     try:
         with needs(config, _OPERATIONS[change.action], f"topic {change.topic}"):
             admin_request(config, lambda client: _request(client, change))

@@ -25,11 +25,11 @@ _UNSETTLED = frozenset({Meaning.UNREACHABLE, Meaning.TRANSIENT, Meaning.PURGED})
 
 
 class TransactionFencedError(Exception):
-    """Another producer has begun with this id, or a transaction took longer than a minute."""
+    """Another producer uses this transactional id, or a transaction took more than a minute."""
 
 
 class TransactionUnsettledError(Exception):
-    """It is not known whether the transaction was committed; beginning again with its id ends it.
+    """It is unknown whether the transaction was committed; a new producer with its id ends it.
 
     Attributes:
         reason: librdkafka's words.
@@ -67,7 +67,7 @@ class TransactionalProducer:
         self._finish(self._producer.init_transactions)
 
     def send(self, records: Iterable[ProducerRecord]) -> None:
-        """Write all of them in a transaction; returns when it is committed.
+        """Writes all records in one transaction; returns when it is committed.
 
         Raises:
             TransactionUnsettledError: if it may have been committed or not.

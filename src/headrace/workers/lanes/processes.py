@@ -156,7 +156,7 @@ class TaskProcess:
                 pending.call.started = self._loop.time()
                 self._transport.write(pending.frame)
 
-    def _answered(self, found: Answer) -> None:
+    def _answered(self, answer: Answer) -> None:
         pending, self._running = self._running, None
         if pending is None:  # it says that it has begun
             self._is_ready = True
@@ -164,10 +164,10 @@ class TaskProcess:
             return
         if pending.method.startswith("process"):
             self._ends_in_a_row = 0
-        if isinstance(found, BaseException):
-            pending.fail(found)
+        if isinstance(answer, BaseException):
+            pending.fail(answer)
         elif not pending.answer.done():
-            pending.answer.set_result(found)
+            pending.answer.set_result(answer)
         self._take_next()
 
     def _ended(self) -> None:

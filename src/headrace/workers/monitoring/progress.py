@@ -68,11 +68,11 @@ class WorkerProgress:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> WorkerProgress:
+    def from_json(cls, values: Mapping[str, Any]) -> WorkerProgress:
         """Reads what :meth:`to_json` wrote."""
-        paused = {name: tuple(reasons) for name, reasons in found["paused_partitions"].items()}
-        state = InstanceState(found["state"])
-        return cls(**{**found, "state": state, "paused_partitions": paused})
+        paused = {name: tuple(reasons) for name, reasons in values["paused_partitions"].items()}
+        state = InstanceState(values["state"])
+        return cls(**{**values, "state": state, "paused_partitions": paused})
 
 
 @dataclass(frozen=True)
@@ -106,9 +106,9 @@ class PartitionProgress:
     lag_seconds: float
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> PartitionProgress:
+    def from_json(cls, values: Mapping[str, Any]) -> PartitionProgress:
         """Reads what ``asdict`` made."""
-        return cls(**{**found, "paused": tuple(found["paused"])})
+        return cls(**{**values, "paused": tuple(values["paused"])})
 
 
 Seen = tuple[WorkerProgress, Sequence[PartitionProgress]]
