@@ -151,7 +151,7 @@ def test_a_service_whose_workers_can_not_start_says_why_and_ends(tmp_path, broke
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 1
     lines = service.settings.log.read_text().splitlines()
-    why = [line for line in lines if "this worker can't start" in line]
+    why = [line for line in lines if "This worker cannot start" in line]
     assert len(why) == 3
     for line in why:
         assert re.match(r"\d{4}-\d\d-\d\dT[\d:.]+Z ERROR \d+ headrace\.ingest: ", line)

@@ -205,8 +205,8 @@ def test_a_redis_that_is_killed_and_comes_back_empty_never_lifts_a_limit(
             own_redis.start()
 
     run(scenario)
-    said = [one.getMessage() for one in caplog.records]
-    assert ["own" in one for one in said] == [True, False, True]
+    said = [record.getMessage() for record in caplog.records]
+    assert ["alone" in text for text in said] == [True, False, True]
 
 
 def test_a_redis_that_comes_and_goes_gives_a_host_no_more_than_two_bursts(tmp_path, own_redis):

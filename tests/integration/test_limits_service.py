@@ -97,7 +97,7 @@ def test_hosts_share_a_limit_and_each_has_its_own_while_redis_is_gone(hosts, own
     own_redis.start()
     until_shared(hosts, token)
     logged = hosts[0].output.read_text()
-    assert "rate limits are this host's own: Redis fails: ConnectionError" in logged
+    assert "using the rate limits of this host alone: ConnectionError" in logged
     assert "hunter2" not in logged
 
 

@@ -149,7 +149,7 @@ def _ensure_registry(config: IngestConfig) -> None:
     except BrokerUnreachableError as error:
         if not any(topic.spool for topic in config.topics.values()):
             raise
-        _LOG.warning("starting without Kafka: topics with a spool are served; %s", error)
+        _LOG.warning("Starting without Kafka, only topics with a spool are served: %s", error)
 
 
 def create_token(settings: Settings, spec: TokenSpec) -> tuple[Token, str]:

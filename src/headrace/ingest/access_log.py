@@ -72,7 +72,7 @@ class _File(WatchedFileHandler):
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the library's name
         del record
-        _LOG.warning("cannot write to the access log %s: %s", self.baseFilename, sys.exc_info()[1])
+        _LOG.warning("Cannot write to the access log %s: %s", self.baseFilename, sys.exc_info()[1])
 
 
 def json_line(facts: Mapping[str, Any]) -> str:

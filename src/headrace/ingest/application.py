@@ -95,7 +95,7 @@ class Application:
                 self._access_log.write(request, _CLIENT_GONE, time.monotonic() - began)
             return
         except Exception:  # noqa: BLE001 - a client must hear that the outcome is unknown
-            _LOG.exception("a request failed")
+            _LOG.exception("A request failed unexpectedly; the client was told to send it again")
             answer = problem_answer(_failed(), instance=request.uri)
         self._counters.add((REQUESTS, str(answer.status)))
         headers: list[Header] = [(b"x-request-id", request.id.encode())]

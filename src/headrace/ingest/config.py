@@ -1,4 +1,4 @@
-"""What an ingest worker is told: it is pickled on its way to the worker's process."""
+"""What an ingest worker is started with: it is pickled on its way to the worker's process."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from headrace.errors import IngestStateError
 
 
 def map_file(file: int, path: Path, size: int) -> mmap.mmap:
-    """The memory of an open file, which gets all of its disk space now.
+    """Maps an open file into memory, and allocates all of its disk space now.
 
     A page without a block on the disk kills its writer with SIGBUS when the disk is full.
 
@@ -25,7 +25,7 @@ def map_file(file: int, path: Path, size: int) -> mmap.mmap:
 
 
 def open_shared(path: Path) -> int:
-    """A descriptor of the file, which is made, readable by this user alone, with its folder.
+    """Opens a file, and creates it with its folder where it is missing, for this user alone.
 
     Raises:
         IngestStateError: it can't be made or opened.

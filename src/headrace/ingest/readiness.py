@@ -17,7 +17,7 @@ _TAKEN = frozenset({READY, SPOOLING})
 def readiness(
     query: bytes, topics: Collection[str], acceptance: EventStore, *, tokens_known: bool
 ) -> Answer:
-    """200 when tokens are known and events of every topic can be taken, 503 otherwise.
+    """Returns 200 when tokens are known and events of every topic can be taken, otherwise 503.
 
     ``topic=NAME`` in the query, once or more, asks of these topics alone. Nothing is looked up:
     all of it is known in memory.
@@ -25,21 +25,21 @@ def readiness(
     Raises:
         RefusedRequestError: 404 for a topic that is not served.
     """
-    asked = parse_qs(query.decode("latin-1"), keep_blank_values=True).get("topic", topics)
-    for topic in asked:
+    names = parse_qs(query.decode("latin-1"), keep_blank_values=True).get("topic", topics)
+    for topic in names:
         if topic not in topics:
             detail = f"no topic {topic[:80]!r} is served here"
             raise refused(HTTPStatus.NOT_FOUND, "no-such-topic", detail)
-    found = {topic: acceptance.standing(topic) for topic in asked}
+    standings = {topic: acceptance.standing(topic) for topic in names}
     facts: dict[str, Any] = {
         "tokens": "known" if tokens_known else "unknown",
         "kafka": "answers" if acceptance.kafka_answers else "away",
-        "topics": found,
+        "topics": standings,
     }
-    if tokens_known and _TAKEN.issuperset(found.values()):
+    if tokens_known and _TAKEN.issuperset(standings.values()):
         return json_answer(HTTPStatus.OK, {"status": "ready", **facts})
     waits_for = [] if tokens_known else ["the access tokens have not been read yet"]
-    waits_for += [f"{topic}: {text}" for topic, text in found.items() if text not in _TAKEN]
+    waits_for += [f"{topic}: {text}" for topic, text in standings.items() if text not in _TAKEN]
     why = "; ".join(waits_for)
     refusal = refused(HTTPStatus.SERVICE_UNAVAILABLE, "not-ready", why, RETRY_AFTER)
     return problem_answer(refusal, **facts)

@@ -38,7 +38,7 @@ def serve(config: IngestConfig) -> None:
     # Kafka clients have threads, and a fork would copy the locks that those hold.
     multiprocessing.set_start_method("spawn", force=True)
     shutil.rmtree(config.state / COUNTS_FOLDER, ignore_errors=True)
-    # Their times are those since the machine was started.
+    # Their times count from the start of the machine, so after a reboot they would mean others.
     for name in (LIMITS_FILE, OVERDUE_FILE):
         (config.state / name).unlink(missing_ok=True)
     _Service(config).run()
@@ -64,7 +64,7 @@ class _Service:
             raise IngestFailedError(self._starts.failures, self._starts.reason)
 
     def _served(self) -> bool:
-        """True when it was asked to end."""
+        """Serves, and returns whether the service was asked to end."""
         configure_logs(self._config)
         address = f"{self._config.settings.host}:{self._config.settings.port}"
         _LOG.info("Serving http://%s with %d workers", address, self._config.settings.workers)
@@ -103,12 +103,12 @@ def _server(settings: IngestSettings) -> Any:
 
 
 def configure_logs(config: IngestConfig) -> None:
-    """To stderr and the project's log; called in each process, after Granian has set up its own."""
+    """Logs to stderr and the project's log; called in each process, after Granian's own set-up."""
     log_to(config.log, stderr=True, others=(_GRANIAN,), log_format=config.log_format)
     logging.getLogger(_GRANIAN).setLevel(logging.WARNING)
 
 
 def _worker(config: IngestConfig, starts: WorkerStarts) -> Any:
-    """In the worker's process."""
+    """Makes the application, in the worker's process."""
     configure_logs(config)
     return IngestProcess(config, starts)

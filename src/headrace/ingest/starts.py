@@ -15,7 +15,7 @@ _MAX_DELAY_SECONDS = 30.0
 
 
 class WorkerStarts:
-    """Failed starts in a row, over all workers of a service.
+    """Counts failed starts in a row, over all workers of a service.
 
     It is pickled for each worker that is started, and tells it how many have failed just before.
     The worker reports through a pipe; the service hears it on a thread, which calls ``on_limit``
@@ -23,7 +23,7 @@ class WorkerStarts:
 
     Attributes:
         failures: failed starts in a row.
-        reason: of the latest.
+        reason: why the latest start failed.
     """
 
     def __init__(self, workers: int, on_limit: Callable[[], None]) -> None:
@@ -37,19 +37,19 @@ class WorkerStarts:
 
     @property
     def is_hopeless(self) -> bool:
-        """The limit is reached."""
+        """Too many starts have failed in a row: no worker will ever serve."""
         return self.failures >= self._limit
 
     def delay_seconds(self) -> float:
-        """In a worker whose start failed: how long it waits before it ends and is replaced."""
+        """Returns how long a worker whose start failed waits before it ends and is replaced."""
         return min(self.failures * _DELAY_SECONDS, _MAX_DELAY_SECONDS)
 
     def succeeded(self) -> None:
-        """Called in a worker that has started."""
+        """Reports that this worker has started."""
         self._writer.send_bytes(b"")
 
     def failed(self, reason: str) -> None:
-        """Called in a worker whose start failed."""
+        """Reports that this worker can't start, and why."""
         self._writer.send_bytes((reason or "unknown").encode()[:_MAX_REASON_BYTES])
 
     def note(self, reason: str) -> None:
@@ -65,5 +65,5 @@ class WorkerStarts:
                 self.note(self._reader.recv_bytes().decode(errors="replace"))
 
     def close(self) -> None:
-        """Ends the thread."""
+        """Ends the thread that listens to the workers."""
         self._writer.close()

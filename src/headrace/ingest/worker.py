@@ -43,6 +43,7 @@ TOPICS_FILE = "topics"
 _LOG = logging.getLogger("headrace.ingest")
 _PARENT_SECONDS = 1.0
 _QUEUE_SECONDS = 1.0
+# Requests leave no cycles, so that the collector finds nothing for the time it takes.
 _COLLECT_AFTER = 100_000
 
 
@@ -59,7 +60,7 @@ class IngestProcess:
         self._application: Application | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """A request, or the worker's life."""
+        """Answers a request, or runs the worker from its start to its end (ASGI's lifespan)."""
         if self._application is not None and scope["type"] == "http":
             await self._application(scope, receive, send)
         elif scope["type"] == "lifespan":
@@ -87,24 +88,24 @@ class IngestProcess:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _fail(self, error: Exception, send: Send) -> None:
-        """Says why, and ends after a while; the service starts another worker in its place."""
+        """Reports why the start failed, and ends after a delay; another worker is started then."""
         delay = self._starts.delay_seconds()
         _LOG.error(
-            "this worker can't start; another takes its place in %g s", delay, exc_info=error
+            "This worker cannot start; another one is started in %g s", delay, exc_info=error
         )
         self._starts.failed(f"{type(error).__name__}: {error}")
         await asyncio.sleep(delay)
         await send({"type": "lifespan.startup.failed"})
 
     def _end_with_parent(self) -> None:
-        """A worker whose server was killed would keep its port for ever."""
+        """Ends this worker when its server is gone: it would keep the port forever."""
         while os.getppid() == self._parent:
             time.sleep(_PARENT_SECONDS)
         os.kill(os.getpid(), signal.SIGTERM)
 
 
 class _Parts:
-    """What a worker is made of; made in its event loop.
+    """The parts of a worker, made in its event loop.
 
     Raises:
         HeadraceError, OSError: one of them can't be made.
@@ -134,7 +135,7 @@ class _Parts:
         self._note_queue()
 
     async def close(self) -> None:
-        """Ends them; the events on their way to Kafka get their confirmation first."""
+        """Closes the parts; events on their way to Kafka are confirmed first."""
         drained = self._delivery.close(self._config.settings.drain_seconds)
         left, _ = await asyncio.gather(drained, asyncio.to_thread(self._spools.close))
         if left:

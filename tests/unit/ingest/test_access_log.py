@@ -116,4 +116,4 @@ def test_a_line_that_cannot_be_written_is_a_warning(tmp_path, caplog):
     log = AccessLog(tmp_path / "missing" / "log", LINES["json"], 10)
     log.write(answered(), 200, 0)
     log.close()
-    assert "cannot write to the access log" in caplog.text
+    assert "Cannot write to the access log" in caplog.text

@@ -184,7 +184,7 @@ def test_whatever_fails_the_limit_of_the_host_holds_and_says_so_once(
 
     run(scenario)
     assert [one.levelno for one in caplog.records] == [logging.WARNING] * 2
-    assert f"Redis fails: {type(error).__name__}" in caplog.text
+    assert f"this host alone: {type(error).__name__}" in caplog.text
 
 
 def test_what_all_hosts_limits_admitted_is_gone_from_this_hosts(open_limiter):

@@ -1,4 +1,4 @@
-"""From a worker to Kafka: accepted means that the in-sync replicas have it."""
+"""Produces events to Kafka: an event is accepted once the in-sync replicas have it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from headrace.kafka.client import ClientConfig
 from headrace.kafka.polled_producer import PolledProducer
 from headrace.model import Topic
 
-_TAKEN_BACK_SECONDS = 5.0
+_TAKEN_BACK_SECONDS = 5.0  # a purge reports at once, but through the event loop
 _LINGER_SECONDS = 0.01
 _TUNING = {
     "queue.buffering.max.messages": "200000",
@@ -90,7 +90,7 @@ class _Outstanding:
         self.failure: KafkaError | None = None
 
     def reported(self, error: KafkaError | None, message: Any) -> None:
-        """A delivery report."""
+        """Takes the delivery report of an event."""
         failure = delivery_failure(error, message)
         if failure is not None:
             self._failed.add(message.value())
@@ -101,31 +101,32 @@ class _Outstanding:
             self._wake()
 
     def not_sent(self, events: Sequence[Accepted], failure: KafkaError) -> None:
-        """These never reached the producer."""
+        """Notes that these events never reached the producer."""
         self.failure = failure
         self._failed.update(event.value for event in events)
         self._unsent += len(events)
 
     def rejected(self, event: Accepted, failure: KafkaError) -> None:
-        """The producer rejected this one for itself."""
+        """Notes an event that the producer rejected alone."""
         self.not_sent([event], failure)
         self._rejected[event.value] = failure.str()
 
     def error(self, failure: KafkaError) -> RejectedByKafkaError | UnknownOutcomeError:
-        """What to raise for ``failure``."""
+        """Returns what to raise for ``failure``."""
         if self._failed == self._rejected.keys():
             return RejectedByKafkaError(self._rejected)
-        # A broker rejects a batch, with events of others in it: which one it is, nobody can say.
+        # A broker rejects a whole batch, which holds events of other requests too, and does not
+        # say which of them is at fault.
         is_final = is_of_record(failure) and not self._rejected
         code = "batch-rejected" if is_final else "unknown-outcome"
         return UnknownOutcomeError(f"Kafka answered {failure.str()}", code)
 
     def is_settled(self) -> bool:
-        """Every event that was sent is reported."""
+        """Returns whether every event that was sent is reported."""
         return self._left == self._unsent
 
     async def settled(self, seconds: float) -> bool:
-        """Every event that was sent is reported, after ``seconds`` at most."""
+        """Waits for the reports of all events, ``seconds`` at most; returns whether all came."""
         if self._left > self._unsent:
             self._woken = self._deadlines.loop.create_future()
             self._deadlines.begin(self, seconds, self._wake)
@@ -136,7 +137,7 @@ class _Outstanding:
         return self.is_settled()
 
     def failed(self, events: Sequence[Accepted]) -> list[Accepted]:
-        """Those of the request's events that Kafka did not confirm."""
+        """Returns the events that Kafka did not confirm."""
         return [event for event in events if event.value in self._failed]
 
     def _wake(self) -> None:
@@ -145,7 +146,7 @@ class _Outstanding:
 
 
 class Delivery:
-    """One worker's way to Kafka: producers that the event loop polls.
+    """Produces the events of one worker, by producers that its event loop polls.
 
     Order: events of one key arrive in the order in which ``send`` was called. A crash, a time-out
     and a failure leave events unknown: the client sends them again with the same id.
@@ -162,7 +163,8 @@ class Delivery:
         linger_seconds: float = _LINGER_SECONDS,
         overdue: OverdueTopics | None = None,
     ) -> None:
-        # Each batch of a partition is a request of its own, which costs the broker most.
+        # Each batch of a partition is a request of its own, which costs the broker more than its
+        # bytes do.
         tuning = _TUNING | {"linger.ms": str(linger_seconds * 1000)}
         # What a topic takes is the size of a batch, and a producer has one size for all its topics.
         # Taking back is of all that a producer holds: topics without a spool are not to suffer it.
@@ -218,11 +220,11 @@ class Delivery:
 
     @property
     def waiting(self) -> int:
-        """Events that Kafka has not answered for."""
+        """The number of events that Kafka has not answered for."""
         return sum(map(len, {*self._producers.values()}))
 
     async def close(self, seconds: float) -> int:
-        """Wait for what is on its way; how many events were still out after ``seconds``."""
+        """Waits for the reports of all events; returns how many are missing after ``seconds``."""
         left = await asyncio.gather(
             *(producer.close(seconds) for producer in {*self._producers.values()})
         )

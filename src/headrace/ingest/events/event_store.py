@@ -64,11 +64,11 @@ class EventStore:
 
     @property
     def kafka_answers(self) -> bool:
-        """It did within the last seconds."""
+        """Whether Kafka answered within the last seconds."""
         return self._topics.kafka_answers
 
     def standing(self, topic: str) -> str:
-        """Whether events of a topic can be taken, ``ready`` or ``spooling``, or why not."""
+        """Returns ``ready`` or ``spooling`` if events of a topic can be taken, else why not."""
         state, spool = self._topics.state(topic), self._spools.get(topic)
         if state is TopicPresence.MISSING:
             return MISSING
@@ -93,7 +93,7 @@ class EventStore:
         try:
             return await self._groups[topic].append_if_pending(_records(topic, events, headers))
         except SpoolFullError as error:
-            _LOG.warning("the spool of %s is full: %s", topic, error.reason)
+            _LOG.warning("The spool of %s is full: %s", topic, error.reason)
             raise NotTakenError("spool-full", "Kafka is away, and the spool is full") from error
         except SpoolError as error:
             raise _failed(topic, error) from error
@@ -109,11 +109,11 @@ class EventStore:
             return False
         if self._topics.state(topic) is TopicPresence.MISSING:
             raise UnknownOutcomeError(f"topic {topic!r} is not there any more", "topic-missing")
-        _LOG.warning("Kafka does not confirm events of %s in time, they go to the spool", topic)
+        _LOG.warning("Kafka does not confirm events of %s in time, spooling them", topic)
         try:
             await self._groups[topic].append(_records(topic, left, headers))
         except SpoolFullError as error:
-            _LOG.warning("the spool of %s is full: %s", topic, error.reason)
+            _LOG.warning("The spool of %s is full: %s", topic, error.reason)
             text = "Kafka did not confirm in time, and the spool is full"
             raise UnknownOutcomeError(text, "spool-full") from error
         except SpoolError as error:
@@ -122,8 +122,8 @@ class EventStore:
 
 
 def _failed(topic: str, error: SpoolError) -> UnknownOutcomeError:
-    """Clients are not told where the service keeps its files."""
-    _LOG.error("the spool of %s failed: %s", topic, error.reason)
+    """Returns an error that does not tell clients where the service keeps its files."""
+    _LOG.error("The spool of %s failed: %s", topic, error.reason)
     return UnknownOutcomeError("Kafka is away, and the spool's disk failed", "spool-failed")
 
 

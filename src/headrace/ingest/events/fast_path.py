@@ -49,7 +49,7 @@ class FastPathReader:
         ]
 
     def __call__(self, text: bytes) -> msgspec.Struct | None:
-        """The event, with its fields in ``slots``; ``None`` when it must be looked at closely."""
+        """Returns the event, with its fields in ``slots``; ``None`` if it takes the slow path."""
         if len(text) > self._longest or text.find(_BACKSLASH) >= 0:
             return None
         try:

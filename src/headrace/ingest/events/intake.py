@@ -1,4 +1,4 @@
-"""The way of events: from the body of a request to its answer."""
+"""Takes the events of a request, from its body to its answer."""
 
 from __future__ import annotations
 

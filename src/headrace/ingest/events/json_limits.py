@@ -14,14 +14,14 @@ from headrace.events import LONG_RANGE, Rejection
 
 _parse: Callable[[bytes], Any] = msgspec.json.Decoder().decode
 _encode = msgspec.json.encode
-_LEAST, _MOST = LONG_RANGE
+_MIN_INTEGER, _MAX_INTEGER = LONG_RANGE
 _SHOWN_CHARACTERS = 80
 _SPACED_COLON = re.compile(rb'"[ \t\r\n]+:')
 
 
 @dataclass(frozen=True, slots=True)
 class JsonLimits:
-    """Of one event: nesting, keys over all its objects, bytes of a text and of a key."""
+    """What one event may hold: levels of nesting, keys of all objects, bytes of a text or a key."""
 
     depth: int
     keys: int
@@ -39,7 +39,7 @@ class JsonLimitsCheck:
         self._limits = limits
 
     def __call__(self, text: bytes) -> tuple[Any, Rejection | None]:
-        """The document, and why it is rejected.
+        """Returns the document, and why it is rejected.
 
         Raises:
             ValueError, RecursionError: the text is not JSON.
@@ -71,7 +71,7 @@ def _has_as_many_keys(text: bytes, keys: int) -> bool:
 
 
 def _keys(document: Any, most_containers: int) -> int:
-    """Keys of all objects; -1 with more containers than that, or an integer beyond 64 bits."""
+    """Counts the keys of all objects; -1 with more containers than that, or beyond 64 bits."""
     keys, open_values = 0, [document]
     for value in open_values:
         if type(value) is dict:
@@ -79,11 +79,11 @@ def _keys(document: Any, most_containers: int) -> int:
             members = value.values()
         else:
             members = value
-        for one in members:
-            kind = type(one)
+        for member in members:
+            kind = type(member)
             if kind is dict or kind is list:
-                open_values.append(one)
-            elif kind is int and not _LEAST <= one <= _MOST:
+                open_values.append(member)
+            elif kind is int and not _MIN_INTEGER <= member <= _MAX_INTEGER:
                 return -1
         if len(open_values) > most_containers:
             return -1
@@ -91,11 +91,11 @@ def _keys(document: Any, most_containers: int) -> int:
 
 
 class _Members(list[tuple[str, Any]]):
-    """An object with every member, repeated ones too."""
+    """An object with every member, also repeated ones."""
 
 
 class _Fault:
-    """What is wrong, and where: the steps from the value at fault up to the event.
+    """What is wrong with a value, and the steps from it up to the event.
 
     Only a fault has a path, since to write one for each value would copy a key for every element
     below it.
@@ -106,7 +106,7 @@ class _Fault:
         self.steps: list[str | int] = []
 
     def why(self) -> Rejection:
-        """The reason code and the sentence, with the path in it, cut to 80 characters."""
+        """Returns the reason code and the sentence, with the path in it, cut to 80 characters."""
         return self._code, self._detail.format(path=_path(reversed(self.steps)))
 
 
@@ -122,7 +122,7 @@ class _Walk:
             return self._in_object(value, depth)
         if kind is list:
             return self._in_array(value, depth)
-        if kind is int and not _LEAST <= value <= _MOST:
+        if kind is int and not _MIN_INTEGER <= value <= _MAX_INTEGER:
             return _Fault("out-of-range", "{path} is an integer beyond 64 bits")
         return None
 
@@ -140,7 +140,11 @@ class _Walk:
             return self._too_deep()
         for number, value in enumerate(values):
             kind = type(value)
-            if kind is float or kind is bool or (kind is int and _LEAST <= value <= _MOST):
+            if (
+                kind is float
+                or kind is bool
+                or (kind is int and _MIN_INTEGER <= value <= _MAX_INTEGER)
+            ):
                 continue
             fault = self.fault(value, depth + 1)
             if fault is not None:

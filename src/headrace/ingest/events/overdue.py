@@ -42,7 +42,7 @@ class OverdueTopics:
 
     @classmethod
     def shared(cls, path: Path, topics: Iterable[str]) -> OverdueTopics:
-        """Shared by all that name the same file. It must not outlive the machine's clock.
+        """Shares the times with all processes that name this file, which must not outlive a boot.
 
         Raises:
             IngestStateError: the file can't be made, or the disk has no room for it.
@@ -60,7 +60,7 @@ class OverdueTopics:
         return bool(until) and self._now_ms() < until
 
     def hold(self, topic: str) -> None:
-        """Some of its events are overdue now."""
+        """Returns whether some events of a topic are overdue now."""
         self._words[self._places[topic]] = self._now_ms() + int(_HELD_SECONDS * 1000)
 
     def _now_ms(self) -> int:
@@ -78,7 +78,7 @@ class OverdueRequests:
         self._requests: dict[Hashable, tuple[str, Callable[[], bool]]] = {}
 
     def add(self, request: Hashable, topic: str, is_settled: Callable[[], bool]) -> None:
-        """Its topic is held until ``is_settled`` answers ``True``."""
+        """Holds a topic until ``is_settled`` returns ``True``."""
         self._topics.hold(topic)
         self._requests[request] = topic, is_settled
         if len(self._requests) == 1:

@@ -34,7 +34,7 @@ _json = json.JSONDecoder(parse_int=lambda _: 0, parse_constant=lambda _: math.na
 
 
 def split_events(body: bytes, max_events: int, *, as_lines: bool) -> tuple[list[bytes], bool]:
-    """The JSON text of each event, and whether they came as a batch. They are parsed later.
+    """Returns the JSON text of each event, and whether they came as a batch; parses none.
 
     Reads no further than the event after the last that is allowed.
 
@@ -127,7 +127,7 @@ def _at_most(most: int) -> Callable[[bytes], list[msgspec.Raw]]:
 
 
 def _one_by_one(body: bytes, most: int) -> Iterator[bytes]:
-    """The elements of an array, by a reader that takes NaN and halves of surrogate pairs."""
+    """Yields the elements of an array; takes NaN and halves of surrogate pairs, too."""
     text = body.decode("utf-8", "surrogateescape")
     place = _after_spaces(text, 1)
     for _ in range(most + 1):

@@ -37,7 +37,7 @@ _Failures = Mapping[int, KafkaError]
 
 
 class SpoolSender:
-    """The loader's way to Kafka, apart from that of requests. Used from one thread.
+    """Sends records of the spool, by a producer apart from that of requests, on one thread.
 
     Records go in chunks: of each topic no more than it takes in one batch, and none while one is
     unanswered, so nothing overtakes what Kafka rejects. Kafka rejects whole batches: their records
@@ -68,7 +68,9 @@ class SpoolSender:
             self._look(self._wire, records)
         except KafkaException as error:
             return SendResult(waiting=range(len(records)), reason=_text(error.args[0]))
-        there = {n: one for n, one in enumerate(records) if _place(one) not in self._missing}
+        there = {
+            n: record for n, record in enumerate(records) if _place(record) not in self._missing
+        }
         return self._outcome(records, self._sent(self._wire, there, deadline))
 
     def close(self) -> None:
@@ -198,14 +200,14 @@ class _Wire:
                 self._producer.flush(_POLL_SECONDS)
             except Exception as error:  # noqa: BLE001 - whatever it is, the reports decide
                 self.ended = True
-                _LOG.warning("the spool's producer ended: %s", error)
+                _LOG.warning("Fatal error of the spool's producer, creating another one: %s", error)
         return len(reports) == count
 
 
 def _one_by_one(
     wire: _Wire, records: Mapping[int, SpoolRecord], deadline: float
 ) -> dict[int, KafkaError]:
-    """Until one has to wait; those behind it wait, too."""
+    """Yields records until one has to wait; those behind it wait, too."""
     failures: dict[int, KafkaError] = {}
     stopped = False
     for number, record in records.items():
@@ -234,4 +236,4 @@ def _text(error: KafkaError) -> str:
 
 
 def _on_error(error: KafkaError) -> None:
-    _LOG.warning("kafka: %s", error.str())
+    _LOG.warning("Kafka client: %s", error.str())

@@ -82,16 +82,16 @@ class TopicWatch:
         try:
             there = self._look()
         except BrokerUnreachableError as error:
-            _LOG.warning("Kafka does not answer: %s", error.reason)
+            _LOG.warning("Kafka does not respond: %s", error.reason)
             self._is_away = True
             return
         if self._is_away:
-            _LOG.info("Kafka answers again")
+            _LOG.info("Kafka responds again")
             self._is_away = False
         missing = self._topics - there
         if missing - self._missing:
             names = ", ".join(sorted(missing))
-            _LOG.error("declared topics are not there, `headrace apply` makes them: %s", names)
+            _LOG.error("Declared topics do not exist, create them with `headrace apply`: %s", names)
         self._missing = missing
         self._there, self._answered_at = there, self._clock()
         if there != self._kept:
@@ -106,14 +106,16 @@ class TopicWatch:
             try:
                 self.look()
             except Exception:  # noqa: BLE001 - without it no event would be taken again
-                _LOG.exception("looking at the topics failed")
+                _LOG.exception("Checking which topics exist failed, retrying")
             self._ending.wait(_LOOK_SECONDS)
 
     def _keep(self, there: set[str]) -> None:
         try:
             replace_file(self._file, json.dumps(sorted(there)).encode(), mode=0o600)
         except OSError as error:
-            _LOG.warning("the topics can't be kept in %s: %s", self._file, error)
+            _LOG.warning(
+                "Cannot save the topics in %s, for starts without Kafka: %s", self._file, error
+            )
         else:
             self._kept = there
 
@@ -144,5 +146,5 @@ def _read(file: Path) -> set[str]:
     except OSError:
         return set()  # nothing was kept yet
     except ValueError as error:
-        _LOG.warning("the topics kept in %s can't be read: %s", file, error)
+        _LOG.warning("Cannot read the topics saved in %s: %s", file, error)
         return set()

@@ -77,12 +77,12 @@ class Webhooks:
             detail = "webhooks are not taken: `ingest.webhook_key` is not set"
             raise refused(HTTPStatus.SERVICE_UNAVAILABLE, "not-ready", detail, RETRY_AFTER)
         webhook = FORMATS[token.kind]
-        given = request.headers.get(webhook.signature, b"")
+        signature = request.headers.get(webhook.signature, b"")
         is_signed = False
         for generation in _generations(token, now):
             secret = webhook_secret(self._key, token.public_id, generation).encode()
             digest = hmac.digest(secret, body, "sha256").hex().encode()
-            is_signed |= hmac.compare_digest(given, webhook.prefix + digest)
+            is_signed |= hmac.compare_digest(signature, webhook.prefix + digest)
         if not is_signed:
             raise _not_signed(webhook)
 

@@ -53,7 +53,7 @@ class AccountSlots:
         return {str(number): name.decode(errors="replace") for number, name in self._records()}
 
     def close(self) -> None:
-        """Lets go of the file; the numbers stay."""
+        """Closes the file; the numbers stay."""
         self._map.close()
         os.close(self._file)
 

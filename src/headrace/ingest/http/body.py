@@ -1,4 +1,4 @@
-"""A request's body: bounded as it streams in, and as it is decoded."""
+"""Reads the body of a request, within limits as it streams in and as it is decoded."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MAX_ZSTD_WINDOW = 8 * 1024 * 1024
 _ZSTD_STEP_BYTES = 256
 _FIRST_STEP_BYTES = 512
 _MAX_PARTS = 1000
-_OFF_LOOP_BYTES = 32_768
+_OFF_LOOP_BYTES = 32_768  # less is decoded sooner than a thread is woken
 _SHOWN_CHARACTERS = 80
 
 
@@ -34,7 +34,14 @@ class ClientGoneError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class BodyLimits:
-    """Bytes as sent, bytes decoded, decoded bytes for a sent one, seconds for the whole body."""
+    """What a body may cost.
+
+    Attributes:
+        sent_bytes: bytes as they are sent.
+        decoded_bytes: bytes once they are decoded.
+        ratio: decoded bytes for each byte that is sent.
+        seconds: time for the whole body.
+    """
 
     sent_bytes: int
     decoded_bytes: int
@@ -51,7 +58,7 @@ class BodyReader:
         self._threads = threads
 
     async def read(self, receive: Receive, length: str, encoding: str, share: BudgetShare) -> bytes:
-        """The decoded body.
+        """Returns the decoded body.
 
         Args:
             receive: ASGI's.
@@ -105,7 +112,7 @@ class BodyReader:
 async def _receive_all(
     receive: Receive, expected: int | None, limits: BodyLimits, share: BudgetShare
 ) -> bytes:
-    """Up to the last message, or to the last byte: servers may send an empty message after it."""
+    """Receives up to the last byte: a server may send an empty message behind it."""
     message = await receive()
     first: bytes = message.get("body", b"")
     if message["type"] == "http.request" and _is_last(message, len(first), expected):
@@ -180,11 +187,13 @@ class _Decoding:
         self._decode, self._limits, self._share = decode, limits, share
 
     def __call__(self, sent: bytes) -> bytes:
-        most = min(self._limits.decoded_bytes, max(_STEP_BYTES, self._limits.ratio * len(sent)))
+        max_bytes = min(
+            self._limits.decoded_bytes, max(_STEP_BYTES, self._limits.ratio * len(sent))
+        )
         body = bytearray()
         try:
             for piece in self._decode(sent):
-                if len(body) + len(piece) > most:
+                if len(body) + len(piece) > max_bytes:
                     raise _bomb(self._limits)
                 self._share.hold(len(piece))
                 body += piece
@@ -207,7 +216,11 @@ def _bomb(limits: BodyLimits) -> RefusedRequestError:
 
 
 def _gunzip(sent: bytes) -> Iterator[bytes]:
-    """Members in a row. Of the input, at most three bytes are handed in for each that is sent."""
+    """Decodes gzip members in a row.
+
+    Each member is handed little input at first, which doubles: what is behind its end is handed
+    in again, so that at most three bytes are copied for each that is sent.
+    """
     view, place = memoryview(sent), 0
     for _ in _numbered("gzip members"):
         member, step = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16), _FIRST_STEP_BYTES
@@ -242,6 +255,6 @@ def _unzstd(sent: bytes) -> Iterator[bytes]:
 
 
 def _numbered(parts: str) -> Iterator[int]:
-    """Each part costs a decoder, however few bytes it has."""
+    """Counts the parts of a body up to a limit: each costs a decoder, however few bytes it has."""
     yield from range(_MAX_PARTS)
     raise EOFError(f"it has more than {_MAX_PARTS} {parts}; compress it as one")

@@ -20,15 +20,15 @@ class MemoryBudget:
 
     @property
     def held_bytes(self) -> int:
-        """Held now, by all requests."""
+        """Bytes that all requests hold now."""
         return self._held_bytes
 
     def share(self) -> BudgetShare:
-        """What one request holds: nothing yet."""
+        """Returns the share of a request, which holds nothing yet."""
         return BudgetShare(self)
 
     def add(self, size: int) -> bool:
-        """Takes ``size`` bytes, or nothing when they are more than what is left."""
+        """Takes ``size`` bytes and returns ``True``, or takes nothing if less is left."""
         with self._lock:
             if self._held_bytes + size > self._max_bytes:
                 return False
@@ -67,18 +67,22 @@ class BudgetShare:
         self._held_bytes = 0
 
     def received(self, size: int) -> None:
-        """More of the body has come. Raises a 503."""
+        """Counts bytes of the body that have come, and holds them; raises like :meth:`hold`."""
         self.sent_bytes += size
         self.hold(size)
 
     def hold(self, size: int) -> None:
-        """Raises a 503 when all requests together would hold more than the budget."""
+        """Takes bytes from the budget until the request is answered.
+
+        Raises:
+            RefusedRequestError: 503 if all requests together would hold more than the budget.
+        """
         if not self._budget.add(size):
             detail = "the service holds too many bodies at a time; nothing of this one was taken"
             raise refused(HTTPStatus.SERVICE_UNAVAILABLE, "overloaded", detail, RETRY_AFTER)
         self._held_bytes += size
 
     def release(self, size: int) -> None:
-        """So much of it is not needed any more."""
+        """Gives bytes back that are not needed any more."""
         self._held_bytes -= size
         self._budget.give(size)

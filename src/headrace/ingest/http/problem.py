@@ -17,7 +17,7 @@ REQUEST_CODES = (
     "unknown-encoding", "rate-limited", "headers-too-large", "unknown-outcome", "batch-rejected",
     "overloaded", "topic-missing", "spool-full", "spool-failed", "not-ready", "internal",
 )  # fmt: skip
-"""Of whole requests; docs/reference/ingest.md says when each is given."""
+"""Codes of refused requests; docs/reference/ingest.md says when each is given."""
 MAX_DETAIL_CHARACTERS = 500
 """Characters of a detail that are shown; what a client sent is not sent back to it in full."""
 

@@ -69,7 +69,7 @@ class Request:
 
     @property
     def query(self) -> bytes:
-        """What stands behind the question mark of the address, as it was sent."""
+        """The query of the address, as it was sent."""
         query: bytes = self._scope["query_string"]
         return query
 
@@ -81,7 +81,7 @@ class Request:
 
     @property
     def uri(self) -> str:
-        """Names this very request, in problems."""
+        """The URI that names this request in problems."""
         return f"urn:headrace:request:{self.id}"
 
     def header(self, name: bytes) -> str:
@@ -135,7 +135,7 @@ def _request_id(given: bytes | None) -> str:
 
 
 def require_method(request: Request, *methods: str) -> None:
-    """Refuses another method than these.
+    """Refuses a request whose method is not one of these.
 
     Raises:
         RefusedRequestError: 405.

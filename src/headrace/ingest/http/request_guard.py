@@ -23,11 +23,11 @@ _CHALLENGE = (b"www-authenticate", b'Bearer realm="headrace"')
 
 
 class Tokens(Protocol):
-    """Where tokens are looked up."""
+    """What tokens are looked up in."""
 
     @property
     def ready(self) -> bool:
-        """All tokens are known."""
+        """Whether the tokens have been read."""
         ...
 
     def get(self, public_id: str) -> Token | None:
@@ -56,7 +56,7 @@ class RequestGuard:
 
     @property
     def ready(self) -> bool:
-        """All tokens are known."""
+        """Whether the tokens have been read."""
         return self._tokens.ready
 
     def token(self, request: Request) -> Token:

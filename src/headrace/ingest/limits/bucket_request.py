@@ -1,4 +1,4 @@
-"""So much of a bucket, and who keeps the buckets."""
+"""What a request takes from the buckets of its rate limits, and what keeps the buckets."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class BucketRequest:
-    """So much of one bucket.
+    """An amount that is taken from one bucket.
 
     Attributes:
         bucket: its name, such as ``account/acme/events``.
         amount: events or bytes.
-        per_second: what it refills by.
-        burst_seconds: what it holds, in seconds of its rate.
+        per_second: rate at which it refills.
+        burst_seconds: what it holds when it is full, in seconds of its rate.
     """
 
     bucket: str
@@ -33,7 +33,11 @@ class Limiter(Protocol):
     """
 
     async def acquire(self, charges: Sequence[BucketRequest]) -> float:
-        """0.0 when all of it was taken, otherwise the seconds after which to try again."""
+        """Takes the amounts from all buckets or from none.
+
+        Returns:
+            0.0 if they were taken, otherwise the seconds after which to try again.
+        """
         ...
 
     async def close(self) -> None:

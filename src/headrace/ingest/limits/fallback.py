@@ -1,4 +1,4 @@
-"""What becomes of rate limits while the one who keeps them for all hosts is away."""
+"""Rate limits of all hosts, and of this host alone while Redis is unavailable."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RemoteLimiter(Limiter, Protocol):
 
 
 class FallbackLimiter(Limiter):
-    """The limits of all hosts; those of this host alone while the others can't be asked.
+    """Limits by all hosts' buckets, and by those of this host while the former are unavailable.
 
     Nothing it asks can make a request fail or go unlimited, and only requests that are under way
     when it fails wait for it. What all hosts' limits admit is noted in this host's: whatever
@@ -68,15 +68,17 @@ class FallbackLimiter(Limiter):
             self._connecting = asyncio.create_task(self._until_it_answers())
 
     async def _until_it_answers(self) -> None:
-        """An answer that only came late is nothing to speak of; it is asked again at once."""
+        """Reconnects until it works; a first answer that was only late is not worth a log line."""
         silent = False
         while (reason := await self._failure()) is not None:
             if not silent:
-                _LOG.warning("rate limits are this host's own: Redis fails: %s", reason)
+                _LOG.warning(
+                    "Redis unavailable, using the rate limits of this host alone: %s", reason
+                )
             silent = True
             await asyncio.sleep(_RETRY_SECONDS)
         if silent:
-            _LOG.warning("rate limits are those of all hosts again: Redis answers")
+            _LOG.warning("Redis available again, using the rate limits of all hosts")
         self._connecting = None
 
     async def _failure(self) -> str | None:

@@ -52,7 +52,7 @@ class LocalLimiter(Limiter):
         return 0.0
 
     def record_external(self, charges: Sequence[BucketRequest]) -> None:
-        """Takes what somebody else has admitted, whatever is left, as a debt if need be."""
+        """Takes what Redis has admitted, as a debt where less is left."""
         with self._lock:
             _, slots = self._evaluate(charges, self._clock())
             self._store(slots)
@@ -64,7 +64,7 @@ class LocalLimiter(Limiter):
     def _evaluate(
         self, charges: Sequence[BucketRequest], now: float
     ) -> tuple[float, dict[int, tuple[bytes, float]]]:
-        """Seconds to wait, and what the slots hold once the charges are taken."""
+        """Returns the seconds to wait, and what the slots hold once the charges are taken."""
         slots: dict[int, tuple[bytes, float]] = {}
         wait = 0.0
         for charge in charges:
@@ -85,7 +85,7 @@ class LocalLimiter(Limiter):
             _SLOT.pack_into(self._map, place, *slot)
 
     def _slot(self, name: bytes, now: float, taken: Container[int]) -> int | None:
-        """Where the bucket is, or a place for a new one."""
+        """Returns the slot of a bucket, or a free one; ``None`` if there is none."""
         first, free = int.from_bytes(name[:4], "big"), None
         for probe in range(_PROBES):
             place = (first + probe) % _SLOTS * _SLOT.size

@@ -12,7 +12,7 @@ from headrace.ingest.tokens.token import Token
 from headrace.runtime.durable_files import replace_file
 
 _LOG = logging.getLogger("headrace.ingest")
-_LOOK_SECONDS = 1.0
+_SAVE_INTERVAL_SECONDS = 1.0
 
 
 class Registry(Protocol):
@@ -20,20 +20,20 @@ class Registry(Protocol):
 
     @property
     def ready(self) -> bool:
-        """All of it was read."""
+        """Whether all tokens were read."""
         ...
 
     @property
     def changes(self) -> int:
-        """How many records were taken."""
+        """The number of records that were read, which tells whether anything has changed."""
         ...
 
     def get(self, public_id: str) -> Token | None:
-        """A token by its public id."""
+        """Returns a token by its public id, or ``None``."""
         ...
 
     def tokens(self) -> Mapping[str, Token]:
-        """All of them, by public id."""
+        """Returns all tokens by their public ids."""
         ...
 
 
@@ -54,11 +54,11 @@ class KnownTokens:
 
     @property
     def ready(self) -> bool:
-        """Tokens are known, from Kafka or from the file."""
+        """Whether tokens are known, from Kafka or from the file."""
         return self._registry.ready or self._kept is not None
 
     def get(self, public_id: str) -> Token | None:
-        """A token, revoked and expired ones too."""
+        """Returns a token by its public id, also one that is revoked or has expired."""
         if self._registry.ready or self._kept is None:
             return self._registry.get(public_id)
         return self._kept.get(public_id)
@@ -72,21 +72,23 @@ class KnownTokens:
         try:
             replace_file(self._file, b"".join(lines), mode=0o600)
         except OSError as error:
-            _LOG.warning("the tokens can't be kept in %s: %s", self._file, error)
+            _LOG.warning(
+                "Cannot save the tokens in %s, for starts without Kafka: %s", self._file, error
+            )
         else:
             self._written = changes
 
     def close(self) -> None:
-        """Ends the thread."""
+        """Ends the thread that saves the tokens."""
         self._ending.set()
         self._thread.join()
 
     def _follow(self) -> None:
-        while not self._ending.wait(_LOOK_SECONDS):
+        while not self._ending.wait(_SAVE_INTERVAL_SECONDS):
             try:
                 self.keep()
             except Exception:  # noqa: BLE001 - without it no later token would be kept
-                _LOG.exception("keeping the tokens failed")
+                _LOG.exception("Saving the tokens failed, retrying")
 
 
 def _read(file: Path) -> Mapping[str, Token] | None:
@@ -95,6 +97,6 @@ def _read(file: Path) -> Mapping[str, Token] | None:
     except OSError:
         return None  # nothing was kept yet
     except ValueError as error:
-        _LOG.warning("the tokens kept in %s can't be read: %s", file, error)
+        _LOG.warning("Cannot read the tokens saved in %s: %s", file, error)
         return None
     return {token.public_id: token for token in tokens}

@@ -30,24 +30,24 @@ class TokenRegistry:
 
     @property
     def ready(self) -> bool:
-        """The whole topic was read; before, any token looks unknown."""
+        """Whether the whole topic was read; before, every token looks unknown."""
         return self._follower.ready
 
     def get(self, public_id: str) -> Token | None:
-        """A token, revoked and expired ones too."""
+        """Returns a token by its public id, also one that is revoked or has expired."""
         return self._table.get(public_id)
 
     @property
     def changes(self) -> int:
-        """How many records of the topic were taken."""
+        """The number of records that were read of the topic."""
         return self._changes
 
     def tokens(self) -> Mapping[str, Token]:
-        """Every token by its public id, revoked and expired ones too."""
+        """Returns all tokens by their public ids, also those revoked or expired."""
         return self._table.tokens()
 
     def close(self) -> None:
-        """Stop following."""
+        """Stops following the topic."""
         self._follower.close()
 
     def _take(self, key: bytes, value: bytes | None) -> None:
@@ -56,12 +56,20 @@ class TokenRegistry:
 
 
 def ensure_registry(config: ClientConfig) -> None:
-    """Make the topic unless it exists. Raises BrokerUnreachableError."""
+    """Creates the topic unless it exists.
+
+    Raises:
+        BrokerUnreachableError: if no broker responds.
+    """
     ensure_changelog(config, TOKENS_TOPIC)
 
 
 def read_tokens(config: ClientConfig) -> TokenTable:
-    """Every token, and the ids of records that can't be read. Raises BrokerUnreachableError."""
+    """Returns every token, and the ids of records that can't be read.
+
+    Raises:
+        BrokerUnreachableError: if no broker responds.
+    """
     table = TokenTable()
     for key, value in read_changelog(config, TOKENS_TOPIC).items():
         table.take(key, value)
@@ -96,5 +104,5 @@ def with_former(token: Token, now: datetime, overlap: timedelta | None) -> Token
 
 
 def revoke_token(config: ClientConfig, public_id: str, now: datetime) -> None:
-    """End it for good. Every worker that reaches Kafka knows within seconds."""
+    """Ends a token for good; every worker that reaches Kafka knows within seconds."""
     write_changelog(config, TOKENS_TOPIC, dict([revocation(public_id, now)]))

@@ -39,11 +39,11 @@ class TokenTable:
         self.unreadable: set[str] = set()
 
     def get(self, public_id: str) -> Token | None:
-        """A token, revoked and expired ones too."""
+        """Returns a token by its public id, also one that is revoked or has expired."""
         return self._tokens.get(public_id)
 
     def tokens(self) -> Mapping[str, Token]:
-        """Every token by its public id, revoked and expired ones too."""
+        """Returns all tokens by their public ids, also those revoked or expired."""
         return dict(self._tokens)
 
     def take(self, key: bytes, value: bytes | None) -> None:
@@ -72,7 +72,7 @@ class TokenTable:
             token = Token.decoded(value)
         except (ValueError, RecursionError) as error:
             self.unreadable.add(public_id)
-            _LOG.warning("the record of token %r can't be read: %s", public_id, error)
+            _LOG.warning("Cannot read the record of token %r: %s", public_id, error)
             return
         when = self._revoked.get(public_id)
         is_active = when is None or token.revoked is not None
@@ -80,7 +80,7 @@ class TokenTable:
 
 
 def _time(value: bytes | None) -> datetime:
-    """When a token was revoked; what can't be read was a revocation all the same."""
+    """Returns when a token was revoked; a record that can't be read is a revocation, too."""
     try:
         return _read_time(value or b"")
     except ValueError:

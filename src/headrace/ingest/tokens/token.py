@@ -75,7 +75,7 @@ DEFAULT_SCOPES = {
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What is known of a token: enough to recognise it, not enough to use it.
+    """What the registry holds of a token: enough to recognise it, not enough to use it.
 
     Attributes:
         public_id: its name in the registry, and the first part of its text.
@@ -113,24 +113,24 @@ class Token:
     generation: int = 0
 
     def may(self, scope: TokenScope) -> bool:
-        """It has the scope."""
+        """Returns whether it has the scope."""
         return scope in self.scopes
 
     def is_for(self, topic: str) -> bool:
-        """The topic is one of its own."""
+        """Returns whether the topic is one of its own."""
         return ALL_TOPICS in self.topics or topic in self.topics
 
     def may_write(self, topic: str) -> bool:
-        """It may send events to this topic."""
+        """Returns whether it may send events to the topic."""
         return self.may(TokenScope.WRITE) and self.is_for(topic)
 
     @property
     def is_webhook(self) -> bool:
-        """Requests are signed with its secret, and none carries it."""
+        """Whether requests are signed with its secret, and none carries it."""
         return self.kind in WEBHOOK_KINDS
 
     def state(self, now: datetime) -> str:
-        """``active``, ``revoked`` or ``expired``."""
+        """Returns ``active``, ``revoked`` or ``expired``."""
         if self.revoked is not None:
             return Refusal.REVOKED
         if self.expires is not None and self.expires <= now:
@@ -138,17 +138,17 @@ class Token:
         return ACTIVE
 
     def encoded(self) -> bytes:
-        """Its value in the registry."""
+        """Returns its value in the registry."""
         return msgspec.json.encode(self)
 
     @classmethod
     def decoded(cls, value: bytes) -> Token:
-        """The other way round. Raises ValueError."""
+        """Returns the token of a value in the registry; raises ValueError if it is none."""
         return msgspec.json.decode(value, type=cls)
 
 
 class Refusal(StrEnum):
-    """Why a token is no good. Clients are not told which."""
+    """Why a token is refused. Clients are not told which reason it is."""
 
     MALFORMED = "malformed"
     UNKNOWN = "unknown"
@@ -171,7 +171,7 @@ def webhook_secret(key: Secret, public_id: str, generation: int) -> str:
 
 
 def new_public_id() -> str:
-    """Twelve random characters, the first of which is no dash: it is an argument of commands."""
+    """Returns twelve random characters; the first is no dash, as commands take it as argument."""
     while (public_id := secrets.token_urlsafe(_ID_BYTES).replace("_", "-")).startswith("-"):
         pass
     return public_id

@@ -52,7 +52,7 @@ def test_a_topic_is_there_or_missing_as_kafka_says(watch, kafka, caplog):
     watching = watch()
     watching.look()
     assert states(watching) == (TopicPresence.THERE, TopicPresence.MISSING)
-    assert "not there, `headrace apply` makes them: b" in caplog.text
+    assert "do not exist, create them with `headrace apply`: b" in caplog.text
     kafka.there = {"b"}
     watching.look()
     assert states(watching) == (TopicPresence.MISSING, TopicPresence.THERE)
@@ -63,7 +63,7 @@ def test_what_is_missing_is_logged_once(watch, caplog):
     with caplog.at_level(logging.ERROR):
         for _ in range(3):
             watching.look()
-    assert caplog.text.count("not there") == 1
+    assert caplog.text.count("do not exist") == 1
 
 
 def test_a_broker_that_answers_again_is_logged_once(watch, kafka, caplog):
@@ -75,8 +75,8 @@ def test_a_broker_that_answers_again_is_logged_once(watch, kafka, caplog):
     watching.look()
     watching.look()
     assert [record.getMessage() for record in caplog.records] == [
-        "Kafka does not answer: Connection refused",
-        "Kafka answers again",
+        "Kafka does not respond: Connection refused",
+        "Kafka responds again",
     ]
 
 
@@ -102,7 +102,7 @@ def test_a_process_that_begins_while_kafka_is_away_knows_what_the_host_knew(watc
 def test_a_file_that_can_not_be_read_is_no_knowledge(watch, tmp_path, caplog):
     (tmp_path / "topics").write_text("{")
     assert states(watch()) == (TopicPresence.UNKNOWN, TopicPresence.UNKNOWN)
-    assert "can't be read" in caplog.text
+    assert "Cannot read" in caplog.text
 
 
 @pytest.mark.parametrize(

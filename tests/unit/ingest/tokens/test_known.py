@@ -110,11 +110,11 @@ def test_an_error_of_any_kind_does_not_end_the_thread_that_keeps_tokens(known, m
             self.asked_again.set()
             return self.found
 
-    monkeypatch.setattr(known_tokens, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(known_tokens, "_SAVE_INTERVAL_SECONDS", 0.01)
     registry = Changing(token("a"))
     known(registry)
     assert registry.asked_again.wait(30)
-    assert "keeping the tokens failed" in caplog.text
+    assert "Saving the tokens failed" in caplog.text
 
 
 def test_nothing_is_kept_of_a_registry_that_was_not_read(known, tmp_path):
@@ -125,7 +125,7 @@ def test_nothing_is_kept_of_a_registry_that_was_not_read(known, tmp_path):
 def test_a_file_that_can_not_be_read_is_no_token(known, tmp_path, caplog):
     (tmp_path / "tokens").write_bytes(b"{")
     assert not known(Registry(ready=False)).ready
-    assert "can't be read" in caplog.text
+    assert "Cannot read" in caplog.text
 
 
 def test_a_disk_that_fails_is_logged_and_tried_again(known, tmp_path, monkeypatch, caplog):
@@ -150,7 +150,7 @@ def test_the_service_starts_without_kafka_if_a_topic_has_a_spool(monkeypatch, sp
     monkeypatch.setattr(ingest.registry, "ensure_registry", away)
     if spool:
         ingest._ensure_registry(config)
-        assert "starting without Kafka" in caplog.text
+        assert "Starting without Kafka" in caplog.text
     else:
         with pytest.raises(BrokerUnreachableError):
             ingest._ensure_registry(config)
