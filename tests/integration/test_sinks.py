@@ -16,6 +16,7 @@ from headrace.errors import SinkError, SinkUnavailableError, TableMismatchError
 from headrace.kafka.client import admin
 from headrace.settings import Secret
 from headrace.sinks.api import SinkContext, Transaction
+from headrace.sinks.kafka.records import RecordsOf, batch_size_of
 from headrace.testing import SinkContract, SinkLab
 from headrace.testing.sink_contract import batch, row, schema, table, written
 
@@ -342,3 +343,16 @@ def test_a_record_that_is_too_large_is_a_dead_letter_and_its_batch_goes_in(broke
     rejected = writer.write(table([row(1), big, row(3)]))
     assert [(each.index, each.reason) for each in rejected] == [(1, "rejected-by-kafka")]
     assert sorted(json.loads(r.value())["id"] for r in records(client, topic.name)) == [1, 3]
+
+
+def test_a_small_limit_of_the_topic_keeps_the_order_of_its_rows(broker):
+    """Batches are bounded by it: one that is refused would be passed by those behind it."""
+    client = {"bootstrap.servers": broker.bootstrap_servers, "compression.type": "none"}
+    topic = made_topic(client, event=Click, partitions=1, config={"max.message.bytes": "20000"})
+    writer = Kafka(topic).open(SinkContext("p", "", client), schema()).writers("a" * 32)
+    clicks = [row(n, "x" * 1_000) for n in range(100)]
+    rest = 20_000 - batch_size_of(RecordsOf(topic).of(table([row(50, "x" * 19_000)]))[0][0])
+    clicks[50], clicks[60] = row(50, "x" * (19_000 + rest)), row(60, "x" * (19_001 + rest))
+    assert [each.index for each in writer.write(table(clicks))] == [60]
+    sent = [json.loads(r.value())["id"] for r in records(client, topic.name)]
+    assert sent == [n for n in range(100) if n != 60]

@@ -55,8 +55,15 @@ def raise_first(failures: Iterable[Exception]) -> None:
         raise error
 
 
-def send_each(config: ClientConfig, records: Iterable[ProducerRecord]) -> dict[int, Exception]:
+def send_each(
+    config: ClientConfig, records: Iterable[ProducerRecord], tuning: ClientConfig | None = None
+) -> dict[int, Exception]:
     """Writes ``records`` and waits for all acknowledgements.
+
+    Args:
+        config: the cluster's, as :func:`headrace.kafka.client.client_config` makes it.
+        records: in the order in which each partition has them.
+        tuning: the producer's own settings, such as ``batch.size``.
 
     Returns:
         why a record was not written, by its index:
@@ -69,7 +76,7 @@ def send_each(config: ClientConfig, records: Iterable[ProducerRecord]) -> dict[i
         All but the first mean *unknown*: it may be there.
     """
     failures: dict[int, Exception] = {}
-    writer = _producer(os.getpid(), frozenset(config.items()))
+    writer = _producer(os.getpid(), frozenset(config.items()), frozenset((tuning or {}).items()))
     topics = set()
     for index, record in enumerate(records):
         topics.add(record.topic)
@@ -107,8 +114,9 @@ def _note_failure(
 def _producer(
     pid: int,  # noqa: ARG001 - librdkafka does not survive a fork
     config: frozenset[tuple[str, str]],
+    tuning: frozenset[tuple[str, str]],
 ) -> confluent_kafka.Producer:
-    return producer(dict(config))
+    return producer(dict(config), dict(tuning))
 
 
 def _kafka_error(error: BaseException) -> KafkaError | None:

@@ -117,13 +117,17 @@ def with_dead_letters(declared: Iterable[Topic], read: Iterable[Topic]) -> list[
     return list(topics.values())
 
 
+def max_batch_bytes(topic: Topic) -> int:
+    """Returns the size of a batch of records that the topic takes, as it is declared."""
+    return int(topic.config.get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES))
+
+
 def dead_letter_topic(topic: Topic) -> Topic:
     """The implicit dead-letter topic: one partition, kept 30 days or as long as the topic's.
 
     Its records hold the original bytes and headers of headrace's own, so they may be larger.
     """
-    limit = int(topic.config.get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES))
-    config = {"max.message.bytes": str(limit + DEAD_LETTERS_HEADER_BYTES)}
+    config = {"max.message.bytes": str(max_batch_bytes(topic) + DEAD_LETTERS_HEADER_BYTES)}
     if topic.config.get("retention.ms") == "-1":
         return _dead(topic, None, config | {"retention.ms": "-1"})
     own = timedelta(milliseconds=int(topic.config.get("retention.ms", "0")))

@@ -16,11 +16,14 @@ Guarantees:
 - At least once. A task's rows are on all in-sync replicas before its batch is committed; a batch
   that is repeated after a crash is sent again. Consumers drop repetitions by ``event-id`` or
   ``origin``, which are the same in both copies.
-- Order: rows of one task keep their order in each partition, also through retries; a task writes
-  the rows of one topic partition in the order of their offsets where no step is in between and the
-  source has no ``min_tasks``.
-- A row that no reader of the topic would take (a null in a field that can't be null, no key) and
-  one that is too large become dead letters of the source's topic.
+- Order: rows of one task keep their order in each partition, also through retries: no batch is
+  larger than the topic's ``max.message.bytes``. If brokers take less than is declared and refuse a
+  batch, its rows are sent again with those behind them. A task writes the rows of one topic
+  partition in the order of their offsets where no step is in between and the source has no
+  ``min_tasks``.
+- A row that no reader of the topic would take (a null in a field that can't be null, no key, a
+  text in a field of type ``Any`` that is not one JSON value, a time beyond the year 9999) and one
+  that is too large before it is compressed become dead letters of the source's topic.
 
 What it does not do: record positions, so ``checkpoint reset --to table`` has no place to begin at,
 and a checkpoint that was restored from an older copy repeats what came after it.

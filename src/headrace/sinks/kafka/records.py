@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from headrace.kafka.sending import ProducerRecord
 
 EVENT_ID, ORIGIN = "event-id", "origin"
+# Of Kafka's record format v2: the head of a batch, and of its only record the attributes, the
+# offset and the time, which are relative to the batch's.
+_BATCH_HEAD_BYTES, _RECORD_HEAD_BYTES = 61, 3
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _ToJson: TypeAlias = Callable[[Any], Any]
@@ -68,6 +72,10 @@ class RecordsOf:
         rejection_of = _Check(schema)
         columns = [_json_values(rows.column(field.name), field) for field in schema.fields]
         for index, values in enumerate(zip(*columns, strict=True)):
+            errors = [value.args for value in values if isinstance(value, _UnwritableError)]
+            if errors:
+                rejected.append(RejectedRow(index, *errors[0]))
+                continue
             event = dict(zip(schema.names, values, strict=True))
             text = json.encode(event)
             if (why := rejection_of(text) or self._rejected_key(event)) is not None:
@@ -124,10 +132,25 @@ class _Check:
         return None if self._is_readable(event) else rejection(text, self._schema)
 
 
+def batch_size_of(record: ProducerRecord) -> int:
+    """Returns the size of a batch with this record alone, before it is compressed."""
+    parts = [record.key or b"", record.value or b""]
+    for name, value in record.headers:
+        parts += [name.encode(), value or b""]
+    count = _length_bytes(len(record.headers))
+    size = _RECORD_HEAD_BYTES + count + sum(_length_bytes(len(p)) + len(p) for p in parts)
+    return _BATCH_HEAD_BYTES + _length_bytes(size) + size
+
+
+def _length_bytes(length: int) -> int:
+    """Returns how many bytes a length takes: Kafka's varints hold the sign and 7 bits a byte."""
+    return max(1, ((length << 1).bit_length() + 6) // 7)
+
+
 def problem(topic: Topic, schema: pa.Schema) -> str | None:
     """Returns why rows of ``schema`` are no events of the topic, as a sentence; None: they are."""
     if topic.schema is None:
-        return None if "value" in schema.names else "a raw topic needs a column 'value'"
+        return _raw_problem(schema)
     for field in topic.schema.fields:
         if field.name not in schema.names:
             return f"field {field.name!r} of {topic.schema.name} is no column of the rows"
@@ -140,21 +163,37 @@ def problem(topic: Topic, schema: pa.Schema) -> str | None:
     return None
 
 
-def _takes(field: FieldType, column: pa.DataType) -> bool:
+def _raw_problem(schema: pa.Schema) -> str | None:
+    if "value" not in schema.names:
+        return "a raw topic needs a column 'value'"
+    for name in ("value", "key"):
+        column = schema.field(name).type if name in schema.names else None
+        if column is not None and not (_is_text(column) or _is_binary(column)):
+            return f"a raw topic needs text or bytes in column {name!r}, the rows have {column}"
+    return None
+
+
+def _is_text(column: pa.DataType) -> bool:
     from pyarrow import types
 
-    def is_text(kind: pa.DataType) -> bool:
-        tests = (types.is_string, types.is_large_string, types.is_string_view)
-        return any(test(kind) for test in tests)
+    tests = (types.is_string, types.is_large_string, types.is_string_view)
+    return any(test(column) for test in tests)
+
+
+def _is_binary(column: pa.DataType) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_binary(column) or types.is_large_binary(column))
+
+
+def _takes(field: FieldType, column: pa.DataType) -> bool:
+    from pyarrow import types
 
     def is_list(kind: pa.DataType) -> bool:
         return bool(types.is_list(kind) or types.is_large_list(kind))
 
-    def is_binary(kind: pa.DataType) -> bool:
-        return bool(types.is_binary(kind) or types.is_large_binary(kind))
-
     by_type: Mapping[FieldType, Callable[[pa.DataType], bool]] = {
-        FieldType.STRING: is_text,
+        FieldType.STRING: _is_text,
         FieldType.LONG: types.is_integer,
         FieldType.DOUBLE: types.is_floating,
         FieldType.BOOLEAN: types.is_boolean,
@@ -162,43 +201,57 @@ def _takes(field: FieldType, column: pa.DataType) -> bool:
         FieldType.MILLIS: types.is_timestamp,
         FieldType.DATE: types.is_date,
         FieldType.DECIMAL: types.is_decimal,
-        FieldType.BINARY: is_binary,
+        FieldType.BINARY: _is_binary,
         FieldType.STRUCT: types.is_struct,
         FieldType.LIST: is_list,
         FieldType.MAP: types.is_map,
-        FieldType.JSON: is_text,
+        FieldType.JSON: _is_text,
     }
     return by_type[field](column)
 
 
+class _UnwritableError(Exception):
+    """A value can't be written as JSON: a reason and a sentence. Stands for it in its row."""
+
+
 def _json_values(column: pa.ChunkedArray, field: EventField) -> list[Any]:
-    """The values as msgspec writes them; it knows times, dates, decimals and bytes."""
-    values: list[Any] = column.to_pylist()
-    convert = _converter(field)
-    if convert is None:
-        return values
-    return [None if value is None else convert(value) for value in values]
+    """Returns the values as msgspec writes them; it knows times, dates, decimals and bytes."""
+    convert = _nullable(_converter(field, field.name))
+    try:
+        return [convert(value) for value in column.to_pylist()]
+    except (_UnwritableError, OverflowError, ValueError):
+        return [_json_value(scalar, convert, field.name) for scalar in column]
 
 
-def _converter(field: EventField) -> _ToJson | None:
-    """What makes JSON of a value of the field, which is not null; None: nothing has to."""
+def _json_value(scalar: pa.Scalar, convert: _ToJson, path: str) -> Any:
+    try:
+        return convert(scalar.as_py())
+    except _UnwritableError as error:
+        return error
+    except (OverflowError, ValueError):
+        sentence = f"field {path!r} holds a time outside the years 1 to 9999"
+        return _UnwritableError("out-of-range", sentence)
+
+
+def _converter(field: EventField, path: str) -> _ToJson | None:
+    """Returns what makes JSON of a value that is not null; ``None`` if nothing has to."""
     if field.type is FieldType.MILLIS:
         return lambda time: (time - _EPOCH) // _MILLISECOND
     if field.type is FieldType.JSON:
-        return _raw_json
+        return functools.partial(_raw_json, path)
     if field.type is FieldType.STRUCT:
-        return _struct_converter(field)
+        return _struct_converter(field, path)
     if field.type is FieldType.LIST:
-        item = _nullable(_converter(field.item))
+        item = _nullable(_converter(field.item, f"{path}[]"))
         return lambda values: [item(value) for value in values]
     if field.type is FieldType.MAP:
-        item = _nullable(_converter(field.item))
+        item = _nullable(_converter(field.item, f"{path}[]"))
         return lambda pairs: {key: item(value) for key, value in pairs}
     return None
 
 
-def _struct_converter(field: EventField) -> _ToJson:
-    inner = {each.name: _nullable(_converter(each)) for each in field.fields}
+def _struct_converter(field: EventField, path: str) -> _ToJson:
+    inner = {each.name: _nullable(_converter(each, f"{path}.{each.name}")) for each in field.fields}
     return lambda values: {name: convert(values[name]) for name, convert in inner.items()}
 
 
@@ -208,10 +261,17 @@ def _nullable(convert: _ToJson | None) -> _ToJson:
     return lambda value: None if value is None else convert(value)
 
 
-def _raw_json(text: str) -> Any:
-    from msgspec import Raw
+def _raw_json(path: str, text: str) -> Any:
+    """Returns a text that goes into the record as it is, so it must be one JSON value."""
+    from msgspec import Raw, json
 
-    return Raw(text.encode())
+    raw = Raw(text.encode())
+    try:
+        json.decode(raw, type=Raw)
+    except (ValueError, RecursionError):
+        sentence = f"field {path!r} is a text that is not one JSON value"
+        raise _UnwritableError("wrong-type", sentence) from None
+    return raw
 
 
 def _origins(rows: pa.Table) -> list[str | None]:

@@ -14,10 +14,12 @@ from headrace.sinks.api import (
     Transaction,
     WriterFactory,
 )
-from headrace.sinks.kafka.records import RecordsOf
+from headrace.sinks.kafka.records import RecordsOf, batch_size_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from headrace.kafka.sending import ProducerRecord
 
 
 class KafkaDriver(SinkDriver):
@@ -52,36 +54,62 @@ class TopicWriter:
     """
 
     def __init__(self, topic: Topic, client: Mapping[str, str], task_id: str) -> None:  # noqa: ARG002
+        from headrace.kafka.topics import max_batch_bytes
+
         self._client = client
         self._records = RecordsOf(topic)
+        self._max_bytes = max_batch_bytes(topic)
         self._sent = 0
 
     def write(self, rows: pa.Table) -> list[RejectedRow]:
         """Sends every row that is an event; returns the others.
 
         Raises:
-            TopicMissingError: the topic does not exist.
-            AuthorizationError: an ACL is missing.
-            BrokerUnreachableError: no answer within three minutes.
-            SinkError: Kafka refuses a record for another reason.
+            TopicMissingError: if the topic does not exist.
+            AuthorizationError: if an ACL is missing.
+            BrokerUnreachableError: if no broker answers within three minutes.
+            SinkError: if Kafka refuses a record for another reason.
         """
-        from headrace.kafka.sending import send_each
-
         records, rejected = self._records.of(rows)
-        failures = send_each(self._client, records.values())
-        for index, failure in zip(records, _by_position(failures, len(records)), strict=True):
-            if failure is None:
-                continue
-            if not isinstance(failure, RecordRejectedError):
-                raise failure
-            # A broker refuses whole batches: which record of it is at fault shows when it is alone.
-            alone = send_each(self._client, [records[index]]).get(0)
-            if isinstance(alone, RecordRejectedError):
-                rejected.append(RejectedRow(index, "rejected-by-kafka", alone.reason))
-            elif alone is not None:
-                raise alone
+        rejected += self._remove_too_large(records)
+        rejected += self._send(records)
         self._sent += rows.num_rows - len(rejected)
         return rejected
+
+    def _remove_too_large(self, records: dict[int, ProducerRecord]) -> Iterator[RejectedRow]:
+        """Removes the records that no batch of the topic has room for, and yields their rows."""
+        for index in list(records):
+            if (size := batch_size_of(records[index])) > self._max_bytes:
+                del records[index]
+                sentence = f"a record of {size} bytes, the topic takes {self._max_bytes}"
+                yield RejectedRow(index, "rejected-by-kafka", sentence)
+
+    def _send(self, records: Mapping[int, ProducerRecord]) -> list[RejectedRow]:
+        """Sends records, in their order, and returns the rows that Kafka does not take."""
+        # A larger batch would be refused whole, and later ones of its partition would pass it.
+        refused = self._refused(records, {"batch.size": str(self._max_bytes)})
+        if not refused:
+            return []
+        # A broker refuses whole batches: which record of it is at fault shows when it is alone.
+        # What came behind it is there already, and is sent again: a state of a key that is newer
+        # must not end before an older one.
+        remaining = {index: record for index, record in records.items() if index >= min(refused)}
+        alone = self._refused(remaining, {"batch.num.messages": "1"})
+        return [RejectedRow(index, "rejected-by-kafka", reason) for index, reason in alone.items()]
+
+    def _refused(
+        self, records: Mapping[int, ProducerRecord], tuning: Mapping[str, str]
+    ) -> dict[int, str]:
+        """Sends records, and returns why Kafka refuses some as they are."""
+        from headrace.kafka.sending import send_each
+
+        refused: dict[int, str] = {}
+        indices = list(records)
+        for position, failure in send_each(self._client, records.values(), tuning).items():
+            if not isinstance(failure, RecordRejectedError):
+                raise failure
+            refused[indices[position]] = failure.reason
+        return refused
 
     def close(self) -> list[str]:
         """Everything is there already."""
@@ -89,7 +117,3 @@ class TopicWriter:
 
     def abort(self) -> None:
         """What was sent stays: it will be there again."""
-
-
-def _by_position(failures: Mapping[int, Exception], count: int) -> Iterator[Exception | None]:
-    return (failures.get(position) for position in range(count))

@@ -105,6 +105,10 @@ def test_a_row_is_an_event_of_the_class_as_readers_take_it():
         ({"channel": "mail"}, "unknown-value", "'channel'"),
         ({"item": {"sku": "a", "price": None, "packed": None}}, "wrong-type", "item.price"),
         ({"items": [None]}, "wrong-type", "items[0]"),
+        ({"payload": '1,"order_id":"another"'}, "wrong-type", "'payload'"),
+        ({"payload": "no JSON"}, "wrong-type", "'payload'"),
+        ({"payload": ""}, "wrong-type", "'payload'"),
+        ({"payload": "1e400"}, "out-of-range", "'payload'"),
     ],
 )
 def test_a_row_that_no_reader_would_take_is_rejected_with_its_field(change, reason, detail):
@@ -112,6 +116,46 @@ def test_a_row_that_no_reader_would_take_is_rejected_with_its_field(change, reas
     assert [(each.index, each.reason) for each in rejected] == ([(1, reason)] if reason else [])
     assert all(detail in each.detail for each in rejected)
     assert list(records) == ([0, 2] if reason else [0, 1, 2])
+
+
+@pytest.mark.parametrize("field", ["at", "made", "item"])
+def test_a_time_beyond_the_year_9999_rejects_its_row_alone(field):
+    rows = pa.Table.from_pylist([ROW, ROW, ROW], COLUMNS)
+    far = pa.scalar(2**60, TIME)
+    if field == "item":
+        far = pa.StructArray.from_arrays(
+            [["a"], pa.array([Decimal(1)], ITEM[1].type), pa.array([far])], fields=list(ITEM)
+        )[0]
+    at = rows[field].to_pylist()[0]
+    column = pa.concat_arrays([pa.array([at], far.type), pa.array([far]), pa.array([at], far.type)])
+    rows = rows.set_column(rows.column_names.index(field), COLUMNS.field(field), column)
+    records, [rejected] = RecordsOf(ORDERS).of(rows)
+    assert (list(records), rejected.index, rejected.reason) == ([0, 2], 1, "out-of-range")
+    assert repr(field) in rejected.detail
+
+
+class Notes:
+    notes: list[Any]
+    more: dict[str, Any]
+
+
+NOTES = pa.schema([("notes", pa.list_(pa.string())), ("more", pa.map_(pa.string(), pa.string()))])
+
+
+@pytest.mark.parametrize(
+    ("row", "path"),
+    [
+        ({"notes": ["1", "1], [2"], "more": []}, "notes[]"),
+        ({"notes": ["1"], "more": [("a", "1}, {")]}, "more[]"),
+    ],
+)
+def test_nested_text_that_is_no_json_value_rejects_its_row(row, path):
+    good = {"notes": ["1", None], "more": [("a", '{"b": 2}')]}
+    topic = Topic("notes", event=Notes)
+    records, [rejected] = records_of(good, row, topic=topic, columns=NOTES)
+    assert json.loads(records[0].value) == {"notes": [1, None], "more": {"a": {"b": 2}}}
+    assert (rejected.index, rejected.reason) == (1, "wrong-type")
+    assert path in rejected.detail
 
 
 class Click:
@@ -159,6 +203,19 @@ def test_a_raw_topic_takes_values_and_keys_as_they_are():
 def test_rows_that_do_not_fit_are_refused_at_the_start(columns, reason):
     with pytest.raises(SinkError, match=reason):
         Kafka(Topic("clicks", event=Click)).open(SinkContext("p", "", {}), columns)
+
+
+@pytest.mark.parametrize(
+    ("columns", "reason"),
+    [
+        ([("key", pa.string())], "needs a column 'value'"),
+        ([("value", pa.int64())], "column 'value', the rows have int64"),
+        ([("value", pa.binary()), ("key", pa.int64())], "column 'key', the rows have int64"),
+    ],
+)
+def test_a_raw_topic_takes_text_and_bytes_only(columns, reason):
+    with pytest.raises(SinkError, match=reason):
+        Kafka(Topic("raw")).open(SinkContext("p", "", {}), pa.schema(columns))
 
 
 def test_a_sink_that_is_no_topic_is_a_fault():
