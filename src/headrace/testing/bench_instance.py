@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from headrace.kafka.client import producer
 from headrace.kafka.start_positions import StartPosition
 from headrace.model import DeadLetter, TopicPartition
 from headrace.workers.clock import Clock
@@ -245,10 +246,23 @@ class _ListSender(Sender):
     def __init__(self, take: Callable[[ProducerRecord, Headers, Sent], None]) -> None:
         super().__init__({})
         self._take = take
+        # Has no brokers: it is asked for nothing but whether it would take a record.
+        self._client = producer({})
 
-    def hand_over(self, record: ProducerRecord, headers: Headers, sent: Sent) -> bool:
-        self._take(record, headers, sent)
-        return True
+    def enqueue(self, record: ProducerRecord, headers: Headers, sent: Sent) -> None:
+        self._client.produce(*record, headers=list(headers))
+        self._client.purge(blocking=False)
+        self._client.poll(0)
+        topic, value, key, partition = record
+        in_bytes = tuple((name, _as_bytes(content)) for name, content in headers)
+        self._take((topic, _as_bytes(value), _as_bytes(key), partition), in_bytes, sent)
+
+
+def _as_bytes(content: str | bytes | None) -> bytes | None:
+    """Returns what is in the topic of what the client library takes."""
+    if content is None:
+        return None
+    return content.encode() if isinstance(content, str) else bytes(content)
 
 
 class _ListedDeadLetters:

@@ -20,6 +20,7 @@ from headrace.errors import (
     TaskTimeoutError,
     WorkerStateError,
 )
+from headrace.kafka.client import MAX_MESSAGE_BYTES
 from headrace.model import DeadLetterLimit, Topic
 from headrace.testing import Outcome, SentRecord, WorkerBench
 from headrace.workers import (
@@ -294,6 +295,40 @@ def test_a_send_that_fails_is_a_failed_attempt():
         bench.feed(b"2")
     assert (fed.outcome, fed.errors) == (Outcome.DEAD_LETTER, [unavailable])
     assert [sent.value for sent in bench.sent] == [b"2"]
+
+
+@pytest.mark.parametrize(
+    ("sent", "error"),
+    [
+        ({"value": {"a": 1}}, TypeError),
+        ({"value": bytearray(b"1")}, TypeError),
+        ({"value": b"1", "key": 7}, TypeError),
+        ({"value": b"1", "headers": [("n", 7)]}, TypeError),
+        ({"value": b"1", "partition": "0"}, TypeError),
+        ({"value": b"1", "partition": 2**31}, OverflowError),
+        ({"value": bytes(MAX_MESSAGE_BYTES + 1)}, KafkaException),
+    ],
+)
+def test_a_record_that_the_client_library_does_not_take_is_a_failed_attempt(sent, error):
+    @worker(topic=CLICKS, on_failure=DeadLetters())
+    async def send_it(record, send):
+        send("copies", **sent)
+
+    with WorkerBench(send_it) as bench:
+        [fed] = bench.feed(b"1")
+    assert (fed.outcome, [type(each) for each in fed.errors]) == (Outcome.DEAD_LETTER, [error])
+    assert bench.sent == []
+
+
+def test_text_is_sent_as_its_bytes():
+    @worker(topic=CLICKS)
+    async def send_text(record, send):
+        send("copies", "zażółć", key="k", headers=[("a", "b"), ("c", None)])
+
+    with WorkerBench(send_text) as bench:
+        bench.feed(b"1")
+    headers = (("a", b"b"), ("c", None))
+    assert bench.sent == [SentRecord("copies", "zażółć".encode(), b"k", headers)]
 
 
 # -- time -----------------------------------------------------------------------------------------

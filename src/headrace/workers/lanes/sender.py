@@ -124,18 +124,28 @@ class Sender:
     def hand_over(self, record: ProducerRecord, headers: Headers, sent: Sent) -> bool:
         """Gives a record to the producer, on the event loop; ``False``: it has no room."""
         try:
-            if self._producer is None:
-                self._producer = PolledProducer(self._config, _TUNING)
-            self._producer.current.produce(*record, headers=list(headers), on_delivery=sent.report)
+            self.enqueue(record, headers, sent)
         except BufferError:
             return False
         except KafkaException as error:
             sent.end(_failed(record[0], error.args[0]))
         except Exception as error:  # noqa: BLE001 - it is of the record that it was sent for
             sent.end(error)
-        else:
-            self._producer.expect_reports()
         return True
+
+    def enqueue(self, record: ProducerRecord, headers: Headers, sent: Sent) -> None:
+        """Puts a record into the producer's queue; raises what the client library rejects it for.
+
+        Raises:
+            BufferError: if the queue is full.
+            KafkaException: if the record is larger than every topic takes.
+            TypeError: if its value, key, partition or a header is of a type that Kafka has not.
+            OverflowError: if its partition is beyond 32 bits.
+        """
+        if self._producer is None:
+            self._producer = PolledProducer(self._config, _TUNING)
+        self._producer.current.produce(*record, headers=list(headers), on_delivery=sent.report)
+        self._producer.expect_reports()
 
 
 def _failed(topic: str | None, error: KafkaError) -> KafkaException:
