@@ -8,6 +8,7 @@ from headrace.errors import (
     HeadraceError,
     SinkError,
     SinkUnavailableError,
+    TableMismatchError,
 )
 from headrace.model import (
     Avro,
@@ -37,6 +38,7 @@ from headrace.sinks.api import (
     CommitResult,
     DeclaredRows,
     Guarantee,
+    PositionStore,
     RejectedRow,
     Sink,
     SinkContext,
@@ -104,6 +106,7 @@ __all__ = [
     "Metadata",
     "OneToOne",
     "Pipeline",
+    "PositionStore",
     "Postgres",
     "Precision",
     "Project",
@@ -125,6 +128,7 @@ __all__ = [
     "Spread",
     "Start",
     "Stop",
+    "TableMismatchError",
     "TaskWriter",
     "Topic",
     "Transaction",

@@ -83,7 +83,8 @@ class SinkContext:
         pipeline: its name.
         lake: root URI of the project's lake.
         client: librdkafka's settings of the project's cluster.
-        settings: the table ``[sinks.KIND]`` of headrace.toml.
+        settings: the table ``[sinks.KIND]`` of headrace.toml; ``settings["url"].reveal()`` is a
+            value.
         event_time: column of the event time, as the first topic declares it; None: none does.
         storage: options of the lake's storage, such as those of ``[s3]`` in headrace.toml.
     """
@@ -288,7 +289,8 @@ class Sink(abc.ABC):
     def faults(self, rows: DeclaredRows) -> Iterator[Fault]:
         """Yields everything wrong with the declaration; ``check`` shows it.
 
-        Values of any type may stand in the fields: it must not raise.
+        A fault is a message and a remedy: ``Fault("there is no column 'id'", "id, name")``. Values
+        of any type may stand in the fields: it must not raise.
         """
 
     def faults_beside(self, other: Sink) -> Iterator[Fault]:  # noqa: ARG002
