@@ -60,7 +60,7 @@ bootstrap_servers = "{bootstrap}"
 [restart]
 budget = 100
 first_delay_seconds = 0.5
-longest_delay_seconds = 2.0
+max_delay_seconds = 2.0
 """
 
 

@@ -266,7 +266,7 @@ def _policy_faults(worker: Worker) -> Iterator[Fault]:
     if isinstance(policy, Retry):
         yield from at_least(policy, "attempts", 1)
         yield from duration(policy, "first_delay", timedelta(0))
-        yield from duration(policy, "longest_delay", timedelta(0))
+        yield from duration(policy, "max_delay", timedelta(0))
     elif isinstance(policy, RetryTopics):
         wrong = list(_delay_faults(policy))
         yield from wrong or _retry_topic_faults(worker)

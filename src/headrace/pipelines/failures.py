@@ -45,7 +45,7 @@ class RestartBudget:
             return None
         delay = self._settings.first_delay_seconds * 2.0 ** len(self._spent)
         self._spent.append(now)
-        return min(delay, self._settings.longest_delay_seconds)
+        return min(delay, self._settings.max_delay_seconds)
 
 
 def cause(*errors: Exception | None) -> Exception | None:

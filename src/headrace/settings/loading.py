@@ -152,14 +152,12 @@ def _restart(restart: Table) -> RestartSettings:
         first_delay_seconds=restart.positive(
             "first_delay_seconds", RestartSettings.first_delay_seconds
         ),
-        longest_delay_seconds=restart.positive(
-            "longest_delay_seconds", RestartSettings.longest_delay_seconds
-        ),
+        max_delay_seconds=restart.positive("max_delay_seconds", RestartSettings.max_delay_seconds),
     )
-    if settings.longest_delay_seconds < settings.first_delay_seconds:
+    if settings.max_delay_seconds < settings.first_delay_seconds:
         restart.report(
-            "longest_delay_seconds",
-            "restart.longest_delay_seconds is shorter than restart.first_delay_seconds",
+            "max_delay_seconds",
+            "restart.max_delay_seconds is shorter than restart.first_delay_seconds",
         )
     return settings
 

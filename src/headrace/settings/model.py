@@ -108,7 +108,7 @@ class RestartSettings:
 
     budget: int = 5
     first_delay_seconds: float = 1.0
-    longest_delay_seconds: float = 60.0
+    max_delay_seconds: float = 60.0
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ class DeclaredRows:
 
 @dataclass(frozen=True)
 class SinkContext:
-    """Where a pipeline runs, as far as sinks need to know.
+    """The place of a run, as far as sinks need to know it.
 
     Attributes:
         pipeline: its name.
@@ -105,7 +105,7 @@ class PositionStore(Protocol):
 
     @property
     def uri(self) -> str:
-        """Where it is, for messages."""
+        """Returns its address, for messages."""
 
     def versions(self, app_ids: Iterable[str]) -> Mapping[str, int]:
         """Returns the number recorded for each application id; ids never recorded are left out.
@@ -132,7 +132,7 @@ class Transaction:
     Attributes:
         versions: by application id, the number to record.
         expected: by application id, the number that must be recorded before; None: none at all.
-        metadata: JSON values for whoever looks at the sink's history.
+        metadata: JSON values for readers of the sink's history.
     """
 
     versions: Mapping[str, int]

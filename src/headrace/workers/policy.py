@@ -49,13 +49,13 @@ class Retry:
     Attributes:
         attempts: in all, the first one included.
         first_delay: before the second.
-        longest_delay: it does not grow beyond.
+        max_delay: it does not grow beyond.
         then: what happens when the last one failed.
     """
 
     attempts: int = 5
     first_delay: timedelta = timedelta(seconds=1)
-    longest_delay: timedelta = timedelta(minutes=1)
+    max_delay: timedelta = timedelta(minutes=1)
     then: End = field(default_factory=DeadLetters)
 
 
@@ -88,7 +88,7 @@ def retry_delay(policy: FailurePolicy, error: BaseException, attempt: int) -> ti
         return None
     if isinstance(policy, Retry) and attempt < policy.attempts:
         doubled: timedelta = policy.first_delay * 2 ** min(attempt - 1, 30)
-        return min(doubled, policy.longest_delay)
+        return min(doubled, policy.max_delay)
     if isinstance(policy, RetryTopics) and attempt <= len(policy.delays):
         return policy.delays[attempt - 1]
     return None

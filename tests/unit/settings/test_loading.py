@@ -67,7 +67,7 @@ def test_every_section_is_read(load, tmp_path):
         [restart]
         budget = 0
         first_delay_seconds = 0.5
-        longest_delay_seconds = 10
+        max_delay_seconds = 10
         """,
         PASSWORD="secret",
     )
@@ -85,7 +85,7 @@ def test_every_section_is_read(load, tmp_path):
     }
     assert settings.kafka.embedded.ports == (9001, 9002, 9003)
     assert settings.spark.config == {"spark.executor.cores": "2", "spark.ui.enabled": "false"}
-    assert (settings.restart.budget, settings.restart.longest_delay_seconds) == (0, 10.0)
+    assert (settings.restart.budget, settings.restart.max_delay_seconds) == (0, 10.0)
 
 
 def test_a_login_by_token_and_settings_of_the_client_are_passed_on(load, tmp_path):
@@ -242,7 +242,7 @@ def test_all_problems_come_at_once_in_the_order_of_lines(problems):
         ('[kafka.embedded]\nports = "9092"\n', 2, "must be a list"),
         ("[restart]\nbudget = -1\n", 2, "at least 0"),
         ("[restart]\nfirst_delay_seconds = 0\n", 2, "must be above 0"),
-        ("[restart]\nfirst_delay_seconds = 90\n", 1, "longest_delay_seconds is shorter"),
+        ("[restart]\nfirst_delay_seconds = 90\n", 1, "max_delay_seconds is shorter"),
         ('[kafka]\nssl_ca_file = "none.pem"\n', 2, "there is no file none.pem"),
         ('[kafka]\nsecurity_protocol = "SSL"\n', 2, "the embedded broker speaks PLAINTEXT"),
         ('[kafka]\nsasl_username = "u"\n', 1, "have no effect"),

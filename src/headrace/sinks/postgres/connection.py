@@ -86,21 +86,21 @@ def connect(url: Secret) -> Connection:
     from psycopg.conninfo import conninfo_to_dict
 
     try:
-        given = conninfo_to_dict(url.reveal())
+        parameters = conninfo_to_dict(url.reveal())
     except psycopg.ProgrammingError:
         raise SinkError(NAME, "the URL is not valid") from None  # its message quotes the URL
     try:
-        return psycopg.connect(url.reveal(), autocommit=True, **_connecting(given))
+        return psycopg.connect(url.reveal(), autocommit=True, **_connecting(parameters))
     except psycopg.Error as error:
-        password = str(given.get("password") or "")
+        password = str(parameters.get("password") or "")
         text = str(error).strip()
         raise SinkUnavailableError(
             NAME, text.replace(password, "***") if password else text
         ) from None
 
 
-def _connecting(given: Mapping[str, Any]) -> dict[str, Any]:
-    return _CONNECTING | {name: value for name, value in given.items() if name in _CONNECTING}
+def _connecting(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    return _CONNECTING | {name: value for name, value in parameters.items() if name in _CONNECTING}
 
 
 @contextmanager

@@ -140,7 +140,7 @@ def _check(connection: Connection, spec: TargetSpec) -> None:
 
 
 def _set_up(connection: Connection) -> None:
-    """Of several starts at once, one makes the schema."""
+    """Creates the schema; of several starts at once, only one does."""
     with connection.transaction():
         connection.execute(statements.LOCK, (_SETUP_LOCK,))
         connection.execute(statements.SETUP)

@@ -71,7 +71,7 @@ def insert_rows(
     """
     faults = []
     numbered = enumerate(rows)
-    for columns, run in itertools.groupby(numbered, key=lambda one: tuple(sorted(one[1]))):
+    for columns, run in itertools.groupby(numbered, key=lambda row: tuple(sorted(row[1]))):
         unknown = [name for name in columns if name not in table.columns]
         if unknown:
             detail = f"table {table.name!r} has no column {unknown[0]!r} that can be written"
