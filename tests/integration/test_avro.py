@@ -12,6 +12,7 @@ from typing import Annotated
 
 import fastavro
 import pytest
+from click.testing import CliRunner
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
@@ -20,7 +21,9 @@ from tests.integration.schema_registry_server import SchemaRegistryServer
 from tests.integration.service import Service
 
 from headrace import Avro, EpochMillis, Lake, Pipeline, Precision, Topic
+from headrace.cli import main
 from headrace.errors import RegistryUnreachableError
+from headrace.kafka.client import producer
 from headrace.kafka.schema_registry import SchemaRegistry
 from headrace.model import event_schema
 from headrace.pipelines.progress import PipelineState
@@ -219,6 +222,15 @@ def test_events_over_http_and_from_a_file_are_avro_that_other_clients_read(servi
         b"v2": VISIT | {"id": "v2", "at": at},
     }
     assert len(client.get_versions(f"{name}-value")) == 1
+    sender = producer(service.client)
+    sender.produce(name, b"\xffno Avro", b"v3")
+    assert sender.flush(30) == 0
+    arguments = ("tail", name, "--from", "earliest", "--once", "--json", "--project")
+    shown = CliRunner().invoke(main, [*arguments, str(service.folder)])
+    values = {line["key"]: line.get("value") for line in map(json.loads, shown.output.splitlines())}
+    assert json.loads(values["v1"]) == VISIT
+    assert json.loads(values["v2"]) == VISIT | {"id": "v2"}
+    assert values["v3"] is None  # its bytes are in base64
 
 
 def test_where_the_registry_rejects_a_changed_event_class_nothing_is_sent(service, client):

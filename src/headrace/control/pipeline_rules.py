@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from headrace.control.late_data_rules import late_data_faults
-from headrace.control.source_columns import source_columns
+from headrace.control.source_columns import column_types, source_columns
 from headrace.control.topic_rules import name_faults
 from headrace.model import BatchLimits, DeadLetterLimit, FieldType, Metadata, Source, Start, Topic
 from headrace.model.fault import Fault, at_least, duration, is_a
@@ -118,7 +118,7 @@ def _watermark_faults(pipeline: Pipeline, source: Source) -> Iterator[Fault]:
 def _union_faults(pipeline: Pipeline) -> Iterator[Fault]:
     if pipeline.steps or not pipeline.sources:
         return
-    first, *others = (source_columns(source) for source in pipeline.sources)
+    first, *others = (column_types(source) for source in pipeline.sources)
     if any(other != first for other in others):
         yield Fault(
             f"{_label(pipeline)} has several sources with different columns and no steps",

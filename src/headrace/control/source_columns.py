@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.control.topic_rules import SUBPARTITION, schema_of
-from headrace.model import FieldType, Metadata, Source
+from headrace.model import EventField, FieldType, Metadata, Source
 
 _RAW_VALUE = "value"
 _METADATA_TYPES = {
@@ -27,3 +27,28 @@ def source_columns(source: Source) -> dict[str, FieldType] | None:
     if source.subpartitions > 1:
         columns[SUBPARTITION] = FieldType.LONG
     return columns
+
+
+def column_types(source: Source) -> dict[str, object]:
+    """Returns the columns that a source gives, as values that are equal for equal types of columns.
+
+    Nested columns are compared to their depth; whether null is allowed makes no other column.
+    """
+    columns: dict[str, object] = dict(source_columns(source) or {})
+    schema = schema_of(source.topic)
+    for field in schema.fields if schema is not None else ():
+        columns[field.name] = _column_type(field)
+    return columns
+
+
+def _column_type(field: EventField) -> object:
+    match field.type:
+        case FieldType.DECIMAL:
+            return FieldType.DECIMAL, field.precision
+        case FieldType.STRUCT:
+            return [(inner.name, _column_type(inner)) for inner in field.fields]
+        case FieldType.LIST | FieldType.MAP:
+            return field.type, _column_type(field.item)
+        case FieldType.MILLIS:  # differs from TIMESTAMP in JSON only
+            return FieldType.TIMESTAMP
+    return field.type

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal, TypeAlias
 
+from headrace.control.schemas import schema_lookup
 from headrace.control.services import broker_config
 from headrace.errors import TopicMissingError
+from headrace.events.avro import AvroTexts
 from headrace.kafka.client import ClientConfig, consumer, describe, offsets_since, watermarks
 from headrace.kafka.range_reader import read_ranges
 from headrace.kafka.tail import TailedRecord, follow, tailed
@@ -28,11 +30,13 @@ class TailOptions:
         start: where to begin.
         limit: number of records after which it ends; ``None``: no limit.
         until_end: end with the records that the topic holds now, instead of waiting for more.
+        avro: show values as the JSON that Avro holds; those that are not Avro stay as they are.
     """
 
     start: TailFrom = "latest"
     limit: int | None = None
     until_end: bool = False
+    avro: bool = False
 
 
 def tail_topic(settings: Settings, topic: str, options: TailOptions) -> Iterator[TailedRecord]:
@@ -42,6 +46,8 @@ def tail_topic(settings: Settings, topic: str, options: TailOptions) -> Iterator
     offset, partitions as brokers respond; only committed records are read.
 
     Raises:
+        ExtraMissingError: if values are Avro, and the extra ``avro`` is not installed.
+        RegistryUnreachableError: if values are Avro, and the schema registry does not answer.
         TopicMissingError: if the topic is not in Kafka.
         BrokerUnreachableError: if the broker does not respond within 15 seconds.
         AuthorizationError: if an ACL is missing.
@@ -57,7 +63,16 @@ def tail_topic(settings: Settings, topic: str, options: TailOptions) -> Iterator
         records = _until(config, starts, {place: end for place, (_, end) in marks.items()})
     else:
         records = follow(config, starts)
+    lookup = schema_lookup(settings)
+    if options.avro and lookup is not None:
+        records = _as_json(records, AvroTexts(lookup))
     return itertools.islice(records, options.limit)
+
+
+def _as_json(records: Iterator[TailedRecord], json_text: AvroTexts) -> Iterator[TailedRecord]:
+    for record in records:
+        text = json_text(record.value)
+        yield replace(record, value=text) if isinstance(text, bytes) else record
 
 
 def _starts(

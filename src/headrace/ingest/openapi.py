@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from headrace.ingest.events.validation import MAX_ID_CHARACTERS, MAX_KEY_BYTES
+from headrace.ingest.event_schemas import EventComponents, JsonObject
 from headrace.ingest.figures.service_metrics import EVENT_CODES
 from headrace.ingest.http.problem import REQUEST_CODES
-from headrace.model import EventField, EventSchema, FieldType, Topic
+from headrace.model import Topic
 from headrace.settings import IngestSettings
 
-JsonObject = dict[str, Any]
-
-DECIMAL_PATTERN = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
-
-_JSON_SCHEMA: dict[FieldType, JsonObject] = {
-    FieldType.STRING: {"type": "string"},
-    FieldType.LONG: {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1},
-    FieldType.DOUBLE: {"type": "number"},
-    FieldType.BOOLEAN: {"type": "boolean"},
-    FieldType.TIMESTAMP: {"type": "string", "format": "date-time"},
-    FieldType.MILLIS: {"type": "integer", "description": "milliseconds since 1970, UTC"},
-    FieldType.DATE: {"type": "string", "format": "date"},
-    FieldType.DECIMAL: {"type": ["number", "string"], "pattern": DECIMAL_PATTERN},
-    FieldType.BINARY: {"type": "string", "contentEncoding": "base64"},
-    FieldType.JSON: {},
-}
 _PROBLEM: JsonObject = {
     "type": "object",
     "required": ["type", "title", "status", "detail", "code"],
@@ -118,7 +100,7 @@ _SIGNATURE: JsonObject = {
 
 def openapi(topics: Sequence[Topic], settings: IngestSettings) -> JsonObject:
     """Returns the document that ``GET /openapi.json`` answers, with these topics."""
-    schemas = _schema_names(topics)
+    components = EventComponents(topics, {"Problem": _PROBLEM, "Accepted": _ACCEPTED})
     max_events = settings.max_events
     paths: JsonObject = {
         "/healthz": {"get": _open_page("health", "The process is alive", _json(_STATUS))},
@@ -127,35 +109,19 @@ def openapi(topics: Sequence[Topic], settings: IngestSettings) -> JsonObject:
         "/openapi.json": {"get": _page("describe", "This document", _json({"type": "object"}))},
     }
     for topic in topics:
-        reference = {"$ref": f"#/components/schemas/{schemas[topic.name]}"}
-        paths[f"/v1/topics/{topic.name}/events"] = {"post": _events(topic, reference, max_events)}
+        event = components.event(topic)
+        paths[f"/v1/topics/{topic.name}/events"] = {"post": _events(topic, event, max_events)}
     security = dict(_SECURITY)
     if settings.webhook_key is not None:
         paths["/v1/webhooks/{id}"] = {"post": _webhook()}
         security["webhookSignature"] = _SIGNATURE
-    events = {schemas[topic.name]: event_json_schema(topic) for topic in topics}
     return {
         "openapi": "3.1.0",
         "info": {"title": "headrace ingest", "version": "1"},
         "servers": [{"url": settings.public_url or "/"}],
         "security": [{"token": []}],
         "paths": paths,
-        "components": {
-            "securitySchemes": security,
-            "schemas": {**events, "Problem": _PROBLEM, "Accepted": _ACCEPTED},
-        },
-    }
-
-
-def _schema_names(topics: Iterable[Topic]) -> Mapping[str, str]:
-    """A name for each topic's event: that of its class, where no other topic has one like it.
-
-    What an event may be depends on its topic too: which field is the id, the key, the time.
-    """
-    classes = {topic.name: topic.schema.name for topic in topics if topic.schema is not None}
-    count = Counter([*classes.values(), "Problem", "Accepted"])
-    return {
-        topic: name if count[name] == 1 else f"{name}.{topic}" for topic, name in classes.items()
+        "components": {"securitySchemes": security, "schemas": components.schemas},
     }
 
 
@@ -220,55 +186,6 @@ def _refusals() -> JsonObject:
     for status in ("429", "503"):
         refusals[status]["headers"] = _RETRY_AFTER
     return refusals
-
-
-def event_json_schema(topic: Topic) -> JsonObject:
-    """JSON Schema of a topic's event."""
-    return _object(topic.schema or EventSchema(topic.name, ()), topic, "")
-
-
-def _object(schema: EventSchema, topic: Topic, prefix: str) -> JsonObject:
-    optional = {topic.event_id} if topic.derive_event_id else set()
-    return {
-        "type": "object",
-        "required": [
-            field.name
-            for field in schema.fields
-            if not field.nullable and prefix + field.name not in optional
-        ],
-        "properties": {
-            field.name: _field(field, topic, prefix + field.name) for field in schema.fields
-        },
-    }
-
-
-def _field(field: EventField, topic: Topic, path: str) -> JsonObject:
-    described = _value(field, topic, path)
-    if path == topic.event_id:
-        described["pattern"] = f"^[!-~]{{1,{MAX_ID_CHARACTERS}}}$"
-    if path == topic.key and field.type is FieldType.STRING:
-        described |= {"minLength": 1, "description": f"at most {MAX_KEY_BYTES} bytes of UTF-8"}
-    if path == topic.event_time:
-        ahead = topic.latest_ahead.total_seconds()
-        earliest = topic.earliest_event_time.isoformat()
-        described["description"] = f"from {earliest} to {ahead:g} s after the service's clock"
-    if field.values:
-        described["enum"] = [*field.values, None] if field.nullable else [*field.values]
-    if field.nullable and "type" in described:
-        kinds = described["type"]
-        described["type"] = [*([kinds] if isinstance(kinds, str) else kinds), "null"]
-    return described
-
-
-def _value(field: EventField, topic: Topic, path: str) -> JsonObject:
-    if field.schema is not None:
-        return _object(field.schema, topic, f"{path}.") | {"title": field.schema.name}
-    if field.element is None:
-        return dict(_JSON_SCHEMA[field.type])
-    held = _field(field.element, topic, f"{path}[]")
-    if field.type is FieldType.MAP:
-        return {"type": "object", "additionalProperties": held}
-    return {"type": "array", "items": held}
 
 
 def _page(operation: str, summary: str, content: JsonObject) -> JsonObject:

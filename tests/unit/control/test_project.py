@@ -187,6 +187,22 @@ def test_an_avro_topic_needs_a_schema_registry(problems, write):
     assert write(body, more=REGISTRY).topics["t"].record_format == Avro()
 
 
+def test_sources_without_steps_may_differ_in_what_makes_no_other_column(write):
+    project = write("""\
+        class I:
+            at: EpochMillis
+        class J:
+            at: datetime | None
+        class E:
+            i: dict[str, I]
+        class F:
+            i: dict[str, J] | None
+        e, f = Topic("e", event=E), Topic("f", event=F)
+        p = Pipeline("p", source=[e, f], sink=Lake("t"))
+        """)
+    assert list(project.pipelines) == ["p"]
+
+
 NESTED = """\
 class Owner:
     login: str
@@ -343,6 +359,22 @@ def test_a_pipeline_that_could_not_run_is_a_problem_at_its_line(problems, argume
             """\
             raw = Topic("raw")
             p = Pipeline("p", source=[clicks, raw], sink=Lake("t"))
+            """,
+            "different columns and no steps",
+        ),
+        (
+            """\
+            class I:
+                x: int
+            class J:
+                x: str
+            class E:
+                i: list[I]
+            class F:
+                i: list[J]
+            e = Topic("e", event=E)
+            f = Topic("f", event=F)
+            p = Pipeline("p", source=[e, f], sink=Lake("t"))
             """,
             "different columns and no steps",
         ),

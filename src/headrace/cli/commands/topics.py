@@ -24,6 +24,7 @@ from headrace.cli.session import (
 )
 from headrace.cli.signals import interrupt_on_sigterm, stop_on_signal
 from headrace.errors import TopicMissingError
+from headrace.model import Avro
 
 if TYPE_CHECKING:
     from headrace.control.produce import ProduceResult
@@ -134,14 +135,15 @@ def tail(session: Session, topic: str, *, start: TailFrom, limit: int | None, on
     """Show records of TOPIC as they come, until Ctrl-C.
 
     TOPIC is any topic of the cluster, also one of dead letters (TOPIC.dead). No consumer group
-    is joined and no offset is committed.
+    is joined and no offset is committed. Values of an Avro topic of the project are shown as JSON.
     """
     from headrace.control.tail import TailOptions, tail_topic
 
     log_to_file(session)
+    options = TailOptions(start, limit, once, avro=_is_avro(session, topic))
     try:
         with interrupt_on_sigterm():
-            for record in tail_topic(session.settings, topic, TailOptions(start, limit, once)):
+            for record in tail_topic(session.settings, topic, options):
                 session.output.show(record)
     except TopicMissingError:
         known = _known_topics(session)
@@ -150,6 +152,13 @@ def tail(session: Session, topic: str, *, start: TailFrom, limit: int | None, on
         raise unknown("topic", topic, known) from None
     except KeyboardInterrupt:
         session.exit_code = INTERRUPTED if once else OK
+
+
+def _is_avro(session: Session, topic: str) -> bool:
+    # Without a registry nothing is Avro, and a look needs no project that can be loaded.
+    if session.settings.schema_registry is None or topic not in session.project.topics:
+        return False
+    return isinstance(session.project.topics[topic].record_format, Avro)
 
 
 def _known_topics(session: Session) -> list[str]:

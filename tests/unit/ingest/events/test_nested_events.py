@@ -13,9 +13,10 @@ from tests.contracts.json_records import POISON, Impression, good
 
 from headrace.ingest.events.json_limits import JsonLimits
 from headrace.ingest.events.validation import Accepted, EventCheck
-from headrace.ingest.openapi import event_json_schema
+from headrace.ingest.openapi import openapi
 from headrace.model import ByField, Json, Topic, partition_of
 from headrace.pipelines.source.decode import decoder_for
+from headrace.settings import IngestSettings
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 LIMITS = JsonLimits(depth=64, keys=1000, string_bytes=65_536)
@@ -165,22 +166,35 @@ def test_http_accepts_what_the_decoder_reads(changes):
 
 def test_the_description_of_an_event_shows_what_is_nested():
     topic = Topic("pushes", event=Push, event_id="repo.full_name", key="repo.owner.login")
-    schema = event_json_schema(topic)
-    repo = schema["properties"]["repo"]
+    schemas = openapi([topic], IngestSettings())["components"]["schemas"]
+    schema, repo, owner = schemas["Push"], schemas["Repo"], schemas["Owner"]
     assert schema["required"] == ["at", "repo", "commits"]
-    assert (repo["type"], repo["title"], repo["required"]) == ("object", "Repo", ["full_name"])
+    assert schema["properties"]["repo"] == {"$ref": "#/components/schemas/Repo"}
+    assert (repo["type"], repo["required"]) == ("object", ["full_name"])
     assert repo["properties"]["full_name"]["pattern"] == "^[!-~]{1,256}$"
-    owner = repo["properties"]["owner"]
-    assert owner["type"] == ["object", "null"]
+    assert repo["properties"]["owner"] == {
+        "anyOf": [{"$ref": "#/components/schemas/Owner"}, {"type": "null"}],
+    }  # fmt: skip
     assert owner["properties"]["login"]["minLength"] == 1
     assert owner["properties"]["id"] == {
         "type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1,
     }  # fmt: skip
     commits = schema["properties"]["commits"]
     assert commits["type"] == "array"
-    assert "pattern" not in commits["items"]["properties"]["full_name"]
+    assert commits["items"] == {"$ref": "#/components/schemas/Repo.pushes"}
+    assert "pattern" not in schemas["Repo.pushes"]["properties"]["full_name"]
     prices = schema["properties"]["prices"]
     assert prices["type"] == ["object", "null"]
     assert prices["additionalProperties"]["type"] == ["number", "string"]
     assert schema["properties"]["day"] == {"type": ["string", "null"], "format": "date"}
     assert schema["properties"]["payload"] == {}
+
+
+def test_a_class_is_described_once_if_it_is_described_alike():
+    topics = [Topic("a", event=Push), Topic("b", event=Push), Topic("owners", event=Owner)]
+    schemas = openapi(topics, IngestSettings())["components"]["schemas"]
+    assert schemas.keys() == {"Push.a", "Push.b", "Repo", "Owner", "Problem", "Accepted"}
+    topics[1] = Topic("b", event=Push, event_id="repo.owner.login")
+    schemas = openapi(topics, IngestSettings())["components"]["schemas"]
+    assert schemas.keys() >= {"Repo", "Repo.b", "Owner", "Owner.b"}
+    assert "pattern" in schemas["Owner.b"]["properties"]["login"]
