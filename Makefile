@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PYTHON ?= python3
 SEED := $(or $(SEED),$(shell date +%s))
 
-.PHONY: help env lint docs test drills demo demo-errors bench bench-writer bench-ingest bench-live-edge bench-batch-end bench-worker-send bench-peers lock clean
+.PHONY: help env lint docs test drills demo demo-errors bench bench-writer bench-ingest bench-formats bench-live-edge bench-batch-end bench-worker-send bench-peers lock clean
 
 help:
 	@echo "make demo    real Kafka, a week of real ad impressions, Spark, a lake, and the proof"
@@ -53,6 +53,9 @@ bench-writer: env
 
 bench-ingest: env
 	cd $(ROOT) && $(BIN)/python -m bench.ingest
+
+bench-formats: env
+	cd $(ROOT) && $(BIN)/python -m bench.formats
 
 bench-live-edge: env
 	cd $(ROOT) && $(BIN)/python -m bench.live_edge
