@@ -640,7 +640,9 @@ def offsets_since(
 ) -> dict[TopicPartition, int]:
     """Returns the offset of the first record at or after a time; partitions without are left out.
 
-    Brokers tell of none behind the beginning of an open transaction, unless ``level`` says so.
+    A time before 1970 is taken for 1970: no record is older, and to Kafka negative times are names,
+    -1 that of the end. Brokers tell of none behind the beginning of an open transaction, unless
+    ``level`` says so.
 
     Raises:
         BrokerUnreachableError: if the brokers do not answer.
@@ -650,7 +652,7 @@ def offsets_since(
     if not requested:
         return {}
     offsets = admin_request(
-        config, lambda client: _offsets_since(client, requested, timestamp_ms, level)
+        config, lambda client: _offsets_since(client, requested, max(timestamp_ms, 0), level)
     )
     return {partition: offset for partition, offset in offsets.items() if offset >= 0}
 

@@ -133,3 +133,13 @@ def test_a_group_that_was_forbidden_once_is_not_said_to_be_forbidden_after_it_wa
         client.group_offsets(config, "forbidden-once", [TopicPartition("orders", 0)])
     with pytest.raises(BrokerUnreachableError):
         client.group_offsets(config, "forbidden-once", [TopicPartition("orders", 0)])
+
+
+@pytest.mark.parametrize("before_1970_ms", [-1, -2, -(10**10), -62135596800000])
+def test_a_time_before_1970_is_no_name_of_an_offset(before_1970_ms):
+    brokers = MockBrokers()
+    brokers.create("clicks")
+    brokers.append("clicks", [b"1", b"2"])
+    clicks = [TopicPartition("clicks", 0)]
+    since_1970 = client.offsets_since(brokers.config, clicks, 0)
+    assert client.offsets_since(brokers.config, clicks, before_1970_ms) == since_1970
