@@ -69,6 +69,7 @@ class Project:
             columns: names of those to read; all where it is ``None``.
 
         Raises:
+            ExtraMissingError: if pyarrow is missing, which ``headrace[spark]`` installs.
             NotDeclaredError: if no pipeline writes such a table.
             SinkError: if the table is not there yet, or the lake can't be read.
             ServerStartError: if the lake is on the embedded HDFS, which is down.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
 
@@ -11,6 +12,7 @@ from deltalake import write_deltalake
 
 import headrace
 from headrace.control.new_project import write_project
+from headrace.errors import ExtraMissingError
 
 
 @pytest.fixture
@@ -46,6 +48,15 @@ def test_a_table_that_nobody_writes_and_one_that_is_not_there_are_named(folder):
         project.read("page_view")
     with pytest.raises(headrace.HeadraceError, match="page_views"):
         project.read("page_views")
+
+
+def test_a_table_is_read_with_the_extra_spark_only(folder, monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "pyarrow" else find(name)
+    )
+    with pytest.raises(ExtraMissingError, match=r"headrace\[spark\]"):
+        headrace.Project.open(folder).read("page_views")
 
 
 def test_a_producer_needs_a_broker(folder):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.control.project import LoadedProject
 from headrace.control.sinks import sink_context
 from headrace.errors import NotDeclaredError
+from headrace.runtime.extras import require_extra
 from headrace.sinks.api import Readable
 
 if TYPE_CHECKING:
@@ -20,10 +21,12 @@ def read_project_table(
     """Returns the rows of a table that a pipeline of the project writes, in no order.
 
     Raises:
+        ExtraMissingError: if pyarrow is missing, which the extra ``spark`` installs.
         NotDeclaredError: if no pipeline writes such a table.
         SinkError: if the table is not there yet, or the lake can't be read.
         ServerStartError: if the lake is on the embedded HDFS, which is down.
     """
+    require_extra("spark")
     sinks = {
         sink.target: (pipeline, sink)
         for pipeline in project.pipelines.values()
