@@ -209,16 +209,35 @@ def _constructor(event: type) -> Callable[[dict[str, Any]], Any]:
     """Returns what makes an instance of ``event`` from its fields."""
     if typing.is_typeddict(event):
         return dict
-    is_built_by_names = dataclasses.is_dataclass(event) or issubclass(event, msgspec.Struct | tuple)
-    if is_built_by_names:
+    if dataclasses.is_dataclass(event):
+        return _dataclass_constructor(event)
+    if issubclass(event, msgspec.Struct | tuple):
         return lambda fields: event(**fields)
 
     def plain(fields: dict[str, Any]) -> Any:
-        instance: Any = object.__new__(event)
-        vars(instance).update(fields)
-        return instance
+        return _set_all(object.__new__(event), fields)
 
     return plain
+
+
+def _dataclass_constructor(event: type) -> Callable[[dict[str, Any]], Any]:
+    """Its ``__init__`` takes the fields that it has; the others are set afterwards."""
+    later = [field.name for field in dataclasses.fields(event) if not field.init]
+    if not later:
+        return lambda fields: event(**fields)
+
+    def construct(fields: dict[str, Any]) -> Any:
+        values = {name: fields[name] for name in later}
+        rest = {name: value for name, value in fields.items() if name not in values}
+        return _set_all(event(**rest), values)
+
+    return construct
+
+
+def _set_all(instance: Any, values: Mapping[str, Any]) -> Any:
+    for name, value in values.items():
+        object.__setattr__(instance, name, value)  # also of frozen classes and those with slots
+    return instance
 
 
 def _without_none(hint: object) -> object:

@@ -114,6 +114,24 @@ def test_any_class_with_annotations_can_be_an_event():
     assert read(Typed) == {"id": 7, "kind": Kind.CLICK}
 
 
+class Slotted:
+    __slots__ = ("name", "size")
+    name: str
+    size: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Derived:
+    name: str
+    size: int = dataclasses.field(init=False, default=0)
+
+
+@pytest.mark.parametrize("event", [Slotted, Derived])
+def test_fields_that_no_constructor_takes_are_set(event):
+    instance = read(event, b'{"name": "pen", "size": 3}')
+    assert (type(instance), instance.name, instance.size) == (event, "pen", 3)
+
+
 @pytest.mark.parametrize("value", [b"\xff", b"", None])
 def test_without_an_event_class_a_value_is_bytes(value):
     assert read(None, value) is value
