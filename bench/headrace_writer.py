@@ -70,7 +70,7 @@ def _finish(run: PipelineRun, on_commit: OnCommit) -> None:
     told = 0
     try:
         while not run.progress.final:
-            run.tend()
+            run.poll()
             if run.progress.batches > told:
                 told = run.progress.batches
                 on_commit(run.progress.rows_in)

@@ -149,7 +149,7 @@ def _cpu_seconds(broker: Broker) -> float:
 def _tend_until(run: Any, batches: int) -> None:
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while run.progress.batches < batches:
-        run.tend()
+        run.poll()
         if run.progress.final or time.monotonic() > deadline:
             after = f"{run.progress.state} after {run.progress.batches} batches"
             raise RuntimeError(f"{after}: {run.progress.reason}")

@@ -111,7 +111,7 @@ class CheckpointFolder:
         return CurrentCheckpoint(**json.loads(storage.read_bytes(self._current)))
 
     def checkpoint(self, current: CurrentCheckpoint) -> Checkpoint:
-        """Its folder."""
+        """Returns the checkpoint that ``current`` names."""
         return Checkpoint(f"{self.uri}/{current.number}", current.number)
 
     def write(self, current: CurrentCheckpoint) -> None:

@@ -46,7 +46,7 @@ HEARTBEAT_AFTER_US = 10_000_000
 
 @dataclass(frozen=True)
 class RunContext:
-    """Where a pipeline runs: its lake, its cluster, its folders.
+    """The lake, the cluster and the folders that a pipeline runs with.
 
     Attributes:
         lake: root URI of the lake.

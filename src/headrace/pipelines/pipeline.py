@@ -44,7 +44,7 @@ class ExecutionPath:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """From topics to a sink. Declaring one runs nothing.
+    """A declared flow of events from topics to a sink. Declaring it runs nothing.
 
     Attributes:
         name: also the consumer group (``headrace.<name>``) and the checkpoint's folder.
@@ -114,7 +114,7 @@ class Pipeline:
 
     @property
     def sinks(self) -> tuple[Sink, ...]:
-        """Its sink, and its side table if it has one."""
+        """The sinks that it writes to: its own, and the side table if it has one."""
         return (self.sink,) if self.side_table is None else (self.sink, self.side_table)
 
     def sink_context(

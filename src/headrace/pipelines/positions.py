@@ -64,7 +64,7 @@ class CheckpointIds:
         return {"pipeline": self.pipeline}
 
     def partitions(self, offsets: Mapping[str, SourceOffset]) -> dict[TopicPartition, str]:
-        """Those whose versions are positions."""
+        """Returns the ids whose versions are positions, by partition."""
         return {
             TopicPartition(topic, p): f"{self.batch}/{topic}/{offset.topic_id}/{p}"
             for topic, offset in offsets.items()
@@ -81,7 +81,9 @@ class CheckpointIds:
         """What ``table`` records of the partitions in ``offsets``."""
         partitions = self.partitions(offsets)
         found = table.versions([self.newest, self.batch, *partitions.values()])
-        positions = {one: found[name] for one, name in partitions.items() if name in found}
+        positions = {
+            partition: found[name] for partition, name in partitions.items() if name in found
+        }
         return Recorded(found.get(self.newest), found.get(self.batch), positions)
 
 
@@ -150,7 +152,7 @@ class TablePositions:
                 **ids.writer,
                 "checkpoint": ids.number,
                 "batch": planned.batch_id,
-                "offsets": {str(one): [starts.get(one, at), at] for one, at in moved.items()},
+                "offsets": {str(p): [starts.get(p, at), at] for p, at in moved.items()},
             },
         )
 

@@ -78,7 +78,7 @@ class PipelineProgress:
         return self.state in FINAL_STATES
 
     def after(self, **changes: Any) -> PipelineProgress:
-        """The same pipeline, later."""
+        """Returns the progress with ``changes``, updated now."""
         return replace(self, updated_ms=time.time_ns() // 1_000_000, **changes)
 
     def same_as(self, other: PipelineProgress) -> bool:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from headrace.settings import Settings
 
-LOOK_SECONDS = 0.2
+POLL_INTERVAL_SECONDS = 0.2
 TRIGGER = "100 milliseconds"
 STOP_GRACE_SECONDS = 30.0
 FINISH_SECONDS = 60.0
@@ -57,7 +57,7 @@ _LOG = logging.getLogger("headrace.pipelines")
 
 @dataclass(frozen=True)
 class Deployment:
-    """Where pipelines run.
+    """Where the pipelines of a run read, compute and write.
 
     Attributes:
         bootstrap: the cluster's bootstrap servers.
@@ -73,7 +73,7 @@ class Deployment:
 
 
 class PipelineRun:
-    """One pipeline's life in this driver. ``tend`` is called again and again, on one thread."""
+    """One pipeline's life in this driver. ``poll`` is called again and again, on one thread."""
 
     def __init__(
         self,
@@ -107,20 +107,20 @@ class PipelineRun:
         self._guard = threading.Lock()
         self.progress = PipelineProgress(pipeline.name)
 
-    def tend(self) -> None:
+    def poll(self) -> None:
         """Starts the query when it is due, restarts it when it failed, keeps the figures."""
         if not self.progress.final:
             with logging_about(self._subject):
-                self._tend()
+                self._poll()
 
-    def _tend(self) -> None:
+    def _poll(self) -> None:
         if self._query is None:
             self._start_when_due()
         elif not self._query.isActive:
             self._ended(self._query.exception())
         else:
             self._figures.take_reports(self._query)
-            self._look()
+            self._refresh_figures()
 
     def stop(self) -> None:
         """Lets the current batch end, within a grace, then stops the query."""
@@ -133,18 +133,18 @@ class PipelineRun:
             _await_idle(query)
             query.stop()
             self._figures.take_reports(query)
-            self._look()
+            self._refresh_figures()
         self._lock.release()
         self._close_sink()
         if not self.progress.final:
-            self._note(state=PipelineState.STOPPED)
+            self._update_progress(state=PipelineState.STOPPED)
 
     def _close_sink(self) -> None:
         """What is due is done after a run that has caught up; who wants to stop is not kept."""
         if self._graph is not None:
             done = self.progress.state is PipelineState.FINISHED
             self._graph.close(FINISH_SECONDS if done else 0.0)
-            self._note(figures=self._own_figures())
+            self._update_progress(figures=self._own_figures())
             self._graph = None
 
     def _start_when_due(self) -> None:
@@ -160,7 +160,7 @@ class PipelineRun:
         except Exception as error:  # noqa: BLE001  whatever it was, the pipelines beside it go on
             self._failed(error)
         else:
-            self._note(state=PipelineState.RUNNING, reason="")
+            self._update_progress(state=PipelineState.RUNNING, reason="")
 
     def _started(self) -> StreamingQuery:
         client = self._context.client
@@ -202,15 +202,15 @@ class PipelineRun:
         return replace(context, staging=storage.join(staging, uuid.uuid4().hex))
 
     def _batch_ended(self, result: BatchResult) -> None:
-        """On Spark's thread, once a batch."""
+        """Called on Spark's thread once per batch."""
         self._figures.batch_ended(result)
-        self._look()
+        self._refresh_figures()
 
-    def _look(self) -> None:
-        self._note(**self._figures.values(), figures=self._own_figures())
+    def _refresh_figures(self) -> None:
+        self._update_progress(**self._figures.values(), figures=self._own_figures())
 
     def _own_figures(self) -> Mapping[str, int | str]:
-        """Those of the sink and of the steps."""
+        """Returns the figures of the sinks and of the steps."""
         graph = self._graph
         return self._figures.own({} if graph is None else graph.figures())
 
@@ -224,9 +224,9 @@ class PipelineRun:
             failure = CheckpointInUseError(self.pipeline.name, self._context.lake, holder)
         error = cause(exception and failure, exception)
         if error is None:
-            self._look()
+            self._refresh_figures()
             self._lock.release()
-            self._note(state=PipelineState.FINISHED)
+            self._update_progress(state=PipelineState.FINISHED)
             return
         self._failed(error)
 
@@ -246,7 +246,7 @@ class PipelineRun:
         self._start_at = time.monotonic() + delay
         restarts = self.progress.restarts + 1
         _LOG.info("Restart %d follows in %.1f s", restarts, delay)
-        self._note(state=PipelineState.RESTARTING, reason=reason, restarts=restarts)
+        self._update_progress(state=PipelineState.RESTARTING, reason=reason, restarts=restarts)
 
     def _delay(self, error: Exception) -> float | None:
         """Brokers that are away or settling are waited for; a run with an end waits so often."""
@@ -257,9 +257,9 @@ class PipelineRun:
     def _end_failed(self, state: PipelineState, reason: str, error: Exception) -> None:
         self._lock.release()
         exit_code = error.exit_code if isinstance(error, HeadraceError) else HeadraceError.exit_code
-        self._note(state=state, reason=reason, exit_code=exit_code)
+        self._update_progress(state=state, reason=reason, exit_code=exit_code)
 
-    def _note(self, **changes: Any) -> None:
+    def _update_progress(self, **changes: Any) -> None:
         with self._guard:
             before, self.progress = self.progress, self.progress.after(**changes)
             if not self.progress.same_as(before):
@@ -270,7 +270,7 @@ class PipelineRun:
 def _await_idle(query: StreamingQuery) -> None:
     deadline = time.monotonic() + STOP_GRACE_SECONDS
     while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_INTERVAL_SECONDS)
 
 
 def _spark_uri(uri: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from headrace.model import Avro
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.progress import PipelineProgress
-from headrace.pipelines.run import LOOK_SECONDS, Deployment, PipelineRun
+from headrace.pipelines.run import POLL_INTERVAL_SECONDS, Deployment, PipelineRun
 from headrace.pipelines.session import start_session
 from headrace.runtime.extras import require_extra
 
@@ -82,15 +82,15 @@ class Driver:
             stop: set it from anywhere to stop after the current batches.
         """
         runs = [
-            PipelineRun(self._spark, self._settings, one, self._deployment, once=once)
-            for one in pipelines
+            PipelineRun(self._spark, self._settings, pipeline, self._deployment, once=once)
+            for pipeline in pipelines
         ]
         try:
             while not stop.is_set() and not all(run.progress.final for run in runs):
                 for run in runs:
-                    run.tend()
+                    run.poll()
                 observe({run.pipeline.name: run.progress for run in runs})
-                stop.wait(LOOK_SECONDS)
+                stop.wait(POLL_INTERVAL_SECONDS)
         finally:
             for run in runs:
                 run.stop()

@@ -57,11 +57,12 @@ def raised_in_step(text: str) -> StepError | None:
     ``None`` where something else failed: also where a library raised that the function called,
     since what is behind it may pass (a server that is away).
     """
-    _, found, rest = text.rpartition(_TRACEBACK)
+    _, traceback_start, rest = text.rpartition(_TRACEBACK)
     frames = [
-        TracebackLine(one["file"], int(one["line"]), one["name"]) for one in _FRAME.finditer(rest)
+        TracebackLine(match["file"], int(match["line"]), match["name"])
+        for match in _FRAME.finditer(rest)
     ]
-    if not found or not frames or not frames[-1].is_users:
+    if not traceback_start or not frames or not frames[-1].is_users:
         return None
     last = frames[-1]
     raised = _RAISED.search(rest, rest.index(f'"{last.file}", line {last.line}, in {last.name}'))
@@ -119,9 +120,9 @@ def _name(step: Step) -> str:
 
 def _raised_at(error: Exception) -> str:
     """The project's last line on the way to where it was raised."""
-    for one in reversed(traceback.extract_tb(error.__traceback__)):
-        if TracebackLine(one.filename, one.lineno or 0, one.name).is_users:
-            return f"{one.filename}:{one.lineno}"
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if TracebackLine(frame.filename, frame.lineno or 0, frame.name).is_users:
+            return f"{frame.filename}:{frame.lineno}"
     return ""
 
 

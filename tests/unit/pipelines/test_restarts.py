@@ -36,7 +36,7 @@ def run(tmp_path, monkeypatch):
 
         monkeypatch.setattr(found, "_started", fails)
         for _ in range(10):
-            found.tend()
+            found.poll()
         return found.progress
 
     return tended
@@ -107,7 +107,7 @@ def test_a_query_does_not_outlive_a_start_that_fails(tmp_path, monkeypatch, quer
     found = pipeline_run(tmp_path, once=False)
     monkeypatch.setattr(CheckpointFolder, "write", MagicMock(side_effect=OSError("disk full")))
     for _ in range(10):
-        found.tend()
+        found.poll()
     assert (found.progress.state, found.progress.reason) == (
         PipelineState.FAILED,
         f"{BUDGET} restarts within an hour did not help: disk full",
@@ -125,7 +125,7 @@ def test_a_checkpoint_is_noted_as_begun_once(tmp_path, monkeypatch, queries):
     monkeypatch.setattr(CheckpointFolder, "write", counted)
     for _ in range(2):
         found = pipeline_run(tmp_path, once=False)
-        found.tend()
+        found.poll()
         queries.active[0].stop()
         found.stop()
     assert written == [CurrentCheckpoint(1, "", begun=True)]
@@ -138,7 +138,7 @@ def test_a_status_that_cannot_be_written_ends_nothing(tmp_path, queries):
     status.parent.mkdir()
     status.write_text("in the way")
     for _ in range(3):
-        found.tend()
+        found.poll()
     assert (found.progress.state, len(queries.active)) == (PipelineState.RUNNING, 1)
     found.stop()
     assert (found.progress.state, queries.active) == (PipelineState.STOPPED, [])

@@ -41,7 +41,7 @@ class EventClock:
         return EventClock(newest, said)
 
 
-class EventTimes:
+class EventTimeSamples:
     """Collects the event times of a range, chunk by chunk."""
 
     def __init__(self, column: str | None) -> None:

@@ -33,12 +33,12 @@ class Addressed:
         """The records that are not for others."""
         if not records or not (self._may_hold_replays or self._may_be_old(records)):
             return records
-        ours = [one for one in records if self._is_ours(one)]
+        ours = [record for record in records if self._is_ours(record)]
         self.skipped += len(records) - len(ours)
         return ours
 
     def is_replayed(self, record: Record) -> bool:
-        """Returns whether the record was replayed for this pipeline; one for all was not."""
+        """Returns whether the record was replayed to its partition, not sent by a producer."""
         return was_replayed_to(self._place, headers_of(record) or ())
 
     def _is_ours(self, record: Record) -> bool:
@@ -49,5 +49,5 @@ class Addressed:
 
         A time that is none, or that has not come, says nothing of a record's age.
         """
-        ends_ms = (one.timestamp()[1] for one in (records[0], records[-1]))
-        return not all(self._earliest_ms <= one <= self._latest_ms for one in ends_ms)
+        ends_ms = (record.timestamp()[1] for record in (records[0], records[-1]))
+        return not all(self._earliest_ms <= end <= self._latest_ms for end in ends_ms)

@@ -112,7 +112,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [InputPartition(pack) for pack in packs(work, self._spec.min_tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """In a Python worker, once a task attempt."""
+        """Called in a Python worker, once per attempt of a task."""
         with raising_remote_errors():
             yield from self._read(partition.value)
 

@@ -28,7 +28,7 @@ class RecordSizes:
     mean: float = 0.0
 
     def after(self, bytes_: int, records: int) -> RecordSizes:
-        """With another batch, of at least one record."""
+        """Returns the sizes with those of another batch, of at least one record."""
         total = self.bytes * _WEIGHT_OF_BEFORE + bytes_
         count = self.records * _WEIGHT_OF_BEFORE + records
         return RecordSizes(total, count, max(total / count, bytes_ / records))
@@ -47,7 +47,7 @@ class Feedback:
     clocks: Mapping[str, Mapping[int, EventClock]] = field(default_factory=dict)
 
     def after(self, reports: Sequence[RangeReport], planned_ms: Mapping[str, int]) -> Feedback:
-        """With a batch's reports; ``planned_ms`` is the clock it was planned at, by topic."""
+        """Returns what is known after a batch, which was planned at ``planned_ms``, by topic."""
         return Feedback(self._sizes_after(reports), self._clocks_after(reports, planned_ms))
 
     def event_us(self, topic: str) -> dict[int, int]:

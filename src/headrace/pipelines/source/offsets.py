@@ -37,7 +37,7 @@ class SourceOffset:
     event_us: Mapping[int, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """As Spark keeps it in the checkpoint."""
+        """Returns the offset as Spark keeps it in the checkpoint."""
         return {
             "topic": self.topic,
             "topic_id": self.topic_id,

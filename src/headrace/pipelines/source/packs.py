@@ -15,27 +15,27 @@ def packs(work: Sequence[ReadRange], min_tasks: int) -> list[tuple[ReadRange, ..
     Together they span at most :data:`PACK_OFFSETS`, and no more than leaves ``min_tasks`` tasks
     where there are as many ranges.
     """
-    total = sum(_span(one) for one in work)
+    total = sum(_span(read) for read in work)
     return list(_packed(work, min(PACK_OFFSETS, total // max(1, min_tasks))))
 
 
-def _packed(work: Sequence[ReadRange], most: int) -> Iterator[tuple[ReadRange, ...]]:
+def _packed(work: Sequence[ReadRange], max_span: int) -> Iterator[tuple[ReadRange, ...]]:
     pack: list[ReadRange] = []
-    for one in work:
-        if pack and not _joins(one, pack, most):
+    for read in work:
+        if pack and not _joins(read, pack, max_span):
             yield tuple(pack)
             pack = []
-        pack.append(one)
+        pack.append(read)
     if pack:
         yield tuple(pack)
 
 
-def _joins(one: ReadRange, pack: Sequence[ReadRange], most: int) -> bool:
-    if one.range is None or pack[-1].range is None:
+def _joins(read: ReadRange, pack: Sequence[ReadRange], max_span: int) -> bool:
+    if read.range is None or pack[-1].range is None:
         return False
-    follows_itself = one.range.partition == pack[-1].range.partition
-    return not follows_itself and sum(map(_span, pack)) + _span(one) <= most
+    follows_itself = read.range.partition == pack[-1].range.partition
+    return not follows_itself and sum(map(_span, pack)) + _span(read) <= max_span
 
 
-def _span(one: ReadRange) -> int:
-    return 0 if one.range is None else one.range.span
+def _span(read: ReadRange) -> int:
+    return 0 if read.range is None else read.range.span

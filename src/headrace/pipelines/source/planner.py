@@ -173,7 +173,7 @@ class Planner:
         return self._spec.cluster.live(self._spec.topic)
 
     def _first(self, live: LivePositions) -> dict[int, int]:
-        """Where a new checkpoint begins."""
+        """Returns the positions at which a new checkpoint begins."""
         start = self._spec.start
         if start == Start.LATEST:
             return dict(live.latest)

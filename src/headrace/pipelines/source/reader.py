@@ -16,7 +16,7 @@ from headrace.kafka.headers import headers_of
 from headrace.kafka.range_reader import Chunk, Record
 from headrace.kafka.replayed import PartitionId
 from headrace.model import DeadLetter, OffsetRange
-from headrace.pipelines.late_data.event_clock import EventTimes
+from headrace.pipelines.late_data.event_clock import EventTimeSamples
 from headrace.pipelines.late_data.late_events import LateEvents
 from headrace.pipelines.source.addressed import Addressed
 from headrace.pipelines.source.bad_records import BadRecords
@@ -58,23 +58,23 @@ class TaskReader:
 
     def __init__(self, spec: SourceSpec, work: Sequence[ReadRange]) -> None:
         self._spec = spec
-        self._ranges = [one.range for one in work if one.range is not None]
+        self._ranges = [read.range for read in work if read.range is not None]
         self._readers = {
-            one.range.partition: RangeReader(
+            read.range.partition: RangeReader(
                 spec,
-                one.range,
-                one.planned_ms,
-                topic_id=one.topic_id,
-                may_hold_replays=one.may_hold_replays,
-                event_us=one.event_us,
+                read.range,
+                read.planned_ms,
+                topic_id=read.topic_id,
+                may_hold_replays=read.may_hold_replays,
+                event_us=read.event_us,
             )
-            for one in work
-            if one.range is not None
+            for read in work
+            if read.range is not None
         }
 
     def tables(self) -> Iterator[pa.Table]:
         """Decoded chunks, each of one range; those of a range in order of offset."""
-        with _cyclic_collector_off():
+        with _gc_paused():
             for chunk in _chunks(self._spec, self._ranges):
                 yield from self._readers[chunk.partition].take(chunk)
 
@@ -127,7 +127,7 @@ class RangeReader:
         self._last_timestamp_ms = -1
         self._bad_runs = BadRuns()
         self._bad = BadRecords(spec.dead_letter_limit)
-        self._event_times = EventTimes(spec.event_time)
+        self._event_times = EventTimeSamples(spec.event_time)
         self._late = LateEvents(
             spec.late,
             spec.event_time,
@@ -138,7 +138,7 @@ class RangeReader:
 
     def tables(self) -> Iterator[pa.Table]:
         """Decoded chunks: the event's fields, then the metadata columns asked for."""
-        with _cyclic_collector_off():
+        with _gc_paused():
             for chunk in _chunks(self._spec, [self._range]):
                 yield from self.take(chunk)
 
@@ -252,19 +252,19 @@ def _lane(record: Record, lanes: int) -> int:
 
 
 @contextmanager
-def _cyclic_collector_off() -> Iterator[None]:
+def _gc_paused() -> Iterator[None]:
     """Records hold no cycles; collecting while consuming costs a quarter of the time."""
     enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        _spare_the_modules()
+        _freeze_loaded_objects()
         if enabled:
             gc.enable()
 
 
 @functools.cache
-def _spare_the_modules() -> None:
+def _freeze_loaded_objects() -> None:
     """Once a process: Spark collects after each task, and would go through every module loaded."""
     gc.freeze()

@@ -29,7 +29,7 @@ def with_record_columns(
 
 
 def timestamp_ms(record: Record) -> int | None:
-    """Nothing for a record that has none, and for one beyond the calendar: other units."""
+    """Returns the timestamp; None if there is none, or it is beyond the calendar: other units."""
     milliseconds = record.timestamp()[1]
     return milliseconds if 0 <= milliseconds <= _LATEST_MS else None
 

@@ -53,7 +53,7 @@ class SourceState:
         return msgspec.convert(found["feedback"], Feedback, strict=False)
 
     def write_feedback(self, checkpoint: str, feedback: Feedback) -> None:
-        """For the planner's next look."""
+        """Writes what the planner reads before its next batch."""
         content = {"checkpoint": checkpoint, "feedback": asdict(feedback)}
         write_passing(self._folder / "feedback.json", content, sync=True)
 
@@ -69,7 +69,7 @@ class SourceState:
         )
 
     def write_view(self, topic: str, view: SourceView) -> None:
-        """For the driver's progress."""
+        """Writes what the driver reads for its progress."""
         write_passing(self._folder / f"view-{topic}.json", asdict(view))
 
     def _read(self, name: str) -> dict[str, Any]:
