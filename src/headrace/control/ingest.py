@@ -75,7 +75,7 @@ class TokenSpec:
 
 @dataclass(frozen=True)
 class Overrides:
-    """In place of what the project file says, where not ``None``."""
+    """Settings that replace those of the project file, where they are not ``None``."""
 
     workers: int | None = None
     host: str | None = None

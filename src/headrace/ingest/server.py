@@ -93,11 +93,13 @@ def _server(settings: IngestSettings) -> Any:
         backpressure=max(1, settings.max_connections // settings.workers),
         http1_settings=HTTP1Settings(
             header_read_timeout=int(settings.header_seconds * 1000),
+            # Headers that are too large must fit all the same, to be answered with 431.
             max_buffer_size=max(_BUFFER_BYTES, 2 * settings.max_header_bytes),
         ),
         log_level=LogLevels.warning,
         respawn_failed_workers=True,
         respawn_interval=0.1,
+        # The drain ends by itself; only a worker that hangs is killed.
         workers_kill_timeout=int(settings.drain_seconds) + 5,
     )
 

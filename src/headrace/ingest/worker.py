@@ -143,6 +143,7 @@ class _Parts:
                 "%d events were not acknowledged at shutdown; their clients received 503", left
             )
         self._noting.cancel()
+        # The counters go last: the parts before them count until they are closed.
         self._watch.close()
         self._tokens.close()
         self._registry.close()

@@ -184,7 +184,7 @@ class KafkaDestination:
         }
         headers = tuple((name, value.encode()) for name, value in facts.items())
         value = entry.line.content[: largest_message(topic)]  # more does not fit into the topic
-        nowhere = TopicPartition(topic.name, -1)
+        nowhere = TopicPartition(topic.name, -1)  # a line of a file has no place in a topic
         return DeadLetter(nowhere, -1, entry.reason, entry.detail, None, value, headers)
 
     def _topic(self, table: str) -> Topic:

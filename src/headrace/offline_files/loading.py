@@ -28,7 +28,8 @@ from headrace.offline_files.files import (
 )
 from headrace.offline_files.progress import LoadProgress
 
-MAX_BATCH_BYTES = 16 * 1024 * 1024
+MAX_BATCH_BYTES = 16 * 1024 * 1024  # of memory, and of one transaction, however long lines are
+# Half a minute: an election of Kafka's, or a restart of PostgreSQL, takes less.
 _DELAYS_SECONDS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 10.0)
 
 
@@ -202,6 +203,7 @@ class _Loader:
             self._on_batch(self._figures)
             time.sleep(delay)
             try:
+                # Opening ends the transaction whose outcome is unknown.
                 self._progress = self._destination.open()
                 fresh = [entry for entry in batch if not self._is_written(entry)]
                 if not fresh:  # it had been written, and only the answer was lost

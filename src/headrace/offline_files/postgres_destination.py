@@ -103,6 +103,7 @@ class PostgresDestination:
         if not self._dry_run:
             self._keep_others_out(connection)
         with connection.transaction(force_rollback=self._dry_run):
+            # PostgreSQL lets two that create a table at once fail, also with IF NOT EXISTS.
             connection.execute(_SQL["one-at-a-time"])
             connection.execute(_SQL["create"])
             connection.execute(_SQL["begin-source"], (self._source,))
@@ -145,6 +146,7 @@ class PostgresDestination:
         if self._connection is None:
             raise SinkUnavailableError(self.name, "the connection is closed")
         with self._connection.transaction(force_rollback=self._dry_run):
+            # The progress goes first: it fails at once where another loader has advanced it.
             self._advance(self._connection, progress)
             rejected += self._insert(self._connection, batch)
             if self._is_new:
@@ -156,6 +158,7 @@ class PostgresDestination:
     def _advance(self, connection: Connection, progress: LoadProgress) -> None:
         if self._dry_run:
             return
+        # Deferred constraints would fail at the commit, where no row could be named.
         connection.execute(_SQL["check-at-once"])
         mine = (progress.to_json(), self._source, self._batches)
         if connection.execute(_SQL["write-progress"], mine).rowcount != 1:

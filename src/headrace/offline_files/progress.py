@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from headrace.errors import CounterReusedError, OfflineFilesError
 
-MAX_RANGES = 10_000
+MAX_RANGES = 10_000  # some 600 KB, which a record of Kafka and a row can hold
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from headrace.kafka.polled_producer import PolledProducer
 from headrace.model import Topic
 
 _TAKEN_BACK_SECONDS = 5.0  # a purge reports at once, but through the event loop
-_LINGER_SECONDS = 0.01
+_LINGER_SECONDS = 0.01  # a batch gathers the requests of this time, and each waits so long
 _TUNING = {
     "queue.buffering.max.messages": "200000",
     "queue.buffering.max.kbytes": "131072",
@@ -262,7 +262,7 @@ class _TopicProducer(PolledProducer):
                     on_delivery=report,
                 )
             except BufferError as error:
-                if not place:
+                if not place:  # nothing was handed over yet, so nothing of the request was taken
                     raise QueueFullError from error
                 outstanding.not_sent(events[place:], _QUEUE_FULL)
                 break

@@ -104,9 +104,11 @@ class EventStore:
         try:
             left = await self._delivery.send_or_reclaim(topic, events, headers, seconds)
         except QueueFullError:
+            # The producer is full of events that Kafka does not take: these go to the disk at once.
             left = list(events)
         if not left:
             return False
+        # A topic that was deleted just now: its spool would wait forever.
         if self._topics.state(topic) is TopicPresence.MISSING:
             raise UnknownOutcomeError(f"topic {topic!r} is not there any more", "topic-missing")
         _LOG.warning("Kafka does not confirm events of %s in time, spooling them", topic)

@@ -29,7 +29,7 @@ from headrace.ingest.tokens.token import Token
 
 _SPOOLED = ((b"headrace-spooled", b"true"),)
 _THREADS = 2
-_LARGE_BYTES = 262_144
+_LARGE_BYTES = 262_144  # checked within a few milliseconds, in which no other request is answered
 
 Result = TypeVar("Result")
 RecordHeaders = list[tuple[str, bytes]]
@@ -75,6 +75,7 @@ class EventIntake:
         )
         self._bodies = BodyReader(limits, self._threads)
         self._budget = MemoryBudget(settings.max_memory_bytes)
+        # As many as there are pairs of a token and a topic that it may write to.
         self._routes: dict[tuple[str, str], _Route] = {}
         self._webhooks = Webhooks(settings.webhook_key, config.topics)
 
@@ -100,7 +101,7 @@ class EventIntake:
                 raise
             finally:
                 request.received_bytes = share.sent_bytes
-            del body
+            del body  # the events of an array or of lines are copies: nobody needs the whole now
             return await self._take(request, route, events, as_batch=as_batch, began=began)
 
     async def webhook(self, request: Request, public_id: str) -> Answer:

@@ -57,10 +57,11 @@ class OverdueTopics:
 
     def __contains__(self, topic: str) -> bool:
         until = self._words[self._places[topic]]
+        # Most topics were never overdue: those cost no look at the clock.
         return bool(until) and self._now_ms() < until
 
     def hold(self, topic: str) -> None:
-        """Returns whether some events of a topic are overdue now."""
+        """Notes that some events of a topic are overdue now."""
         self._words[self._places[topic]] = self._now_ms() + int(_HELD_SECONDS * 1000)
 
     def _now_ms(self) -> int:
@@ -70,7 +71,7 @@ class OverdueTopics:
 class OverdueRequests:
     """One worker's requests that timed out, until Kafka has answered for each of their events.
 
-    Used in one event loop.
+    It is used in one event loop.
     """
 
     def __init__(self, topics: OverdueTopics) -> None:

@@ -18,8 +18,8 @@ from headrace.ingest.http.problem import CLOSE, RefusedRequestError, refused
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 
-_STEP_BYTES = 65_536
-_MAX_ZSTD_WINDOW = 8 * 1024 * 1024
+_STEP_BYTES = 65_536  # below it the ratio does not count: a short text may compress very well
+_MAX_ZSTD_WINDOW = 8 * 1024 * 1024  # memory that a frame may ask the decoder for
 # A block of zstd takes 4 bytes at least and becomes 128 KiB at most, and there is no other bound.
 _ZSTD_STEP_BYTES = 256
 _FIRST_STEP_BYTES = 512

@@ -149,7 +149,7 @@ class RequestGuard:
         Raises:
             RefusedRequestError: 429.
         """
-        if self._is_unlimited and token.rate is None:
+        if self._is_unlimited and token.rate is None:  # of most services, every request
             return
         rate = _merged(token.rate, self._token_rate)
         charges = [

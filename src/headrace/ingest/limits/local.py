@@ -14,10 +14,10 @@ from headrace.ingest.mapped_file import map_file, open_shared
 from headrace.runtime.file_locks import FileLock
 
 _SLOT = struct.Struct("=16sd")
-_SLOTS = 1 << 16
-_PROBES = 32
+_SLOTS = 1 << 16  # 1.5 MiB; buckets that are full again free their slots
+_PROBES = 32  # bounds the time under the lock when the table is nearly full
 _WAIT_WHEN_FULL_SECONDS = 1.0
-_ROUNDING_SECONDS = 1e-9
+_ROUNDING_SECONDS = 1e-9  # sums of floating-point numbers may be late by less
 
 
 class LocalLimiter(Limiter):

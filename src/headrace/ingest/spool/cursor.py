@@ -14,7 +14,7 @@ FIRST_COUNTER = 1
 _FIELDS = struct.Struct("<QQQ")
 _CHECKSUM = struct.Struct("<I")
 _BYTES = _FIELDS.size + _CHECKSUM.size
-_SLOT_BYTES = 512
+_SLOT_BYTES = 512  # a disk writes a sector whole, so a torn write damages one slot alone
 
 
 class SpoolCursor(NamedTuple):

@@ -68,6 +68,7 @@ class GroupCommit:
 
     def _append(self, group: Sequence[_PendingAppend]) -> bool:
         records = [record for append in group for record in append.records]
+        # Where one must be appended, the others are behind it, and so may be appended, too.
         if all(append.behind for append in group):
             return self._spool.append_if_pending(records)
         self._spool.append(records)

@@ -105,8 +105,9 @@ class Loader:
             if not self._leading():
                 return LoadReport(standby=True)
             self._report = LoadReport()
+            # Sent, but the disk failed before that was noted: it must not be sent again.
             if self._batch.end and not self._batch.records:
-                self._advance(self._batch)  # the disk failed the last time
+                self._advance(self._batch)
             while self._deliver(self._next(), _SEND_SECONDS) and self._spool.waiting > _MAX_RECORDS:
                 pass
             if self._failure is None:

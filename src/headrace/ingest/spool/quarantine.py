@@ -42,7 +42,7 @@ def quarantine_rejected(path: Path, rejected: Sequence[RejectedRecord], quaranti
         name = f"{path.stem}-{rejected[0].counter:018}-{rejected[-1].counter:018}{_REJECTED}"
         write_durably(quarantine / name, lines, 0)
     except OSError:
-        if not (quarantine / path.name).exists():
+        if not (quarantine / path.name).exists():  # another batch of the segment was rejected, too
             os.link(path, quarantine / path.name)
         sync_folder(quarantine)
 

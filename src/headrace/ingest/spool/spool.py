@@ -167,6 +167,8 @@ class Spool:
         if current is None:
             content = header(created) + content
         self._check_budget(len(content))
+        # A process that is killed from here on leaves 0, and whoever locks the spool next finds the
+        # state anew from the files.
         state.settled = 0
         start = state.end if current else 0
         self._write(segment, content, start)
@@ -175,6 +177,7 @@ class Spool:
             state.created_ms = created
         state.end = start + len(content)
         state.disk_bytes += len(content)
+        # Last, for readers take no lock: what they see below `written` is on the disk.
         state.advance(state.written + len(payloads))
         state.settled = 1
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from google_crc32c import value as crc32c
 
 _WORD_BYTES = 8
-_BYTES = 4096
+_BYTES = 4096  # one page, of which the words are the beginning
 
 
 class _Word:

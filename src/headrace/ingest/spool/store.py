@@ -103,7 +103,7 @@ class Store:
     def remove(self, segment: Segment) -> None:
         """Removes a segment. All of it is replayed, durably: should it come back, it is skipped."""
         if segment == self.current():
-            self.seal()
+            self.seal()  # before the file goes: nothing may be appended to a file without a name
         self.path(segment).unlink(missing_ok=True)
         self.count_bytes()
 
@@ -141,6 +141,7 @@ class Store:
         if found:
             written = max(written, self._end_counter(found[-1]))
         state.settled = 0
+        # Behind what an unfinished append may have left, nothing is appended.
         self.seal()
         state.advance(written)
         state.loaded = replayed or (found[0].first if found else written)

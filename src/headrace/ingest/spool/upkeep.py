@@ -25,7 +25,7 @@ _LOG = logging.getLogger("headrace.ingest.spool")
 REJECTED, DAMAGED, SEGMENT = "rejected", "damaged", "segment"
 _KINDS = frozenset({f".{REJECTED}", f".{DAMAGED}"})
 _MAX_RECORDS = 500
-_ALL_COUNTERS = 1 << 63
+_ALL_COUNTERS = 1 << 63  # beyond any that a spool comes to
 _PLACE = re.compile(r"^\S+: ")
 
 
@@ -91,6 +91,7 @@ def put_back(spool: Spool, name: str) -> int:
     path = _existing(spool, name)
     with spool.store.failing():
         records = [record for batch in _batches(path) for record in batch]
+    # In this order: a crash between the two repeats events, the other order would lose them.
     spool.append(records)
     drop(spool, name)
     return len(records)
@@ -130,6 +131,7 @@ def _drop_segments(spool: Spool) -> int:
     store = spool.store
     with store.exclusive():
         count = spool.waiting
+        # The cursor goes first: a crash leaves segments below it, which are removed, not replayed.
         store.cursor_file.write(store.cursor_file.read().at(store.state.written))
         store.state.loaded = store.state.written
         for segment in segments(store.folder):
