@@ -103,13 +103,13 @@ class Resets:
 
     def _offset(self, ids: CheckpointIds, store: PositionStore, topic: str) -> SourceOffset:
         live = self.cluster.live(topic)
-        asked = SourceOffset(topic, live.topic_id, live.latest, time.time_ns() // 1_000_000)
-        recorded = ids.recorded(store, {topic: asked}).positions
+        latest = SourceOffset(topic, live.topic_id, live.latest, time.time_ns() // 1_000_000)
+        recorded = ids.recorded(store, {topic: latest}).positions
         if not recorded:
             reason = f"{store.uri} records no offsets of {topic}, id {live.topic_id}"
             raise NothingCommittedError(self.pipeline.name, reason)
         positions = {partition.partition: at for partition, at in recorded.items()}
-        return replace(asked, partitions=positions, epochs=self._epochs(topic, positions))
+        return replace(latest, partitions=positions, epochs=self._epochs(topic, positions))
 
     def _epochs(self, topic: str, positions: Mapping[int, int]) -> dict[int, int]:
         """Epochs of the leaders that told ``positions``, where the group has committed just these.

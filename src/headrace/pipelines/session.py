@@ -62,8 +62,8 @@ def start_session(
 
     builder = SparkSession.builder.appName(name).master(master)
     config = _BY_DEFAULT | _local(master) | dict(spark.config) | _ALWAYS
-    given = config.get("spark.driver.extraJavaOptions", "")
-    config["spark.driver.extraJavaOptions"] = java_options(given, log, cores=os.cpu_count() or 1)
+    options = config.get("spark.driver.extraJavaOptions", "")
+    config["spark.driver.extraJavaOptions"] = java_options(options, log, cores=os.cpu_count() or 1)
     for key, value in config.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
@@ -87,7 +87,7 @@ def spark_home(folder: Path) -> Path:
     return folder
 
 
-def java_options(given: str, log: Path, *, cores: int) -> str:
+def java_options(options: str, log: Path, *, cores: int) -> str:
     """The driver's Java options: the user's own first, then where the log goes.
 
     On one or two cores, what the JVM does on threads of its own takes a core from the work. So the
@@ -100,10 +100,10 @@ def java_options(given: str, log: Path, *, cores: int) -> str:
     settings = Path(__file__).with_name("log4j2.properties").as_uri()
     logging = f"-Dlog4j2.configurationFile={settings} -Dheadrace.log={log}"
     few = cores <= FEW_CORES
-    collector = "-XX:+UseSerialGC" if few and "-XX:+Use" not in given else ""
-    compiler = _COMPILE_LATER if few and "-XX:Tier" not in given else ""
-    stack = "" if "-Xss" in given else _STACK
-    return " ".join(filter(None, (given, collector, compiler, stack, logging)))
+    collector = "-XX:+UseSerialGC" if few and "-XX:+Use" not in options else ""
+    compiler = _COMPILE_LATER if few and "-XX:Tier" not in options else ""
+    stack = "" if "-Xss" in options else _STACK
+    return " ".join(filter(None, (options, collector, compiler, stack, logging)))
 
 
 def _local(master: str) -> dict[str, str]:

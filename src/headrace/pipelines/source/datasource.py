@@ -96,7 +96,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002, N802
-        """Before each batch; the start itself when there is nothing to do."""
+        """Called before each batch; returns the start itself when there is nothing to do."""
         with raising_remote_errors():
             return self._planner.plan_next(SourceOffset.from_json(start)).to_json()
 

@@ -9,7 +9,7 @@ from headrace.runtime import storage
 
 
 def read_initial(checkpoint: str, topic: str) -> SourceOffset | None:
-    """Where the checkpoint begins to read ``topic``; None when nothing has decided that yet."""
+    """Returns where the checkpoint begins to read ``topic``; None if that is not decided yet."""
     path = initial_path(checkpoint, topic)
     if not storage.exists(path):
         return None

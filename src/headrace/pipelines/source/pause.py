@@ -9,7 +9,7 @@ MAX_SECONDS = 10.0
 
 
 class Pause:
-    """Between looks that find nothing: twice as long each time, up to ``max_wait_seconds``.
+    """The pause between polls without records: twice as long each time, up to ``max_wait_seconds``.
 
     Who waits so long for a batch to fill loses nothing by it: the wait of the first record that
     is found has begun with the last look that found none.

@@ -67,19 +67,19 @@ def _metadata_column(
     kind = metadata_types()[column]
     match column:
         case Metadata.TOPIC:
-            found: list[Any] = [partition.topic] * len(records)
+            values: list[Any] = [partition.topic] * len(records)
         case Metadata.PARTITION:
-            found = [partition.partition] * len(records)
+            values = [partition.partition] * len(records)
         case Metadata.OFFSET:
-            found = [record.offset() for record in records]
+            values = [record.offset() for record in records]
         case Metadata.TIMESTAMP:
-            found = [timestamp_ms(record) for record in records]
-            return pa.array(found, pa.timestamp("ms", tz="UTC")).cast(kind)
+            values = [timestamp_ms(record) for record in records]
+            return pa.array(values, pa.timestamp("ms", tz="UTC")).cast(kind)
         case Metadata.KEY:
-            found = [record.key() for record in records]
+            values = [record.key() for record in records]
         case Metadata.HEADERS:
-            found = [_header_structs(record) for record in records]
-    return pa.array(found, kind)
+            values = [_header_structs(record) for record in records]
+    return pa.array(values, kind)
 
 
 def _header_structs(record: Record) -> list[dict[str, Any]] | None:

@@ -66,12 +66,14 @@ class RangeReport:
 def unread(planned: Iterable[OffsetRange], reports: Iterable[RangeReport]) -> list[OffsetRange]:
     """What of the ``planned`` ranges no report covers to its end; empty when they tile it exactly.
 
-    A stretch that two reports cover counts as unread: nobody can say which of them is true.
+    A stretch that two reports cover counts as unread: it is unknown which of them is true.
     """
-    found: dict[TopicPartition, list[RangeReport]] = {}
-    for report in sorted(reports, key=lambda one: one.range.start):
-        found.setdefault(report.range.partition, []).append(report)
-    return [gap for range_ in planned for gap in _gaps(range_, found.get(range_.partition, []))]
+    by_partition: dict[TopicPartition, list[RangeReport]] = {}
+    for report in sorted(reports, key=lambda report: report.range.start):
+        by_partition.setdefault(report.range.partition, []).append(report)
+    return [
+        gap for range_ in planned for gap in _gaps(range_, by_partition.get(range_.partition, []))
+    ]
 
 
 def _gaps(planned: OffsetRange, reports: Sequence[RangeReport]) -> list[OffsetRange]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Rereading:
-    """Gets the reports of ranges that nobody has read to their ends."""
+    """Gets the reports of ranges that no task has read to their ends."""
 
     def __init__(self, spark: SparkSession, specs: Sequence[SourceSpec]) -> None:
         self._spark = spark

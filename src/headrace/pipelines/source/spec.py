@@ -31,7 +31,7 @@ class SourceSpec:
         schema: fields of the event; ``None`` for raw bytes.
         event_time: field of the event time, if it has one.
         earliest_event_us: event times before it (microseconds since 1970) are dead letters.
-        latest_ahead_us: so many microseconds after the planning of the batch likewise.
+        latest_ahead_us: those later than this after the batch was planned are, too.
         cluster: where the topic is.
         consumer_group: whose committed offsets show the progress.
         start: where to begin without a checkpoint.

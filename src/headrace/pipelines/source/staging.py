@@ -53,10 +53,10 @@ class Staging:
     def take(self, ranges: Iterable[OffsetRange]) -> list[RangeReport]:
         """Reports of the pieces of ``ranges``, in order of topic, partition and offset."""
         whole = {range_.partition: range_ for range_ in ranges}
-        found = [self._read(name) for name in self._names()]
+        reports = [self._read(name) for name in self._names()]
         mine = [
             report
-            for report in found
+            for report in reports
             if report.range.partition in whole
             and whole[report.range.partition].start <= report.range.start
             and report.range.end <= whole[report.range.partition].end
@@ -64,7 +64,7 @@ class Staging:
         return sorted(mine, key=lambda report: (report.range.partition, report.range.start))
 
     def clear(self) -> None:
-        """After the batch: everything in the folder has been dealt with."""
+        """Empties the folder after the batch."""
         storage.delete_files(self._folder, self._names(), self._options)
 
     def _names(self) -> list[str]:

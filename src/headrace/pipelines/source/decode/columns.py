@@ -47,7 +47,9 @@ def _arrow_type(field: EventField) -> pa.DataType:
         case FieldType.DECIMAL:
             return pa.decimal128(field.precision.digits, field.precision.scale)
         case FieldType.STRUCT:
-            return pa.struct([pa.field(one.name, _arrow_type(one)) for one in field.fields])
+            return pa.struct(
+                [pa.field(member.name, _arrow_type(member)) for member in field.fields]
+            )
         case FieldType.LIST:
             return pa.list_(_arrow_type(field.item))
         case FieldType.MAP:
