@@ -146,26 +146,32 @@ class EventCheck:
         if self._bounds is not None:
             self._bounds.renew()
         for index, text in enumerate(events):
-            verdict: Accepted | Rejection | None = None
-            # No key makes such an event too large.
-            if len(text) <= surely_bytes:
-                verdict = self._at_first_sight(text, account)
+            # No key makes an event of so few bytes too large.
+            verdict: Accepted | Rejection | None = (
+                self._at_first_sight(text, account) if len(text) <= surely_bytes else None
+            )
             if verdict is None:
                 verdict = self._verdict(text, account, most_bytes)
+            if isinstance(verdict, Accepted):
+                verdict = self._encoded(verdict, most_bytes)
             if isinstance(verdict, Accepted) and verdict.event_id in seen:
                 verdict = _repeated(verdict.event_id)
             if isinstance(verdict, Accepted):
-                accepted.append(self._encoded(verdict))
+                accepted.append(verdict)
                 if verdict.event_id:
                     seen.add(verdict.event_id)
             else:
                 rejected.append(_problem(verdict, index))
         return Verdicts(accepted, rejected)
 
-    def _encoded(self, event: Accepted) -> Accepted:
+    def _encoded(self, event: Accepted, most_bytes: int) -> Accepted | Rejection:
         if self._encode is None:
             return event
-        return msgspec.structs.replace(event, value=self._encode(event.value))
+        value = self._encode(event.value)
+        # Eight bytes of a double can be one digit of JSON, so Avro may be the larger one.
+        if len(value) > most_bytes - len(event.key):
+            return _too_large(len(value), most_bytes - len(event.key))
+        return msgspec.structs.replace(event, value=value)
 
     def _at_first_sight(self, text: bytes, account: str) -> Accepted | None:
         event = self._plain(text)
@@ -232,7 +238,7 @@ class EventCheck:
         return self._place(document, account, time or _EPOCH)
 
     def _with_id(self, text: bytes, document: Any, account: str) -> bytes:
-        """The same bytes of the same account always get the same id."""
+        """Returns the event with an id; the same bytes of one account always get the same id."""
         name = self._topic.event_id
         if name is None or not isinstance(document, dict) or document.get(name) is not None:
             return text

@@ -55,6 +55,23 @@ def test_an_event_is_rejected_as_in_any_other_format():
     assert (problem.code, problem.detail[:17]) == ("wrong-type", "field 'lines[1]' ")
 
 
+@dataclass
+class Scores:
+    id: str
+    scores: list[float]
+
+
+def test_an_event_that_is_larger_as_avro_than_as_json_is_measured_as_avro():
+    topic = Topic(
+        "scores", event=Scores, format=Avro(), event_id="id", config={"max.message.bytes": "4096"}
+    )
+    events = [b'{"id": "%d", "scores": [%s]}' % (n, b",".join([b"1"] * n)) for n in (400, 600)]
+    accepted, (problem,) = EventCheck(topic, LIMITS, NOW.timestamp, 7).batch(events, "acme", ())
+    assert [event.event_id for event in accepted] == ["400"]
+    assert len(accepted[0].value) > 3200
+    assert (problem.code, problem.index) == ("event-too-large", 1)
+
+
 def test_events_of_an_avro_topic_are_never_sent_without_a_schema():
     with pytest.raises(ValueError, match="orders"):
         EventCheck(TOPIC, LIMITS, NOW.timestamp)
