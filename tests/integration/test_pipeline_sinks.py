@@ -93,6 +93,31 @@ def test_rows_are_in_postgresql_once_also_when_their_batch_is_repeated(flow, pat
     assert flow.committed(path) == flow.latest()
 
 
+def test_the_last_change_of_a_key_wins_however_many_tasks_read_its_partition(flow, database):
+    rows = database(f"{COLUMNS}, PRIMARY KEY (event_id), CHECK (n <> 13)")
+    sink = Postgres("clicks", mode=WriteMode.UPSERT, key=("event_id",))
+    pipeline = flow.pipeline("fused", source=Source(flow.topic, min_tasks=4), sink=sink)
+    changes = [click(n, event_id=f"k{n % 10}") for n in range(1_000)]
+    flow.send(changes, partition=0)
+    outcome = flow.run(pipeline)["fused"]
+    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    found = dict(rows.execute("SELECT event_id, n FROM clicks"))
+    assert found == {f"k{key}": 990 + key for key in range(10)}
+    assert [stored.letter.reason for stored in flow.dead()] == ["check-violated"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_row_that_only_the_commit_rejects_is_a_dead_letter(flow, path, database):
+    rows = database(f"{COLUMNS if path == 'fused' else COLUMNS + ', double bigint'}, UNIQUE (n)")
+    flow.send([*[click(n) for n in range(50)], click(7, event_id="again")])
+    outcome = flow.run(built(flow, path, Postgres("clicks")))[path]
+    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    assert (outcome.rows_out, outcome.dead_letters) == (50, 1)
+    assert sum(rows.ids().values()) == 50
+    [stored] = flow.dead()
+    assert (stored.letter.reason, json.loads(stored.letter.value)["n"]) == ("not-unique", 7)
+
+
 def test_a_lost_checkpoint_is_reset_to_the_place_where_the_table_stands(flow, database):
     rows = database(COLUMNS)
     pipeline = built(flow, "fused", Postgres("clicks"))

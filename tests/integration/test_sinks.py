@@ -2,9 +2,11 @@
 
 import json
 import os
+import random
 import uuid
 from dataclasses import replace
 from datetime import datetime
+from decimal import Decimal
 
 import confluent_kafka
 import psycopg
@@ -15,8 +17,9 @@ from headrace import Kafka, Postgres, Topic, WriteMode
 from headrace.errors import SinkError, SinkUnavailableError, TableMismatchError
 from headrace.kafka.client import admin
 from headrace.settings import Secret
-from headrace.sinks.api import SinkContext, Transaction
+from headrace.sinks.api import CommitRejection, CommitResult, SinkContext, Transaction
 from headrace.sinks.kafka.records import RecordsOf, batch_size_of
+from headrace.sinks.postgres import isolation
 from headrace.testing import SinkContract, SinkLab
 from headrace.testing.sink_contract import batch, row, schema, table, written
 
@@ -201,7 +204,8 @@ def test_numbers_are_added_to_those_of_their_key(database):
 def test_columns_of_every_kind_arrive(database):
     found = database(
         "CREATE TABLE clicks (whole int, small numeric(4, 1), flag boolean, day date, raw bytea,"
-        " tags jsonb, more jsonb, note varchar(3), filled text DEFAULT 'x',"
+        " tags jsonb, more jsonb, named jsonb, priced json, note varchar(3),"
+        " filled text DEFAULT 'x',"
         " serial bigint GENERATED ALWAYS AS IDENTITY)"
     )
     values = {
@@ -212,15 +216,20 @@ def test_columns_of_every_kind_arrive(database):
         "raw": b"\x00\xff\\",
         "tags": ["a", 'b"'],
         "more": {"x": 1, "y": None},
+        "named": {"a": 1, "b": 2},
+        "priced": [Decimal("1.50")],
         "note": "żół",
     }
     rows = pa.Table.from_pylist([values, dict.fromkeys(values)])
+    place = rows.schema.get_field_index("named")
+    pairs = pa.array([[("a", 1), ("b", 2)], None], pa.map_(pa.string(), pa.int64()))
+    rows = rows.set_column(place, "named", pairs)
     driver = Postgres("clicks").open(found.context, rows.schema)
     writer = driver.writers("a" * 32)
     assert writer.write(rows) == []
     driver.commit(writer.close(), batch(0), 0)
     first, second = sorted(found.rows(), key=lambda each: each["serial"])
-    assert {name: first[name] for name in values} == values
+    assert {name: first[name] for name in values} == values | {"priced": [1.5]}
     assert {second[name] for name in values} == {None}
     assert (first["filled"], second["filled"]) == ("x", "x")
 
@@ -274,14 +283,166 @@ def test_a_commit_whose_answer_was_lost_is_found_again(database, monkeypatch):
     assert (done.is_new, done.rows, sorted(by_id(found))) == (True, 1, [1])
 
 
-def test_a_unique_key_that_is_violated_fails_the_batch_whole(database):
-    found = database(f"{CLICKS[:-1]}, UNIQUE (id))")
+def leftover(rejection):
+    """The dead letters of a commit that was rejected, and its other pieces."""
+    assert isinstance(rejection, CommitRejection)
+    values = [json.loads(each.values) for each in rejection.rejected]
+    return list(zip(values, [each.reason for each in rejection.rejected], strict=True)), (
+        rejection.pieces
+    )
+
+
+def test_rows_that_only_the_commit_finds_out_about_are_dead_letters(database):
+    found = database(f"{CLICKS[:-1]}, UNIQUE (id), UNIQUE (name))")
     driver = Postgres("clicks").open(found.context, schema())
-    driver.commit(written(driver, row(1)), batch(0), 0)
-    with pytest.raises(SinkError, match="clicks_id_key"):
-        driver.commit(written(driver, row(2), row(1)), batch(1), 0)
+    driver.commit(written(driver, row(1, "a")), batch(0), 0)
+    huge = random.Random(1).randbytes(20_000).hex()  # no index entry has room for it
+    pieces = [
+        *written(driver, row(2, "b"), row(3, huge), row(4, None)),
+        *written(driver, row(5, "c"), row(1, "d")),
+    ]
+    letters, left = leftover(driver.commit(pieces, batch(1), 0))
+    assert sorted((each["id"], reason) for each, reason in letters) == [
+        (1, "not-unique"),
+        (3, "row-too-large"),
+    ]
     assert sorted(by_id(found)) == [1]
     assert driver.positions.versions(["app"]) == {"app": 0}
+    assert driver.commit(left, batch(1), 0) == CommitResult(is_new=True, rows=3)
+    assert sorted(by_id(found)) == [1, 2, 4, 5]
+    assert driver.positions.versions(["app"]) == {"app": 1}
+    assert found.staged() == []
+
+
+def test_a_sum_that_its_column_does_not_take_is_a_dead_letter_and_the_others_are_added(database):
+    found = database(
+        "CREATE TABLE clicks (id int PRIMARY KEY, n smallint, CHECK (id <> 2 OR n < 95))"
+    )
+    columns = pa.schema([("id", pa.int64()), ("n", pa.int64())])
+    driver = Postgres("clicks", mode=WriteMode.ADD, key=("id",)).open(found.context, columns)
+
+    def add(*rows):
+        writer = driver.writers(uuid.uuid4().hex)
+        assert writer.write(table_of(columns, rows)) == []
+        return writer.close()
+
+    driver.commit(add((1, 30_000), (2, 5)), batch(0), 0)
+    pieces = add((1, 2_000), (1, 2_000), (2, 90), (2, 1), (3, 1))
+    letters, left = leftover(driver.commit(pieces, batch(1), 0))
+    assert letters == [
+        ({"id": 1, "n": 2_000}, "wrong-value"),
+        ({"id": 2, "n": 90}, "check-violated"),
+    ]
+    driver.commit(left, batch(1), 0)
+    assert {each["id"]: each["n"] for each in found.rows()} == {1: 32_000, 2: 6, 3: 1}
+
+
+def test_deferred_constraints_and_triggers_reject_rows_too(database):
+    found = database(
+        f"CREATE TABLE users (id int PRIMARY KEY); INSERT INTO users VALUES (1), (2);"
+        f"{CLICKS[:-1]}, FOREIGN KEY (id) REFERENCES users DEFERRABLE INITIALLY DEFERRED);"
+        "CREATE FUNCTION no_b() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$BEGIN IF new.name = 'b' THEN RAISE 'no b'; END IF; RETURN new; END$$;"
+        "CREATE TRIGGER no_b BEFORE INSERT ON clicks FOR EACH ROW EXECUTE FUNCTION no_b()"
+    )
+    driver = Postgres("clicks").open(found.context, schema())
+    pieces = written(driver, row(1, "a"), row(2, "b"), row(7, "c"))
+    letters, left = leftover(driver.commit(pieces, batch(0), 0))
+    assert [(each["id"], reason) for each, reason in letters] == [
+        (2, "rejected-by-trigger"),
+        (7, "foreign-key"),
+    ]
+    driver.commit(left, batch(0), 0)
+    assert sorted(by_id(found)) == [1]
+
+
+def test_a_table_that_takes_no_row_at_all_fails_the_batch(database, monkeypatch):
+    monkeypatch.setattr(isolation, "MAX_REJECTED_ROWS", 2)
+    found = database(f"{CLICKS[:-1]}, UNIQUE (name))")
+    driver = Postgres("clicks").open(found.context, schema())
+    driver.commit(written(driver, row(0)), batch(0), 0)
+    pieces = written(driver, *(row(number) for number in range(1, 5)))
+    with pytest.raises(SinkError, match=r"more than 2 rows .*clicks_name_key"):
+        driver.commit(pieces, batch(1), 0)
+    assert driver.positions.versions(["app"]) == {"app": 0}
+
+
+def test_null_adds_nothing(database):
+    found = database("CREATE TABLE clicks (id int PRIMARY KEY, n bigint)")
+    columns = pa.schema([("id", pa.int64()), ("n", pa.int64())])
+    driver = Postgres("clicks", mode=WriteMode.ADD, key=("id",)).open(found.context, columns)
+    for number, n in enumerate([None, 5, None, 3]):
+        writer = driver.writers(uuid.uuid4().hex)
+        writer.write(table_of(columns, [(1, n)]))
+        driver.commit(writer.close(), batch(number), 0)
+    assert found.rows() == [{"id": 1, "n": 8}]
+
+
+def test_a_row_without_its_key_is_a_dead_letter(database):
+    found = database("CREATE TABLE clicks (id bigint, name text UNIQUE, at timestamptz)")
+    sink = Postgres("clicks", mode=WriteMode.UPSERT, key=("name",))
+    writer = sink.open(found.context, schema()).writers(uuid.uuid4().hex)
+    [rejected] = writer.write(table([row(1, None), row(2, "a")]))
+    assert (rejected.index, rejected.reason) == (0, "missing-value")
+
+
+def test_the_tasks_of_a_batch_are_taken_in_the_order_of_their_ids(keyed):
+    database, driver = keyed(WriteMode.UPSERT)
+    pieces = []
+    for task, name in [(2, "newest"), (0, "oldest"), (1, "older")]:
+        writer = driver.writers(f"{task:08x}{uuid.uuid4().hex[:24]}")
+        writer.write(table([row(1, name)]))
+        pieces += writer.close()
+    driver.commit(pieces, batch(0), 0)
+    assert by_id(database) == {1: "newest"}
+
+
+def test_a_table_that_was_made_again_is_refused(database):
+    found = database()
+    driver = Postgres("clicks").open(found.context, schema())
+    driver.commit(written(driver, row(1)), batch(0), 0)
+    pieces = written(driver, row(2))
+    found.execute(f"DROP TABLE clicks; {CLICKS}")
+    with pytest.raises(TableMismatchError, match="made again"):
+        driver.positions.versions(["app"])
+    with pytest.raises(TableMismatchError, match="made again"):
+        driver.commit(pieces, batch(1), 0)
+    found.execute("UPDATE headrace.positions SET target_oid = NULL")
+    driver.commit(written(driver, row(2)), batch(1), 0)
+    assert sorted(by_id(found)) == [2]
+
+
+def test_a_database_that_was_restored_whole_goes_on(database):
+    """A restore gives every table another oid."""
+    found = database()
+    driver = Postgres("clicks").open(found.context, schema())
+    driver.commit(written(driver, row(1)), batch(0), 0)
+    found.execute(
+        f"DROP TABLE clicks; {CLICKS}; CREATE TABLE kept AS TABLE headrace.positions;"
+        "DROP TABLE headrace.positions;"
+    )
+    again = Postgres("clicks").open(found.context, schema())
+    found.execute("INSERT INTO headrace.positions TABLE kept")
+    assert again.positions.versions(["app"]) == {"app": 0}
+    again.commit(written(again, row(2)), batch(1), 0)
+    assert sorted(by_id(found)) == [2]
+
+
+def test_a_role_with_rights_in_the_schema_only_may_start(database):
+    found = database()
+    Postgres("clicks").open(found.context, schema())
+    role = f"writer_{uuid.uuid4().hex[:8]}"
+    found.execute(
+        f"CREATE ROLE {role} LOGIN; GRANT USAGE, CREATE ON SCHEMA headrace TO {role};"
+        f"GRANT SELECT, INSERT, UPDATE ON headrace.positions TO {role};"
+        f"GRANT SELECT, INSERT ON clicks TO {role}"
+    )
+    url = found.url.replace("headrace@", f"{role}@")
+    driver = Postgres("clicks").open(
+        replace(found.context, settings={"url": Secret(url)}), schema()
+    )
+    driver.commit(written(driver, row(1)), batch(0), 0)
+    assert sorted(by_id(found)) == [1]
 
 
 @pytest.mark.parametrize(
@@ -290,11 +451,32 @@ def test_a_unique_key_that_is_violated_fails_the_batch_whole(database):
         ("CREATE TABLE other (id int)", Postgres("clicks"), "no such table"),
         ("CREATE TABLE clicks (id int, name text)", Postgres("clicks"), "no column 'at'"),
         (CLICKS, Postgres("clicks", mode=WriteMode.UPSERT, key=("id",)), "no unique index"),
+        (f"{CLICKS[:-1]}, shop int NOT NULL)", Postgres("clicks"), "'shop' is NOT NULL"),
+        (
+            f"{CLICKS[:-1]}, UNIQUE (id) DEFERRABLE)",
+            Postgres("clicks", mode=WriteMode.UPSERT, key=("id",)),
+            "deferrable",
+        ),
+        (
+            f"{CLICKS[:-1]}, UNIQUE (id))",
+            Postgres("clicks", mode=WriteMode.ADD, key=("id",)),
+            "sum",
+        ),
     ],
 )
 def test_a_table_that_does_not_fit_is_refused_at_the_start(database, ddl, sink, reason):
+    found = database(ddl)
     with pytest.raises(TableMismatchError, match=reason):
-        sink.open(database(ddl).context, schema())
+        sink.open(found.context, schema())
+    assert found.staged() == []
+
+
+def test_plan_looks_at_the_table_and_makes_nothing(database):
+    found = database()
+    assert list(Postgres("clicks").changes(found.context, schema())) == []
+    with pytest.raises(TableMismatchError, match="no such table"):
+        Postgres("nosuch").changes(found.context, schema())
+    assert found.execute("SELECT to_regnamespace('headrace')") == [(None,)]
 
 
 def test_no_message_holds_the_password(database):

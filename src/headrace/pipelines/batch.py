@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING
 from headrace.errors import UnreadRangesError
 from headrace.kafka.client import ClientConfig
 from headrace.kafka.dead_letter_writer import DeadLetterWriter
-from headrace.model import TopicPartition
+from headrace.model import DeadLetter, TopicPartition
 from headrace.pipelines.checkpoint import Checkpoint, PlannedBatch, positions_of
+from headrace.pipelines.commit_rows import Reject, commit_rows
 from headrace.pipelines.group_offsets import GroupOffsets
 from headrace.pipelines.late_data.side_table import SideTable
 from headrace.pipelines.lifecycle_log import log_batch, log_dead_letters
 from headrace.pipelines.limit_check import LimitCheck
-from headrace.pipelines.manifest import Manifest
+from headrace.pipelines.manifest import Manifest, derived_letter
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.positions import NoPositions, TablePositions
 from headrace.pipelines.source.report import LateCounts, RangeReport, unread
@@ -35,7 +36,7 @@ from headrace.pipelines.source.rereading import Rereading
 from headrace.pipelines.source.staging import Staging
 from headrace.pipelines.source.state import SourceState
 from headrace.runtime.logs import Subject, logging_about
-from headrace.sinks.api import CommitResult, SinkDriver
+from headrace.sinks.api import CommitResult, RejectedValues, SinkDriver
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -121,11 +122,12 @@ class BatchCommitter:
         began = time.monotonic()
         planned = self._checkpoint.batch(batch_id)
         if self._positions.holds(planned):
-            manifest, reports, done = self._passed_over(frame, planned), [], CommitResult(False, 0)
+            manifest, reports = self._passed_over(frame, planned), []
+            rejected, done = 0, CommitResult(False, 0)
         else:
             manifest = Manifest.of(frame.collect())
             reports = self._reports(manifest, planned)
-            done = self._commit_batch(manifest, reports, planned)
+            rejected, done = self._commit_batch(manifest, reports, planned)
         self._group.show(planned.positions, planned.epochs)
         self._staging.clear()
         result = BatchResult(
@@ -133,7 +135,9 @@ class BatchCommitter:
             records=sum(report.records for report in reports),
             rows=done.rows,
             late=_late(reports),
-            dead_letters=sum(len(report.dead) for report in reports) + len(manifest.dead),
+            dead_letters=sum(len(report.dead) for report in reports)
+            + len(manifest.dead)
+            + rejected,
             replays_skipped=sum(report.replays_skipped for report in reports),
             figures=done.figures,
             seconds=time.monotonic() - began,
@@ -176,47 +180,66 @@ class BatchCommitter:
 
     def _commit_batch(
         self, manifest: Manifest, reports: Sequence[RangeReport], planned: PlannedBatch
-    ) -> CommitResult:
-        """Dead letters first: the sink's commit is what says that the batch is done."""
+    ) -> tuple[int, CommitResult]:
+        """Dead letters first: the sink's commit is what says that the batch is done.
+
+        Returns:
+            how many rows only the commits rejected, and what the commit of the sink did.
+        """
         dead = [letter for report in reports for letter in report.dead] + list(manifest.dead)
+        rejected: list[DeadLetter] = []
+        reject = self._rejecting(planned, rejected)
         try:
-            self._limit.check(reports, derived=len(manifest.dead))
-            starts = positions_of(planned.starts)
-            self._dead.write(dead, lambda partition, offset: offset >= starts.get(partition, 0))
-            log_dead_letters(dead)
-            side = self._commit_side_table(reports, planned)
+            self._limit.check(reports, derived=manifest.dead)
+            self._write_dead(dead, planned)
+            side = self._commit_side_table(reports, planned, reject)
         except Exception:
             self._sink.discard(manifest.pieces)
             self._discard_late(reports)
             raise
-        done = self._commit(manifest, planned)
+        done = self._commit(manifest, planned, reject)
         figures = Counter(done.figures)
         figures.update(side)
-        done = replace(done, figures=figures)
         self._give_feedback(reports, planned)
-        return done
+        return len(rejected), replace(done, figures=figures)
 
-    def _commit(self, manifest: Manifest, planned: PlannedBatch) -> CommitResult:
+    def _write_dead(self, letters: Sequence[DeadLetter], planned: PlannedBatch) -> None:
+        starts = positions_of(planned.starts)
+        self._dead.write(letters, lambda partition, offset: offset >= starts.get(partition, 0))
+        log_dead_letters(letters)
+
+    def _rejecting(self, planned: PlannedBatch, letters: list[DeadLetter]) -> Reject:
+        """Returns what makes rows dead letters that a commit rejects; they are added to a list."""
+        origin = self._pipeline.sources[0].topic.name
+
+        def reject(rows: Sequence[RejectedValues]) -> None:
+            self._limit.count_rejected(rows)
+            derived = [derived_letter(row, origin) for row in rows]
+            self._write_dead(derived, planned)
+            letters.extend(derived)
+
+        return reject
+
+    def _commit(self, manifest: Manifest, planned: PlannedBatch, reject: Reject) -> CommitResult:
         """One transaction, unless the batch changes nothing: no rows, and no position."""
         if not manifest.pieces and not planned.moves:
             return CommitResult(False, 0)
         transaction = self._positions.transaction(planned)
-        done = self._sink.commit(manifest.pieces, transaction, self._watermark_us())
+        done = commit_rows(self._sink, manifest.pieces, transaction, self._watermark_us(), reject)
         if not done.is_new:
             name, batch_id = self._pipeline.name, planned.batch_id
             _LOG.warning("%s: batch %d was ended by another driver meanwhile", name, batch_id)
-            self._sink.discard(manifest.pieces)
         self._positions.ended(planned)
         return done
 
     def _commit_side_table(
-        self, reports: Sequence[RangeReport], planned: PlannedBatch
+        self, reports: Sequence[RangeReport], planned: PlannedBatch, reject: Reject
     ) -> Mapping[str, int]:
         """Before the main commit, which says that the batch is done; returns its figures."""
         if self._side_table is None:
             return {}
         pieces = _late_pieces(reports)
-        return self._side_table.commit(pieces, planned, self._watermark_us()).figures
+        return self._side_table.commit(pieces, planned, self._watermark_us(), reject).figures
 
     def _discard_late(self, reports: Sequence[RangeReport]) -> None:
         if self._side_table is not None:

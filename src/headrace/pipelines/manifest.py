@@ -12,7 +12,7 @@ import msgspec
 from headrace.model import DeadLetter, TopicPartition
 from headrace.pipelines.remote_errors import raising_remote_errors
 from headrace.pipelines.source.report import RangeReport
-from headrace.sinks.api import RejectedRow, WriterFactory
+from headrace.sinks.api import RejectedRow, RejectedValues, WriterFactory
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,16 +70,20 @@ def manifest_table(
 
 
 def write_rows(
-    writers: WriterFactory, tables: Iterable[pa.Table | pa.RecordBatch], origin: str
+    writers: WriterFactory,
+    tables: Iterable[pa.Table | pa.RecordBatch],
+    origin: str,
+    task: int = 0,
 ) -> pa.Table:
     """Writes a task's rows; whatever goes wrong, what was written is removed again.
 
     A row that the sink can't take becomes a dead letter of topic ``origin`` that holds the row as
-    JSON: after a Spark step nobody knows which record it came from.
+    JSON: after a Spark step nobody knows which record it came from. ``task`` numbers the tasks of a
+    batch in the order of the records that they read.
     """
     import uuid
 
-    writer = writers(uuid.uuid4().hex)
+    writer = writers(f"{task:08x}{uuid.uuid4().hex[:24]}")
     dead: list[DeadLetter] = []
     try:
         for table in _regrouped(tables):
@@ -117,7 +121,20 @@ def arrow_writer(
 
 
 def _derived(table: pa.Table, rejected: RejectedRow, origin: str) -> DeadLetter:
-    row = table.slice(rejected.index, 1).to_pylist()[0]
-    value = json.dumps(row, default=str, ensure_ascii=False).encode()
-    no_position = TopicPartition(origin, -1)
+    row = table.slice(rejected.index, 1)
+    values = {name: _value(row[name]) for name in row.column_names}
+    text = json.dumps(values, default=str, ensure_ascii=False)
+    return derived_letter(RejectedValues(text, rejected.reason, rejected.detail), origin)
+
+
+def _value(column: pa.ChunkedArray) -> Any:
+    try:
+        return column.to_pylist(maps_as_pydicts="lossy")[0]
+    except (OverflowError, ValueError):  # a time that Python does not know
+        return column.to_string()
+
+
+def derived_letter(rejected: RejectedValues, origin: str) -> DeadLetter:
+    """Returns the dead letter of a row that belongs to no record, for those of topic ``origin``."""
+    no_position, value = TopicPartition(origin, -1), rejected.values.encode()
     return DeadLetter(no_position, -1, rejected.reason, rejected.detail, None, value)

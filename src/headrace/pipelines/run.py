@@ -16,6 +16,7 @@ from headrace.errors import (
     CheckpointInUseError,
     HeadraceError,
     RefusedError,
+    SinkUnavailableError,
 )
 from headrace.kafka.client import client_config
 from headrace.kafka.cluster import KafkaCluster
@@ -249,8 +250,9 @@ class PipelineRun:
         self._update_progress(state=PipelineState.RESTARTING, reason=reason, restarts=restarts)
 
     def _delay(self, error: Exception) -> float | None:
-        """Brokers that are away or settling are waited for; a run with an end waits so often."""
-        if isinstance(error, BrokerUnreachableError) and not self._once:
+        """Servers that do not answer are waited for; a run with an end uses up its restarts."""
+        is_away = isinstance(error, BrokerUnreachableError | SinkUnavailableError)
+        if is_away and not self._once:
             return self._settings.restart.first_delay_seconds
         return self._restarts.next_delay(time.monotonic())
 

@@ -170,6 +170,34 @@ class RejectedRow:
     detail: str
 
 
+@dataclass(frozen=True, slots=True)
+class RejectedValues:
+    """A row that only the commit found out about; it becomes a dead letter.
+
+    Attributes:
+        values: the row as JSON.
+        reason: a stable code, such as ``not-unique``.
+        detail: a sentence with the column and the value.
+    """
+
+    values: str
+    reason: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRejection:
+    """A commit that changed nothing, since the target takes some of the rows in no transaction.
+
+    Attributes:
+        rejected: those rows, at least one.
+        pieces: of the other rows, for another :meth:`SinkDriver.commit` of the same transaction.
+    """
+
+    rejected: Sequence[RejectedValues]
+    pieces: Sequence[str]
+
+
 class TaskWriter(Protocol):
     """Writes the rows of one attempt of one task. Used on one thread."""
 
@@ -200,7 +228,12 @@ class TaskWriter(Protocol):
 
 
 WriterFactory: TypeAlias = Callable[[str], TaskWriter]
-"""Opens the writer of a task attempt, whose id it gets. Picklable: it travels to the tasks."""
+"""Opens the writer of a task attempt, whose id it gets: 32 hexadecimal digits.
+
+Without steps, the ids of a batch sort as their tasks read: of two tasks that read records of one
+partition, the id of the one with the earlier offsets is the smaller. It is picklable: it travels to
+the tasks.
+"""
 
 
 class SinkDriver(abc.ABC):
@@ -217,10 +250,11 @@ class SinkDriver(abc.ABC):
     @abc.abstractmethod
     def commit(
         self, pieces: Sequence[str], transaction: Transaction, watermark_us: int
-    ) -> CommitResult:
+    ) -> CommitResult | CommitRejection:
         """Makes the rows of a batch visible, all at once or none, with what it records.
 
-        Called once a batch, unless the batch has neither rows nor a new position.
+        Called once a batch, unless the batch has neither rows nor a new position; and again with
+        the other pieces after a :class:`CommitRejection`, whose rows are dead letters by then.
 
         Args:
             pieces: of all tasks, in no order.
@@ -263,12 +297,14 @@ class Sink(abc.ABC):
         metadata: columns of the Kafka record that it wants beside the event's fields, where no
             step comes in between.
         metrics: of the counters in its figures.
+        extra: the extra of headrace that it needs beside ``spark``; empty: none.
     """
 
     kind: ClassVar[str]
     guarantee: ClassVar[Guarantee]
     metadata: ClassVar[tuple[Metadata, ...]] = ()
     metrics: ClassVar[tuple[Metric, ...]] = ()
+    extra: ClassVar[str] = ""
 
     @property
     @abc.abstractmethod

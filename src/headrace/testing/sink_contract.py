@@ -23,6 +23,7 @@ from uuid import uuid4
 from headrace.errors import SinkError
 from headrace.model import FieldType
 from headrace.sinks.api import (
+    CommitResult,
     DeclaredRows,
     Guarantee,
     RejectedRow,
@@ -108,6 +109,13 @@ def batch(number: int) -> Transaction:
     return Transaction({"app": number}, {"app": before}, {"batch": number})
 
 
+def committed(driver: SinkDriver, pieces: Sequence[str]) -> CommitResult:
+    """Commits batch 0, none of whose rows the target rejects."""
+    done = driver.commit(pieces, batch(0), 0)
+    assert isinstance(done, CommitResult)
+    return done
+
+
 class SinkContract:
     """The suite. What a sink without positions can't promise is not asked of it."""
 
@@ -131,7 +139,7 @@ class SinkContract:
     def test_rows_are_read_back_as_they_were(self, lab: SinkLab) -> None:
         driver = lab.open()
         rows = [row(1), row(2, None), row(3, ""), row(4, "ż\"ó,ł\nć\\ '; --"), row(5, " ")]
-        done = driver.commit(written(driver, *rows), batch(0), 0)
+        done = committed(driver, written(driver, *rows))
         assert (done.is_new, done.rows) == (True, 5)
         actual = sorted(lab.read(), key=lambda each: each["id"])
         assert [{name: each[name] for name in COLUMNS} for each in actual] == rows
@@ -193,14 +201,14 @@ class SinkContract:
             assert all(each.reason and each.detail for each in rejected)
         else:
             writer.write(table([row(1), row(2)]))
-        done = driver.commit(writer.close(), batch(0), 0)
+        done = committed(driver, writer.close())
         assert (lab.ids(), done.rows) == ([1, 2], 2)
 
     def test_a_batch_that_is_repeated_adds_nothing(self, lab: SinkLab) -> None:
         driver = lab.open()
         driver.commit(written(driver, row(1)), batch(0), 0)
         again = lab.open()
-        done = again.commit(written(again, row(1)), batch(0), 0)
+        done = committed(again, written(again, row(1)))
         if lab.sink.guarantee is Guarantee.EXACTLY_ONCE:
             assert (done.is_new, lab.ids()) == (False, [1])
         assert set(lab.ids()) == {1}

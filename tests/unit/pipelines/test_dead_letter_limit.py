@@ -9,6 +9,8 @@ from headrace.model import DeadLetter, DeadLetterLimit, OffsetRange, Topic, Topi
 from headrace.pipelines.limit_check import LimitCheck
 from headrace.pipelines.source.report import RangeReport
 
+ROW = DeadLetter(TopicPartition("clicks", -1), -1, "not-unique", "key", None, b"{}")
+
 
 class Click:
     n: int
@@ -37,29 +39,29 @@ def check():
 
 
 def test_a_few_bad_records_pass(check):
-    check.check([report(100, 3, 50, 70), report(100, partition=1)], derived=1)
+    check.check([report(100, 3, 50, 70), report(100, partition=1)], derived=[ROW] * 1)
 
 
 def test_too_large_a_share_stops_and_names_the_first(check):
     with pytest.raises(DeadLetterLimitError, match=r"11 of 100 .*clicks\[0\] offset 2: not-json"):
-        check.check([report(100, *range(2, 90, 8))], derived=0)
+        check.check([report(100, *range(2, 90, 8))], derived=())
 
 
 def test_letters_that_were_not_carried_and_derived_ones_are_counted(check):
     with pytest.raises(DeadLetterLimitError, match="1003 of 5000 records"):
-        check.check([report(5_000, 2, omitted=1_000)], derived=2)
+        check.check([report(5_000, 2, omitted=1_000)], derived=[ROW] * 2)
 
 
 def test_a_small_batch_is_not_judged_by_its_share(check):
-    check.check([report(9, 1, 3, 5)], derived=0)
+    check.check([report(9, 1, 3, 5)], derived=())
 
 
 def test_a_run_goes_on_from_batch_to_batch(check):
-    check.check([report(3, 0, 1, 2)], derived=0)
+    check.check([report(3, 0, 1, 2)], derived=())
     with pytest.raises(DeadLetterLimitError, match="6 bad records in a row"):
-        check.check([report(4, 0, 1, 2)], derived=0)
+        check.check([report(4, 0, 1, 2)], derived=())
 
 
 def test_bad_records_that_can_not_be_carried_stop_before_some_are_lost(check):
     with pytest.raises(DeadLetterLimitError, match=r"11 bad records .* more than 16 MiB"):
-        check.check([report(5_000, 2, omitted=10)], derived=0)
+        check.check([report(5_000, 2, omitted=10)], derived=())

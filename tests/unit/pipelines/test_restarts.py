@@ -4,7 +4,12 @@ from unittest.mock import MagicMock
 import pytest
 
 from headrace import Lake, Pipeline
-from headrace.errors import BrokerUnreachableError, DeadLetterLimitError, SinkError
+from headrace.errors import (
+    BrokerUnreachableError,
+    DeadLetterLimitError,
+    SinkError,
+    SinkUnavailableError,
+)
 from headrace.model import Topic
 from headrace.pipelines.checkpoint import CheckpointFolder, CurrentCheckpoint
 from headrace.pipelines.progress import PipelineState
@@ -49,8 +54,9 @@ def test_a_failure_says_what_the_command_ends_with(run):
     assert run(AWAY, once=False).exit_code == 0
 
 
-def test_brokers_that_are_away_use_up_no_restart(run):
-    progress = run(AWAY, once=False)
+@pytest.mark.parametrize("error", [AWAY, SinkUnavailableError("PostgreSQL", "refused")])
+def test_servers_that_are_away_use_up_no_restart(run, error):
+    progress = run(error, once=False)
     assert (progress.state, progress.restarts) == (PipelineState.RESTARTING, 10)
 
 

@@ -19,6 +19,7 @@ from headrace.cli.session import (
 )
 from headrace.cli.signals import beside_main_thread, stop_on_signal
 from headrace.model import Start, TopicPartition
+from headrace.runtime.extras import require_extra
 from headrace.settings import environment
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ def run(  # noqa: PLR0913 - one for each option
     chosen = session.pipelines(pipelines)
     if not chosen:
         raise click.UsageError(_nothing_to_run(tuple(session.project.workers)))
+    for extra in {pipeline.sink.extra for pipeline in chosen} - {""}:
+        require_extra(extra)
     deployment = _deployment(session, master)
     log_to_file(session, log_format)
     with (

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from headrace.errors import CheckpointBehindTableError
 from headrace.pipelines.checkpoint import PlannedBatch
+from headrace.pipelines.commit_rows import Reject, commit_rows
 from headrace.pipelines.positions import CheckpointIds, Recorded
 from headrace.sinks.api import CommitResult, SinkDriver, Transaction
 
@@ -27,7 +28,7 @@ class SideTable:
         self._recorded: Recorded | None = None
 
     def commit(
-        self, pieces: Sequence[str], planned: PlannedBatch, watermark_us: int
+        self, pieces: Sequence[str], planned: PlannedBatch, watermark_us: int, reject: Reject
     ) -> CommitResult:
         """Makes the late events of a batch visible, unless it holds them already.
 
@@ -41,9 +42,7 @@ class SideTable:
             _LOG.info("Batch %d: its late events were committed before", planned.batch_id)
             self.discard(pieces)
             return _NOTHING
-        done = self._sink.commit(pieces, self._transaction(planned), watermark_us)
-        if not done.is_new:
-            self.discard(pieces)
+        done = commit_rows(self._sink, pieces, self._transaction(planned), watermark_us, reject)
         self._recorded = Recorded(self._ids.number, planned.batch_id)
         return done
 

@@ -109,14 +109,14 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The tasks of a batch; the same again when it is replayed."""
         with raising_remote_errors():
             work = self._planner.tasks(SourceOffset.from_json(start), SourceOffset.from_json(end))
-        return [InputPartition(pack) for pack in packs(work, self._spec.min_tasks)]
+        return [InputPartition(task) for task in enumerate(packs(work, self._spec.min_tasks))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Called in a Python worker, once per attempt of a task."""
         with raising_remote_errors():
-            yield from self._read(partition.value)
+            yield from self._read(*partition.value)
 
-    def _read(self, work: Sequence[ReadRange]) -> Iterator[pa.RecordBatch]:
+    def _read(self, task: int, work: Sequence[ReadRange]) -> Iterator[pa.RecordBatch]:
         first = work[0]
         if first.refusal is not None:
             raise first.refusal
@@ -132,7 +132,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 for report in reader.reports():
                     staging.put(report)
             else:
-                written = write_rows(self._spec.writers, reader.tables(), self._spec.topic)
+                written = write_rows(self._spec.writers, reader.tables(), self._spec.topic, task)
                 reports = manifest_table(reports=reader.reports())
                 yield from _as_batches([written, reports], self._schema)
 

@@ -16,15 +16,18 @@ Guarantees:
   ``headrace.positions``. It goes through only if the positions are those that the batch begins at:
   of two drivers that try at the same moment, one commits.
 - Readers see the rows of a batch all at once, or none.
-- A row that its column's type or a CHECK or NOT NULL of the table does not take becomes a dead
-  letter, with PostgreSQL's own message; the others go in. Unique and foreign keys are looked at by
-  the transaction only: a row that violates one fails the batch.
+- A row that the table does not take becomes a dead letter, with PostgreSQL's own message; the
+  others go in. Types, CHECK and NOT NULL are looked at in the task; unique and foreign keys,
+  triggers, indexes and sums by the transaction, which then is taken back and made again without
+  those rows (:mod:`headrace.sinks.postgres.isolation`).
 - ``UPSERT``: of several rows of one key the last one wins, by ``newest_by`` where it is named, else
-  by the order within a task. A row that is older by ``newest_by`` than the one in the table is
-  left out.
-- ``ADD``: every column that is not in the key is a number, and is added to the table's.
+  by their order in the topic, which only Spark's steps lose. A row that is older by ``newest_by``
+  than the one in the table is left out.
+- ``ADD``: every column that is not in the key is a number, and is added to the table's. Null adds
+  nothing.
+- A table that was made again since a pipeline wrote to it is refused: its rows are gone.
 
 What it does not do: make tables, delete rows, or keep an order between rows that are appended. A
 task or driver that dies leaves staging tables in the schema ``headrace``; the pipeline's next start
-drops them. The role needs ``CREATE`` on the database once, for that schema.
+drops them. The role needs ``CREATE`` on the database where that schema is not there yet.
 """

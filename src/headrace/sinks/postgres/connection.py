@@ -68,9 +68,7 @@ class PostgresTable:
 
     def quoted(self, connection: Connection) -> str:
         """The name as SQL has it, for ``to_regclass``."""
-        from psycopg import sql
-
-        return sql.Identifier(*self.parts).as_string(connection)
+        return quoted(connection, self.name)
 
 
 def connect(url: Secret) -> Connection:
@@ -109,7 +107,11 @@ def translated_errors() -> Iterator[None]:
 
     After a connection that was lost in a transaction's end, it is not known whether it was
     committed.
+
+    Raises:
+        ExtraMissingError: if psycopg is not installed.
     """
+    require_extra("postgres")
     import psycopg
 
     try:
@@ -125,11 +127,17 @@ def translated_errors() -> Iterator[None]:
 
 def find_table(connection: Connection, name: str) -> PostgresTable | None:
     """The table called ``name``, with the columns that can be written; ``None`` without one."""
+    columns: dict[str, str] = dict(
+        connection.execute(_COLUMNS, (quoted(connection, name),)).fetchall()
+    )
+    return PostgresTable(name, columns) if columns else None
+
+
+def quoted(connection: Connection, name: str) -> str:
+    """Returns the name of a table, with its schema where it has one, as SQL has it."""
     from psycopg import sql
 
-    quoted = sql.Identifier(*name.split(".", 1)).as_string(connection)
-    columns: dict[str, str] = dict(connection.execute(_COLUMNS, (quoted,)).fetchall())
-    return PostgresTable(name, columns) if columns else None
+    return sql.Identifier(*name.split(".", 1)).as_string(connection)
 
 
 def is_of_row(state: str) -> bool:

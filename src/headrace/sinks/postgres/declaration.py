@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from headrace.errors import SinkError
+from headrace.model import FieldType
 from headrace.model.fault import Fault, is_a
 from headrace.sinks.api import (
     DeclaredRows,
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.settings import Secret
+    from headrace.sinks.postgres.statements import TargetSpec
 
 URL = "url"
+_NUMBERS = frozenset({FieldType.LONG, FieldType.DOUBLE, FieldType.DECIMAL})
 
 
 class WriteMode(enum.StrEnum):
@@ -55,6 +58,7 @@ class Postgres(Sink):
     newest_by: str | None = None
 
     kind: ClassVar[str] = "postgres"
+    extra: ClassVar[str] = "postgres"
     guarantee: ClassVar[Guarantee] = Guarantee.EXACTLY_ONCE
 
     @property
@@ -73,6 +77,28 @@ class Postgres(Sink):
         else:
             yield from self._key_faults(rows)
 
+    def changes(self, context: SinkContext, schema: pa.Schema) -> Sequence[str]:
+        """Returns nothing: the table is changed by nobody but its owner.
+
+        Raises:
+            TableMismatchError: there is no such table, it lacks a column of the rows or needs
+                another one, or it has no unique index on the key.
+            SinkUnavailableError: the server does not answer.
+        """
+        from headrace.sinks.postgres.connection import connect, translated_errors
+        from headrace.sinks.postgres.driver import check_table
+
+        with translated_errors(), connect(_url(context)) as connection:
+            check_table(connection, self._spec(schema))
+        return ()
+
+    def _spec(self, schema: pa.Schema) -> TargetSpec:
+        from headrace.sinks.postgres.statements import TargetSpec
+
+        return TargetSpec(
+            self.table, tuple(schema.names), self.mode.value, self.key, self.newest_by
+        )
+
     def _key_faults(self, rows: DeclaredRows) -> Iterator[Fault]:
         if self.mode is WriteMode.APPEND and self.key:
             yield Fault("Postgres.key is for UPSERT and ADD", "mode=WriteMode.UPSERT")
@@ -85,12 +111,22 @@ class Postgres(Sink):
             if name not in (rows.columns or {}):
                 known = f"columns: {', '.join(rows.columns or ())}"
                 yield Fault(f"Postgres: {name!r} is no column of the rows", known)
+        if self.mode is WriteMode.ADD:
+            for name, kind in (rows.columns or {}).items():
+                if name not in self.key and kind not in _NUMBERS:
+                    detail = f"key={(*self.key, name)!r}, or a step that drops it"
+                    yield Fault(f"Postgres.mode add: {name!r} is no number", detail)
 
     def faults_beside(self, other: Sink) -> Iterator[Fault]:
         """Yields a fault unless both write to the table in one way."""
-        if isinstance(other, Postgres) and (self.mode, self.key) != (other.mode, other.key):
+        if not isinstance(other, Postgres):
+            return
+        if (self.mode, self.key) != (other.mode, other.key):
             here, there = self.mode.value, other.mode.value
             yield Fault(f"table {self.table!r} is written by {here} here and by {there}")
+        elif self.newest_by != other.newest_by:
+            names = f"newest_by {self.newest_by!r} here and by {other.newest_by!r}"
+            yield Fault(f"table {self.table!r} is written by {names}")
 
     def position_store(self, context: SinkContext) -> PositionStore:
         """Returns the table ``headrace.positions`` of the database."""
@@ -102,17 +138,13 @@ class Postgres(Sink):
         """Looks at the table, and drops staging tables that earlier starts left.
 
         Raises:
-            SinkError: there is no such table, it lacks a column of the rows, or it has no unique
-                index on the key.
+            TableMismatchError: there is no such table, or it does not take the rows.
+            SinkError: the role lacks a right.
             SinkUnavailableError: the server does not answer.
         """
         from headrace.sinks.postgres.driver import PostgresDriver
-        from headrace.sinks.postgres.statements import TargetSpec
 
-        spec = TargetSpec(
-            self.table, tuple(schema.names), self.mode.value, self.key, self.newest_by
-        )
-        return PostgresDriver(_url(context), context.pipeline, spec)
+        return PostgresDriver(_url(context), context.pipeline, self._spec(schema))
 
 
 def _url(context: SinkContext) -> Secret:

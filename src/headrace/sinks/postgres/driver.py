@@ -14,18 +14,35 @@ import msgspec
 
 from headrace.errors import SinkError, SinkUnavailableError, TableMismatchError
 from headrace.settings import Secret
-from headrace.sinks.api import CommitResult, SinkDriver, Transaction
+from headrace.sinks.api import CommitRejection, CommitResult, SinkDriver, Transaction
 from headrace.sinks.postgres import statements
-from headrace.sinks.postgres.connection import connect, find_table, translated_errors
+from headrace.sinks.postgres.connection import (
+    connect,
+    error_message,
+    find_table,
+    is_of_row,
+    quoted,
+    translated_errors,
+)
+from headrace.sinks.postgres.isolation import remove_rejected
 from headrace.sinks.postgres.positions import PostgresPositions, recorded
 from headrace.sinks.postgres.statements import TargetSpec
-from headrace.sinks.postgres.writer import StagedRows, StagingWriter, drop_tables
+from headrace.sinks.postgres.writer import (
+    StagedRows,
+    StagingWriter,
+    create_staging_table,
+    drop_tables,
+)
 
 if TYPE_CHECKING:
     from headrace.sinks.postgres.connection import Connection
 
 _DELAYS_SECONDS = (0.2, 0.4, 0.8, 1.6, 3.2)
 _SETUP_LOCK = "headrace.setup"
+# Of an INSERT without rows: what the table's columns, keys and kind do not allow.
+_MISMATCHES = frozenset({"0A", "42"})
+_MISMATCH_STATES = frozenset({"55000"})
+_NO_RIGHT = "42501"
 
 
 class PostgresDriver(SinkDriver):
@@ -40,11 +57,12 @@ class PostgresDriver(SinkDriver):
         self._url, self._spec = url, spec
         owner = hashlib.blake2b(f"{pipeline} {spec.table}".encode(), digest_size=6).hexdigest()
         mine = f"{statements.STAGING}{owner}_"
+        prefix = f"{mine}{uuid4().hex[:8]}_"  # with a task's id 62 bytes; names have 63
         with translated_errors(), connect(url) as connection:
-            _check(connection, spec)
+            check_table(connection, spec)
             _set_up(connection)
             _drop_left_behind(connection, mine)
-        prefix = f"{mine}{uuid4().hex[:8]}_"  # with a task's id 62 bytes; names have 63
+            _try_without_rows(connection, spec, f"{prefix}trial")
         self.writers = functools.partial(StagingWriter, url, prefix, spec)
         self.positions = PostgresPositions(url, spec.table)
 
@@ -53,13 +71,34 @@ class PostgresDriver(SinkDriver):
         pieces: Sequence[str],
         transaction: Transaction,
         watermark_us: int,  # noqa: ARG002
-    ) -> CommitResult:
+    ) -> CommitResult | CommitRejection:
         """Moves the rows and records the positions, in one transaction.
 
         A transaction that failed for a reason that passes is tried again, six times in all. One
-        whose outcome is not known, because the connection was lost, is looked for first.
+        whose outcome is not known, because the connection was lost, is looked for first. Where it
+        fails for rows that the table does not take, those rows are found and left out.
         """
         staged = [msgspec.json.decode(piece, type=StagedRows) for piece in pieces]
+        try:
+            return self._committed_at_last(staged, transaction)
+        except SinkError as error:
+            if not is_of_row(getattr(error.__cause__, "sqlstate", None) or ""):
+                raise
+            rejection = self._without_rejected(staged)
+            if not rejection.rejected:  # the table has changed meanwhile
+                raise
+            return rejection
+
+    def _without_rejected(self, staged: Sequence[StagedRows]) -> CommitRejection:
+        with translated_errors(), connect(self._url) as connection:
+            tables = [piece.table for piece in staged]
+            rejected, counts = remove_rejected(connection, self._spec, tables)
+        left = [StagedRows(each.table, each.rows - counts.get(each.table, 0)) for each in staged]
+        return CommitRejection(rejected, [msgspec.json.encode(each).decode() for each in left])
+
+    def _committed_at_last(
+        self, staged: Sequence[StagedRows], transaction: Transaction
+    ) -> CommitResult:
         for attempt, delay in enumerate(_DELAYS_SECONDS):
             try:
                 return self._committed(staged, transaction, is_first=not attempt)
@@ -91,7 +130,12 @@ class PostgresDriver(SinkDriver):
                 return CommitResult(is_new=not is_first, rows=rows)
             if staged:
                 self._move(connection, staged)
-            recording = (self._spec.table, list(versions), list(versions.values()))
+            recording = {
+                "target": self._spec.table,
+                "quoted": quoted(connection, self._spec.table),
+                "app_ids": list(versions),
+                "versions": list(versions.values()),
+            }
             connection.execute(statements.RECORD, recording)
         return CommitResult(is_new=True, rows=rows)
 
@@ -122,7 +166,13 @@ class PostgresDriver(SinkDriver):
         drop_tables(connection, tables)
 
 
-def _check(connection: Connection, spec: TargetSpec) -> None:
+def check_table(connection: Connection, spec: TargetSpec) -> None:
+    """Looks at the table's columns and keys, and changes nothing.
+
+    Raises:
+        TableMismatchError: there is no such table, it lacks a column or needs another one, or it
+            has no unique index on the key.
+    """
     table = find_table(connection, spec.table)
     if table is None:
         reason = "there is no such table: create it, with a column for each of the rows'"
@@ -131,19 +181,51 @@ def _check(connection: Connection, spec: TargetSpec) -> None:
     if missing:
         reason = f"it has no column {missing[0]!r} that can be written"
         raise TableMismatchError(spec.table, reason)
+    name = table.quoted(connection)
+    needed = {column for (column,) in connection.execute(statements.NEEDED_COLUMNS, (name,))}
+    if unknown := sorted(needed.difference(spec.columns)):
+        reason = f"its column {unknown[0]!r} is NOT NULL without a default, and the rows lack it"
+        raise TableMismatchError(spec.table, reason)
     if spec.key:
-        name = table.quoted(connection)
         [(has_key,)] = connection.execute(statements.UNIQUE_KEY, (name, list(spec.key))).fetchall()
         if not has_key:
             key = ", ".join(spec.key)
-            raise TableMismatchError(spec.table, f"it has no unique index on ({key})")
+            raise TableMismatchError(
+                spec.table, f"it has no unique index on ({key}), or a DEFERRABLE one"
+            )
 
 
 def _set_up(connection: Connection) -> None:
-    """Creates the schema; of several starts at once, only one does."""
+    """Creates the schema and the table of positions; of several starts at once, only one does."""
     with connection.transaction():
         connection.execute(statements.LOCK, (_SETUP_LOCK,))
-        connection.execute(statements.SETUP)
+        for question, statement in (
+            (statements.SCHEMA_IS_THERE, statements.CREATE_SCHEMA),
+            (statements.POSITIONS_ARE_THERE, statements.CREATE_POSITIONS),
+        ):
+            [(is_there,)] = connection.execute(question).fetchall()
+            if not is_there:
+                connection.execute(statement)
+
+
+def _try_without_rows(connection: Connection, spec: TargetSpec, staging: str) -> None:
+    """Prepares and commits no rows, and takes it back: PostgreSQL itself says whether they fit.
+
+    Raises:
+        TableMismatchError: a number is added to a text, or a view takes no rows.
+    """
+    import psycopg
+
+    try:
+        with connection.transaction(force_rollback=True):
+            create_staging_table(connection, spec, staging)
+            connection.execute(statements.insert_from(spec, [staging]))
+    except psycopg.Error as error:
+        state = error.sqlstate or ""
+        is_mismatch = state[:2] in _MISMATCHES or state in _MISMATCH_STATES
+        if not is_mismatch or state == _NO_RIGHT:
+            raise
+        raise TableMismatchError(spec.table, error_message(error)) from error
 
 
 def _drop_left_behind(connection: Connection, prefix: str) -> None:

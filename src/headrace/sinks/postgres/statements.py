@@ -13,24 +13,37 @@ SCHEMA = "headrace"
 STAGING = "staging_"
 ORDER = "headrace_order"
 TASK = "headrace_task"
+NUMBERED = "headrace_numbered"
+NUMBER = "headrace_number"
 
-SETUP = """
-CREATE SCHEMA IF NOT EXISTS headrace;
-CREATE TABLE IF NOT EXISTS headrace.positions (
+# Each is made only where it is missing: `CREATE SCHEMA IF NOT EXISTS` needs the right to make one
+# even where there is one.
+SCHEMA_IS_THERE = "SELECT to_regnamespace('headrace') IS NOT NULL"
+CREATE_SCHEMA = "CREATE SCHEMA headrace"
+POSITIONS_ARE_THERE = "SELECT to_regclass('headrace.positions') IS NOT NULL"
+CREATE_POSITIONS = """
+CREATE TABLE headrace.positions (
     target text,
     app_id text,
     version bigint NOT NULL,
+    target_oid oid,
+    positions_oid oid,
     PRIMARY KEY (target, app_id)
-);
+)
 """
-POSITIONS_THERE = "SELECT to_regclass('headrace.positions') IS NOT NULL"
+# A restore of the whole database gives both tables new oids. Where only the target has another
+# one, it was made again, without the rows that these positions speak of.
 RECORDED = """
-SELECT app_id, version FROM headrace.positions WHERE target = %s AND app_id = ANY(%s)
+SELECT app_id, version,
+    positions_oid = 'headrace.positions'::regclass AND target_oid <> to_regclass(%(quoted)s)
+FROM headrace.positions WHERE target = %(target)s AND app_id = ANY(%(app_ids)s)
 """
 RECORD = """
-INSERT INTO headrace.positions (target, app_id, version)
-SELECT %s, * FROM unnest(%s::text[], %s::bigint[])
-ON CONFLICT (target, app_id) DO UPDATE SET version = excluded.version
+INSERT INTO headrace.positions (target, app_id, version, target_oid, positions_oid)
+SELECT %(target)s, *, to_regclass(%(quoted)s), 'headrace.positions'::regclass
+FROM unnest(%(app_ids)s::text[], %(versions)s::bigint[])
+ON CONFLICT (target, app_id) DO UPDATE SET version = excluded.version,
+    target_oid = excluded.target_oid, positions_oid = excluded.positions_oid
 """
 LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
 LEFT_BEHIND = """
@@ -41,10 +54,16 @@ EVERY_COLUMN = """
 SELECT attname FROM pg_catalog.pg_attribute
 WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped
 """
+NEEDED_COLUMNS = """
+SELECT attname FROM pg_catalog.pg_attribute
+WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped
+  AND attnotnull AND NOT atthasdef AND attidentity = '' AND attgenerated = ''
+"""
 UNIQUE_KEY = """
 SELECT EXISTS (
     SELECT FROM pg_catalog.pg_index AS i
-    WHERE i.indrelid = to_regclass(%s) AND i.indisunique AND i.indpred IS NULL
+    WHERE i.indrelid = to_regclass(%s) AND i.indisunique AND i.indimmediate
+      AND i.indpred IS NULL
       AND (
           SELECT array_agg(coalesce(a.attname, '')::text ORDER BY a.attname)
           FROM generate_series(0, i.indnkeyatts - 1) AS place
@@ -85,7 +104,8 @@ def create_staging(spec: TargetSpec, staging: str, unused: Sequence[str]) -> Com
     """A table like the target, with its types, CHECK and NOT NULL, but for the ``unused`` columns.
 
     What a column of it takes, the target takes. It is not logged: a crash of the server empties it,
-    which the commit notices.
+    which the commit notices. A key with a null in it would be another row's each time: a unique
+    index takes any number of them.
     """
     from psycopg import sql
 
@@ -97,6 +117,12 @@ def create_staging(spec: TargetSpec, staging: str, unused: Sequence[str]) -> Com
         *(
             sql.SQL("ALTER TABLE {} DROP COLUMN {} CASCADE").format(name, sql.Identifier(column))
             for column in unused
+        ),
+        *(
+            sql.SQL("ALTER TABLE {} ALTER COLUMN {} SET NOT NULL").format(
+                name, sql.Identifier(column)
+            )
+            for column in spec.key
         ),
         sql.SQL("ALTER TABLE {} ADD COLUMN {} bigserial").format(name, sql.Identifier(ORDER)),
     ]
@@ -114,17 +140,80 @@ def copy_into(spec: TargetSpec, staging: str) -> Composed:
 
 def insert_from(spec: TargetSpec, staging: Sequence[str]) -> Composed:
     """Moves the rows of all staging tables of a batch into the table."""
+    return _insert(spec, _staged_rows(spec, staging))
+
+
+def number_rows(spec: TargetSpec, staging: Sequence[str]) -> Composed:
+    """Copies the rows of all staging tables into a temporary table, numbered in their order."""
     from psycopg import sql
 
-    table, columns = sql.Identifier(*spec.table.split(".", 1)), _names(spec.columns)
-    source = sql.SQL(" UNION ALL ").join(
+    return sql.SQL(
+        "CREATE TEMPORARY TABLE {} ON COMMIT DROP AS"
+        " SELECT *, row_number() OVER (ORDER BY {}) AS {} FROM ({}) AS rows"
+    ).format(
+        sql.Identifier(NUMBERED),
+        _names((TASK, ORDER)),
+        sql.Identifier(NUMBER),
+        _staged_rows(spec, staging),
+    )
+
+
+def insert_numbered(spec: TargetSpec) -> Composed:
+    """Inserts the rows of :func:`number_rows` from ``first`` to ``last``."""
+    from psycopg import sql
+
+    rows = sql.SQL("SELECT * FROM {} WHERE {} BETWEEN %(first)s AND %(last)s").format(
+        sql.Identifier(NUMBERED), sql.Identifier(NUMBER)
+    )
+    return _insert(spec, rows)
+
+
+def show_numbered(spec: TargetSpec) -> Composed:
+    """Selects task, order and JSON of one row of :func:`number_rows`."""
+    from psycopg import sql
+
+    return sql.SQL(
+        "SELECT {}, (SELECT row_to_json(shown)::text FROM (SELECT {}) AS shown)"
+        " FROM {} WHERE {} = %s"
+    ).format(
+        _names((TASK, ORDER)),
+        _names(spec.columns),
+        sql.Identifier(NUMBERED),
+        sql.Identifier(NUMBER),
+    )
+
+
+def delete_staged(staging: str) -> Composed:
+    """Deletes rows of a staging table by their order."""
+    from psycopg import sql
+
+    return sql.SQL("DELETE FROM {} WHERE {} = ANY(%s)").format(
+        staging_name(staging), sql.Identifier(ORDER)
+    )
+
+
+def _staged_rows(spec: TargetSpec, staging: Sequence[str]) -> Composed:
+    from psycopg import sql
+
+    return sql.SQL(" UNION ALL ").join(
         sql.SQL("SELECT {}, {}, {} AS {} FROM {}").format(
-            columns, sql.Identifier(ORDER), task, sql.Identifier(TASK), staging_name(name)
+            _names(spec.columns),
+            sql.Identifier(ORDER),
+            task,
+            sql.Identifier(TASK),
+            staging_name(name),
         )
         for task, name in enumerate(sorted(staging))
     )
+
+
+def _insert(spec: TargetSpec, source: Composed) -> Composed:
+    from psycopg import sql
+
     rows = {"append": _appended, "upsert": _newest, "add": _summed}[spec.mode](spec, source)
-    insert = sql.SQL("INSERT INTO {} AS target ({}) {}").format(table, columns, rows)
+    insert = sql.SQL("INSERT INTO {} AS target ({}) {}").format(
+        sql.Identifier(*spec.table.split(".", 1)), _names(spec.columns), rows
+    )
     return insert + _on_conflict(spec)
 
 
@@ -174,7 +263,9 @@ def _on_conflict(spec: TargetSpec) -> Composable:
 
     if not spec.key:
         return sql.SQL("")
-    template = "{0} = excluded.{0}" if spec.mode == "upsert" else "{0} = target.{0} + excluded.{0}"
+    template = "{0} = excluded.{0}"
+    if spec.mode == "add":  # null adds nothing, as in sum()
+        template = "{0} = coalesce(target.{0} + excluded.{0}, target.{0}, excluded.{0})"
     changes = [
         sql.SQL(template).format(sql.Identifier(name))
         for name in spec.columns

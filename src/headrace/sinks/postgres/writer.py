@@ -24,9 +24,12 @@ from headrace.sinks.postgres.connection import (
 from headrace.sinks.postgres.statements import TargetSpec
 
 if TYPE_CHECKING:
+    import psycopg
     import pyarrow as pa
 
     from headrace.sinks.postgres.connection import Connection
+
+_JSON = msgspec.json.Encoder(decimal_format="number")
 
 
 class StagedRows(msgspec.Struct, frozen=True):
@@ -64,8 +67,9 @@ class StagingWriter:
         rejected: list[RejectedRow] = []
         with translated_errors(), connect(self._url) as connection:
             if not self._is_made:
-                self._make(connection)
-            self._copy(connection, copyable(rows), 0, rejected)
+                create_staging_table(connection, self._spec, self._staging)
+                self._is_made = True
+            self._copy(connection, rows, 0, rejected)
         self._rows += rows.num_rows - len(rejected)
         return rejected
 
@@ -81,15 +85,6 @@ class StagingWriter:
             with suppress(SinkError), translated_errors(), connect(self._url) as connection:
                 drop_tables(connection, [self._staging])
 
-    def _make(self, connection: Connection) -> None:
-        table = find_table(connection, self._spec.table)
-        if table is None:
-            raise SinkError(f"table {self._spec.table}", "there is no such table any more")
-        every = connection.execute(statements.EVERY_COLUMN, (table.quoted(connection),))
-        unused = [name for (name,) in every if name not in self._spec.columns]
-        connection.execute(statements.create_staging(self._spec, self._staging, unused))
-        self._is_made = True
-
     def _copy(
         self, connection: Connection, rows: pa.Table, first: int, rejected: list[RejectedRow]
     ) -> None:
@@ -97,13 +92,13 @@ class StagingWriter:
         import psycopg
 
         try:
-            self._copy_all(connection, rows)
-        except psycopg.Error as error:
-            state = error.sqlstate or ""
-            if not is_of_row(state):
+            self._copy_all(connection, copyable(rows))
+        except (psycopg.Error, OverflowError) as error:
+            fault = _row_fault(first, error)
+            if fault is None:
                 raise
             if rows.num_rows == 1:
-                rejected.append(RejectedRow(first, row_reason(state), error_message(error)))
+                rejected.append(fault)
                 return
             half = rows.num_rows // 2
             self._copy(connection, rows.slice(0, half), first, rejected)
@@ -113,6 +108,28 @@ class StagingWriter:
         statement = statements.copy_into(self._spec, self._staging)
         with connection.cursor() as cursor, cursor.copy(statement) as copy:
             copy.write(csv_of(rows))
+
+
+def create_staging_table(connection: Connection, spec: TargetSpec, staging: str) -> None:
+    """Makes a staging table with the columns that the rows have.
+
+    Raises:
+        SinkError: the table that it is for is gone.
+    """
+    table = find_table(connection, spec.table)
+    if table is None:
+        raise SinkError(f"table {spec.table}", "there is no such table any more")
+    every = connection.execute(statements.EVERY_COLUMN, (table.quoted(connection),))
+    unused = [name for (name,) in every if name not in spec.columns]
+    connection.execute(statements.create_staging(spec, staging, unused))
+
+
+def _row_fault(index: int, error: psycopg.Error | OverflowError) -> RejectedRow | None:
+    """Returns what an error says of a row; None: it is not a row's own."""
+    if isinstance(error, OverflowError):  # a time in a list or struct that Python does not know
+        return RejectedRow(index, "wrong-value", str(error))
+    state = error.sqlstate or ""
+    return RejectedRow(index, row_reason(state), error_message(error)) if is_of_row(state) else None
 
 
 def drop_tables(connection: Connection, names: Sequence[str]) -> None:
@@ -141,7 +158,7 @@ def copyable(rows: pa.Table) -> pa.Table:
     for place, column in enumerate(rows.schema):
         convert = _converter(column.type)
         if convert is not None:
-            values = rows[place].to_pylist()
+            values = rows[place].to_pylist(maps_as_pydicts="lossy")  # the last of a key, as JSON
             texts = [None if value is None else convert(value) for value in values]
             rows = rows.set_column(place, column.name, pa.array(texts, pa.string()))
     return rows
@@ -153,7 +170,7 @@ def _converter(kind: pa.DataType) -> Any:
     if types.is_binary(kind) or types.is_large_binary(kind):
         return lambda value: "\\x" + value.hex()
     if types.is_nested(kind):
-        return lambda value: msgspec.json.encode(value).decode()
+        return lambda value: _JSON.encode(value).decode()
     if types.is_string_view(kind) or types.is_decimal(kind):
         return str
     return None

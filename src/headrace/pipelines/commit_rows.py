@@ -1,0 +1,47 @@
+"""The commit of a batch's rows, without those that the sink rejects only now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from headrace.sinks.api import (
+    CommitRejection,
+    CommitResult,
+    RejectedValues,
+    SinkDriver,
+    Transaction,
+)
+
+Reject: TypeAlias = Callable[[Sequence[RejectedValues]], None]
+"""Makes rows dead letters, and returns when they are written."""
+
+
+def commit_rows(
+    sink: SinkDriver,
+    pieces: Sequence[str],
+    transaction: Transaction,
+    watermark_us: int,
+    reject: Reject,
+) -> CommitResult:
+    """Commits the rows of a batch.
+
+    Rows that the sink rejects are dead letters before the others are committed: the commit is what
+    says that a batch is done. What another driver has committed meanwhile is discarded.
+
+    Raises:
+        DeadLetterLimitError: there are too many of them; nothing is committed.
+        SinkError: nothing is committed, or it is not known whether it was.
+    """
+    done = sink.commit(pieces, transaction, watermark_us)
+    while isinstance(done, CommitRejection):
+        pieces = done.pieces
+        try:
+            reject(done.rejected)
+        except Exception:
+            sink.discard(pieces)
+            raise
+        done = sink.commit(pieces, transaction, watermark_us)
+    if not done.is_new:
+        sink.discard(pieces)
+    return done
