@@ -35,11 +35,13 @@ from headrace.pipelines.late_data.declaration import LateData
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.transforms.deduplicate import deduplicate
 from headrace.sinks.api import (
+    CommitRejection,
     CommitResult,
     DeclaredRows,
     Guarantee,
     PositionStore,
     RejectedRow,
+    RejectedValues,
     Sink,
     SinkContext,
     SinkDriver,
@@ -86,6 +88,7 @@ __all__ = [
     "ByHash",
     "ByKey",
     "ByShard",
+    "CommitRejection",
     "CommitResult",
     "DeadLetterLimit",
     "DeadLetters",
@@ -114,6 +117,7 @@ __all__ = [
     "Raw",
     "RecordStatusObserver",
     "RejectedRow",
+    "RejectedValues",
     "Retry",
     "RetryTopics",
     "RoundRobin",
