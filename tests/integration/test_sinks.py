@@ -455,7 +455,7 @@ def test_a_role_with_rights_in_the_schema_only_may_start(database):
         (
             f"{CLICKS[:-1]}, UNIQUE (id) DEFERRABLE)",
             Postgres("clicks", mode=WriteMode.UPSERT, key=("id",)),
-            "deferrable",
+            "DEFERRABLE",
         ),
         (
             f"{CLICKS[:-1]}, UNIQUE (id))",
