@@ -120,8 +120,8 @@ class CheckpointFolder:
 
     def following(self, above: int) -> int:
         """A number that no checkpoint has had, greater than ``above``."""
-        found = self.current()
-        number = max(above, found.number if found else 0) + 1
+        current = self.current()
+        number = max(above, current.number if current else 0) + 1
         while storage.exists(f"{self.uri}/{number}"):
             number += 1
         return number
@@ -168,10 +168,10 @@ class Checkpoint:
         return max((int(name) for name in names if name.isdigit()), default=None)
 
     def _initial(self, topic: str) -> SourceOffset:
-        found = read_initial(self.uri, topic)
-        if found is None:
+        initial = read_initial(self.uri, topic)
+        if initial is None:
             raise SinkError(initial_path(self.uri, topic), "this file of the checkpoint is gone")
-        return found
+        return initial
 
     def _offsets(self, batch_id: int) -> dict[str, SourceOffset]:
         path = f"{self.uri}/offsets/{batch_id}"

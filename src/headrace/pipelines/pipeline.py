@@ -73,8 +73,8 @@ class Pipeline:
     @property
     def sources(self) -> tuple[Source, ...]:
         """The sources, each as a :class:`Source`."""
-        given = (self.source,) if isinstance(self.source, Topic | Source) else self.source
-        return tuple(item if isinstance(item, Source) else Source(item) for item in given)
+        declared = (self.source,) if isinstance(self.source, Topic | Source) else self.source
+        return tuple(item if isinstance(item, Source) else Source(item) for item in declared)
 
     @property
     def consumer_group(self) -> str:

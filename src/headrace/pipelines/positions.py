@@ -80,11 +80,11 @@ class CheckpointIds:
     def recorded(self, table: PositionStore, offsets: Mapping[str, SourceOffset]) -> Recorded:
         """What ``table`` records of the partitions in ``offsets``."""
         partitions = self.partitions(offsets)
-        found = table.versions([self.newest, self.batch, *partitions.values()])
+        versions = table.versions([self.newest, self.batch, *partitions.values()])
         positions = {
-            partition: found[name] for partition, name in partitions.items() if name in found
+            partition: versions[name] for partition, name in partitions.items() if name in versions
         }
-        return Recorded(found.get(self.newest), found.get(self.batch), positions)
+        return Recorded(versions.get(self.newest), versions.get(self.batch), positions)
 
 
 def newest_checkpoint(pipeline: str, positions: PositionStore | None) -> int | None:
@@ -226,8 +226,8 @@ def _same(recorded: int | None, position: int | None, initial: int | None) -> bo
 
 
 def _position(offsets: Mapping[str, SourceOffset], partition: TopicPartition) -> int | None:
-    found = offsets.get(partition.topic)
-    return None if found is None else found.partitions.get(partition.partition)
+    offset = offsets.get(partition.topic)
+    return None if offset is None else offset.partitions.get(partition.partition)
 
 
 def _fact(offset: int | None) -> int | str:

@@ -114,5 +114,5 @@ class StatusFolder:
     def read(self) -> list[PipelineProgress]:
         """Returns what every pipeline wrote last, by name, without files that can't be read."""
         paths = sorted(self._folder.glob("[!.]*.json"))
-        found = (read_json(path, PipelineProgress.from_json) for path in paths)
-        return [progress for progress in found if progress is not None]
+        statuses = (read_json(path, PipelineProgress.from_json) for path in paths)
+        return [progress for progress in statuses if progress is not None]

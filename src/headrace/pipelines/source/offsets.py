@@ -49,16 +49,16 @@ class SourceOffset:
         }
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> SourceOffset:
+    def from_json(cls, stored: Mapping[str, Any]) -> SourceOffset:
         """Reads what :meth:`to_json` wrote."""
         return cls(
-            found["topic"],
-            found["topic_id"],
-            {int(p): int(offset) for p, offset in found["partitions"].items()},
-            int(found["planned_ms"]),
-            int(found["heartbeat_us"]),
-            {int(p): int(epoch) for p, epoch in found["epochs"].items()},
-            {int(p): int(us) for p, us in found["event_us"].items()},
+            stored["topic"],
+            stored["topic_id"],
+            {int(p): int(offset) for p, offset in stored["partitions"].items()},
+            int(stored["planned_ms"]),
+            int(stored["heartbeat_us"]),
+            {int(p): int(epoch) for p, epoch in stored["epochs"].items()},
+            {int(p): int(us) for p, us in stored["event_us"].items()},
         )
 
     def advanced(

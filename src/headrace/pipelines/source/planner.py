@@ -54,9 +54,9 @@ class Planner:
             TopicMissingError: there is no such topic.
             BrokerUnreachableError: no answer.
         """
-        found = read_initial(self._spec.checkpoint, self._spec.topic)
-        if found is not None:
-            return found
+        known = read_initial(self._spec.checkpoint, self._spec.topic)
+        if known is not None:
+            return known
         live = self._live()
         first = self._first(live)
         offset = SourceOffset(self._spec.topic, live.topic_id, first, _now_ms(), epochs=live.epochs)

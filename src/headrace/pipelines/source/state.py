@@ -47,10 +47,10 @@ class SourceState:
 
         A checkpoint that begins at older records knows nothing of the time of newer ones.
         """
-        found = self._read("feedback.json")
-        if found.get("checkpoint") != checkpoint:
+        stored = self._read("feedback.json")
+        if stored.get("checkpoint") != checkpoint:
             return Feedback()
-        return msgspec.convert(found["feedback"], Feedback, strict=False)
+        return msgspec.convert(stored["feedback"], Feedback, strict=False)
 
     def write_feedback(self, checkpoint: str, feedback: Feedback) -> None:
         """Writes what the planner reads before its next batch."""
@@ -59,13 +59,13 @@ class SourceState:
 
     def view(self, topic: str) -> SourceView:
         """What the planner wrote last."""
-        found = self._read(f"view-{topic}.json")
-        latest = {int(p): offset for p, offset in found.get("latest", {}).items()}
+        stored = self._read(f"view-{topic}.json")
+        latest = {int(p): offset for p, offset in stored.get("latest", {}).items()}
         return SourceView(
             latest,
-            tuple(found.get("idle", ())),
-            tuple(found.get("paused", ())),
-            found.get("unreachable", ""),
+            tuple(stored.get("idle", ())),
+            tuple(stored.get("paused", ())),
+            stored.get("unreachable", ""),
         )
 
     def write_view(self, topic: str, view: SourceView) -> None:
