@@ -47,5 +47,5 @@ def test_its_commands_bring_a_hundred_rows_to_the_lake_and_stop_what_they_starte
     rows = pl.read_delta(str(folder / "ads" / ".headrace" / "lake" / "page_views"))
     assert rows.height == rows["event_id"].n_unique() == 100
     assert re.search(r"page-views/\d:\d+ +wrong-type", run.stdout)  # the bad record, by its place
-    assert "1 sent to page-views of 1 line(s)" in run.stdout
+    assert "1 of 1 line(s) sent to page-views" in run.stdout
     assert run.stdout.rstrip().endswith(": down")

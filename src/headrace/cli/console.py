@@ -26,6 +26,7 @@ class ConsoleOutput:
         return progress.on_screen(self._screen)
 
     def warn(self, text: str) -> None:
+        # Without soft_wrap, rich breaks paths and commands that people copy.
         self._screen.err.print(escape(text), soft_wrap=True)
 
     def failed(self, error: HeadraceError) -> None:

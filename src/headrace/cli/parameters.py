@@ -14,6 +14,7 @@ from headrace.model import TopicPartition
 from headrace.runtime.logs import LOG_FORMATS
 from headrace.settings import MASTERS, Secret, environment, master_problem
 
+_TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 _MAX_PORT = 65_535
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _DECIMAL = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
@@ -219,6 +220,22 @@ class Text(click.ParamType):  # type: ignore[type-arg]
         except UnicodeEncodeError:
             self.fail(f"{value!r} is not UTF-8", param, ctx)
         return text
+
+
+class TopicName(Text):
+    """A name that Kafka takes for a topic."""
+
+    name = "topic"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        """Returns the name as it is."""
+        topic = super().convert(value, param, ctx)
+        if not _TOPIC.fullmatch(topic):
+            words = "write 1 to 249 letters, digits, '.', '_' or '-'"
+            self.fail(f"{topic!r} is no name of a topic; {words}", param, ctx)
+        return topic
 
 
 metrics_port = click.option(

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+# rich takes a file for a terminal of 80 columns, which cuts tables that people paste into issues.
 FILE_WIDTH = 160
 LINE_SECONDS = 5.0
 MAX_SHOWN_BYTES = 4_000
@@ -21,6 +22,7 @@ MAX_SHOWN_BYTES = 4_000
 def _console(*, stderr: bool) -> Console:
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else FILE_WIDTH
+    # With emoji, a value that holds ":x:" would be shown as a picture.
     return Console(stderr=stderr, width=width, emoji=False)
 
 

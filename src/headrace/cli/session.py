@@ -145,7 +145,7 @@ def command(
             def action() -> object:
                 if extra:
                     require_extra(extra)
-                if not as_json:
+                if not as_json:  # programs need neither the views nor what they import
                     _load_views(function)
                 return bound(**values)
 
@@ -180,7 +180,7 @@ def _run(session: Session, action: Callable[[], object]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except click.ClickException:
-        raise
+        raise  # click shows errors of the command line itself, with the usage
     except Exception as error:
         if session.debug:
             raise

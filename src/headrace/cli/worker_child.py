@@ -82,5 +82,6 @@ def _await_stop(connection: Connection, stop: Callable[[], None]) -> None:
         try:
             connection.recv()
         except (EOFError, OSError):
+            # Not sys.exit: this is a thread, and the instance would go on without its parent.
             os._exit(1)
         stop()

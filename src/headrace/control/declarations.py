@@ -78,7 +78,7 @@ def _field_line(node: ast.ClassDef, field: str) -> int:
 
 def _make_importable(root: Path) -> None:
     sys.path[:] = [str(root), *(entry for entry in sys.path if entry != str(root))]
-    importlib.invalidate_caches()
+    importlib.invalidate_caches()  # files may be younger than Python's listing of their folder
     for name in [name for name, module in sys.modules.items() if _is_shadow(name, module, root)]:
         del sys.modules[name]
 

@@ -151,6 +151,7 @@ def apply_plan(project: LoadedProject) -> AppliedPlan:
     apply_changes(config, changes)
     refused = {change.topic for change in changes if change.action is Action.REFUSED}
     kept = [topic for topic in topics if topic.name not in refused]
+    # Kafka does not store the key of a topic: a later change of it is noticed by this.
     remember_keys(project.settings.state, kept, topic_ids(config, names))
     return AppliedPlan(tuple(changes), _routes(project), _workers(project))
 

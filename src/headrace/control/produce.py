@@ -145,6 +145,7 @@ def produce_lines(
         BrokerUnreachableError: if the broker does not respond within 15 seconds.
     """
     config = broker_config(project.settings)
+    # Sending to a missing topic may create it, with the defaults of the brokers.
     if not describe(config, [topic]):
         raise TopicMissingError(topic)
     sender = CountingProducer(config, largest_message(project.topics[topic]))

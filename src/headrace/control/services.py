@@ -102,7 +102,7 @@ def down(settings: Settings) -> Services:
 
     An HTTP service that was started by hand goes on, and is in the answer.
     """
-    ingest_process(settings).stop(_DRAIN)
+    ingest_process(settings).stop(_DRAIN)  # first: what it has accepted still goes to Kafka
     stop_cluster(settings.state)
     stop_hdfs(settings.state)
     return status(settings)

@@ -81,6 +81,7 @@ def _starts(
     if start == "earliest":
         return {partition: earliest for partition, (earliest, _) in marks.items()}
     ends = {partition: latest for partition, (_, latest) in marks.items()}
+    # A partition without a record since that time has no offset for it: it begins at its end.
     if not isinstance(start, datetime):
         return ends
     return ends | offsets_since(config, ends, int(start.timestamp() * 1000))

@@ -46,7 +46,7 @@ def at(tmp_path) -> tuple[str, str]:
         ),
         (
             RESULT,
-            ["1,198 sent to views of 1,200 line(s), 2 rejected (wrong-type 2)."],
+            ["1,198 of 1,200 line(s) sent to views, 2 rejected (wrong-type 2)."],
             {"event": "ended", "state": "finished", "sent": 1198, "failed_lines": []},
         ),
         (
@@ -166,6 +166,13 @@ def test_what_no_record_can_carry_is_an_error_of_the_command_line(at, arguments)
     result = run("produce", "page-views", *arguments, *at)
     assert result.exit_code == 2
     assert f"Invalid value for '{arguments[0]}'" in result.output
+
+
+@pytest.mark.parametrize("topic", ["a b", "..", "t" * 250, "\udcff", ""])
+def test_a_name_that_kafka_does_not_take_is_an_error_of_the_command_line(at, topic):
+    result = run("tail", topic, *at)
+    assert result.exit_code == 2
+    assert "Invalid value for 'TOPIC'" in result.output
 
 
 def test_bytes_of_a_header_go_out_as_they_were_typed():

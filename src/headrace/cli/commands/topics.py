@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.parameters import Header, RecordStart, Text
+from headrace.cli.parameters import Header, RecordStart, Text, TopicName
 from headrace.cli.session import (
     FAILED,
     INTERRUPTED,
@@ -120,7 +120,7 @@ def _opened(file: Path) -> Iterator[int]:
 
 
 @command(_TAIL)
-@click.argument("topic", type=Text())
+@click.argument("topic", type=TopicName())
 @click.option(
     "--from",
     "start",

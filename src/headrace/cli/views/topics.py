@@ -38,7 +38,7 @@ def _produced(result: ProduceResult, screen: Screen) -> None:
     reasons = ", ".join(f"{reason} {count:,}" for reason, count in result.reasons.items())
     rejected = f"{result.rejected:,} rejected" + (f" ({reasons})" if reasons else "")
     topic, ending = safe(result.topic), _ENDINGS[result.state]
-    text = f"{result.sent:,} sent to [bold]{topic}[/] of {result.lines:,} line(s), {rejected}."
+    text = f"{result.sent:,} of {result.lines:,} line(s) sent to [bold]{topic}[/], {rejected}."
     screen.line(text + ending)
     if result.not_acknowledged:
         lines = ", ".join(map(str, result.failed_lines))
