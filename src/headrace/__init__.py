@@ -33,6 +33,7 @@ from headrace.model import (
 from headrace.model.fault import Fault
 from headrace.pipelines.late_data.declaration import LateData
 from headrace.pipelines.pipeline import Pipeline
+from headrace.pipelines.transforms.count_windows import count_windows
 from headrace.pipelines.transforms.deduplicate import deduplicate
 from headrace.sinks.api import (
     CommitRejection,
@@ -143,6 +144,7 @@ __all__ = [
     "WorkerSubpartition",
     "WorkerTask",
     "WriteMode",
+    "count_windows",
     "deduplicate",
     "worker",
 ]

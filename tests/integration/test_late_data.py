@@ -10,7 +10,7 @@ from tests.integration.test_sinks import records
 
 from headrace import Kafka, Lake, LateData, Metadata, Source, Topic
 from headrace.errors import SinkUnavailableError
-from headrace.kafka.replay import Selection, replay
+from headrace.kafka.replay import DeadLetterFilter, replay
 from headrace.pipelines.progress import PipelineState
 from headrace.sinks.lake.driver import LakeDriver
 
@@ -51,7 +51,7 @@ def test_late_events_are_dead_letters_and_a_replay_brings_them_into_the_table(fl
     assert (outcome.late_rows, outcome.late_dead_letters, outcome.dead_letters) == (10, 10, 10)
     assert flow.ids() == ids(*range(5), 15)
     assert Counter(stored.letter.reason for stored in flow.dead()) == {"late-event": 10}
-    replay(flow.client, flow.name, Selection())
+    replay(flow.client, flow.name, DeadLetterFilter())
     outcome = run(flow, pipeline)
     assert (outcome.late_rows, outcome.dead_letters) == (10, 0)
     assert flow.ids() == ids(*range(16))

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headrace.metrics import Metric
 from headrace.model import FieldType
 from headrace.model.fault import Fault, duration
-from headrace.pipelines.transforms.transform import Transform
+from headrace.pipelines.transforms.transform import Transform, missing_columns, with_watermark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _OPERATOR = "dedupeWithinWatermark"
-_DELAY = "spark.watermarkDelayMs"
 
 
 @dataclass(frozen=True)
@@ -58,22 +57,16 @@ class deduplicate(Transform):  # noqa: N801  a verb, as the steps of users are
 
     def __call__(self, rows: DataFrame) -> DataFrame:
         """Sets the watermark where there is none, and drops repetitions."""
-        if _DELAY not in rows.schema[self.event_time].metadata:
-            rows = rows.withWatermark(
-                self.event_time, f"{int(self.within.total_seconds() * 1000)} milliseconds"
-            )
-        return rows.dropDuplicatesWithinWatermark(list(self.by))
+        timed = with_watermark(rows, self.event_time, self.within)
+        return timed.dropDuplicatesWithinWatermark(list(self.by))
 
     def faults(self, columns: Mapping[str, FieldType] | None) -> Iterator[Fault]:
         """Yields a fault for a time that is not above zero, and for columns that are not there."""
         yield from duration(self, "within", timedelta(microseconds=1))
         if isinstance(self.by, str) or not self.by:
             yield Fault(f"deduplicate.by is {self.by!r}", 'by=["event_id"]')
-        elif columns is not None:
-            for name in (*self.by, self.event_time):
-                if name not in columns:
-                    known = f"columns: {', '.join(columns)}"
-                    yield Fault(f"deduplicate: {name!r} is not a column", known)
+        else:
+            yield from missing_columns("deduplicate", (*self.by, self.event_time), columns)
 
     def figures(self, operator: Mapping[str, Any]) -> Mapping[str, int]:
         """Returns the number of keys in the state."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.metrics import Metric
@@ -12,6 +13,8 @@ from headrace.model.fault import Fault
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+_DELAY = "spark.watermarkDelayMs"
 
 
 class Transform(abc.ABC):
@@ -42,3 +45,23 @@ class Transform(abc.ABC):
         value is shown.
         """
         return {}
+
+
+def with_watermark(rows: DataFrame, event_time: str, delay: timedelta) -> DataFrame:
+    """Returns ``rows`` with a watermark on ``event_time``, their own where they have one.
+
+    Spark takes a second watermark on a column, and fails in the second batch.
+    """
+    if _DELAY in rows.schema[event_time].metadata:
+        return rows
+    return rows.withWatermark(event_time, f"{int(delay.total_seconds() * 1000)} milliseconds")
+
+
+def missing_columns(
+    transform: str, names: Sequence[str], columns: Mapping[str, FieldType] | None
+) -> Iterator[Fault]:
+    """Yields a fault for each of ``names`` that is no column; none where columns are not known."""
+    for name in names if columns is not None else ():
+        if name not in (columns or {}):
+            known = f"columns: {', '.join(columns or {})}"
+            yield Fault(f"{transform}: {name!r} is not a column", known)
