@@ -221,7 +221,7 @@ def _constructor(event: type) -> Callable[[dict[str, Any]], Any]:
 
 
 def _dataclass_constructor(event: type) -> Callable[[dict[str, Any]], Any]:
-    """Its ``__init__`` takes the fields that it has; the others are set afterwards."""
+    """Returns a constructor: ``__init__`` takes the fields it has, the others are set later."""
     later = [field.name for field in dataclasses.fields(event) if not field.init]
     if not later:
         return lambda fields: event(**fields)

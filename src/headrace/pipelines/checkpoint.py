@@ -181,5 +181,5 @@ class Checkpoint:
             raise SinkError(path, "this file of the checkpoint is gone") from None
         if not lines or lines[0] != "v1":
             raise SinkError(path, "Spark's offset log is torn or not of version 1")
-        found = [SourceOffset.from_json(json.loads(line)) for line in lines[2:] if line != "-"]
-        return {offset.topic: offset for offset in found}
+        offsets = [SourceOffset.from_json(json.loads(line)) for line in lines[2:] if line != "-"]
+        return {offset.topic: offset for offset in offsets}

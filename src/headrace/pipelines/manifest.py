@@ -37,7 +37,7 @@ class Manifest:
 
     @classmethod
     def of(cls, rows: Iterable[Any]) -> Manifest:
-        """From the rows of :func:`manifest_table`, collected by Spark."""
+        """Returns the manifest from the rows of :func:`manifest_table`, collected by Spark."""
         collected = list(rows)
         dead = [row[DEAD] for row in collected if row[DEAD]]
         reports = [row[REPORT] for row in collected if row[REPORT]]
@@ -78,8 +78,8 @@ def write_rows(
     """Writes a task's rows; whatever goes wrong, what was written is removed again.
 
     A row that the sink can't take becomes a dead letter of topic ``origin`` that holds the row as
-    JSON: after a Spark step nobody knows which record it came from. ``task`` numbers the tasks of a
-    batch in the order of the records that they read.
+    JSON: after a Spark step it is unknown which record it came from. ``task`` numbers the tasks of
+    a batch in the order of the records that they read.
     """
     import uuid
 
@@ -95,7 +95,7 @@ def write_rows(
 
 
 def _regrouped(tables: Iterable[pa.Table | pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The same rows in larger tables: sharing them out to partitions costs by the table."""
+    """Yields the rows in larger tables: dividing them by partition costs by the table."""
     import pyarrow as pa
 
     gathered: list[pa.Table] = []

@@ -99,7 +99,7 @@ class TablePositions:
     """Holds the batches of one checkpoint against its table.
 
     The table is read once, with the first batch of a run; after that its transactions see to it
-    that nobody else has moved on.
+    that no other writer has moved on.
     """
 
     def __init__(self, ids: CheckpointIds, table: PositionStore) -> None:
@@ -189,7 +189,7 @@ class TablePositions:
 
 
 class NoPositions:
-    """For a sink that records no positions: every batch is new to it, also one that is repeated."""
+    """Positions of a sink that records none: every batch is new to it, also a repeated one."""
 
     def holds(self, planned: PlannedBatch) -> bool:  # noqa: ARG002
         """Nobody knows, so it does not."""
@@ -221,7 +221,7 @@ def _stands_at(
 
 
 def _same(recorded: int | None, position: int | None, initial: int | None) -> bool:
-    """Where nothing is recorded, only the place where the checkpoint began will do."""
+    """Whether the two are equal; without a record only where the checkpoint began will do."""
     return recorded == position or (recorded is None and position == initial)
 
 

@@ -13,7 +13,7 @@ from headrace.runtime.json_files import read_json, write_passing
 
 
 class PipelineState(enum.StrEnum):
-    """Where a pipeline is in its life. FINISHED, FAILED, REFUSED and STOPPED are final."""
+    """The state of a pipeline. FINISHED, FAILED, REFUSED and STOPPED are final."""
 
     STARTING = "starting"
     RUNNING = "running"

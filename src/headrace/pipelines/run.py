@@ -58,7 +58,7 @@ _LOG = logging.getLogger("headrace.pipelines")
 
 @dataclass(frozen=True)
 class Deployment:
-    """Where the pipelines of a run read, compute and write.
+    """The places where the pipelines of a run read, compute and write.
 
     Attributes:
         bootstrap: the cluster's bootstrap servers.
@@ -156,7 +156,7 @@ class PipelineRun:
         try:
             self._lock.acquire()
             self._query = self._started()
-        except AnalysisException as error:  # Spark can't plan the steps: no restart mends that
+        except AnalysisException as error:  # Spark can't plan the steps: no restart helps
             self._end_failed(PipelineState.FAILED, headline(error), error)
         except Exception as error:  # noqa: BLE001  whatever it was, the pipelines beside it go on
             self._failed(error)

@@ -21,7 +21,7 @@ _WEIGHT_OF_BEFORE = 0.5
 
 @dataclass(frozen=True)
 class RecordSizes:
-    """Of the records of a partition: bytes of their values and how many, of late weighing most."""
+    """The size of a partition's records: bytes of values, and how many; new ones weigh most."""
 
     bytes: float = 0.0
     records: float = 0.0

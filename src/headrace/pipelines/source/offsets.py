@@ -92,7 +92,7 @@ class SourceOffset:
         return {p: Seen(at, self.epochs.get(p, -1)) for p, at in self.partitions.items()}
 
     def with_heartbeat(self, heartbeat_us: int, *, planned_ms: int) -> SourceOffset:
-        """The same position, saying that nothing comes before ``heartbeat_us``."""
+        """Returns the same position, which says that no event comes before ``heartbeat_us``."""
         return replace(self, heartbeat_us=heartbeat_us, planned_ms=planned_ms)
 
 

@@ -64,7 +64,7 @@ class Planner:
         return offset
 
     def stop_at_latest(self) -> None:
-        """From now on plan only up to what the topic holds at this moment."""
+        """Plans from now on only up to what the topic holds at this moment."""
         self._target = self._live().latest
 
     def plan_next(self, start: SourceOffset) -> SourceOffset:
@@ -183,7 +183,7 @@ class Planner:
         return {p: max(first, committed.get(p, first)) for p, first in live.earliest.items()}
 
     def _committed(self) -> dict[int, int]:
-        """Where the group is; where the log was cut before it, what follows the cut is unread."""
+        """Returns the group's offsets, or where the log was cut before them."""
         cluster, topic = self._spec.cluster, self._spec.topic
         committed = cluster.committed(self._spec.consumer_group, topic)
         return {p: at.offset for p, at in committed.items()} | dict(cluster.cuts(topic, committed))

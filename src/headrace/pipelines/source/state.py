@@ -39,8 +39,8 @@ class SourceState:
     def pause(self, topic: str, partitions: frozenset[int]) -> None:
         """Hold exactly these partitions of a topic."""
         held = self._read("paused.json") | {topic: sorted(partitions)}
-        found = {name: partitions for name, partitions in held.items() if partitions}
-        write_json(self._folder / "paused.json", found)
+        paused = {name: partitions for name, partitions in held.items() if partitions}
+        write_json(self._folder / "paused.json", paused)
 
     def feedback(self, checkpoint: str) -> Feedback:
         """What the driver wrote last of this checkpoint; nothing is known at first.
@@ -73,5 +73,5 @@ class SourceState:
         write_passing(self._folder / f"view-{topic}.json", asdict(view))
 
     def _read(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] | None = read_json(self._folder / name, dict)
-        return found or {}
+        document: dict[str, Any] | None = read_json(self._folder / name, dict)
+        return document or {}

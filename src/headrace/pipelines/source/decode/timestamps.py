@@ -10,7 +10,7 @@ from headrace.events import EARLIEST_US, LATEST_US, readable_microseconds
 
 _MICROS = pa.timestamp("us", tz="UTC")
 _NANOS = pa.timestamp("ns", tz="UTC")
-_SHORTEST = len("2000-01-01T00:00:00Z")
+_MIN_LENGTH = len("2000-01-01T00:00:00Z")
 _BEFORE_SECONDS = len("2000-01-01T00:00")
 _WITH_MICROS = len("2000-01-01T00:00:00.000000")
 _PIECE = 250
@@ -70,7 +70,7 @@ def _unit(texts: pa.Array) -> pa.DataType | None:
     bounds = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
     starts, ends = bounds[:-1], bounds[1:]
     lengths = ends - starts
-    if int(lengths.min()) < _SHORTEST:
+    if int(lengths.min()) < _MIN_LENGTH:
         return None
     text = np.frombuffer(characters, np.uint8)
     zone = text[ends - 3]
