@@ -209,9 +209,9 @@ def _open_page(operation: str, summary: str, content: JsonObject) -> JsonObject:
 
 def _readiness(topics: Sequence[Topic]) -> JsonObject:
     page = _open_page("readiness", "It can take events", _json(_STATUS))
-    asked = {"type": "array", "items": {"enum": [topic.name for topic in topics]}}
+    names = {"type": "array", "items": {"enum": [topic.name for topic in topics]}}
     page["parameters"] = [
-        {"name": "topic", "in": "query", "schema": asked, "description": "all, if none is named"}
+        {"name": "topic", "in": "query", "schema": names, "description": "all, if none is named"}
     ]
     page["responses"]["404"] = _problem(_REFUSALS["404"])
     page["responses"]["503"] = _problem("events of a topic can't be taken now")

@@ -87,8 +87,8 @@ def _lines(body: bytes, most: int) -> list[bytes]:
     if len(lines) <= most:
         return [event for line in lines if (event := line.strip(_SPACE))]
     # There are more lines than events are allowed; blank ones don't count.
-    found = itertools.islice(_LINE.finditer(body), most + 1)
-    return [line.group().rstrip(_SPACE) for line in found]
+    matches = itertools.islice(_LINE.finditer(body), most + 1)
+    return [line.group().rstrip(_SPACE) for line in matches]
 
 
 def _array(body: bytes, most: int) -> list[bytes]:
@@ -147,8 +147,8 @@ def _one_by_one(body: bytes, most: int) -> Iterator[bytes]:
 
 
 def _after_spaces(text: str, place: int) -> int:
-    found = _SPACES.match(text, place)
-    return found.end() if found else place
+    spaces = _SPACES.match(text, place)
+    return spaces.end() if spaces else place
 
 
 def _no_array(error: Exception, where: str) -> RefusedRequestError:

@@ -148,9 +148,9 @@ class _Wire:
         Raises:
             KafkaException: no answer.
         """
-        found = self._producer.list_topics(topic, timeout=_METADATA_SECONDS).topics[topic]
-        missing = found.error is not None and meaning(found.error) is Meaning.MISSING
-        return None if missing else found.partitions.keys()
+        metadata = self._producer.list_topics(topic, timeout=_METADATA_SECONDS).topics[topic]
+        missing = metadata.error is not None and meaning(metadata.error) is Meaning.MISSING
+        return None if missing else metadata.partitions.keys()
 
     def send(self, chunk: Mapping[int, SpoolRecord], deadline: float) -> dict[int, KafkaError]:
         """Why records were not taken; what is not named was."""

@@ -129,9 +129,9 @@ def _check_repeated(pairs: Iterable[Header]) -> None:
             )
 
 
-def _request_id(given: bytes | None) -> str:
-    if given is not None and _REQUEST_ID.fullmatch(given):
-        return str(given, "ascii")
+def _request_id(from_client: bytes | None) -> str:
+    if from_client is not None and _REQUEST_ID.fullmatch(from_client):
+        return str(from_client, "ascii")
     return f"{random.getrandbits(_REQUEST_ID_BITS):016x}"
 
 

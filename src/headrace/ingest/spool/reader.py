@@ -81,7 +81,7 @@ class SegmentReader:
         """Returns the next records from counter ``position``; none once all of them were read."""
         batch, window = SpoolBatch(self.path), WINDOW_BYTES
         end = min(readable.end, self.path.stat().st_size)
-        wanted = range(position, readable.limit)
+        counters = range(position, readable.limit)
         while not batch.records and self._at < end:
             before = self._at
             content = read(self.path, before, min(window, end - before))
@@ -89,15 +89,15 @@ class SegmentReader:
                 cut = item.end == len(content) and before + item.end < end
                 if len(batch.records) == most_records or (cut and isinstance(item, Damage)):
                     break
-                self._take(item, before, wanted, batch)
-            window *= 2  # only counts where nothing was found: a frame is longer than the window
+                self._take(item, before, counters, batch)
+            window *= 2  # matters only where there was nothing: a frame is longer than the window
         return batch
 
-    def _take(self, item: Frame | Damage, base: int, wanted: range, batch: SpoolBatch) -> None:
+    def _take(self, item: Frame | Damage, base: int, counters: range, batch: SpoolBatch) -> None:
         item_range = Damage(base + item.start, base + item.end)
         if isinstance(item, Damage):
             self.damages.append(item_range)
-        elif item.counter in wanted:
+        elif item.counter in counters:
             try:
                 batch.add(item.counter, decode(item.payload))
             except msgspec.MsgspecError:

@@ -53,8 +53,7 @@ class Segment:
 def segments(folder: Path) -> list[Segment]:
     """Returns the segments in ``folder``, in the order of their creation."""
     names = [_NAME.fullmatch(path.name) for path in folder.iterdir()]
-    found = [Segment(int(m[1]), int(m[2]), int(m[3], 16)) for m in names if m]
-    return sorted(found)
+    return sorted(Segment(int(m[1]), int(m[2]), int(m[3], 16)) for m in names if m)
 
 
 def header(created_ms: int) -> bytes:

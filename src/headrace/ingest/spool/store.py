@@ -76,11 +76,11 @@ class Store:
 
     def oldest(self) -> ReadableSegment | None:
         """Returns the segment to replay first."""
-        found = segments(self.folder)
-        if not found:
+        existing = segments(self.folder)
+        if not existing:
             return None
-        segment = found[0]
-        limit = found[1].first if len(found) > 1 else self.state.written
+        segment = existing[0]
+        limit = existing[1].first if len(existing) > 1 else self.state.written
         if segment == self.current():
             return ReadableSegment(segment, self.state.end, limit, growing=True)
         return ReadableSegment(segment, self.path(segment).stat().st_size, limit, growing=False)
@@ -92,8 +92,8 @@ class Store:
 
     def next_segment(self) -> Segment:
         """Returns the segment that the next append is to create."""
-        found = segments(self.folder)
-        number = 1 + max((segment.number for segment in found), default=0)
+        existing = segments(self.folder)
+        number = 1 + max((segment.number for segment in existing), default=0)
         return Segment.new(self.state.written, number)
 
     def seal(self) -> None:
@@ -135,16 +135,16 @@ class Store:
         What an unfinished append left is not cut: the next append begins a segment whose first
         counter is where the acknowledged records end, and so says where they end.
         """
-        found, state = segments(self.folder), self.state
+        existing, state = segments(self.folder), self.state
         replayed = self.cursor_file.read().counter
         written = max(FIRST_COUNTER, replayed, state.verified_end_counter)
-        if found:
-            written = max(written, self._end_counter(found[-1]))
+        if existing:
+            written = max(written, self._end_counter(existing[-1]))
         state.settled = 0
         # Behind what an unfinished append may have left, nothing is appended.
         self.seal()
         state.advance(written)
-        state.loaded = replayed or (found[0].first if found else written)
+        state.loaded = replayed or (existing[0].first if existing else written)
         self.count_bytes()
         state.settled = 1
 

@@ -194,10 +194,10 @@ def authenticate(
     if only not in (None, kind):
         return Refusal.MALFORMED
     token = lookup(parts["public_id"])
-    given = _sha256(parts["secret"])
+    digest = _sha256(parts["secret"])
     # Both are compared whatever the first says, and also for an unknown id: the time tells nothing.
-    is_current = hmac.compare_digest(given, token.secret_sha256 if token else "")
-    is_former = hmac.compare_digest(given, token.former_sha256 if token else "")
+    is_current = hmac.compare_digest(digest, token.secret_sha256 if token else "")
+    is_former = hmac.compare_digest(digest, token.former_sha256 if token else "")
     if token is None or token.kind is not kind:
         return Refusal.UNKNOWN
     if not (is_current or (is_former and _is_before(now, token.former_until))):

@@ -2,6 +2,8 @@
 
 from datetime import timedelta
 
+import pytest
+
 from headrace.ingest.figures.counters import Counters
 from headrace.ingest.figures.service_metrics import (
     EVENTS,
@@ -25,6 +27,18 @@ def test_counts_of_all_workers_are_added(tmp_path):
     assert first.totals() == second.totals() == {("a",): 3, ("b", "x"): 5}
     first.close()
     second.close()
+
+
+def test_a_function_that_adds_to_several_counts_adds_to_each(tmp_path):
+    counters = Counters(tmp_path, NAMES)
+    add = counters.adder(("a",), ("b", "x"))
+    counters.add(("a",))
+    add(2)
+    add(3)
+    assert counters.totals() == {("a",): 6, ("b", "x"): 5}
+    with pytest.raises(KeyError):
+        counters.adder(("c",))
+    counters.close()
 
 
 def test_the_counts_of_a_worker_that_ended_go_on(tmp_path):
