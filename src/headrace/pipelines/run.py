@@ -16,6 +16,7 @@ from headrace.errors import (
     CheckpointInUseError,
     HeadraceError,
     RefusedError,
+    RegistryUnreachableError,
     SinkUnavailableError,
 )
 from headrace.kafka.client import client_config
@@ -251,7 +252,9 @@ class PipelineRun:
 
     def _delay(self, error: Exception) -> float | None:
         """Servers that do not answer are waited for; a run with an end uses up its restarts."""
-        is_away = isinstance(error, BrokerUnreachableError | SinkUnavailableError)
+        is_away = isinstance(
+            error, BrokerUnreachableError | RegistryUnreachableError | SinkUnavailableError
+        )
         if is_away and not self._once:
             return self._settings.restart.first_delay_seconds
         return self._restarts.next_delay(time.monotonic())

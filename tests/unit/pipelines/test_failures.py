@@ -8,6 +8,7 @@ from headrace.errors import (
     CheckpointLostError,
     DeadLetterLimitError,
     HeadraceError,
+    RegistryUnreachableError,
     TopicMissingError,
 )
 from headrace.pipelines.failures import RestartBudget, cause, headline, used_twice
@@ -33,6 +34,7 @@ def test_the_budget_is_for_an_hour():
         TopicMissingError("clicks"),
         AuthorizationError("READ", "topic clicks", "User:ads"),
         BrokerUnreachableError("b:9092", 'it said "no"\nand left'),
+        RegistryUnreachableError("http://registry", "timed out"),
         CheckpointLostError("p", "/lake", "évidence", in_table=False),
         DeadLetterLimitError("p", "11 of 20 bad"),
     ],

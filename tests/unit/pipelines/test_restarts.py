@@ -7,6 +7,7 @@ from headrace import Lake, Pipeline
 from headrace.errors import (
     BrokerUnreachableError,
     DeadLetterLimitError,
+    RegistryUnreachableError,
     SinkError,
     SinkUnavailableError,
 )
@@ -18,6 +19,7 @@ from headrace.settings.model import RestartSettings, Settings
 
 BUDGET = 3
 AWAY = BrokerUnreachableError("b:9092", "timed out")
+REGISTRY_AWAY = RegistryUnreachableError("http://registry", "timed out")
 SINK = SinkError("lake", "disk full")
 
 
@@ -54,13 +56,15 @@ def test_a_failure_says_what_the_command_ends_with(run):
     assert run(AWAY, once=False).exit_code == 0
 
 
-@pytest.mark.parametrize("error", [AWAY, SinkUnavailableError("PostgreSQL", "refused")])
+@pytest.mark.parametrize(
+    "error", [AWAY, REGISTRY_AWAY, SinkUnavailableError("PostgreSQL", "refused")]
+)
 def test_servers_that_are_away_use_up_no_restart(run, error):
     progress = run(error, once=False)
     assert (progress.state, progress.restarts) == (PipelineState.RESTARTING, 10)
 
 
-@pytest.mark.parametrize(("error", "once"), [(AWAY, True), (SINK, False)])
+@pytest.mark.parametrize(("error", "once"), [(AWAY, True), (REGISTRY_AWAY, True), (SINK, False)])
 def test_a_run_with_an_end_and_other_failures_do(run, error, once):
     progress = run(error, once=once)
     assert (progress.state, progress.restarts) == (PipelineState.FAILED, BUDGET)
