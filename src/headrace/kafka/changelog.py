@@ -30,7 +30,7 @@ OnRecord = Callable[[bytes, bytes | None], None]
 """Called with key and value, ``None`` for a deleted key; in the order of each partition."""
 
 _LOG = logging.getLogger("headrace.kafka")
-_MAX_REPLICAS = 3
+_MAX_REPLICAS = 3  # as many as Kafka's own topics have
 _POLL_SECONDS = 0.2
 _WAITING = {"fetch.wait.max.ms": "100"}  # so soon the end is known to be the end
 _RETRY_DELAY_SECONDS = 1.0

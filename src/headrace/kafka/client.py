@@ -43,7 +43,7 @@ ClientConfig = Mapping[str, str]
 Result = TypeVar("Result")
 Client = TypeVar("Client", AdminClient, confluent_kafka.Consumer)
 
-REQUEST_TIMEOUT_SECONDS = 15.0
+REQUEST_TIMEOUT_SECONDS = 15.0  # a dead broker's leaders move once its session of 9 s has expired
 READ_ATTEMPT_SECONDS = 3.0
 """A read is sent again after this time, until REQUEST_TIMEOUT_SECONDS are over."""
 NO_TOPIC_ID = str(confluent_kafka.Uuid(0, 0))
@@ -63,7 +63,7 @@ _BULK_READING = {
 _LOG = logging.getLogger("headrace.kafka")
 _LOG.addHandler(logging.NullHandler())  # silent unless the application asks for it
 _RETRY_DELAY_SECONDS = 0.05
-_LOGIN_SLICE_SECONDS = 1.0
+_LOGIN_SLICE_SECONDS = 1.0  # so soon a login that is refused is noticed
 _METADATA_SECONDS = 5.0
 ALWAYS_THERE = "__consumer_offsets"
 """The topic to fetch metadata of: a request for another name might create that topic."""

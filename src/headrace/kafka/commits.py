@@ -78,6 +78,7 @@ class Commits:
         if error is not None:
             level = logging.INFO if means is Meaning.REBALANCING else logging.WARNING
             _LOG.log(level, "%s: a commit failed: %s", self._group, error.str())
+        # The callback names no request: a commit is known by its offsets.
         for place, (sent, answered) in enumerate(self._sent):
             if sent == key:
                 del self._sent[place]

@@ -86,7 +86,7 @@ class DeadLetterWriter:
         Raises:
             BrokerUnreachableError: if the brokers do not answer, or a transaction stays open.
         """
-        written = self._written
+        written = self._written  # another dict takes its place when forget is called meanwhile
         stored = (
             (letter.written_ms, letter.letter.position)
             for letter in find_written(self._config, topic, self._writer, since_ms)

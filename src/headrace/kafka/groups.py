@@ -23,6 +23,7 @@ from headrace.model import TopicPartition
 
 _POLL_SECONDS = 0.2
 _FIRST_RECORDS_SECONDS = 15.0
+# The first record of each partition is enough, and is to come without a wait for more.
 _ONE_RECORD = {
     "fetch.wait.max.ms": "50",
     "fetch.message.max.bytes": "65536",

@@ -10,7 +10,7 @@ from headrace.kafka.range_reader import Record
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
-_MAX_TEXT_BYTES = 8 * 1024
+_MAX_TEXT_BYTES = 8 * 1024  # dead-letter topics leave 64 KiB for all headers
 _CUT = "…".encode()
 
 _UNREADABLE = object()

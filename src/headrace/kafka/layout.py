@@ -14,7 +14,7 @@ from headrace.runtime.ports import LOOPBACK, free_ports
 from headrace.settings.model import EmbeddedKafka
 
 LAYOUT_FILE = "cluster.json"
-MAX_BROKERS = 3
+MAX_BROKERS = 3  # the quorum survives the loss of one; more would prove nothing else
 
 # Longer than a busy machine stands still: the controller would take all brokers for dead, and
 # librdkafka forgets its brokers when it is told of none (its issue 5301). But a broker that was

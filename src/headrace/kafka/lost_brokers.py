@@ -16,8 +16,8 @@ from confluent_kafka.admin import AdminClient
 from headrace.kafka.client import ALWAYS_THERE, ClientConfig, without_producer_settings
 
 IDLE_SECONDS = 30.0
-_ANSWER_SECONDS = 2.0
-_CONNECT_SECONDS = 5.0
+_ANSWER_SECONDS = 2.0  # a connected broker answers within milliseconds
+_CONNECT_SECONDS = 5.0  # a new client connects and logs in first
 _RECONNECT_SECONDS = 12.0  # librdkafka waits up to 10 s before it connects again
 
 

@@ -16,8 +16,8 @@ from confluent_kafka import KafkaError
 from headrace.kafka.client import ClientConfig, producer
 
 _LOG = logging.getLogger("headrace.kafka")
-_REPORTS_SECONDS = 0.002
-_IDLE_SECONDS = 0.5
+_REPORTS_SECONDS = 0.002  # whoever sent a record waits for its report
+_IDLE_SECONDS = 0.5  # only log lines and errors wait for such a poll
 
 
 class PolledProducer:

@@ -29,6 +29,7 @@ from headrace.model import OffsetRange, TopicPartition
 
 CHUNK_RECORDS = 10_000  # few enough that a chunk's messages stay in the processor's caches
 POLL_SECONDS = 0.2
+# An outage of minutes is waited for: a failed task would repeat its range.
 SILENCE_LIMIT_SECONDS = 300.0
 
 _FEW_RECORDS = 1_000

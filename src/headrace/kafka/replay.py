@@ -48,7 +48,7 @@ from headrace.kafka.sole_replay import SoleReplay, sole_replay
 from headrace.model import DeadLetter, TopicPartition
 from headrace.model.partitioning import murmur2
 
-MAX_REPLAYS = 3
+MAX_REPLAYS = 3  # a record that is rejected each time would be replayed for ever
 MAX_METADATA_BYTES = 4096  # where brokers do not say their offset.metadata.max.bytes
 
 

@@ -28,6 +28,7 @@ from headrace.model import TopicPartition
 
 _LOG = logging.getLogger("headrace.kafka")
 _METADATA_REFRESH_MS = "10000"  # so soon a member sees new partitions
+# What librdkafka fetches ahead comes on top of the queue_bytes of an instance.
 _PREFETCH = {
     "queued.max.messages.kbytes": "16384",
     "queued.min.messages": "10000",

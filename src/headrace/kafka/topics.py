@@ -35,10 +35,10 @@ from headrace.kafka.client import (
 )
 from headrace.model import Topic, TopicPartition
 
-DEAD_LETTERS_RETENTION = timedelta(days=30)
-DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
+DEAD_LETTERS_RETENTION = timedelta(days=30)  # time to find the cause and to replay
+DEFAULT_MAX_MESSAGE_BYTES = 1_048_588  # message.max.bytes of a broker, by default
 DEAD_LETTERS_HEADER_BYTES = 64 * 1024
-VISIBLE_WITHIN = timedelta(seconds=30)
+VISIBLE_WITHIN = timedelta(seconds=30)  # brokers learn of a new topic one after the other
 
 # Set by Kafka's own tools while they move partitions.
 _TRANSIENT = frozenset(

@@ -38,8 +38,8 @@ from headrace.workers.worker import Worker
 
 _LOG = logging.getLogger("headrace.workers")
 _LOG.addHandler(logging.NullHandler())  # silent unless the application asks for it
-_YIELD_EVERY_RECORDS = 32
-_TOPIC_CHECK_SECONDS = 5.0
+_YIELD_EVERY_RECORDS = 32  # or lanes and timers would wait for a whole fetch
+_TOPIC_CHECK_SECONDS = 5.0  # each check is one metadata request of each instance
 
 
 class WorkerInstance:

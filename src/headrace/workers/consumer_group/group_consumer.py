@@ -37,9 +37,9 @@ ID_SECONDS = 60.0
 
 _LOG = logging.getLogger("headrace.workers")
 _JOIN_AGAIN_SECONDS = 2.0
-_MAX_RECORDS = 1000
-_POLL_SECONDS = 0.1
-_PAUSED_POLL_SECONDS = 0.01
+_MAX_RECORDS = 1000  # a poll must return soon: commits and pauses wait for it
+_POLL_SECONDS = 0.1  # so long commits and pauses may wait when no record comes
+_PAUSED_POLL_SECONDS = 0.01  # a resume takes effect with the next poll
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,7 @@ from headrace.model import TopicPartition
 CONTROL_TOPIC = "_headrace.control"
 """Compacted. Keys: ``worker/<name>/<topic>/<partition>``; no value: not paused."""
 
-_READY_SECONDS = 60.0
+_READY_SECONDS = 60.0  # the topic is small: longer means that brokers are down
 
 SetRequested = Callable[[Iterable[TopicPartition]], None]
 

@@ -22,9 +22,9 @@ from headrace.workers.worker import Worker
 Result = TypeVar("Result")
 
 _LOG = logging.getLogger("headrace.workers")
-_MAX_BATCH_LETTERS = 500
-_MAX_REMEMBERED = 100_000
-_MAX_WAIT_SECONDS = MESSAGE_TIMEOUT_MS / 1000
+_MAX_BATCH_LETTERS = 500  # every record of a batch waits for all of its letters
+_MAX_REMEMBERED = 100_000  # of a topic; repeats of a record come shortly after it
+_MAX_WAIT_SECONDS = MESSAGE_TIMEOUT_MS / 1000  # lookups wait for brokers no longer than writes
 _RETRY_DELAY_SECONDS = 1.0
 _MAX_CLOCK_DIFFERENCE_MS = 3_600_000
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from headrace.workers.task import WorkerRecord
 
 _LOG = logging.getLogger("headrace.workers")
-_MAX_IN_A_SPAN = 10
+_MAX_IN_A_SPAN = 10  # tracebacks are long, and the first few say what is wrong
 _SPAN_SECONDS = 10.0
 _LIMITED = {"is_limited": True}  # here, so not by what limits other lines that repeat
 _NOT_THE_USERS = tuple(

@@ -88,6 +88,7 @@ class Backpressure:
         (self._pause_for if paused else self._resume_from)([assignment], PauseReason.REQUESTED)
 
     def _large(self) -> list[AssignedPartition]:
+        # Pausing those that hold less would not free memory: it would delay what others wait for.
         share = self._budget.total / len(self._assignments)
         return [assigned for assigned in self._assignments.values() if assigned.bytes >= share]
 

@@ -74,6 +74,7 @@ class BlockedLanes:
         now_ms = self._clock()
         while self._due and self._due[0][0] <= now_ms:
             due_ms, _, lane = heapq.heappop(self._due)
+            # An entry with an earlier due time of its lane is left in the heap, and ignored.
             if self._due_lanes.get(lane) == due_ms:
                 del self._due_lanes[lane]
             lane.recheck()

@@ -29,6 +29,7 @@ class Budget:
     def take(self, weight: int) -> None:
         """Counts a record of ``weight`` bytes."""
         self.used += weight
+        # A moving mean: it says how many records to fetch, before their sizes are known.
         self._mean_weight += (weight - self._mean_weight) / 100
 
     @property

@@ -33,10 +33,10 @@ from headrace.workers.task import WorkerSubpartition
 
 _LOG = logging.getLogger("headrace.workers")
 _YIELD_EVERY_STEPS = 32
-_INIT_SECONDS = 60.0
+_INIT_SECONDS = 60.0  # it may connect to services, however short processing_timeout is
 _CLOSE_SECONDS = 10.0
-_GRACE_SECONDS = 5.0
-_MAX_UNCONFIRMED = 1000
+_GRACE_SECONDS = 5.0  # for a cancelled call to clean up
+_MAX_UNCONFIRMED = 1000  # bounds memory, and what a restart repeats
 _EXPECTED_ENDS: frozenset[LaneState] = frozenset(
     {LaneState.DRAINING, LaneState.FAILED, LaneState.CLOSED}
 )
@@ -226,8 +226,9 @@ class Lane:
             await self._handle(attempt)
         elif self._punctuate_at is None:
             await self._sleep()
+        # A task that never waits for anything would never give the event loop to other lanes.
         self._steps += 1
-        if self._steps % _YIELD_EVERY_STEPS == 0:  # a task that never waits holds up other lanes
+        if self._steps % _YIELD_EVERY_STEPS == 0:
             await asyncio.sleep(0)
 
     def _next(self) -> RecordAttempt | None:
@@ -250,6 +251,7 @@ class Lane:
             if attempt.error or self._task.accept is None or self._task.accept(attempt.record):
                 return True
         except BaseException as error:  # noqa: BLE001 - whatever the user's code raises
+            # Kept, not raised: a failing accept meets the policy of its record, as process does.
             attempt.error = self._classify(attempt, error)
             return True
         self._owner.on_blocked(self)

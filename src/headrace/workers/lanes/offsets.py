@@ -167,7 +167,7 @@ def read_metadata(position: int, metadata: str) -> CommitMetadata:
 
 
 def _written(position: int, ranges: Iterable[Range], max_bytes: int) -> str:
-    room = max_bytes // 4 * 3
+    room = max_bytes // 4 * 3  # base64 makes four characters of three bytes
     written, at = bytearray(), position
     for start, end in ranges:
         piece = _variable(start - at) + _variable(end - start)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _LOG = logging.getLogger("headrace.workers")
-_MAX_ENDS_IN_A_ROW = 10
+_MAX_ENDS_IN_A_ROW = 10  # a task that crashes at its start would start processes for ever
 
 
 class TaskProcesses:

@@ -18,8 +18,8 @@ from headrace.kafka.polled_producer import PolledProducer
 from headrace.workers.lanes.attempt import CURRENT, Sends
 from headrace.workers.task import Headers
 
-_TUNING = {"linger.ms": "1"}
-_FULL_SECONDS = 0.01
+_TUNING = {"linger.ms": "1"}  # records wait for their sends; batches fill from many lanes
+_FULL_SECONDS = 0.01  # a full queue has room again within milliseconds, unless brokers are down
 
 ProducerRecord: TypeAlias = tuple[str, bytes | None, bytes | None, int]
 """Topic, value, key, partition."""

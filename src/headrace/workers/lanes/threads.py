@@ -79,6 +79,7 @@ class TaskThreads(Executor):
                 thread.join()
 
     def _work(self) -> None:
+        # Daemon threads: a call that never returns must not keep the process alive.
         while (call := self._calls.get()) is not None:
             call()
 

@@ -16,7 +16,7 @@ from headrace.workers.worker import Worker
 _RECHECK_INTERVAL_SECONDS = 1.0
 _MIN_INTERVAL_SECONDS = 0.02
 _MAX_INTERVAL_SECONDS = 1.0
-_HANGING_SECONDS = 10.0
+_HANGING_SECONDS = 10.0  # a call that was given up may still return
 
 
 class LaneTimers:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
-_GRAIN_MS = 1000
-_MAX_SAMPLES = 10_000
+_GRAIN_MS = 1000  # the lag is shown in seconds
+_MAX_SAMPLES = 10_000  # bounds memory while the first record is stuck
 
 
 class TimestampIndex:

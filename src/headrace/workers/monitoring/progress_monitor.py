@@ -14,7 +14,7 @@ from headrace.workers.states import InstanceState
 
 _LOG = logging.getLogger("headrace.workers")
 POLL_INTERVAL_SECONDS = 1.0
-_ENDS_EVERY_SECONDS = 3.0
+_ENDS_EVERY_SECONDS = 3.0  # each time is a request to every leader
 
 
 class ProgressMonitor:
