@@ -1,4 +1,4 @@
-"""Instances that were bound somewhere tell how they are doing, on a real broker."""
+"""Instances of a distributed run publish their progress, on a real broker."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def run() -> str:
     return uuid.uuid4().hex
 
 
-def test_what_an_instance_tells_reaches_who_follows_its_run(client, run):
+def test_what_an_instance_reports_reaches_who_follows_its_run(client, run):
     state = topic_states(client, [PROGRESS_TOPIC])[PROGRESS_TOPIC]
     assert set(state.config["cleanup.policy"].split(",")) == {"compact", "delete"}
     assert state.config["retention.ms"] == "600000"
     followers = [ProgressFollower(client, one) for one in (run, run + "x")]
-    tellers = [ProgressReporter(client, run) for _ in range(2)]
-    for reporter, name in zip(tellers, ("enrich-0", "enrich-1"), strict=True):
+    reporters = [ProgressReporter(client, run) for _ in range(2)]
+    for reporter, name in zip(reporters, ("enrich-0", "enrich-1"), strict=True):
         reporter.report(replace(RUNNING, instance=name), [PARTITION])
     until(lambda: len(followers[0].seen()) == 2)
     (one, partitions), (other, _) = followers[0].seen()
@@ -69,12 +69,12 @@ def test_what_an_instance_tells_reaches_who_follows_its_run(client, run):
     assert partitions == [PARTITION]
     assert other.instance == "enrich-1"
     failed = replace(RUNNING, state=InstanceState.FAILED, reason="no such campaign", processed=13)
-    tellers[0].tell(failed, [PARTITION])
+    reporters[0].report(failed, [PARTITION])
     until(lambda: followers[0].seen()[0][0].final)
     one, partitions = followers[0].seen()[0]
     assert (one.reason, one.processed, one.lanes, partitions) == ("no such campaign", 13, 0, ())
     assert followers[1].seen() == []
-    for one in (*tellers, *followers):
+    for one in (*reporters, *followers):
         one.close()
 
 
@@ -108,7 +108,7 @@ def test_an_instance_that_fell_silent_is_shown_as_failed(client, run, monkeypatc
     follower.close()
 
 
-def test_an_instance_that_can_not_tell_says_so_once_and_goes_on(monkeypatch, caplog):
+def test_an_instance_that_can_not_report_says_so_once_and_goes_on(monkeypatch, caplog):
     tuning = progress_topic._TUNING | {"message.timeout.ms": "50"}
     monkeypatch.setattr(progress_topic, "_TUNING", tuning)
     [port] = free_ports(1)
@@ -120,13 +120,13 @@ def test_an_instance_that_can_not_tell_says_so_once_and_goes_on(monkeypatch, cap
     assert caplog.text.count("Failed to publish progress") == 1
 
 
-def test_a_placed_instance_tells_how_it_is_doing_until_it_has_ended(broker, client, run):
+def test_an_instance_of_a_distributed_run_reports_until_it_has_ended(broker, client, run):
     bench = Bench(broker.bootstrap_servers, partitions=2)
     bench.send(40, keys=7)
     worker = bench.worker(recorder()[1])
-    bound = DistributedRun(worker, client, Membership(worker.consumer_group), run)
+    distributed = DistributedRun(worker, client, Membership(worker.consumer_group), run)
     follower = ProgressFollower(client, run)
-    thread = threading.Thread(target=bound.instance, args=(3,))
+    thread = threading.Thread(target=distributed.instance, args=(3,))
     thread.start()
     try:
         until(lambda: any(one.processed == 40 for one, _ in follower.seen()))
@@ -134,9 +134,9 @@ def test_a_placed_instance_tells_how_it_is_doing_until_it_has_ended(broker, clie
         assert (one.instance, one.state) == (f"{worker.name}-3", InstanceState.RUNNING)
         assert {part.partition for part in partitions} == {0, 1}
     finally:
-        bound.begin()
-        bound.stop()
+        distributed.begin()
+        distributed.stop()
         thread.join()
     until(lambda: follower.seen()[0][0].state is InstanceState.CLOSED)
-    assert bound.end() == ""
+    assert distributed.end() == ""
     follower.close()

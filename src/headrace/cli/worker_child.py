@@ -18,7 +18,7 @@ from headrace.control.workers import WorkerRun, WorkerRunOptions
 from headrace.runtime.logs import Subject, log_to
 from headrace.settings import environment, load_settings
 from headrace.workers import Worker
-from headrace.workers.distributed_run import is_lasting
+from headrace.workers.distributed_run import is_permanent
 from headrace.workers.instance_name import process_name
 
 
@@ -66,7 +66,7 @@ def run_child(
         instance = options.instance_id or process_name()
         reason = f"{instance}: {str(error) or type(error).__name__}"
         # Without a worker, the error is of the project's files: another start would meet it.
-        connection.send(ChildFailure(reason, worker is None or is_lasting(worker, error)))
+        connection.send(ChildFailure(reason, worker is None or is_permanent(worker, error)))
         raise
 
 

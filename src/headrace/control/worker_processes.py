@@ -16,8 +16,8 @@ from headrace.pipelines.failures import BUDGET_WINDOW_SECONDS, RestartBudget
 from headrace.runtime.prometheus import MetricsServer, serving
 from headrace.settings import Settings
 from headrace.workers.monitoring.progress import (
+    InstanceSnapshot,
     PartitionProgress,
-    Seen,
     WorkerProgress,
     final_counts_only,
     summed,
@@ -34,16 +34,16 @@ StartChild = Callable[[int], tuple[SpawnProcess, Connection]]
 Told = tuple[WorkerProgress, Sequence[PartitionProgress]]
 
 _LOG = logging.getLogger("headrace.workers")
-_LOOK_SECONDS = 0.2
+_POLL_INTERVAL_SECONDS = 0.2
 _SHOW_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class ChildFailure:
-    """Why an instance ended: its last message. ``is_lasting``: another start would meet it."""
+    """Why an instance ended: its last message. ``is_permanent``: another start would meet it."""
 
     reason: str
-    is_lasting: bool
+    is_permanent: bool
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,10 @@ class WorkerProcesses:
         while not (self._stopping.is_set() and all(not child.lives for child in self._children)):
             for child in self._children:
                 self._tend(child)
-            wait([child.connection for child in self._children if child.lives], _LOOK_SECONDS)
+            wait(
+                [child.connection for child in self._children if child.lives],
+                _POLL_INTERVAL_SECONDS,
+            )
             if time.monotonic() >= show_at:
                 show_at = time.monotonic() + _SHOW_SECONDS
                 is_ending = self._stopping.is_set()
@@ -120,10 +123,10 @@ class WorkerProcesses:
             self._status.write(child.seen[0])
         if self._stopping.is_set():
             self._failure = self._failure or failure.reason
-        elif failure.is_lasting:
+        elif failure.is_permanent:
             self._give_up(failure.reason)
         else:
-            self._start_again(child, failure.reason or "it ended without being asked")
+            self._start_again(child, failure.reason or "it ended without being stopped")
 
     def _start_again(self, child: _Child, reason: str) -> None:
         delay = self._budget.next_delay(time.monotonic())
@@ -161,11 +164,11 @@ class _Child:
 
     def __init__(self, number: int, start: StartChild) -> None:
         self.number, self.start_at = number, 0.0
-        self.seen: Seen | None = None
+        self.seen: InstanceSnapshot | None = None
         self._start = start
         self._process: SpawnProcess | None = None
-        self._failure = ChildFailure("", is_lasting=False)
-        self._asked = False
+        self._failure = ChildFailure("", is_permanent=False)
+        self._is_stopping = False
 
     @property
     def lives(self) -> bool:
@@ -174,14 +177,14 @@ class _Child:
 
     def begin(self) -> None:
         """Starts it."""
-        self._failure = ChildFailure("", is_lasting=False)
+        self._failure = ChildFailure("", is_permanent=False)
         self._process, self.connection = self._start(self.number)
 
     def ask_to_stop(self) -> None:
         """Once; harmless when it has ended."""
-        if self._asked or not self.lives:
+        if self._is_stopping or not self.lives:
             return
-        self._asked = True
+        self._is_stopping = True
         try:
             self.connection.send(STOP)
         except OSError:

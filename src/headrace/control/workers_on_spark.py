@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _POLL_INTERVAL_SECONDS = 1.0
 _STANDING_SECONDS = 5.0
-_LAST_WORDS_SECONDS = 5.0
+_FINAL_REPORTS_SECONDS = 5.0
 _MAX_STARTS = 1000  # of one instance; Spark's own number is four
 
 
@@ -93,7 +93,7 @@ def run_on_spark(
     ):
         failure = _place(settings, run, placement, overview, stop)
         failure = run.end() or failure
-        overview.await_last_words()
+        overview.wait_for_final_reports()
         state = InstanceState.FAILED if failure else InstanceState.CLOSED
         overview.show(f"0 of {placement.instances} on Spark", state, failure)
     if failure:
@@ -140,11 +140,11 @@ class _Overview:
         self._follower = ProgressFollower(run.config, run.run)
         self._shown: dict[str, WorkerProgress] = {}
         self._known: WorkerStanding | BrokerUnreachableError | None = None
-        self._ask_at = 0.0
+        self._refresh_at = 0.0
 
     def show(self, name: str, state: InstanceState, reason: str = "") -> None:
         """How they are doing, and how the run is."""
-        standing = self._standing()  # asked first: it says if silence means anything
+        standing = self._standing()  # first: it says whether silence means anything
         seen = self._follower.seen()
         instances = [progress for progress, _ in seen]
         if self._server is not None:
@@ -153,13 +153,13 @@ class _Overview:
         whole = _of_group(summed(self._worker.name, name, state, instances), standing)
         self._observe(replace(whole, reason=reason or whole.reason))
 
-    def await_last_words(self) -> None:
+    def wait_for_final_reports(self) -> None:
         """Waits a moment for the final reports of instances that have ended."""
-        deadline = time.monotonic() + _LAST_WORDS_SECONDS
+        deadline = time.monotonic() + _FINAL_REPORTS_SECONDS
         while time.monotonic() < deadline and not all(
             progress.final for progress, _ in self._follower.seen()
         ):
-            time.sleep(_LAST_WORDS_SECONDS / 50)
+            time.sleep(_FINAL_REPORTS_SECONDS / 50)
 
     def close(self) -> None:
         """Follow them no longer."""
@@ -172,9 +172,9 @@ class _Overview:
                 self._shown[progress.instance] = progress
 
     def _standing(self) -> WorkerStanding | BrokerUnreachableError:
-        """What Kafka knows; each question takes clients of its own, so it is not asked at once."""
-        if self._known is None or time.monotonic() >= self._ask_at:
-            self._ask_at = time.monotonic() + _STANDING_SECONDS
+        """Returns what Kafka knows, cached for a while: each request takes clients of its own."""
+        if self._known is None or time.monotonic() >= self._refresh_at:
+            self._refresh_at = time.monotonic() + _STANDING_SECONDS
             try:
                 self._known = standings(self._settings, [self._worker])[0]
             except BrokerUnreachableError as error:

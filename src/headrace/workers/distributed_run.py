@@ -1,4 +1,4 @@
-"""An instance as one of many that were bound somewhere, such as on Spark: stopped from afar."""
+"""An instance as one of many of a distributed run, such as on Spark: stopped from afar."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from headrace.workers.worker import Worker
 
 _LOG = logging.getLogger("headrace.workers")
 _STOPPED = b"stopped"
-_LASTING = (
+_PERMANENT = (
     AuthorizationError,
     CommittedOffsetError,
     DeadLetterLimitError,
@@ -78,7 +78,7 @@ class DistributedRun:
         try:
             uvloop.run(ProgressMonitor(instance, name, self.config, reporter.report).run_instance())
         except Exception as error:
-            if is_lasting(self.worker, error):
+            if is_permanent(self.worker, error):
                 self.stop(f"{name}: {error}")
                 return
             _LOG.exception("%s failed, starting it again", name)
@@ -116,7 +116,7 @@ class DistributedRun:
         return f"run/{self.run}".encode()
 
 
-def is_lasting(worker: Worker, error: BaseException) -> bool:
+def is_permanent(worker: Worker, error: BaseException) -> bool:
     """Another start of ``worker`` would meet ``error`` again.
 
     A process that was killed, a thread that hung, a topic that a broker does not know yet: in
@@ -125,4 +125,4 @@ def is_lasting(worker: Worker, error: BaseException) -> bool:
     """
     if isinstance(error, ProcessingTimeoutError):
         return isinstance(ending(worker.on_failure), Stop)
-    return isinstance(error, _LASTING)
+    return isinstance(error, _PERMANENT)

@@ -38,7 +38,7 @@ def told(tmp_path, monkeypatch):
 
 def test_an_error_of_the_project_is_told_and_another_start_would_meet_it(told):
     failure = told()
-    assert failure.is_lasting
+    assert failure.is_permanent
     assert failure.reason.startswith("i-1: ")
     assert "no_such_module_of_mine" in failure.reason
 
@@ -53,5 +53,5 @@ def test_a_broker_that_is_down_at_the_start_is_told_and_may_be_up_at_the_next(to
     monkeypatch.setattr(worker_child, "load_project", lambda _: project)
     monkeypatch.setattr(worker_child, "WorkerRun", down)
     failure = told()
-    assert not failure.is_lasting
+    assert not failure.is_permanent
     assert "it is down" in failure.reason

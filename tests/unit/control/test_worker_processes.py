@@ -44,7 +44,7 @@ def obedient(connection, number):
 
 
 def failing(connection, number):
-    connection.send(ChildFailure("enrich-1: clicks[0]@7 failed", is_lasting=True))
+    connection.send(ChildFailure("enrich-1: clicks[0]@7 failed", is_permanent=True))
     raise SystemExit(1)
 
 
@@ -55,7 +55,7 @@ def killed(connection, number):
 
 def stubborn(connection, number):
     connection.recv()
-    connection.send(ChildFailure("the last commit was not confirmed", is_lasting=False))
+    connection.send(ChildFailure("the last commit was not confirmed", is_permanent=False))
     raise SystemExit(1)
 
 

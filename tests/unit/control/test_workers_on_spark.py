@@ -1,4 +1,4 @@
-"""What the driver shows of instances that Spark has bound, without Spark and without a broker."""
+"""What the driver shows of instances on Spark, without Spark and without a broker."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from headrace.errors import (
     TopicMissingError,
 )
 from headrace.workers import DeadLetters, Retry, Stop
-from headrace.workers.distributed_run import is_lasting
+from headrace.workers.distributed_run import is_permanent
 
 
 def worker(policy):
@@ -32,8 +32,8 @@ def worker(policy):
         CommittedOffsetError("headrace.enrich", "clicks", 0, 7, "made again"),
     ],
 )
-def test_what_a_next_start_meets_again_is_lasting(error):
-    assert is_lasting(worker(Stop()), error)
+def test_what_a_next_start_meets_again_is_permanent(error):
+    assert is_permanent(worker(Stop()), error)
 
 
 @pytest.mark.parametrize(
@@ -48,8 +48,8 @@ def test_what_a_next_start_meets_again_is_lasting(error):
     ],
 )
 def test_what_another_place_or_time_cures_is_not(error):
-    assert not is_lasting(worker(Retry(then=DeadLetters())), error)
+    assert not is_permanent(worker(Retry(then=DeadLetters())), error)
 
 
-def test_a_time_out_is_lasting_where_the_worker_stops_at_it():
-    assert is_lasting(worker(Retry(then=Stop())), ProcessingTimeoutError("not done"))
+def test_a_time_out_is_permanent_where_the_worker_stops_at_it():
+    assert is_permanent(worker(Retry(then=Stop())), ProcessingTimeoutError("not done"))

@@ -111,7 +111,7 @@ class PartitionProgress:
         return cls(**{**values, "paused": tuple(values["paused"])})
 
 
-Seen = tuple[WorkerProgress, Sequence[PartitionProgress]]
+InstanceSnapshot = tuple[WorkerProgress, Sequence[PartitionProgress]]
 """An instance, and each partition that is its own."""
 
 Observe = Callable[[WorkerProgress, Sequence[PartitionProgress]], None]

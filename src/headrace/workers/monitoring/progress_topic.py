@@ -1,4 +1,4 @@
-"""How instances are doing, told through a topic to who has bound them."""
+"""Progress of instances, published through a topic to the program that started them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from confluent_kafka import KafkaError, KafkaException
 from headrace.kafka.changelog import ChangelogFollower, ensure_changelog
 from headrace.kafka.client import ClientConfig, producer
 from headrace.workers.monitoring.progress import (
+    InstanceSnapshot,
     PartitionProgress,
-    Seen,
     WorkerProgress,
     final_counts_only,
     with_liveness,
@@ -28,7 +28,7 @@ PROGRESS_TOPIC = "_headrace.progress"
 
 _LOG = logging.getLogger("headrace.workers")
 _KEPT = timedelta(minutes=10)
-_TELL_SECONDS = 3.0
+_REPORT_INTERVAL_SECONDS = 3.0
 _WARN_INTERVAL_SECONDS = 60.0
 _FLUSH_SECONDS = 5.0
 # The next message replaces one that is lost, so none is worth waiting for.
@@ -62,16 +62,16 @@ class ProgressReporter:
     def __init__(self, config: ClientConfig, run: str) -> None:
         self._run = run
         self._sender = producer(config, _TUNING)
-        self._told: tuple[str, float] = "", 0.0
+        self._published: tuple[str, float] = "", 0.0
         self._complained = -_WARN_INTERVAL_SECONDS
 
     def report(self, progress: WorkerProgress, partitions: Sequence[PartitionProgress]) -> None:
         """Publishes progress when it is due; called about every second."""
         self._sender.poll(0)
-        state, at = self._told
-        if progress.state == state and time.monotonic() - at < _TELL_SECONDS:
+        state, at = self._published
+        if progress.state == state and time.monotonic() - at < _REPORT_INTERVAL_SECONDS:
             return
-        self._told = progress.state, time.monotonic()
+        self._published = progress.state, time.monotonic()
         try:
             self._sender.produce(
                 PROGRESS_TOPIC,
@@ -102,14 +102,14 @@ class ProgressFollower:
 
     def __init__(self, config: ClientConfig, run: str) -> None:
         self._prefix = f"{run}/".encode()
-        self._told: dict[str, Seen] = {}
+        self._latest: dict[str, InstanceSnapshot] = {}
         self._grace_since_ms = 0
         self._follower = ChangelogFollower(config, PROGRESS_TOPIC, self._on_change)
 
-    def seen(self) -> list[Seen]:
+    def seen(self) -> list[InstanceSnapshot]:
         """Returns each instance by name: silent ones as failed, of ended ones only the counts."""
-        told = sorted(self._told.copy().items())
-        return [self._now(progress, partitions) for _, (progress, partitions) in told]
+        latest = sorted(self._latest.copy().items())
+        return [self._now(progress, partitions) for _, (progress, partitions) in latest]
 
     def reset_liveness_timeout(self) -> None:
         """Counts silence from now on only, because the brokers did not answer until now."""
@@ -123,9 +123,11 @@ class ProgressFollower:
         if value is not None and key.startswith(self._prefix):
             progress, partitions = _decoded(value)
             # Silence is measured by the clock here: that of another machine may be wrong.
-            self._told[progress.instance] = replace(progress, updated_ms=_now_ms()), partitions
+            self._latest[progress.instance] = replace(progress, updated_ms=_now_ms()), partitions
 
-    def _now(self, progress: WorkerProgress, partitions: Sequence[PartitionProgress]) -> Seen:
+    def _now(
+        self, progress: WorkerProgress, partitions: Sequence[PartitionProgress]
+    ) -> InstanceSnapshot:
         heard_ms = max(progress.updated_ms, self._grace_since_ms)
         if not progress.final:
             progress = with_liveness(replace(progress, updated_ms=heard_ms))
@@ -144,7 +146,7 @@ def _encoded(progress: WorkerProgress, partitions: Sequence[PartitionProgress]) 
     return json.dumps(document).encode()
 
 
-def _decoded(value: bytes) -> Seen:
+def _decoded(value: bytes) -> InstanceSnapshot:
     document: dict[str, Any] = json.loads(value)
     partitions = [PartitionProgress.from_json(partition) for partition in document["partitions"]]
     return WorkerProgress.from_json(document["instance"]), partitions

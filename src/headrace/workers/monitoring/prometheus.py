@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from headrace.metrics import PARTITION_METRICS, WORKER_METRICS, Metric
 from headrace.runtime.prometheus import Sample, metric_lines, state_lines
 from headrace.workers.lanes.backpressure import PauseReason
-from headrace.workers.monitoring.progress import PartitionProgress, Seen, WorkerProgress
+from headrace.workers.monitoring.progress import InstanceSnapshot, PartitionProgress, WorkerProgress
 from headrace.workers.states import InstanceState
 
 STATE = "headrace_worker_state"
 _PREFIX, _PARTITION_PREFIX = "headrace_worker_", "headrace_worker_partition_"
 
 
-def exposition(instances: Sequence[Seen]) -> str:
+def exposition(instances: Sequence[InstanceSnapshot]) -> str:
     """The text: every metric, each of the instances, and of their partitions with their labels."""
     lines: list[str] = []
     for metric in WORKER_METRICS:
