@@ -331,6 +331,7 @@ def test_the_installed_command_runs_an_instance_until_it_is_told_to_stop(bench, 
         try:
             while json.loads(run.stdout.readline())["worker"]["processed"] < 50:
                 pass
+            time.sleep(0.3)  # a signal within a print would fail the next one, which says so
             run.send_signal(signal.SIGINT)
             stopping, *_, last = map(json.loads, run.stdout.read().splitlines())
         except BaseException:
