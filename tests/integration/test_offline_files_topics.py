@@ -268,6 +268,6 @@ def test_whoever_begins_with_an_id_ends_the_one_before(flow):
     first._producer.flush(30)
     second = TransactionalProducer(flow.config, f"t{flow.suffix}")
     with pytest.raises(TransactionFencedError):
-        first._patiently(first._producer.commit_transaction)
+        first._finish(first._producer.commit_transaction)
     second.send([ProducerRecord(flow.topic, b"k", b"kept", ())])
     assert [one.value() for one in flow.records(flow.topic)] == [b"kept"]
