@@ -137,7 +137,7 @@ class Compaction:
         _check_protocol(self._log.uri, table)
         live = live_paths(table)
         done = {file.path for file, _ in swaps if file.path in live}
-        whole = [one for one in swaps if live.issuperset(file.path for file in one[1])]
+        whole = [swap for swap in swaps if live.issuperset(file.path for file in swap[1])]
         if not done and whole:
             removed = [file.removal() for _, group in whole for file in group]
             self._log.replace(table, [file for file, _ in whole], removed)
@@ -162,22 +162,22 @@ def is_small(size: int) -> bool:
 
 
 def _small_files(table: DeltaTable) -> dict[Partition, list[_Small]]:
-    found: dict[Partition, list[_Small]] = defaultdict(list)
+    small: dict[Partition, list[_Small]] = defaultdict(list)
     columns = table.metadata().partition_columns
     for add in _small_adds(table):
         values = add.get("partition") or {}
         partition = Partition(tuple((name, partition_text(values[name])) for name in columns))
         path = unquote(add["path"])
-        found[partition].append(_Small(path, add["size_bytes"], partition))
-    return found
+        small[partition].append(_Small(path, add["size_bytes"], partition))
+    return small
 
 
 def _small_adds(table: DeltaTable) -> Iterator[Mapping[str, Any]]:
     """Newest last. Of a large table most files are large, and never become Python's."""
     adds = pa.table(table.get_add_actions())
     small = adds.filter(compute.less(adds["size_bytes"], SMALL_BYTES))
-    wanted = [name for name in ("path", "size_bytes", "partition") if name in adds.column_names]
-    yield from small.sort_by("modification_time").select(wanted).to_pylist()
+    columns = [name for name in ("path", "size_bytes", "partition") if name in adds.column_names]
+    yield from small.sort_by("modification_time").select(columns).to_pylist()
 
 
 def _mergeable(files: Iterable[_Small]) -> list[_Group]:

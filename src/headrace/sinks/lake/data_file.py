@@ -25,7 +25,7 @@ class WriteSpec:
         schema: columns of the rows.
         layout: partitions and files of the table.
         event_time: column of the event time, timestamp[us, UTC]; None: there is none.
-        pipeline: that writes; the table records its columns. Empty: nobody's are recorded.
+        pipeline: that writes; the table records its columns. Empty: none are recorded.
         storage_options: of the storage, with credentials in plain text: not part of its repr.
     """
 
@@ -53,20 +53,20 @@ class WriteSpec:
 
 
 @dataclass(frozen=True)
-class EventTimes:
+class EventTimeRange:
     """Range of the event times of some rows, microseconds since 1970; None: none has one."""
 
     lowest_us: int | None = None
     highest_us: int | None = None
     nulls: int = 0
 
-    def __or__(self, other: EventTimes) -> EventTimes:
+    def __or__(self, other: EventTimeRange) -> EventTimeRange:
         """The range of both."""
         if self.lowest_us is None or self.highest_us is None:
-            return EventTimes(other.lowest_us, other.highest_us, self.nulls + other.nulls)
+            return EventTimeRange(other.lowest_us, other.highest_us, self.nulls + other.nulls)
         if other.lowest_us is None or other.highest_us is None:
-            return EventTimes(self.lowest_us, self.highest_us, self.nulls + other.nulls)
-        return EventTimes(
+            return EventTimeRange(self.lowest_us, self.highest_us, self.nulls + other.nulls)
+        return EventTimeRange(
             min(self.lowest_us, other.lowest_us),
             max(self.highest_us, other.highest_us),
             self.nulls + other.nulls,
@@ -84,7 +84,7 @@ class WrittenFile:
         partition_values: Delta's text of each partition column; None: null.
         stats: Delta's statistics, JSON.
         min_event_time_us: microseconds since 1970; None: no row has an event time.
-        max_event_time_us: likewise.
+        max_event_time_us: microseconds since 1970; None: no row has an event time.
     """
 
     path: str
@@ -97,7 +97,7 @@ class WrittenFile:
 
     @property
     def partition(self) -> Partition:
-        """Where it belongs."""
+        """The partition that its rows belong to."""
         return Partition(tuple(self.partition_values.items()))
 
     def to_json(self) -> str:
@@ -110,16 +110,16 @@ class WrittenFile:
         return cls(**json.loads(text))
 
 
-def delta_stats(rows: int, times: Mapping[str, EventTimes]) -> str:
+def delta_stats(rows: int, times: Mapping[str, EventTimeRange]) -> str:
     """Delta's statistics of a file: its rows, and the range and nulls of timestamp columns."""
-    lowest = {name: one.lowest_us for name, one in times.items()}
-    highest = {name: one.highest_us for name, one in times.items()}
+    lowest = {name: column_times.lowest_us for name, column_times in times.items()}
+    highest = {name: column_times.highest_us for name, column_times in times.items()}
     return json.dumps(
         {
             "numRecords": rows,
             "minValues": _texts(lowest),
             "maxValues": _texts(highest),
-            "nullCount": {name: one.nulls for name, one in times.items()},
+            "nullCount": {name: column_times.nulls for name, column_times in times.items()},
         }
     )
 

@@ -9,13 +9,15 @@ from typing import Any, TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
+from deltalake import CommitProperties, DeltaTable, Field, Schema
+from deltalake import Transaction as AppTransaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
 from headrace.errors import SinkError
 from headrace.runtime import storage
 from headrace.runtime.storage import NO_OPTIONS, Options
+from headrace.sinks.api import Transaction
 from headrace.sinks.lake.data_file import WrittenFile
 from headrace.sinks.lake.log_tail import LogTail, replace_files, replaced_by, replacement
 from headrace.sinks.lake.table_features import not_written
@@ -31,36 +33,35 @@ _Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
-class Batch:
-    """What one transaction adds to a table, and what it records of the applications that write.
+class DeltaBatch:
+    """What one Delta transaction adds to a table.
 
     Attributes:
         files: data files.
-        versions: by application id, the version to record.
-        expected: by application id, the version that must be recorded before; None: none at all.
-        metadata: JSON values for the table's history.
+        records: what it records beside them; its metadata go to the table's history.
     """
 
     files: tuple[WrittenFile, ...]
-    versions: Mapping[str, int]
-    expected: Mapping[str, int | None]
-    metadata: Mapping[str, object]
+    records: Transaction
 
     @property
     def properties(self) -> CommitProperties:
         """What the transaction carries besides files."""
+        metadata = self.records.metadata
         return CommitProperties(
-            app_transactions=[Transaction(name, at) for name, at in self.versions.items()],
-            custom_metadata={HISTORY_KEY: dict(self.metadata)} if self.metadata else None,
+            app_transactions=[
+                AppTransaction(name, at) for name, at in self.records.versions.items()
+            ],
+            custom_metadata={HISTORY_KEY: dict(metadata)} if metadata else None,
         )
 
     def follows(self, tail: LogTail | None) -> bool:
         """Whether the table records what is expected before."""
-        return all(_version(tail, name) == at for name, at in self.expected.items())
+        return all(_version(tail, name) == at for name, at in self.records.expected.items())
 
     def recorded_in(self, tail: LogTail | None) -> bool:
         """Whether the table records what this transaction would."""
-        return all(_version(tail, name) == at for name, at in self.versions.items())
+        return all(_version(tail, name) == at for name, at in self.records.versions.items())
 
 
 def _version(tail: LogTail | DeltaTable | None, app_id: str) -> int | None:
@@ -161,10 +162,10 @@ class DeltaLog:
 
     def versions(self, app_ids: Iterable[str]) -> dict[str, int]:
         """What the table records of applications; those it does not know are left out."""
-        asked = list(app_ids)
-        table = self.tail(asked) if self._as_of is None else self.snapshot()
-        found = {name: _version(table, name) for name in asked}
-        return {name: at for name, at in found.items() if at is not None}
+        names = list(app_ids)
+        table = self.tail(names) if self._as_of is None else self.snapshot()
+        recorded = {name: _version(table, name) for name in names}
+        return {name: at for name, at in recorded.items() if at is not None}
 
     def restored(self, writer: Mapping[str, object]) -> DeltaLog | NothingRecorded | None:
         """What a replacement of the table's rows brought back after ``writer`` wrote last.
@@ -207,7 +208,7 @@ class DeltaLog:
                 raise SinkError(self.uri, f"the commit failed: {error}") from error
         raise SinkError(self.uri, f"{_ATTEMPTS} commits collided with others: {conflict}")
 
-    def create(self, schema: pa.Schema, partition_by: Sequence[str], batch: Batch) -> None:
+    def create(self, schema: pa.Schema, partition_by: Sequence[str], batch: DeltaBatch) -> None:
         """Create the table with ``batch``, in one transaction."""
         try:
             create_table_with_add_actions(
@@ -227,7 +228,7 @@ class DeltaLog:
         exists = DeltaTable.is_deltatable(self.uri, self._options)
         return CommitFailedError("another writer created the table") if exists else error
 
-    def append(self, tail: LogTail, batch: Batch) -> None:
+    def append(self, tail: LogTail, batch: DeltaBatch) -> None:
         """Add the files of ``batch`` in one transaction.
 
         Raises:
@@ -235,7 +236,7 @@ class DeltaLog:
         """
         if tail.unfulfilled is not None:
             raise SinkError(self.uri, not_written(tail.unfulfilled))
-        tail.append(batch.files, batch.versions, batch.metadata)
+        tail.append(batch.files, batch.records.versions, batch.records.metadata)
 
     def replace(
         self, table: DeltaTable, added: Iterable[WrittenFile], removed: Iterable[RemoveAction]
@@ -273,9 +274,11 @@ def _history(table: DeltaTable) -> Iterator[Mapping[str, Any]]:
 
 def _restored_to(entry: Mapping[str, Any]) -> int | str:
     """The version, or the time, of a RESTORE's entry; engines write its numbers as text."""
-    given = entry["operationParameters"]
-    version = str(given.get("version") or "")
-    return int(version) if version.isdigit() else str(given.get("datetime") or given["timestamp"])
+    parameters = entry["operationParameters"]
+    version = str(parameters.get("version") or "")
+    if version.isdigit():
+        return int(version)
+    return str(parameters.get("datetime") or parameters["timestamp"])
 
 
 def _add_action(file: WrittenFile) -> AddAction:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from headrace.runtime import storage
 from headrace.sinks.api import CommitResult, SinkDriver, Transaction
 from headrace.sinks.lake.data_file import WriteSpec, WrittenFile
-from headrace.sinks.lake.maintenance import Commit, MaintenanceHold
+from headrace.sinks.lake.maintenance import MaintenanceHold, TableCommit
 from headrace.sinks.lake.table import LakeTable
 from headrace.sinks.lake.writer import PartitionedWriter
 
@@ -46,7 +46,7 @@ class LakeDriver(SinkDriver):
             ended = frozenset(
                 file.partition for file in files if self._table.has_ended(file, watermark_us)
             )
-            self._maintenance.committed(Commit(self._table.version(), files, ended))
+            self._maintenance.committed(TableCommit(self._table.version(), files, ended))
         return CommitResult(
             is_new,
             rows=sum(file.rows for file in files),

@@ -97,7 +97,9 @@ def _flat_columns(sample: pa.Table) -> list[_Column]:
     if not flat:
         return []
     columns = pl.DataFrame(sample.select(flat)).get_columns()
-    return [_Column(one.name, one.dtype, one.n_unique(), len(one)) for one in columns]
+    return [
+        _Column(column.name, column.dtype, column.n_unique(), len(column)) for column in columns
+    ]
 
 
 def _compression(columns: list[_Column], codec: str, *, whole: bool) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.sinks.lake.data_file import EventTimes
+from headrace.sinks.lake.data_file import EventTimeRange
 from headrace.sinks.lake.partitions import TimeKey
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ _LOWEST, _HIGHEST, _NULLS, _ROWS = "__lowest", "__highest", "__nulls", "__rows"
 
 
 @dataclass(frozen=True)
-class Group:
+class PartitionRows:
     """Rows of a chunk that share a partition.
 
     ``values`` are those of the value columns, which ``rows`` lacks; ``size`` is in bytes.
@@ -28,7 +28,7 @@ class Group:
     values: tuple[object, ...]
     rows: pa.Table
     size: int
-    times: EventTimes
+    times: EventTimeRange
 
 
 @dataclass(frozen=True)
@@ -45,14 +45,14 @@ class Grouping:
     time_key: TimeKey
     values: tuple[str, ...]
 
-    def split(self, rows: pa.Table) -> Iterator[Group]:
+    def split(self, rows: pa.Table) -> Iterator[PartitionRows]:
         """The groups of ``rows``, each with its rows in their order."""
         if not rows.num_rows:
             return
-        found = self._groups(rows)
-        gathered, size = _gather(rows.drop_columns(list(self.values)), found[_ROWS])
+        groups = self._groups(rows)
+        gathered, size = _gather(rows.drop_columns(list(self.values)), groups[_ROWS])
         begin = 0
-        for group in found.with_columns(_lengths(found)).iter_rows(named=True):
+        for group in groups.with_columns(_lengths(groups)).iter_rows(named=True):
             length = group[_ROWS]
             piece = gathered.slice(begin, length)
             yield self._group(group, piece, size * length // rows.num_rows)
@@ -89,18 +89,18 @@ class Grouping:
             time.null_count().alias(_NULLS),
         )
 
-    def _group(self, found: dict[str, Any], rows: pa.Table, size: int) -> Group:
-        return Group(
-            time_key=found[_TIME_KEY],
-            values=tuple(found[name] for name in self.values),
+    def _group(self, keys: dict[str, Any], rows: pa.Table, size: int) -> PartitionRows:
+        return PartitionRows(
+            time_key=keys[_TIME_KEY],
+            values=tuple(keys[name] for name in self.values),
             rows=rows,
             size=size,
-            times=EventTimes(found[_LOWEST], found[_HIGHEST], found[_NULLS]),
+            times=EventTimeRange(keys[_LOWEST], keys[_HIGHEST], keys[_NULLS]),
         )
 
 
-def _lengths(found: pl.DataFrame) -> pl.Series:
-    return found[_ROWS].list.len()
+def _lengths(groups: pl.DataFrame) -> pl.Series:
+    return groups[_ROWS].list.len()
 
 
 def _gather(rows: pa.Table, groups: pl.Series) -> tuple[pa.Table, int]:

@@ -14,7 +14,7 @@ class TimeUnit(enum.StrEnum):
 
 
 class UnsafeValues(enum.StrEnum):
-    r"""Where records go whose partition value can't be a directory name.
+    r"""The destination of records whose partition value can't be a directory name.
 
     Unsafe: longer than 100 bytes of UTF-8, holding ``/``, ``\`` or a control character, ``.``
     or ``..``, or the name of the rescue partition itself. Null and empty values are safe: they are

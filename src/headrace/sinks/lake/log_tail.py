@@ -239,10 +239,10 @@ def replace_files(
         try:
             storage.write_bytes_new(path, content, options)
         except FileExistsError:
-            found = storage.read_bytes(path, options)
-            if found == content:
+            present = storage.read_bytes(path, options)
+            if present == content:
                 return  # the answer was lost on the way
-            if not _only_adds(found):
+            if not _only_adds(present):
                 raise CommitFailedError(f"{path} does more than add files") from None
         else:
             return

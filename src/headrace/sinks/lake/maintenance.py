@@ -1,11 +1,11 @@
-"""Keeps a table fast to read, beside whoever writes it: merges small files, shortens its log.
+"""Keeps a table fast to read, beside its writers: merges small files, shortens its log.
 
 One thread per table and process, shared by the pipelines that write the table. It is told of
 commits and is never waited for; what fails is logged, counted and tried again, and fails no batch.
 
 - Small files of a partition are merged when ``Lake.compact_files`` of them have gathered; in a
   partition that ended before the watermark, when eight have: what still comes there is little.
-- Every 50 versions the log gets a checkpoint, so that readers need not read it from its begin.
+- Every 50 versions the log gets a checkpoint, so that readers need not read it from its start.
 
 A crash, or an end that does not wait, leaves files that no version holds at most.
 """
@@ -37,7 +37,7 @@ _LOG = logging.getLogger("headrace.sinks")
 
 
 @dataclass(frozen=True)
-class Commit:
+class TableCommit:
     """What a commit added.
 
     Attributes:
@@ -70,7 +70,7 @@ class Maintenance:
         self._spec = spec
         self._compaction = Compaction(spec.root, spec.storage_options, spec.layout.compression)
         self._log = storage.join(spec.root, "_delta_log")
-        self._commits: deque[Commit] = deque()
+        self._commits: deque[TableCommit] = deque()
         self._wake = threading.Event()
         self._closing = threading.Event()
         self._abandoned = threading.Event()
@@ -87,7 +87,7 @@ class Maintenance:
         """Begins to wait for commits."""
         self._thread.start()
 
-    def committed(self, commit: Commit) -> None:
+    def committed(self, commit: TableCommit) -> None:
         """Takes note of a commit; the rest happens on the thread."""
         self._commits.append(commit)
         self._wake.set()
@@ -199,10 +199,10 @@ class MaintenanceHold:
 
     @property
     def progress(self) -> MaintenanceProgress:
-        """Of the table, whoever wrote it."""
+        """What was done to the table, whichever pipeline wrote it."""
         return self._maintenance.progress
 
-    def committed(self, commit: Commit) -> None:
+    def committed(self, commit: TableCommit) -> None:
         """See :meth:`Maintenance.committed`."""
         self._maintenance.committed(commit)
 

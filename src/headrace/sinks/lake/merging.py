@@ -8,7 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
 from headrace.errors import SinkError
-from headrace.sinks.lake.data_file import EventTimes, WrittenFile, delta_stats
+from headrace.sinks.lake.data_file import EventTimeRange, WrittenFile, delta_stats
 from headrace.sinks.lake.encoding import ParquetEncoding
 from headrace.sinks.lake.folder import TableFolder
 from headrace.sinks.lake.partitions import Partition
@@ -88,7 +88,7 @@ class _Summary:
 
     def __init__(self, event_times: Sequence[str]) -> None:
         self._rows = 0
-        self._times = dict.fromkeys(event_times, EventTimes())
+        self._times = dict.fromkeys(event_times, EventTimeRange())
 
     def of(self, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
         for table in tables:
@@ -99,7 +99,7 @@ class _Summary:
 
     def file(self, path: str, size: int, partition: Partition) -> WrittenFile:
         ranges = list(self._times.values())
-        only = ranges[0] if len(ranges) == 1 else EventTimes()
+        only = ranges[0] if len(ranges) == 1 else EventTimeRange()
         return WrittenFile(
             path=path,
             size=size,
@@ -111,13 +111,13 @@ class _Summary:
         )
 
 
-def _times(column: pa.ChunkedArray) -> EventTimes:
+def _times(column: pa.ChunkedArray) -> EventTimeRange:
     import pyarrow as pa
     from pyarrow import compute
 
     micros = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
     ends = compute.min_max(micros).as_py()
-    return EventTimes(ends["min"], ends["max"], column.null_count)
+    return EventTimeRange(ends["min"], ends["max"], column.null_count)
 
 
 def _conformed(rows: pa.Table, columns: pa.Schema) -> pa.Table:

@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from headrace.errors import SinkError, TableMismatchError
 from headrace.runtime.storage import NO_OPTIONS, Options
-from headrace.sinks.api import CompactionResult
+from headrace.sinks.api import CompactionResult, Transaction
 from headrace.sinks.lake.compaction import RETENTION, Compaction
 from headrace.sinks.lake.data_file import WriteSpec, WrittenFile
-from headrace.sinks.lake.delta_log import Batch, DeltaLog, live_paths
+from headrace.sinks.lake.delta_log import DeltaBatch, DeltaLog, live_paths
 from headrace.sinks.lake.folder import TableFolder
 from headrace.sinks.lake.log_tail import LogTail
 from headrace.sinks.lake.table_features import not_written
@@ -82,11 +82,11 @@ class LakeTable:
             SinkError: the table records neither what is expected nor ``versions``.
             TableMismatchError: a column's type or the partitioning differs from the table's.
         """
-        batch = Batch(tuple(files), versions, expected, metadata)
+        batch = DeltaBatch(tuple(files), Transaction(versions, expected, metadata))
         return self._log.retrying(lambda: self._commit_once(batch))
 
-    def _commit_once(self, batch: Batch) -> bool:
-        tail = self._log.tail(batch.expected)
+    def _commit_once(self, batch: DeltaBatch) -> bool:
+        tail = self._log.tail(batch.records.expected)
         if not batch.follows(tail):
             return self._has_committed(batch)
         if tail is None:
@@ -114,9 +114,9 @@ class LakeTable:
         tail = self._log.tail()
         return -1 if tail is None else tail.version
 
-    def _has_committed(self, batch: Batch) -> bool:
+    def _has_committed(self, batch: DeltaBatch) -> bool:
         """Whether an earlier attempt of this call has committed; its answer was lost then."""
-        if not batch.recorded_in(self._log.tail(batch.versions)):
+        if not batch.recorded_in(self._log.tail(batch.records.versions)):
             reason = "another writer has recorded other versions of its application meanwhile"
             raise SinkError(self._spec.root, reason)
         return not batch.files or batch.files[0].path in live_paths(self._log.existing())

@@ -45,12 +45,12 @@ _NESTED = ("type", "fields", "elementType", "keyType", "valueType")
 
 def unfulfilled(table: DeltaTable) -> str | None:
     """Names what the table asks of a writer and headrace does not do; None: nothing."""
-    asked = chain(
+    features = chain(
         _features(table),
         _properties(table.metadata().configuration),
         _columns(table.schema().to_json()),
     )
-    return next(asked, None)
+    return next(features, None)
 
 
 def not_written(feature: str) -> str:
@@ -62,8 +62,8 @@ def _features(table: DeltaTable) -> Iterator[str]:
     protocol = table.protocol()
     if protocol.min_writer_version > _LISTED_FEATURES_VERSION:
         yield f"writer version {protocol.min_writer_version}"
-    asked = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
-    for name in sorted(asked - _FULFILLED - _DORMANT):
+    features = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
+    for name in sorted(features - _FULFILLED - _DORMANT):
         yield f"the table feature {name!r}"
 
 

@@ -180,7 +180,7 @@ def column_changes(spec: WriteSpec, tail: LogTail) -> list[ColumnChange]:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where fields are: in which column, below which path, and whether a map is above them."""
+    """The place of fields: in which column, below which path, and whether a map is above them."""
 
     column: str
     path: str

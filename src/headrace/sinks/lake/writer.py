@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from headrace.errors import SinkError
 from headrace.model.partition_value import RESCUED_COLUMN
 from headrace.sinks.api import RejectedRow
-from headrace.sinks.lake.data_file import EventTimes, WriteSpec, WrittenFile, delta_stats
+from headrace.sinks.lake.data_file import EventTimeRange, WriteSpec, WrittenFile, delta_stats
 from headrace.sinks.lake.encoding import ParquetEncoding
 from headrace.sinks.lake.folder import TableFolder
-from headrace.sinks.lake.grouping import Group, Grouping
+from headrace.sinks.lake.grouping import Grouping, PartitionRows
 from headrace.sinks.lake.partitions import (
     Partition,
     partition_text,
@@ -39,7 +39,7 @@ class _Buffer:
     """Rows of one partition that are not written yet."""
 
     pieces: list[pa.Table] = field(default_factory=list)
-    times: EventTimes = field(default_factory=EventTimes)
+    times: EventTimeRange = field(default_factory=EventTimeRange)
     size: int = 0
 
     def rows(self) -> pa.Table:
@@ -110,16 +110,16 @@ class PartitionedWriter:
         import pyarrow as pa
 
         table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
-        wanted = self._spec.schema.names
-        missing = [name for name in wanted if name not in table.column_names]
+        columns = self._spec.schema.names
+        missing = [name for name in columns if name not in table.column_names]
         if missing:
             raise SinkError(self._spec.root, f"the rows lack column(s) {', '.join(missing)}")
-        return table if table.column_names == wanted else table.select(wanted)
+        return table if table.column_names == columns else table.select(columns)
 
     def _named(self, values: Sequence[object]) -> dict[str, object]:
         return dict(zip(self._spec.layout.value_columns, values, strict=True))
 
-    def _buffer(self, group: Group, unsafe: list[str]) -> None:
+    def _buffer(self, group: PartitionRows, unsafe: list[str]) -> None:
         values, rows = self._named(group.values), group.rows
         if unsafe:
             values, rescued = rescue(values, unsafe)

@@ -78,7 +78,7 @@ class Postgres(Sink):
             yield from self._key_faults(rows)
 
     def changes(self, context: SinkContext, schema: pa.Schema) -> Sequence[str]:
-        """Returns nothing: the table is changed by nobody but its owner.
+        """Returns nothing: only its owner changes the table.
 
         Raises:
             TableMismatchError: there is no such table, it lacks a column of the rows or needs

@@ -13,6 +13,7 @@ from tests.unit.sinks.lake.test_table import spec, written
 from headrace import Lake
 from headrace.errors import SinkError
 from headrace.runtime import storage
+from headrace.sinks.api import Transaction
 from headrace.sinks.lake import delta_log, log_tail
 from headrace.sinks.lake.compaction import Compaction
 from headrace.sinks.lake.data_file import WriteSpec, WrittenFile, delta_stats
@@ -203,7 +204,7 @@ def test_paths_are_written_as_delta_rs_writes_them(root):
     LakeTable(declared).commit(files[:1], versions={"a": 0}, expected={"a": None})
     table = LakeTable(declared)
     table.commit(files, versions={"a": 1}, expected={"a": 0})
-    batch = delta_log.Batch(tuple(files), {"a": 2}, {}, {})
+    batch = delta_log.DeltaBatch(tuple(files), Transaction({"a": 2}, {}))
     existing = delta_log.DeltaLog(root).existing()
     adds = [delta_log._add_action(file) for file in files]
     existing.create_write_transaction(

@@ -13,9 +13,9 @@ from headrace.sinks.lake.folder import TableFolder
 from headrace.sinks.lake.maintenance import (
     LATE_FILES,
     LOG_CHECKPOINT_VERSIONS,
-    Commit,
     Maintenance,
     MaintenanceHold,
+    TableCommit,
 )
 from headrace.sinks.lake.table import LakeTable, read_table
 
@@ -40,7 +40,7 @@ class Writer:
         files = written(self._spec, {"id": number})
         assert self.table.commit(files, versions={"a": number}, expected={})
         over = frozenset(file.partition for file in files) if late else frozenset()
-        self._maintenance.committed(Commit(self.table.version(), files, over))
+        self._maintenance.committed(TableCommit(self.table.version(), files, over))
 
 
 def live(root):
