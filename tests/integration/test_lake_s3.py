@@ -3,12 +3,14 @@ import uuid
 from dataclasses import replace
 from datetime import timedelta
 
+import pyarrow as pa
 import pytest
 from tests.contracts.delta_lake import DeltaLake
 from tests.contracts.sink import SinkContract, add, ids, row
 from tests.integration.flow import Flow, click
 from tests.integration.s3_server import FaultyProxy
 
+from headrace import Lake
 from headrace.errors import (
     BucketMissingError,
     ConditionalWritesError,
@@ -20,6 +22,7 @@ from headrace.pipelines.progress import PipelineState
 from headrace.runtime import s3 as objects
 from headrace.runtime import storage
 from headrace.settings import S3Settings, Secret
+from headrace.sinks.api import SinkContext, Transaction
 from headrace.sinks.lake.compaction import Compaction
 from headrace.sinks.lake.driver import LakeDriver
 from headrace.sinks.lake.table import LakeTable, read_table
@@ -177,6 +180,24 @@ class TestRefusals:
         storage.write_bytes_atomic(log, b"no json", spec.storage_options)
         with pytest.raises(SinkError, match="Delta log can't be read"):
             LakeTable(spec).versions(["a"])
+
+
+def test_a_declared_table_is_planned_written_read_merged_and_vacuumed(s3, bucket):
+    context = SinkContext("p", f"{bucket}/lake", {}, storage=s3.settings.options)
+    clicks, columns = Lake("clicks"), pa.schema([("id", pa.int64())])
+    driver = clicks.open(context, columns)
+    for number in range(3):
+        writer = driver.writers("task")
+        writer.write(pa.table({"id": [number]}))
+        before = number - 1 if number else None
+        driver.commit(writer.close(), Transaction({"a": number}, {"a": before}), 0)
+    driver.close(60)
+    assert sorted(clicks.read(context)["id"].to_pylist()) == [0, 1, 2]
+    wider = columns.append(pa.field("price", pa.float64()))
+    assert clicks.changes(context, wider) == ["gets column 'price', double"]
+    assert clicks.merge_small_files(context).merged == 3
+    assert clicks.remove_dead_files(context).vacuumed == 0
+    assert clicks.position_store(context).versions(["a"]) == {"a": 2}
 
 
 class OnS3(Flow):

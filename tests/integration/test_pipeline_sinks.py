@@ -1,6 +1,7 @@
 """Pipelines into PostgreSQL and into another topic: fused, behind steps, and repeated."""
 
 import json
+import shutil
 import uuid
 from collections import Counter
 from datetime import datetime
@@ -118,7 +119,18 @@ def test_a_row_that_only_the_commit_rejects_is_a_dead_letter(flow, path, databas
     assert (stored.letter.reason, json.loads(stored.letter.value)["n"]) == ("not-unique", 7)
 
 
-def test_a_lost_checkpoint_is_reset_to_the_place_where_the_table_stands(flow, database):
+def test_without_its_checkpoint_a_pipeline_goes_on_where_the_table_stands(flow, database):
+    rows = database(COLUMNS)
+    pipeline = built(flow, "fused", Postgres("clicks"))
+    for first in (0, 100):
+        flow.send([click(n) for n in range(first, first + 100)])
+        outcome = flow.run(pipeline)["fused"]
+        assert (outcome.state, outcome.rows_in) == (PipelineState.FINISHED, 100)
+        shutil.rmtree(flow.checkpoint().parent)
+    assert rows.ids() == Counter(f"e{n}" for n in range(200))
+
+
+def test_a_reset_to_the_table_begins_where_the_table_stands(flow, database):
     rows = database(COLUMNS)
     pipeline = built(flow, "fused", Postgres("clicks"))
     flow.send([click(n) for n in range(100)])

@@ -357,21 +357,8 @@ def test_two_runs_on_one_checkpoint_are_refused_while_others_go_on(flow):
     assert outcomes["stepped"].state is PipelineState.FINISHED
 
 
-def test_a_lost_checkpoint_is_refused_and_the_table_says_where_to_go_on(flow):
-    flow.send([click(n) for n in range(30)])
-    flow.run(flow.pipeline())
-    storage.delete(f"{flow.lake}/_headrace/checkpoints/fused")
-    flow.send([click(n) for n in range(30, 40)])
-    outcome = flow.run(flow.pipeline())["fused"]
-    assert outcome.state is PipelineState.REFUSED
-    assert "headrace checkpoint reset fused --to table" in outcome.reason
-    flow.reset(flow.pipeline(), "table")
-    flow.run(flow.pipeline())
-    assert flow.ids() == {f"e{n}": 1 for n in range(40)}
-
-
 @pytest.mark.parametrize("path", PATHS)
-def test_a_checkpoint_from_a_backup_is_refused_and_a_reset_to_the_table_is_exact(flow, path):
+def test_a_pipeline_with_a_checkpoint_from_a_backup_goes_on_where_the_table_stands(flow, path):
     pipeline, backup = built(flow, path), flow.folder / "backup"
     flow.send([click(n) for n in range(100)])
     flow.run(pipeline)
@@ -382,16 +369,12 @@ def test_a_checkpoint_from_a_backup_is_refused_and_a_reset_to_the_table_is_exact
     shutil.copytree(backup, flow.checkpoint(path))
     flow.send([click(n) for n in range(200, 300)])
     outcome = flow.run(pipeline)[path]
-    assert outcome.state is PipelineState.REFUSED
-    assert f"headrace checkpoint reset {path} --to table" in outcome.reason
-    flow.reset(pipeline, "table")
-    outcome = flow.run(pipeline)[path]
     assert outcome.state is PipelineState.FINISHED, outcome.reason
     assert flow.ids(path) == {f"e{n}": 1 for n in range(300)}
     assert len(flow.dead()) == 1
 
 
-def test_a_lost_newest_file_of_sparks_offsets_is_refused(flow):
+def test_a_lost_newest_file_of_sparks_offsets_repeats_nothing(flow):
     for first in (0, 100):
         flow.send([click(n) for n in range(first, first + 100)])
         flow.run(flow.pipeline())
@@ -399,9 +382,7 @@ def test_a_lost_newest_file_of_sparks_offsets_is_refused(flow):
         for name in ("1", ".1.crc"):
             (flow.checkpoint() / folder / name).unlink()
     flow.send([click(n) for n in range(200, 300)])
-    assert flow.run(flow.pipeline())["fused"].state is PipelineState.REFUSED
-    flow.reset(flow.pipeline(), "table")
-    flow.run(flow.pipeline())
+    assert flow.run(flow.pipeline())["fused"].state is PipelineState.FINISHED
     assert flow.ids() == {f"e{n}": 1 for n in range(300)}
 
 

@@ -105,9 +105,11 @@ class BatchCommitter:
             CheckpointBehindTableError: the table holds more than the checkpoint knows of.
             TableBehindCheckpointError: the table lacks batches.
         """
-        done = self._checkpoint.last_done()
-        if done is not None:
-            self._positions.check_end(done)
+        planned, is_done = self._checkpoint.last_planned()
+        if planned is not None and is_done:
+            self._positions.check_end(planned)
+        elif planned is not None:
+            self._positions.holds(planned)
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Runs the batch and ends it."""
@@ -221,8 +223,12 @@ class BatchCommitter:
         return reject
 
     def _commit(self, manifest: Manifest, planned: PlannedBatch, reject: Reject) -> CommitResult:
-        """One transaction, unless the batch changes nothing: no rows, and no position."""
-        if not manifest.pieces and not planned.moves:
+        """One transaction, unless the batch changes nothing: no rows, and no position.
+
+        The first one of a checkpoint is never left out: it records where the checkpoint began, from
+        where another machine goes on if this one is lost.
+        """
+        if not manifest.pieces and not planned.moves and self._positions.are_recorded(planned):
             return CommitResult(False, 0)
         transaction = self._positions.transaction(planned)
         done = commit_rows(self._sink, manifest.pieces, transaction, self._watermark_us(), reject)

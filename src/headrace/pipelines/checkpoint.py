@@ -158,10 +158,10 @@ class Checkpoint:
         starts = self._offsets(batch_id - 1) if batch_id else {}
         return PlannedBatch(batch_id, initial, initial | starts, ends)
 
-    def last_done(self) -> PlannedBatch | None:
-        """The newest batch, if Spark knows that it has ended; None: the next run repeats it."""
+    def last_planned(self) -> tuple[PlannedBatch | None, bool]:
+        """Returns the newest batch, and whether it has ended: if not, the next run repeats it."""
         planned, done = self._newest("offsets"), self._newest("commits")
-        return None if planned is None or planned != done else self.batch(planned)
+        return None if planned is None else self.batch(planned), planned == done
 
     def _newest(self, folder: str) -> int | None:
         names = storage.list_files(f"{self.uri}/{folder}")

@@ -31,6 +31,7 @@ from headrace.pipelines.source.rereading import Rereading
 from headrace.pipelines.source.spec import SourceSpec
 from headrace.pipelines.source.staging import Staging
 from headrace.pipelines.source.state import SourceState
+from headrace.pipelines.state_operators import keeps_state
 from headrace.pipelines.steps import apply_steps
 from headrace.settings import SchemaRegistrySettings
 from headrace.sinks.api import Sink, SinkContext, SinkDriver, WriterFactory
@@ -96,6 +97,11 @@ class Graph:
         self.sink.close(max_wait_seconds)
         if self.side_table is not None:
             self.side_table.close(max_wait_seconds)
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether its steps remember anything of earlier batches."""
+        return keeps_state(self.manifests)
 
 
 def build(

@@ -134,6 +134,10 @@ class TablePositions:
         if later or not _stands_at(recorded, planned.ends, planned):
             raise self._out_of_step(recorded, planned.ends, planned)
 
+    def are_recorded(self, planned: PlannedBatch) -> bool:
+        """Whether the table records positions of the checkpoint of ``planned``."""
+        return bool(self._known(planned).positions)
+
     def transaction(self, planned: PlannedBatch) -> Transaction:
         """What the transaction of a batch records; the first one of a checkpoint, all positions."""
         ids, recorded = self._ids, self._known(planned)
@@ -197,6 +201,10 @@ class NoPositions:
 
     def check_end(self, planned: PlannedBatch) -> None:
         """There is nothing that could differ from the checkpoint."""
+
+    def are_recorded(self, planned: PlannedBatch) -> bool:  # noqa: ARG002
+        """There is nothing to record."""
+        return True
 
     def transaction(self, planned: PlannedBatch) -> Transaction:  # noqa: ARG002
         """Records nothing."""

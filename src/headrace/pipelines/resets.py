@@ -9,12 +9,17 @@ from dataclasses import dataclass, replace
 from headrace.errors import NothingCommittedError, RetentionPassedError
 from headrace.kafka.cluster import Cluster, LivePositions
 from headrace.model import Start
-from headrace.pipelines.checkpoint import FROM_TABLE, CheckpointFolder, CurrentCheckpoint
+from headrace.pipelines.checkpoint import (
+    FROM_TABLE,
+    CheckpointFolder,
+    CurrentCheckpoint,
+    positions_of,
+)
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.positions import CheckpointIds, newest_checkpoint
 from headrace.pipelines.source.initial import write_initial
 from headrace.pipelines.source.offsets import SourceOffset
-from headrace.sinks.api import PositionStore
+from headrace.sinks.api import PositionStore, SinkDriver, Transaction
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ class Resets:
         """
         if start is Start.COMMITTED:
             self._refuse_uncommitted()
-        return self._begun(self._number(), start.value)
+        return self._begun(self.following(), start.value)
 
     def to_table(self, *, accept_loss: bool) -> CurrentCheckpoint:
         """Begins where the table stands: what it has not, and nothing that it has.
@@ -58,15 +63,54 @@ class Resets:
         if self.positions is None:
             reason = f"its sink, {self.pipeline.sink.kind}, records no offsets"
             raise NothingCommittedError(self.pipeline.name, reason)
-        offsets = self._recorded(self.positions)
+        store = self.positions.restored(CheckpointIds(self.pipeline.name, 0).writer)
+        begins = self._begins(store or self.positions, accept_loss=accept_loss)
+        return self._begun_at(begins, self.following())
+
+    def take_over(self, number: int, sink: SinkDriver) -> CurrentCheckpoint:
+        """Begins where the sink stands, and shuts out every driver that began before.
+
+        The positions are recorded again, for the new checkpoint, in a transaction that expects
+        that nothing was committed since they were read. After it the commits of other drivers find
+        a newer checkpoint than theirs and fail; so what was read is where the sink stands for good.
+        A crash after it is harmless: the next start takes over from what it recorded.
+
+        Args:
+            number: of the new checkpoint.
+            sink: open for the pipeline.
+
+        Raises:
+            NothingCommittedError: if the sink records no positions of a topic: the topic was made
+                again, or the pipeline did not read it before.
+            RetentionPassedError: if records after the positions are gone.
+            SinkError: if another driver has committed meanwhile.
+        """
+        if self.positions is None:
+            raise NothingCommittedError(self.pipeline.name, "its sink records no offsets")
+        before = newest_checkpoint(self.pipeline.name, self.positions)
+        old = CheckpointIds(self.pipeline.name, before or 0)
+        # Before the positions: a commit between the two then makes the transaction fail.
+        batch = self.positions.versions([old.batch]).get(old.batch)
+        begins = self._begins(self.positions, accept_loss=False)
+        offsets = {offset.topic: offset for offset in begins}
+        new = CheckpointIds(self.pipeline.name, number)
+        names, places = new.partitions(offsets), positions_of(offsets)
+        versions = {new.newest: number, **{name: places[at] for at, name in names.items()}}
+        metadata = {**new.writer, "checkpoint": number, "taken_over_from": before}
+        sink.commit((), Transaction(versions, {old.newest: before, old.batch: batch}, metadata), 0)
+        return self._begun_at(begins, number)
+
+    def _begins(self, store: PositionStore, *, accept_loss: bool) -> list[SourceOffset]:
+        offsets = self._recorded(store)
         live = {offset.topic: self.cluster.live(offset.topic) for offset in offsets}
-        begins = [
+        return [
             self._still_there(offset, live[offset.topic], accept_loss=accept_loss)
             for offset in offsets
         ]
-        number = self._number()
+
+    def _begun_at(self, begins: list[SourceOffset], number: int) -> CurrentCheckpoint:
+        uri = self.folder.checkpoint(CurrentCheckpoint(number, FROM_TABLE, begun=False)).uri
         for offset in begins:
-            uri = self.folder.checkpoint(CurrentCheckpoint(number, FROM_TABLE, begun=False)).uri
             write_initial(uri, offset)
         return self._begun(number, FROM_TABLE)
 
@@ -75,8 +119,11 @@ class Resets:
         self.folder.write(current)
         return current
 
-    def _number(self) -> int:
-        """Above what both tables know: an older number would be refused by either of them."""
+    def following(self) -> int:
+        """Returns a number that no checkpoint of the pipeline has had.
+
+        It is above what both tables know: an older number would be refused by either of them.
+        """
         stores = (self.positions, self.side_positions)
         newest = (newest_checkpoint(self.pipeline.name, store) or 0 for store in stores)
         return self.folder.following(max(newest))
@@ -88,15 +135,11 @@ class Resets:
                 reason = f"consumer group {group} has committed nothing of {source.topic.name}"
                 raise NothingCommittedError(self.pipeline.name, reason)
 
-    def _recorded(self, positions: PositionStore) -> list[SourceOffset]:
-        """The place of each topic, as of what a RESTORE or replacement of the table brought back.
-
-        A topic that was made again is another one: the sink has no place of it.
-        """
-        store = positions.restored(CheckpointIds(self.pipeline.name, 0).writer) or positions
+    def _recorded(self, store: PositionStore) -> list[SourceOffset]:
+        """Returns the place of each topic. One that was made again has none: it is another one."""
         number = newest_checkpoint(self.pipeline.name, store)
         if number is None:
-            reason = f"{positions.uri} records no offsets of it"
+            reason = f"{store.uri} records no offsets of it"
             raise NothingCommittedError(self.pipeline.name, reason)
         ids = CheckpointIds(self.pipeline.name, number)
         return [self._offset(ids, store, source.topic.name) for source in self.pipeline.sources]

@@ -8,12 +8,13 @@ import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import (
     BrokerUnreachableError,
+    CheckpointBehindTableError,
     CheckpointInUseError,
+    CheckpointLostError,
     HeadraceError,
     RefusedError,
     RegistryUnreachableError,
@@ -23,7 +24,12 @@ from headrace.kafka.client import client_config
 from headrace.kafka.cluster import KafkaCluster
 from headrace.model import Start
 from headrace.pipelines.batch import BatchResult
-from headrace.pipelines.checkpoint import FROM_TABLE, checkpoint_root
+from headrace.pipelines.checkpoint import (
+    FROM_TABLE,
+    Checkpoint,
+    CurrentCheckpoint,
+    checkpoint_root,
+)
 from headrace.pipelines.failures import (
     NEVER_RETRIED,
     RestartBudget,
@@ -32,6 +38,7 @@ from headrace.pipelines.failures import (
     used_twice,
 )
 from headrace.pipelines.graph import Graph, RunContext, build
+from headrace.pipelines.late_data.declaration import LateData
 from headrace.pipelines.lifecycle_log import log_changes
 from headrace.pipelines.lock import CheckpointLock, lock_folder
 from headrace.pipelines.pipeline import Pipeline
@@ -104,6 +111,7 @@ class PipelineRun:
         self._restarts = RestartBudget(settings.restart)
         self._start_at = 0.0
         self._graph: Graph | None = None
+        self._has_begun = False
         self._query: StreamingQuery | None = None
         self._figures = RunFigures(pipeline, SourceState(self._context.state))
         self._guard = threading.Lock()
@@ -170,16 +178,14 @@ class PipelineRun:
         positions = sink.position_store(self._context.of_sink(self.pipeline, sink))
         root = checkpoint_root(self._context.lake, self._settings)
         checks = StartChecks(self.pipeline, root, KafkaCluster(client), positions)
-        current = checks.checkpoint()
         check_dead_letter_topics(client, self.pipeline)
+        try:
+            current = checks.checkpoint()
+            graph = self._built(checks.folder.checkpoint(current), current.start)
+            graph.committer.check_start()
+        except (CheckpointLostError, CheckpointBehindTableError) as error:
+            current, graph = self._taken_over(checks, error)
         checkpoint = checks.folder.checkpoint(current)
-        start = Start(current.start) if current.start not in ("", FROM_TABLE) else None
-        context = self._context_of_start()
-        graph = build(self._spark, self.pipeline, context, checkpoint, start, self._batch_ended)
-        before, self._graph = self._graph, graph
-        if before is not None:
-            before.close(0.0)
-        graph.committer.check_start()
         writer = graph.manifests.writeStream.queryName(self.pipeline.name)
         writer = writer.option("checkpointLocation", _spark_uri(checkpoint.uri))
         writer = (
@@ -194,7 +200,41 @@ class PipelineRun:
         except BaseException:
             query.stop()  # who fails gives the lock back, and a query must not go on without it
             raise
+        self._has_begun = True
         return query
+
+    def _built(self, checkpoint: Checkpoint, starts_at: str) -> Graph:
+        start = Start(starts_at) if starts_at not in ("", FROM_TABLE) else None
+        context = self._context_of_start()
+        graph = build(self._spark, self.pipeline, context, checkpoint, start, self._batch_ended)
+        before, self._graph = self._graph, graph
+        if before is not None:
+            before.close(0.0)
+        return graph
+
+    def _taken_over(
+        self, checks: StartChecks, error: CheckpointLostError | CheckpointBehindTableError
+    ) -> tuple[CurrentCheckpoint, Graph]:
+        """Begins a new checkpoint where the sink stands, if nothing but offsets is lost by that.
+
+        State of steps would be, and event clocks, by which late events are sent elsewhere. Not
+        where a query of this run has been going on: then another driver has taken over, and two
+        that take over from each other would never end.
+        """
+        may_take_over = not self._has_begun and self.pipeline.late_data is LateData.KEEP
+        number = checks.number_to_take_over() if may_take_over else None
+        if number is None:
+            raise error
+        checkpoint = checks.folder.checkpoint(CurrentCheckpoint(number, FROM_TABLE, begun=False))
+        graph = self._built(checkpoint, FROM_TABLE)
+        if graph.keeps_state:
+            raise error
+        current = checks.resets.take_over(number, graph.sink)
+        _LOG.warning(
+            "%s: going on from the positions that the sink records, as checkpoint %d",
+            *(error.code, number),
+        )
+        return current, graph
 
     def _context_of_start(self) -> RunContext:
         """Each start has a staging folder of its own; what earlier ones left is deleted."""
@@ -279,5 +319,6 @@ def _await_idle(query: StreamingQuery) -> None:
 
 
 def _spark_uri(uri: str) -> str:
-    """Spark takes a bare path for one of its default file system, which may be another."""
-    return uri if "://" in uri else Path(uri).as_uri()
+    # Spark takes a bare path for one of its default file system, which may be another. And it takes
+    # the text as it is: of a path with a space, `Path.as_uri` would name another folder.
+    return uri if "://" in uri else f"file://{uri}"

@@ -16,6 +16,7 @@ from headrace.kafka.cluster import Cluster
 from headrace.pipelines.checkpoint import FROM_TABLE, CheckpointFolder, CurrentCheckpoint
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.positions import CheckpointIds, newest_checkpoint
+from headrace.pipelines.resets import Resets
 from headrace.pipelines.source.initial import read_initial
 from headrace.runtime import storage
 from headrace.sinks.api import PositionStore
@@ -82,6 +83,29 @@ class StartChecks:
         if newest == current.number and self.positions is not None:
             self._refuse_restored(self.positions, ids)
         return current
+
+    @property
+    def resets(self) -> Resets:
+        """What begins new checkpoints of the pipeline."""
+        return Resets(self.pipeline, self.folder, self.positions, self.cluster)
+
+    def number_to_take_over(self) -> int | None:
+        """Returns the number of a checkpoint that may begin where the sink stands.
+
+        None where none may: the sink records nothing of the pipeline, or an operator has reset the
+        pipeline since.
+
+        Raises:
+            TableBehindCheckpointError: if a RESTORE or replacement has taken rows from the table.
+        """
+        newest = newest_checkpoint(self.pipeline.name, self.positions)
+        current = self.folder.current()
+        if newest is None or self.positions is None:
+            return None
+        if current is not None and current.number > newest:
+            return None
+        self._refuse_restored(self.positions, CheckpointIds(self.pipeline.name, newest))
+        return self.resets.following()
 
     def _refuse_lost(self, newest: int | None) -> None:
         if newest is not None:

@@ -5,8 +5,9 @@ import os
 import pytest
 
 from headrace.control import services
-from headrace.errors import BrokerUnreachableError, ServerStartError
+from headrace.errors import BrokerUnreachableError, ExtraMissingError, ServerStartError
 from headrace.ingest.reservation import only_service
+from headrace.runtime import extras
 from headrace.settings import IngestSettings, KafkaSettings, Settings
 
 
@@ -45,3 +46,9 @@ def test_a_service_that_was_started_by_hand_is_shown_where_it_answers_and_stays_
         for project in (declared, settings(tmp_path)):
             [server] = services.down(project).servers
             assert (server.address, server.pid) == ("http://0.0.0.0:9000", os.getpid())
+
+
+def test_a_lake_on_s3_names_its_extra_where_it_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setattr(extras, "MODULES", {"s3": ("obstore_2",)})
+    with pytest.raises(ExtraMissingError, match=r"headrace\[s3\]"):
+        services.lake_uri(settings(tmp_path, "s3://bucket/lake"))

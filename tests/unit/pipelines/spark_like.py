@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pyarrow as pa
 
 from headrace import Lake, Pipeline
+from headrace.errors import CheckpointBehindTableError, CheckpointLostError
 from headrace.model import DeadLetter, Topic
 from headrace.pipelines.batch import BatchCommitter
 from headrace.pipelines.checkpoint import CheckpointFolder
@@ -72,7 +73,8 @@ class Site:
     """One machine with a driver; the lake and the cluster may be shared with another one.
 
     ``letters`` and ``committed`` are what Kafka holds. A driver is killed at the place ``crash``;
-    ``beside`` is what else happens when it reaches a place.
+    ``beside`` is what else happens when it reaches a place. ``root`` is where the checkpoints are,
+    by default the lake.
     """
 
     folder: Path
@@ -82,6 +84,7 @@ class Site:
     committed: dict = field(default_factory=dict)
     crash: str = ""
     beside: dict = field(default_factory=dict)
+    root: str = ""
     pipeline = PIPELINE
 
     def reach(self, place):
@@ -96,13 +99,18 @@ class Site:
     def letter_counts(self):
         return Counter((one.partition.partition, one.offset) for one in self.letters)
 
+    def fresh(self, folder):
+        """Another machine with the same lake and cluster, and no checkpoint."""
+        place = folder / "checkpoints"
+        return Site(folder, self.lake, self.cluster, self.letters, self.committed, root=str(place))
+
     @property
     def table(self):
         return DeltaLog(f"{self.lake}/{self.pipeline.sink.table}")
 
     @property
     def checkpoints(self):
-        return CheckpointFolder(self.lake, self.pipeline.name)
+        return CheckpointFolder(self.root or self.lake, self.pipeline.name)
 
     def send(self, *counts):
         for partition, count in enumerate(counts):
@@ -113,16 +121,34 @@ class Site:
         resets = Resets(self.pipeline, self.checkpoints, self.table, self.cluster)
         return resets.to_table(**{"accept_loss": False} | options)
 
+    @property
+    def checks(self):
+        return StartChecks(self.pipeline, self.root or self.lake, self.cluster, self.table)
+
     def started(self):
-        current = StartChecks(self.pipeline, self.lake, self.cluster, self.table).checkpoint()
+        current = self.checks.checkpoint()
         self.checkpoints.write(current)
         return Driver(self, self.checkpoints.checkpoint(current))
 
-    def run(self, *, crash=""):
+    def started_without_state(self):
+        """The first start of a process whose pipeline has no state."""
+        try:
+            return self.started()
+        except (CheckpointLostError, CheckpointBehindTableError):
+            number = self.checks.number_to_take_over()
+            if number is None:
+                raise
+        current = self.checks.resets.take_over(number, Watched(self.sink(), self))
+        return Driver(self, self.checkpoints.checkpoint(current))
+
+    def sink(self):
+        return self.pipeline.sink.open(SinkContext(self.pipeline.name, self.lake, {}), ROWS)
+
+    def run(self, *, crash="", start=None):
         """One start, and as many batches as there are."""
         self.crash = crash
         try:
-            driver = self.started()
+            driver = (start or self.started)()
             while driver.batch():
                 pass
         finally:
@@ -148,8 +174,7 @@ class Driver:
 
     def __init__(self, site, checkpoint):
         self.site, self.uri = site, checkpoint.uri
-        context = SinkContext(site.pipeline.name, site.lake, {})
-        sink = Watched(site.pipeline.sink.open(context, ROWS), site)
+        sink = Watched(site.sink(), site)
         self.writers = sink.writers
         ids = CheckpointIds(site.pipeline.name, checkpoint.number)
         self.end = BatchCommitter(
@@ -177,6 +202,12 @@ class Driver:
         self.end(frame, batch_id)
         self.put(f"commits/{batch_id}", b"v1\n{}")
         return True
+
+    def batch_of_nothing(self):
+        """The first batch of a query whose topics are empty."""
+        start = self.offset(-1)
+        self.put("offsets/0", f"v1\n{{}}\n{json.dumps(start.to_json())}".encode())
+        self.end(Frame(self.site, self.writers, start, start), 0)
 
     def plan(self, last):
         batch_id = 0 if last is None else last + 1

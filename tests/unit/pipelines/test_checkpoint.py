@@ -57,12 +57,12 @@ def test_a_file_that_is_gone_is_named(checkpoint):
 
 
 def test_only_a_batch_that_spark_has_ended_is_done(checkpoint, tmp_path):
-    assert checkpoint.last_done() is None
+    assert checkpoint.last_planned() == (checkpoint.batch(1), False)
     (tmp_path / "commits").mkdir()
     (tmp_path / "commits" / "0").touch()
-    assert checkpoint.last_done() is None
+    assert checkpoint.last_planned() == (checkpoint.batch(1), False)
     (tmp_path / "commits" / "1").touch()
-    assert checkpoint.last_done() == checkpoint.batch(1)
+    assert checkpoint.last_planned() == (checkpoint.batch(1), True)
 
 
 def test_a_number_is_never_used_twice(tmp_path):
