@@ -41,8 +41,8 @@ class Transform(abc.ABC):
     def figures(self, operator: Mapping[str, Any]) -> Mapping[str, int]:  # noqa: ARG002
         """Returns figures from Spark's report of a stateful operator in one batch.
 
-        Called for every operator of the pipeline. What grows is added up, of the others the last
-        value is shown.
+        Called for every operator of the pipeline. The values of counters are added up; of other
+        metrics the last value is shown.
         """
         return {}
 

@@ -1,0 +1,123 @@
+"""Every recipe of docs/recipes.md, executed as it stands on the real broker and Spark."""
+
+import json
+import re
+import uuid
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from tests.integration.flow import Flow
+
+from headrace import EpochMillis, Lake, Pipeline, Source, Topic
+from headrace.pipelines.progress import PipelineState
+
+PAGE = Path(__file__).parents[2] / "docs" / "recipes.md"
+HOUR_MS = 3_600_000
+NOON_MS = 1_764_590_400_000
+
+
+class View:
+    event_id: str
+    event_time: EpochMillis
+    user: str
+    country: str
+    page: str
+
+
+class Click:
+    event_id: str
+    event_time: EpochMillis
+    view_id: str
+
+
+class Page:
+    """The pipelines of the page, and the topics that it takes for declared."""
+
+    def __init__(self, flow):
+        self.flow = flow
+        self.topics = {
+            name: self._topic(name, event)
+            for name, event in {
+                "page_views": View,
+                "page_clicks": Click,
+                "web_views": View,
+                "app_views": View,
+            }.items()
+        }
+        self.pipelines = []
+        names = {"Lake": Lake, "Source": Source, "timedelta": timedelta, "Pipeline": self._declared}
+        names |= {"__name__": "recipes", **self.topics}
+        for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL):
+            exec(compile(block, PAGE.name, "exec"), names)
+
+    def _topic(self, name, event):
+        topic = Topic(
+            f"{name}-{uuid.uuid4().hex[:8]}", event=event, event_time="event_time", partitions=1
+        )
+        self.flow.create(topic.name, 1)
+        self.flow.create(topic.dead_letters, 1)
+        return topic
+
+    def _declared(self, *args, **kwargs):
+        self.pipelines.append(Pipeline(*args, **kwargs))
+
+    def send(self, topic, *events):
+        values = [json.dumps(event).encode() for event in events]
+        self.flow.send(values, topic=self.topics[topic].name)
+
+    def run(self, *names):
+        """Runs the pipelines of these names; all of them where none is given."""
+        chosen = [flow for flow in self.pipelines if not names or flow.name in names]
+        outcomes = self.flow.run(*chosen)
+        for name, outcome in outcomes.items():
+            assert outcome.state is PipelineState.FINISHED, f"{name}: {outcome.reason}"
+        return outcomes
+
+
+def view(n, hours=0.0):
+    return {
+        "event_id": f"v{n}",
+        "event_time": NOON_MS + int(hours * HOUR_MS) + n,
+        "user": f"u{n % 2}",
+        "country": ["PL", "DE", "PL"][n % 3],
+        "page": "/" if n % 2 else "/about",
+    }
+
+
+def click(n, hours):
+    at = NOON_MS + int(hours * HOUR_MS)
+    return {"event_id": f"c{n}", "event_time": at, "view_id": f"v{n}"}
+
+
+@pytest.fixture
+def page(broker, spark, tmp_path):
+    return Page(Flow(broker, spark, tmp_path))
+
+
+def test_each_recipe_does_what_it_says(page):
+    views = [view(n) for n in range(6)]
+    page.send("page_views", *views, views[1], view(6, hours=3))
+    page.send("page_clicks", click(1, 0.5), click(2, 2.5))
+    page.send("web_views", *views[:4])
+    page.send("app_views", *views[2:])
+    page.run()
+    page.send("page_views", view(7, hours=-9), view(8, hours=3))
+    outcomes = page.run("on-time")
+
+    flow, ids = page.flow, [f"v{n}" for n in range(7)]
+    polish = {row["event_id"]: row["is_home"] for row in flow.rows("polish")}
+    assert polish == {"v0": False, "v2": False, "v3": True, "v5": True, "v6": False}
+    assert flow.ids("unique") == dict.fromkeys(ids, 1)
+    counts = {(row["country"], row["count"]): row["window_start"] for row in flow.rows("per_hour")}
+    assert {count: start.hour for count, start in counts.items()} == {("PL", 4): 12, ("DE", 3): 12}
+    [readers] = flow.rows("readers_per_hour")
+    assert (readers["hour_start"].hour, readers["readers"]) == (12, 2)
+    assert flow.ids("together") == dict.fromkeys(ids[:6], 1)
+    clicked = {(row["event_id"], row["click_id"]) for row in flow.rows("clicked")}
+    assert clicked == {("v1", "c1")}
+    visits = Counter((row["user"], row["visit"]) for row in flow.rows("visits"))
+    assert visits == {(user, n): 1 for user in ("u0", "u1") for n in range(1, 5)}
+    assert flow.ids("too_late") == {"v7": 1}
+    assert outcomes["on-time"].late_side_rows == 1
