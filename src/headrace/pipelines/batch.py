@@ -192,7 +192,7 @@ class BatchCommitter:
         rejected: list[DeadLetter] = []
         reject = self._rejecting(planned, rejected)
         try:
-            self._limit.check(reports, derived=manifest.dead)
+            self._limit.check(reports, manifest.dead, manifest.omitted)
             self._write_dead(dead, planned)
             side = self._commit_side_table(reports, planned, reject)
         except Exception:

@@ -20,28 +20,36 @@ class LimitCheck:
         self._pipeline = pipeline.name
         self._limiter = DeadLetterLimiter(pipeline.name, pipeline.dead_letter_limit)
 
-    def check(self, reports: Sequence[RangeReport], derived: Sequence[DeadLetter]) -> None:
+    def check(
+        self, reports: Sequence[RangeReport], derived: Sequence[DeadLetter], omitted: int = 0
+    ) -> None:
         """Goes by what the tasks counted; they carry no more bad records than there is room for.
 
         Args:
             reports: of the batch, in order of topic, partition and offset.
             derived: rows that the sink can't take, which belong to no record.
+            omitted: such rows that could not be carried.
 
         Raises:
             DeadLetterLimitError: if too many are bad, or in a row, or they can't be carried.
         """
         records = sum(report.records for report in reports)
-        bad = sum(report.bad for report in reports) + len(derived)
+        bad = sum(report.bad for report in reports) + len(derived) + omitted
         self._limiter.count(records, bad, _first(reports, derived))
         for report in reports:
             partition = report.range.partition
             self._limiter.count_run(partition, report.bad_runs, _first([report]))
             if report.omitted:
-                size = f"{MAX_BYTES // 2**20} MiB in a range of one batch"
-                reason = f"the {report.bad} bad records of {partition} hold more than {size}"
-                raise DeadLetterLimitError(
-                    self._pipeline, f"{reason}; for example: {_first([report])}"
-                )
+                bad_records = f"the {report.bad} bad records of {partition}"
+                raise self._too_many_bytes(bad_records, "a range of one batch", _first([report]))
+        if omitted:
+            rows = f"the {len(derived) + omitted} rows that the sink rejects"
+            raise self._too_many_bytes(rows, "a task of one batch", _first((), derived))
+
+    def _too_many_bytes(self, what: str, where: str, example: str) -> DeadLetterLimitError:
+        size = f"{MAX_BYTES // 2**20} MiB in {where}"
+        reason = f"{what} hold more than {size}; for example: {example}"
+        return DeadLetterLimitError(self._pipeline, reason)
 
     def count_rejected(self, rows: Sequence[RejectedValues]) -> None:
         """Counts rows that the sink's commit has rejected.

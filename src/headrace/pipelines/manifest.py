@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from headrace.model import DeadLetter, TopicPartition
+from headrace.model import DeadLetter, DeadLetterLimit, TopicPartition
 from headrace.pipelines.remote_errors import raising_remote_errors
+from headrace.pipelines.source.bad_records import BadRecords
 from headrace.pipelines.source.report import RangeReport
 from headrace.sinks.api import RejectedRow, RejectedValues, WriterFactory
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-PIECE, DEAD, REPORT = "piece", "dead", "report"
+PIECE, DEAD, REPORT, OMITTED = "piece", "dead", "report", "omitted"
 ROWS_AT_ONCE = 50_000
 
 
@@ -29,11 +29,13 @@ class Manifest:
         pieces: what their writers returned, for the commit.
         dead: rows that the sink can't take.
         reports: of the ranges that were read; of the fused path, where the reading task writes.
+        omitted: rows that the sink can't take beyond those in ``dead``: they are only counted.
     """
 
     pieces: tuple[str, ...] = ()
     dead: tuple[DeadLetter, ...] = ()
     reports: tuple[RangeReport, ...] = ()
+    omitted: int = 0
 
     @classmethod
     def of(cls, rows: Iterable[Any]) -> Manifest:
@@ -45,27 +47,30 @@ class Manifest:
             tuple(row[PIECE] for row in collected if row[PIECE]),
             tuple(msgspec.json.decode(text, type=DeadLetter) for text in dead),
             tuple(msgspec.json.decode(text, type=RangeReport) for text in reports),
+            sum(int(row[OMITTED]) for row in collected if row[OMITTED]),
         )
 
 
 def manifest_schema() -> pa.Schema:
-    """Columns ``piece``, ``dead`` and ``report``, texts; each row has one of them."""
+    """Returns columns ``piece``, ``dead``, ``report`` and ``omitted``: a row has one of them."""
     import pyarrow as pa
 
-    return pa.schema([(PIECE, pa.string()), (DEAD, pa.string()), (REPORT, pa.string())])
+    return pa.schema([(name, pa.string()) for name in (PIECE, DEAD, REPORT, OMITTED)])
 
 
 def manifest_table(
     pieces: Sequence[str] = (),
     dead: Sequence[DeadLetter] = (),
     reports: Sequence[RangeReport] = (),
+    omitted: int = 0,
 ) -> pa.Table:
-    """A task's part of the manifest."""
+    """Returns a task's part of the manifest."""
     import pyarrow as pa
 
     rows = [{PIECE: piece} for piece in pieces]
     rows += [{DEAD: msgspec.json.encode(letter).decode()} for letter in dead]
     rows += [{REPORT: msgspec.json.encode(report).decode()} for report in reports]
+    rows += [{OMITTED: str(omitted)}] if omitted else []
     return pa.Table.from_pylist(rows, manifest_schema())
 
 
@@ -78,17 +83,19 @@ def write_rows(
     """Writes a task's rows; whatever goes wrong, what was written is removed again.
 
     A row that the sink can't take becomes a dead letter of topic ``origin`` that holds the row as
-    JSON: after a Spark step it is unknown which record it came from. ``task`` numbers the tasks of
-    a batch in the order of the records that they read.
+    JSON: after a Spark step it is not known which record it came from. The driver collects these
+    letters, so those beyond 16 MiB of a task are only counted. ``task`` numbers the tasks of a
+    batch in the order of the records that they read.
     """
     import uuid
 
     writer = writers(f"{task:08x}{uuid.uuid4().hex[:24]}")
-    dead: list[DeadLetter] = []
+    bad = BadRecords(DeadLetterLimit())
     try:
         for table in _regrouped(tables):
-            dead += [_derived(table, rejected, origin) for rejected in writer.write(table)]
-        return manifest_table(writer.close(), dead)
+            letters = (_derived(table, rejected, origin) for rejected in writer.write(table))
+            bad.take(letters, longest_run=0)  # rows of a step are in no order
+        return manifest_table(writer.close(), bad.kept, omitted=bad.omitted)
     except BaseException:
         writer.abort()
         raise
@@ -123,7 +130,7 @@ def arrow_writer(
 def _derived(table: pa.Table, rejected: RejectedRow, origin: str) -> DeadLetter:
     row = table.slice(rejected.index, 1)
     values = {name: _value(row[name]) for name in row.column_names}
-    text = json.dumps(values, default=str, ensure_ascii=False)
+    text = msgspec.json.encode(values, enc_hook=str).decode()
     return derived_letter(RejectedValues(text, rejected.reason, rejected.detail), origin)
 
 

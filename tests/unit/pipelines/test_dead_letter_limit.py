@@ -65,3 +65,13 @@ def test_a_run_goes_on_from_batch_to_batch(check):
 def test_bad_records_that_can_not_be_carried_stop_before_some_are_lost(check):
     with pytest.raises(DeadLetterLimitError, match=r"11 bad records .* more than 16 MiB"):
         check.check([report(5_000, 2, omitted=10)], derived=())
+
+
+def test_rows_that_could_not_be_carried_are_counted_and_stop_the_batch(check):
+    with pytest.raises(DeadLetterLimitError, match="1001 of 5000 records"):
+        check.check([report(5_000)], [ROW], omitted=1_000)
+
+
+def test_a_few_large_rows_that_could_not_be_carried_stop_the_batch(check):
+    with pytest.raises(DeadLetterLimitError, match=r"the 3 rows .* more than 16 MiB in a task"):
+        check.check([report(5_000)], [ROW], omitted=2)
