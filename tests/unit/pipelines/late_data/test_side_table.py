@@ -20,6 +20,11 @@ def planned(batch_id):
     return PlannedBatch(batch_id, {}, {}, {})
 
 
+def reject_none(rows):
+    """The lake's commit rejects no row."""
+    raise AssertionError(rows)
+
+
 class Late:
     """A side table in a lake, opened as at a start of the driver."""
 
@@ -34,7 +39,7 @@ class Late:
         return list(writer.close())
 
     def commit(self, batch_id, *numbers):
-        return self.table.commit(self.pieces(*numbers), planned(batch_id), 0)
+        return self.table.commit(self.pieces(*numbers), planned(batch_id), 0, reject_none)
 
     def rows(self):
         return Counter(read_table(self.uri)["n"].to_pylist())
@@ -50,9 +55,9 @@ def test_a_batch_that_is_repeated_after_a_crash_between_the_commits_adds_nothing
 
 def test_a_batch_without_late_events_makes_no_transaction(tmp_path):
     late = Late(tmp_path)
-    late.table.commit([], planned(0), 0)
+    late.table.commit([], planned(0), 0, reject_none)
     late.commit(1, 7)
-    late.table.commit([], planned(2), 0)
+    late.table.commit([], planned(2), 0, reject_none)
     assert late.driver.positions.versions(["headrace.clicks/1"]) == {"headrace.clicks/1": 1}
 
 
