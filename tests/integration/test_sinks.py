@@ -342,7 +342,8 @@ def test_deferred_constraints_and_triggers_reject_rows_too(database):
         f"CREATE TABLE users (id int PRIMARY KEY); INSERT INTO users VALUES (1), (2);"
         f"{CLICKS[:-1]}, FOREIGN KEY (id) REFERENCES users DEFERRABLE INITIALLY DEFERRED);"
         "CREATE FUNCTION no_b() RETURNS trigger LANGUAGE plpgsql AS"
-        " $$BEGIN IF new.name = 'b' THEN RAISE 'no b'; END IF; RETURN new; END$$;"
+        " $$BEGIN IF new.name = 'b' THEN RAISE 'no b' USING ERRCODE = 'UE001'; END IF;"
+        " RETURN new; END$$;"
         "CREATE TRIGGER no_b BEFORE INSERT ON clicks FOR EACH ROW EXECUTE FUNCTION no_b()"
     )
     driver = Postgres("clicks").open(found.context, schema())

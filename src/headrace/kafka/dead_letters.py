@@ -11,7 +11,7 @@ headrace-partition
 headrace-offset
 headrace-timestamp
 headrace-topic-id  id of the origin topic, new when it is deleted and created again
-headrace-pipeline  the pipeline that could not process it, and its version
+headrace-pipeline  the pipeline or worker that could not process it, and its version
 headrace-version
 headrace-replays   how often it was replayed, when it was; also on the replayed record
 ================== =========================================================================

@@ -190,7 +190,8 @@ class BatchCommitter:
         """
         dead = [letter for report in reports for letter in report.dead] + list(manifest.dead)
         rejected: list[DeadLetter] = []
-        reject = self._rejecting(planned, rejected)
+        records = sum(report.records for report in reports)
+        reject = self._rejecting(planned, records, rejected)
         try:
             self._limit.check(reports, manifest.dead, manifest.omitted)
             self._write_dead(dead, planned)
@@ -210,12 +211,12 @@ class BatchCommitter:
         self._dead.write(letters, lambda partition, offset: offset >= starts.get(partition, 0))
         log_dead_letters(letters)
 
-    def _rejecting(self, planned: PlannedBatch, letters: list[DeadLetter]) -> Reject:
+    def _rejecting(self, planned: PlannedBatch, records: int, letters: list[DeadLetter]) -> Reject:
         """Returns what makes rows dead letters that a commit rejects; they are added to a list."""
         origin = self._pipeline.sources[0].topic.name
 
         def reject(rows: Sequence[RejectedValues]) -> None:
-            self._limit.count_rejected(rows)
+            self._limit.count_rejected(rows, records)
             derived = [derived_letter(row, origin) for row in rows]
             self._write_dead(derived, planned)
             letters.extend(derived)

@@ -260,7 +260,7 @@ def _with_watermark(
     from pyspark.sql import functions as F  # noqa: N812
 
     delay = allowed_lateness if source.watermark is None else source.watermark
-    rows = rows.withWatermark(spec.event_time, f"{int(delay.total_seconds())} seconds")
+    rows = rows.withWatermark(spec.event_time, f"{delay // timedelta(milliseconds=1)} milliseconds")
     if not ticks:
         return rows
     is_event = ~F.col(HEARTBEAT) | F.col(spec.event_time).isNull()

@@ -51,13 +51,16 @@ class LimitCheck:
         reason = f"{what} hold more than {size}; for example: {example}"
         return DeadLetterLimitError(self._pipeline, reason)
 
-    def count_rejected(self, rows: Sequence[RejectedValues]) -> None:
-        """Counts rows that the sink's commit has rejected.
+    def count_rejected(self, rows: Sequence[RejectedValues], records: int) -> None:
+        """Counts rows that the sink's commit has rejected, as a share of the batch's records.
+
+        The records were counted before, when nothing was known of these rows: their window may have
+        ended since. So they are counted a second time, and stand for a window of their own.
 
         Raises:
             DeadLetterLimitError: if too many are bad.
         """
-        self._limiter.count(0, len(rows), f"a row: {rows[0].reason}, {rows[0].detail}")
+        self._limiter.count(records, len(rows), f"a row: {rows[0].reason}, {rows[0].detail}")
 
 
 def _first(reports: Sequence[RangeReport], derived: Sequence[DeadLetter] = ()) -> str:

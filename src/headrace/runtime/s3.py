@@ -40,7 +40,21 @@ RETRIES: dict[str, Any] = {"max_retries": 10}
 _MAX_LOST_ANSWERS = 5
 _PROBE = "_headrace/probe"
 _CODE = re.compile(r"<Code>(\w+)</Code>")
+# S3 answers temporary credentials that have expired with 400, so the code says more.
+_REFUSALS = frozenset(
+    {
+        "AccessDenied",
+        "AllAccessDisabled",
+        "ExpiredToken",
+        "InvalidAccessKeyId",
+        "InvalidToken",
+        "SignatureDoesNotMatch",
+        "TokenRefreshRequired",
+    }
+)
+# Without an answer of the server: no credentials, or a machine's service of them that is away.
 _REFUSED = re.compile(r"40[13] (Forbidden|Unauthorized)|credential|metadata")
+_ADDRESS = re.compile(r"\b(https?|s3)://\S+")
 
 
 def is_s3(uri: str) -> bool:
@@ -212,6 +226,7 @@ def _named(uri: str, error: Exception) -> SinkError:
     reason = code[1] if code else text.strip().splitlines()[0]
     if reason == "NotImplemented" or "501 Not Implemented" in text:
         return ConditionalWritesError(uri, "it answers NotImplemented")
-    if _REFUSED.search(text):
+    # An address holds names of the user, which may be these words.
+    if reason in _REFUSALS or (code is None and _REFUSED.search(_ADDRESS.sub("", text))):
         return StorageAccessError(uri, reason)
     return StorageUnavailableError(uri, reason)

@@ -27,9 +27,10 @@ The way of a batch:
    (:class:`PositionStore`) is asked first: what it holds is neither written nor committed again.
    One that does not gets the rows again.
 
-Nothing that a sink raises loses a row: the batch fails, and the pipeline restarts it within its
-restart budget. Raise :class:`~headrace.errors.SinkUnavailableError` for what passes by itself and
-:class:`~headrace.errors.SinkError` for the rest.
+Nothing that a sink raises loses a row: the batch fails, and is repeated. Raise
+:class:`~headrace.errors.SinkUnavailableError` for what passes by itself, which a pipeline waits for
+without using up a restart, and :class:`~headrace.errors.SinkError` for the rest, which it restarts
+after within its budget.
 
 ``headrace.testing.SinkContract`` is the suite of tests that every sink must pass.
 """
@@ -230,9 +231,9 @@ class TaskWriter(Protocol):
 WriterFactory: TypeAlias = Callable[[str], TaskWriter]
 """Opens the writer of a task attempt, whose id it gets: 32 hexadecimal digits.
 
-Without steps, the ids of a batch sort as their tasks read: of two tasks that read records of one
-partition, the id of the one with the earlier offsets is the smaller. It is picklable: it travels to
-the tasks.
+With one source and no steps, the ids of a batch sort as their tasks read: of two tasks that read
+records of one partition, the id of the one with the earlier offsets is the smaller. It is
+picklable: it travels to the tasks.
 """
 
 

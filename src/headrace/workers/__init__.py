@@ -6,7 +6,7 @@ process, ``failures/`` end what failed, ``monitoring/`` says how it goes.
 
 The way of a record through an instance, all on its event loop but for (1) and ordinary functions:
 
-1. read: ``RunningInstance._deliver`` > ``Member.take`` > ``Subscription.take``, on a thread.
+1. read: ``RunningInstance._deliver`` > ``GroupConsumer.take`` > ``Subscription.take``, on a thread.
 2. understood: ``record.received``: a record of a retry topic is again what it was at first.
 3. put into its lane: ``PartitionSet.deliver`` > ``AssignedPartition.consume`` > ``.put`` >
    ``WorkerPartitioner.subpartition`` > ``Lane.put``; ``Backpressure.on_enqueued`` counts its
@@ -20,8 +20,8 @@ The way of a record through an instance, all on its event loop but for (1) and o
    topic (1), a dead letter, skipped, or the instance ends.
 7. done: ``Lane._finish`` > ``PartitionSet.finished`` > ``PartitionOffsets.finish`` >
    ``Backpressure.on_completed``.
-8. committed: ``Member.commit`` > ``AssignedPartition.commit`` > ``Subscription.commit``: the first
-   offset that is not done, and in the metadata what is done beyond it.
+8. committed: ``GroupConsumer.commit`` > ``AssignedPartition.commit`` > ``Subscription.commit``: the
+   first offset that is not done, and in the metadata what is done beyond it.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -8,7 +8,9 @@ from headrace.kafka.dead_letter_limiter import BadRuns
 from headrace.model import DeadLetter, DeadLetterLimit, OffsetRange, Topic, TopicPartition
 from headrace.pipelines.limit_check import LimitCheck
 from headrace.pipelines.source.report import RangeReport
+from headrace.sinks.api import RejectedValues
 
+REJECTED = RejectedValues("{}", "not-unique", "key")
 ROW = DeadLetter(TopicPartition("clicks", -1), -1, "not-unique", "key", None, b"{}")
 
 
@@ -75,3 +77,11 @@ def test_rows_that_could_not_be_carried_are_counted_and_stop_the_batch(check):
 def test_a_few_large_rows_that_could_not_be_carried_stop_the_batch(check):
     with pytest.raises(DeadLetterLimitError, match=r"the 3 rows .* more than 16 MiB in a task"):
         check.check([report(5_000)], [ROW], omitted=2)
+
+
+def test_rows_that_the_commit_rejects_are_a_share_of_the_batch(check):
+    check.check([report(5_000)], derived=())
+    check.count_rejected([REJECTED] * 400, 5_000)
+    check.check([report(5_000)], derived=())
+    with pytest.raises(DeadLetterLimitError, match=r"501 of 5000 records are bad .*a row: not-un"):
+        check.count_rejected([REJECTED] * 501, 5_000)

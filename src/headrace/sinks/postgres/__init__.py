@@ -21,8 +21,8 @@ Guarantees:
   triggers, indexes and sums by the transaction, which then is taken back and made again without
   those rows (:mod:`headrace.sinks.postgres.isolation`).
 - ``UPSERT``: of several rows of one key the last one wins, by ``newest_by`` where it is named, else
-  by their order in the topic, which only Spark's steps lose. A row that is older by ``newest_by``
-  than the one in the table is left out.
+  by their order in the topic, which several sources, steps and side tables lose. A row that is
+  older by ``newest_by`` than the one in the table is left out.
 - ``ADD``: every column that is not in the key is a number, and is added to the table's. Null adds
   nothing.
 - A table that was made again since a pipeline wrote to it is refused: its rows are gone.

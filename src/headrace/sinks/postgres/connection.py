@@ -28,6 +28,8 @@ _TRANSIENT = frozenset({"08", "40", "53", "57"})
 # A standby after a failover; a lock that is not available.
 _TRANSIENT_STATES = frozenset({"25006", "55P03"})
 _OF_A_ROW = frozenset({"22", "23", "44", "54", "P0"})
+# Standard SQL leaves the classes from I to Z to the database; PostgreSQL itself has P0 and XX.
+_OWN_CLASSES = frozenset("IJKLMNOPQRSTUVWXYZ")
 # Connection, transaction, login, resources, the operator, the system, PostgreSQL itself.
 _NEVER_OF_A_ROW = _TRANSIENT | {"", "25", "26", "28", "2D", "3B", "3D", "58", "F0", "HV", "XX"}
 _REASONS = {
@@ -141,8 +143,8 @@ def quoted(connection: Connection, name: str) -> str:
 
 
 def is_of_row(state: str) -> bool:
-    """Whether an error of this SQLSTATE is a row's own: PostgreSQL says so."""
-    return state[:2] in _OF_A_ROW
+    """Whether an error of this SQLSTATE is a row's own: PostgreSQL says so, or a trigger."""
+    return state[:2] in _OF_A_ROW or (state[:1] in _OWN_CLASSES and state[:2] != "XX")
 
 
 def may_be_of_row(state: str) -> bool:

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from headrace.errors import SinkError
 from headrace.sinks.api import RejectedValues
@@ -19,6 +20,7 @@ from headrace.sinks.postgres.statements import TargetSpec
 
 if TYPE_CHECKING:
     import psycopg
+    from psycopg.sql import Composed
 
     from headrace.sinks.postgres.connection import Connection
 
@@ -38,7 +40,8 @@ def remove_rejected(
     """Removes the rows that the table does not take from the staging tables.
 
     It inserts the rows by halves, in a transaction that it takes back. Halves keep the meaning of
-    each mode: rows are inserted in the order in which the batch has them.
+    each mode: rows are inserted in the order in which the batch has them. A deferred foreign key to
+    a later row of the batch does not: such a row is rejected with the others.
 
     Returns:
         the rows, and how many of them each staging table had.
@@ -49,16 +52,18 @@ def remove_rejected(
     tables = sorted(staging)
     rejected: list[RejectedValues] = []
     orders: dict[str, list[int]] = defaultdict(list)
+    numbered = f"numbered_{uuid4().hex}"
     with connection.transaction(force_rollback=True):
         connection.execute("SET CONSTRAINTS ALL IMMEDIATE")  # deferred ones fail at the commit
-        connection.execute(statements.number_rows(spec, tables))
-        [(count,)] = connection.execute(f"SELECT count(*) FROM {statements.NUMBERED}").fetchall()  # noqa: S608  a constant
-        for place in _rejected(connection, spec, 1, count):
+        connection.execute(statements.number_rows(spec, tables, numbered))
+        [(count,)] = connection.execute(statements.count_rows(numbered)).fetchall()
+        statement = statements.insert_numbered(spec, numbered)
+        for place in _rejected(connection, statement, 1, count):
             if len(rejected) == MAX_REJECTED_ROWS:
                 reason = f"it takes none of more than {MAX_REJECTED_ROWS} rows of a batch, such as"
                 raise SinkError(f"table {spec.table}", f"{reason}: {rejected[0].detail}")
-            statement = statements.show_numbered(spec)
-            [(task, order, values)] = connection.execute(statement, (place.number,)).fetchall()
+            shown = connection.execute(statements.show_numbered(spec, numbered), (place.number,))
+            [(task, order, values)] = shown.fetchall()
             reason = row_reason(place.error.sqlstate or "")
             rejected.append(RejectedValues(values, reason, error_message(place.error)))
             orders[tables[task]].append(order)
@@ -68,7 +73,9 @@ def remove_rejected(
     return rejected, {table: len(numbers) for table, numbers in orders.items()}
 
 
-def _rejected(connection: Connection, spec: TargetSpec, first: int, last: int) -> Iterator[_Place]:
+def _rejected(
+    connection: Connection, statement: Composed, first: int, last: int
+) -> Iterator[_Place]:
     """Inserts the rows ``first`` to ``last``; yields those that can't be."""
     import psycopg
 
@@ -76,7 +83,7 @@ def _rejected(connection: Connection, spec: TargetSpec, first: int, last: int) -
         return
     try:
         with connection.transaction():  # a savepoint
-            connection.execute(statements.insert_numbered(spec), {"first": first, "last": last})
+            connection.execute(statement, {"first": first, "last": last})
     except psycopg.Error as error:
         if not is_of_row(error.sqlstate or ""):
             raise
@@ -84,5 +91,5 @@ def _rejected(connection: Connection, spec: TargetSpec, first: int, last: int) -
             yield _Place(first, error)
             return
         middle = (first + last) // 2
-        yield from _rejected(connection, spec, first, middle)
-        yield from _rejected(connection, spec, middle + 1, last)
+        yield from _rejected(connection, statement, first, middle)
+        yield from _rejected(connection, statement, middle + 1, last)

@@ -13,7 +13,6 @@ SCHEMA = "headrace"
 STAGING = "staging_"
 ORDER = "headrace_order"
 TASK = "headrace_task"
-NUMBERED = "headrace_numbered"
 NUMBER = "headrace_number"
 
 # Each is made only where it is missing: `CREATE SCHEMA IF NOT EXISTS` needs the right to make one
@@ -143,32 +142,32 @@ def insert_from(spec: TargetSpec, staging: Sequence[str]) -> Composed:
     return _insert(spec, _staged_rows(spec, staging))
 
 
-def number_rows(spec: TargetSpec, staging: Sequence[str]) -> Composed:
-    """Copies the rows of all staging tables into a temporary table, numbered in their order."""
+def number_rows(spec: TargetSpec, staging: Sequence[str], numbered: str) -> Composed:
+    """Copies the rows of all staging tables into a table, numbered in their order."""
     from psycopg import sql
 
     return sql.SQL(
-        "CREATE TEMPORARY TABLE {} ON COMMIT DROP AS"
+        "CREATE UNLOGGED TABLE {} AS"
         " SELECT *, row_number() OVER (ORDER BY {}) AS {} FROM ({}) AS rows"
     ).format(
-        sql.Identifier(NUMBERED),
+        staging_name(numbered),
         _names((TASK, ORDER)),
         sql.Identifier(NUMBER),
         _staged_rows(spec, staging),
     )
 
 
-def insert_numbered(spec: TargetSpec) -> Composed:
+def insert_numbered(spec: TargetSpec, numbered: str) -> Composed:
     """Inserts the rows of :func:`number_rows` from ``first`` to ``last``."""
     from psycopg import sql
 
     rows = sql.SQL("SELECT * FROM {} WHERE {} BETWEEN %(first)s AND %(last)s").format(
-        sql.Identifier(NUMBERED), sql.Identifier(NUMBER)
+        staging_name(numbered), sql.Identifier(NUMBER)
     )
     return _insert(spec, rows)
 
 
-def show_numbered(spec: TargetSpec) -> Composed:
+def show_numbered(spec: TargetSpec, numbered: str) -> Composed:
     """Selects task, order and JSON of one row of :func:`number_rows`."""
     from psycopg import sql
 
@@ -178,7 +177,7 @@ def show_numbered(spec: TargetSpec) -> Composed:
     ).format(
         _names((TASK, ORDER)),
         _names(spec.columns),
-        sql.Identifier(NUMBERED),
+        staging_name(numbered),
         sql.Identifier(NUMBER),
     )
 
