@@ -14,7 +14,7 @@ from headrace import Lake
 from headrace.runtime import storage
 from headrace.sinks.lake import delta_log
 from headrace.sinks.lake.data_file import WriteSpec
-from headrace.sinks.lake.maintenance import Commit, MaintenanceHold
+from headrace.sinks.lake.maintenance import MaintenanceHold, TableCommit
 from headrace.sinks.lake.table import LakeTable
 from headrace.sinks.lake.writer import PartitionedWriter
 
@@ -51,7 +51,7 @@ def reads(monkeypatch):
 def batch(table, number, files):
     before = table.versions(["p"]).get("p")
     assert table.commit(files, versions={"p": number}, expected={"p": before})
-    return Commit(table.version(), files)
+    return TableCommit(table.version(), files)
 
 
 def written(spec, number):

@@ -88,6 +88,6 @@ def test_a_log_that_was_cut_and_grew_again_is_refused_and_read_from_the_cut(runn
         Planner(found).plan_next(end)
     again = spec(cluster, TOPIC, tmp_path / "again", start=Start.COMMITTED)
     planner = Planner(again)
-    start = in_time(planner.initial)
+    start = in_time(planner.initial_offset)
     rows = read(again, start, drained(planner, start))
     assert [n for _, _, n in rows] == list(range(1_000, 1_080))

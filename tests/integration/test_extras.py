@@ -198,7 +198,7 @@ def test_the_extra_spark_runs_a_pipeline(bare, project):
     rows = pl.read_delta(str(project.folder / ".headrace/lake/clicks"))
     assert rows["event_id"].to_list() == ["1"]
     said = log_lines(done.stderr, "pipeline", f"clicks-to-lake{project.suffix}")
-    committed = "Batch 0 is committed: 1 records, 1 rows, 0 late rows; next offsets: "
+    committed = "Batch 0 is committed: 1 records, 1 rows, 0 late; next offsets: "
     assert f"{committed}clicks{project.suffix}/0 at 1" in said
     assert said[-1] == "The pipeline is finished"
 
@@ -236,6 +236,6 @@ def test_the_extra_avro_writes_events_and_is_named_where_it_is_missing(bare, pro
 
 
 def test_the_extra_all_brings_what_each_of_them_brings(bare):
-    extras = ("avro", "ingest", "postgres", "redis", "spark")
+    extras = ("avro", "ingest", "postgres", "redis", "s3", "spark")
     brought = {name for extra in extras for name in bare(extra).required}
     assert bare("all").required.keys() == brought

@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
-from confluent_kafka.admin import AdminClient
 
 from headrace.errors import TopicChangeError, TopicMissingError
 from headrace.kafka import client
@@ -168,19 +167,6 @@ def test_offsets_are_told_after_a_broker_was_taken_for_dead_for_a_moment(start_c
         os.kill(broker.pid, signal.SIGCONT)
         time.sleep(2)
     assert client.watermarks(config, [orders]) == told
-
-
-def test_a_cluster_that_is_out_of_service_is_asked_again(start_cluster):
-    # The only broker is out of service for 4 of each 6 seconds: metadata then name no controller.
-    beats = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "6000"}
-    config = {"bootstrap.servers": start_cluster(config=beats).bootstrap_servers}
-    ensure_topics(config, [Topic("orders", partitions=1)])
-    orders = TopicPartition("orders", 0)
-    observer = AdminClient(config)
-    for _ in range(2):
-        while observer.list_topics(timeout=10).controller_id >= 0:
-            time.sleep(0.05)
-        assert client.watermarks(config, [orders]) == {orders: (0, 0)}
 
 
 def test_watermarks_say_the_earliest_and_the_next_offset_of_each_partition(config, plan, topic):

@@ -80,6 +80,25 @@ def test_offsets_are_asked_for_again_while_leaders_are_elected(code):
     assert client.watermarks(brokers.config, [orders]) == {orders: (0, 2)}
 
 
+def test_a_request_that_met_a_cluster_out_of_service_is_sent_again_with_newer_metadata(monkeypatch):
+    """librdkafka waits for a controller until the timeout, and fetches no newer metadata."""
+    brokers, controllers, attempts = MockBrokers(), [-1, -1, 1], []
+
+    class Client:
+        def list_topics(self, _topic, timeout):
+            return SimpleNamespace(controller_id=controllers.pop(0))
+
+    def request(_client):
+        attempts.append(len(controllers))
+        if controllers:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "waiting for controller"))
+        return "answer"
+
+    monkeypatch.setattr(client, "admin", lambda _config: Client())
+    assert client.admin_request(brokers.config, request) == "answer"
+    assert attempts == [3, 0]
+
+
 def test_an_answer_without_an_offset_is_none_and_newer_metadata_is_fetched(monkeypatch):
     """Taken for the end of a log, it would be one that was cut."""
     brokers, orders = MockBrokers(), TopicPartition("orders", 0)
