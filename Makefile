@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PYTHON ?= python3
 SEED := $(or $(SEED),$(shell date +%s))
 
-.PHONY: help env lint docs test drills demo demo-errors bench bench-writer bench-ingest bench-formats bench-live-edge bench-batch-end bench-worker-send bench-peers lock clean
+.PHONY: help env lint docs test drills demo demo-errors bench bench-writer bench-ingest bench-formats bench-sinks bench-live-edge bench-batch-end bench-worker-send bench-peers lock clean
 
 help:
 	@echo "make demo    real Kafka, a week of real ad impressions, Spark, a lake, and the proof"
@@ -15,6 +15,8 @@ help:
 	@echo "make lint    ruff, mypy, import-linter"
 	@echo "make docs    these pages and the API reference as a site, in build/site"
 	@echo "make bench   speed against plain Spark, and against services on Node, FastAPI and Go"
+	@echo "make bench-sinks  speed of Kafka to Kafka and to PostgreSQL, beside plain Spark and Kafka Connect"
+	@echo "make bench-formats  speed of JSON, nested JSON and Avro, in memory and from Kafka to a lake"
 	@echo "make bench-peers  speed against Kafka Workers, Kafka Connect, Flink and Quix Streams, in an hour"
 
 env: $(VENV)/.installed
@@ -56,6 +58,10 @@ bench-ingest: env
 
 bench-formats: env
 	cd $(ROOT) && $(BIN)/python -m bench.formats
+	cd $(ROOT) && $(BIN)/python -m bench.formats_lake
+
+bench-sinks: env
+	cd $(ROOT) && $(BIN)/python -m bench.sinks
 
 bench-live-edge: env
 	cd $(ROOT) && $(BIN)/python -m bench.live_edge

@@ -17,7 +17,7 @@ from bench.events import events, impressions_topic
 from headrace.kafka.client import ClientConfig, client_config, producer, watermarks
 from headrace.kafka.embedded import EmbeddedCluster
 from headrace.kafka.topics import apply_changes, plan_topics, with_dead_letters
-from headrace.model import TopicPartition
+from headrace.model import Topic, TopicPartition
 from headrace.runtime.cache import cache_folder
 from headrace.runtime.jars import fetch
 from headrace.runtime.java import Java
@@ -64,24 +64,39 @@ def jars(group: str, java: Java) -> list[Path]:
 
 
 def fill(broker: Broker, topic: str, partitions: int, count: int, console: Console) -> None:
-    """``count`` events into the partitions of a new topic, in turn.
+    """``count`` events into the partitions of a new topic, in turn. Raises as :func:`fill_with`."""
+    fill_with(broker, impressions_topic(topic, partitions), events(count), count, console)
+
+
+def fill_with(
+    broker: Broker, topic: Topic, values: Iterable[bytes], count: int, console: Console
+) -> None:
+    """``values``, ``count`` of them, into the partitions of a new topic, in turn.
 
     Raises:
         RuntimeError: the topic does not hold as many records afterwards.
     """
     config = client_config(KafkaSettings(), broker.bootstrap)
-    declared = [impressions_topic(topic, partitions)]
-    apply_changes(config, plan_topics(with_dead_letters(declared, declared), {}))
+    apply_changes(config, plan_topics(with_dead_letters([topic], [topic]), {}))
     with Progress(console=console, transient=True) as progress:
-        task = progress.add_task(f"{count:,} events into topic {topic}", total=count)
+        task = progress.add_task(f"{count:,} events into topic {topic.name}", total=count)
         _send(
             config,
-            topic,
-            partitions,
-            events(count),
+            topic.name,
+            topic.partitions,
+            values,
             lambda sent: progress.update(task, completed=sent),
         )
-    _check(watermarks(config, _partitions(topic, partitions)), count)
+    if (held := records_in(broker, topic.name, topic.partitions)) != count:
+        raise RuntimeError(f"{count} records were sent, the topic holds {held}")
+
+
+def records_in(broker: Broker, topic: str, partitions: int) -> int:
+    """How many records a topic holds that no transaction writes to."""
+    config = client_config(KafkaSettings(), broker.bootstrap)
+    places = [TopicPartition(topic, partition) for partition in range(partitions)]
+    marks = watermarks(config, places).values()
+    return sum(itertools.starmap(lambda earliest, latest: latest - earliest, marks))
 
 
 def _send(
@@ -107,13 +122,3 @@ def _queued(sender: object, topic: str, partition: int, value: bytes) -> bool:
     except BufferError:
         return False
     return True
-
-
-def _partitions(topic: str, count: int) -> list[TopicPartition]:
-    return [TopicPartition(topic, partition) for partition in range(count)]
-
-
-def _check(marks: dict[TopicPartition, tuple[int, int]], sent: int) -> None:
-    held = sum(itertools.starmap(lambda earliest, latest: latest - earliest, marks.values()))
-    if held != sent:
-        raise RuntimeError(f"{sent} records were sent, the topic holds {held}")

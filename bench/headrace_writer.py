@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bench.driver import OnCommit, WriteOnce
 from bench.events import impressions_topic
@@ -32,35 +33,61 @@ def marked(impressions: DataFrame) -> DataFrame:
 
 def open_headrace(setup: Setup, *, with_step: bool) -> WriteOnce:
     """Starts Spark; the function returned writes the whole topic into a fresh lake."""
+    pipeline = partial(_lake_pipeline, setup, with_step=with_step)
+    return open_pipelines(setup, "spark-step" if with_step else "fused", pipeline)
+
+
+def open_pipelines(
+    setup: Setup, name: str, pipeline_for: Callable[[Path], Pipeline], **settings: Any
+) -> WriteOnce:
+    """Starts Spark; the function returned runs a pipeline once over its whole topic.
+
+    Args:
+        setup: of the benchmark.
+        name: of the session's folder.
+        pipeline_for: makes the pipeline of a run, from the folder of the run.
+        settings: other fields of the project's settings, such as ``sinks``.
+    """
     from headrace.pipelines.run import Deployment, PipelineRun
     from headrace.pipelines.session import start_session
 
     spark_settings = SparkSettings(setup.master, {"spark.driver.memory": f"{setup.heap_mb}m"})
-    state = setup.logs / ("spark-step" if with_step else "fused")
     spark = start_session(
-        "bench", spark_settings, master=setup.master, java=setup.java, state=state
+        "bench", spark_settings, master=setup.master, java=setup.java, state=setup.logs / name
     )
 
     def write_once(out: Path, on_commit: OnCommit) -> None:
-        settings = Settings(
-            root=out, name="bench", modules=(), lake=str(out), kafka=KafkaSettings(setup.bootstrap)
+        kafka = KafkaSettings(setup.bootstrap)
+        project = Settings(
+            root=out, name="bench", modules=(), lake=str(out), kafka=kafka, **settings
         )
         deployment = Deployment(setup.bootstrap, str(out), setup.master, setup.java)
-        pipeline = _pipeline(setup, out.name, with_step=with_step)
-        run = PipelineRun(spark, settings, pipeline, deployment, once=True)
+        run = PipelineRun(spark, project, pipeline_for(out), deployment, once=True)
         _finish(run, on_commit)
 
     return write_once
 
 
-def _pipeline(setup: Setup, name: str, *, with_step: bool) -> Pipeline:
+def batch_limits(setup: Setup) -> BatchLimits:
+    """The size of a batch, in records alone.
+
+    By bytes too, a pipeline would plan a smaller first batch, before it has seen any record.
+    """
+    return BatchLimits(max_records=setup.batch_records, max_bytes=2**40)
+
+
+def lake_sink() -> Lake:
+    """The table of every benchmark that writes a lake."""
+    return Lake(TABLE, partition_by=("day", "hour", "category"))
+
+
+def _lake_pipeline(setup: Setup, out: Path, *, with_step: bool) -> Pipeline:
     return Pipeline(
-        name,
+        out.name,
         source=impressions_topic(setup.topic, setup.partitions),
-        sink=Lake(TABLE, partition_by=("day", "hour", "category")),
+        sink=lake_sink(),
         steps=(marked,) if with_step else (),
-        # By bytes too it would plan its first batch smaller, before it has seen any record.
-        limits=BatchLimits(max_records=setup.batch_records, max_bytes=2**40),
+        limits=batch_limits(setup),
     )
 
 

@@ -36,19 +36,20 @@ SETTINGS = {
 
 def open_plain_spark(setup: Setup) -> WriteOnce:
     """Starts Spark; the function returned writes the whole topic into a fresh table."""
-    spark = _session(setup)
+    spark = session(setup)
 
     def write_once(out: Path, on_commit: OnCommit) -> None:
-        writer = partitioned(_records(spark, setup)).writeStream.format("parquet")
+        writer = partitioned(records(spark, setup)).writeStream.format("parquet")
         writer = writer.partitionBy("day", "hour", "category").trigger(availableNow=True)
         writer = writer.option("checkpointLocation", str(out / "checkpoint"))
         query = writer.start(str(out / TABLE))
-        _finish(query, on_commit)
+        finish(query, on_commit)
 
     return write_once
 
 
-def _finish(query: StreamingQuery, on_commit: OnCommit) -> None:
+def finish(query: StreamingQuery, on_commit: OnCommit) -> None:
+    """Tells of each batch; returns when the query has ended."""
     told = 0
     ended: bool | None = False
     while not ended:
@@ -58,7 +59,8 @@ def _finish(query: StreamingQuery, on_commit: OnCommit) -> None:
             on_commit(sum(one["numInputRows"] for one in query.recentProgress))
 
 
-def _session(setup: Setup) -> SparkSession:
+def session(setup: Setup) -> SparkSession:
+    """A session with Spark's own connector and :data:`SETTINGS`."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName("plain-spark").master(setup.master)
@@ -69,7 +71,8 @@ def _session(setup: Setup) -> SparkSession:
     return builder.getOrCreate()
 
 
-def _records(spark: SparkSession, setup: Setup) -> DataFrame:
+def records(spark: SparkSession, setup: Setup) -> DataFrame:
+    """The topic from its start, in batches as large as everybody's."""
     return (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", setup.bootstrap)
@@ -84,10 +87,23 @@ def partitioned(records: DataFrame) -> DataFrame:
     """Kafka's records as the event's columns, ``day`` and ``hour``."""
     from pyspark.sql import functions as F  # noqa: N812
 
+    rows = timed(parsed(records))
+    return rows.withColumn("day", F.to_date("event_time")).withColumn("hour", F.hour("event_time"))
+
+
+def parsed(records: DataFrame) -> DataFrame:
+    """Kafka's records as the event's columns."""
+    from pyspark.sql import functions as F  # noqa: N812
+
     event = F.from_json(F.col("value").cast("string"), SCHEMA)
-    parsed = records.select(event.alias("event")).select("event.*")
-    timed = parsed.withColumn("event_time", F.timestamp_millis("event_time"))
-    return timed.withColumn("day", F.to_date("event_time")).withColumn("hour", F.hour("event_time"))
+    return records.select(event.alias("event")).select("event.*")
+
+
+def timed(rows: DataFrame) -> DataFrame:
+    """The rows with their event time as a timestamp."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return rows.withColumn("event_time", F.timestamp_millis("event_time"))
 
 
 def table_files(out: Path) -> list[Path]:

@@ -17,7 +17,7 @@ from bench.driver import Driver, Open, OutputWrongError, SystemFailedError
 from bench.peers.figures import Run
 from bench.peers.programs import PeerMissingError
 from bench.setup import Setup
-from bench.usage import Watch, processes
+from bench.usage import Watch, processes, tree
 from headrace.errors import JarError
 from headrace.runtime.java import Java
 
@@ -33,8 +33,12 @@ BROKER = {"group.initial.rebalance.delay.ms": "3000"}
 _LOG_TAIL = 3_000
 
 
-def run_once(driver: Driver, out: Path, messages: int, broker: Broker) -> Run:
+def run_once(
+    driver: Driver, out: Path, messages: int, broker: Broker, database_pid: int | None = None
+) -> Run:
     """One run of one warm system from the topic's start to its end.
+
+    ``database_pid`` is the first process of the database that it writes to, if there is one.
 
     Raises:
         SystemFailedError: it did not do its work.
@@ -43,17 +47,21 @@ def run_once(driver: Driver, out: Path, messages: int, broker: Broker) -> Run:
     first = driver.await_committed(int(messages * FROM))
     if first > messages * UNTIL:
         raise SystemFailedError(f"{driver.name}: its first commit had {first}: too many")
-    began, broker_before = time.monotonic(), _cpu_seconds(broker)
+    began, before = time.monotonic(), _cpu_seconds(broker.pid, database_pid)
     with Watch(driver.pid) as watch:
         last = driver.await_committed(int(messages * UNTIL))
         ended = time.monotonic()
-    broker_cpu = _cpu_seconds(broker) - broker_before
+    after = _cpu_seconds(broker.pid, database_pid)
     driver.finish()
-    return Run(last - first, ended - began, watch.usage, broker_cpu)
+    servers = [now - then for then, now in zip(before, after, strict=True)]
+    return Run(last - first, ended - began, watch.usage, *servers)
 
 
-def _cpu_seconds(broker: Broker) -> float:
-    return processes([broker.pid])[broker.pid].cpu_seconds
+def _cpu_seconds(*roots: int | None) -> list[float]:
+    """Of each tree so far. A server waits for its processes, so those that ended count."""
+    machine = processes()
+    found = (tree(root, machine) if root is not None else () for root in roots)
+    return [sum(process.cpu_seconds for process in members) for members in found]
 
 
 def prepared(

@@ -27,6 +27,7 @@ class Run:
     seconds: float
     usage: Usage
     broker_cpu_seconds: float
+    database_cpu_seconds: float = 0.0
 
     @property
     def messages_per_second(self) -> float:

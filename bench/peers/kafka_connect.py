@@ -76,16 +76,22 @@ def prepare(java: Java) -> Connect:
     classes = compiled("connect", iceberg, java)
     logging = [jar for jar in map(spark_jar, LOG_JARS) if "slf4j-api" not in jar.name]
     return Connect(
-        Program(java, tuple(peer_jars("connect", java)), _STANDALONE, OPTIONS),
+        worker_program(java),
         Program(java, (classes, *iceberg, *logging), "IcebergTable"),
-        _plugin_folder(iceberg),
+        plugin_folder("iceberg", iceberg),
     )
 
 
-def _plugin_folder(jars: list[Path]) -> Path:
-    plugins = BUILT / "connect-plugins"
+def worker_program(java: Java) -> Program:
+    """Kafka Connect's standalone worker, fetched."""
+    return Program(java, tuple(peer_jars("connect", java)), _STANDALONE, OPTIONS)
+
+
+def plugin_folder(name: str, jars: list[Path]) -> Path:
+    """A worker's ``plugin.path`` with one plugin, of these jars."""
+    plugins = BUILT / f"connect-plugins-{name}"
     shutil.rmtree(plugins, ignore_errors=True)
-    sink = plugins / "iceberg"
+    sink = plugins / name
     sink.mkdir(parents=True)
     for jar in jars:
         (sink / jar.name).symlink_to(jar)
@@ -95,7 +101,7 @@ def _plugin_folder(jars: list[Path]) -> Path:
 def open_kafka_connect(setup: Setup, *, connect: Connect) -> WriteOnce:
     """Starts the worker; the function returned runs one connector over the topic."""
     home = setup.logs / "kafka-connect"
-    worker = Worker(setup, connect, home)
+    worker = Worker(setup, connect.worker, connect.plugins, home)
 
     def write_once(out: Path, on_commit: OnCommit) -> None:
         _told(connect.table, home, "create", out)
@@ -133,17 +139,17 @@ def connector(setup: Setup, out: Path, control: str) -> dict[str, str]:
 class Worker:
     """The running worker and its REST interface."""
 
-    def __init__(self, setup: Setup, connect: Connect, home: Path) -> None:
+    def __init__(self, setup: Setup, program: Program, plugins: Path, home: Path) -> None:
         home.mkdir(parents=True)
         self._port = free_ports(1)[0]
         own = {
             "bootstrap.servers": setup.bootstrap,
             "listeners": f"http://{LOOPBACK}:{self._port}",
-            "plugin.path": str(connect.plugins),
+            "plugin.path": str(plugins),
             "offset.storage.file.filename": str(home / "offsets"),
         }
         file = write_properties(home / "worker.properties", WORKER, own)
-        command = connect.worker.command(home, setup.heap_mb, str(file))
+        command = program.command(home, setup.heap_mb, str(file))
         self._process = started(command)
         self._await(lambda: self._call("GET", "/connectors")[0] == HTTPStatus.OK)
 
@@ -198,7 +204,10 @@ class Snapshots:
 
     def rows(self) -> int:
         """The rows of its current snapshot."""
-        newest = (self._folder / "version-hint.text").read_text().strip()
+        newest = ""
+        # A catalog that is a folder deletes this file before it puts the next one there.
+        with suppress(FileNotFoundError):
+            newest = (self._folder / "version-hint.text").read_text().strip()
         if newest not in ("", self._version):
             self._version, self._rows = newest, rows_of(self._folder / f"v{newest}.metadata.json")
         return self._rows

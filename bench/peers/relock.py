@@ -60,6 +60,40 @@ org.slf4j:slf4j-api:2.0.18
 org.xerial.snappy:snappy-java:1.1.10.7
 """
 
+# Debezium's JDBC sink: its closure without other databases' drivers and without what Kafka Connect
+# has. 3.6.0 needs a module of Hibernate 7.2.6 (hibernate-agroal) that can't be had.
+_JDBC_SINK = """
+com.fasterxml:classmate:1.7.0
+com.fasterxml.jackson.datatype:jackson-datatype-jsr310:2.19.0
+com.mchange:c3p0:0.12.0
+com.mchange:mchange-commons-java:0.4.0
+com.sun.istack:istack-commons-runtime:4.1.2
+io.debezium:debezium-api:3.5.0.Final
+io.debezium:debezium-config:3.5.0.Final
+io.debezium:debezium-connect-plugins:3.5.0.Final
+io.debezium:debezium-connector-common:3.5.0.Final
+io.debezium:debezium-connector-jdbc:3.5.0.Final
+io.debezium:debezium-openlineage-api:3.5.0.Final
+io.debezium:debezium-sink:3.5.0.Final
+io.debezium:debezium-util:3.5.0.Final
+jakarta.activation:jakarta.activation-api:2.1.3
+jakarta.inject:jakarta.inject-api:2.0.1
+jakarta.persistence:jakarta.persistence-api:3.2.0
+jakarta.transaction:jakarta.transaction-api:2.0.1
+jakarta.xml.bind:jakarta.xml.bind-api:4.0.2
+net.bytebuddy:byte-buddy:1.17.6
+org.antlr:antlr4-runtime:4.10.1
+org.eclipse.angus:angus-activation:2.0.2
+org.glassfish.jaxb:jaxb-core:4.0.5
+org.glassfish.jaxb:jaxb-runtime:4.0.5
+org.glassfish.jaxb:txw2:4.0.5
+org.hibernate.models:hibernate-models:1.0.1
+org.hibernate.orm:hibernate-c3p0:7.1.0.Final
+org.hibernate.orm:hibernate-core:7.1.0.Final
+org.jboss.logging:jboss-logging:3.6.1.Final
+org.postgresql:postgresql:42.7.7
+"""
+
 
 def _coordinates(lines: str) -> Iterator[Coordinates]:
     for line in lines.split():
@@ -85,6 +119,7 @@ ROOTS = {
         closure=True,
     ),
     "iceberg": Roots(tuple(_coordinates(_SINK)), closure=False),
+    "jdbc-sink": Roots(tuple(_coordinates(_JDBC_SINK)), closure=False),
     "flink": Roots(
         (
             *((FLINK, name, "2.3.0") for name in _FLINK),

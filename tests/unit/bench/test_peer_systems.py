@@ -108,6 +108,18 @@ def test_the_rows_of_an_iceberg_table_are_its_current_snapshots(tmp_path):
     assert found == [0, 0, 100, 100, 250, 250]
 
 
+def test_the_rows_are_those_of_before_while_iceberg_replaces_its_version_hint(tmp_path):
+    folder = tmp_path / "bench" / kafka_connect.TABLE / "metadata"
+    folder.mkdir(parents=True)
+    table = kafka_connect.Snapshots(tmp_path)
+    snapshot(folder, 1, {7: 100}, 7)
+    assert table.rows() == 100
+    (folder / "version-hint.text").unlink()
+    assert table.rows() == 100
+    snapshot(folder, 2, {7: 100, 3: 250}, 3)
+    assert table.rows() == 250
+
+
 def test_flinks_statements_name_the_topic_and_the_folder(setup, tmp_path):
     text = flink_sql.statements(setup, tmp_path / "out")
     assert "'topic' = 'impressions'" in text

@@ -1,0 +1,195 @@
+"""Records of each format from Kafka into a lake, by a pipeline without steps.
+
+The events, classes and formats are those of ``bench.formats``. Each format has a topic, and a warm
+pipeline that writes it from its start into an empty folder, once to warm up and then once a round,
+in turn; each run's files are read back and must hold every event once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+from tests.integration.schema_registry_server import VERSION as REGISTRY_VERSION
+from tests.integration.schema_registry_server import SchemaRegistryServer
+
+from bench import headrace_writer
+from bench.cluster import WORK, Broker, fill_with, opened
+from bench.command import exit_code, show
+from bench.driver import Driver, WriteOnce
+from bench.events import Impression, events
+from bench.formats import NestedImpression, nested
+from bench.headrace_writer import batch_limits, lake_sink, open_pipelines
+from bench.peers import figures
+from bench.peers.contest import BROKER, HEAP_MB, PARTITIONS, Contest, Findings, run_once
+from bench.peers.figures import Run
+from bench.setup import Setup
+from bench.writer import check
+from headrace import Avro, Json, Pipeline, Topic
+from headrace.events.avro import AvroWriter, avro_schema
+from headrace.kafka.schema_registry import register
+from headrace.model import event_schema
+from headrace.runtime.java import Java, find_java
+from headrace.settings import SchemaRegistrySettings
+
+BENCHMARK = "formats-lake"
+MESSAGES = 1_000_000
+QUICK_MESSAGES = 100_000
+ROUNDS = 3
+THREADS = 2
+BATCHES = 5
+UNITS = {
+    "messages_per_second": "messages/s",
+    "cpu_us_per_message": "us",
+    "broker_cpu_us_per_message": "us",
+    "peak_memory_mb": "MB",
+}
+
+
+@dataclass(frozen=True)
+class FormatRun:
+    """A run, with the figures of this benchmark."""
+
+    run: Run
+
+    def figures(self) -> dict[str, float]:
+        """By metric of :data:`UNITS`."""
+        per_message = 1e6 / self.run.messages
+        return {
+            "messages_per_second": self.run.messages_per_second,
+            "cpu_us_per_message": self.run.usage.cpu_seconds * per_message,
+            "broker_cpu_us_per_message": self.run.broker_cpu_seconds * per_message,
+            "peak_memory_mb": self.run.usage.peak_memory_mb,
+        }
+
+    def __str__(self) -> str:
+        return str(self.run)
+
+
+def topic(name: str) -> Topic:
+    """The topic of a format."""
+    return Topic(
+        name,
+        event=NestedImpression if name == "json-nested" else Impression,
+        format=Avro() if name == "avro-flat" else Json(),
+        event_time="event_time",
+        partitions=PARTITIONS,
+    )
+
+
+def encoders(registry: SchemaRegistrySettings) -> dict[str, Callable[[bytes], bytes]]:
+    """By format: what makes the value of a record from an event as flat JSON."""
+    schema = event_schema(Impression)
+    schema_id = register(registry, "avro-flat-value", avro_schema(schema))
+    return {"json-flat": bytes, "json-nested": nested, "avro-flat": AvroWriter(schema, schema_id)}
+
+
+def open_format(
+    setup: Setup, *, name: str, registry: SchemaRegistrySettings | None = None
+) -> WriteOnce:
+    """Starts Spark; the function returned writes the topic of a format into a fresh lake."""
+    pipeline = partial(_pipeline, setup, name)
+    return open_pipelines(setup, name, pipeline, schema_registry=registry)
+
+
+def _pipeline(setup: Setup, name: str, out: Path) -> Pipeline:
+    return Pipeline(out.name, source=topic(name), sink=lake_sink(), limits=batch_limits(setup))
+
+
+@contextmanager
+def _opened_registry() -> Iterator[SchemaRegistrySettings]:
+    server = SchemaRegistryServer(WORK)
+    try:
+        server.start()
+        yield server.settings
+    finally:
+        server.stop()
+
+
+def measure(broker: Broker, messages: int, driver: Driver, label: str) -> FormatRun:
+    """One run of one warm pipeline, checked, its output removed."""
+    out = WORK / f"{driver.name}-{label}"
+    # Nobody pays for pages that another one's run left to be written.
+    os.sync()
+    found = run_once(driver, out, messages, broker)
+    check(headrace_writer.table_files(out), messages)
+    shutil.rmtree(out)
+    return FormatRun(found)
+
+
+def run(messages: int, rounds: int, console: Console) -> Findings:
+    """The whole benchmark."""
+    java = find_java(os.environ)
+    findings = Findings()
+    with ExitStack() as stack:
+        broker = stack.enter_context(opened(java, console, BROKER))
+        registry = stack.enter_context(_opened_registry())
+        starts = {}
+        for name, encode in encoders(registry).items():
+            fill_with(broker, topic(name), map(encode, events(messages)), messages, console)
+            starts[name] = partial(open_format, name=name, registry=registry)
+        measured = partial(measure, broker, messages)
+        contest = Contest(_setup(broker, java, messages), THREADS, measured, findings, console)
+        contest.hold(starts, rounds)
+    return findings
+
+
+def _setup(broker: Broker, java: Java, messages: int) -> Setup:
+    logs = WORK / "formats"
+    logs.mkdir()
+    return Setup(
+        bootstrap=broker.bootstrap,
+        topic="",
+        messages=messages,
+        partitions=PARTITIONS,
+        threads=THREADS,
+        batch_records=messages // BATCHES,
+        heap_mb=HEAP_MB,
+        java=java.environ(),
+        connector=(),
+        logs=logs,
+    )
+
+
+def settings(messages: int, rounds: int, findings: Findings) -> dict[str, object]:
+    """What the figures were measured with, and why some are not there."""
+    return {
+        "work": f"{messages:,} events",
+        "rounds": rounds,
+        "partitions": PARTITIONS,
+        "batch_records": messages // BATCHES,
+        "heap_mb": HEAP_MB,
+        "rivals": {"Apicurio Registry": REGISTRY_VERSION},
+        "without_figures": findings.without_figures("threads"),
+    }
+
+
+def main(given: Sequence[str]) -> int:
+    """Runs, shows a table, keeps the results unless it was a quick run."""
+    parser = argparse.ArgumentParser(prog="python -m bench.formats_lake", description=__doc__)
+    parser.add_argument("--messages", type=int, default=MESSAGES, help=f"default {MESSAGES:,}")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"default {ROUNDS}")
+    parser.add_argument("--quick", action="store_true", help="few events, one round; not kept")
+    chosen = parser.parse_args(given)
+    messages, rounds = (QUICK_MESSAGES, 1) if chosen.quick else (chosen.messages, chosen.rounds)
+
+    def work(console: Console) -> int:
+        findings = run(messages, rounds, console)
+        measured = figures.rows(BENCHMARK, "threads", UNITS, findings.runs)
+        told = None if chosen.quick else settings(messages, rounds, findings)
+        show(console, BENCHMARK, measured, told, findings.failed)
+        return 1 if findings.failed or not findings.runs else 0
+
+    return exit_code(work)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,187 @@
+"""Where the rows of ``bench.sinks`` go: a new topic or table for each run, counted after it."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import msgspec
+import psycopg
+from confluent_kafka import TopicPartition
+from tests.integration.postgres_server import USER, PostgresServer
+
+from bench.cluster import Broker, records_in
+from bench.driver import OutputWrongError
+from bench.events import BEGIN, SPAN, impressions_topic
+from headrace.kafka.client import client_config, consumer
+from headrace.kafka.topics import apply_changes, delete_topic, plan_topics
+from headrace.settings.model import KafkaSettings
+
+KEY = "event_id"
+COLUMNS = {
+    "event_id": "text",
+    "event_time": "timestamptz",
+    "category": "text",
+    "campaign": "text",
+    "item_id": "bigint",
+    "position": "bigint",
+    "clicked": "boolean",
+    "propensity": "double precision",
+    "user_group": "text",
+    "user_segment": "text",
+}
+# The defaults of PostgreSQL but for these. With its own limit of 1 GB a checkpoint in the middle
+# of a run would be paid for by whoever happens to run.
+DATABASE = {
+    "fsync": "on",
+    "shared_buffers": "256MB",
+    "max_wal_size": "8GB",
+    "checkpoint_timeout": "1h",
+    "timezone": "UTC",
+}
+_FETCH_SECONDS = 60.0
+_FETCH_RECORDS = 10_000
+
+
+class Target(abc.ABC):
+    """A kind of topic or table; a run has one with its own name."""
+
+    @property
+    @abc.abstractmethod
+    def database_pid(self) -> int | None:
+        """The first process of the database, if there is one."""
+
+    @abc.abstractmethod
+    def create(self, name: str) -> None:
+        """Makes an empty one."""
+
+    @abc.abstractmethod
+    def event_ids(self, name: str) -> tuple[int, int]:
+        """How many rows it holds, and how many event ids these have."""
+
+    @abc.abstractmethod
+    def remove(self, name: str) -> None:
+        """Deletes it, and leaves nothing to be done in the next run's time."""
+
+
+def check(target: Target, name: str, count: int) -> None:
+    """Raises OutputWrongError unless ``name`` holds ``count`` rows with as many event ids."""
+    if (held := target.event_ids(name)) != (count, count):
+        rows, distinct = held
+        raise OutputWrongError(f"{count} events gave {rows} rows with {distinct} event ids")
+
+
+def table_name(name: str) -> str:
+    """Of a run's table."""
+    return name.replace("-", "_")
+
+
+@dataclass(frozen=True)
+class TopicTarget(Target):
+    """Topics of the broker that the events come from."""
+
+    broker: Broker
+    partitions: int
+
+    @property
+    def database_pid(self) -> int | None:
+        """There is none."""
+        return None
+
+    def create(self, name: str) -> None:
+        """Makes a topic for the events."""
+        apply_changes(self._config, plan_topics([impressions_topic(name, self.partitions)], {}))
+
+    def event_ids(self, name: str) -> tuple[int, int]:
+        """Reads the topic to its end."""
+        ids = list(self._ids(name, records_in(self.broker, name, self.partitions)))
+        return len(ids), len(set(ids))
+
+    def remove(self, name: str) -> None:
+        """Deletes the topic."""
+        delete_topic(self._config, name)
+
+    @property
+    def _config(self) -> dict[str, str]:
+        return client_config(KafkaSettings(), self.broker.bootstrap)
+
+    def _ids(self, name: str, count: int) -> Iterator[str]:
+        decoder = msgspec.json.Decoder(_Identified)
+        reader = consumer(self._config, tuning={"enable.partition.eof": "false"})
+        places = [TopicPartition(name, number, 0) for number in range(self.partitions)]
+        reader.assign(places)
+        try:
+            while count:
+                records = reader.consume(min(count, _FETCH_RECORDS), _FETCH_SECONDS)
+                if not records:
+                    raise OutputWrongError(f"topic {name}: {count} records can't be read")
+                count -= len(records)
+                yield from (decoder.decode(record.value()).event_id for record in records)
+        finally:
+            reader.close()
+
+
+class _Identified(msgspec.Struct):
+    event_id: str
+
+
+@dataclass(frozen=True)
+class TableTarget(Target):
+    """Tables of a PostgreSQL; ``is_keyed`` gives them a primary key, the event's id."""
+
+    database: PostgresServer
+    is_keyed: bool
+
+    @property
+    def database_pid(self) -> int | None:
+        """PostgreSQL's first process."""
+        return self.database.pid
+
+    def create(self, name: str) -> None:
+        """Makes a table with a column for each field of the events."""
+        columns = ", ".join(f"{column} {kind} NOT NULL" for column, kind in COLUMNS.items())
+        key = f", PRIMARY KEY ({KEY})" if self.is_keyed else ""
+        self._execute(f"CREATE TABLE {table_name(name)} ({columns}{key})")
+
+    def event_ids(self, name: str) -> tuple[int, int]:
+        """Counts them; a row counts if its time is one of the events', in their time zone."""
+        rows_in_time = "count(*) FILTER (WHERE event_time >= %s AND event_time < %s)"
+        counting = f"SELECT {rows_in_time}, count(DISTINCT {KEY}) FROM {table_name(name)}"
+        with psycopg.connect(self.database.url) as connection:
+            times = (BEGIN, BEGIN + SPAN)
+            [(rows, distinct)] = connection.execute(counting, times).fetchall()
+        return rows, distinct
+
+    def remove(self, name: str) -> None:
+        """Drops the table, and writes what PostgreSQL has in memory."""
+        self._execute(f"DROP TABLE {table_name(name)}")
+        self._execute("CHECKPOINT")
+
+    def _execute(self, statement: str) -> None:
+        with psycopg.connect(self.database.url, autocommit=True) as connection:
+            connection.execute(statement)
+
+
+@contextmanager
+def opened_database() -> Iterator[PostgresServer]:
+    """A PostgreSQL; gone when the block ends."""
+    server = PostgresServer(DATABASE)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+def jdbc_url(url: str) -> str:
+    """The same database, as JDBC names it; the driver makes one INSERT of many rows."""
+    address = url.partition("@")[2]
+    return f"jdbc:postgresql://{address}?user={USER}&reWriteBatchedInserts=true"
+
+
+def database_version(database: PostgresServer) -> str:
+    """Of the server."""
+    with psycopg.connect(database.url) as connection:
+        return str(connection.info.parameter_status("server_version"))
