@@ -22,6 +22,8 @@ class MockRegistry:
         requests: method and path of each request, in order.
         authorization: of the last request.
         status: what every request is answered with instead; ``None``: what the API says.
+        page: status and body of what another server at its address answers; ``None``: it is there.
+        answers: cleared, every request waits until it is set.
     """
 
     def __init__(self) -> None:
@@ -29,6 +31,9 @@ class MockRegistry:
         self.requests: list[str] = []
         self.authorization: str | None = None
         self.status: int | None = None
+        self.page: tuple[int, str] | None = None
+        self.answers = threading.Event()
+        self.answers.set()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self.settings = SchemaRegistrySettings(f"http://127.0.0.1:{self._server.server_port}")
 
@@ -53,6 +58,7 @@ class MockRegistry:
 
     def answer(self, path: str, body: bytes) -> tuple[int, dict]:
         """Returns the status and the document for a request."""
+        self.answers.wait()
         if self.status is not None:
             return self.status, {"error_code": self.status * 100, "message": "as it was told"}
         if body:
@@ -75,6 +81,8 @@ class MockRegistry:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 status, document = registry.answer(self.path, body)
                 text = json.dumps(document).encode()
+                if registry.page is not None:
+                    status, text = registry.page[0], registry.page[1].encode()
                 self.send_response(status)
                 self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
                 self.send_header("Content-Length", str(len(text)))

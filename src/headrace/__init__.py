@@ -10,6 +10,7 @@ from headrace.errors import (
     SinkUnavailableError,
     TableMismatchError,
 )
+from headrace.metrics import Metric
 from headrace.model import (
     Avro,
     BatchLimits,
@@ -35,6 +36,8 @@ from headrace.pipelines.late_data.declaration import LateData
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.transforms.count_windows import count_windows
 from headrace.pipelines.transforms.deduplicate import deduplicate
+from headrace.pipelines.transforms.transform import Transform
+from headrace.settings import Secret
 from headrace.sinks.api import (
     CommitRejection,
     CommitResult,
@@ -108,6 +111,7 @@ __all__ = [
     "Lake",
     "LateData",
     "Metadata",
+    "Metric",
     "OneToOne",
     "Pipeline",
     "PositionStore",
@@ -122,6 +126,7 @@ __all__ = [
     "Retry",
     "RetryTopics",
     "RoundRobin",
+    "Secret",
     "Send",
     "Sink",
     "SinkContext",
@@ -137,6 +142,7 @@ __all__ = [
     "TaskWriter",
     "Topic",
     "Transaction",
+    "Transform",
     "UnsafeValues",
     "Worker",
     "WorkerPartitioner",

@@ -54,7 +54,7 @@ METRICS = (
     Metric(
         "late_side_rows",
         "rows",
-        "those of `late_rows` that went to the side table",
+        "those of `late_rows` that the side table has taken, without those that it rejected",
         "as of `late_rows`; they are in the side table and not in the sink",
         is_counter=True,
     ),
@@ -117,19 +117,21 @@ METRICS = (
     Metric(
         "batch_id",
         "number",
-        "number of the last batch of this checkpoint; -1 before the first",
+        "number of the last batch of this checkpoint; unknown before the first of a run",
         "back to 0: the checkpoint was reset",
     ),
     Metric(
         "backlog_records",
         "records",
-        "offsets between what was read and the end of the topics",
+        "offsets between what was read and the end of the topics; unknown while the broker does not"
+        " respond",
         "rising: more arrives than is processed",
     ),
     Metric(
         "backlog_seconds",
         "s",
-        "age of the newest record read, while there is a backlog",
+        "age of the newest record read, while there is a backlog; unknown as `backlog_records` is,"
+        " and until the first batch of a run has read one",
         "close to the topic's retention: act before records are deleted unread",
     ),
     Metric(

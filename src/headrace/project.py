@@ -35,6 +35,7 @@ class Project:
         Raises:
             ProjectError: if there is no project, or it is not valid, with every problem.
         """
+        # Without a project, the error names the folder where the search began.
         root = Path(folder) if folder is not None else find_project(Path.cwd()) or Path.cwd()
         return cls(load_project(load_settings(root, environment())))
 

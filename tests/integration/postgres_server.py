@@ -12,8 +12,10 @@ import pwd
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 
 from headrace.runtime.ports import free_ports
 
@@ -26,10 +28,12 @@ class PostgresServer:
     """One server in a folder of its own, which :meth:`remove` deletes.
 
     ``kill`` is a crash: nothing is flushed or said to clients; ``start`` recovers from it. Data
-    survives the death of the processes, not of the machine: there is no fsync.
+    survives the death of the processes, not of the machine, unless ``settings`` of PostgreSQL say
+    otherwise: there is no fsync.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Mapping[str, str] = MappingProxyType({})) -> None:
+        self._settings = settings
         # Not under pytest's folders: nobody may not pass through those.
         self.folder = Path(tempfile.mkdtemp(prefix="headrace-postgres-"))
         (self.port,) = free_ports(1)
@@ -51,6 +55,7 @@ class PostgresServer:
             "fsync": "off",
             "shared_buffers": "32MB",
             "max_connections": 30,
+            **self._settings,
         }
         words = " ".join(f"-c {name}='{value}'" for name, value in settings.items())
         self._run("pg_ctl", "start", "-w", "-t", "60", "-l", str(self.folder / "log"), "-o", words)
@@ -66,7 +71,16 @@ class PostgresServer:
     @property
     def running(self) -> bool:
         """It has a process."""
-        return (self.folder / "data" / "postmaster.pid").exists()
+        return self._lock.exists()
+
+    @property
+    def pid(self) -> int:
+        """Of its first process, the parent of the others."""
+        return int(self._lock.read_text().split()[0])
+
+    @property
+    def _lock(self) -> Path:
+        return self.folder / "data" / "postmaster.pid"
 
     def remove(self) -> None:
         """Stops it and deletes its data."""
@@ -74,9 +88,10 @@ class PostgresServer:
             self.kill()
         shutil.rmtree(self.folder)
 
-    def create_database(self, name: str) -> str:
+    def create_database(self, name: str, encoding: str = "UTF8") -> str:
         """Makes an empty database and gives its URL."""
-        command = ["-h", "127.0.0.1", "-p", str(self.port), "-U", USER, name]
+        template = ["-T", "template0", "-E", encoding]
+        command = ["-h", "127.0.0.1", "-p", str(self.port), "-U", USER, *template, name]
         subprocess.run([program("createdb"), *command], check=True, capture_output=True)
         return f"postgresql://{USER}@127.0.0.1:{self.port}/{name}"
 

@@ -334,6 +334,19 @@ def _talk(port: int, *parts: bytes | float) -> bytes:
         return answer
 
 
+def test_the_http_server_answers_what_it_cannot_parse_by_itself(service):
+    start = b"GET /healthz HTTP/1.1\r\nhost: x\r\n"
+    requests = {
+        b"400": start + b"a: \x01\r\n\r\n",
+        b"431": start + b"a: 1\r\n" * 100 + b"\r\n",
+    }
+    answers = {status: _talk(service.port, request) for status, request in requests.items()}
+    assert {status: answer.split()[1] for status, answer in answers.items()} == {
+        status: status for status in requests
+    }
+    assert not [answer for answer in answers.values() if b"x-request-id" in answer.lower()]
+
+
 def test_slow_clients_are_closed_and_others_do_not_notice(service, token):
     head = (
         f"POST /v1/topics/occurrences{service.suffix}/events HTTP/1.1\r\nhost: x\r\n"

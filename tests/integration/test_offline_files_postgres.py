@@ -127,6 +127,22 @@ def test_each_row_that_postgres_refuses_is_a_dead_letter_and_the_others_go_in(da
     assert figures.loaded == {"raw_item": 20}
 
 
+def test_characters_that_the_database_lacks_have_a_reason_of_their_own(postgres, tmp_path):
+    url = postgres.create_database(f"db_{uuid.uuid4().hex[:8]}", "LATIN1")
+    database = Database(url, tmp_path)
+    texts = ["é".encode(), "€".encode(), b"\\u20ac", b"\\u0000", "ü".encode()]
+    bodies = [packed(b'{"a":"' + text + b'"}') for text in texts]
+    lines = [line(number, body=body) for number, body in enumerate(bodies)]
+    write(database.folder / "offline.1", *lines)
+    database.load()
+    assert sorted(database.letters) == [
+        (1, "unsupported-character"),
+        (2, "unsupported-character"),
+        (3, "nul-character"),
+    ]
+    assert database.counters == [0, 4]
+
+
 GUARDED = """
 CREATE TABLE guarded (project_id int, body jsonb);
 CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN

@@ -4,7 +4,7 @@ import json
 import re
 import shutil
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import replace
 from datetime import timedelta
 
@@ -590,6 +590,41 @@ def test_stateful_steps_keep_their_state_across_runs_and_count_what_they_drop(fl
     outcome = flow.run(pipeline)["unique"]
     assert (outcome.rows_in, outcome.rows_out, outcome.duplicate_rows) == (20, 0, 0)
     assert outcome.dropped_by_watermark_rows == 20
+
+
+def test_what_a_batch_drops_is_counted_once_also_after_idle_time(flow, spark):
+    interval = "spark.sql.streaming.noDataProgressEventInterval"
+    before, stop = spark.conf.get(interval), threading.Event()
+    # The event time moves on, stands still, and moves on: with and without a batch without data.
+    phases = iter([NOW_MS, NOW_MS + 1000, NOW_MS + 1000, NOW_MS + 2000])
+    idle = Counter()
+
+    def observe(progress):
+        [query] = [each for each in spark.streams.active if each.name == "unique"] or [None]
+        report = query and query.lastProgress
+        if report is None or "addBatch" in report["durationMs"]:
+            return
+        rows_in = progress["unique"].rows_in
+        idle[rows_in] += 1
+        if rows_in < sent[0] or idle[rows_in] < 3:  # the run has seen the idle report
+            return
+        at = next(phases, None)
+        if at is None:
+            stop.set()
+            return
+        flow.send([click(sent[0] + n % 10, event_time=at) for n in range(20)], partition=0)
+        sent[0] += 20
+
+    sent = [0]
+    unique = deduplicate(by=["event_id"], within=timedelta(hours=1))
+    spark.conf.set(interval, "200")
+    try:
+        pipeline = flow.pipeline("unique", steps=[unique], sink=Lake("unique"))
+        outcome = flow.run(pipeline, once=False, observe=observe, stop=stop)["unique"]
+    finally:
+        spark.conf.set(interval, before)
+    assert (outcome.rows_in, outcome.rows_out, outcome.duplicate_rows) == (80, 40, 40)
+    assert outcome.figures["deduplicate_state_rows"] == 40
 
 
 def test_repeats_over_two_topics_are_dropped_by_the_watermark_of_the_sources(flow):

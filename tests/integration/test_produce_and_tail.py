@@ -133,7 +133,7 @@ def test_a_raw_topic_takes_any_line(answer, names, tmp_path):
     [ended] = answer("produce", names["raw"], str(file), "--header", "trace=7")
     assert (ended["sent"], ended["lines"]) == (2, 3)
     first, second = answer("tail", names["raw"], "--from", "earliest", "--limit", "2")
-    assert (first["value_base64"], second["value"]) == ("/wA=", "plain")
+    assert (first["value_base64"], second["value"]) == ("/wA=", "plain\r")
     assert first["headers"] == [{"name": "trace", "value": "7"}]
 
 

@@ -102,13 +102,15 @@ def test_each_recipe_does_what_it_says(page):
     page.send("page_clicks", click(1, 0.5), click(2, 2.5))
     page.send("web_views", *views[:4])
     page.send("app_views", *views[2:])
-    page.run()
+    first = page.run()
     page.send("page_views", view(7, hours=-9), view(8, hours=3))
     outcomes = page.run("on-time")
 
     flow, ids = page.flow, [f"v{n}" for n in range(7)]
     polish = {row["event_id"]: row["is_home"] for row in flow.rows("polish")}
     assert polish == {"v0": False, "v2": False, "v3": True, "v5": True, "v6": False}
+    assert flow.ids("polish_only") == dict.fromkeys(("v0", "v2", "v3", "v5", "v6"), 1)
+    assert first["polish-only"].figures["foreign_rows"] == 3
     assert flow.ids("unique") == dict.fromkeys(ids, 1)
     counts = {(row["country"], row["count"]): row["window_start"] for row in flow.rows("per_hour")}
     assert {count: start.hour for count, start in counts.items()} == {("PL", 4): 12, ("DE", 3): 12}

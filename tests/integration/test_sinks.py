@@ -54,8 +54,8 @@ CLICKS = "CREATE TABLE clicks (id bigint NOT NULL, name text, at timestamptz)"
 def database(postgres):
     """``database(ddl)``: a new database."""
 
-    def made(ddl=CLICKS):
-        return Database(postgres.create_database(f"sink_{uuid.uuid4().hex[:8]}"), ddl)
+    def made(ddl=CLICKS, encoding="UTF8"):
+        return Database(postgres.create_database(f"sink_{uuid.uuid4().hex[:8]}", encoding), ddl)
 
     return made
 
@@ -253,6 +253,44 @@ def test_a_row_that_the_table_does_not_take_is_a_dead_letter(database):
     assert sorted(by_id(found)) == [1, 5]
 
 
+def test_characters_that_the_database_lacks_have_a_reason_of_their_own(database):
+    found = database(encoding="LATIN1")
+    driver = Postgres("clicks").open(found.context, schema())
+    writer = driver.writers("a" * 32)
+    names = ["é", "€", "a\0b", "ż", "ü"]
+    rejected = writer.write(table([row(number, name) for number, name in enumerate(names)]))
+    assert [(each.index, each.reason) for each in rejected] == [
+        (1, "unsupported-character"),
+        (2, "nul-character"),
+        (3, "unsupported-character"),
+    ]
+    driver.commit(writer.close(), batch(0), 0)
+    assert by_id(found) == {0: "é", 4: "ü"}
+
+
+def test_rows_that_row_level_security_forbids_are_dead_letters(database):
+    """Missing rights have the same SQLSTATE: those are no row's fault."""
+    found = database()
+    role = f"writer_{uuid.uuid4().hex[:8]}"
+    found.execute(
+        f"CREATE ROLE {role} LOGIN;"
+        f"GRANT CREATE ON DATABASE {found.url.rpartition('/')[2]} TO {role};"
+        f"GRANT SELECT, INSERT ON clicks TO {role}; ALTER TABLE clicks ENABLE ROW LEVEL SECURITY;"
+        f"CREATE POLICY small ON clicks TO {role} WITH CHECK (id < 10)"
+    )
+    url = found.url.replace("headrace@", f"{role}@")
+    context = replace(found.context, settings={"url": Secret(url)})
+    driver = Postgres("clicks").open(context, schema())
+    letters, left = leftover(driver.commit(written(driver, row(1), row(12)), batch(0), 0))
+    assert [(each["id"], reason) for each, reason in letters] == [(12, "not-permitted")]
+    driver.commit(left, batch(0), 0)
+    assert sorted(by_id(found)) == [1]
+    pieces = written(driver, row(2))
+    found.execute(f"REVOKE INSERT ON clicks FROM {role}")
+    with pytest.raises(SinkError, match="permission denied"):
+        driver.commit(pieces, batch(1), 0)
+
+
 def test_rows_that_a_crash_of_the_server_took_are_missed(postgres, database):
     found = database()
     driver = Postgres("clicks").open(found.context, schema())
@@ -355,6 +393,100 @@ def test_deferred_constraints_and_triggers_reject_rows_too(database):
     ]
     driver.commit(left, batch(0), 0)
     assert sorted(by_id(found)) == [1]
+
+
+FAMILY = pa.schema([("id", pa.int64()), ("parent", pa.int64())])
+
+
+def family(database, constraint):
+    """A table whose rows refer to others of it; returns it, and ``commit(*rows)``."""
+    found = database(f"CREATE TABLE clicks (id int PRIMARY KEY, parent int {constraint})")
+    driver = Postgres("clicks").open(found.context, FAMILY)
+
+    def commit(*rows):
+        writer = driver.writers(uuid.uuid4().hex)
+        assert writer.write(table_of(FAMILY, rows)) == []
+        pieces, letters = writer.close(), []
+        while isinstance(done := driver.commit(pieces, batch(0), 0), CommitRejection):
+            rejected, pieces = leftover(done)
+            letters += [(values["id"], values["parent"], reason) for values, reason in rejected]
+        return letters, sorted(each["id"] for each in found.rows())
+
+    return found, commit
+
+
+@pytest.mark.parametrize("when", ["NOT DEFERRABLE", "DEFERRABLE INITIALLY DEFERRED"])
+def test_rows_that_refer_to_later_ones_and_to_each_other_go_in_beside_a_rejected_one(
+    database, when
+):
+    _, commit = family(database, f"REFERENCES clicks {when}")
+    rows = [(1, 2), (2, 3), (3, None), (4, 5), (9, None), (9, None), (5, 4), (6, 6)]
+    assert commit(*rows) == ([(9, None, "not-unique")], [1, 2, 3, 4, 5, 6, 9])
+
+
+@pytest.mark.parametrize("when", ["NOT DEFERRABLE", "DEFERRABLE INITIALLY DEFERRED"])
+def test_rows_that_refer_to_a_rejected_one_are_rejected_with_it(database, when):
+    _, commit = family(database, f"REFERENCES clicks {when}")
+    letters, ids = commit((1, 2), (6, 7), (2, 3), (7, 99), (3, None))
+    assert letters == [(6, 7, "foreign-key"), (7, 99, "foreign-key")]
+    assert ids == [1, 2, 3]
+
+
+def test_where_order_matters_to_a_trigger_the_earlier_row_is_rejected(database):
+    found, commit = family(database, "")
+    found.execute(
+        "CREATE FUNCTION known() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$BEGIN IF new.parent IS NOT NULL AND NOT EXISTS (SELECT FROM clicks WHERE id ="
+        " new.parent) THEN RAISE 'no parent' USING ERRCODE = '23503'; END IF; RETURN new; END$$;"
+        "CREATE TRIGGER known BEFORE INSERT ON clicks FOR EACH ROW EXECUTE FUNCTION known()"
+    )
+    assert commit((1, 2), (2, None)) == ([(1, 2, "foreign-key")], [2])
+
+
+def test_many_rejected_rows_cost_few_statements(database, monkeypatch):
+    """Each has its own reason, and the others are in their order, whichever way they went in."""
+    found = database(
+        "CREATE TABLE clicks (id smallint NOT NULL, name varchar(3) CHECK (name <> 'no'),"
+        " at timestamptz, serial bigserial)"
+    )
+    driver = Postgres("clicks").open(found.context, schema())
+    writer = driver.writers("a" * 32)
+    copies = []
+    copy_all = writer._copy_all
+    monkeypatch.setattr(writer, "_copy_all", lambda *args: copies.append(None) or copy_all(*args))
+    names = {0: 'a,"', 1: "long", 2: "no", 3: "ż\n", 4: "a\0b", 5: None}
+    rows = [row(number, names[number % 6]) for number in range(3_000)]
+    rows += [row(40_000), {**row(3_001), "id": None}]
+    rejected = writer.write(table(rows))
+    reasons = {1: "wrong-value", 2: "check-violated", 4: "nul-character"}
+    expected = [(n, reasons[n % 6]) for n in range(3_000) if n % 6 in reasons]
+    assert [(each.index, each.reason) for each in rejected] == [
+        *expected,
+        (3_000, "wrong-value"),
+        (3_001, "missing-value"),
+    ]
+    assert 'column "id"' in rejected[-1].detail
+    assert len(copies) < 100
+    driver.commit(writer.close(), batch(0), 0)
+    kept = sorted(found.rows(), key=lambda each: each["serial"])
+    assert [(each["id"], each["name"]) for each in kept] == [
+        (n, names[n % 6]) for n in range(3_000) if n % 6 not in reasons
+    ]
+
+
+def test_rows_are_told_apart_by_halves_where_the_role_may_not_use_plpgsql(database):
+    found = database("CREATE TABLE clicks (id smallint, name text, at timestamptz)")
+    role = f"writer_{uuid.uuid4().hex[:8]}"
+    found.execute(
+        f"CREATE ROLE {role} LOGIN; REVOKE USAGE ON LANGUAGE plpgsql FROM PUBLIC;"
+        f"GRANT CREATE ON DATABASE {found.url.rpartition('/')[2]} TO {role};"
+        f"GRANT SELECT, INSERT ON clicks TO {role}"
+    )
+    url = found.url.replace("headrace@", f"{role}@")
+    context = replace(found.context, settings={"url": Secret(url)})
+    writer = Postgres("clicks").open(context, schema()).writers("a" * 32)
+    rejected = writer.write(table([row(n) for n in (1, 40_000, 2, 50_000, 3)]))
+    assert [each.index for each in rejected] == [1, 3]
 
 
 def test_a_table_that_takes_no_row_at_all_fails_the_batch(database, monkeypatch):

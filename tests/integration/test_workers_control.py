@@ -331,14 +331,13 @@ def test_the_installed_command_runs_an_instance_until_it_is_told_to_stop(bench, 
         try:
             while json.loads(run.stdout.readline())["worker"]["processed"] < 50:
                 pass
-            time.sleep(0.3)  # a signal within a print would fail the next one, which says so
             run.send_signal(signal.SIGINT)
-            stopping, *_, last = map(json.loads, run.stdout.read().splitlines())
+            *events, last = map(json.loads, run.stdout.read().splitlines())
         except BaseException:
             run.kill()
             raise
     assert run.returncode == 0
-    assert stopping["event"] == "stopping"
+    [stopping] = [event for event in events if event["event"] == "stopping"]
     assert stopping["worker"] == {"worker": "enrich", "state": "draining"}
     assert last["event"] == "ended"
     assert (last["worker"]["state"], last["worker"]["processed"]) == ("closed", 50)

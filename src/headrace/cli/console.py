@@ -37,7 +37,8 @@ class ConsoleOutput:
                 err.print(f"{where}: {escape(problem.message)}", soft_wrap=True)
                 if problem.remedy:
                     err.print(f"  [dim]{escape(problem.remedy)}", soft_wrap=True)
-            err.print(f"[red]{len(error.problems)} problem(s).")
+            count = len(error.problems)
+            err.print(f"[red]{count} problem{'' if count == 1 else 's'}.")
         else:
             err.print(f"[red]{escape(str(error))}", soft_wrap=True)
 

@@ -6,7 +6,6 @@ import base64
 import dataclasses
 import enum
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
@@ -14,6 +13,8 @@ from pathlib import PurePath
 from typing import Any, Protocol, TextIO, runtime_checkable
 
 import click
+
+from headrace.cli.closed_pipe import end_output
 
 _FORMS: dict[type, Callable[[Any], object]] = {
     enum.Enum: lambda member: encoded(member.value),
@@ -34,13 +35,15 @@ class Encoded(Protocol):
 
 
 def print_json(value: object, file: TextIO) -> None:
-    """Prints a value as a line of JSON; ends the process if the reader is gone."""
+    """Prints a value as a line of JSON.
+
+    Raises:
+        ReaderGoneError: if nothing reads the file any more.
+    """
     try:
         click.echo(json.dumps(encoded(value), ensure_ascii=False), file=file)
     except BrokenPipeError:
-        # The interpreter flushes at its end, and would fail at the pipe again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), file.fileno())
-        raise SystemExit(1) from None
+        end_output(file.fileno())
 
 
 def encoded(value: object) -> Any:
@@ -63,8 +66,10 @@ def encoded(value: object) -> Any:
     Raises:
         TypeError: if it is none of them; a value with ``to_json`` is what that returns.
     """
+    # First: a dataclass may have its own form, too.
     if isinstance(value, Encoded):
         return encoded(value.to_json())
+    # Field by field: `dataclasses.asdict` would copy deep, and lose the forms of nested values.
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = dataclasses.fields(value)
         return dict(_members({field.name: getattr(value, field.name) for field in fields}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
@@ -27,16 +28,21 @@ class JsonOutput:
 
     def __init__(self) -> None:
         self._reserved: TextIO | None = None
+        # Progress and the reaction to a signal are shown on two threads; text streams are no
+        # more than their buffers safe for that.
+        self._lock = threading.Lock()
 
     def show(self, result: object) -> None:
-        print_json(result, self._reserved or sys.stdout)
+        with self._lock:
+            print_json(result, self._reserved or sys.stdout)
 
     @contextmanager
     def live(self, progress: Live[Observer]) -> Iterator[Observer]:
-        with _reserved_stdout() as reserved, progress.in_json(self.show) as observer:
+        with _reserved_stdout() as reserved:
             self._reserved = reserved
             try:
-                yield observer
+                with progress.in_json(self.show) as observer:
+                    yield observer
             finally:
                 self._reserved = None
 
@@ -46,6 +52,7 @@ class JsonOutput:
     def failed(self, error: HeadraceError) -> None:
         kind = getattr(error, "code", type(error).__name__)
         problems = error.problems if isinstance(error, ProjectError) else ()
+        # On stdout, as results are: a program reads one stream, and the exit code says which it is.
         self.show({"error": kind, "message": str(error), "problems": problems})
 
     def crashed(self, error: BaseException, log: Path) -> None:
@@ -59,6 +66,7 @@ def _reserved_stdout() -> Iterator[TextIO]:
         with redirect_stdout(sys.stderr):
             yield stdout
         return
+    # What is buffered must not go to stderr after the switch.
     stdout.flush()
     kept = os.dup(_STDOUT)
     # Processes that are started meanwhile have the descriptor, not Python's object.

@@ -14,6 +14,7 @@ from headrace.model import TopicPartition
 from headrace.runtime.logs import LOG_FORMATS
 from headrace.settings import MASTERS, Secret, environment, master_problem
 
+# Kafka makes folders of topics, so `.` and `..` are no names.
 _TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 _MAX_PORT = 65_535
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -32,6 +33,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
         """Parses a number and a unit, above zero."""
         if isinstance(value, timedelta):
             return value
+        # Six digits of any unit fit into a timedelta.
         parts = re.fullmatch(r"([1-9][0-9]{0,5})([smhdw])", str(value))
         if parts is None:
             self.fail(f"{value!r} is no duration; write 90d, 12h, 30m or 45s", param, ctx)
@@ -53,6 +55,7 @@ class Time(click.ParamType):  # type: ignore[type-arg]
             time = datetime.fromisoformat(str(value))
         except ValueError:
             self.fail(f"{value!r} is no time; write 2026-11-21T18:00:00Z", param, ctx)
+        # The machine's zone would make a command mean something else on each host.
         return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
 
 
@@ -111,6 +114,7 @@ class ByteSize(click.ParamType):  # type: ignore[type-arg]
 
 
 def _amount(text: str, units: Mapping[str, int]) -> Fraction | None:
+    # Bounded, since a Fraction is exact: it would compute with every digit that is typed.
     parts = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?(?:e[0-9]{1,2})?)([A-Za-z]*)", text)
     unit = units.get(parts[2].lower()) if parts else None
     return Fraction(parts[1]) * unit if parts and unit else None
@@ -130,6 +134,7 @@ class DatabaseUrl(click.ParamType):  # type: ignore[type-arg]
             return value
         known = environment()
         text = str(value)
+        # Passwords belong into the environment: others on the machine see the command line.
         for name in self._placeholder.findall(text):
             if name not in known:
                 self.fail(f"environment variable {name} is not set", param, ctx)

@@ -84,10 +84,22 @@ def line(progress: PipelineProgress) -> str:
     text = (
         f"{progress.pipeline} {progress.state}: {figures}, "
         f"rate/s {progress.records_per_second:,.0f}, "
-        f"backlog {progress.backlog_records:,} ({progress.backlog_seconds:,.0f} s), "
+        f"backlog {_backlog(progress)}, "
         f"batch ms {progress.batch_seconds * 1000:,.0f}"
     )
     return "; ".join((text, *notes(progress)))
+
+
+def _backlog(progress: PipelineProgress) -> str:
+    if progress.backlog_records is None:
+        return "unknown"
+    seconds = progress.backlog_seconds
+    age = "age unknown" if seconds is None else f"{seconds:,.0f} s"
+    return f"{progress.backlog_records:,} ({age})"
+
+
+def _number(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:,.0f}"
 
 
 def reporting(console: Console) -> AbstractContextManager[Observe]:
@@ -97,6 +109,7 @@ def reporting(console: Console) -> AbstractContextManager[Observe]:
 
 @contextmanager
 def _live(console: Console) -> Iterator[Observe]:
+    # Drawn at each observation: rich would otherwise redraw old figures on a thread of its own.
     with Live(console=console, auto_refresh=False, transient=True) as live:
         yield lambda pipelines: live.update(summary(list(pipelines.values())), refresh=True)
 
@@ -110,6 +123,7 @@ def _lines(console: Console) -> Iterator[Observe]:
         now = time.monotonic()
         for name, progress in pipelines.items():
             state, at = shown.get(name, ("", 0.0))
+            # A state that lasts less than 5 s is shown too, and that of the end once.
             if state != progress.state or (now - at >= LINE_SECONDS and not progress.final):
                 shown[name] = (progress.state, now)
                 console.print(line(progress), markup=False, highlight=False, soft_wrap=True)
@@ -124,8 +138,8 @@ def _cells(progress: PipelineProgress) -> list[str]:
         f"[{colour}]{progress.state}",
         *(f"{getattr(progress, name):,}" for _, name in _FIGURES),
         f"{progress.records_per_second:,.0f}",
-        f"{progress.backlog_records:,}",
-        f"{progress.backlog_seconds:,.0f}",
+        _number(progress.backlog_records),
+        _number(progress.backlog_seconds),
         f"{progress.batch_seconds * 1000:,.0f}",
         escape(own_figures(progress)),
     ]

@@ -13,17 +13,27 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from headrace.cli.closed_pipe import end_output
+
 # rich takes a file for a terminal of 80 columns, which cuts tables that people paste into issues.
 FILE_WIDTH = 160
+# Into a file or pipe, progress is a new line each time, so it is shown less often.
 LINE_SECONDS = 5.0
 MAX_SHOWN_BYTES = 4_000
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Ends the process as JSON does, in place of rich's own SystemExit."""
+        self.quiet = True
+        end_output(sys.stdout.fileno())
 
 
 def _console(*, stderr: bool) -> Console:
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else FILE_WIDTH
     # With emoji, a value that holds ":x:" would be shown as a picture.
-    return Console(stderr=stderr, width=width, emoji=False)
+    return _Console(stderr=stderr, width=width, emoji=False)
 
 
 @dataclass(frozen=True)

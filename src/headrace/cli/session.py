@@ -100,12 +100,10 @@ class Session:
         declared = self.project.pipelines
         for name in names:
             if name not in declared:
-                raise unknown("pipeline", name, declared, self._hint(name))
+                is_worker = name in self.project.workers
+                hint = f"; {name!r} is a worker: `headrace workers` has its commands"
+                raise unknown("pipeline", name, declared, hint if is_worker else "")
         return [declared[name] for name in dict.fromkeys(names or tuple(declared))]
-
-    def _hint(self, name: str) -> str:
-        is_worker = name in self.project.workers
-        return f"; {name!r} is a worker: `headrace workers` has its commands" if is_worker else ""
 
     @property
     def log(self) -> Path:
@@ -149,8 +147,10 @@ def command(
                     _load_views(function)
                 return bound(**values)
 
+            # Click would end with 0 whatever the body returns.
             sys.exit(_run(session, action))
 
+        # Decorators apply from the inside out; help shows options in the order of the tuple.
         for option in reversed(_COMMON_OPTIONS):
             option(body)
         return click.command(name, epilog=ending)(body)
@@ -166,6 +166,7 @@ def _load_views(function: Callable[..., object]) -> None:
 def epilog(title: str, text: str) -> str:
     """Returns a paragraph for the end of a help page, with its lines kept as they are."""
     lines = "\n".join(f"  {line}" for line in text.splitlines())
+    # Click wraps paragraphs, except those that begin with a backspace.
     return f"\b\n{title}:\n{lines}"
 
 
@@ -174,6 +175,7 @@ def _run(session: Session, action: Callable[[], object]) -> int:
         result = action()
         if result is not None:
             session.output.show(result)
+    # What is raised on purpose says what to do, so it has no traceback.
     except HeadraceError as error:
         session.output.failed(error)
         return error.exit_code

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -17,22 +18,74 @@ SLICE_SECONDS = 0.2
 def stop_on_signal(on_stop: Callable[[], None]) -> Iterator[threading.Event]:
     """Sets the event at the first signal, and calls ``on_stop``; the second one ends the process.
 
+    Both happen on a thread of their own, and have happened when the context is left: what
+    ``on_stop`` prints comes before what is printed afterwards, and what it raises is raised there.
+    Enter it within the output's ``live``, which reserves stdout for as long as it lasts.
+
     The second signal is equivalent to a crash: the next run resumes from the last commit.
     """
-    stop = threading.Event()
+    reaction = _Reaction(on_stop)
+    is_first = True
 
     def handle(number: int, _frame: object) -> None:
-        if stop.is_set():
+        nonlocal is_first
+        if not is_first:
+            # At once: Spark, threads and clients of Kafka would be waited for by an orderly exit.
             os._exit(128 + number)
-        stop.set()
-        on_stop()
+        is_first = False
+        reaction.request()
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield stop
+        yield reaction.stop
     finally:
+        reaction.end()
         for number, handler in before.items():
             signal.signal(number, handler)
+    reaction.raise_failure()
+
+
+class _Reaction:
+    """Reacts to a signal on a thread.
+
+    A handler runs between two instructions of the main thread, whatever locks that holds: a print
+    in a handler fails within another print ("reentrant call"), and an event that is set there may
+    wait for ever. ``SimpleQueue.put`` is made for that: it takes no lock that the main thread has.
+
+    Attributes:
+        stop: set once a signal was received.
+    """
+
+    def __init__(self, on_stop: Callable[[], None]) -> None:
+        self.stop = threading.Event()
+        self._on_stop = on_stop
+        self._failure: BaseException | None = None
+        self._requests: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="stop-on-signal", daemon=True)
+        self._thread.start()
+
+    def request(self) -> None:
+        """Lets the thread react; may be called by a signal handler."""
+        self._requests.put(True)
+
+    def end(self) -> None:
+        """Ends the thread, after its reaction if there was a signal."""
+        self._requests.put(False)
+        self._thread.join()
+
+    def raise_failure(self) -> None:
+        """Raises what the reaction raised."""
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self) -> None:
+        if not self._requests.get():
+            return
+        self.stop.set()
+        try:
+            self._on_stop()
+        except BaseException as error:  # noqa: BLE001 - raised where the context is left
+            self._failure = error
 
 
 @contextmanager

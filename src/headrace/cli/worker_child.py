@@ -37,6 +37,7 @@ def start_child(
         target=run_child, args=(folder, worker, own, log_format, there), name=f"{worker}-{number}"
     )
     process.start()
+    # Otherwise the parent would hold this end open, and never notice that the child is gone.
     there.close()
     return process, here
 
@@ -71,6 +72,7 @@ def run_child(
 
 
 def _run(run: WorkerRun, connection: Connection) -> None:
+    # A supervisor may send SIGTERM to every process of the service, and not to the parent alone.
     signal.signal(signal.SIGTERM, lambda *_: run.stop())
     threading.Thread(target=_await_stop, args=(connection, run.stop), daemon=True).start()
     run.run(lambda progress, partitions: connection.send((progress, partitions)))

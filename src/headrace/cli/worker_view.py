@@ -86,6 +86,7 @@ class _Rate:
 
     def update(self, progress: WorkerProgress) -> float:
         milliseconds = progress.updated_ms - self._at_ms
+        # By the time of the instance: its updates may come here late, and in bursts.
         if self._at_ms and milliseconds > 0 and not progress.final:
             self.value = max(0.0, 1000 * (progress.processed - self._processed) / milliseconds)
         self._processed, self._at_ms = progress.processed, progress.updated_ms
@@ -103,6 +104,7 @@ def _live(console: Console) -> Iterator[Observe]:
             live.update(summary([progress], rate.update(progress)), refresh=True)
 
         yield observe
+    # The live table is transient, and vanishes with its context.
     if last:
         console.print(summary(last))
 

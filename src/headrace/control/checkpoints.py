@@ -105,6 +105,8 @@ def reset(
     side_positions = side_position_store(settings, pipeline)
     cluster = KafkaCluster(broker_config(settings))
     resets = Resets(pipeline, folder, positions, cluster, side_positions)
+    # No run of this machine may start between the read of the positions and the new checkpoint.
+    # One elsewhere is noticed by the first commit (`Resets.to_table`).
     with _held(settings, pipeline):
         if to == FROM_TABLE:
             current = resets.to_table(accept_loss=accept_loss)
@@ -141,6 +143,7 @@ def missing_partitions(
         BrokerUnreachableError: if the broker does not respond within 15 seconds.
     """
     declared = {source.topic.name: source.topic.partitions for source in pipeline.sources}
+    # A partition within the declared number needs no broker, so pausing works while Kafka is away.
     beyond = [each for each in partitions if each.partition >= declared[each.topic]]
     topics = [partition.topic for partition in beyond]
     live = describe(broker_config(settings), topics) if topics else {}
@@ -193,6 +196,7 @@ def _in_table(
     number = newest_checkpoint(pipeline.name, positions)
     if positions is None or number is None:
         return {}
+    # Only the ids and partitions of the topics are needed to name positions, not offsets or times.
     sources = {
         name: SourceOffset(name, topic.topic_id, dict.fromkeys(range(topic.partitions), 0), 0)
         for name, topic in topics.items()

@@ -79,6 +79,7 @@ def _field_line(node: ast.ClassDef, field: str) -> int:
 def _make_importable(root: Path) -> None:
     sys.path[:] = [str(root), *(entry for entry in sys.path if entry != str(root))]
     importlib.invalidate_caches()  # files may be younger than Python's listing of their folder
+    # A test or a program may load several projects in one process, each with a module `flow`.
     for name in [name for name, module in sys.modules.items() if _is_shadow(name, module, root)]:
         del sys.modules[name]
 
@@ -88,13 +89,8 @@ def _is_shadow(name: str, module: ModuleType, root: Path) -> bool:
     top = name.partition(".")[0]
     if top in sys.stdlib_module_names or top == "headrace" or _inside(module, root):
         return False
-    return top in _top_level(root)
-
-
-def _top_level(root: Path) -> set[str]:
-    return {file.stem for file in root.glob("*.py")} | {
-        file.parent.name for file in root.glob("*/__init__.py")
-    }
+    packages = {file.parent.name for file in root.glob("*/__init__.py")}
+    return top in packages | {file.stem for file in root.glob("*.py")}
 
 
 def _inside(module: ModuleType, root: Path) -> bool:
@@ -129,6 +125,7 @@ def _failed_import(name: str, error: BaseException, settings: Settings) -> Probl
     message = f"{type(error).__name__}: {error}"
     extra = extra_of(error.name or "") if isinstance(error, ModuleNotFoundError) else None
     remedy = f"pip install 'headrace[{extra}]'" if extra else ""
+    # The innermost line of the user: frames below it are of packages, those above only led there.
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if Path(frame.filename).is_relative_to(settings.root):
             return Problem(frame.filename, frame.lineno or 1, message, remedy)
@@ -136,6 +133,8 @@ def _failed_import(name: str, error: BaseException, settings: Settings) -> Probl
 
 
 def _declared_by(modules: list[ModuleType], root: Path) -> list[Declaration]:
+    # Declarations are often imported from a module that the settings do not name: they are shown
+    # where they were assigned, by identity, since equal values may be declared twice.
     everywhere = [module for module in list(sys.modules.values()) if _inside(module, root)]
     lines = {
         id(value): (file, line)
@@ -146,6 +145,7 @@ def _declared_by(modules: list[ModuleType], root: Path) -> list[Declaration]:
     for module in modules:
         for value in _values(vars(module).values()):
             file, line = lines.get(id(value), (str(module.__file__), 1))
+            # A value that a second module imports is still one declaration.
             declarations.setdefault(id(value), Declaration(value, file, line))
     return list(declarations.values())
 
@@ -155,6 +155,7 @@ def _assigned(module: ModuleType) -> Iterator[tuple[Declared, str, int]]:
     file = str(module.__file__)
     for name, node in _assignments(file):
         value = vars(module).get(name)
+        # In a list that is written out, each element has a line of its own.
         elements = getattr(node, "elts", None)
         if isinstance(value, list | tuple) and elements and len(elements) == len(value):
             for part, element in zip(value, elements, strict=True):

@@ -8,9 +8,11 @@ from datetime import timedelta
 
 from headrace.kafka.brokers import Brokers
 from headrace.kafka.client import MAX_MESSAGE_BYTES, LiveTopic
-from headrace.model import ByField, ByKey, Partitioning, Topic
+from headrace.model import ByField, ByKey, Topic
 from headrace.model.fault import Fault
+from headrace.pipelines.late_data.declaration import LateData
 from headrace.pipelines.pipeline import Pipeline
+from headrace.pipelines.transforms.transform import Transform
 
 DEFAULT_SEGMENT = timedelta(days=7)
 _FAR_ABOVE = 4
@@ -49,6 +51,7 @@ def pipeline_warnings(pipeline: Pipeline) -> Iterator[Fault]:
     yield from _partition_counts(pipeline)
     yield from _strategies(pipeline)
     yield from _horizons(pipeline)
+    yield from _lateness_of_steps(pipeline)
 
 
 def _horizons(pipeline: Pipeline) -> Iterator[Fault]:
@@ -65,20 +68,41 @@ def _horizons(pipeline: Pipeline) -> Iterator[Fault]:
             )
 
 
+def _lateness_of_steps(pipeline: Pipeline) -> Iterator[Fault]:
+    """Warns if a step drops events that are not late yet: no table gets them.
+
+    Only for one source without a watermark of its own: the others are set, and checked, elsewhere.
+    """
+    first, *others = pipeline.sources
+    if pipeline.late_data is LateData.KEEP or others or first.watermark is not None:
+        return
+    allowed = pipeline.allowed_lateness
+    for step in pipeline.steps:
+        if isinstance(step, Transform) and step.watermark_delay is not None:
+            if step.watermark_delay <= allowed:
+                yield Fault(
+                    f"pipeline {pipeline.name!r}: {type(step).__name__} drops what is "
+                    f"{step.watermark_delay} behind the newest event of all partitions; late_data "
+                    f"takes what is {allowed} behind its own partition: events between the two are "
+                    "in neither table",
+                    "a `within` that is longer than allowed_lateness by what partitions may differ",
+                )
+            return  # the first one sets the watermark of all
+
+
 def _strategies(pipeline: Pipeline) -> Iterator[Fault]:
     topics = [source.topic for source in pipeline.sources]
-    first, *others = [_strategy(topic) for topic in topics]
+    # Key and field are hashed alike, whatever the field's name is.
+    first, *others = [
+        None if isinstance(topic.partitioning, ByKey | ByField) else topic.partitioning
+        for topic in topics
+    ]
     if any(strategy != first for strategy in others):
         words = ", ".join(f"{topic.name} {type(topic.partitioning).__name__}" for topic in topics)
         yield Fault(
             f"pipeline {pipeline.name!r} reads topics that are partitioned differently: {words}",
             "with one partitioning, equal values lie in partitions of equal number",
         )
-
-
-def _strategy(topic: Topic) -> Partitioning | None:
-    # Key and field are hashed alike, whatever the field's name is.
-    return None if isinstance(topic.partitioning, ByKey | ByField) else topic.partitioning
 
 
 def _partition_counts(pipeline: Pipeline) -> Iterator[Fault]:
@@ -126,14 +150,13 @@ def identity_warnings(topics: Iterable[LiveTopic]) -> Iterator[Fault]:
 
 def _in_force(topic: Topic, brokers: Mapping[str, str]) -> Topic:
     config = {_MIN_ISR: brokers[_MIN_ISR]} if _MIN_ISR in brokers else {}
-    segment = brokers.get("log.roll.ms") or _hours_in_ms(brokers.get("log.roll.hours", ""))
+    # As in Kafka, milliseconds win over hours where both are set.
+    hours = brokers.get("log.roll.hours", "")
+    in_ms = str(int(hours) * 3_600_000) if hours.isdecimal() else ""
+    segment = brokers.get("log.roll.ms") or in_ms
     if segment and timedelta(milliseconds=int(segment)) != DEFAULT_SEGMENT:
         config["segment.ms"] = segment
     return replace(topic, config=config | dict(topic.config))
-
-
-def _hours_in_ms(hours: str) -> str:
-    return str(int(hours) * 3_600_000) if hours.isdecimal() else ""
 
 
 def _broker_count(topic: Topic, count: int) -> Iterator[Fault]:

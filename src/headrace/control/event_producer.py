@@ -150,6 +150,7 @@ class EventProducer:
             raise ValueError(f"topic {declared.name!r} declares the key of its events")
         if declared.name not in self._checks:
             self._open(declared)
+        # Not only at the flush: this event must not overtake an earlier one of its key.
         self._require_deliveries(declared.name)
         _check_header_names(declared, headers)
         record = self._checks[declared.name](event_text(declared, event), headers)
@@ -185,6 +186,7 @@ class EventProducer:
         # Sending to a topic that is missing may create it, with the broker's defaults.
         if not describe(self._config, [topic.name]):
             raise TopicMissingError(topic.name)
+        # Topics of one limit share a client: the limit is a property of a client, not of a record.
         size = largest_message(topic)
         if size not in self._producers:
             self._producers[size] = CountingProducer(self._config, size)
@@ -232,6 +234,7 @@ def _object(schema: EventSchema, event: object) -> dict[str, Any]:
 
 
 def _value(field: EventField, value: Any) -> Any:
+    # Rounded, since a float of seconds may lie just below the millisecond that it means.
     if field.type is FieldType.MILLIS and isinstance(value, datetime):
         return round(value.timestamp() * 1000)
     is_object = isinstance(value, Mapping) or dataclasses.is_dataclass(value)

@@ -42,6 +42,8 @@ from headrace.settings import PROJECT_FILE, IngestSettings, Rate, Secret, Settin
 
 _KNOWN_SECONDS = 30.0
 _ASK_SECONDS = 0.1
+# Which worker answers is chance: with this many answers for each of them, it is unlikely that one
+# was never asked.
 _ASKED_EACH = 8
 
 _LOG = logging.getLogger("headrace.ingest")
@@ -86,13 +88,14 @@ def ingest_config(project: LoadedProject, overrides: Overrides | None = None) ->
     """What the service is told.
 
     Raises:
-        ProjectError: no topic has an event class, or Redis is wanted without its client.
+        ProjectError: no topic has an event class, Redis is wanted without its client, or an
+            environment variable of ``[ingest]`` is not set.
         BrokerUnreachableError: the embedded broker is down, and no topic has a spool.
         RegistryUnreachableError: the schema registry of an Avro topic does not answer.
         SchemaRejectedError: it rejects the schema of an event class.
     """
     overridden = {name: value for name, value in vars(overrides or Overrides()).items() if value}
-    settings = replace(project.settings.ingest or IngestSettings(), **overridden)
+    settings = replace(project.settings.require_ingest(), **overridden)
     where = str(project.settings.root / PROJECT_FILE)
     if settings.redis is not None and importlib.util.find_spec("redis") is None:
         message = f"ingest.redis is {str(settings.redis)!r}, and the client for it is not installed"
@@ -102,6 +105,7 @@ def ingest_config(project: LoadedProject, overrides: Overrides | None = None) ->
         remedy = "only topics with an event class are served"
         raise ProjectError([Problem(where, 1, "there is no topic to serve", remedy)])
     spooled = any(topic.spool for topic in topics.values())
+    # With a spool the service starts without Kafka, and clients connect once it is there.
     client = broker_config(project.settings, may_be_down=spooled)
     state = project.settings.state / INGEST_FOLDER
     return IngestConfig(
@@ -124,6 +128,7 @@ def reserved(config: IngestConfig) -> Iterator[None]:
         ServerStartError: the port is taken, or the system allows too few open files.
         BrokerUnreachableError: Kafka does not answer, and no topic has a spool.
     """
+    # In this order: a second service is refused as that, not for a port that is in use.
     with only_service(config.state, ingest_address(config.settings)):
         require_free("ingest", [config.settings.port], config.settings.host)
         allow_connections(config.settings)
@@ -162,7 +167,9 @@ def create_token(settings: Settings, spec: TokenSpec) -> tuple[Token, str]:
     """
     scopes = tuple(dict.fromkeys(spec.scopes)) or DEFAULT_SCOPES[spec.kind]
     for fact in ("name", "project", "account") if TokenScope.WRITE in scopes else ("name",):
-        _require_name(fact, getattr(spec, fact))
+        text = getattr(spec, fact)
+        if not 0 < len(text.encode()) <= MAX_NAME_BYTES:
+            raise TokenInvalidError(fact, text[:80], f"expected 1 to {MAX_NAME_BYTES} bytes")
     if spec.kind is TokenKind.PUBLIC:
         _require_bounded(spec)
     webhook_key = _webhook_key(settings, spec.kind)
@@ -176,6 +183,7 @@ def create_token(settings: Settings, spec: TokenSpec) -> tuple[Token, str]:
         project=spec.project,
         account=spec.account,
         topics=tuple(spec.topics) or (ALL_TOPICS,),
+        # Set by the registry, which makes the secret.
         secret_sha256="",
         created=now,
         expires=now + spec.lifetime if spec.lifetime else None,
@@ -231,6 +239,7 @@ def revoke_token(settings: Settings, public_id: str) -> Token:
     token = table.get(public_id)
     if token is not None and token.revoked is not None:
         return token
+    # Also without a readable record: another version of headrace may take it for a valid token.
     if token is not None or public_id in table.unreadable:
         registry.revoke_token(config, public_id, now)
     if token is None:
@@ -274,16 +283,11 @@ def _refusal(ingest: IngestSettings, token: Token, text: str) -> str:
     return "" if code == expected else f"it answers {code}"
 
 
-def _require_name(what: str, text: str) -> None:
-    if not 0 < len(text.encode()) <= MAX_NAME_BYTES:
-        raise TokenInvalidError(what, text[:80], f"expected 1 to {MAX_NAME_BYTES} bytes")
-
-
 def _webhook_key(settings: Settings, kind: TokenKind) -> Secret | None:
     """Returns the key that a credential's secret is derived from; ``None`` where it is random."""
     if kind not in WEBHOOK_KINDS:
         return None
-    key = (settings.ingest or IngestSettings()).webhook_key
+    key = settings.require_ingest().webhook_key
     if key is None:
         raise TokenInvalidError("kind", kind, "set ingest.webhook_key in headrace.toml")
     return key

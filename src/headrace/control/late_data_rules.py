@@ -40,7 +40,8 @@ def _source_faults(pipeline: Pipeline) -> Iterator[Fault]:
 
 def _side_table_faults(pipeline: Pipeline, side: Sink) -> Iterator[Fault]:
     """The side table gets rows as sources give them, so one table takes one set of columns."""
-    if (side.kind, side.target) == (pipeline.sink.kind, pipeline.sink.target):
+    sink = pipeline.sink
+    if (side.kind, side.resolved_target) == (sink.kind, sink.resolved_target):
         yield Fault(f"late_data is the pipeline's own {side.label}", "LateData.KEEP")
     first, *others = (source_columns(source) for source in pipeline.sources)
     if any(columns != first for columns in others):

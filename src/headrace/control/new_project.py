@@ -27,7 +27,9 @@ def write_project(folder: Path) -> NewProject:
     Raises:
         ProjectError: if it would overwrite files; nothing was written.
     """
-    contents = _contents(_project_name(folder))
+    # A folder may have any name, a project only what settings allow for `project.name`.
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", folder.resolve().name).strip("-._")
+    contents = _contents(name or "project")
     existing = [name for name in contents if (folder / name).exists()]
     if existing:
         remedy = "choose another folder; nothing was written"
@@ -48,7 +50,3 @@ def _contents(name: str) -> dict[str, str]:
         for file in sorted(TEMPLATE.iterdir())
         if file.is_file()
     }
-
-
-def _project_name(folder: Path) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", folder.resolve().name).strip("-._") or "project"

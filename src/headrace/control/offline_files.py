@@ -86,9 +86,13 @@ def load_offline_files(
         RefusedError: another loader of the source runs, or the counters are of two sources.
     """
     files = find_files(options.folder, options.order, options.pattern)
+    # A dry run does no line, so no file is done.
     remove_done = options.remove_done and not options.dry_run
     if isinstance(target, Secret):
-        limits, destination = IngestSettings(), _into_tables(target, options)
+        limits, source = IngestSettings(), options.source_name
+        destination: Destination = PostgresDestination(
+            target, source, options.into, dry_run=options.dry_run
+        )
     else:
         limits = target.settings.ingest or IngestSettings()
         destination = _into_topics(target, options, limits)
@@ -111,10 +115,6 @@ def _into_topics(
         __version__,
         dry_run=options.dry_run,
     )
-
-
-def _into_tables(url: Secret, options: LoadOptions) -> Destination:
-    return PostgresDestination(url, options.source_name, options.into, dry_run=options.dry_run)
 
 
 def _topics(project: LoadedProject, into: Mapping[str, str]) -> dict[str, Topic]:

@@ -19,8 +19,13 @@ def pipeline_progress(
     A pipeline whose driver was killed is shown as stopped. One that is missing in ``declared``
     has that as its reason; without ``declared``, it is not known which pipelines are declared.
     """
+    # The system frees the lock of a driver that is killed, which wrote nothing of its end.
+    locks = lock_folder(settings.state, status(settings).lake)
+    killed = "its driver is gone; the next run goes on from the checkpoint"
     written = [
-        progress if progress.final or _lives(settings, progress.pipeline) else _killed(progress)
+        progress
+        if progress.final or CheckpointLock(locks, progress.pipeline).holder_lives()
+        else replace(progress, state=PipelineState.STOPPED, reason=killed)
         for progress in StatusFolder(settings.state / "status").read()
     ]
     gone = "no longer declared; to forget it, delete .headrace/status/{}.json"
@@ -30,13 +35,3 @@ def pipeline_progress(
         else replace(progress, reason=gone.format(progress.pipeline))
         for progress in written
     ]
-
-
-def _lives(settings: Settings, pipeline: str) -> bool:
-    folder = lock_folder(settings.state, status(settings).lake)
-    return CheckpointLock(folder, pipeline).holder_lives()
-
-
-def _killed(progress: PipelineProgress) -> PipelineProgress:
-    reason = "its driver is gone; the next run goes on from the checkpoint"
-    return replace(progress, state=PipelineState.STOPPED, reason=reason)

@@ -129,7 +129,7 @@ def _union_faults(pipeline: Pipeline) -> Iterator[Fault]:
 def _step_faults(pipeline: Pipeline) -> Iterator[Fault]:
     frames = len(pipeline.sources)
     known = source_columns(pipeline.sources[0]) if frames == 1 else None
-    for step in pipeline.steps:
+    for step in pipeline.steps_for_topic:
         if not _takes(step, frames):
             name = getattr(step, "__name__", repr(step))
             yield Fault(f"{_label(pipeline)}: step {name} must take {frames} DataFrame(s)")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from headrace.control.declared_keys import read_keys, remember_keys
 from headrace.control.durability import cluster_warnings, identity_warnings, live_warnings
 from headrace.control.project import LoadedProject
+from headrace.control.query_changes import QueryChange, query_changes
 from headrace.control.services import broker_config
 from headrace.control.sink_changes import SinkChange, sink_changes
 from headrace.errors import BrokerUnreachableError
@@ -90,6 +91,7 @@ class Plan:
         warnings: settings that are allowed and do not do what is expected of them on these brokers.
         broker_down: why the broker did not respond; then every topic is shown as one to create.
         sinks: what pipelines change in the targets of their sinks, and what is refused.
+        queries: pipelines that would not start, since their checkpoint was begun with other steps.
     """
 
     changes: tuple[TopicChange, ...]
@@ -98,12 +100,14 @@ class Plan:
     broker_down: str = ""
     warnings: tuple[Fault, ...] = ()
     sinks: tuple[SinkChange, ...] = ()
+    queries: tuple[QueryChange, ...] = ()
 
     @property
-    def refused(self) -> tuple[TopicChange | SinkChange, ...]:
+    def refused(self) -> tuple[TopicChange | SinkChange | QueryChange, ...]:
         """Returns the changes that can't be made."""
         topics = tuple(change for change in self.changes if change.action is Action.REFUSED)
-        return (*topics, *(change for change in self.sinks if change.is_refused))
+        sinks = tuple(change for change in self.sinks if change.is_refused)
+        return (*topics, *sinks, *self.queries)
 
 
 @dataclass(frozen=True)
@@ -115,7 +119,9 @@ def make_plan(project: LoadedProject) -> Plan:
     """Compares the project with the live topics, if the broker responds."""
     topics = project_topics(project)
     routes, workers = _routes(project), _workers(project)
-    sinks = sink_changes(project.settings, project.pipelines.values())
+    pipelines = project.pipelines.values()
+    sinks = sink_changes(project.settings, pipelines)
+    queries = query_changes(project.settings, pipelines)
     try:
         config = broker_config(project.settings)
         live = topic_states(config, [topic.name for topic in topics])
@@ -131,9 +137,9 @@ def make_plan(project: LoadedProject) -> Plan:
         )
     except BrokerUnreachableError as error:
         changes = tuple(plan_topics(topics, {}))
-        return Plan(changes, routes, workers, broker_down=str(error), sinks=sinks)
+        return Plan(changes, routes, workers, broker_down=str(error), sinks=sinks, queries=queries)
     changes = tuple(plan_topics(topics, live, read_keys(project.settings.state)))
-    return Plan(changes, routes, workers, warnings=warnings, sinks=sinks)
+    return Plan(changes, routes, workers, warnings=warnings, sinks=sinks, queries=queries)
 
 
 def apply_plan(project: LoadedProject) -> AppliedPlan:

@@ -22,6 +22,7 @@ from headrace.kafka.counting_producer import CountingProducer
 
 MAX_SHOWN_CHARACTERS = 200
 MAX_NAMED_LINES = 20
+# Larger than a pipe (64 KiB), so that a read takes all that it holds.
 _CHUNK_BYTES = 1 << 18
 _WAIT_SECONDS = 0.2
 _PROGRESS_SECONDS = 0.2
@@ -129,7 +130,10 @@ def produce_lines(
     acknowledged, no further line is read, and the result names its line. A process that is killed
     leaves unknown which of its last lines were sent; sending them again repeats their event ids.
     Bad input: a line that ``headrace ingest`` would reject is not sent. Ids that repeat are not
-    looked for. Empty lines are left out, and those of white space where lines are JSON.
+    looked for. Empty lines are left out.
+    Line ends: of a raw topic, and with ``unchecked``, nothing but the newline (LF) is cut off, and
+    lines of white space are records. Of JSON events the CR of a CR LF goes too, and lines of white
+    space are left out.
 
     Args:
         project: declares the topic.
@@ -154,6 +158,7 @@ def produce_lines(
     while len(sender):
         sender.poll(_WAIT_SECONDS)
         observe(run.progress())
+    # Whatever ended the reading: events that may be missing matter more.
     if sender.failures:
         state = "failed"
     elif state == "finished" and stop.is_set():
@@ -164,9 +169,10 @@ def produce_lines(
 def read_lines(file: int, stop: threading.Event) -> Iterator[bytes | None]:
     """Reads a file descriptor to its end, or until ``stop`` is set, line by line.
 
-    Gives ``None`` whenever nothing came for 0.2 seconds. Line ends (LF or CR LF) are taken off.
-    A line that has no end when the file does counts as one, unless ``stop`` was set. Of a line
-    longer than 64 MiB, which no topic takes, the rest is dropped.
+    Gives ``None`` whenever nothing came for 0.2 seconds. Newlines (LF) are taken off, and nothing
+    else: a CR before one may be the last byte of a payload. What follows the last newline counts
+    as a line, unless ``stop`` was set. Of a line longer than 64 MiB, which no topic takes, the rest
+    is dropped.
     """
     line = bytearray()  # appended to: joining chunks anew for each would be quadratic
     while not stop.is_set():
@@ -180,12 +186,13 @@ def read_lines(file: int, stop: threading.Event) -> Iterator[bytes | None]:
         for end in ends:
             if stop.is_set():
                 return
+            # One byte more than any topic takes: enough to be rejected as too large.
             line += end[: MAX_MESSAGE_BYTES + 1 - len(line)]
-            yield bytes(line).removesuffix(b"\r")
+            yield bytes(line)
             line.clear()
         line += start[: MAX_MESSAGE_BYTES + 1 - len(line)]
     if line and not stop.is_set():
-        yield bytes(line).removesuffix(b"\r")
+        yield bytes(line)
 
 
 class _Run:
@@ -211,7 +218,7 @@ class _Run:
                 self._sender.poll(0)
             else:
                 self._lines += 1
-                rejected = self._send(line) if self._is_record(line) else None
+                rejected = self._send_line(line)
                 if rejected is not None:
                     observe(rejected)
                     if not self._options.skip_invalid:
@@ -242,8 +249,11 @@ class _Run:
             failures[lines[0]] if lines else "",
         )
 
-    def _is_record(self, line: bytes) -> bool:
-        return bool(line if self._is_raw else line.strip())
+    def _send_line(self, line: bytes) -> RejectedLine | None:
+        if self._is_raw:
+            return self._send(line) if line else None
+        # JSON takes a CR as white space, so that of a CR LF is no part of the event.
+        return self._send(line.removesuffix(b"\r")) if line.strip() else None
 
     def _send(self, line: bytes) -> RejectedLine | None:
         record = Accepted(line, b"", "", -1)

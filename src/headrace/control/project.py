@@ -44,7 +44,8 @@ class LoadedProject:
         topics: every declared topic.
         pipelines: every declared pipeline.
         workers: every declared worker.
-        warnings: declarations that are valid and do not do what is expected of them.
+        warnings: declarations that are valid and do not do what is expected of them, and what the
+            HTTP service lacks.
     """
 
     settings: Settings
@@ -86,10 +87,12 @@ def load_project(settings: Settings) -> LoadedProject:
     if not problems and not declarations:
         problems.append(_nothing_declared(settings))
     if problems:
+        # Each problem once: topics that share an event class find the same mistakes in it.
+        # The sort is stable, so problems of one line stay in the order of their declarations.
         raise ProjectError(
             sorted(dict.fromkeys(problems), key=lambda problem: (problem.file, problem.line))
         )
-    warnings = tuple(_warnings(declarations))
+    warnings = (*settings.unset, *_warnings(declarations))
     return LoadedProject(
         settings,
         _by_name(declarations, Topic),
@@ -171,6 +174,8 @@ def _faults_between(declarations: list[Declaration]) -> Iterator[tuple[Declarati
         for each in declarations
         if isinstance(each.value, Worker) and worker_rules.is_typed(each.value)
     ]
+    # What has parts of wrong types is left out: it has been reported, and the rules below
+    # rely on types.
     readers = [*pipelines, *workers]
     yield from _same_names(topics)
     yield from _same_names(readers)
@@ -212,6 +217,7 @@ def _colliding_topics(topics: list[Declaration]) -> Iterator[tuple[Declaration, 
     first: dict[str, Declaration] = {}
     for declaration in topics:
         name = declaration.value.name
+        # A name may be any value here: what is no text has been reported as no topic name.
         earlier = first.setdefault(str(name).replace(".", "_"), declaration)
         if earlier.value.name != name:
             message = f"topic {name!r} collides with {earlier.value.name!r}"
@@ -263,7 +269,7 @@ def _shared_targets(pipelines: list[Declaration]) -> Iterator[tuple[Declaration,
     for declaration, pipeline in _pipelines(pipelines):
         for sink in pipeline.sinks:
             mine = (declaration, pipeline.name, sink)
-            earlier, owner, other = first.setdefault((sink.kind, sink.target), mine)
+            earlier, owner, other = first.setdefault((sink.kind, sink.resolved_target), mine)
             for fault in sink.faults_beside(other):
                 message = f"{fault.message} in pipeline {owner!r}"
                 yield declaration, Fault(message, f"see {earlier.file}:{earlier.line}")

@@ -84,11 +84,14 @@ def up(settings: Settings, environ: Mapping[str, str], on_progress: Progress) ->
 
     Raises:
         ExtraMissingError: if a server of the project needs an extra that is not installed.
+        ProjectError: if an environment variable of ``[ingest]`` is not set.
         JavaUnavailableError, JarError, ServerStartError: if a server does not start; those that
             were started before it go on.
     """
+    # Before anything starts: a package that is missing must not leave half of the servers running.
     if settings.ingest is not None:
         require_extra("ingest")
+        settings.require_ingest()
     if not settings.kafka.bootstrap_servers or settings.embedded_hdfs:
         java = find_java(environ)
         _start(settings, java, environ, on_progress)
@@ -115,6 +118,7 @@ def status(settings: Settings) -> Services:
         Server(f"kafka broker {broker.node}", f"127.0.0.1:{broker.port}", broker.pid)
         for broker in kafka.brokers
     ]
+    # Both nodes have one address to show: clients know the namenode, which knows the datanode.
     nodes = [
         Server("hdfs namenode", hdfs.uri, hdfs.namenode_pid),
         Server("hdfs datanode", hdfs.uri, hdfs.datanode_pid),
@@ -137,6 +141,7 @@ def bootstrap_servers(settings: Settings, *, may_be_down: bool = False) -> str:
     if settings.kafka.bootstrap_servers:
         return settings.kafka.bootstrap_servers
     cluster = cluster_status(settings.state)
+    # Its ports outlive a stop, so that clients of a command that waits for it can be made.
     if not cluster.running and not (may_be_down and cluster.bootstrap_servers):
         raise BrokerUnreachableError(cluster.bootstrap_servers, "the embedded broker is down")
     return cluster.bootstrap_servers
@@ -189,6 +194,7 @@ def _start_ingest(settings: Settings, ingest: IngestSettings) -> None:
         return
     require_free("ingest", [ingest.port])
     command = [sys.executable, "-m", "headrace.cli", "ingest", "--project", str(settings.root)]
+    # A service that never answers would keep the port, and the next `up` would take it for started.
     with stopped_on_failure([process]):
         process.start(command)
         process.wait_until(functools.partial(_is_ready, ingest), _START)
@@ -196,6 +202,7 @@ def _start_ingest(settings: Settings, ingest: IngestSettings) -> None:
 
 def _is_ready(ingest: IngestSettings) -> bool:
     """Returns whether the service has its tokens and reaches Kafka; topics may be missing yet."""
+    # A service may listen at all addresses, but none of those is one to connect to.
     host = LOOPBACK if ingest.host in _ANY_ADDRESS else ingest.host
     connection = http.client.HTTPConnection(host, ingest.port, timeout=_ANSWER_SECONDS)
     try:

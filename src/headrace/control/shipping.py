@@ -22,6 +22,7 @@ def own_modules(root: Path, modules: Iterable[ModuleType]) -> list[ModuleType]:
 
 
 def _is_own(module: ModuleType, root: Path, installed: frozenset[Path]) -> bool:
+    # Built-in modules and namespace packages have no file; some have None.
     file = Path(getattr(module, "__file__", None) or "/")
     if module.__name__.partition(".")[0] == _OURS or not file.is_relative_to(root):
         return False

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from headrace.control.services import broker_config, lake_uri
+from headrace.control.services import broker_config, lake_uri, status
 from headrace.errors import BrokerUnreachableError
 from headrace.pipelines.pipeline import Pipeline
 from headrace.settings import Settings
 from headrace.sinks.api import PositionStore, Sink, SinkContext
+from headrace.sinks.lake.declaration import Lake
 
 
 def sink_context(settings: Settings, pipeline: Pipeline, sink: Sink) -> SinkContext:
-    """Returns the context in which one of the sinks of ``pipeline`` runs."""
-    lake, client = lake_uri(settings), _client(settings)
+    """Returns the context in which one of the sinks of ``pipeline`` runs.
+
+    Only a sink that writes to the lake needs it: the others run without its extra, or its servers.
+
+    Raises:
+        ExtraMissingError: if the sink is a lake on S3, and the extra for that is not installed.
+        ServerStartError: if the sink is a lake on the embedded HDFS, which is down.
+    """
+    lake = lake_uri(settings) if isinstance(sink, Lake) else status(settings).lake
+    client = _client(settings)
     return pipeline.sink_context(sink, lake, client, settings.sinks, settings.storage)
 
 

@@ -66,6 +66,7 @@ def tail_topic(settings: Settings, topic: str, options: TailOptions) -> Iterator
     lookup = schema_lookup(settings)
     if options.avro and lookup is not None:
         records = _as_json(records, AvroTexts(lookup))
+    # Lazy: errors of the first read, and the end of the reader, come when records are taken.
     return itertools.islice(records, options.limit)
 
 

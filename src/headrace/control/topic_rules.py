@@ -302,8 +302,10 @@ def _role_faults(
 
 def _column_faults(schema: EventSchema) -> Iterator[Fault]:
     for name in schema.names:
-        if name in RESERVED_COLUMNS:
-            yield Fault(f"{schema.name}.{name} is a column of headrace's own", "rename it", name)
+        # In any case: Spark and Delta tell columns apart without it.
+        if name.lower() in RESERVED_COLUMNS:
+            reserved = f"a column of headrace's own, {name.lower()!r}"
+            yield Fault(f"{schema.name}.{name} is {reserved}", "rename it", name)
     yield from _case_faults(schema.name, schema, "")
 
 

@@ -34,6 +34,7 @@ StartChild = Callable[[int], tuple[SpawnProcess, Connection]]
 Told = tuple[WorkerProgress, Sequence[PartitionProgress]]
 
 _LOG = logging.getLogger("headrace.workers")
+# Messages end the wait at once; this bounds how late a stop or a restart that is due is noticed.
 _POLL_INTERVAL_SECONDS = 0.2
 _SHOW_SECONDS = 1.0
 
@@ -114,15 +115,18 @@ class WorkerProcesses:
             child.ask_to_stop()
         elif not child.lives and time.monotonic() >= child.start_at:
             child.begin()
+        # Read in each round, also while stopping: a child whose pipe is full would never end.
         child.listen()
         if child.has_ended():
             self._ended(child, child.end())
 
     def _ended(self, child: _Child, failure: ChildFailure) -> None:
         if child.seen is not None:
+            # A process that was killed has written "running" as its last state.
             self._status.write(child.seen[0])
         if self._stopping.is_set():
             self._failure = self._failure or failure.reason
+        # Another start would fail in the same way, and the others of this worker will, too.
         elif failure.is_permanent:
             self._give_up(failure.reason)
         else:
@@ -207,6 +211,7 @@ class _Child:
         """Returns whether the process has ended, and its last report was read."""
         if self._process is None or self._process.exitcode is None:
             return False
+        # What it sent last may still be in the pipe, such as its failure.
         self.listen()
         return True
 
@@ -219,6 +224,8 @@ class _Child:
         if self.seen is not None:
             state = InstanceState.FAILED if failure.reason else InstanceState.CLOSED
             last = replace(self.seen[0], state=state, reason=failure.reason)
+            # Its counts stay in the sum, or totals would fall; its partitions and lag are
+            # those of other instances now.
             self.seen = final_counts_only(last), ()
         self.connection.close()
         self._process = None

@@ -91,6 +91,8 @@ def reset(
     committed = committed_offsets(config, worker, partitions)
     marks = watermarks(config, partitions)
     begins = _begins(config, worker, to, marks)
+    # Last before the change, and still no guarantee: a member that joins now makes the commit fail,
+    # as Kafka takes no offsets from outside of a group that has members.
     _refuse_running(config, worker)
     if not dry_run:
         _move(config, worker, begins)
@@ -103,6 +105,7 @@ def reset(
         group,
         {str_of(partition): at for partition, at in committed.items()},
         {str_of(partition): at for partition, at in begins.items()},
+        # From the earliest record on: what retention has removed is not read again.
         sum(max(0, before - max(after, earliest)) for before, earliest, after in moves),
         sum(max(0, after - max(before, earliest)) for before, earliest, after in moves),
     )

@@ -168,6 +168,7 @@ def _standing(config: ClientConfig, worker: Worker) -> WorkerStanding:
         partition: committed.get(partition, earliest) for partition, (earliest, _) in marks.items()
     }
     behind = {partition: at for partition, at in begins.items() if at < marks[partition][1]}
+    # One record of each partition is read for it, only where there is a lag.
     oldest_ms = min(first_timestamps(config, behind).values(), default=-1)
     return WorkerStanding(
         worker.name,

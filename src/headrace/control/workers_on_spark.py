@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 _POLL_INTERVAL_SECONDS = 1.0
 _STANDING_SECONDS = 5.0
+# Final reports come through a topic, so some are read only after Spark says that all have ended.
 _FINAL_REPORTS_SECONDS = 5.0
 _MAX_STARTS = 1000  # of one instance; Spark's own number is four
 
@@ -206,6 +207,7 @@ class _Job:
     def __init__(self, context: SparkContext, run: DistributedRun, instances: int) -> None:
         self.run, self.instances, self.failure = run, instances, ""
         self._context = context
+        # The action blocks until the last instance has ended; the driver has to report and to stop.
         self._thread = threading.Thread(target=self._work, name="spark job", daemon=True)
         self._thread.start()
 
@@ -222,6 +224,7 @@ class _Job:
 
     def _work(self) -> None:
         run = self.run
+        # One partition for each instance, and so one task, whatever the default parallelism is.
         indexes = self._context.parallelize(range(self.instances), self.instances)
         try:
             indexes.foreach(run.instance)
@@ -235,6 +238,7 @@ def _tend(job: _Job, overview: _Overview, stop: threading.Event) -> None:
         if stop.wait(_POLL_INTERVAL_SECONDS) and not is_stopping:
             is_stopping = True
             job.run.stop()
+        # The event stays set, so waiting for it would not wait.
         elif is_stopping:
             time.sleep(_POLL_INTERVAL_SECONDS)
         state = InstanceState.DRAINING if is_stopping else InstanceState.RUNNING
@@ -257,4 +261,5 @@ def _ship_by_value(settings: Settings) -> None:
     from pyspark import cloudpickle
 
     for module in own_modules(settings.root, list(sys.modules.values())):
+        # By value: executors can import what is installed there, and not the files of this project.
         cloudpickle.register_pickle_by_value(module)

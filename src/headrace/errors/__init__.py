@@ -3,6 +3,7 @@
 HeadraceError                         base
 ├── ProjectError                      project: every problem at once, each with file and line
 ├── NotDeclaredError                  the project has no topic or table of that name
+├── UnknownFormatError                a topic's format is none that headrace can read
 ├── EventRejectedError                an event does not fit its topic; it was not sent
 ├── AccountMissingError               a topic places events by account, and none is named
 ├── SampleError                       no events to measure with
@@ -31,6 +32,7 @@ HeadraceError                         base
 │   ├── CheckpointLostError
 │   ├── CheckpointBehindTableError
 │   ├── TableBehindCheckpointError
+│   ├── QueryChangedError
 │   ├── NothingCommittedError
 │   ├── TableMismatchError
 │   ├── WorkerRunningError            running
@@ -48,6 +50,8 @@ HeadraceError                         base
 │   ├── StorageError                  the storage of the lake can't be used; never retried
 │   │   ├── BucketMissingError        its bucket does not exist
 │   │   ├── StorageAccessError        it refuses the credentials
+│   │   ├── StorageRegionError        the bucket is in another region
+│   │   ├── StorageClockError         it takes requests for old ones: the clocks differ
 │   │   └── ConditionalWritesError    two writers would overwrite each other's commits
 │   └── SinkUnavailableError          it may take the batch later; retried
 │       └── StorageUnavailableError   the storage of the lake does not answer
@@ -57,6 +61,7 @@ HeadraceError                         base
 │   ├── TaskTimeoutError              init, punctuate or close of a task took too long
 │   ├── TaskThreadsError              every thread for tasks is held by a call that does not return
 │   ├── LaneEndedError                a subpartition stopped, and nothing had ended it
+│   ├── LifespanEndedError            a worker's lifespan ended while its instance ran
 │   ├── SubpartitionError             a partitioner returned an impossible number
 │   ├── PlacedRunError                an instance of a distributed run failed for good
 │   ├── TaskProcessError              the process of a task ended by itself
@@ -86,6 +91,7 @@ from headrace.errors.checkpoints import (
     CheckpointInUseError,
     CheckpointLostError,
     NothingCommittedError,
+    QueryChangedError,
     TableBehindCheckpointError,
     TableMismatchError,
 )
@@ -131,6 +137,7 @@ from headrace.errors.project import (
     Problem,
     ProjectError,
     SampleError,
+    UnknownFormatError,
 )
 from headrace.errors.running import (
     CounterReusedError,
@@ -154,13 +161,16 @@ from headrace.errors.sinks import (
     SinkError,
     SinkUnavailableError,
     StorageAccessError,
+    StorageClockError,
     StorageError,
+    StorageRegionError,
     StorageUnavailableError,
 )
 from headrace.errors.workers import (
     InvalidRecordError,
     LaneEndedError,
     LastCommitError,
+    LifespanEndedError,
     PlacedRunError,
     ProcessingFailedError,
     ProcessingTimeoutError,
@@ -199,6 +209,7 @@ __all__ = [
     "JavaUnavailableError",
     "LaneEndedError",
     "LastCommitError",
+    "LifespanEndedError",
     "LoaderRunningError",
     "NotDeclaredError",
     "NothingCommittedError",
@@ -209,6 +220,7 @@ __all__ = [
     "ProcessingFailedError",
     "ProcessingTimeoutError",
     "ProjectError",
+    "QueryChangedError",
     "RecordRejectedError",
     "RecordsDeletedError",
     "RecordsUnreadableError",
@@ -228,7 +240,9 @@ __all__ = [
     "SpoolFullError",
     "StepError",
     "StorageAccessError",
+    "StorageClockError",
     "StorageError",
+    "StorageRegionError",
     "StorageUnavailableError",
     "SubpartitionError",
     "TableBehindCheckpointError",
@@ -244,6 +258,7 @@ __all__ = [
     "TopicMissingError",
     "TopicRecreatedError",
     "TopicTruncatedError",
+    "UnknownFormatError",
     "UnreadRangesError",
     "WorkerError",
     "WorkerRunningError",

@@ -12,6 +12,7 @@ _SENTENCES = ("detail", "problem", "reason")
 class HeadraceError(Exception):
     """Something went wrong in headrace."""
 
+    # Of the command: scripts and supervisors tell by it whether to try again.
     exit_code: ClassVar[int] = 1
 
     @property
@@ -20,6 +21,9 @@ class HeadraceError(Exception):
         return ""
 
 
+# Its subclasses are dataclasses with eq=False: one that compares by value has no hash, and
+# exceptions are put into sets and mappings. Their fields are plain values, since errors cross
+# Spark's processes as JSON (pipelines/remote_errors.py).
 class FactsError(HeadraceError):
     """An error whose message is its docstring and its fields.
 
@@ -31,9 +35,12 @@ class FactsError(HeadraceError):
         facts = {
             fact.name: getattr(self, fact.name)
             for fact in fields(self)  # type: ignore[arg-type]
+            # Without repr: what only the remedy needs. Empty: what the place that raised it did not
+            # know.
             if fact.repr and getattr(self, fact.name) != ""
         }
         sentence = next((str(facts.pop(name)) for name in _SENTENCES if name in facts), "")
+        # The first line alone is the message; what follows explains the fields.
         text = (self.__doc__ or "").splitlines()[0].rstrip(".")
         listed = ", ".join(f"{name.replace('_', ' ')} {fact!r}" for name, fact in facts.items())
         if listed:
@@ -46,5 +53,6 @@ class FactsError(HeadraceError):
 class RefusedError(FactsError):
     """Starting would lose or repeat data."""
 
+    # Its own: a supervisor should not restart what an operator has to decide.
     exit_code = 3
     code: ClassVar[str] = "REFUSED"

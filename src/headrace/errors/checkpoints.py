@@ -99,6 +99,35 @@ class TableBehindCheckpointError(RefusedError):
 
 
 @dataclass(eq=False)
+class QueryChangedError(RefusedError):
+    """The checkpoint was written by another query: its offsets or state have another meaning.
+
+    ``in_table``: whether the table records where it stands.
+    """
+
+    code = "QUERY_CHANGED"
+    pipeline: str
+    part: str
+    recorded: str
+    declared: str
+    in_table: bool = field(default=True, repr=False)
+
+    @property
+    def remedy(self) -> str:
+        reset = f"headrace checkpoint reset {self.pipeline} --to"
+        place = "table` goes on where the table stands"
+        if not self.in_table:
+            place = "committed` goes on from the group's committed offsets"
+        return (
+            f"Undo the change. Or begin with an empty state: `{reset} {place}; keys that steps "
+            "remember are forgotten, and windows and joins that are open lose the rows they have "
+            "(a topic that is added has no offsets to go on from: declare a pipeline of its own "
+            "for it). Or give the pipeline a new name, and it reads its topics from where they are "
+            "declared to start."
+        )
+
+
+@dataclass(eq=False)
 class NothingCommittedError(RefusedError):
     """There are no offsets to begin at."""
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from headrace.errors.base import FactsError
 
 
+# A running pipeline waits for the broker, and for the registry below, without using up a restart:
+# only an operator could do anything else.
 @dataclass(eq=False)
 class BrokerUnreachableError(FactsError):
     """The broker does not respond."""
@@ -44,6 +46,8 @@ class SchemaRejectedError(FactsError):
         return "Make new fields optional (`| None`), or relax the subject's rules of compatibility."
 
 
+# This and the next are never retried: the cluster would reject the request in the same way, and
+# brokers slow clients down that keep failing to log in.
 @dataclass(eq=False)
 class AuthenticationError(FactsError):
     """The cluster rejects the login."""

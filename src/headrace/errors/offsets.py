@@ -84,6 +84,7 @@ class RetentionPassedError(RefusedError):
 
     @property
     def remedy(self) -> str:
+        # Offsets, not records: in a compacted or transactional topic there are fewer records.
         lost = self.earliest_offset - self.checkpoint_offset
         return (
             f"{lost} offsets are gone. To accept the loss and go on from the earliest that is "
@@ -98,6 +99,7 @@ class RecordsDeletedError(RefusedError):
     code = "RECORDS_DELETED"
     partition: str
     first_offset: int
+    # Empty where the reader does not know it, as in a worker: its remedy then names no command.
     pipeline: str = ""
 
     @property
@@ -123,6 +125,6 @@ class CommittedOffsetError(RefusedError):
     @property
     def remedy(self) -> str:
         return (
-            "Records were deleted unread, or the topic was made again. "
+            "Records were deleted unread, or the topic was recreated. "
             "`headrace workers reset NAME` begins with the earliest record there is."
         )

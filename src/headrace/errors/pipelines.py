@@ -33,6 +33,7 @@ class UnreadRangesError(FactsError):
 class DeadLetterLimitError(FactsError):
     """Too many bad records: it stops before it empties the topic into dead letters."""
 
+    # Its own: the records have to be corrected, and a restart would meet them again.
     exit_code = 4
     code: ClassVar[str] = "DEAD_LETTER_LIMIT"
     pipeline: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Never
 
 from headrace.errors.base import FactsError, HeadraceError
 
@@ -24,6 +25,7 @@ class Problem:
 class ProjectError(HeadraceError):
     """The project is not valid."""
 
+    # What the user wrote is wrong: nothing was started, and trying again changes nothing.
     exit_code = 2
 
     def __init__(self, problems: list[Problem]) -> None:
@@ -39,6 +41,22 @@ class NotDeclaredError(FactsError):
     kind: str
     name: str
     declared: str
+
+
+@dataclass(eq=False)
+class UnknownFormatError(FactsError):
+    """The topic's format is none that headrace can read.
+
+    Raised where a choice among all formats ends. There, no format is left for mypy, so it reports
+    a choice that leaves one out: an argument of type ``Never`` can't be it.
+    """
+
+    exit_code = 2
+    format: Never
+
+    @property
+    def remedy(self) -> str:
+        return "Json(), Avro() and Raw() are the formats of topics."
 
 
 @dataclass(eq=False)

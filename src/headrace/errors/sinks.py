@@ -42,6 +42,7 @@ class ReplayedRecordError(SinkError):
         )
 
 
+# A class of its own, as a pipeline waits for it without using up a restart.
 @dataclass(eq=False)
 class SinkUnavailableError(SinkError):
     """The sink can't take the batch now."""
@@ -84,6 +85,24 @@ class StorageAccessError(StorageError):
             "of Spark's workers, or the keys in [s3] of headrace.toml, and allow them to get, put, "
             "delete and list objects of the lake."
         )
+
+
+@dataclass(eq=False)
+class StorageRegionError(StorageError):
+    """The bucket of the lake is in another region."""
+
+    @property
+    def remedy(self) -> str:
+        return "Set `region` in [s3] of headrace.toml, or AWS_REGION, to the bucket's region."
+
+
+@dataclass(eq=False)
+class StorageClockError(StorageError):
+    """The clock of this machine and that of the lake's storage differ by minutes."""
+
+    @property
+    def remedy(self) -> str:
+        return "Set the clock of the driver's and the workers' machines, by NTP for example."
 
 
 @dataclass(eq=False)

@@ -29,6 +29,10 @@ class LaneEndedError(WorkerError):
     """The event loop's task of a subpartition ended, and nothing had ended it."""
 
 
+class LifespanEndedError(WorkerError):
+    """The lifespan of a worker ended while its instance ran."""
+
+
 class SubpartitionError(WorkerError):
     """A partitioner gave a count below 1, or a subpartition outside of it."""
 

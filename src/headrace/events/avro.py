@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
+from headrace.events.avro_bounds import bounded_walk
+from headrace.events.avro_types import MismatchError, fitted
 from headrace.events.parser import event_parser, slots
 from headrace.events.values import reader_of, without_null
 from headrace.model import EventField, EventSchema, FieldType
@@ -42,6 +44,11 @@ Raises RegistryUnreachableError if the registry does not answer.
 """
 
 _NO_SCHEMA_ID = "the value does not begin with a zero byte and the id of its schema (4 bytes)"
+_REJECTIONS: Mapping[type[Exception], Rejection] = {
+    UnicodeDecodeError: ("not-utf8", "a string of the value is not UTF-8"),
+    OverflowError: ("out-of-range", "a time of the value is outside the years 1 to 9999"),
+    RecursionError: ("too-deep", "the value is nested too deep to be read"),
+}
 HEADER = struct.Struct(">BI")
 """Confluent's wire format: a zero byte and the id of the writer's schema, before the value."""
 
@@ -150,36 +157,51 @@ def _avro_value(field: EventField, value: Any) -> Any:
 class AvroReader:
     """Reads values that were written with one schema.
 
+    Args:
+        writer: that schema.
+        schema: of the event class; ``None``: values are of any type.
+
     Raises:
         ValueError: if ``writer`` is no Avro schema.
     """
 
-    def __init__(self, writer: AvroSchema) -> None:
+    def __init__(self, writer: AvroSchema, schema: EventSchema | None = None) -> None:
         import fastavro
 
+        named: dict[str, AvroSchema] = {}
         try:
-            self._writer = fastavro.parse_schema(writer)
-        except Exception as error:
+            parsed = fastavro.parse_schema(writer, named)
+            self._walk = bounded_walk(parsed, named)
+            self._writer = parsed if schema is None else fitted(parsed, named, schema)
+        except Exception as error:  # also of what fastavro lets pass, such as a size that is a text
             raise ValueError(str(error)) from error
         self._read: Callable[..., Any] = fastavro.schemaless_reader
 
     def json_text(self, value: bytes) -> bytes | Rejection:
         """Returns the JSON text of a value, which follows the header of the wire format."""
+        refused = self._walk and self._walk(value, HEADER.size)
+        if refused:
+            return refused
         stream = io.BytesIO(value)
         stream.seek(HEADER.size)
         try:
-            datum = self._read(stream, self._writer, None)
-            text = msgspec.json.encode(datum)
-        except UnicodeDecodeError:
-            return "not-utf8", "a string of the value is not UTF-8"
-        except OverflowError:
-            return "out-of-range", "a time of the value is outside the years 1 to 9999"
+            text = msgspec.json.encode(self._read(stream, self._writer, None))
         except Exception as error:  # noqa: BLE001 - fastavro raises whatever its parts do
-            return "not-avro", f"the value does not fit its schema: {type(error).__name__}"
+            return _rejection_of(error)
         rest = len(value) - stream.tell()
         if rest:
             return "trailing-data", f"{rest} bytes follow the value that its schema describes"
         return text
+
+
+def _rejection_of(error: Exception) -> Rejection:
+    if isinstance(error, MismatchError):
+        return error.rejection
+    sentence = f"the value does not fit its schema: {type(error).__name__}"
+    return next(
+        (rejection for kind, rejection in _REJECTIONS.items() if isinstance(error, kind)),
+        ("not-avro", sentence),
+    )
 
 
 class AvroTexts:
@@ -187,10 +209,11 @@ class AvroTexts:
 
     Args:
         lookup: of the schemas that values were written with.
+        schema: of the event class whose events they are; ``None``: values are of any type.
     """
 
-    def __init__(self, lookup: SchemaLookup) -> None:
-        self._lookup = lookup
+    def __init__(self, lookup: SchemaLookup, schema: EventSchema | None = None) -> None:
+        self._lookup, self._schema = lookup, schema
         self._readers: dict[int, AvroReader | None] = {}
 
     def __call__(self, value: bytes | None) -> bytes | Rejection:
@@ -209,6 +232,13 @@ class AvroTexts:
             return "unknown-schema", f"the registry has no Avro schema with the id {schema_id}"
         return reader.json_text(value)
 
+    def needs_lookup(self, value: bytes | None) -> bool:
+        """Returns whether reading a value calls ``lookup``, which may take seconds."""
+        if value is None or len(value) < HEADER.size or value[0] != 0:
+            return False
+        _, schema_id = HEADER.unpack_from(value)
+        return self._readers.get(schema_id) is None
+
     def _reader(self, schema_id: int) -> AvroReader | None:
         writer = self._lookup(schema_id)
         # Unknown ids are not kept here: the registry may know them later, and then says so.
@@ -216,7 +246,7 @@ class AvroTexts:
             return None
         if schema_id not in self._readers:
             try:
-                self._readers[schema_id] = AvroReader(writer)
+                self._readers[schema_id] = AvroReader(writer, self._schema)
             except ValueError:
                 self._readers[schema_id] = None
         return self._readers[schema_id]

@@ -14,28 +14,45 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
 
-from headrace.errors import InvalidRecordError
+from headrace.errors import InvalidRecordError, UnknownFormatError
 from headrace.events.avro import AvroTexts, SchemaLookup, as_read
 from headrace.events.parser import event_parser
 from headrace.events.rejection import out_of_bounds, rejection
 from headrace.events.values import reader_of, without_null
-from headrace.model import Avro, EpochMillis, FieldType, Raw
+from headrace.model import Avro, EpochMillis, FieldType, Json, Raw
 
 if TYPE_CHECKING:
     from headrace.model import EventField, EventSchema, Topic
-
-EventReader: TypeAlias = Callable[[bytes | None], Any]
-"""Returns a record's value as an event; raises InvalidRecordError if it is none."""
 
 _Maker: TypeAlias = Callable[[Any], Any]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_MILLIS = EpochMillis(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+
+
+class EventReader(Protocol):
+    """Reads record values of one topic as its events. May be called on any thread."""
+
+    def __call__(self, value: bytes | None) -> Any:
+        """Returns the event in ``value``.
+
+        Raises:
+            InvalidRecordError: if it is no event of the topic.
+            RegistryUnreachableError: if the schema of an Avro value is not known, and the schema
+                registry does not answer.
+        """
+
+    def needs_lookup(self, value: bytes | None) -> bool:
+        """Returns whether reading ``value`` makes requests to the schema registry.
+
+        They block, for up to 20 seconds while the registry is away: too long for an event loop.
+        """
+        ...
 
 
 class _UnreadableError(Exception):
@@ -45,7 +62,7 @@ class _UnreadableError(Exception):
 def event_reader(
     topic: Topic, clock: Callable[[], float] = time.time, schemas: SchemaLookup | None = None
 ) -> EventReader:
-    """Returns a function that reads record values of ``topic``. It may be called on any thread.
+    """Returns what reads record values of ``topic``.
 
     Of a topic without an event class it returns the value as it is, bytes or ``None``. Otherwise it
     returns an instance: of a dataclass, named tuple or msgspec struct through its constructor, of a
@@ -58,17 +75,35 @@ def event_reader(
         schemas: by which the values of an Avro topic are read.
 
     Raises:
+        UnknownFormatError: if the topic's format is none of the formats.
         ValueError: if the topic is Avro, and there are no schemas.
     """
-    if isinstance(topic.record_format, Raw) or topic.event is None or topic.schema is None:
-        return lambda value: value
-    if not isinstance(topic.record_format, Avro):
-        return _JsonReader(topic, topic.event, topic.schema, clock)
-    if schemas is None:
-        raise ValueError(f"topic {topic.name!r} is Avro, and there are no schemas to read it with")
-    return _AvroReader(
-        _JsonReader(topic, topic.event, as_read(topic.schema), clock), AvroTexts(schemas)
-    )
+    record_format = topic.record_format
+    if topic.event is None or topic.schema is None:
+        return _ValueReader()
+    match record_format:
+        case Raw():
+            return _ValueReader()
+        case Json():
+            return _JsonReader(topic, topic.event, topic.schema, clock)
+        case Avro():
+            if schemas is None:
+                message = f"topic {topic.name!r} is Avro, and there are no schemas to read it with"
+                raise ValueError(message)
+            read_json = _JsonReader(topic, topic.event, as_read(topic.schema), clock)
+            return _AvroReader(read_json, AvroTexts(schemas, topic.schema))
+        case _:
+            raise UnknownFormatError(record_format)
+
+
+class _ValueReader:
+    """Leaves values as they are."""
+
+    def __call__(self, value: bytes | None) -> Any:
+        return value
+
+    def needs_lookup(self, value: bytes | None) -> bool:  # noqa: ARG002 - of the protocol
+        return False
 
 
 class _JsonReader:
@@ -82,12 +117,10 @@ class _JsonReader:
         self._fields = _fields_maker(event, schema)
         self._construct = _constructor(event)
 
-    def __call__(self, value: bytes | None) -> Any:
-        """Returns the event in ``value``.
+    def needs_lookup(self, value: bytes | None) -> bool:  # noqa: ARG002 - of the protocol
+        return False
 
-        Raises:
-            InvalidRecordError: if it is no event of the topic.
-        """
+    def __call__(self, value: bytes | None) -> Any:
         try:
             fields = self._fields(self._parse(value))
         except _UnreadableError:
@@ -114,13 +147,10 @@ class _AvroReader:
     def __init__(self, read_json: _JsonReader, json_text: AvroTexts) -> None:
         self._read_json, self._json_text = read_json, json_text
 
-    def __call__(self, value: bytes | None) -> Any:
-        """Returns the event in ``value``.
+    def needs_lookup(self, value: bytes | None) -> bool:
+        return self._json_text.needs_lookup(value)
 
-        Raises:
-            InvalidRecordError: if it is no event of the topic.
-            RegistryUnreachableError: if the schema registry does not answer.
-        """
+    def __call__(self, value: bytes | None) -> Any:
         text = self._json_text(value)
         if not isinstance(text, bytes):
             raise InvalidRecordError(*text)
@@ -171,7 +201,7 @@ def _maker(field: EventField, hint: object) -> _Maker | None:
         make = _epoch_millis
     if read is None:
         return make
-    return functools.partial(_read, read, make or _as_it_is)
+    return functools.partial(_read, read, make or (lambda result: result))
 
 
 def _container_maker(kind: FieldType, element: EventField, hint: object) -> _Maker | None:
@@ -192,10 +222,6 @@ def _read(read: _Maker, make: _Maker, value: Any) -> Any:
 
 def _epoch_millis(micros: int) -> EpochMillis:
     return _EPOCH_MILLIS + timedelta(microseconds=micros)
-
-
-def _as_it_is(value: Any) -> Any:
-    return value
 
 
 _MAKERS: Mapping[FieldType, _Maker] = {

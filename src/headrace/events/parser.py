@@ -56,6 +56,7 @@ def event_struct(
         [_slot(slot, field, types, absent) for slot, field in named.items()],
         rename={slot: field.name for slot, field in named.items()},
         kw_only=True,
+        # Events hold no cycles, and the collector would visit each of the thousands in a batch.
         gc=False,
     )
 
@@ -69,7 +70,8 @@ def _slot(slot: str, field: EventField, types: Mapping[FieldType, Any], absent: 
     json_type = _json_type(field, types)
     if not field.nullable:
         return slot, json_type
-    if json_type is msgspec.Raw:  # which takes null by itself
+    # In a union with None, Raw would take null alone; by itself it takes null too.
+    if json_type is msgspec.Raw:
         return slot, json_type, absent
     allowed = json_type | None if absent is None else json_type | None | msgspec.UnsetType
     return slot, allowed, absent

@@ -51,6 +51,7 @@ def _check(field: EventField) -> _Check | None:
 
 def _check_of_value(field: EventField) -> _Check | None:
     if field.schema is not None:
+        # A check of a class without such fields is false, and none is made of it.
         return ReadableCheck(field.schema) or None
     if field.element is not None:
         return _check_of_elements(field.element, is_map=field.type is FieldType.MAP)

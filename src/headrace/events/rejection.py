@@ -24,11 +24,14 @@ The sentence names the path of the field, such as ``click.impression.id`` or ``i
 shows no value of the event, and of a map the first characters of a key.
 """
 
+# Python refuses to convert more than 4,300 digits, and takes quadratic time up to there.
 _MAX_INTEGER_DIGITS = 400
 _SHOWN_VALUES = 8
+# Reasons go to logs and dead letters, and a key may be a person's name.
 _SHOWN_KEY_CHARACTERS = 40
 
 
+# A dict would keep the last of repeated members, and each of them has to be of its field's type.
 class _Members(list[tuple[str, Any]]):
     """A JSON object with every member, repeated ones too."""
 

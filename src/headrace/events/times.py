@@ -10,10 +10,12 @@ _MICROSECOND = timedelta(microseconds=1)
 EARLIEST_US = (datetime(1, 1, 1, tzinfo=UTC) - _EPOCH) // _MICROSECOND
 LATEST_US = (datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC) - _EPOCH) // _MICROSECOND
 
+# Python reads more than RFC 3339 has: weeks, times without seconds or zone, a comma.
 _RFC3339 = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?"
     r"([Zz]|[+-]([01][0-9]|2[0-3]):?[0-5][0-9])"
 )
+# Python also reads dates without hyphens, and weeks.
 _FULL_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
@@ -33,11 +35,13 @@ def parse_time(text: str) -> datetime | None:
 def microseconds(text: str) -> int | None:
     """Microseconds since 1970 of what :func:`parse_time` takes."""
     time = parse_time(text)
+    # Not timestamp(): a double has not the digits for microseconds of far years.
     return None if time is None else (time - _EPOCH) // _MICROSECOND
 
 
 def readable_microseconds(text: str) -> int | None:
     """Microseconds since 1970 of a time within the years 1 to 9999 of UTC; ``None`` of others."""
+    # A zone may move a time of the year 9999 beyond it.
     micros = microseconds(text)
     return micros if micros is not None and EARLIEST_US <= micros <= LATEST_US else None
 

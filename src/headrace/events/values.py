@@ -36,6 +36,7 @@ class DecimalReader:
     """Reads decimals of one precision."""
 
     def __init__(self, precision: Precision) -> None:
+        # Inexact traps digits that would be rounded away: a decimal is kept as it is, or rejected.
         self._context = Context(prec=precision.digits, traps=[InvalidOperation, Inexact])
         self._step = Decimal(1).scaleb(-precision.scale)
 
@@ -79,6 +80,7 @@ def without_null(value: Any) -> Any:
 
 def has_number_out_of_range(json: bytes) -> bool:
     """Returns whether a JSON value holds a number that is beyond a double, as ``1e400`` is."""
+    # Nearly all values end here: a search is much cheaper than a parse.
     if not _MAY_OVERFLOW.search(json):
         return False
     try:

@@ -44,7 +44,7 @@ from headrace.runtime.logs import REQUEST_ID
 _LOG = logging.getLogger("headrace.ingest")
 _BEFORE, _AFTER = "/v1/topics/", "/events"
 _WEBHOOKS = "/v1/webhooks/"
-_CLIENT_GONE = 499  # as nginx writes it: there was nobody to answer
+_CLIENT_GONE = 499  # as nginx writes it: the client closed the connection before the answer
 
 ACCESS_LOG = "access.log"
 

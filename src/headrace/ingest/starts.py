@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-_MAX_REASON_BYTES = 2000  # so that a pipe takes it at once, whoever else writes to it
+_MAX_REASON_BYTES = 2000  # below PIPE_BUF (4096): a pipe takes it whole, beside other writers
 _MAX_FAILURES = 3  # of each worker
 _DELAY_SECONDS = 6.0  # Granian takes what ends sooner for a crash loop, and ends the other workers
 _MAX_DELAY_SECONDS = 30.0

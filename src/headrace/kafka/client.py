@@ -63,6 +63,7 @@ _BULK_READING = {
 _LOG = logging.getLogger("headrace.kafka")
 _LOG.addHandler(logging.NullHandler())  # silent unless the application asks for it
 _RETRY_DELAY_SECONDS = 0.05
+# error_cb is called within polls alone, so the wait for the first answer is cut into slices.
 _LOGIN_SLICE_SECONDS = 1.0  # so soon a login that is refused is noticed
 _METADATA_SECONDS = 5.0
 ALWAYS_THERE = "__consumer_offsets"
@@ -248,8 +249,16 @@ def high_watermarks(
     requested = sorted(set(partitions))
     if not requested:
         return {}
+
+    def request(client: AdminClient) -> dict[TopicPartition, int]:
+        level = IsolationLevel.READ_UNCOMMITTED
+        results = _list_offsets(client, requested, OffsetSpec.latest(), level)
+        return {
+            partition: _offset(client, partition, results[partition]) for partition in requested
+        }
+
     with needs(config, "DESCRIBE", _topics(requested)):
-        return admin_request(config, lambda client: _high_watermarks(client, requested))
+        return admin_request(config, request)
 
 
 def earliest_offsets(
@@ -383,12 +392,12 @@ def admin_request(config: ClientConfig, request: Callable[[AdminClient], Result]
         try:
             return _request_with_retry(config, client, request)
         except BrokerUnreachableError:
-            if not _finds_controller(client, deadline):
+            if not _wait_for_controller(client, deadline):
                 raise
 
 
-def _finds_controller(client: AdminClient, deadline: float) -> bool:
-    """Waits until the client's metadata name a controller.
+def _wait_for_controller(client: AdminClient, deadline: float) -> bool:
+    """Waits until the client's metadata name a controller; ``False`` if none does in time.
 
     Those of a moment in which no broker was in service name none. librdkafka then waits for one
     until the request's timeout, without fetching newer metadata.
@@ -664,14 +673,6 @@ def _offsets_since(
     level: IsolationLevel,
 ) -> dict[TopicPartition, int]:
     results = _list_offsets(client, partitions, OffsetSpec.for_timestamp(timestamp_ms), level)
-    return {partition: _offset(client, partition, results[partition]) for partition in partitions}
-
-
-def _high_watermarks(
-    client: AdminClient, partitions: Sequence[TopicPartition]
-) -> dict[TopicPartition, int]:
-    level = IsolationLevel.READ_UNCOMMITTED
-    results = _list_offsets(client, partitions, OffsetSpec.latest(), level)
     return {partition: _offset(client, partition, results[partition]) for partition in partitions}
 
 

@@ -158,13 +158,17 @@ class EmbeddedCluster:
         for home in fresh:
             # A format that was cut short may look complete; nothing was ever written to this one.
             shutil.rmtree(home / "data", ignore_errors=True)
-        run_tools("Kafka", [self._format_command(home, layout) for home in fresh])
+        commands = [
+            self._jvm(home).quick(
+                "kafka.tools.StorageTool",
+                "format",
+                *("-t", layout.cluster_id, "-c", str(home / "server.properties")),
+            )
+            for home in fresh
+        ]
+        run_tools("Kafka", commands)
         for home in fresh:
             (home / "formatted").touch()
-
-    def _format_command(self, home: Path, layout: Layout) -> list[str]:
-        arguments = ("-t", layout.cluster_id, "-c", str(home / "server.properties"))
-        return self._jvm(home).quick("kafka.tools.StorageTool", "format", *arguments)
 
     def _launch(self, broker: Broker) -> None:
         process = self._process(broker.node)

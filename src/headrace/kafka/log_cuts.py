@@ -27,6 +27,7 @@ _FIRST_RECORDS = {
     "fetch.queue.backoff.ms": "10",
     "queued.min.messages": "1000",
 }
+# librdkafka tells the offset in the words of its error alone.
 _CUT = re.compile(r"broker end offset is (\d+)")
 
 

@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError
 from headrace.kafka.client import ClientConfig, producer
 
 _LOG = logging.getLogger("headrace.kafka")
-_REPORTS_SECONDS = 0.002  # whoever sent a record waits for its report
+_REPORTS_SECONDS = 0.002  # seconds: the sender of a record waits for its report
 _IDLE_SECONDS = 0.5  # only log lines and errors wait for such a poll
 
 
@@ -60,15 +60,19 @@ class PolledProducer:
 
     def _look(self) -> None:
         """Polls for delivery reports while some are expected, and otherwise now and then."""
-        self._poll()
-        self._look_after(_REPORTS_SECONDS if len(self) else _IDLE_SECONDS)
+        try:
+            self._poll()
+        finally:  # without the next one, every sender would wait for ever
+            self._look_after(_REPORTS_SECONDS if len(self) else _IDLE_SECONDS)
 
     def _poll(self) -> None:
         for client in (self.current, *self._ended):
             try:
                 client.poll(0)
             except Exception as error:  # noqa: BLE001 - without this nothing would be confirmed
-                if _is_fatal(error) and client is self.current:
+                cause = error.args[0] if error.args else None
+                is_fatal = isinstance(cause, KafkaError) and cause.fatal()
+                if is_fatal and client is self.current:
                     self._replace(error)
                 else:
                     _LOG.exception("Cannot poll the producer, retrying")
@@ -80,9 +84,10 @@ class PolledProducer:
         The client library raises such an error from ``poll``; it does not call ``error_cb``.
         """
         _LOG.error("Fatal producer error, creating a new producer: %s", error)
+        successor = self._new()  # first: if it fails, the next poll tries again
         self.current.purge(blocking=False)
         self._ended.append(self.current)
-        self.current = self._new()
+        self.current = successor
 
     def _new(self) -> confluent_kafka.Producer:
         config: dict[str, Any] = {**self._config, "error_cb": _on_error}
@@ -91,8 +96,3 @@ class PolledProducer:
 
 def _on_error(error: KafkaError) -> None:
     _LOG.warning("Kafka producer: %s", error.str())
-
-
-def _is_fatal(error: Exception) -> bool:
-    cause = error.args[0] if error.args else None
-    return isinstance(cause, KafkaError) and cause.fatal()

@@ -33,6 +33,9 @@ _MAX_UNKNOWN = 10_000  # ids that are remembered; a topic of garbage may hold an
 _AVRO = "AVRO"
 _SHARED: dict[tuple[str, ...], SchemaRegistry] = {}
 _REJECTED = (HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY)
+# No such subject, version, or schema: the codes that only a registry answers with. The status 404
+# alone says nothing: an ingress whose backend is being replaced answers with it too.
+_UNKNOWN_CODES = frozenset({40401, 40402, 40403})
 
 
 def registry_client(settings: SchemaRegistrySettings) -> SchemaRegistryClient:
@@ -109,11 +112,12 @@ class SchemaRegistry:
         """Returns the parsed JSON of a schema, with the schemas that it refers to written out.
 
         ``None`` means that the registry has no Avro schema of that id, or had none within the last
-        30 seconds.
+        30 seconds: it has said so with an error code of its own.
 
         Raises:
             ExtraMissingError: if the extra ``avro`` is not installed.
-            RegistryUnreachableError: if the registry does not answer, or refuses to.
+            RegistryUnreachableError: if the registry does not answer, or refuses to, or something
+                else answers in its place.
         """
         # Threads that need the same schema wait for one request, instead of making one each.
         with self._lock:
@@ -123,15 +127,12 @@ class SchemaRegistry:
                 return None
             schema = self._look_up(schema_id)
             if schema is None:
-                self._remember_unknown(schema_id)
+                if len(self._unknown) >= _MAX_UNKNOWN:
+                    self._unknown.clear()
+                self._unknown[schema_id] = self._clock() + _UNKNOWN_SECONDS
             else:
                 self._schemas[schema_id] = schema
             return schema
-
-    def _remember_unknown(self, schema_id: int) -> None:
-        if len(self._unknown) >= _MAX_UNKNOWN:
-            self._unknown.clear()
-        self._unknown[schema_id] = self._clock() + _UNKNOWN_SECONDS
 
     def _look_up(self, schema_id: int) -> Any | None:
         from confluent_kafka.schema_registry.error import SchemaRegistryError
@@ -143,7 +144,7 @@ class SchemaRegistry:
                 schema = client.get_schema(schema_id)
                 return _resolved(client, schema) if schema.schema_type == _AVRO else None
         except SchemaRegistryError as error:
-            if error.http_status_code == HTTPStatus.NOT_FOUND:
+            if error.error_code in _UNKNOWN_CODES:
                 return None
             raise RegistryUnreachableError(url, str(error)) from error
         except HeadraceError:
@@ -156,7 +157,18 @@ class SchemaRegistry:
 def _resolved(client: SchemaRegistryClient, schema: Schema) -> Any:
     named: dict[str, Any] = {}
     _collect(client, schema, named)
-    return _written_out(json.loads(schema.schema_str or "null"), named, set())
+    return _written_out(_document(schema), named, set())
+
+
+def _document(schema: Schema) -> Any:
+    """Returns a schema's parsed JSON.
+
+    Raises:
+        ValueError: if the answer holds none: the client takes any JSON object for an answer.
+    """
+    if not schema.schema_str:
+        raise ValueError("the answer holds no schema")
+    return json.loads(schema.schema_str)
 
 
 def _collect(client: SchemaRegistryClient, schema: Schema, named: dict[str, Any]) -> None:
@@ -164,7 +176,7 @@ def _collect(client: SchemaRegistryClient, schema: Schema, named: dict[str, Any]
     for reference in schema.references or ():
         if reference.name not in named:
             inner = client.get_version(reference.subject, reference.version).schema
-            named[reference.name] = json.loads(inner.schema_str or "null")
+            named[reference.name] = _document(inner)
             _collect(client, inner, named)
 
 

@@ -305,6 +305,7 @@ class Subscription:
             partition: begin for partition, begin in self._begins.items() if partition not in gone
         }
         self._switch(consumer)
+        # The client keeps the pause of a partition that goes, and applies it when it comes back.
         consumer.resume(_plain(gone))
         consumer.incremental_unassign(_plain(gone))
 
@@ -330,7 +331,10 @@ class Subscription:
         if means is Meaning.END:
             return False
         if means in {Meaning.NO_RECORD, Meaning.TRUNCATED}:
-            raise self._gone(_partition(message), message.offset(), error.str())
+            partition, group = _partition(message), self._membership.group
+            raise CommittedOffsetError(
+                group, partition.topic, partition.partition, message.offset(), error.str()
+            )
         if means is Meaning.MISSING:
             raise TopicMissingError(message.topic() or ", ".join(self._membership.topics))
         if means not in _TRANSIENT:
@@ -353,11 +357,6 @@ class Subscription:
         topics = ", ".join(self._membership.topics)
         resource = f"group {self._membership.group}" if is_group else f"topic {topics}"
         return forbidden(self._config, "READ", resource)
-
-    def _gone(self, partition: TopicPartition, offset: int, reason: str) -> CommittedOffsetError:
-        return CommittedOffsetError(
-            self._membership.group, partition.topic, partition.partition, offset, reason
-        )
 
 
 def _consumer_config(config: ClientConfig, membership: Membership) -> dict[str, str]:

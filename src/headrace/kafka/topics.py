@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -313,14 +313,14 @@ def _describe_configs(
     if not names:
         return {}
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+
+    def request(client: AdminClient) -> dict[str, Any]:
+        futures = client.describe_configs(resources, request_timeout=READ_ATTEMPT_SECONDS)
+        return {resource.name: future.result() for resource, future in futures.items()}
+
     with needs(config, "DESCRIBE_CONFIGS", f"topic {', '.join(names)}"):
-        configs = admin_request(config, lambda client: _all_configs(client, resources))
+        configs = admin_request(config, request)
     return {name: _settings(entries) for name, entries in configs.items()}
-
-
-def _all_configs(client: AdminClient, resources: list[ConfigResource]) -> dict[str, Any]:
-    futures = client.describe_configs(resources, request_timeout=READ_ATTEMPT_SECONDS)
-    return {resource.name: future.result() for resource, future in futures.items()}
 
 
 def _settings(entries: Mapping[str, Any]) -> tuple[dict[str, str], frozenset[str]]:
@@ -391,30 +391,41 @@ def _alteration(change: TopicChange) -> ConfigResource:
 
 def _await_visible(config: ClientConfig, partitions: Mapping[str, int]) -> None:
     """A broker answers for a partition a moment after its controller has made it."""
-    deadline = time.monotonic() + VISIBLE_WITHIN.total_seconds()
-    while missing := _fewer(describe(config, partitions), partitions):
-        if time.monotonic() > deadline:
-            raise TopicChangeError(missing, "it was changed, but the broker does not show it")
-        time.sleep(0.05)
+    _await_shown(
+        lambda: _fewer(describe(config, partitions), partitions),
+        "it was changed, but the broker does not show it",
+    )
 
 
 def _await_deleted(config: ClientConfig, topic: str) -> None:
     """A broker still answers for a topic for a moment after its controller has deleted it."""
-    deadline = time.monotonic() + VISIBLE_WITHIN.total_seconds()
-    while describe(config, [topic]):
-        if time.monotonic() > deadline:
-            raise TopicChangeError(topic, "it was deleted, but the broker still shows it")
-        time.sleep(0.05)
+    _await_shown(
+        lambda: ", ".join(describe(config, [topic])),
+        "it was deleted, but the broker still shows it",
+    )
 
 
 def _await_settings(config: ClientConfig, altered: Mapping[str, Mapping[str, str | None]]) -> None:
     """A broker answers with the new settings a moment after its controller has taken them."""
+
+    def pending() -> str:
+        return "" if _shows(_describe_configs(config, list(altered)), altered) else names
+
+    names = ", ".join(altered)
+    if altered:
+        _await_shown(pending, "settings were changed, but the broker does not show it")
+
+
+def _await_shown(pending: Callable[[], str], reason: str) -> None:
+    """Waits until ``pending`` names no topic whose change the broker does not show yet.
+
+    Raises:
+        TopicChangeError: if it still does after :data:`VISIBLE_WITHIN`.
+    """
     deadline = time.monotonic() + VISIBLE_WITHIN.total_seconds()
-    while altered and not _shows(_describe_configs(config, list(altered)), altered):
+    while topics := pending():
         if time.monotonic() > deadline:
-            raise TopicChangeError(
-                ", ".join(altered), "settings were changed, but the broker does not show it"
-            )
+            raise TopicChangeError(topics, reason)
         time.sleep(0.05)
 
 

@@ -100,6 +100,7 @@ class TransactionalProducer:
                     on_delivery=self._delivered,
                     **where,
                 )
+            # The queue is full: reports that are taken make room, and only polls take them.
             except BufferError:
                 self._producer.poll(_POLL_SECONDS)
             else:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 
+# Digits: Arrow's decimal128 and Spark's decimal hold no more.
 MAX_PRECISION = 38
 _NO_TYPE = (
     "has no column type; use str, int, float, bool, datetime, EpochMillis, date, Decimal, bytes, "
@@ -35,6 +36,13 @@ class Precision:
 
     digits: int
     scale: int = 0
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether a column can have it; users may have written anything."""
+        # A bool is an int, and would pass isinstance.
+        both_whole = type(self.digits) is int and type(self.scale) is int
+        return both_whole and 1 <= self.digits <= MAX_PRECISION and 0 <= self.scale <= self.digits
 
 
 DEFAULT_PRECISION = Precision(MAX_PRECISION, 18)
@@ -175,6 +183,7 @@ class UnsupportedFieldError(TypeError):
         super().__init__(f"{event}.{field}: {annotation!r} {reason}")
 
 
+# EpochMillis and datetime are told apart by identity: one is a subclass of the other.
 _SCALARS: dict[object, FieldType] = {
     str: FieldType.STRING,
     int: FieldType.LONG,
@@ -245,7 +254,7 @@ class _SchemaReader:
         if bare is typing.Any:
             return EventField(name, FieldType.JSON, nullable=True)
         if bare in _SCALARS:
-            if not _is_precision(precision):
+            if not precision.is_possible:
                 raise self._unsupported(path, precision, "is no precision of a decimal")
             return EventField(name, _SCALARS[bare], nullable, precision=precision)
         if values := _enumerated(bare):
@@ -263,6 +272,7 @@ class _SchemaReader:
         return self._field("", held, f"{path}[]", outer)
 
     def _struct(self, nested: object, path: str, outer: tuple[type, ...]) -> EventSchema:
+        # Spark and Arrow have no recursive types.
         if nested in outer:
             raise self._unsupported(path, nested, "contains itself; columns have a fixed depth")
         if not isinstance(nested, type) or issubclass(nested, enum.Enum):
@@ -278,6 +288,7 @@ class _SchemaReader:
 
 
 def _annotations(event: type) -> dict[str, object]:
+    # Resolves annotations that `from __future__ import annotations` has turned into text.
     hints = typing.get_type_hints(event, include_extras=True)
     return {
         name: hint for name, hint in hints.items() if typing.get_origin(hint) is not typing.ClassVar
@@ -293,17 +304,12 @@ def _without_none(hint: object) -> tuple[object, bool, Precision]:
             precision = next((e for e in extras if isinstance(e, Precision)), precision)
         elif typing.get_origin(hint) in (typing.Union, types.UnionType):
             arms = [arm for arm in typing.get_args(hint) if arm is not type(None)]
+            # A union of two types has no one column type; the caller refuses it as it stands.
             if len(arms) > 1:
                 return hint, False, precision
             hint, nullable = arms[0], True
         else:
             return hint, nullable, precision
-
-
-def _is_precision(precision: Precision) -> bool:
-    digits, scale = precision.digits, precision.scale
-    both_whole = type(digits) is int and type(scale) is int
-    return both_whole and 1 <= digits <= MAX_PRECISION and 0 <= scale <= digits
 
 
 def _enumerated(hint: object) -> tuple[str, ...]:

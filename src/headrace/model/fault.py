@@ -25,6 +25,7 @@ def is_a(value: object, kind: type | UnionType) -> bool:
 def at_least(value: object, attribute: str, minimum: int) -> Iterator[Fault]:
     """Yields a fault unless the attribute is a whole number of at least ``minimum``."""
     number = getattr(value, attribute)
+    # True is an int for isinstance.
     if type(number) is not int or number < minimum:
         name = f"{type(value).__name__}.{attribute}"
         yield Fault(f"{name} is {number!r}; it must be a whole number of at least {minimum}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+# A directory's name has 255 bytes on most file systems; the column's name takes some of them.
 MAX_PARTITION_VALUE_BYTES = 100
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 RESCUE_PARTITION = "__unsafe__"
@@ -20,6 +21,7 @@ def unsafe_partition_value(value: str) -> str | None:
     :class:`~headrace.sinks.lake.layout.UnsafeValues`, plus the name of the null partition, which
     would read back as null.
     """
+    # A lone surrogate can't be encoded otherwise, and this must not raise for any text.
     size = len(value.encode("utf-8", "surrogatepass"))
     if size > MAX_PARTITION_VALUE_BYTES:
         return f"is {size} bytes long; at most {MAX_PARTITION_VALUE_BYTES} can name a directory"

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 from headrace.model.event import value_at
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# Constants and steps of Kafka's murmur2: a producer of any language must find the same partition.
 _SEED = 0x9747B28C
 _MULTIPLIER = 0x5BD1E995
 _32_BITS = 0xFFFFFFFF
@@ -90,7 +91,7 @@ Partition: TypeAlias = Callable[[Mapping[str, Any], str, datetime], int]
 
 
 def partition_of(strategy: Partitioning, partitions: int) -> Partition:
-    """The strategy for a topic with so many partitions."""
+    """Returns the strategy as a function, for a topic of ``partitions`` partitions."""
     match strategy:
         case ByKey():
             return lambda _fields, _account, _time: -1
@@ -130,11 +131,13 @@ def _placed(text: str, partitions: int) -> int:
 
 
 def _positive(text: str) -> int:
+    # As Kafka's partitioner: it clears the sign bit, where abs() would fail for the lowest number.
     return murmur2(text.encode()) & 0x7FFFFFFF
 
 
 def _text(fields: Mapping[str, Any], path: str) -> str:
     value = value_at(fields, path)
+    # Null and the empty text share a partition, so every event has one.
     return "" if value is None else str(value)
 
 
@@ -143,6 +146,7 @@ def _begin(time: datetime, window: timedelta) -> int:
 
 
 def _spread(strategy: ByAccount, account: str, time: datetime, partitions: int) -> int:
+    # By the window's start, and not by the event's time: else a new spread divides a window.
     number = _begin(time, strategy.window)
     begin = _EPOCH + number * strategy.window
     width = 1

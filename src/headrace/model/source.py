@@ -76,6 +76,7 @@ class BatchLimits:
     """
 
     max_records: int = 1_000_000
+    # Half a gigabyte: what a crash makes a pipeline read and write once more.
     max_bytes: int = 512 * 1024 * 1024
     max_wait: timedelta = timedelta(seconds=1)
 
@@ -83,6 +84,7 @@ class BatchLimits:
         """One source's share where ``sources`` are read together."""
         return replace(
             self,
+            # At least one record of each: a limit of 0 would stop the source.
             max_records=max(1, self.max_records // sources),
             max_bytes=max(1, self.max_bytes // sources),
         )

@@ -13,6 +13,7 @@ from headrace.model.format import Format, Json, Raw
 from headrace.model.partitioning import ByKey, Partitioning
 
 DEAD_LETTERS_SUFFIX = ".dead"
+# Kafka's limit: the name and a partition's number are the name of a directory.
 MAX_TOPIC_NAME_LENGTH = 249
 TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]+")
 """What Kafka allows, of any length; but for "." and ".."."""
@@ -82,6 +83,8 @@ class Topic:
     @property
     def kafka_config(self) -> dict[str, str]:
         """Topic-level settings as Kafka names them."""
+        # Said in any case: a broker's own default may be another, and would compact what has no
+        # key.
         config = {"cleanup.policy": "compact" if self.compaction else "delete"}
         if self.retention is not None:
             config["retention.ms"] = str(int(self.retention.total_seconds() * 1000))

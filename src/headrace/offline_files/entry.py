@@ -19,6 +19,7 @@ from headrace.offline_files.files import MAX_LINE_BYTES, End, Line
 BODY = "body"
 _HIGHEST_COUNTER = 2**63 - 1
 _COUNTER = b'"counter"'
+# A key may be written with escapes: `"\u0063ounter"` is a counter too.
 _ESCAPED_LETTER = re.compile(rb"\\u00[67]")
 _LINE_LIMITS = JsonLimits(depth=64, keys=1000, string_bytes=MAX_LINE_BYTES)
 _structure = JsonLimitsCheck(_LINE_LIMITS)
@@ -100,6 +101,7 @@ def read_counter(line: Line) -> int | None:
 
 def _has_two(content: bytes) -> bool:
     """Counters of the line itself; its row may have one more."""
+    # Nearly every line, at the price of a search: parsing it once more would cost far more.
     if content.count(_COUNTER) == 1 and not _ESCAPED_LETTER.search(content):
         return False
     try:
@@ -214,6 +216,7 @@ def decode_body(body: object, max_body_bytes: int) -> bytes | Rejection:
 def _inflate(zipped: bytes, max_body_bytes: int) -> bytes | Rejection:
     stream = zlib.decompressobj()
     try:
+        # One byte more than allowed tells a body that is too large from one that just fits.
         text = stream.decompress(zipped, max_body_bytes + 1)
     except zlib.error as error:
         return "bad-zlib", f"the body can't be decompressed: {error}"

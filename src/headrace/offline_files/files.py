@@ -114,7 +114,8 @@ def read_file(
             zipped = opened.peek(len(_GZIP)).startswith(_GZIP)
             plain = iter(lambda: opened.read(_STEP_BYTES), b"")
             pieces = _gunzipped(opened, may_grow=file.newest) if zipped else plain
-            yield from _Splitter(_printable(file.path.name)).lines(pieces)
+            name = os.fsencode(file.path.name).decode(errors="replace")
+            yield from _Splitter(name).lines(pieces)
     except OSError as error:
         raise _unreadable(file.path, error) from error
 
@@ -236,10 +237,6 @@ def _decompress(member: zlib._Decompress, left: bytes) -> bytes:
         return member.decompress(left, _STEP_BYTES)
     except zlib.error as error:
         raise _DamagedError from error
-
-
-def _printable(name: str) -> str:
-    return os.fsencode(name).decode(errors="replace")
 
 
 def _unreadable(path: Path, error: OSError) -> OfflineFilesError:

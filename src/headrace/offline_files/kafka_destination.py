@@ -99,6 +99,7 @@ class KafkaDestination:
                 rejected.append(verdict)
             else:
                 events.append(verdict)
+        # Before anything is sent: a mistyped table would make dead letters of the whole source.
         if self._is_new:
             require_known_table(self.name, batch, rejected)
         if not self._dry_run:
@@ -115,6 +116,7 @@ class KafkaDestination:
     def _progress(self) -> LoadProgress:
         table = read_settled_changelog(self._config, PROGRESS_TOPIC)
         counters = table.get(self._source.encode(), b"[]").decode()
+        # A source is the key of its ranges, source/digest that of a line without a counter.
         prefix = f"{self._source}/".encode()
         uncounted = (key[len(prefix) :].decode() for key in table if key.startswith(prefix))
         progress = LoadProgress.from_json(self._source, counters, uncounted)
@@ -158,6 +160,7 @@ class KafkaDestination:
         self._uncounted = progress.uncounted
 
     def _require(self, topics: set[str]) -> None:
+        # Asked for, as a producer would create a topic where brokers do so, with their partitions.
         unseen = topics - self._seen
         missing = sorted(unseen - describe(self._config, unseen).keys())
         if missing:
@@ -196,7 +199,9 @@ class KafkaDestination:
     def _marks(self, progress: LoadProgress) -> list[ProducerRecord]:
         ranges = (self._source, progress.to_json())
         lines = (
-            (f"{self._source}/{digest}", "1") for digest in progress.uncounted - self._uncounted
+            # Only those that are new: the topic is compacted, and keeps the others.
+            (f"{self._source}/{digest}", "1")
+            for digest in progress.uncounted - self._uncounted
         )
         return [
             ProducerRecord(PROGRESS_TOPIC, key.encode(), value.encode(), ())

@@ -133,11 +133,13 @@ class _Loader:
     def _read_whole(self, file: OfflineFile) -> None:
         identities: list[FileIdentity] = []
         ends = {self._take(line, file) for line in read_file(file, identities.append)}
+        # Another process may still append to the newest.
         if not (file.newest or ends & {End.DAMAGE, End.TOO_LONG}):  # whose rest is nowhere else
             self._read += [(file.path, identity) for identity in identities]
 
     def _take(self, line: Line, file: OfflineFile) -> End:
         self._figures.lines += 1
+        # A line that is being written: the next load finds it whole.
         if file.newest and line.end is End.FILE and not is_whole(line):
             self._figures.left += 1
         else:
@@ -148,6 +150,7 @@ class _Loader:
         counter, text = read_counter(line), digest(line)
         if self._is_done(counter, text):
             self._figures.skipped += 1
+            # A file that is done has no batches, but shows progress and ends on a signal.
             if self._figures.skipped % self._plan.batch_lines == 0:
                 self._on_batch(self._figures)
             return
@@ -190,6 +193,7 @@ class _Loader:
         self._on_batch(self._figures)
 
     def _write(self, batch: list[Entry | RejectedEntry]) -> None:
+        # Rows and progress are one transaction: neither is there without the other after a crash.
         after = self._progress.adding(map(_mark, batch))
         rejected = self._destination.write(batch, after)
         self._progress = after
@@ -224,6 +228,7 @@ class _Loader:
 
     def _count(self, batch: list[Entry | RejectedEntry], rejected: Sequence[RejectedEntry]) -> None:
         self._figures.dead.update(entry.reason for entry in rejected)
+        # By identity: lines of a file may be equal.
         lost = {id(entry.line) for entry in rejected}
         self._figures.loaded.update(entry.table for entry in batch if id(entry.line) not in lost)
 

@@ -124,6 +124,7 @@ class PostgresDestination:
         return LoadProgress.from_json(self._source, counters, (digest for (digest,) in uncounted))
 
     def _keep_others_out(self, connection: Connection) -> None:
+        # A host that vanished holds its lock until TCP gives up, by default for two hours.
         connection.execute(_SQL["notice-dead-hosts"])
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while connection.execute(_SQL["keep-others-out"], (self._source,)).fetchone() != (True,):

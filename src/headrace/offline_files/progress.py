@@ -43,6 +43,7 @@ class LoadProgress:
     def covers(self, counter: int) -> CounterRange | None:
         """The range that ``counter`` is in."""
         at = bisect.bisect_right(self.ranges, counter, key=lambda known: known.start) - 1
+        # The last range that begins at or before the counter is the only one that may hold it.
         candidate = self.ranges[at] if at >= 0 else None
         return candidate if candidate is not None and counter < candidate.end else None
 
@@ -55,6 +56,7 @@ class LoadProgress:
         covering = self.covers(counter)
         if covering is None:
             return False
+        # Digests within a range are not kept: a reused counter is noticed at its ends alone.
         known = {covering.start: covering.first, covering.end - 1: covering.last}
         if known.get(counter, digest) != digest:
             raise CounterReusedError(self.source, counter)

@@ -3,10 +3,11 @@
 They follow one another in this order.
 
 What a crash repeats: the whole batch, from the same offsets. Dead letters that were already
-written are looked up and skipped; a batch that the sink holds already is known by its offsets
-(:mod:`headrace.pipelines.positions`) and adds nothing, unless the sink records no positions;
-what a crash between the commits repeats, :mod:`headrace.pipelines.late_data` says;
-committing offsets again changes nothing.
+written are looked up and skipped, those of derived rows only while the process lives
+(:mod:`headrace.pipelines.derived_letters`). A batch that the sink holds already is known by its
+offsets (:mod:`headrace.pipelines.positions`) and adds nothing, unless the sink records no
+positions. What a crash between the commits repeats, :mod:`headrace.pipelines.late_data` says.
+Committing offsets again changes nothing.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.errors import UnreadRangesError
@@ -24,6 +26,7 @@ from headrace.kafka.dead_letter_writer import DeadLetterWriter
 from headrace.model import DeadLetter, TopicPartition
 from headrace.pipelines.checkpoint import Checkpoint, PlannedBatch, positions_of
 from headrace.pipelines.commit_rows import Reject, commit_rows
+from headrace.pipelines.derived_letters import DerivedLetters
 from headrace.pipelines.group_offsets import GroupOffsets
 from headrace.pipelines.late_data.side_table import SideTable
 from headrace.pipelines.lifecycle_log import log_batch, log_dead_letters
@@ -35,6 +38,7 @@ from headrace.pipelines.source.report import LateCounts, RangeReport, unread
 from headrace.pipelines.source.rereading import Rereading
 from headrace.pipelines.source.staging import Staging
 from headrace.pipelines.source.state import SourceState
+from headrace.runtime.cleanup import cleaning_up_after_failure
 from headrace.runtime.logs import Subject, logging_about
 from headrace.sinks.api import CommitResult, RejectedValues, SinkDriver
 
@@ -67,6 +71,21 @@ class BatchResult:
     positions: Mapping[TopicPartition, int]
 
 
+@dataclass(frozen=True)
+class CommittedBatch:
+    """What the commits of a batch did.
+
+    Attributes:
+        result: of the sink's commit, with the figures of the side table.
+        rejected: rows that only the commits rejected.
+        rejected_late: those of them that the side table's commit rejected.
+    """
+
+    result: CommitResult
+    rejected: int = 0
+    rejected_late: int = 0
+
+
 class BatchCommitter:
     """Spark calls it once a batch, one batch at a time, on a thread of the driver."""
 
@@ -82,6 +101,7 @@ class BatchCommitter:
         side_table: SideTable | None,
         client: ClientConfig,
         state: SourceState,
+        derived: DerivedLetters,
         on_batch: Callable[[BatchResult], None],
     ) -> None:
         self._pipeline = pipeline
@@ -93,13 +113,15 @@ class BatchCommitter:
         self._side_table = side_table
         self._group = GroupOffsets(client, pipeline.consumer_group)
         self._state = state
+        self._derived = derived
         self._on_batch = on_batch
         self._limit = LimitCheck(pipeline)
+        # Made anew at each start of the query: it reads again which letters others have written.
         self._dead = DeadLetterWriter(client, pipeline.name, pipeline.version)
         self.failure: Exception | None = None
 
     def check_start(self) -> None:
-        """Holds the checkpoint against the sink, before the first batch of a run.
+        """Compares the checkpoint with the sink, before the first batch of a run.
 
         Raises:
             CheckpointBehindTableError: the table holds more than the checkpoint knows of.
@@ -117,6 +139,7 @@ class BatchCommitter:
             try:
                 self._on_batch(self._run(frame, batch_id))
             except Exception as error:
+                # Spark passes on the text of the error without its type; the run looks here first.
                 self.failure = error
                 raise
 
@@ -125,23 +148,24 @@ class BatchCommitter:
         planned = self._checkpoint.batch(batch_id)
         if self._positions.holds(planned):
             manifest, reports = self._passed_over(frame, planned), []
-            rejected, done = 0, CommitResult(False, 0)
+            committed = CommittedBatch(CommitResult(False, 0))
         else:
             manifest = Manifest.of(frame.collect())
             reports = self._reports(manifest, planned)
-            rejected, done = self._commit_batch(manifest, reports, planned)
+            committed = self._commit_batch(manifest, reports, planned)
+        # After the commit: offsets ahead of the table would hide records from a reset to them.
         self._group.show(planned.positions, planned.epochs)
         self._staging.clear()
         result = BatchResult(
             batch_id=batch_id,
             records=sum(report.records for report in reports),
-            rows=done.rows,
-            late=_late(reports),
+            rows=committed.result.rows,
+            late=_late(reports, committed.rejected_late),
             dead_letters=sum(len(report.dead) for report in reports)
             + len(manifest.dead)
-            + rejected,
+            + committed.rejected,
             replays_skipped=sum(report.replays_skipped for report in reports),
-            figures=done.figures,
+            figures=committed.result.figures,
             seconds=time.monotonic() - began,
             last_timestamp_ms=max((report.last_timestamp_ms for report in reports), default=-1),
             positions=planned.positions,
@@ -151,7 +175,9 @@ class BatchCommitter:
         return result
 
     def _passed_over(self, frame: DataFrame, planned: PlannedBatch) -> Manifest:
-        """A batch that the sink holds: steps run again for the sake of their state alone."""
+        """Skips a batch that the sink has committed; its steps run again for their state alone."""
+        # Collecting runs the tasks. On the fused path that would only read and write the batch
+        # again.
         if not self._pipeline.is_fused:
             self._sink.discard(Manifest.of(frame.collect()).pieces)
             self._discard_late(self._staging.take(planned.ranges))
@@ -182,34 +208,38 @@ class BatchCommitter:
 
     def _commit_batch(
         self, manifest: Manifest, reports: Sequence[RangeReport], planned: PlannedBatch
-    ) -> tuple[int, CommitResult]:
-        """Dead letters first: the sink's commit is what says that the batch is done.
-
-        Returns:
-            how many rows only the commits rejected, and what the commit of the sink did.
-        """
+    ) -> CommittedBatch:
+        """Dead letters first: the sink's commit is what says that the batch is done."""
+        self._derived.begin(self._checkpoint.uri, planned.batch_id)
         dead = [letter for report in reports for letter in report.dead] + list(manifest.dead)
         rejected: list[DeadLetter] = []
         records = sum(report.records for report in reports)
         reject = self._rejecting(planned, records, rejected)
-        try:
+        with cleaning_up_after_failure(
+            partial(self._sink.discard, manifest.pieces), partial(self._discard_late, reports)
+        ):
+            # Before any is written: a producer that has turned bad must not fill the dead-letter
+            # topic.
             self._limit.check(reports, manifest.dead, manifest.omitted)
             self._write_dead(dead, planned)
             side = self._commit_side_table(reports, planned, reject)
-        except Exception:
-            self._sink.discard(manifest.pieces)
-            self._discard_late(reports)
-            raise
+            rejected_late = len(rejected)
+        # Not in the block above: where this fails it can be unknown whether the rows are committed,
+        # and files of a committed batch must not be deleted.
         done = self._commit(manifest, planned, reject)
         figures = Counter(done.figures)
         figures.update(side)
+        # A crash before this costs an estimate: sizes and clocks are those of the batch before.
         self._give_feedback(reports, planned)
-        return len(rejected), replace(done, figures=figures)
+        return CommittedBatch(replace(done, figures=figures), len(rejected), rejected_late)
 
     def _write_dead(self, letters: Sequence[DeadLetter], planned: PlannedBatch) -> None:
+        # What lies before the batch can't be read again, so the writer need not remember it.
         starts = positions_of(planned.starts)
-        self._dead.write(letters, lambda partition, offset: offset >= starts.get(partition, 0))
-        log_dead_letters(letters)
+        new = self._derived.unwritten(letters)
+        self._dead.write(new, lambda partition, offset: offset >= starts.get(partition, 0))
+        self._derived.remember(new)
+        log_dead_letters(new)
 
     def _rejecting(self, planned: PlannedBatch, records: int, letters: list[DeadLetter]) -> Reject:
         """Returns what makes rows dead letters that a commit rejects; they are added to a list."""
@@ -269,9 +299,9 @@ def _late_pieces(reports: Sequence[RangeReport]) -> list[str]:
     return [piece for report in reports for piece in report.late_pieces]
 
 
-def _late(reports: Sequence[RangeReport]) -> LateCounts:
+def _late(reports: Sequence[RangeReport], rejected: int) -> LateCounts:
     return LateCounts(
         events=sum(report.late.events for report in reports),
-        written=sum(report.late.written for report in reports),
+        written=sum(report.late.written for report in reports) - rejected,
         dead=sum(report.late.dead for report in reports),
     )

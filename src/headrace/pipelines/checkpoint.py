@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.errors import SinkError
@@ -57,7 +57,7 @@ class PlannedBatch:
 
     @property
     def epochs(self) -> dict[TopicPartition, int]:
-        """By partition, the epoch of the leader that told its position."""
+        """By partition, the epoch of the leader that reported its position."""
         return {
             TopicPartition(topic, p): epoch
             for topic, end in self.ends.items()
@@ -112,7 +112,8 @@ class CheckpointFolder:
 
     def checkpoint(self, current: CurrentCheckpoint) -> Checkpoint:
         """Returns the checkpoint that ``current`` names."""
-        return Checkpoint(f"{self.uri}/{current.number}", current.number)
+        uri = f"{self.uri}/{current.number}"
+        return Checkpoint(uri, current.number, current.expected_versions)
 
     def write(self, current: CurrentCheckpoint) -> None:
         """Make it the one that counts."""
@@ -122,6 +123,8 @@ class CheckpointFolder:
         """A number that no checkpoint has had, greater than ``above``."""
         current = self.current()
         number = max(above, current.number if current else 0) + 1
+        # A crash can leave a folder whose number current.json never had. Spark would take its files
+        # for those of the new checkpoint.
         while storage.exists(f"{self.uri}/{number}"):
             number += 1
         return number
@@ -129,23 +132,40 @@ class CheckpointFolder:
 
 @dataclass(frozen=True)
 class CurrentCheckpoint:
-    """Which checkpoint counts, where it begins, and whether a run has begun it."""
+    """Which checkpoint counts, where it begins, and whether a run has begun it.
+
+    Attributes:
+        number: its number among those of the pipeline.
+        start: where it begins; empty: at the ``start`` of the source.
+        begun: whether a run has used it.
+        expected_versions: of one that was reset to its table, by application id, what the table
+            recorded then. It must record the same at the first commit: what another driver has
+            committed since would be read and written once more.
+    """
 
     number: int
     start: str
     begun: bool
+    expected_versions: Mapping[str, int | None] = field(default_factory=dict)
 
 
 class Checkpoint:
-    """A query's checkpoint folder, and its number among those of the pipeline."""
+    """A query's checkpoint folder, its number, and what its first commit expects of the table."""
 
-    def __init__(self, uri: str, number: int) -> None:
+    def __init__(
+        self, uri: str, number: int, expected_versions: Mapping[str, int | None] | None = None
+    ) -> None:
         self.uri = uri
         self.number = number
+        self.expected_versions = expected_versions or {}
 
     def exists(self) -> bool:
         """Whether Spark has begun this checkpoint."""
         return storage.exists(f"{self.uri}/metadata")
+
+    def has_batches(self) -> bool:
+        """Whether Spark has planned a batch, and may have written state."""
+        return self._newest("offsets") is not None
 
     def batch(self, batch_id: int) -> PlannedBatch:
         """Starts and ends of a batch that Spark has planned.
@@ -164,6 +184,7 @@ class Checkpoint:
         return None if planned is None else self.batch(planned), planned == done
 
     def _newest(self, folder: str) -> int | None:
+        # Beside the batches Spark has checksums and temporary files, which a crash leaves behind.
         names = storage.list_files(f"{self.uri}/{folder}")
         return max((int(name) for name in names if name.isdigit()), default=None)
 
@@ -179,6 +200,8 @@ class Checkpoint:
             lines = storage.read_bytes(path).decode().splitlines()
         except FileNotFoundError:
             raise SinkError(path, "this file of the checkpoint is gone") from None
+        # A file can be torn where a rename is not atomic, and another Spark may write another
+        # version.
         if not lines or lines[0] != "v1":
             raise SinkError(path, "Spark's offset log is torn or not of version 1")
         offsets = [SourceOffset.from_json(json.loads(line)) for line in lines[2:] if line != "-"]

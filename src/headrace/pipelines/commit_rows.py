@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeAlias
 
+from headrace.runtime.cleanup import cleaning_up_after_failure
 from headrace.sinks.api import (
     CommitRejection,
     CommitResult,
@@ -34,13 +36,12 @@ def commit_rows(
         SinkError: nothing is committed, or it is not known whether it was.
     """
     done = sink.commit(pieces, transaction, watermark_us)
+    # It ends: each round rejects a row at least.
     while isinstance(done, CommitRejection):
         pieces = done.pieces
-        try:
+        # Nothing is committed, and the next attempt of the batch brings pieces of its own.
+        with cleaning_up_after_failure(partial(sink.discard, pieces)):
             reject(done.rejected)
-        except Exception:
-            sink.discard(pieces)
-            raise
         done = sink.commit(pieces, transaction, watermark_us)
     if not done.is_new:
         sink.discard(pieces)

@@ -15,6 +15,8 @@ _PREFIX = "headrace_pipeline_"
 def exposition(pipelines: Iterable[PipelineProgress], own: Iterable[Metric]) -> str:
     """Returns the text: every metric of each pipeline, those of its ``own``, and its state.
 
+    Without a sample where a value is not known.
+
     Args:
         pipelines: how they are doing.
         own: metrics of their sinks and steps.
@@ -22,7 +24,11 @@ def exposition(pipelines: Iterable[PipelineProgress], own: Iterable[Metric]) -> 
     labelled = [({"pipeline": progress.pipeline}, progress) for progress in pipelines]
     lines: list[str] = []
     for metric in METRICS:
-        samples = [(labels, getattr(progress, metric.name)) for labels, progress in labelled]
+        samples = [
+            (labels, value)
+            for labels, progress in labelled
+            if (value := getattr(progress, metric.name)) is not None  # not known yet
+        ]
         lines += metric_lines(_PREFIX, metric, samples)
     for metric in own:
         samples = [

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from headrace.settings import RestartSettings
 
 BUDGET_WINDOW_SECONDS = 3600.0
+# A restart meets the same: an operator or a developer has to act first.
 NEVER_RETRIED = (
     RefusedError,
     DeadLetterLimitError,
@@ -55,6 +56,7 @@ def cause(*errors: Exception | None) -> Exception | None:
         errors: of one failure, those that know more first.
     """
     raised = [error for error in errors if error is not None]
+    # An error that did not cross Spark has its facts; of others only the text is left.
     for error in raised:
         if isinstance(error, HeadraceError):
             return error

@@ -14,12 +14,15 @@ from headrace.kafka.cluster import KafkaCluster
 from headrace.model import EventSchema, Metadata, Source, Start
 from headrace.pipelines.batch import BatchCommitter, BatchResult
 from headrace.pipelines.checkpoint import Checkpoint
+from headrace.pipelines.derived_letters import DerivedLetters
 from headrace.pipelines.late_data.declaration import LateData
 from headrace.pipelines.late_data.rule import LateRule
 from headrace.pipelines.late_data.side_table import SideTable
 from headrace.pipelines.manifest import arrow_writer, manifest_schema
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.positions import CheckpointIds, NoPositions, TablePositions
+from headrace.pipelines.query_plan import query_record
+from headrace.pipelines.query_record import QueryRecord
 from headrace.pipelines.source.datasource import (
     kafka_source,
     row_schema,
@@ -33,15 +36,16 @@ from headrace.pipelines.source.staging import Staging
 from headrace.pipelines.source.state import SourceState
 from headrace.pipelines.state_operators import keeps_state
 from headrace.pipelines.steps import apply_steps
+from headrace.pipelines.transforms.transform import interval
 from headrace.settings import SchemaRegistrySettings
-from headrace.sinks.api import Sink, SinkContext, SinkDriver, WriterFactory
+from headrace.sinks.api import Sink, SinkContext, SinkDriver
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace.settings import Secret
 
+# Ten seconds: a heartbeat is a batch of its own, and not worth it in every pause of a topic.
 HEARTBEAT_AFTER_US = 10_000_000
 
 
@@ -57,6 +61,7 @@ class RunContext:
         staging: URI of the staging folder of this start; empty before there is one.
         registry: of the schemas of Avro topics.
         storage: options of the lake's storage.
+        derived: what the pipeline has written to dead-letter topics beside those of records.
     """
 
     lake: str
@@ -66,6 +71,7 @@ class RunContext:
     staging: str = ""
     registry: SchemaRegistrySettings | None = None
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+    derived: DerivedLetters = field(default_factory=DerivedLetters, repr=False)
 
     def of_sink(self, pipeline: Pipeline, sink: Sink) -> SinkContext:
         """Returns what one of the sinks of ``pipeline`` must know of it."""
@@ -74,9 +80,13 @@ class RunContext:
 
 @dataclass(frozen=True)
 class Graph:
-    """A pipeline's rows as manifests of what tasks wrote, its open sinks, and its committer."""
+    """A pipeline's rows as manifests of what tasks wrote, its open sinks, and its committer.
+
+    ``query`` is what its checkpoint records of it.
+    """
 
     manifests: DataFrame
+    query: QueryRecord
     sink: SinkDriver
     side_table: SideTable | None
     committer: BatchCommitter
@@ -120,6 +130,8 @@ def build(
         SinkError: the sink can't be opened, or can't take the rows.
         TableMismatchError: the rows do not fit the table that is there.
     """
+    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
     side = _open_side_table(pipeline, context)
     with ExitStack() as opened:
         if side is not None:
@@ -133,28 +145,41 @@ def build(
             for source in pipeline.sources
         ]
         rows = None if pipeline.is_fused else _rows(spark, pipeline, specs)
-        schema = row_schema(specs[0]) if rows is None else _arrow_schema(rows)
+        schema = (
+            row_schema(specs[0]) if rows is None else to_arrow_schema(rows.schema, timezone="UTC")
+        )
         sink = pipeline.sink.open(context.of_sink(pipeline, pipeline.sink), schema)
+        # Both sinks are open now, and Graph.close closes them.
         opened.pop_all()
     ids = CheckpointIds(pipeline.name, checkpoint.number)
     side_table = None if side is None else SideTable(ids, side)
     committer = BatchCommitter(
         pipeline,
         checkpoint=checkpoint,
-        positions=NoPositions() if sink.positions is None else TablePositions(ids, sink.positions),
+        positions=_positions(checkpoint, ids, sink),
         staging=Staging(context.staging, context.storage),
         rereading=Rereading(spark, specs),
         sink=sink,
         side_table=side_table,
         client=context.client,
         state=SourceState(context.state),
+        derived=context.derived,
         on_batch=on_batch,
     )
     if rows is None:
         manifests = _load(spark, replace(specs[0], writers=sink.writers))
     else:
-        manifests = _add_file_writer(rows, sink.writers, specs[0].topic)
-    return Graph(manifests, sink, side_table, committer)
+        write = arrow_writer(sink.writers, specs[0].topic)
+        manifests = rows.mapInArrow(write, from_arrow_schema(manifest_schema()))
+    return Graph(manifests, query_record(pipeline, manifests), sink, side_table, committer)
+
+
+def _positions(
+    checkpoint: Checkpoint, ids: CheckpointIds, sink: SinkDriver
+) -> TablePositions | NoPositions:
+    if sink.positions is None:
+        return NoPositions()
+    return TablePositions(ids, sink.positions, checkpoint.expected_versions)
 
 
 def _open_side_table(pipeline: Pipeline, context: RunContext) -> SinkDriver | None:
@@ -197,6 +222,7 @@ def _source_spec(
         consumer_group=pipeline.consumer_group,
         start=start or source.start,
         metadata=pipeline.metadata(source),
+        # A lane's records must come from one read task, see _repartition_by_key.
         min_tasks=source.min_tasks if source.subpartitions == 1 else 0,
         subpartitions=source.subpartitions,
         limits=pipeline.limits.shared_by(len(pipeline.sources)),
@@ -206,6 +232,7 @@ def _source_spec(
         staging=context.staging,
         storage=context.storage,
         checkpoint=checkpoint.uri,
+        # A single source has no other one whose watermark it could hold back.
         heartbeat_after_us=HEARTBEAT_AFTER_US if len(pipeline.sources) > 1 else 0,
     )
 
@@ -222,7 +249,7 @@ def validated_partition_columns(pipeline: Pipeline, schema: EventSchema | None) 
 
 def _load(spark: SparkSession, spec: SourceSpec) -> DataFrame:
     spark.dataSource.register(kafka_source(spec))
-    return spark.readStream.format(source_name(spec)).load()
+    return spark.readStream.format(source_name(spec.pipeline, spec.topic)).load()
 
 
 def _rows(spark: SparkSession, pipeline: Pipeline, specs: list[SourceSpec]) -> DataFrame:
@@ -235,7 +262,7 @@ def _rows(spark: SparkSession, pipeline: Pipeline, specs: list[SourceSpec]) -> D
     ]
     if not pipeline.steps:
         return _union(frames)
-    return apply_steps(pipeline.steps, frames)
+    return apply_steps(pipeline.steps_for_topic, frames)
 
 
 def _union(frames: list[DataFrame]) -> DataFrame:
@@ -260,7 +287,7 @@ def _with_watermark(
     from pyspark.sql import functions as F  # noqa: N812
 
     delay = allowed_lateness if source.watermark is None else source.watermark
-    rows = rows.withWatermark(spec.event_time, f"{delay // timedelta(milliseconds=1)} milliseconds")
+    rows = rows.withWatermark(spec.event_time, interval(delay))
     if not ticks:
         return rows
     is_event = ~F.col(HEARTBEAT) | F.col(spec.event_time).isNull()
@@ -281,15 +308,3 @@ def _repartition_by_key(rows: DataFrame, source: Source) -> DataFrame:
     lanes = source.topic.partitions * source.subpartitions
     lane = F.col(Metadata.PARTITION.value) * source.subpartitions + F.col("_subpartition")
     return rows.repartitionById(lanes, lane.cast("int"))
-
-
-def _add_file_writer(rows: DataFrame, writers: WriterFactory, origin: str) -> DataFrame:
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    return rows.mapInArrow(arrow_writer(writers, origin), from_arrow_schema(manifest_schema()))
-
-
-def _arrow_schema(rows: DataFrame) -> pa.Schema:
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    return to_arrow_schema(rows.schema, timezone="UTC")

@@ -13,16 +13,16 @@ from headrace.kafka.client import ClientConfig, commit_offsets
 from headrace.model import TopicPartition
 
 _LOG = logging.getLogger("headrace.pipelines")
-_COMPLAIN_SECONDS = 60.0
+_WARN_INTERVAL_SECONDS = 60.0
 
 
 class GroupOffsets:
-    """Commits positions for the group. Nothing rests on them, so a failure is only told."""
+    """Commits positions for the group. No start depends on them, so a failure is only logged."""
 
     def __init__(self, client: ClientConfig, group: str) -> None:
         self._client = client
         self._group = group
-        self._complained = -_COMPLAIN_SECONDS
+        self._warned_at = -_WARN_INTERVAL_SECONDS
 
     def show(
         self, positions: Mapping[TopicPartition, int], epochs: Mapping[TopicPartition, int]
@@ -33,18 +33,19 @@ class GroupOffsets:
 
         Args:
             positions: the next record to read.
-            epochs: of the leaders that told them.
+            epochs: of the leaders that reported them.
         """
         try:
             commit_offsets(self._client, self._group, positions, epochs)
+        # The table records the positions. Failing here would stop a batch that is committed.
         except (HeadraceError, KafkaException) as error:
-            self._complain(error)
+            self._warn_throttled(error)
 
-    def _complain(self, error: Exception) -> None:
+    def _warn_throttled(self, error: Exception) -> None:
         now = time.monotonic()
-        if now - self._complained < _COMPLAIN_SECONDS:
+        if now - self._warned_at < _WARN_INTERVAL_SECONDS:
             return
-        self._complained = now
+        self._warned_at = now
         _LOG.warning(
             "Cannot commit offsets (operation READ on group %s): Kafka's tools show its lag too "
             "high. The batch is in the table, and the next one tries again: %s",

@@ -18,10 +18,20 @@ def log_changes(before: PipelineProgress, after: PipelineProgress) -> None:
     if after.state != before.state:
         level = logging.ERROR if after.state in _FAILURES else logging.INFO
         _LOG.log(level, "The pipeline is %s%s", after.state, _because(after.reason))
-    elif after.reason and after.reason != before.reason:
-        _LOG.warning("The pipeline is still %s%s", after.state, _because(after.reason))
+    elif after.reason != before.reason:
+        _log_reason(before, after)
     if after.paused_partitions != before.paused_partitions:
         _LOG.info("Paused partitions: %s", ", ".join(after.paused_partitions) or "none")
+
+
+def _log_reason(before: PipelineProgress, after: PipelineProgress) -> None:
+    """Logs why a pipeline waits: while it runs, it has a reason only then."""
+    if after.state is not PipelineState.RUNNING:
+        _LOG.warning("The pipeline is %s%s", after.state, _because(after.reason))
+    elif after.reason:
+        _LOG.warning("The pipeline reads nothing until this has passed: %s", after.reason)
+    else:
+        _LOG.info("The pipeline reads again, this has passed: %s", before.reason)
 
 
 def log_batch(
@@ -36,6 +46,7 @@ def log_batch(
         for partition, offset in sorted(positions.items())
         if starts.get(partition) != offset
     }
+    # A batch that reads nothing ends windows or carries a heartbeat: operators need not see it.
     level = logging.INFO if moved else logging.DEBUG
     counts = ", ".join(f"{count} {name}" for name, count in figures.items())
     offsets = ", ".join(

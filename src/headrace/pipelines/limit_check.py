@@ -8,7 +8,7 @@ from headrace.errors import DeadLetterLimitError
 from headrace.kafka.dead_letter_limiter import DeadLetterLimiter
 from headrace.model import DeadLetter
 from headrace.pipelines.pipeline import Pipeline
-from headrace.pipelines.source.bad_records import MAX_BYTES
+from headrace.pipelines.source.bad_records import MAX_BATCH_BYTES, MAX_BYTES
 from headrace.pipelines.source.report import RangeReport
 from headrace.sinks.api import RejectedValues
 
@@ -47,7 +47,7 @@ class LimitCheck:
             raise self._too_many_bytes(rows, "a task of one batch", _first((), derived))
 
     def _too_many_bytes(self, what: str, where: str, example: str) -> DeadLetterLimitError:
-        size = f"{MAX_BYTES // 2**20} MiB in {where}"
+        size = f"{MAX_BYTES >> 20} MiB in {where}, or their share of {MAX_BATCH_BYTES >> 20} MiB"
         reason = f"{what} hold more than {size}; for example: {example}"
         return DeadLetterLimitError(self._pipeline, reason)
 

@@ -11,7 +11,7 @@ from headrace.runtime.file_locks import ProcessLock
 
 def lock_folder(state: Path, lake: str) -> Path:
     """Beside the checkpoints where they are local, so two projects on one lake see each other."""
-    if "://" in lake and not lake.startswith("file:"):
+    if not storage.is_local(lake):
         return state / "locks"
     _, path = storage.filesystem(lake)
     return Path(path) / "_headrace" / "locks"

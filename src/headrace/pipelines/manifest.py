@@ -12,6 +12,7 @@ from headrace.model import DeadLetter, DeadLetterLimit, TopicPartition
 from headrace.pipelines.remote_errors import raising_remote_errors
 from headrace.pipelines.source.bad_records import BadRecords
 from headrace.pipelines.source.report import RangeReport
+from headrace.runtime.cleanup import cleaning_up_after_failure
 from headrace.sinks.api import RejectedRow, RejectedValues, WriterFactory
 
 if TYPE_CHECKING:
@@ -79,26 +80,28 @@ def write_rows(
     tables: Iterable[pa.Table | pa.RecordBatch],
     origin: str,
     task: int = 0,
+    tasks: int = 1,
 ) -> pa.Table:
     """Writes a task's rows; whatever goes wrong, what was written is removed again.
 
     A row that the sink can't take becomes a dead letter of topic ``origin`` that holds the row as
     JSON: after a Spark step it is not known which record it came from. The driver collects these
-    letters, so those beyond 16 MiB of a task are only counted. ``task`` numbers the tasks of a
-    batch in the order of the records that they read.
+    letters, so those beyond 16 MiB of a task, or its share of what the driver has room for, are
+    only counted. ``task`` numbers the tasks of a batch in the order of the records that they read;
+    ``tasks`` is at least their number. Behind steps it is not known: there Spark itself fails a
+    batch whose tasks return more than ``spark.driver.maxResultSize``, by default 1 GiB.
     """
     import uuid
 
+    # WriterFactory promises ids that sort as the tasks read: the last row of a key wins an upsert.
     writer = writers(f"{task:08x}{uuid.uuid4().hex[:24]}")
-    bad = BadRecords(DeadLetterLimit())
-    try:
+    bad = BadRecords(DeadLetterLimit(), tasks)
+    # Also where the task is killed: what it wrote must not stay behind.
+    with cleaning_up_after_failure(writer.abort):
         for table in _regrouped(tables):
             letters = (_derived(table, rejected, origin) for rejected in writer.write(table))
             bad.take(letters, longest_run=0)  # rows of a step are in no order
         return manifest_table(writer.close(), bad.kept, omitted=bad.omitted)
-    except BaseException:
-        writer.abort()
-        raise
 
 
 def _regrouped(tables: Iterable[pa.Table | pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -57,7 +57,7 @@ class Pipeline:
             its partition had reached with earlier batches.
         late_data: where late events go: :class:`LateData`, or a sink, which is their side table.
             :mod:`headrace.pipelines.late_data` has the contract.
-        version: written to dead letters, so that a fix can be told from what it fixed.
+        version: written to dead letters, so that letters of a fixed version can be distinguished.
     """
 
     name: str
@@ -108,6 +108,15 @@ class Pipeline:
         return tuple(dict.fromkeys(chain.from_iterable((*sinks, *steps))))
 
     @property
+    def steps_for_topic(self) -> tuple[Step, ...]:
+        """The steps as they run: transforms know the event time of the first topic."""
+        event_time = self.event_time if self.sources else None
+        return tuple(
+            step.for_topic(event_time) if isinstance(step, Transform) else step
+            for step in self.steps
+        )
+
+    @property
     def side_table(self) -> Sink | None:
         """The sink of late events; None: they go nowhere else, or to the dead letters."""
         return self.late_data if isinstance(self.late_data, Sink) else None
@@ -125,7 +134,7 @@ class Pipeline:
         sinks: Mapping[str, Mapping[str, Secret]],
         storage: Mapping[str, str],
     ) -> SinkContext:
-        """Returns what one of its sinks is told of where it runs.
+        """Returns what one of its sinks needs to know of where it runs.
 
         Args:
             sink: of :attr:`sinks`.

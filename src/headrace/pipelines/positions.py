@@ -7,7 +7,7 @@ survive checkpoints and cleanup of the table's log:
 headrace.<pipeline>                            number of the checkpoint
 headrace.<pipeline>/<number>                   Spark's batch id
 headrace.<pipeline>/<number>/<topic>/<id>/<p>  position of partition p: the next to read; id
-                                               is the topic's, new when it is made again
+                                               is the topic's, another one when it is recreated
 ============================================== ============================================
 
 The batch id tells batches apart that have the same offsets: Spark ends windows in batches that
@@ -96,15 +96,27 @@ def newest_checkpoint(pipeline: str, positions: PositionStore | None) -> int | N
 
 
 class TablePositions:
-    """Holds the batches of one checkpoint against its table.
+    """Compares the batches of one checkpoint with what its table records.
 
-    The table is read once, with the first batch of a run; after that its transactions see to it
-    that no other writer has moved on.
+    The table is read once, with the first batch of a run. After that its transactions fail if
+    another writer has committed.
+
+    Args:
+        ids: of the checkpoint.
+        table: what the sink records.
+        expected_versions: what the first transaction of the checkpoint expects beside its own, by
+            application id: :attr:`CurrentCheckpoint.expected_versions`.
     """
 
-    def __init__(self, ids: CheckpointIds, table: PositionStore) -> None:
+    def __init__(
+        self,
+        ids: CheckpointIds,
+        table: PositionStore,
+        expected_versions: Mapping[str, int | None] | None = None,
+    ) -> None:
         self._ids = ids
         self._table = table
+        self._expected_at_first = expected_versions or {}
         self._recorded: Recorded | None = None
 
     def holds(self, planned: PlannedBatch) -> bool:
@@ -115,6 +127,8 @@ class TablePositions:
             TableBehindCheckpointError: the table lacks what came before.
         """
         recorded = self._known(planned)
+        # Both: a checkpoint from a backup plans other offsets under a batch id that the table
+        # knows.
         if recorded.batch_id == planned.batch_id and _stands_at(recorded, planned.ends, planned):
             return True
         later = recorded.batch_id is not None and recorded.batch_id >= planned.batch_id
@@ -123,7 +137,7 @@ class TablePositions:
         return False
 
     def check_end(self, planned: PlannedBatch) -> None:
-        """Sees to it that the table stands where ``planned``, which Spark has done, ended.
+        """Checks that the table stands at the end of ``planned``, which Spark has finished.
 
         Raises:
             CheckpointBehindTableError: the table holds more than the checkpoint knows of.
@@ -151,7 +165,7 @@ class TablePositions:
         starts = positions_of(planned.starts)
         return Transaction(
             versions | {names[partition]: at for partition, at in moved.items()},
-            {ids.newest: recorded.newest, ids.batch: recorded.batch_id},
+            self._expected(recorded),
             {
                 **ids.writer,
                 "checkpoint": ids.number,
@@ -159,6 +173,12 @@ class TablePositions:
                 "offsets": {str(p): [starts.get(p, at), at] for p, at in moved.items()},
             },
         )
+
+    def _expected(self, recorded: Recorded) -> dict[str, int | None]:
+        ids = self._ids
+        own = {ids.newest: recorded.newest, ids.batch: recorded.batch_id}
+        # Until its first commit, this checkpoint fences no driver of the one before.
+        return own if recorded.newest == ids.number else {**own, **self._expected_at_first}
 
     def ended(self, planned: PlannedBatch) -> None:
         """Notes that the table holds the batch now."""
@@ -196,7 +216,7 @@ class NoPositions:
     """Positions of a sink that records none: every batch is new to it, also a repeated one."""
 
     def holds(self, planned: PlannedBatch) -> bool:  # noqa: ARG002
-        """Nobody knows, so it does not."""
+        """Returns False: the sink does not record which batches it has."""
         return False
 
     def check_end(self, planned: PlannedBatch) -> None:

@@ -42,6 +42,11 @@ class PipelineProgress:
     stand beside the others.
 
     Attributes:
+        batch_id: None before the first batch of the run.
+        backlog_records: None while it is not known: the planner has not seen the ends of the topics
+            since the run began, or the broker does not respond.
+        backlog_seconds: None while it is not known: as of ``backlog_records``, and while there is a
+            backlog and the run has read nothing.
         exit_code: what ``headrace run`` ends with for it: 0 unless it failed or was refused.
         figures: of the pipeline's sink and steps, by the names of their metrics; texts say why
             something beside the batches fails.
@@ -50,7 +55,7 @@ class PipelineProgress:
     pipeline: str
     state: PipelineState = PipelineState.STARTING
     reason: str = ""
-    batch_id: int = -1
+    batch_id: int | None = None
     batches: int = 0
     rows_in: int = 0
     rows_out: int = 0
@@ -63,8 +68,8 @@ class PipelineProgress:
     replays_skipped: int = 0
     records_per_second: float = 0.0
     batch_seconds: float = 0.0
-    backlog_records: int = 0
-    backlog_seconds: float = 0.0
+    backlog_records: int | None = None
+    backlog_seconds: float | None = None
     idle_partitions: tuple[str, ...] = ()
     paused_partitions: tuple[str, ...] = ()
     restarts: int = 0

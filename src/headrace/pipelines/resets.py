@@ -53,6 +53,10 @@ class Resets:
     def to_table(self, *, accept_loss: bool) -> CurrentCheckpoint:
         """Begins where the table stands: what it has not, and nothing that it has.
 
+        A driver that still runs elsewhere is fenced by the first commit of the new checkpoint, as
+        a reset does not write to the table. If it commits before that, the new checkpoint is
+        refused: its positions are no longer those of the table.
+
         Args:
             accept_loss: begin at the earliest record where retention has passed that place.
 
@@ -63,9 +67,10 @@ class Resets:
         if self.positions is None:
             reason = f"its sink, {self.pipeline.sink.kind}, records no offsets"
             raise NothingCommittedError(self.pipeline.name, reason)
+        expected = self._last_commit(self.positions)
         store = self.positions.restored(CheckpointIds(self.pipeline.name, 0).writer)
         begins = self._begins(store or self.positions, accept_loss=accept_loss)
-        return self._begun_at(begins, self.following())
+        return self._begun_at(begins, self.following(), expected)
 
     def take_over(self, number: int, sink: SinkDriver) -> CurrentCheckpoint:
         """Begins where the sink stands, and shuts out every driver that began before.
@@ -87,18 +92,25 @@ class Resets:
         """
         if self.positions is None:
             raise NothingCommittedError(self.pipeline.name, "its sink records no offsets")
-        before = newest_checkpoint(self.pipeline.name, self.positions)
-        old = CheckpointIds(self.pipeline.name, before or 0)
-        # Before the positions: a commit between the two then makes the transaction fail.
-        batch = self.positions.versions([old.batch]).get(old.batch)
+        expected = self._last_commit(self.positions)
         begins = self._begins(self.positions, accept_loss=False)
         offsets = {offset.topic: offset for offset in begins}
         new = CheckpointIds(self.pipeline.name, number)
         names, places = new.partitions(offsets), positions_of(offsets)
         versions = {new.newest: number, **{name: places[at] for at, name in names.items()}}
+        before = expected[new.newest]
         metadata = {**new.writer, "checkpoint": number, "taken_over_from": before}
-        sink.commit((), Transaction(versions, {old.newest: before, old.batch: batch}, metadata), 0)
+        sink.commit((), Transaction(versions, expected, metadata), 0)
         return self._begun_at(begins, number)
+
+    def _last_commit(self, positions: PositionStore) -> dict[str, int | None]:
+        """Returns by which application ids and versions the last commit of the pipeline is known.
+
+        Called before its positions are read: a commit between the two is then noticed.
+        """
+        newest = newest_checkpoint(self.pipeline.name, positions)
+        ids = CheckpointIds(self.pipeline.name, newest or 0)
+        return {ids.newest: newest, ids.batch: positions.versions([ids.batch]).get(ids.batch)}
 
     def _begins(self, store: PositionStore, *, accept_loss: bool) -> list[SourceOffset]:
         offsets = self._recorded(store)
@@ -108,14 +120,23 @@ class Resets:
             for offset in offsets
         ]
 
-    def _begun_at(self, begins: list[SourceOffset], number: int) -> CurrentCheckpoint:
+    def _begun_at(
+        self,
+        begins: list[SourceOffset],
+        number: int,
+        expected: Mapping[str, int | None] | None = None,
+    ) -> CurrentCheckpoint:
         uri = self.folder.checkpoint(CurrentCheckpoint(number, FROM_TABLE, begun=False)).uri
+        # Before current.json names the checkpoint: a crash in between leaves a folder that none
+        # uses.
         for offset in begins:
             write_initial(uri, offset)
-        return self._begun(number, FROM_TABLE)
+        return self._begun(number, FROM_TABLE, expected)
 
-    def _begun(self, number: int, start: str) -> CurrentCheckpoint:
-        current = CurrentCheckpoint(number, start, begun=False)
+    def _begun(
+        self, number: int, start: str, expected: Mapping[str, int | None] | None = None
+    ) -> CurrentCheckpoint:
+        current = CurrentCheckpoint(number, start, begun=False, expected_versions=expected or {})
         self.folder.write(current)
         return current
 
@@ -136,7 +157,7 @@ class Resets:
                 raise NothingCommittedError(self.pipeline.name, reason)
 
     def _recorded(self, store: PositionStore) -> list[SourceOffset]:
-        """Returns the place of each topic. One that was made again has none: it is another one."""
+        """Returns the position of each topic. A topic that was recreated has none."""
         number = newest_checkpoint(self.pipeline.name, store)
         if number is None:
             reason = f"{store.uri} records no offsets of it"
@@ -155,9 +176,9 @@ class Resets:
         return replace(latest, partitions=positions, epochs=self._epochs(topic, positions))
 
     def _epochs(self, topic: str, positions: Mapping[int, int]) -> dict[int, int]:
-        """Epochs of the leaders that told ``positions``, where the group has committed just these.
+        """Returns epochs of the leaders that reported ``positions``, if the group committed them.
 
-        By them a log that was cut since is known.
+        They show whether a log was truncated since.
         """
         committed = self.cluster.committed(self.pipeline.consumer_group, topic)
         return {

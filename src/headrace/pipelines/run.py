@@ -56,9 +56,13 @@ if TYPE_CHECKING:
 
     from headrace.settings import Settings
 
+# What Spark reports costs the driver a millisecond for each look; people see 0.2 s as at once.
 POLL_INTERVAL_SECONDS = 0.2
+# How often Spark asks the planner for a batch. The planner decides how long a batch fills.
 TRIGGER = "100 milliseconds"
+# A batch that is cut short is read and written again by the next run, so it may end first.
 STOP_GRACE_SECONDS = 30.0
+# For what sinks do beside the batches, such as merging small files.
 FINISH_SECONDS = 60.0
 
 _LOG = logging.getLogger("headrace.pipelines")
@@ -150,7 +154,7 @@ class PipelineRun:
             self._update_progress(state=PipelineState.STOPPED)
 
     def _close_sink(self) -> None:
-        """What is due is done after a run that has caught up; who wants to stop is not kept."""
+        """Closes the sinks; work beside the batches is finished after a run that has caught up."""
         if self._graph is not None:
             done = self.progress.state is PipelineState.FINISHED
             self._graph.close(FINISH_SECONDS if done else 0.0)
@@ -164,6 +168,7 @@ class PipelineRun:
             return
         try:
             self._lock.acquire()
+            self._forget_backlog()
             self._query = self._started()
         except AnalysisException as error:  # Spark can't plan the steps: no restart helps
             self._end_failed(PipelineState.FAILED, headline(error), error)
@@ -171,6 +176,13 @@ class PipelineRun:
             self._failed(error)
         else:
             self._update_progress(state=PipelineState.RUNNING, reason="")
+
+    def _forget_backlog(self) -> None:
+        """An earlier planner saw it; it is not known until that of the next query has looked."""
+        state = SourceState(self._context.state)
+        for source in self.pipeline.sources:
+            state.forget_view(source.topic.name)
+        self._update_progress(backlog_records=None, backlog_seconds=None)
 
     def _started(self) -> StreamingQuery:
         client = self._context.client
@@ -186,19 +198,25 @@ class PipelineRun:
         except (CheckpointLostError, CheckpointBehindTableError) as error:
             current, graph = self._taken_over(checks, error)
         checkpoint = checks.folder.checkpoint(current)
+        checks.check_query(checkpoint, graph.query)
         writer = graph.manifests.writeStream.queryName(self.pipeline.name)
-        writer = writer.option("checkpointLocation", _spark_uri(checkpoint.uri))
+        # Spark takes a bare path for one of its default file system, which may be another. And it
+        # takes the text as it is: of a path with a space, `Path.as_uri` would name another folder.
+        uri = checkpoint.uri if "://" in checkpoint.uri else f"file://{checkpoint.uri}"
+        writer = writer.option("checkpointLocation", uri)
         writer = (
             writer.trigger(availableNow=True)
             if self._once
             else writer.trigger(processingTime=TRIGGER)
         )
         query = writer.foreachBatch(graph.committer).start()
+        # After Spark has written its metadata: a checkpoint that is noted as begun and has none
+        # counts as lost, and a crash between the two must not look like that.
         try:
             if not current.begun:
                 checks.folder.write(replace(current, begun=True))
         except BaseException:
-            query.stop()  # who fails gives the lock back, and a query must not go on without it
+            query.stop()  # a failed start releases the lock, and no query may run without it
             raise
         self._has_begun = True
         return query
@@ -261,6 +279,7 @@ class PipelineRun:
         if query is not None:
             self._figures.take_reports(query)
         failure = self._graph.committer.failure if self._graph is not None else None
+        # Spark's log of offsets takes each batch from one driver: ours was the second.
         if exception is not None and failure is None and used_twice(str(exception)):
             holder = "a driver that this machine can't see"
             failure = CheckpointInUseError(self.pipeline.name, self._context.lake, holder)
@@ -316,9 +335,3 @@ def _await_idle(query: StreamingQuery) -> None:
     deadline = time.monotonic() + STOP_GRACE_SECONDS
     while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
         time.sleep(POLL_INTERVAL_SECONDS)
-
-
-def _spark_uri(uri: str) -> str:
-    # Spark takes a bare path for one of its default file system, which may be another. And it takes
-    # the text as it is: of a path with a space, `Path.as_uri` would name another folder.
-    return uri if "://" in uri else f"file://{uri}"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.model import TopicPartition
 from headrace.pipelines.batch import BatchResult
 from headrace.pipelines.pipeline import Pipeline
-from headrace.pipelines.source.state import SourceState
+from headrace.pipelines.source.state import SourceState, SourceView
 from headrace.pipelines.transforms.transform import Transform
 
 if TYPE_CHECKING:
@@ -34,6 +34,9 @@ class RunFigures:
         self._of_sink: Counter[str] = Counter()
         self._of_steps: dict[str, int] = {}
         self._transforms = [step for step in pipeline.steps if isinstance(step, Transform)]
+        self._metrics = {
+            metric.name: metric for transform in self._transforms for metric in transform.metrics
+        }
         self._last: dict[str, Any] = {}
         self._counted = -1
         self._last_timestamp_ms = -1
@@ -69,32 +72,43 @@ class RunFigures:
         newest is not the next.
         """
         newest = None if self._fused else query.lastProgress
-        if newest is None or newest["batchId"] <= self._counted:
+        if newest is None or _ended_batch(newest) <= self._counted:
             return
-        is_next = newest["batchId"] == self._counted + 1
+        is_next = not _is_idle(newest) and newest["batchId"] == self._counted + 1
         self.take([newest] if is_next else query.recentProgress)
 
     def take(self, reports: Iterable[Any]) -> None:
-        """Counts reports that are newer than those counted, in their order."""
+        """Counts reports of batches that are newer than those counted, in their order.
+
+        Batches without data count too: they are executed, to close windows and to forget keys.
+        """
         with self._guard:
             for report in reports:
-                if report["batchId"] > self._counted:
-                    self._counted = report["batchId"]
-                    self._take(report["stateOperators"])
+                ended = _ended_batch(report)
+                if ended > self._counted and not _is_idle(report):
+                    self._take(report)
+                self._counted = max(self._counted, ended)
 
-    def _take(self, operators: Iterable[Any]) -> None:
-        for operator in operators:
+    def _take(self, report: Mapping[str, Any]) -> None:
+        of_batch: Counter[str] = Counter()
+        for operator in report["stateOperators"]:
             self._counts["duplicate_rows"] += int(
                 operator["customMetrics"].get("numDroppedDuplicateRows", 0)
             )
             self._counts["dropped_by_watermark_rows"] += operator["numRowsDroppedByWatermark"]
+            # Several transforms of a class report the same of one operator: it counts once, and
+            # those of several operators are added.
+            figures: dict[str, int] = {}
             for transform in self._transforms:
-                self._add(transform, transform.figures(operator))
-
-    def _add(self, transform: Transform, figures: Mapping[str, int]) -> None:
-        growing = {metric.name for metric in transform.metrics if metric.is_counter}
-        for name, value in figures.items():
-            before = self._of_steps.get(name, 0) if name in growing else 0
+                figures |= transform.figures(operator)
+            of_batch.update(figures)
+        for counts in report["observedMetrics"].values():
+            of_batch.update(
+                {name: value for name, value in counts.asDict().items() if name in self._metrics}
+            )
+        for name, value in of_batch.items():
+            metric = self._metrics.get(name)
+            before = self._of_steps.get(name, 0) if metric and metric.is_counter else 0
             self._of_steps[name] = before + value
 
     def own(self, beside: Mapping[str, int | str]) -> dict[str, int | str]:
@@ -105,26 +119,58 @@ class RunFigures:
     def values(self) -> dict[str, Any]:
         """Returns the figures now, as fields of a pipeline's progress.
 
-        Latest offsets, idle and paused partitions are as the planner last saw them.
+        Latest offsets, idle and paused partitions are as the planner last saw them; the positions
+        too, until a batch of the run has ended.
         """
         views = {topic: self._state.view(topic) for topic in self._topics}
         with self._guard:
             positions, last_ms = dict(self._positions), self._last_timestamp_ms
             counted = {**self._counts, **self._last}
-        backlog = sum(
-            max(0, latest - position)
-            for partition, position in positions.items()
-            if (latest := views[partition.topic].latest.get(partition.partition)) is not None
-        )
-        behind_ms = time.time_ns() // 1_000_000 - last_ms if backlog and last_ms > 0 else 0
+        backlog = _backlog(views, positions)
         return {
             **counted,
             "backlog_records": backlog,
-            # Whole ones, as the status is written whenever it changes.
-            "backlog_seconds": max(0.0, float(math.ceil(behind_ms / 1000))),
+            "backlog_seconds": _backlog_seconds(backlog, last_ms),
             "idle_partitions": tuple(f"{t}[{p}]" for t, view in views.items() for p in view.idle),
             "paused_partitions": tuple(
                 f"{t}[{p}]" for t, view in views.items() for p in view.paused
             ),
             "reason": "; ".join(view.unreachable for view in views.values() if view.unreachable),
         }
+
+
+def _backlog(
+    views: Mapping[str, SourceView], positions: Mapping[TopicPartition, int]
+) -> int | None:
+    """Returns how many records are not read yet; None where the end of a topic is not known."""
+    if not all(view.latest for view in views.values()):
+        return None
+    return sum(
+        # A partition that is new was not there when the batch was planned, and begins at 0.
+        max(0, latest - positions.get(TopicPartition(topic, p), view.positions.get(p, 0)))
+        for topic, view in views.items()
+        for p, latest in view.latest.items()
+    )
+
+
+def _backlog_seconds(backlog: int | None, last_timestamp_ms: int) -> float | None:
+    if backlog is None or (backlog and last_timestamp_ms <= 0):
+        return None
+    behind_ms = time.time_ns() // 1_000_000 - last_timestamp_ms if backlog else 0
+    # Whole ones, as the status is written whenever it changes.
+    return max(0.0, float(math.ceil(behind_ms / 1000)))
+
+
+def _is_idle(report: Any) -> bool:
+    """Returns whether Spark reports of a trigger that found nothing to do.
+
+    Such a report stands among those of batches, every 10 s while nothing comes. It has the id of
+    the batch that comes next, and repeats figures of the last one.
+    """
+    return "addBatch" not in report["durationMs"]
+
+
+def _ended_batch(report: Any) -> int:
+    """Returns the id of the newest batch that has ended by the time of a report."""
+    batch_id: int = report["batchId"]
+    return batch_id - 1 if _is_idle(report) else batch_id

@@ -92,6 +92,8 @@ class Driver:
                 observe({run.pipeline.name: run.progress for run in runs})
                 stop.wait(POLL_INTERVAL_SECONDS)
         finally:
+            # Whatever has ended the loop: a query that goes on would hold its lock, and commit
+            # batches.
             for run in runs:
                 run.stop()
             observe({run.pipeline.name: run.progress for run in runs})

@@ -24,6 +24,7 @@ _COMPILE_LATER = (
 _ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.python.worker.reuse": "true",
+    # Tasks use all cores already; threads of polars would only compete with them.
     "spark.executorEnv.POLARS_MAX_THREADS": "1",
     "spark.speculation": "false",  # a second attempt would read and write everything twice
 }
@@ -32,10 +33,13 @@ _BY_DEFAULT = {
     "spark.driver.memory": "1g",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    # Spark's default keeps all state on the heap of the JVM; RocksDB keeps it on disk.
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
+    # A batch writes what it changed to the checkpoint, and not a snapshot of the store.
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # Pipelines share the session: in order of arrival, one long batch would hold up all others.
     "spark.scheduler.mode": "FAIR",
     # With Arrow, a plain Python UDF over columnar input waits for ever (SPARK-58241).
     "spark.sql.execution.pythonUDF.arrow.enabled": "false",
@@ -57,6 +61,8 @@ def start_session(
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["POLARS_MAX_THREADS"] = "1"
     if _on_this_machine(master):
+        # Otherwise Spark looks up the host's name, which fails without DNS, and listens on its
+        # address.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession
 

@@ -1,4 +1,4 @@
-"""What is looked at before a pipeline starts: its checkpoint, its sink, its topics."""
+"""Checks before a pipeline starts: its checkpoint, its sink, its topics."""
 
 from __future__ import annotations
 
@@ -7,15 +7,23 @@ from dataclasses import dataclass
 
 from headrace.errors import (
     BrokerUnreachableError,
+    CheckpointBehindTableError,
     CheckpointLostError,
+    QueryChangedError,
     TableBehindCheckpointError,
     TopicMissingError,
 )
 from headrace.kafka.client import ClientConfig, describe
 from headrace.kafka.cluster import Cluster
-from headrace.pipelines.checkpoint import FROM_TABLE, CheckpointFolder, CurrentCheckpoint
+from headrace.pipelines.checkpoint import (
+    FROM_TABLE,
+    Checkpoint,
+    CheckpointFolder,
+    CurrentCheckpoint,
+)
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.positions import CheckpointIds, newest_checkpoint
+from headrace.pipelines.query_record import QueryRecord, read_query, write_query
 from headrace.pipelines.resets import Resets
 from headrace.pipelines.source.initial import read_initial
 from headrace.runtime import storage
@@ -69,7 +77,8 @@ class StartChecks:
 
         Raises:
             CheckpointLostError: there are traces of a checkpoint that is gone.
-            CheckpointBehindTableError: the sink knows a newer checkpoint.
+            CheckpointBehindTableError: the sink knows a newer checkpoint, or another driver has
+                committed since this one was reset to the table.
             TableBehindCheckpointError: a RESTORE or replacement has taken rows from the table.
         """
         current = self.folder.current()
@@ -80,9 +89,30 @@ class StartChecks:
             return CurrentCheckpoint(1, "", begun=False)
         self._refuse_incomplete(current, newest)
         ids.check_newest(newest)
-        if newest == current.number and self.positions is not None:
-            self._refuse_restored(self.positions, ids)
+        if self.positions is not None:
+            if newest == current.number:
+                self._refuse_restored(self.positions, ids)
+            else:
+                self._refuse_stale(self.positions, current)
         return current
+
+    def check_query(self, checkpoint: Checkpoint, query: QueryRecord) -> None:
+        """Compares a query with the one that wrote its checkpoint, and records it if there is none.
+
+        It is recorded before Spark writes anything. Until a batch is planned there is no state, and
+        the query may be another one.
+
+        Raises:
+            QueryChangedError: offsets or state would be taken for those of something else.
+        """
+        recorded = read_query(checkpoint.uri)
+        if recorded is not None and checkpoint.has_batches():
+            difference = recorded.difference(query)
+            if difference is not None:
+                in_table = self.positions is not None
+                raise QueryChangedError(self.pipeline.name, *difference, in_table)
+        if recorded != query:
+            write_query(checkpoint.uri, query)
 
     @property
     def resets(self) -> Resets:
@@ -129,6 +159,13 @@ class StartChecks:
             if read_initial(checkpoint.uri, source.topic.name) is None:
                 evidence = f"it was reset to the table, its position of {source.topic.name} is gone"
                 raise self._lost(evidence, in_table=True)
+
+    def _refuse_stale(self, positions: PositionStore, current: CurrentCheckpoint) -> None:
+        expected = current.expected_versions
+        recorded = positions.versions(expected) if expected else {}
+        if any(recorded.get(app_id) != version for app_id, version in expected.items()):
+            reason = "another driver has committed since the reset to the table"
+            raise CheckpointBehindTableError(self.pipeline.name, "", "", "", reason)
 
     def _lost(self, evidence: str, *, in_table: bool) -> CheckpointLostError:
         return CheckpointLostError(self.pipeline.name, self.folder.uri, evidence, in_table)

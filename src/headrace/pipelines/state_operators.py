@@ -13,6 +13,7 @@ _ROW_BY_ROW = frozenset(
     {
         "ArrowEvalPython",
         "BatchEvalPython",
+        "CollectMetrics",
         "EventTimeWatermark",
         "Filter",
         "Generate",
@@ -33,19 +34,22 @@ _ROW_BY_ROW = frozenset(
 
 def keeps_state(rows: DataFrame) -> bool:
     """Whether Spark remembers anything of earlier batches to make ``rows``."""
-    return _keeps_state(rows._jdf.queryExecution().analyzed())  # noqa: SLF001  no public way
+    return _any_has_state(rows._jdf.queryExecution().analyzed())  # noqa: SLF001  no public way
 
 
-def _keeps_state(plan: Any) -> bool:
+def has_state(node: Any) -> bool:
+    """Whether a streaming operator of a plan, its inputs aside, keeps state."""
+    name = node.nodeName()
+    if name != "Join":
+        return name not in _ROW_BY_ROW
+    # A join with a table that is no stream looks its rows up anew in each batch.
+    return bool(node.left().isStreaming() and node.right().isStreaming())
+
+
+def _any_has_state(plan: Any) -> bool:
     if not plan.isStreaming():
         return False
     inputs = plan.children()
-    children = [inputs.apply(index) for index in range(inputs.size())]
-    name = plan.nodeName()
-    if name == "Join":
-        # A join with a table that is no stream looks its rows up anew in each batch.
-        if sum(child.isStreaming() for child in children) > 1:
-            return True
-    elif name not in _ROW_BY_ROW:
-        return True
-    return any(_keeps_state(child) for child in children)
+    return has_state(plan) or any(
+        _any_has_state(inputs.apply(index)) for index in range(inputs.size())
+    )

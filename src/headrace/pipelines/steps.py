@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 Step = Callable[..., "DataFrame"]
 
 _LIBRARIES = (*sysconfig.get_paths().values(), str(Path(__file__).parents[1]))
+# Tasks run on other machines, whose Python need not be where this one is.
 _FOREIGN = re.compile(r"/(?:site|dist)-packages/|/lib/python3|pyspark\.zip|^<")
 _FRAME = re.compile(
     r'^ *File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)', re.MULTILINE
@@ -88,18 +89,15 @@ def _applied(step: Step, frames: Iterable[DataFrame]) -> DataFrame:
 def _check_watermark(step: Step, rows: DataFrame) -> None:
     """Spark takes a watermark on rows that have one, and fails in the second batch."""
     plan: Any = rows._jdf.queryExecution().analyzed()  # noqa: SLF001  there is no other way to it
-    if _is_allowed_twice(rows) or not _has_second_watermark(plan, above=False):
+    several_are_allowed = "spark.sql.streaming.statefulOperator.allowMultiple"
+    is_old_rule = rows.sparkSession.conf.get(several_are_allowed, "true") == "false"
+    if is_old_rule or not _has_second_watermark(plan, above=False):
         return
     problem = (
         "it sets a watermark on rows that have one. headrace sets one on each of several sources: "
         "declare its delay with Source(watermark=...), and leave withWatermark out"
     )
     raise StepError(_name(step), problem, _defined_at(step))
-
-
-def _is_allowed_twice(rows: DataFrame) -> bool:
-    name = "spark.sql.streaming.statefulOperator.allowMultiple"
-    return bool(rows.sparkSession.conf.get(name, "true") == "false")
 
 
 def _has_second_watermark(plan: Any, *, above: bool) -> bool:

@@ -90,6 +90,7 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path, bool]]:
 
 def _probe(executable: Path, environ: Mapping[str, str]) -> tuple[Path, int] | str:
     """(home, version) of a usable Java, or why it is not usable."""
+    # With the module, so that a Java without it fails here and not in the midst of a start.
     command = [str(executable), SPARK_MODULE, "-Xmx64m", "-XshowSettings:properties", "-version"]
     try:
         run = subprocess.run(
@@ -140,6 +141,7 @@ def _write_wrapper(wrapper: Path, java: str) -> Path:
     text = _WRAPPER.format(module=SPARK_MODULE, java=shlex.quote(java))
     if not wrapper.is_file() or wrapper.read_text() != text:
         wrapper.parent.mkdir(parents=True, exist_ok=True)
+        # Replaced whole: another process may be about to execute it.
         fresh = wrapper.with_name(f".java.{os.getpid()}")
         fresh.write_text(text)
         fresh.chmod(fresh.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)

@@ -16,17 +16,14 @@ _RANGE = range(20_000, 30_000)
 
 def is_free(port: int, host: str = LOOPBACK) -> bool:
     """Nobody listens on this port of this machine's address."""
-    with socket.socket(_family(host)) as probe:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
         except OSError:
             return False
         return True
-
-
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
 def is_open(port: int) -> bool:

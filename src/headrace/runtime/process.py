@@ -56,6 +56,7 @@ class ProcessIdentity:
 
     def alive(self) -> bool:
         """This very process still runs (or is stopped by a signal)."""
+        # A child that ended keeps its entry in /proc until its parent has asked for its exit code.
         _reap(self.pid)
         return ProcessIdentity.of(self.pid) == self
 
@@ -89,6 +90,7 @@ class ServerProcess:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         if self.log.exists():
+            # One before is kept: what a server said as it ended is read after it was started again.
             self.log.replace(self.log.with_name(self.log.name + ".1"))
         try:
             pid = self._spawn(command)
@@ -106,7 +108,12 @@ class ServerProcess:
             (os.POSIX_SPAWN_DUP2, 1, 2),
         ]
         return os.posix_spawn(
-            command[0], list(command), child_environ(), file_actions=actions, setsid=True
+            # In a session of its own, Ctrl-C in the terminal ends the command and not the server.
+            command[0],
+            list(command),
+            child_environ(),
+            file_actions=actions,
+            setsid=True,
         )
 
     @property
@@ -126,6 +133,7 @@ class ServerProcess:
 
     def ask_to_end(self) -> None:
         """SIGTERM, also to a paused process; does not wait."""
+        # First the signal, then the wake-up: a paused process gets it when it goes on.
         self._signal(signal.SIGTERM)
         self.resume()
 
@@ -138,6 +146,7 @@ class ServerProcess:
     def kill(self) -> None:
         """SIGKILL, and waits until it is gone."""
         self._signal(signal.SIGKILL)
+        # A killed JVM gives its memory back first, which takes seconds under load.
         self._wait_gone(timedelta(seconds=60))
 
     def pause(self) -> None:

@@ -83,6 +83,7 @@ class MetricsServer:
     def __init__(self, host: str, port: int) -> None:
         self._text = b""
         self._server = ThreadingHTTPServer((host, port), self._handler())
+        # A scraper that holds its connection must not keep the process from ending.
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
@@ -110,6 +111,7 @@ class MetricsServer:
                 if self.path.partition("?")[0] != "/metrics":
                     self.send_error(HTTPStatus.NOT_FOUND)
                     return
+                # Read once: another text may be published between the header and the body.
                 text = server._text
                 self.send_response(HTTPStatus.OK)
                 self.send_header("Content-Type", CONTENT_TYPE)

@@ -9,6 +9,10 @@ Every function may raise, besides what it says:
 
 BucketMissingError
     if there is no such bucket.
+StorageRegionError
+    if the server says that the bucket is in another region.
+StorageClockError
+    if the server takes the requests of this machine for old ones.
 StorageAccessError
     if the server refuses the credentials, or they do not allow the request.
 StorageUnavailableError
@@ -31,12 +35,15 @@ from headrace.errors import (
     ConditionalWritesError,
     SinkError,
     StorageAccessError,
+    StorageClockError,
+    StorageRegionError,
     StorageUnavailableError,
 )
 
 Options = Mapping[str, str]
 ALLOW_HTTP = "allow_http"
 RETRIES: dict[str, Any] = {"max_retries": 10}
+# Each has half a minute of requests behind it: who loses five is not served at all.
 _MAX_LOST_ANSWERS = 5
 _PROBE = "_headrace/probe"
 _CODE = re.compile(r"<Code>(\w+)</Code>")
@@ -52,6 +59,18 @@ _REFUSALS = frozenset(
         "TokenRefreshRequired",
     }
 )
+_OTHER_REGION = frozenset(
+    {
+        "AuthorizationHeaderMalformed",
+        "IllegalLocationConstraintException",
+        "PermanentRedirect",
+        "TemporaryRedirect",
+    }
+)
+_NO_TARGET = "redirect without LOCATION"  # the client's text; S3 names no address to go to
+# Another write of the object is under way, says the server: nothing is written, nor need anything
+# be there. The client takes it for an object that is there.
+_IN_CONFLICT = "<Code>ConditionalRequestConflict</Code>"
 # Without an answer of the server: no credentials, or a machine's service of them that is away.
 _REFUSED = re.compile(r"40[13] (Forbidden|Unauthorized)|credential|metadata")
 _ADDRESS = re.compile(r"\b(https?|s3)://\S+")
@@ -85,8 +104,8 @@ def write(uri: str, content: bytes | memoryview, options: Options) -> None:
 def write_new(uri: str, content: bytes, options: Options) -> None:
     """Writes an object that is not there yet; of several writers one succeeds.
 
-    A request whose answer is lost may have been carried out: the object is read then, and written
-    again only where there is none.
+    A request whose answer is lost may have been carried out, and one that met another write may
+    be sent again: the object is read then, and written again only where there is none.
 
     Raises:
         FileExistsError: if there is an object, of this call too when the server repeated it.
@@ -112,6 +131,7 @@ def _create(uri: str, content: bytes, options: Options) -> None:
     import obstore
 
     with _errors_named(uri):
+        # In one request: an upload in parts has no such condition at every server.
         obstore.put(_bucket(uri, options), _key(uri), content, mode="create", use_multipart=False)
 
 
@@ -128,12 +148,17 @@ def names(uri: str, options: Options) -> list[str]:
 def exists(uri: str, options: Options) -> bool:
     """Whether there is an object at ``uri``, or one below it."""
     import obstore
+    from obstore.exceptions import BaseError
 
     with _errors_named(uri):
         try:
             obstore.head(_bucket(uri, options), _key(uri))
         except FileNotFoundError:
             return bool(names(uri, options))
+        except BaseError:
+            # An answer to HEAD has no body, which would name the error: that to a list has one.
+            names(uri, options)
+            raise
         return True
 
 
@@ -207,7 +232,9 @@ def _errors_named(uri: str) -> Iterator[None]:
     except FileNotFoundError as error:
         _raise_if_bucket_missing(uri, error)
         raise FileNotFoundError(uri) from None
-    except AlreadyExistsError:
+    except AlreadyExistsError as error:
+        if _IN_CONFLICT in str(error):
+            raise StorageUnavailableError(uri, "another write of it is under way") from None
         raise FileExistsError(uri) from None
     except BaseError as error:
         _raise_if_bucket_missing(uri, error)
@@ -226,6 +253,10 @@ def _named(uri: str, error: Exception) -> SinkError:
     reason = code[1] if code else text.strip().splitlines()[0]
     if reason == "NotImplemented" or "501 Not Implemented" in text:
         return ConditionalWritesError(uri, "it answers NotImplemented")
+    if reason in _OTHER_REGION or _NO_TARGET in text:
+        return StorageRegionError(uri, reason)
+    if reason == "RequestTimeTooSkewed":
+        return StorageClockError(uri, reason)
     # An address holds names of the user, which may be these words.
     if reason in _REFUSALS or (code is None and _REFUSED.search(_ADDRESS.sub("", text))):
         return StorageAccessError(uri, reason)

@@ -98,7 +98,8 @@ def write_bytes_atomic(uri: str, content: bytes, options: Options = NO_OPTIONS) 
     if is_s3(uri):
         s3.write(uri, content, options)
     elif _is_hdfs(uri):
-        _replace_hdfs(_hdfs(uri, options), urlsplit(uri).path, content)
+        hdfs, path = _hdfs(uri, options), urlsplit(uri).path
+        hdfs.mv(_temporary_hdfs(hdfs, path, content), path, overwrite=True)
     else:
         replace_file(Path(filesystem(uri)[1]), content)
 
@@ -171,10 +172,6 @@ def _is_hdfs(uri: str) -> bool:
 def _temporary(path: str) -> str:
     folder, _, name = path.rpartition("/")
     return f"{folder}/.{name}.{uuid4().hex}.tmp"
-
-
-def _replace_hdfs(hdfs: Any, path: str, content: bytes) -> None:
-    hdfs.mv(_temporary_hdfs(hdfs, path, content), path, overwrite=True)
 
 
 def _create_hdfs(hdfs: Any, path: str, content: bytes) -> None:

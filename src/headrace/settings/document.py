@@ -17,6 +17,8 @@ KeyPath = tuple[str, ...]
 Scalar = TypeVar("Scalar", str, int, float, bool)
 
 _PLACEHOLDER = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
+# tomllib tells no lines, so these find tables and keys in the text once more. A line that they
+# miss costs no more than the place of a problem: it is shown at the table around it.
 _HEADER = re.compile(r"^\s*\[\[?(?P<path>[^\[\]]+)\]\]?\s*(?:#.*)?$")
 _KEY = re.compile(
     r"""^\s*(?P<path>(?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*'))*)\s*="""
@@ -24,18 +26,28 @@ _KEY = re.compile(
 _PART = re.compile(r"""[A-Za-z0-9_-]+|"[^"]*"|'[^']*'""")
 _SYNTAX_LINE = re.compile(r"at line (\d+)")
 
+# Tables of one server, which runs on machines of its own: commands elsewhere get by without its
+# variables, and without its secrets.
+_OF_ONE_SERVER = frozenset({"ingest"})
+
 _WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
 
 
 @dataclass
 class Document:
-    """One TOML file: values with ``${VAR}`` resolved on reading, and problems found so far."""
+    """One TOML file: values with ``${VAR}`` resolved on reading, and problems found so far.
+
+    Attributes:
+        unset: variables and secret files that a table of one server lacks, which only that server
+            needs; without a value until then.
+    """
 
     file: Path
     values: Mapping[str, Any]
     lines: Mapping[str, int]
     environ: Mapping[str, str]
     problems: list[Problem] = field(default_factory=list)
+    unset: list[Problem] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
 
     @classmethod
@@ -59,6 +71,11 @@ class Document:
     def report(self, path: KeyPath, message: str, remedy: str = "") -> None:
         """Note a problem at the line of ``path``, or of the closest table around it."""
         self.problems.append(Problem(str(self.file), self.line(path), message, remedy))
+
+    def report_absent(self, path: KeyPath, message: str, remedy: str = "") -> None:
+        """Note a value that is to come from outside the file, and is not there."""
+        problems = self.unset if path[0] in _OF_ONE_SERVER else self.problems
+        problems.append(Problem(str(self.file), self.line(path), message, remedy))
 
     def line(self, path: KeyPath) -> int:
         """Line of a key; of the table around it when it has none of its own."""
@@ -125,6 +142,7 @@ class Table:
 
     def required(self, name: str) -> str:
         """A string that must be there and not be empty."""
+        # A placeholder without a variable was reported by `text`: it is not missing as well.
         before = len(self._document.problems)
         value = self.text(name)
         if not value and len(self._document.problems) == before:
@@ -161,6 +179,7 @@ class Table:
 
     def positive_or_none(self, name: str) -> float | None:
         """A number above zero; ``None`` when absent."""
+        # The default only passes the check: it is not what an absent key means.
         value = self.positive(name, 1.0)
         return value if name in self else None
 
@@ -244,6 +263,7 @@ class Table:
                 return resolved
             if resolved != value:  # a number can only come from a placeholder as text
                 value = _number(resolved, kind)
+        # TOML tells `5` from `5.0`, people do not. `isinstance` would take true for the number 1.
         if kind is float and type(value) is int:
             value = float(value)
         if type(value) is not kind:
@@ -258,7 +278,7 @@ class Table:
             if match["default"] is None and match["name"] not in self._document.environ
         ]
         for variable in missing:
-            self.report(name, f"environment variable {variable} is not set", _set_it(variable))
+            self._report_unset(name, variable)
         return None if missing else _PLACEHOLDER.sub(self._substitute, text)
 
     def _substitute(self, match: re.Match[str]) -> str:
@@ -277,16 +297,23 @@ class Table:
     def _from_environment(self, name: str, variable: str) -> Secret | None:
         value = self._document.environ.get(variable)
         if not value:
-            self.report(name, f"environment variable {variable} is not set", _set_it(variable))
+            self._report_unset(name, variable)
             return None
         return Secret(value)
+
+    def _report_unset(self, name: str, variable: str) -> None:
+        message = f"environment variable {variable} is not set"
+        remedy = f"set it: export {variable}=..."
+        self._document.report_absent((*self.path, name), message, remedy)
 
     def _from_file(self, name: str, where: str) -> Secret | None:
         file = self._document.file.parent / where
         try:
+            # Editors and `kubectl` end files with a line break, which no password has.
             value = file.read_text(encoding="utf-8").rstrip("\r\n")
         except (OSError, UnicodeDecodeError) as error:
-            self.report(name, f"secret file {where} can't be read: {error}")
+            message = f"secret file {where} can't be read: {error}"
+            self._document.report_absent((*self.path, name), message)
             return None
         if not value:
             self.report(name, f"secret file {where} is empty")
@@ -298,6 +325,7 @@ class Table:
             for inner, member in value.items():
                 self._flatten(f"{name}.{inner}", member, flat)
         elif isinstance(value, bool):
+            # Before numbers, as bool is an int; librdkafka and Spark write it in lower case.
             flat[name] = str(value).lower()
         elif isinstance(value, int | float):
             flat[name] = str(value)
@@ -331,10 +359,7 @@ def _syntax_line(message: str, text: str) -> int:
 
 def _number(text: str, kind: type) -> object:
     try:
+        # Text that is no such value is returned as it is: the caller reports it by its type.
         return {"true": True, "false": False}.get(text, text) if kind is bool else kind(text)
     except ValueError:
         return text
-
-
-def _set_it(variable: str) -> str:
-    return f"set it: export {variable}=..."

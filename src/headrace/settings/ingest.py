@@ -7,15 +7,19 @@ import re
 from headrace.settings.document import Table
 from headrace.settings.model import ANY_ORIGIN, IngestSettings, Rate, Secret, SecretUrl
 
+# redis-py checks no more than the scheme.
 _REDIS = re.compile(
     r"rediss?://(?:[^\s:@/?#]*(?::[^\s@/?#]*)?@)?"
     r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:@/?#\[\]]+)(?::(?P<port>\d{1,5}))?(?:/\d*)?"
 )
+# A password in the text itself; one that `${VAR}` stands for is none.
 PASSWORD = re.compile(r"//.*:(?!\$\{\w+\}@).+@")
 _MAX_EVENTS = 10_000
+# Each account is several time series of Prometheus, for every host.
 _MAX_ACCOUNTS = 10_000
 _MIN_KEY_CHARACTERS = 32
 _URL = re.compile(r"https?://[^\s/?#@]+(?:/[^\s/?#]+)*")
+# Origins are compared as text, so one that a browser would write otherwise never matches.
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(?:[a-z0-9.-]+|\[[0-9a-f:.]+\])(?::\d{1,5})?")
 
 
@@ -69,6 +73,7 @@ def ingest_settings(ingest: Table) -> IngestSettings:
             "max_memory_bytes",
             "ingest.max_memory_bytes is below ingest.max_body_bytes and ingest.max_decoded_bytes",
         )
+    # Every request would wait longer for others than it may take: all answers would be 503.
     if settings.linger_seconds >= settings.deadline_seconds:
         ingest.report(
             "linger_seconds", "ingest.linger_seconds is not below ingest.deadline_seconds"

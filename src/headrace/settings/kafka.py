@@ -7,8 +7,9 @@ import re
 from pathlib import Path
 
 from headrace.settings.document import Table
-from headrace.settings.model import EmbeddedKafka, KafkaSettings, Secret
+from headrace.settings.model import EmbeddedKafka, KafkaSettings
 
+# As many as replicas of a topic: more would prove nothing, and each takes a gigabyte.
 MAX_BROKERS = 3
 
 _NUMBER = r"\d{1,10}"
@@ -39,6 +40,7 @@ CLIENT_SETTINGS = PRODUCER_SETTINGS | {
 """Those that change no promise: what is left out is set by headrace, or could lose records."""
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+# Without GSSAPI: the wheel of confluent-kafka is built without Kerberos.
 _MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN", "OAUTHBEARER")
 _FILES = {
     "ssl_ca_file": "ssl.ca.location",
@@ -58,10 +60,12 @@ _SERVER = re.compile(r"(?:[A-Z_]+://)?(?:\[[0-9A-Fa-f:.%]+\]|[^\s:,/]+):\d{1,5}"
 def kafka_settings(kafka: Table, root: Path) -> KafkaSettings:
     """What ``[kafka]`` says; reports what is wrong with it."""
     oauth = kafka.table("oauth")
+    secrets = {librdkafka: kafka.secret(name) for name, librdkafka in _SECRETS.items()}
+    secrets["sasl.oauthbearer.client.secret"] = oauth.secret("client_secret")
     settings = KafkaSettings(
         bootstrap_servers=_servers(kafka),
         security=_security(kafka, root) | _oauth(oauth, root),
-        secrets=_secrets(kafka) | _oauth_secrets(oauth),
+        secrets={name: secret for name, secret in secrets.items() if secret is not None},
         client=_client(kafka.table("client")),
         embedded=_embedded(kafka.table("embedded")),
     )
@@ -103,13 +107,9 @@ def _oauth(oauth: Table, root: Path) -> dict[str, str]:
     url = texts["sasl.oauthbearer.token.endpoint.url"]
     if url and not url.startswith(("https://", "http://")):
         oauth.report("token_endpoint_url", f"kafka.oauth.token_endpoint_url is {url!r}", "a URL")
+    # By default librdkafka asks the application for tokens, by a callback that there is not.
     method = {"sasl.oauthbearer.method": "oidc"} if url else {}
     return method | {name: value for name, value in texts.items() if value}
-
-
-def _oauth_secrets(oauth: Table) -> dict[str, Secret]:
-    secret = oauth.secret("client_secret")
-    return {} if secret is None else {"sasl.oauthbearer.client.secret": secret}
 
 
 def _client(client: Table) -> dict[str, str]:
@@ -142,13 +142,9 @@ def _file(kafka: Table, name: str, root: Path) -> str:
     return str(file)
 
 
-def _secrets(kafka: Table) -> dict[str, Secret]:
-    secrets = {librdkafka: kafka.secret(name) for name, librdkafka in _SECRETS.items()}
-    return {name: secret for name, secret in secrets.items() if secret is not None}
-
-
 def _consistent(kafka: Table, oauth: Table, settings: KafkaSettings) -> None:
     protocol = settings.security.get("security.protocol", "PLAINTEXT")
+    # The client would report a failed handshake, and not that the broker is the embedded one.
     if protocol != "PLAINTEXT" and "bootstrap_servers" not in kafka:
         kafka.report(
             "security_protocol",
@@ -157,6 +153,7 @@ def _consistent(kafka: Table, oauth: Table, settings: KafkaSettings) -> None:
         )
     if protocol.startswith("SASL"):
         _need_login(kafka, oauth, protocol)
+    # librdkafka writes a warning to its log and connects without a login.
     elif any(name.startswith("sasl") for name in (*settings.security, *settings.secrets)):
         kafka.report(
             "sasl_mechanism",

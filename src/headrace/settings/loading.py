@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from headrace.settings.document import Document, Table
@@ -13,7 +14,6 @@ from headrace.settings.kafka import kafka_settings
 from headrace.settings.model import (
     STATE_FOLDER,
     RestartSettings,
-    SchemaRegistrySettings,
     Secret,
     Settings,
     SparkSettings,
@@ -25,6 +25,7 @@ PROJECT_FILE = "headrace.toml"
 MASTERS = "local[*], local[4], or spark://host:7077 of a standalone cluster"
 EMBEDDED_HDFS = "embedded-hdfs"
 
+# `?` and `#` would be part of a key for S3's client, and not for those that parse it as a URL.
 _BUCKET = re.compile(r"s3://[a-z0-9][a-z0-9.-]+(/[^?#]*)?$")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -58,19 +59,17 @@ def load_settings(folder: Path, environ: Mapping[str, str]) -> Settings:
         spark=_spark(top.table("spark")),
         restart=_restart(top.table("restart")),
         sinks=_sinks(top.table("sinks")),
-        s3=s3_settings(top.table("s3")),
+        s3=s3_settings(top.table("s3"), environ),
         embedded_hdfs=lake == EMBEDDED_HDFS,
         checkpoints=_checkpoints(project, root),
         ingest=ingest if "ingest" in top else None,
-        schema_registry=_schema_registry(top, root),
+        schema_registry=schema_registry_settings(
+            top.table("schema_registry"), root, is_given="schema_registry" in top
+        ),
     )
+    # Last: only now is it known which keys nothing has asked for.
     document.finish()
-    return settings
-
-
-def _schema_registry(top: Table, root: Path) -> SchemaRegistrySettings | None:
-    is_given = "schema_registry" in top
-    return schema_registry_settings(top.table("schema_registry"), root, is_given=is_given)
+    return replace(settings, unset=tuple(document.unset))
 
 
 def find_project(start: Path) -> Path | None:
@@ -167,6 +166,7 @@ def _sinks(sinks: Table) -> dict[str, dict[str, Secret]]:
     settings: dict[str, dict[str, Secret]] = {}
     for kind in sinks.names:
         sink = sinks.table(kind)
+        # Which keys there are is known to the sink alone, so all of them count as known here.
         texts = {name: sink.secret_text(name, PASSWORD) for name in sink.names}
         settings[kind] = {name: Secret(text) for name, text in texts.items() if text is not None}
     return settings

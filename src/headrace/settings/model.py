@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from headrace.errors import Problem, ProjectError
+
 STATE_FOLDER = ".headrace"
 ANY_ORIGIN = "*"
 """In ``ingest.cors_origins``: pages of every origin."""
@@ -203,6 +205,7 @@ class S3Settings:
         allow_http: requests may go unencrypted.
         access_key_id: empty: AWS's environment variables, a web identity or the machine's role.
         secret_access_key: belongs to it.
+        session_token: of temporary keys, belongs to both; None: the keys last.
     """
 
     endpoint: str = ""
@@ -210,17 +213,19 @@ class S3Settings:
     allow_http: bool = False
     access_key_id: str = ""
     secret_access_key: Secret | None = None
+    session_token: Secret | None = None
 
     @property
     def options(self) -> dict[str, str]:
         """What is set, by the names of ``object_store``, secrets in plain text."""
-        secret = self.secret_access_key
+        secret, token = self.secret_access_key, self.session_token
         options = {
             "endpoint": self.endpoint,
             "region": self.region,
             "allow_http": "true" if self.allow_http else "",
             "access_key_id": self.access_key_id,
             "secret_access_key": secret.reveal() if secret else "",
+            "session_token": token.reveal() if token else "",
         }
         return {name: value for name, value in options.items() if value}
 
@@ -242,6 +247,8 @@ class Settings:
         s3: the server of a lake on S3.
         ingest: the HTTP service, which ``headrace up`` starts; ``None``: the project has none.
         schema_registry: of Avro topics; ``None``: the project has none.
+        unset: what ``[ingest]`` takes from the environment or a file, and is not there: only what
+            :meth:`require_ingest` guards needs it.
     """
 
     root: Path
@@ -257,6 +264,17 @@ class Settings:
     s3: S3Settings = field(default_factory=S3Settings)
     ingest: IngestSettings | None = None
     schema_registry: SchemaRegistrySettings | None = None
+    unset: tuple[Problem, ...] = ()
+
+    def require_ingest(self) -> IngestSettings:
+        """Returns the settings of the HTTP service, whole; the defaults where there are none.
+
+        Raises:
+            ProjectError: an environment variable or a file of a secret is not there.
+        """
+        if self.unset:
+            raise ProjectError(list(self.unset))
+        return self.ingest or IngestSettings()
 
     @property
     def storage(self) -> Mapping[str, str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from headrace.settings.document import Table
 from headrace.settings.model import SchemaRegistrySettings
 
+# No `@`: a password in the URL would be in messages and logs.
 _URL = re.compile(r"https?://[^\s@?#]+")
 
 

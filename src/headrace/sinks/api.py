@@ -30,7 +30,8 @@ The way of a batch:
 Nothing that a sink raises loses a row: the batch fails, and is repeated. Raise
 :class:`~headrace.errors.SinkUnavailableError` for what passes by itself, which a pipeline waits for
 without using up a restart, and :class:`~headrace.errors.SinkError` for the rest, which it restarts
-after within its budget.
+after within its budget. What :meth:`TaskWriter.abort` and :meth:`SinkDriver.discard` raise after
+another error is logged, and the other error counts.
 
 ``headrace.testing.SinkContract`` is the suite of tests that every sink must pass.
 """
@@ -313,6 +314,14 @@ class Sink(abc.ABC):
     @abc.abstractmethod
     def target(self) -> str:
         """Name of the table, topic or index that it writes to."""
+
+    @property
+    def resolved_target(self) -> str:
+        """The target's name in full, as far as it is known without a connection.
+
+        Two sinks of one kind with one such name write to one target; ``check`` compares them.
+        """
+        return self.target
 
     @property
     def label(self) -> str:

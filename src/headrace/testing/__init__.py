@@ -5,6 +5,13 @@ a worker on records that the test gives it, without Kafka. :class:`SinkContract`
 every sink must pass.
 """
 
+import sys
+
+# Before the suite is imported: pytest shows the values in a failed assertion only in modules that
+# it has rewritten, which it does unasked for tests alone.
+if "pytest" in sys.modules:
+    sys.modules["pytest"].register_assert_rewrite("headrace.testing.sink_contract")
+
 from headrace.testing.bench_instance import FedRecord, Outcome, SentRecord
 from headrace.testing.memory import MemoryCluster, MemoryRecord
 from headrace.testing.sink_contract import SinkContract, SinkLab

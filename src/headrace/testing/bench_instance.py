@@ -31,6 +31,7 @@ from headrace.workers.worker import Worker
 
 Result = TypeVar("Result")
 
+# `init` and `close` may wait for something outside the loop, and no record is in process then.
 _AWAITED_STATES = frozenset({LaneState.STARTING, LaneState.DRAINING})
 
 
@@ -153,7 +154,7 @@ class BenchInstance:
         failures = _RecordedFailures(
             worker, _ListedDeadLetters(self.dead_letters), send, clock, self._fed_of
         )
-        self._shared, self._is_sharing = SharedResources(worker), False
+        self._shared, self._is_sharing = SharedResources(worker, self._fail), False
         make = self._shared.given_to(self._make)
         context = LaneContext(make, self._threads, send, failures, self.counts, self._fail, clock)
         self.assignments = PartitionSet(worker, context, _go_on, _go_on)
@@ -188,6 +189,7 @@ class BenchInstance:
         await self.assignments.drain(self._worker.drain_timeout.total_seconds())
         for timer in self._timers:
             timer.cancel()
+        # For is_busy: leaving may wait for sockets, and no lane is at work any more.
         self._is_sharing = True
         try:
             await self._shared.leave()
@@ -214,6 +216,7 @@ class BenchInstance:
         content = SentRecord(topic, value, key, headers, partition)
         error = self.failing_topics.get(topic)
         if error is None and topic in self._origins:
+            # Later, as from a topic: now, it would enter its lane within the failed attempt.
             asyncio.get_running_loop().call_soon(self._deliver_again, content)
         elif error is None:
             self.sent.append(content)

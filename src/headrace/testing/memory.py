@@ -91,6 +91,7 @@ class MemoryCluster:
         """Append a record; returns its offset."""
         stored = self._topics[topic]
         at = stored.latest[partition]
+        # By offset, for offsets have gaps: of markers, compaction and retention.
         stored.partitions[partition][at] = MemoryRecord(at, value, key, header=headers)
         stored.latest[partition] = at + 1
         return at
@@ -137,6 +138,7 @@ class MemoryCluster:
     def cuts(self, topic: str, seen: Mapping[int, Seen]) -> Mapping[int, int]:
         """See the contract."""
         stored = self._topics[topic]
+        # An epoch ends where the next one starts, or at the end of the log.
         ends = {p: [*stored.epochs[p], stored.latest[p]][at.epoch + 1] for p, at in seen.items()}
         return {p: end for p, end in ends.items() if end < seen[p].offset}
 
@@ -171,4 +173,5 @@ class MemoryCluster:
         for first in range(0, len(inside), CHUNK_RECORDS):
             chunk = inside[first : first + CHUNK_RECORDS]
             yield Chunk(range_.partition, chunk, chunk[-1].at + 1)
+        # The range ends by position, also when its last offsets hold no record.
         yield Chunk(range_.partition, (), range_.end)

@@ -13,6 +13,7 @@ Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
 
 _ORIGIN = 1_000.0  # lanes read a time of 0 as "never"
+# Below that, a timer is a pause between two steps, such as of rechecks, not a time that tests mean.
 _SOON_SECONDS = 0.001
 
 
@@ -30,6 +31,7 @@ class SteppedLoop(asyncio.SelectorEventLoop):
     def __init__(self, patience: float) -> None:
         self.is_busy: Callable[[bool], bool] = lambda _: False
         self._patience = patience
+        # Two clocks: the loop's own, and the one that tests see, which is without rounding (moved).
         self._now = self._target = _ORIGIN
         self._rounded_up = self._waits_until = 0.0
         self._executing: set[asyncio.Future[Any]] = set()
@@ -81,16 +83,21 @@ class SteppedLoop(asyncio.SelectorEventLoop):
 
     def _next_wait(self, until_timer: float | None) -> float:
         """Nothing can happen now: moves the clock, stops, or returns how long to wait in fact."""
+        # The clock is moved, not waited for: code that compares times before and after a pause must
+        # see it pass. What was added is taken off again in `moved`.
         if until_timer is not None and until_timer <= _SOON_SECONDS:
             self._now += until_timer
             self._rounded_up += until_timer
             return 0.0
         has_sockets = len(self._idle_selector.get_map()) > self._own_files
+        # Threads and sockets first: if the clock were moved past them, they would miss deadlines
+        # that they are in time for.
         patience_left = self._waits_until - time.monotonic()
         if patience_left > 0 and (self._executing or self.is_busy(has_sockets)):
             return patience_left
         left = self._target - self._now
         if left > 0:
+            # To the next timer and no further: it may set another, before those that follow.
             self._now += left if until_timer is None else min(until_timer, left)
         else:
             self.stop()
@@ -110,6 +117,7 @@ class _IdleSelector(selectors.DefaultSelector):
         self._next_wait, self._on_event = next_wait, on_event
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        # Asked without waiting first: events that are there come before any move of the clock.
         events = super().select(0)
         if not events and (timeout is None or timeout > 0):
             events = super().select(self._next_wait(timeout))

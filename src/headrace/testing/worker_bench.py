@@ -77,12 +77,15 @@ class WorkerBench:
         self._avro, worker = _with_avro(worker)
         loop = self._loop = SteppedLoop(patience.total_seconds())
         self._start = now
+        # From the loop's clock: the time of day and deadlines can't move apart.
         start_ms = round(now.timestamp() * 1000)
         instance = self._instance = loop.complete(
             _made(worker, lambda: start_ms + round(loop.moved * 1000))
         )
         loop.is_busy = instance.is_busy
         seconds = worker.drain_timeout.total_seconds() + _LIFESPAN_SECONDS
+        # A bench that a test drops, such as after a failed assertion, closes its tasks and its loop
+        # too: else their warnings would come up in another test.
         self._finalizer = weakref.finalize(self, _close, loop, instance, seconds)
         self.sent: list[SentRecord] = instance.sent
         self.dead_letters: list[DeadLetter] = instance.dead_letters
@@ -107,6 +110,7 @@ class WorkerBench:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        # What a task's close raises would hide the error of the test.
         if error is None:
             self.close()
         else:

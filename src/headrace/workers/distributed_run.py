@@ -82,6 +82,7 @@ class DistributedRun:
                 self.stop(f"{name}: {error}")
                 return
             _LOG.exception("%s failed, starting it again", name)
+            # Spark starts a failed task again at once, and gives up a job after several failures.
             time.sleep(_RETRY_DELAY_SECONDS)
             raise
         finally:
@@ -106,10 +107,13 @@ class DistributedRun:
         write_changelog(self.config, CONTROL_TOPIC, {self._key: reason.encode() or _STOPPED})
 
     def end(self) -> str:
-        """After the last instance: why it was stopped; empty: because somebody wanted it."""
-        found = read_changelog(self.config, CONTROL_TOPIC).get(self._key, _STOPPED)
+        """Forgets the run after its last instance; returns the failure that stopped it.
+
+        Empty where an operator stopped it.
+        """
+        reason = read_changelog(self.config, CONTROL_TOPIC).get(self._key, _STOPPED)
         write_changelog(self.config, CONTROL_TOPIC, {self._key: None})
-        return "" if found == _STOPPED else found.decode()
+        return "" if reason == _STOPPED else reason.decode()
 
     @property
     def _key(self) -> bytes:

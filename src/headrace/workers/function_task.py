@@ -14,10 +14,11 @@ from headrace.workers.task import RecordStatusObserver, WorkerRecord, WorkerTask
 
 if TYPE_CHECKING:
     from headrace.events.avro import SchemaLookup
+    from headrace.events.instances import EventReader
 
 Function: TypeAlias = Callable[..., Any]
-Readers: TypeAlias = Mapping[str, Callable[[bytes | None], Any]]
-"""The functions that read a record's value as an event, by topic."""
+Readers: TypeAlias = "Mapping[str, EventReader]"
+"""What reads a record's value as an event, by topic; empty for a function without an event."""
 
 RECORD, OBSERVER, SEND, SHARED = "record", "observer", "send", "shared"
 
@@ -75,15 +76,35 @@ def _hints(function: Function) -> Mapping[str, Any]:
 
 
 class FunctionTask(WorkerTask):
-    """A task that is one function without state."""
+    """A task that is one function without state.
 
-    def __init__(self, function: Function, takes: Parameters, readers: Readers) -> None:
+    Attributes:
+        reads_avro: whether reading some events takes schemas, which have to be looked up.
+    """
+
+    def __init__(
+        self, function: Function, takes: Parameters, readers: Readers, *, reads_avro: bool
+    ) -> None:
         self._function, self._takes, self._readers = function, takes, readers
+        self.reads_avro = reads_avro
         is_coroutine = inspect.iscoroutinefunction(function)
         if OBSERVER in takes.others:
             self.process = self._awaited_observed if is_coroutine else self._called_observed
         else:
             self.process = self._awaited if is_coroutine else self._called
+
+    def needs_lookup(self, record: WorkerRecord) -> bool:
+        """Returns whether ``process`` would make requests to the schema registry for a record."""
+        return self._readers[record.topic].needs_lookup(record.value)
+
+    def look_up(self, record: WorkerRecord) -> None:
+        """Makes these requests; ``process`` makes none for the schema from then on.
+
+        Raises:
+            InvalidRecordError: if the record is no event, or the registry has not its schema.
+            RegistryUnreachableError: if the registry does not answer.
+        """
+        self._readers[record.topic](record.value)
 
     async def _awaited(self, record: WorkerRecord) -> None:
         await self._function(**self._arguments(record))
@@ -130,8 +151,9 @@ class FunctionFactory:
 
     def __call__(self) -> FunctionTask:
         """Returns a task."""
-        return FunctionTask(self.function, self._takes, self._readers)
+        return FunctionTask(self.function, self._takes, self._readers, reads_avro=self.reads_avro)
 
+    # What is cached is left out: it is made of classes that only this process has.
     def __reduce__(self) -> tuple[type[FunctionFactory], tuple[Any, ...]]:
         return FunctionFactory, (self.function, self.topics, self.schemas)
 

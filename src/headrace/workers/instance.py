@@ -144,7 +144,7 @@ class RunningInstance:
         self._processes = (
             TaskProcesses(worker.task, worker.parallelism, self._fail) if has_processes else None
         )
-        self._shared = SharedResources(worker)
+        self._shared = SharedResources(worker, self._fail)
         make = worker.task if self._processes is None else self._processes.task
         context = LaneContext(
             self._shared.given_to(make),
@@ -159,6 +159,7 @@ class RunningInstance:
         self._members: list[GroupConsumer] = []
         self._readers: list[asyncio.Task[None]] = []
         timers = LaneTimers(worker, self.assignments, self._task_threads, self._fail)
+        # Also while it drains: deadlines must end what hangs.
         self._background_tasks = [
             self._loop.create_task(run()) for run in (*timers.loops, self._watch_topics)
         ]
@@ -177,6 +178,7 @@ class RunningInstance:
             HeadraceError, KafkaException: if it can't go on.
             Exception: what the worker's lifespan raises when it is entered.
         """
+        # Before it joins: partitions that are assigned would wait for a slow lifespan.
         await self._shared.enter()
         self._join()
         self._readers += [self._loop.create_task(self._read(member)) for member in self._members]
@@ -200,6 +202,7 @@ class RunningInstance:
         """Drains, commits and leaves the group; returns why the instance failed, if it did."""
         seconds = self._worker.drain_timeout.total_seconds()
         deadline = self._loop.time() + seconds
+        # Readers still poll meanwhile: a member that does not is evicted, and can't commit.
         await self.assignments.drain(seconds)
         for task in (*self._background_tasks, *self._readers):
             task.cancel()

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from headrace.errors import TaskTimeoutError
+from headrace.errors import LifespanEndedError, TaskTimeoutError
 from headrace.workers.task import WorkerTask
 from headrace.workers.worker import Lifespan, Worker
 
@@ -17,12 +17,20 @@ _LEAVE_SECONDS = 10.0
 class SharedResources:
     """Enters the worker's lifespan and leaves it, in one asyncio task: some managers ask for that.
 
+    A lifespan that ends while the instance runs, such as one whose ``asyncio.TaskGroup`` lost a
+    task, ends the instance: its tasks would go on with a resource that is closed.
+
+    Args:
+        worker: whose lifespan it is.
+        on_fatal: called with what ended the lifespan before it was left.
+
     Attributes:
         value: what the lifespan gave; ``None`` before it is entered, and without one.
     """
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: Worker, on_fatal: Callable[[BaseException], None]) -> None:
         self.value: Any = None
+        self._on_fatal = on_fatal
         self._worker = worker
         self._leaving = asyncio.Event()
         self._holder: asyncio.Task[None] | None = None
@@ -57,6 +65,7 @@ class SharedResources:
         elif not entered.done():
             self._holder.cancel()
             raise TaskTimeoutError(f"{self._name} was not entered within {seconds:.0f} s")
+        self._holder.add_done_callback(self._check_end)
 
     async def leave(self) -> None:
         """Returns when the lifespan was left, if it was entered.
@@ -73,6 +82,12 @@ class SharedResources:
             self._holder.cancel()
             raise TaskTimeoutError(f"{self._name} was not left within {_LEAVE_SECONDS:.0f} s")
         self._holder.result()
+
+    def _check_end(self, holder: asyncio.Task[None]) -> None:
+        if self._leaving.is_set():
+            return
+        error = None if holder.cancelled() else holder.exception()
+        self._on_fatal(error or LifespanEndedError(f"{self._name} ended before its instance"))
 
     @property
     def _name(self) -> str:

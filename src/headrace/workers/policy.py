@@ -15,7 +15,7 @@ from headrace.model import DeadLetterLimit
 class Stop:
     """The instance stops; the record is not done, and comes first after a restart.
 
-    Order is kept. Nothing is lost and nothing goes on until somebody acts.
+    Order is kept. Nothing is lost, and nothing is processed until an operator acts.
     """
 
 

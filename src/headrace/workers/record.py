@@ -16,6 +16,7 @@ from headrace.workers.retry_topics import RETRY_HEADER_PREFIX
 from headrace.workers.task import Headers, WorkerRecord
 
 BAD_HEADER, BAD_RETRY = "bad-header-name", "bad-retry-headers"
+# More than a topic has: keeps apart the places that are made up for several retry topics.
 _MAX_PARTITIONS = 1_000_000
 
 

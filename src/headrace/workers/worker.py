@@ -57,8 +57,8 @@ class Worker:
             ``config`` that returns an async context manager (``contextlib.asynccontextmanager``).
             Entered once, on the event loop, before the instance joins its group; what it gives is
             ``shared`` of each task, and of a function that takes ``shared``. Left after all tasks
-            are closed, also after a failure; not after ``kill -9``. What it raises ends the
-            instance. Entering may take as long as ``init``, leaving ten seconds.
+            are closed, also after a failure; not after ``kill -9``. What it raises, at
+            any time, ends the instance. Entering may take as long as ``init``, leaving ten seconds.
         group: consumer group; by default ``headrace.<name>``.
         start: where it begins in a topic that it has committed nothing of: with the earliest
             records, or with those that come from its first start on.

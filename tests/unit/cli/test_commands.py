@@ -62,6 +62,19 @@ def test_every_command_says_what_it_does_and_shows_an_example(path):
     assert f"Example:\n    headrace {' '.join(path)}" in result.stdout
 
 
+def test_one_problem_is_counted_as_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = run("status")
+    assert result.exit_code == 2
+    assert "`headrace init DIR` makes a project" in result.stderr
+    assert result.stderr.endswith("1 problem.\n")
+
+
+def test_a_small_rate_is_not_shown_as_none():
+    shown = run("size", "--rate", "10", "--event-bytes", "10").stdout
+    assert ["0.098", "KiB/s"] in [line.split()[-2:] for line in shown.splitlines()]
+
+
 @pytest.mark.parametrize(
     "path",
     [path for path, one in commands(main) if not isinstance(one, click.Group)],

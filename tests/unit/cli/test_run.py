@@ -75,6 +75,21 @@ def test_a_pipeline_is_a_line_with_every_figure():
     assert text.endswith("slow disk; restarted 1 time(s)")
 
 
+@pytest.mark.parametrize(
+    ("records", "seconds", "text"),
+    [(None, None, "unknown,"), (4500, None, "4,500 (age unknown),"), (0, 0.0, "0 (0 s),")],
+)
+def test_a_backlog_that_is_not_known_is_no_zero(records, seconds, text):
+    progress = PipelineProgress("p", backlog_records=records, backlog_seconds=seconds)
+    assert f"backlog {text}" in line(progress)
+
+
+def test_a_summary_says_what_is_not_known():
+    out = io.StringIO()
+    Console(file=out, width=200).print(summary([PipelineProgress("p", PipelineState.RUNNING)]))
+    assert out.getvalue().count("unknown") == 2
+
+
 def test_a_pipeline_in_good_health_needs_no_notes():
     assert notes(PipelineProgress("p")) == []
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import signal
 import subprocess
 import sys
@@ -10,7 +12,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from headrace.cli.signals import interrupt_on_sigterm
+from headrace.cli.json_output import JsonOutput
+from headrace.cli.signals import interrupt_on_sigterm, stop_on_signal
+from headrace.cli.views.lifecycle import Stopping
+from headrace.cli.views.size import measuring
 
 PROGRAM = """
 import signal
@@ -47,6 +52,41 @@ def test_a_second_signal_ends_the_process():
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=60) == 128 + signal.SIGINT
     assert sorted(told) == ["deaf\n", "stopping\n"]
+
+
+class SignalledStream(io.RawIOBase):
+    """Gets a signal in the middle of its first write."""
+
+    def __init__(self):
+        self.written = b""
+
+    def writable(self):
+        return True
+
+    def write(self, content):
+        if not self.written:
+            signal.raise_signal(signal.SIGTERM)
+        self.written += bytes(content)
+        return len(content)
+
+
+def test_a_signal_in_the_middle_of_a_print_is_shown_after_it(monkeypatch):
+    stream, output = SignalledStream(), JsonOutput()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(stream)))
+    with output.live(measuring), stop_on_signal(lambda: output.show(Stopping())) as stop:
+        output.show({"event": "progress"})
+        stop.wait()
+    output.show({"event": "ended"})
+    events = [json.loads(line)["event"] for line in stream.written.splitlines()]
+    assert events == ["progress", "stopping", "ended"]
+
+
+def test_what_the_reaction_to_a_signal_raises_is_raised_at_the_end():
+    def fail():
+        raise ConnectionError
+
+    with pytest.raises(ConnectionError), stop_on_signal(fail):
+        signal.raise_signal(signal.SIGTERM)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 from click.testing import CliRunner
@@ -51,6 +52,12 @@ def test_list_says_what_waits_and_why_the_rest_was_quarantined(run, answer):
     assert (file["kind"], file["records"], file["reasons"]) == ("rejected", 1, {"too large": 1})
     shown = run("list", "kept")
     assert f"kept: {file['name']}: 1 event(s) too large (1)" in shown
+
+
+def test_list_says_so_where_no_topic_has_a_spool(run, project):
+    shutil.rmtree(project / ".headrace")
+    assert run("list").startswith("No topic has a spool on this host")
+    assert json.loads(run("list", "--json")) == {"spools": []}
 
 
 def test_replay_puts_back_what_was_quarantined(answer):

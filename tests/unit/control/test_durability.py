@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from headrace import Lake, Pipeline
+from headrace import Lake, LateData, Pipeline, Source, count_windows, deduplicate
 from headrace.control.durability import (
     cluster_warnings,
     identity_warnings,
@@ -120,3 +120,26 @@ def test_a_topic_keeps_its_events_for_longer_than_its_pipeline_waits_for_late_on
     found = list(pipeline_warnings(pipeline))
     assert len(found) == count
     assert all("lateness" in fault.remedy for fault in found)
+
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.mark.parametrize(
+    ("step", "changes", "count"),
+    [
+        (deduplicate(["n"], HOUR), {}, 1),
+        (deduplicate(["n"], HOUR * 2), {}, 0),
+        (count_windows(HOUR, within=HOUR / 2), {"late_data": LateData.DEAD_LETTER}, 1),
+        (deduplicate(["n"], HOUR), {"late_data": LateData.KEEP}, 0),
+        (deduplicate(["n"], HOUR), {"source": Source(Topic("a"), watermark=HOUR)}, 0),
+        (lambda rows: rows, {}, 0),
+    ],
+    ids=["as long", "longer", "dead letters", "kept", "watermark of the source", "a function"],
+)
+def test_a_step_that_drops_before_late_data_takes_is_a_warning(step, changes, count):
+    values = {"source": Topic("a"), "late_data": Lake("late"), "allowed_lateness": HOUR}
+    pipeline = Pipeline("p", sink=Lake("p"), steps=[step], **values | changes)
+    faults = list(pipeline_warnings(pipeline))
+    assert len(faults) == count
+    assert all("in neither table" in fault.message for fault in faults)

@@ -21,6 +21,7 @@ from headrace.control.produce import (
 )
 from headrace.control.project import LoadedProject
 from headrace.errors import AccountMissingError, TopicMissingError
+from headrace.kafka.counting_producer import CountingProducer
 from headrace.model import ByAccount, Topic
 from headrace.settings import Settings
 
@@ -34,6 +35,7 @@ VIEWS = Topic("views", event=View, key="event_id", event_id="event_id")
 BY_ACCOUNT = Topic(
     "by-account", event=View, partitions=2, partitioning=ByAccount(timedelta(days=1))
 )
+RAW = Topic("raw")
 GOOD = b'{"event_id": "a", "page": "/"}\n'
 BAD = b'{"event_id": "b", "page": 7}\n'
 
@@ -42,6 +44,7 @@ BAD = b'{"event_id": "b", "page": 7}\n'
 def brokers(monkeypatch) -> MockBrokers:
     made = MockBrokers()
     made.create("views")
+    made.create("raw", RAW.partitions)
     made.create("by-account", BY_ACCOUNT.partitions)
     monkeypatch.setattr("headrace.control.produce.broker_config", lambda _: made.config)
     monkeypatch.setattr("headrace.control.produce.describe", lambda _, names: names)
@@ -51,7 +54,7 @@ def brokers(monkeypatch) -> MockBrokers:
 @pytest.fixture
 def produce(brokers, tmp_path):
     """``produce(text, skip_invalid=True)``: the result, and what was observed."""
-    topics = {topic.name: topic for topic in (VIEWS, BY_ACCOUNT)}
+    topics = {topic.name: topic for topic in (VIEWS, BY_ACCOUNT, RAW)}
     project = LoadedProject(Settings(tmp_path, "p", ("flow",), "lake"), topics, {})
 
     def run(text: bytes, stop=None, topic="views", **options) -> tuple[ProduceResult, list]:
@@ -73,6 +76,20 @@ def produce(brokers, tmp_path):
         return result, observed
 
     return run
+
+
+@pytest.fixture
+def sent(monkeypatch) -> list[bytes]:
+    """The values that are handed to the Kafka client, in order."""
+    values: list[bytes] = []
+    send = CountingProducer.send
+
+    def recorded(producer, topic, value, *rest, **options):
+        values.append(value)
+        send(producer, topic, value, *rest, **options)
+
+    monkeypatch.setattr(CountingProducer, "send", recorded)
+    return values
 
 
 def test_every_line_is_sent_and_empty_ones_are_left_out(produce):
@@ -100,6 +117,17 @@ def test_lines_that_are_not_valid_can_be_left_out(produce):
 def test_lines_of_white_space_are_records_where_lines_need_not_be_json(produce):
     result, _ = produce(b"  \r\n\n\x0b\n", unchecked=True)
     assert (result.lines, result.sent) == (3, 2)
+
+
+@pytest.mark.parametrize("options", [{"topic": "raw"}, {"unchecked": True}])
+def test_of_lines_that_need_not_be_json_nothing_but_the_newline_is_cut(produce, sent, options):
+    produce(b"\x00\r\n\r\n\r", **options)
+    assert sent == [b"\x00\r", b"\r", b"\r"]
+
+
+def test_a_json_event_is_sent_without_the_carriage_return_of_its_line_end(produce, sent):
+    produce(GOOD.rstrip() + b"\r\n" + GOOD.rstrip() + b"\r")
+    assert sent == [GOOD.rstrip()] * 2
 
 
 def test_a_topic_that_places_by_account_needs_one_unless_lines_are_unchecked(produce):
@@ -147,7 +175,7 @@ def test_a_stream_is_read_as_it_comes_until_it_is_stopped():
     stop = threading.Event()
     lines = read_lines(reader, stop)
     os.write(writer, b"one\r\ntw")
-    assert next(lines) == b"one"
+    assert next(lines) == b"one\r"
     assert next(lines) is None
     os.write(writer, b"o\nthree")
     assert next(lines) == b"two"
@@ -171,4 +199,4 @@ def test_a_line_may_come_in_any_number_of_pieces(tmp_path):
     file.write_bytes(b"short\n" + long + b"\r\n\n" + long)
     with file.open("rb") as opened:
         lines = list(read_lines(opened.fileno(), threading.Event()))
-    assert lines == [b"short", long, b"", long]
+    assert lines == [b"short", long + b"\r", b"", long]

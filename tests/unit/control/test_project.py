@@ -129,6 +129,8 @@ def test_a_topic_that_kafka_or_its_event_would_refuse_is_a_problem(problems, bod
         ("x: datetime | None", ", event_time='x'", "can be null"),
         ("_offset: int", "", "a column of headrace's own"),
         ("_rescued: str", "", "a column of headrace's own"),
+        ("_Topic: str", "", "E._Topic is a column of headrace's own, '_topic'"),
+        ("_RESCUED: str", "", "a column of headrace's own, '_rescued'"),
         ("X: int; x: int", "", "only in case"),
     ],
 )
@@ -357,6 +359,16 @@ def test_a_pipeline_that_could_not_run_is_a_problem_at_its_line(problems, argume
         ),
         (
             """\
+            class E:
+                at: EpochMillis
+                HOUR: str
+            t = Topic("t", event=E, event_time="at")
+            p = Pipeline("p", source=t, sink=Lake("t", partition_by=["day", "hour"]))
+            """,
+            "a field 'HOUR', and 'hour' is the partition",
+        ),
+        (
+            """\
             raw = Topic("raw")
             p = Pipeline("p", source=[clicks, raw], sink=Lake("t"))
             """,
@@ -384,6 +396,22 @@ def test_a_pipeline_that_could_not_run_is_a_problem_at_its_line(problems, argume
             q = Pipeline("q", source=clicks, sink=Lake("t", partition_by=["day"]))
             """,
             "table 't' is partitioned by ['day'] here and by []",
+        ),
+        (
+            """\
+            from headrace import Postgres, WriteMode
+            p = Pipeline("p", source=clicks, sink=Postgres("t"))
+            q = Pipeline("q", clicks, Postgres("public.t", WriteMode.UPSERT, ("id",)))
+            """,
+            "table 'public.t' is written by upsert here and by append in pipeline 'p'",
+        ),
+        (
+            """\
+            from headrace import Postgres
+            t = Postgres("t")
+            p = Pipeline("p", source=clicks, sink=t, late_data=Postgres("public.t"))
+            """,
+            "late_data is the pipeline's own postgres public.t",
         ),
         (
             """\

@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pytest
 
-from headrace import Lake, Metadata, Pipeline, Source, Topic
+from headrace import Lake, Metadata, Pipeline, Postgres, Source, Topic
 from headrace.control.sink_changes import SinkChange, sink_changes
 from headrace.control.sinks import sink_context
 from headrace.pipelines.source.record_columns import row_columns
+from headrace.runtime import extras
 from headrace.settings.model import Settings
 from headrace.sinks.api import Transaction
 
@@ -103,3 +104,22 @@ def test_a_lake_that_can_not_be_looked_at_refuses_nothing(settings):
     (change,) = changes(settings, View)
     assert not change.is_refused
     assert change.detail.startswith("can't be looked at: ")
+
+
+NO_ADDRESS = "headrace.toml names no address"
+
+
+@pytest.mark.parametrize(
+    ("missing", "sink", "words"),
+    [
+        ("s3", Lake("views"), "extra 's3'"),
+        ("s3", Postgres("views"), NO_ADDRESS),
+        ("postgres", Postgres("views"), "extra 'postgres'"),
+        ("postgres", Lake("views"), ""),
+    ],
+)
+def test_the_extra_of_the_sink_is_named_and_no_other(settings, monkeypatch, missing, sink, words):
+    monkeypatch.setattr(extras, "MODULES", extras.MODULES | {missing: ("no_such_module",)})
+    lake = "s3://bucket/lake" if missing == "s3" else settings.lake
+    found = changes(replace(settings, lake=lake), View, replace(PIPELINE, sink=sink))
+    assert [words in change.detail for change in found] == [True] * bool(words)

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, TypedDict
 import msgspec
 import pytest
 
-from headrace.errors import InvalidRecordError
+from headrace.errors import InvalidRecordError, UnknownFormatError
 from headrace.events.avro import HEADER, AvroWriter, avro_schema
 from headrace.events.instances import event_reader
 from headrace.model import Avro, EpochMillis, Topic
@@ -270,3 +270,8 @@ def test_an_avro_event_outside_the_bounds_is_rejected():
 def test_an_avro_topic_is_not_read_without_schemas():
     with pytest.raises(ValueError, match="orders"):
         event_reader(AVRO)
+
+
+def test_a_topic_of_an_unknown_format_is_not_read_as_json():
+    with pytest.raises(UnknownFormatError, match="format 'Protobuf'"):
+        event_reader(Topic("orders", event=Order, format="Protobuf"))

@@ -177,7 +177,8 @@ def test_whatever_fails_the_limit_of_the_host_holds_and_says_so_once(
         assert await host.admitted(5) == 0
         assert (host.locally, host.remote.asked) == (35, 0)
         host.remote.error = None
-        await host.until_proof(3)
+        # The number of failed ones depends on how busy the machine is.
+        await host.until_proof(host.remote.proofs + 1)
         assert await host.admitted(30) == 30
         assert host.locally == 35
         await host.limiter.close()

@@ -62,6 +62,34 @@ def test_a_registry_that_does_not_say_is_unreachable_and_asked_a_few_times_at_mo
     assert registry.avro_schema(schema_id) == SCHEMA
 
 
+@pytest.mark.parametrize(
+    "page",
+    [
+        (404, "<html>default backend - 404</html>"),
+        (404, ""),
+        (404, '{"error_code": 404, "message": "HTTP 404 Not Found"}'),
+        (404, '["no route"]'),
+        (200, "<html>under construction</html>"),
+        (200, "{}"),
+        (200, '{"status": "ok"}'),
+    ],
+)
+def test_another_server_at_its_address_does_not_say_what_the_registry_has(server, page):
+    schema_id = server.add(SCHEMA)
+    registry = SchemaRegistry(server.settings)
+    server.page = page
+    with pytest.raises(RegistryUnreachableError, match=r"127\.0\.0\.1"):
+        registry.avro_schema(schema_id)
+    server.page = None
+    assert registry.avro_schema(schema_id) == SCHEMA
+
+
+@pytest.mark.parametrize("code", [40401, 40402, 40403])
+def test_only_codes_of_the_registry_itself_make_a_schema_unknown(server, code):
+    server.page = (404, f'{{"error_code": {code}, "message": "not found"}}')
+    assert SchemaRegistry(server.settings).avro_schema(1) is None
+
+
 def test_what_does_not_listen_is_unreachable():
     (port,) = free_ports(1)
     settings = SchemaRegistrySettings(f"http://127.0.0.1:{port}")

@@ -14,12 +14,14 @@ from headrace.errors import CheckpointBehindTableError, CheckpointLostError
 from headrace.model import DeadLetter, Topic
 from headrace.pipelines.batch import BatchCommitter
 from headrace.pipelines.checkpoint import CheckpointFolder
+from headrace.pipelines.derived_letters import DerivedLetters
+from headrace.pipelines.late_data.side_table import SideTable
 from headrace.pipelines.manifest import manifest_table, write_rows
 from headrace.pipelines.positions import CheckpointIds, TablePositions
 from headrace.pipelines.resets import Resets
 from headrace.pipelines.source.initial import read_initial, write_initial
 from headrace.pipelines.source.offsets import SourceOffset, ranges_between
-from headrace.pipelines.source.report import RangeReport
+from headrace.pipelines.source.report import LateCounts, RangeReport
 from headrace.pipelines.source.staging import Staging
 from headrace.pipelines.source.state import SourceState
 from headrace.pipelines.start_checks import StartChecks
@@ -31,6 +33,8 @@ from headrace.testing import MemoryCluster
 
 ROWS = pa.schema([("partition", pa.int64()), ("offset", pa.int64())])
 BAD_EVERY = 7
+CRASHES = ("planned", "files written", "letters written", "committed", "group shown")
+CHECKPOINTS, TABLE = "_headrace/checkpoints", "clicks"
 PIPELINE = Pipeline("clicks-to-lake", Topic("clicks", partitions=2), Lake("clicks"))
 
 
@@ -46,6 +50,8 @@ class Frame:
     writers: WriterFactory
     start: SourceOffset
     end: SourceOffset
+    late = LateCounts()
+    late_pieces = ()
 
     def collect(self):
         self.site.reach("planned")
@@ -63,7 +69,17 @@ class Frame:
             for at in offsets
             if not at % BAD_EVERY
         )
-        report = RangeReport(range_, range_.end, len(offsets), 1, 0, None, dead=dead)
+        report = RangeReport(
+            range_,
+            range_.end,
+            len(offsets),
+            1,
+            0,
+            (),
+            dead=dead,
+            late=self.late,
+            late_pieces=self.late_pieces,
+        )
         written = write_rows(self.writers, [rows] if good else [], partition.topic)
         return [*written.to_pylist(), *manifest_table(reports=[report]).to_pylist()]
 
@@ -85,6 +101,9 @@ class Site:
     crash: str = ""
     beside: dict = field(default_factory=dict)
     root: str = ""
+    derived: DerivedLetters = field(default_factory=DerivedLetters)
+    side_table: SideTable | None = None
+    results: list = field(default_factory=list)
     pipeline = PIPELINE
 
     def reach(self, place):
@@ -180,17 +199,22 @@ class Driver:
         self.end = BatchCommitter(
             site.pipeline,
             checkpoint=checkpoint,
-            positions=TablePositions(ids, sink.positions),
+            positions=TablePositions(ids, sink.positions, checkpoint.expected_versions),
             staging=Staging(str(site.folder / "staging")),
             rereading=None,
             sink=sink,
-            side_table=None,
+            side_table=site.side_table,
             client=site,
             state=SourceState(site.folder / "state"),
-            on_batch=lambda _: site.reach("group shown"),
+            derived=site.derived,
+            on_batch=self.ended,
         )
         self.put("metadata", b"{}")
         self.end.check_start()
+
+    def ended(self, result):
+        self.site.results.append(result)
+        self.site.reach("group shown")
 
     def batch(self):
         """The last batch again if it was cut short, else the next; False: there is none."""

@@ -26,7 +26,7 @@ def report(records, *bad, partition=0, omitted=0):
         records=records,
         bytes=records,
         last_timestamp_ms=0,
-        event_time=None,
+        event_times=(),
         bad_runs=BadRuns.of(bad, records),
         dead=tuple(DeadLetter(where, n, "not-json", "it is cut off", None, b"{") for n in bad),
         omitted=omitted,

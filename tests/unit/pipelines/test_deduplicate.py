@@ -1,8 +1,9 @@
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 
 import pytest
 
-from headrace import Lake, Pipeline, Topic, deduplicate
+from headrace import Lake, Pipeline, Topic, count_windows, deduplicate
 from headrace.control.pipeline_rules import pipeline_faults
 from headrace.pipelines.run_figures import RunFigures
 from headrace.pipelines.source.state import SourceState
@@ -35,6 +36,29 @@ def test_a_wrong_declaration_is_a_fault_with_its_value(step, fault):
     assert found.message.startswith("pipeline 'p': ")
 
 
+class Visit:
+    visit_id: str
+    left_at: datetime
+
+
+VISITS = Topic("visits", event=Visit, event_time="left_at")
+
+
+@pytest.mark.parametrize("step", [deduplicate(["visit_id"], DAY), count_windows(DAY)])
+def test_the_event_time_is_the_topics_unless_another_is_named(step):
+    visits = Pipeline("p", VISITS, Lake("t"), steps=[step, replace(step, event_time="at")])
+    assert [each.event_time for each in visits.steps_for_topic] == ["left_at", "at"]
+    assert list(pipeline_faults(replace(visits, steps=[step]))) == []
+
+
+@pytest.mark.parametrize("step", [deduplicate(["visit_id"], DAY), count_windows(DAY)])
+def test_an_event_time_that_no_one_declares_is_a_fault_with_the_remedy(step):
+    visits = Pipeline("p", Topic("visits", event=Visit), Lake("t"), steps=[step])
+    [fault] = pipeline_faults(visits)
+    assert "'event_time' is not a column, and is its event time" in fault.message
+    assert "columns: visit_id, left_at; give one as event_time=" in fault.remedy
+
+
 def test_columns_are_not_known_behind_another_step():
     step = deduplicate(by=["id"], within=DAY)
     assert list(pipeline_faults(pipeline(lambda rows: rows, step))) == []
@@ -50,7 +74,8 @@ def test_its_figures_are_the_pipelines(tmp_path):
         "customMetrics": {},
     }
     for batch_id, keys in enumerate((7, 5)):
-        report = {"batchId": batch_id, "stateOperators": [operator | {"numRowsTotal": keys}]}
-        figures.take([report])
+        operators = [operator | {"numRowsTotal": keys}]
+        report = {"batchId": batch_id, "stateOperators": operators, "observedMetrics": {}}
+        figures.take([report | {"durationMs": {"addBatch": 40}}])
     assert figures.own({}) == {"deduplicate_state_rows": 5}
     assert "deduplicate_state_rows" in {metric.name for metric in declared.metrics}

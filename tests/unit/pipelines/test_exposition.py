@@ -28,6 +28,14 @@ def test_every_figure_of_every_pipeline_is_told_with_its_label():
     assert len(helped) == len(METRICS) + len(LAKE_METRICS) + 1
 
 
+def test_what_is_not_known_has_no_sample():
+    seen = PipelineProgress("seen", batch_id=3, backlog_records=0, backlog_seconds=0.0)
+    text = exposition([CLICKS, seen], ())
+    for name in ("batch_id", "backlog_records", "backlog_seconds"):
+        assert f'headrace_pipeline_{name}{{pipeline="seen"}}' in text
+        assert f'headrace_pipeline_{name}{{pipeline="clicks"}}' not in text
+
+
 def test_a_sink_has_figures_of_its_own_for_the_pipelines_that_write_to_it():
     text = exposition([CLICKS, VIEWS], LAKE_METRICS)
     assert 'headrace_pipeline_files_written_total{pipeline="clicks"} 4\n' in text

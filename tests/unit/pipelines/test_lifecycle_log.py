@@ -26,13 +26,27 @@ def lines(caplog):
             {"state": PipelineState.REFUSED, "reason": "a reason"},
             ("ERROR", "The pipeline is refused: a reason"),
         ),
-        ({"reason": "no broker"}, ("WARNING", "The pipeline is still running: no broker")),
+        (
+            {"reason": "no broker"},
+            ("WARNING", "The pipeline reads nothing until this has passed: no broker"),
+        ),
         ({"paused_partitions": ("clicks/3",)}, ("INFO", "Paused partitions: clicks/3")),
     ],
 )
 def test_a_change_is_one_line(lines, changes, line):
     log_changes(RUNNING, RUNNING.after(**changes))
     assert lines() == [line]
+
+
+def test_the_end_of_an_outage_is_logged(lines):
+    log_changes(RUNNING.after(reason="no broker"), RUNNING)
+    assert lines() == [("INFO", "The pipeline reads again, this has passed: no broker")]
+
+
+def test_another_reason_of_a_restart_is_logged(lines):
+    restarting = RUNNING.after(state=PipelineState.RESTARTING, reason="no broker")
+    log_changes(restarting, restarting.after(reason="no topic"))
+    assert lines() == [("WARNING", "The pipeline is restarting: no topic")]
 
 
 def test_partitions_that_go_on_are_logged(lines):

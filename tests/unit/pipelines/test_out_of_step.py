@@ -7,7 +7,17 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from tests.unit.pipelines.spark_like import ROWS, Crashed, Site, bad, once, without_kafka
+from tests.unit.pipelines.spark_like import (
+    CHECKPOINTS,
+    CRASHES,
+    ROWS,
+    TABLE,
+    Crashed,
+    Site,
+    bad,
+    once,
+    without_kafka,
+)
 
 from headrace.errors import (
     CheckpointBehindTableError,
@@ -23,9 +33,6 @@ from headrace.pipelines.source.initial import read_initial
 from headrace.sinks.lake.data_file import WriteSpec
 from headrace.sinks.lake.layout import TableLayout
 from headrace.sinks.lake.table import LakeTable
-
-CRASHES = ("planned", "files written", "letters written", "committed", "group shown")
-CHECKPOINTS, TABLE = "_headrace/checkpoints", "clicks"
 
 
 @pytest.fixture

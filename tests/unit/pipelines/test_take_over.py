@@ -4,7 +4,17 @@ import itertools
 
 import pytest
 from deltalake import DeltaTable
-from tests.unit.pipelines.spark_like import PIPELINE, Crashed, Site, bad, once, without_kafka
+from tests.unit.pipelines.spark_like import (
+    CHECKPOINTS,
+    CRASHES,
+    PIPELINE,
+    TABLE,
+    Crashed,
+    Site,
+    bad,
+    once,
+    without_kafka,
+)
 
 from headrace.errors import (
     CheckpointBehindTableError,
@@ -16,9 +26,6 @@ from headrace.errors import (
 )
 from headrace.pipelines.positions import CheckpointIds
 from headrace.runtime import storage
-
-CRASHES = ("planned", "files written", "letters written", "committed", "group shown")
-CHECKPOINTS, TABLE = "_headrace/checkpoints", "clicks"
 
 
 @pytest.fixture
@@ -164,6 +171,48 @@ def test_a_restored_table_is_refused(site, tmp_path):
 def test_a_reset_by_an_operator_is_not_taken_over(site):
     site.reset()
     assert site.checks.number_to_take_over() is None
+
+
+def test_a_driver_that_commits_after_a_reset_makes_the_next_start_refuse(site, tmp_path):
+    before = site.started()
+    resetter = site.fresh(tmp_path / "resetter")
+    resetter.reset()
+    site.send(10, 10)
+    before.batch()
+    with pytest.raises(CheckpointBehindTableError, match="since the reset") as caught:
+        resetter.run()
+    assert "headrace checkpoint reset clicks-to-lake --to table" in str(caught.value)
+    resetter.reset()
+    resetter.run()
+    assert site.rows() == once(20, 15)
+
+
+@pytest.mark.parametrize("place", ["planned", "files written", "letters written"])
+def test_a_driver_that_commits_before_the_first_batch_of_a_reset_wins(site, tmp_path, place):
+    before = site.started()
+    resetter = site.fresh(tmp_path / "resetter")
+    resetter.reset()
+    site.send(10, 10)
+    resetter.beside[place] = before.batch
+    with pytest.raises(SinkError, match="another writer"):
+        resetter.run()
+    with pytest.raises(CheckpointBehindTableError, match="since the reset"):
+        resetter.run()
+    resetter.reset()
+    resetter.run()
+    assert site.rows() == once(20, 15)
+
+
+def test_the_first_batch_after_a_reset_fences_a_driver_that_still_runs(site, tmp_path):
+    before = site.started()
+    resetter = site.fresh(tmp_path / "resetter")
+    resetter.reset()
+    site.send(10, 10)
+    resetter.run()
+    with pytest.raises(SinkError, match="another writer"):
+        before.batch()
+    resetter.run()
+    assert site.rows() == once(20, 15)
 
 
 def test_without_positions_in_the_table_a_lost_checkpoint_is_refused(site, tmp_path):

@@ -2,7 +2,13 @@
 
 import pytest
 
-from headrace.errors import ConditionalWritesError, StorageAccessError, StorageUnavailableError
+from headrace.errors import (
+    ConditionalWritesError,
+    StorageAccessError,
+    StorageClockError,
+    StorageRegionError,
+    StorageUnavailableError,
+)
 from headrace.runtime.s3 import _named
 
 ADDRESS = "http://127.0.0.1:9000/bucket/metadata/credential"
@@ -18,6 +24,9 @@ ADDRESS = "http://127.0.0.1:9000/bucket/metadata/credential"
         (f"{ADDRESS} 503: <Code>SlowDown</Code>", StorageUnavailableError),
         ("the credential provider was not enabled", StorageAccessError),
         (f"Error performing GET {ADDRESS}: error sending request", StorageUnavailableError),
+        (f"{ADDRESS} 403 Forbidden: <Code>RequestTimeTooSkewed</Code>", StorageClockError),
+        (f"{ADDRESS} 400: <Code>AuthorizationHeaderMalformed</Code>", StorageRegionError),
+        (f"{ADDRESS} - Received redirect without LOCATION", StorageRegionError),
         (f"{ADDRESS} 501 Not Implemented", ConditionalWritesError),
     ],
 )

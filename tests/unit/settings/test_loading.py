@@ -231,6 +231,7 @@ def test_all_problems_come_at_once_in_the_order_of_lines(problems):
         ('[s3]\nendpoint = "http://host:9000"\n', 2, "allow_http = true"),
         ('[s3]\naccess_key_id = "a"\n', 2, "both, or neither"),
         ('[s3]\nsecret_access_key = "a"\n', 2, "secret_access_key"),
+        ('[s3]\nsession_token = "a"\n', 2, "session_token"),
         ("[s3]\nallow_http = 1\n", 2, "must be true or false"),
         ("lake = 7\n", 1, "project.lake must be text, not 7"),
         ("kafka = 1\n[project.x]\n", 2, "unknown key project.x"),
@@ -345,7 +346,6 @@ def test_the_address_of_redis_prints_without_its_password(load, given, environ, 
         ('"redis://cache:70000"', "ingest.redis is 'redis://cache:70000'"),
         ('"redis://cache/one"', "ingest.redis is 'redis://cache/one'"),
         ('"cache:6379"', "ingest.redis is 'cache:6379'"),
-        ('"redis://:${NONE}@cache"', "environment variable NONE is not set"),
         ('["redis://:hunter2@cache"]', "can't stand in this file"),
     ],
 )
@@ -354,6 +354,18 @@ def test_a_wrong_address_of_redis_is_named_without_its_password(problems, given,
     assert line == 2
     assert message in said
     assert "hunter2" not in said
+
+
+@pytest.mark.parametrize(
+    "given",
+    ['redis = "redis://:${NONE}@cache"', 'webhook_key = { env = "NONE" }', 'host = "${NONE}"'],
+)
+def test_only_the_service_needs_the_variables_of_its_table(load, given):
+    settings = load(f"[ingest]\n{given}\n")
+    [problem] = settings.unset
+    assert "environment variable NONE is not set" in str(problem)
+    with pytest.raises(ProjectError, match="NONE is not set"):
+        settings.require_ingest()
 
 
 @pytest.mark.parametrize(
@@ -462,8 +474,10 @@ def test_a_lake_on_s3_has_the_options_of_its_server_and_keeps_secrets_out_of_sig
     allow_http = true
     access_key_id = "${KEY}"
     secret_access_key = { env = "SECRET" }
+    session_token = { env = "TOKEN" }
     """
-    settings = load(text, head=head, KEY="key", SECRET="hidden")
+    variables = {"KEY": "key", "SECRET": "hidden", "TOKEN": "hidden-too"}
+    settings = load(text, head=head, AWS_SESSION_TOKEN="of other keys", **variables)
     assert settings.lake == "s3://ads-lake/prefix"
     assert settings.storage == {
         "endpoint": "http://127.0.0.1:9000",
@@ -471,9 +485,27 @@ def test_a_lake_on_s3_has_the_options_of_its_server_and_keeps_secrets_out_of_sig
         "allow_http": "true",
         "access_key_id": "key",
         "secret_access_key": "hidden",
+        "session_token": "hidden-too",
     }
     assert "hidden" not in repr(settings)
-    assert load("", head=head).storage == load(text, KEY="key", SECRET="hidden").storage == {}
+    assert load("", head=head).storage == load(text, **variables).storage == {}
+
+
+KEYS = '[s3]\naccess_key_id = "a"\nsecret_access_key = { env = "SECRET" }\n'
+
+
+@pytest.mark.parametrize("variable", ["AWS_SESSION_TOKEN", "AWS_TOKEN"])
+def test_keys_are_not_sent_with_the_token_of_other_keys(load, problems, variable):
+    [(line, said)] = problems(KEYS, SECRET="s", **{variable: "of other keys"})
+    assert (line, f"unset {variable}" in said) == (2, True)
+    assert "of other keys" not in said
+    assert load(KEYS, SECRET="s", **{variable: ""}).s3.session_token is None
+    assert load("", **{variable: "of its own keys"}).s3.options == {}
+
+
+def test_a_session_token_needs_the_keys_that_it_belongs_to(problems):
+    [(line, said)] = problems('[s3]\nsession_token = { env = "TOKEN" }\n', TOKEN="t")
+    assert (line, "has a session_token without keys" in said) == (2, True)
 
 
 @pytest.mark.parametrize(

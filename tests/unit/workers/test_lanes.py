@@ -119,14 +119,16 @@ def test_a_lane_that_is_cancelled_by_others_ends_the_instance():
 def test_a_partitioner_that_raises_or_is_wrong_fails_the_record():
     class Wrong(RoundRobin):
         def subpartition(self, record):
-            return {1: -1, 2: 9, 3: "x"}.get(record.offset, 1 // (record.offset - 4))
+            if record.offset == 7:
+                raise asyncio.CancelledError
+            return {1: -1, 2: 9, 3: "x", 6: 0.5}.get(record.offset, 1 // (record.offset - 4))
 
     async def run():
         bench = LaneBench(raising(None, at=-1), partitioner=Wrong(2))
-        bench.put(*range(1, 6))
-        await until(lambda: len(bench.failures.ended) == 4)
+        bench.put(*range(1, 8))
+        await until(lambda: len(bench.failures.ended) == 6)
         assert {error.reason for _, error in bench.failures.ended} == {"partitioner-failed"}
-        await until(lambda: bench.committable == 6)
+        await until(lambda: bench.committable == 8)
 
     drill(run())
 

@@ -1,12 +1,12 @@
 """What the tasks of an instance share is made before it joins its group, and has deadlines."""
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 
 import pytest
 
-from headrace.errors import TaskTimeoutError
+from headrace.errors import LifespanEndedError, TaskTimeoutError
 from headrace.kafka.subscription import Membership, Taken
 from headrace.model import Topic
 from headrace.workers import Worker, WorkerTask, instance, lifespan
@@ -74,7 +74,7 @@ def test_a_lifespan_that_does_not_end_is_given_up(monkeypatch, moment):
 
     async def run():
         worker = Worker("w", Topic("clicks"), WorkerTask, lifespan=stuck, processing_timeout=SHORT)
-        shared = SharedResources(worker)
+        shared = SharedResources(worker, pytest.fail)
         await shared.enter()
         await shared.leave()
 
@@ -82,3 +82,42 @@ def test_a_lifespan_that_does_not_end_is_given_up(monkeypatch, moment):
         monkeypatch.setattr(lifespan, name, 0.01)
     with pytest.raises(TaskTimeoutError, match=f"lifespan of worker 'w' was not {moment}"):
         asyncio.run(run())
+
+
+async def lose_connection():
+    raise ConnectionError("lost")
+
+
+@asynccontextmanager
+async def losing_its_connection(config):
+    async with asyncio.TaskGroup() as group:
+        group.create_task(lose_connection())
+        yield
+
+
+@asynccontextmanager
+async def swallowing_its_cancellation(config):
+    asyncio.get_running_loop().call_soon(asyncio.current_task().cancel)
+    with suppress(asyncio.CancelledError):
+        yield
+
+
+@pytest.mark.parametrize(
+    ("shared", "expected"),
+    [
+        (losing_its_connection, ExceptionGroup),
+        (swallowing_its_cancellation, LifespanEndedError),
+    ],
+)
+def test_a_lifespan_that_ends_while_the_instance_runs_ends_the_instance(
+    monkeypatch, shared, expected
+):
+    async def run():
+        worker = Worker("w", Topic("clicks"), WorkerTask, lifespan=shared)
+        running = RunningInstance(worker, {}, Membership("w"))
+        with pytest.raises(expected):
+            await asyncio.wait_for(running.read(), 30)
+        assert isinstance(await running.close(None), expected)
+
+    monkeypatch.setattr(instance, "GroupConsumer", Group([]))
+    asyncio.run(run())

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import time
 
 import pytest
 
@@ -161,3 +162,21 @@ def test_they_may_be_closed_before_they_are_used():
         processes.task()
 
     asyncio.run(run(check))
+
+
+def never_ready(channel):
+    time.sleep(3600)
+
+
+def test_a_process_that_does_not_get_ready_is_replaced(monkeypatch):
+    monkeypatch.setattr(processes, "serve", never_ready)
+    monkeypatch.setattr(processes, "_START_SECONDS", 0.01)
+    monkeypatch.setattr(processes, "_MAX_ENDS_IN_A_ROW", 2)
+    broken = []
+
+    async def check(processes):
+        with pytest.raises(TaskProcessesEndedError):
+            await asyncio.wait_for(opened(processes, 1), 120)
+
+    asyncio.run(run(check, broken))
+    assert {type(error) for error in broken} == {TaskProcessError}

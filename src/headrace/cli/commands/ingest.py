@@ -47,10 +47,12 @@ def ingest(
     config = replace(config, log_format=log_format or "text")
     address = ingest_address(config.settings)
     with reserved(config):
+        # Before it serves, which takes the main thread until the end.
         session.output.show(Serving(address, config.settings.workers, tuple(config.topics)))
         serve(config)
 
 
+# Written out: `--help` is to be fast, and must not import the service for its enums.
 SCOPES = ("write", "metrics", "describe")
 KINDS = ("private", "public", "github")
 
@@ -120,6 +122,7 @@ def create(  # noqa: PLR0913 - one for each option
     spec = TokenSpec(name, project, account, topics, expires, rate, scopes, TokenKind(kind))
     earlier = namesakes(session.settings, name)
     token, text = create_token(session.settings, spec)
+    # Before all that may fail: the text is stored nowhere else.
     session.output.show(NewToken(token, text))
     if earlier:
         session.output.warn(f"other tokens have the name {name!r}: {', '.join(earlier)}")

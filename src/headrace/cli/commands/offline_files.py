@@ -93,8 +93,10 @@ def load_offline_files(  # noqa: PLR0913 - one for each option
         remove_done=remove_done,
         dry_run=dry_run,
     )
+    # Lines name their table: without this list, files could write to any table of the database.
     if postgres and not into:
         raise click.UsageError("--postgres takes the lines of the tables that --into TABLE names")
+    # Made here, so that what was loaded before a Ctrl-C is shown, too.
     target, figures = postgres or session.project, LoadStats()
     log_to_file(session, log_format)
     with session.output.live(loading) as show, stop_on_signal(lambda: None) as stop:

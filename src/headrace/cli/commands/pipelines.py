@@ -76,13 +76,15 @@ def run(  # noqa: PLR0913 - one for each option
     chosen = session.pipelines(pipelines)
     if not chosen:
         raise click.UsageError(_nothing_to_run(tuple(session.project.workers)))
+    # Before Spark is started, which takes seconds.
     for extra in {pipeline.sink.extra for pipeline in chosen} - {""}:
         require_extra(extra)
+    own_metrics = list(dict.fromkeys(metric for each in chosen for metric in each.metrics))
     deployment = _deployment(session, master)
     log_to_file(session, log_format)
     with (
-        stop_on_signal(lambda: session.output.show(Stopping())) as stop,
         session.output.live(running) as observe,
+        stop_on_signal(lambda: session.output.show(Stopping())) as stop,
         serving(metrics_host, metrics_port) as server,
     ):
         outcomes = beside_main_thread(
@@ -91,7 +93,7 @@ def run(  # noqa: PLR0913 - one for each option
             chosen,
             deployment=deployment,
             once=once,
-            observe=_also_served(observe, server, _own_metrics(chosen)),
+            observe=_also_served(observe, server, own_metrics),
             stop=stop,
         )
     session.exit_code = exit_code(outcomes)
@@ -210,6 +212,8 @@ for subcommand in (show, reset):
 
 def exit_code(outcomes: Mapping[str, PipelineProgress]) -> int:
     """Returns 0, the exit code of the failures if they agree, else 1."""
+    # A supervisor restarts a failed process, and not one that was refused (3): where pipelines end
+    # differently, a restart is worth a try.
     codes = {outcome.exit_code for outcome in outcomes.values()} - {OK}
     return codes.pop() if len(codes) == 1 else FAILED if codes else OK
 
@@ -219,11 +223,6 @@ def _nothing_to_run(workers: tuple[str, ...]) -> str:
         return "no pipelines are declared"
     commands = ", ".join(f"`headrace workers run {name}`" for name in workers)
     return f"no pipelines are declared; run each worker by itself: {commands}"
-
-
-def _own_metrics(pipelines: Sequence[Pipeline]) -> list[Metric]:
-    """Returns the metrics of all sinks and steps, each once."""
-    return list(dict.fromkeys(metric for pipeline in pipelines for metric in pipeline.metrics))
 
 
 def _also_served(observe: Observe, server: MetricsServer | None, own: Sequence[Metric]) -> Observe:

@@ -55,6 +55,7 @@ def plan(session: Session, *, exit_code: bool) -> Plan:
     from headrace.control.plan import make_plan
 
     planned = make_plan(session.project)
+    # A refusal wins over --exit-code: `apply` could not make all changes.
     if planned.refused:
         session.exit_code = REFUSED
     elif exit_code and planned.changes:

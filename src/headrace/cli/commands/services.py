@@ -57,4 +57,5 @@ def _declared(session: Session) -> Collection[str] | None:
     try:
         return session.project.pipelines.keys()
     except HeadraceError:
+        # Status is wanted most when something is broken, such as a module of the project.
         return None

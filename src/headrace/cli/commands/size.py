@@ -153,6 +153,7 @@ def _measured(
     from headrace.control.services import broker_config
     from headrace.kafka.measuring import Bounds
 
+    # Before the broker is asked: a wrong name is an error of the command line.
     name = None if sample else _declared(session, topic)
     config = broker_config(session.settings)
     events = _sample(config, name, sample)

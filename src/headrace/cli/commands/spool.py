@@ -73,6 +73,7 @@ def drop(
     from headrace.cli.views.spool import SpoolDrop
     from headrace.control import spools
 
+    # Nothing is dropped by default, since nothing brings it back.
     if (bool(files) + quarantined + waiting) != 1:
         raise click.UsageError("say what to drop: FILE..., --quarantined or --waiting")
     changes = spools.drop(session.settings, topic, files, waiting=waiting, dry_run=dry_run)

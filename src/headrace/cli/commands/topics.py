@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from headrace.cli.closed_pipe import ReaderGoneError, interrupt_when_closed
 from headrace.cli.parameters import Header, RecordStart, Text, TopicName
 from headrace.cli.session import (
     FAILED,
@@ -35,6 +36,7 @@ my-program | headrace produce page-views --on-invalid skip"""
 _TAIL = """headrace tail page-views
 headrace tail page-views --from earliest --limit 10
 headrace tail page-views.dead --from 2026-11-21T18:00:00Z --once --json"""
+_STDOUT = 1
 _EXITS = {"finished": OK, "rejected": INVALID, "interrupted": INTERRUPTED, "failed": FAILED}
 
 
@@ -97,8 +99,8 @@ def produce(  # noqa: PLR0913 - one for each option
     log_to_file(session)
     with (
         _opened(file) as descriptor,
-        stop_on_signal(lambda: session.output.show(Stopping())) as stop,
         session.output.live(producing) as observe,
+        stop_on_signal(lambda: session.output.show(Stopping())) as stop,
     ):
         result = produce_lines(
             session.project, topic, descriptor, options, observe=observe, stop=stop
@@ -110,6 +112,7 @@ def produce(  # noqa: PLR0913 - one for each option
 @contextmanager
 def _opened(file: Path) -> Iterator[int]:
     if str(file) == "-":
+        # The descriptor, not the stream: Python would read ahead and keep lines back from `select`.
         yield sys.stdin.fileno()
         return
     descriptor = os.open(file, os.O_RDONLY)
@@ -134,6 +137,8 @@ def _opened(file: Path) -> Iterator[int]:
 def tail(session: Session, topic: str, *, start: TailFrom, limit: int | None, once: bool) -> None:
     """Show records of TOPIC as they come, until Ctrl-C.
 
+    It also ends when the command that reads its output does: `headrace tail T | head -1`.
+
     TOPIC is any topic of the cluster, also one of dead letters (TOPIC.dead). No consumer group
     is joined and no offset is committed. Values of an Avro topic of the project are shown as JSON.
     """
@@ -142,14 +147,17 @@ def tail(session: Session, topic: str, *, start: TailFrom, limit: int | None, on
     log_to_file(session)
     options = TailOptions(start, limit, once, avro=_is_avro(session, topic))
     try:
-        with interrupt_on_sigterm():
+        with interrupt_on_sigterm(), interrupt_when_closed(_STDOUT):
             for record in tail_topic(session.settings, topic, options):
                 session.output.show(record)
     except TopicMissingError:
         known = _known_topics(session)
         if topic in known:
+            # Declared, and not created yet: the error says `headrace apply`.
             raise
         raise unknown("topic", topic, known) from None
+    except ReaderGoneError:
+        session.exit_code = OK
     except KeyboardInterrupt:
         session.exit_code = INTERRUPTED if once else OK
 

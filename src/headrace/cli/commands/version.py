@@ -13,6 +13,7 @@ from headrace.cli.session import Session, command
 if TYPE_CHECKING:
     from headrace.cli.views.version import Versions
 
+# Those whose versions matter most in a report of a bug.
 _PARTS = ("pyspark", "confluent-kafka", "deltalake", "polars", "pyarrow")
 
 

@@ -118,6 +118,7 @@ def run(  # noqa: PLR0913 - one for each option
 
     worker = _declared(session, name)
     options = WorkerRunOptions(instance_id, protocol, metrics_host, metrics_port)
+    # All refusals of the command line come before the first file is written.
     _check_place(place, instance_id, instances, master, processes)
     log_to_file(session, log_format, Subject("worker", name))
     if place == "spark":
@@ -130,10 +131,10 @@ def run(  # noqa: PLR0913 - one for each option
     instance = WorkerRun(session.settings, worker, options)
 
     def stop() -> None:
-        instance.stop()  # first: the signal may have interrupted a print, and another one fail
+        instance.stop()
         session.output.show(Stopping(name))
 
-    with stop_on_signal(stop), session.output.live(working) as observe:
+    with session.output.live(working) as observe, stop_on_signal(stop):
         instance.run(lambda progress, _: observe(progress))
 
 
@@ -150,6 +151,8 @@ def _run_processes(
     from headrace.control.worker_processes import ProcessesPlacement, WorkerProcesses
 
     placement = ProcessesPlacement(processes, options.metrics_host, options.metrics_port)
+    # The folder and a name travel to the process, which loads the project itself: declarations
+    # need not be picklable.
     start = functools.partial(start_child, session.settings.root, worker.name, options, log_format)
     run = WorkerProcesses(session.settings, worker.name, placement, start)
 
@@ -157,7 +160,7 @@ def _run_processes(
         run.stop()
         session.output.show(Stopping(worker.name))
 
-    with stop_on_signal(stop), session.output.live(working) as observe:
+    with session.output.live(working) as observe, stop_on_signal(stop):
         run.run(observe)
 
 
@@ -189,8 +192,8 @@ def _run_on_spark(
         master, instances, java, options.protocol, options.metrics_host, options.metrics_port
     )
     with (
-        stop_on_signal(lambda: session.output.show(Stopping(worker.name))) as stop,
         session.output.live(working) as observe,
+        stop_on_signal(lambda: session.output.show(Stopping(worker.name))) as stop,
     ):
         beside_main_thread(
             run_on_spark, session.settings, worker, placement, observe=observe, stop=stop

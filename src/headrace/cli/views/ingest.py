@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from headrace.ingest.tokens.token import Token
 
 
+# Hashes of secrets, which no reader of the list can use.
 _SECRETS = ("secret_sha256", "former_sha256")
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 MAX_SHOWN_HOLES = 5
+# What is done is shown as holes; the file is of progress alone.
 _INTERNAL = {"done", "file"}
 
 

@@ -66,6 +66,7 @@ def _download(screen: Screen) -> Iterator[Progress]:
         with status_line(screen.err, "Fetching") as show:
             yield lambda done, total, name: show(f"Fetching {name}: {done:,} of {total:,} bytes")
         return
+    # One bar for all files: there are dozens of jars, most of them small.
     columns = (TextColumn("Fetching {task.description}"), BarColumn(), DownloadColumn())
     with ProgressBar(*columns, console=screen.err, transient=True) as bar:
         task = bar.add_task("jars", visible=False)

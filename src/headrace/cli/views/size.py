@@ -67,7 +67,8 @@ def _measured(measured: Measurement, screen: Screen) -> None:
 
 def _rows(load: TopicLoad, size: Size) -> Iterator[tuple[str, str, str]]:
     days = load.retention.total_seconds() / 86_400
-    yield "sent by producers", f"{float(size.bytes_per_second / KIB):,.0f}", "KiB/s"
+    sent = float(size.bytes_per_second / KIB)
+    yield "sent by producers", f"{sent:,.0f}" if sent >= 1 else f"{sent:.2g}", "KiB/s"
     yield f"kept for {days:g} days, one copy", *_binary(size.retained_bytes)
     yield f"kept, {load.replication} copies", *_binary(size.replicated_bytes)
     yield f"on each of {load.brokers} brokers", *_binary(size.bytes_per_broker)
@@ -82,6 +83,7 @@ def _catch_up_rows(catch_up: CatchUp | None) -> Iterator[tuple[str, str, str]]:
     if catch_up is None:
         return
     if catch_up.rate_needed is None or catch_up.needs is not None:
+        # None: the consumers are no faster than the producers.
         needs = "never" if catch_up.needs is None else _hours(catch_up.needs)
         yield f"to catch up with {_hours(catch_up.lag)}", needs, "h:min"
     if catch_up.rate_needed is not None and catch_up.within is not None:

@@ -39,6 +39,9 @@ class SpoolDrop:
 
 @view.register
 def _list(result: SpoolList, screen: Screen) -> None:
+    if not result.spools:
+        screen.line("No topic has a spool on this host: no events wait, and none are quarantined.")
+        return
     spools = table("topic", "waiting", "bytes", "of", "oldest", "quarantined", "lost")
     for spool in result.spools:
         age = f"{spool.oldest_seconds:.0f} s" if spool.events else "-"

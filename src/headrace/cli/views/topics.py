@@ -63,6 +63,7 @@ def _tailed(record: TailedRecord, screen: Screen) -> None:
 
 @contextmanager
 def _on_screen(screen: Screen) -> Iterator[ObserveProduce]:
+    # On stderr: stdout holds the result alone.
     with status_line(screen.err, "Sending") as show:
 
         def observe(event: ProduceProgress | RejectedLine) -> None:

@@ -200,7 +200,7 @@ class Delivery:
 
         After ``seconds`` everything that waits for Kafka in this worker is taken back, for all
         topics with a spool: each request learns it from its own reports. What was on the wire
-        at that moment Kafka may have got; nobody can know.
+        at that moment Kafka may have got; it can't be known.
 
         Raises:
             QueueFullError: nothing was sent.
@@ -214,7 +214,10 @@ class Delivery:
             if not await outstanding.settled(_TAKEN_BACK_SECONDS):
                 return list(events)
         failure = outstanding.failure
-        if failure is not None and _is_final(failure):
+        # Not spooled where a loader would meet the same failure.
+        if failure is not None and (
+            is_final_for_topic(failure) or meaning(failure) is Meaning.MISSING
+        ):
             raise outstanding.error(failure)
         return outstanding.failed(events)
 
@@ -229,11 +232,6 @@ class Delivery:
             *(producer.close(seconds) for producer in {*self._producers.values()})
         )
         return sum(left)
-
-
-def _is_final(failure: KafkaError) -> bool:
-    """Whether the events are not spooled: a loader would meet the same failure."""
-    return is_final_for_topic(failure) or meaning(failure) is Meaning.MISSING
 
 
 class _TopicProducer(PolledProducer):

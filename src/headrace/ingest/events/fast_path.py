@@ -16,7 +16,7 @@ _BACKSLASH = ord("\\")
 _QUOTED = (FieldType.STRING, FieldType.TIMESTAMP)
 _FLAT = {*_QUOTED, FieldType.LONG, FieldType.DOUBLE, FieldType.BOOLEAN, FieldType.MILLIS}
 _TIME = Annotated[datetime, msgspec.Meta(tz=True)]
-_LEAST, _MOST = LONG_RANGE
+_MIN_LONG, _MAX_LONG = LONG_RANGE
 _FIRST_YEAR, _LAST_YEAR = 2, 9998  # in any zone within the years 1 to 9999 of UTC
 
 
@@ -37,7 +37,10 @@ class FastPathReader:
         self._parse: Callable[[bytes], Any] = msgspec.json.Decoder(struct).decode
         self.slots = {name: f"f{number}" for number, name in enumerate(schema.names)}
         fields = [(self.slots[field.name], field) for field in schema.fields]
-        is_flat = all(field.type in _FLAT and not _is_odd(field.name) for field in schema.fields)
+        # A name with a quote or a backslash would spoil the count of quotes.
+        is_flat = all(
+            field.type in _FLAT and not {'"', "\\"} & set(field.name) for field in schema.fields
+        )
         is_possible = is_flat and len(fields) <= limits.keys
         self._longest = limits.string_bytes if is_possible else -1
         self._quotes = sum(_quotes(field.type) for _, field in fields if not field.nullable)
@@ -77,14 +80,10 @@ def _quotes(kind: FieldType) -> int:
     return 4 if kind in _QUOTED else 2
 
 
-def _is_odd(name: str) -> bool:
-    return '"' in name or "\\" in name
-
-
 def _is_within(value: Any, kind: FieldType) -> bool:
     """Not so far out that an integer's digits or a time's zone would have to be looked at."""
     if value is None or value is msgspec.UNSET:
         return True
     if kind is FieldType.DOUBLE:
-        return bool(_LEAST < value < _MOST)
+        return bool(_MIN_LONG < value < _MAX_LONG)
     return bool(_FIRST_YEAR <= value.year <= _LAST_YEAR)

@@ -101,7 +101,7 @@ class EventIntake:
                 raise
             finally:
                 request.received_bytes = share.sent_bytes
-            del body  # the events of an array or of lines are copies: nobody needs the whole now
+            del body  # the events of an array or of lines are copies, so the whole can be freed
             return await self._take(request, route, events, as_batch=as_batch, began=began)
 
     async def webhook(self, request: Request, public_id: str) -> Answer:

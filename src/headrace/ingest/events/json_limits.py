@@ -47,21 +47,19 @@ class JsonLimitsCheck:
         document = _parse(text)
         if type(document) is not dict or self._is_plain(text, document):
             return document, None
-        return document, self._fault(text)
+        pairs = json.loads(text, object_pairs_hook=_Members)
+        fault = _Walk(self._limits).fault(pairs)
+        return document, None if fault is None else fault.why()
 
     def _is_plain(self, text: bytes, document: dict[str, Any]) -> bool:
         keys = _keys(document, self._limits.depth)
         return (
             0 <= keys <= self._limits.keys
             and len(text) <= self._limits.string_bytes
+            # In valid JSON, NUL is always an escape: without one, no string needs a look.
             and (b"\\" not in text or b"\\u0000" not in text)
             and (_encode(document) == text or _has_as_many_keys(text, keys))
         )
-
-    def _fault(self, text: bytes) -> Rejection | None:
-        pairs = json.loads(text, object_pairs_hook=_Members)
-        fault = _Walk(self._limits).fault(pairs)
-        return None if fault is None else fault.why()
 
 
 def _has_as_many_keys(text: bytes, keys: int) -> bool:
@@ -72,6 +70,7 @@ def _has_as_many_keys(text: bytes, keys: int) -> bool:
 
 def _keys(document: Any, most_containers: int) -> int:
     """Counts the keys of all objects; -1 with more containers than that, or beyond 64 bits."""
+    # A list that grows while it is walked, in place of recursion: one frame for any depth.
     keys, open_values = 0, [document]
     for value in open_values:
         if type(value) is dict:
@@ -138,6 +137,7 @@ class _Walk:
     def _in_array(self, values: list[Any], depth: int) -> _Fault | None:
         if depth > self._limits.depth:
             return self._too_deep()
+        # Numbers, the bulk of large arrays, are looked at here without a call for each.
         for number, value in enumerate(values):
             kind = type(value)
             if (
@@ -173,7 +173,8 @@ class _Walk:
         seen: set[str] = set()
         for name, _ in members:
             if name in seen:
-                shown = _braced(_cut(repr(name[:_SHOWN_CHARACTERS])))
+                # Doubled braces: the path is filled into this text later.
+                shown = _cut(repr(name[:_SHOWN_CHARACTERS])).replace("{", "{{").replace("}", "}}")
                 return _Fault("repeated-key", f"key {shown} stands more than once in {{path}}")
             fault = self._in_text(name, "a key in {path} is a string")
             if fault is not None:
@@ -196,7 +197,3 @@ def _path(steps: Iterable[str | int]) -> str:
 
 def _cut(text: str) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."
-
-
-def _braced(text: str) -> str:
-    return text.replace("{", "{{").replace("}", "}}")

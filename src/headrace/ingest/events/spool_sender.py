@@ -42,7 +42,7 @@ class SpoolSender:
     Records go in chunks: of each topic no more than it takes in one batch, and none while one is
     unanswered, so nothing overtakes what Kafka rejects. Kafka rejects whole batches: their records
     are sent again one by one, and then the answer is about the record. One by one go the records
-    of topics that are not served any more, too, for nobody says what those take.
+    of topics that are not served any more, too, since their limit is not known.
 
     Records wait for a topic or partition that is not there, and for a right that is missing.
     What timed out is taken back from the producer before it is sent again. Only what was on the
@@ -143,10 +143,10 @@ class _Wire:
         self.ended = False
 
     def partitions(self, topic: str) -> Collection[int] | None:
-        """Of a topic, from a broker; ``None``: there is no such topic.
+        """Returns the partitions of a topic, from a broker; ``None`` if there is no such topic.
 
         Raises:
-            KafkaException: no answer.
+            KafkaException: if the broker does not respond.
         """
         metadata = self._producer.list_topics(topic, timeout=_METADATA_SECONDS).topics[topic]
         missing = metadata.error is not None and meaning(metadata.error) is Meaning.MISSING

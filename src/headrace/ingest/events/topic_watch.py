@@ -18,6 +18,7 @@ from headrace.runtime.durable_files import replace_file
 
 _LOG = logging.getLogger("headrace.ingest")
 _LOOK_SECONDS = 1.0
+# Five looks, so that one late answer is not taken for an outage.
 _RECENT_SECONDS = 5.0
 _OF_A_TOPIC = (AuthorizationError, KafkaException)
 
@@ -89,6 +90,7 @@ class TopicWatch:
             _LOG.info("Kafka responds again")
             self._is_away = False
         missing = self._topics - there
+        # Once for each topic that is newly missing, not with every look.
         if missing - self._missing:
             names = ", ".join(sorted(missing))
             _LOG.error("Declared topics do not exist, create them with `headrace apply`: %s", names)
@@ -121,10 +123,10 @@ class TopicWatch:
 
 
 def live_topics(config: ClientConfig, topics: Iterable[str]) -> set[str]:
-    """Those of ``topics`` that are there, or of which the cluster tells this user nothing.
+    """Returns the topics that exist, or that this user has no permission to describe.
 
     Raises:
-        BrokerUnreachableError: no answer.
+        BrokerUnreachableError: if the broker does not respond within 15 seconds.
     """
     names = sorted(topics)
     try:

@@ -58,7 +58,7 @@ class Accepted(msgspec.Struct, frozen=True, gc=False):
 
 
 class Verdicts(NamedTuple):
-    """Of the events of a request: the good ones in their order, and what is wrong with others."""
+    """The verdicts on a request's events: those accepted, in their order; and the problems."""
 
     accepted: list[Accepted]
     rejected: list[ProblemDetails]
@@ -155,7 +155,8 @@ class EventCheck:
             if isinstance(verdict, Accepted):
                 verdict = self._encoded(verdict, most_bytes)
             if isinstance(verdict, Accepted) and verdict.event_id in seen:
-                verdict = _repeated(verdict.event_id)
+                detail = f"an event before it in this request has the id {verdict.event_id!r} too"
+                verdict = "repeated-event-id", detail
             if isinstance(verdict, Accepted):
                 accepted.append(verdict)
                 if verdict.event_id:
@@ -228,7 +229,9 @@ class EventCheck:
         key = value_at(document, self._topic.key)
         encoded = b"" if key is None else str(key).encode()
         if not 0 < len(encoded) <= MAX_KEY_BYTES:
-            return _bad_key(self._topic.key, encoded)
+            what = "is null or empty" if not encoded else f"is {len(encoded)} bytes long"
+            expected = f"expected 1 to {MAX_KEY_BYTES} bytes as the key"
+            return "bad-key", f"field {self._topic.key!r} {what}, {expected}"
         return Accepted(text, encoded, event_id, partition)
 
     def _partition(self, document: dict[str, Any], account: str) -> int:
@@ -340,18 +343,9 @@ def _too_large(size: int, most: int) -> Rejection:
     )
 
 
-def _repeated(event_id: str) -> Rejection:
-    return "repeated-event-id", f"an event before it in this request has the id {event_id!r} too"
-
-
 def _bad_id(name: str, value: object) -> Rejection:
     what = "is missing or empty" if not value else f"is {str(value)[:40]!r}"
     return (
         "bad-event-id",
         f"field {name!r} {what}, expected 1 to {MAX_ID_CHARACTERS} printable ASCII characters",
     )
-
-
-def _bad_key(name: str, encoded: bytes) -> Rejection:
-    what = "is null or empty" if not encoded else f"is {len(encoded)} bytes long"
-    return "bad-key", f"field {name!r} {what}, expected 1 to {MAX_KEY_BYTES} bytes as the key"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from headrace.errors import IngestStateError
@@ -56,7 +56,8 @@ class Counters:
 
     def totals(self) -> Mapping[Labels, int]:
         """Returns every count, summed over all workers."""
-        files = [memoryview(path.read_bytes()).cast("q") for path in self._files()]
+        paths = sorted(self._folder.glob("*.counts"))
+        files = [memoryview(path.read_bytes()).cast("q") for path in paths]
         return {
             name: sum(counts[place] for counts in files if place < len(counts))
             for name, place in self._places.items()
@@ -67,9 +68,6 @@ class Counters:
         self._counts.release()
         self._map.close()
         os.close(self._file)
-
-    def _files(self) -> Iterator[Path]:
-        return iter(sorted(self._folder.glob("*.counts")))
 
     def _own_file(self) -> tuple[int, Path]:
         for number in range(_MAX_WORKERS):

@@ -68,7 +68,7 @@ class BodyReader:
 
         Raises:
             RefusedRequestError: 408, 413, 415, 400, or 503 when the worker's memory is used up.
-            ClientGoneError: there is nobody to answer.
+            ClientGoneError: if the client closed the connection.
         """
         decode = _decoder(encoding)
         expected = int(length) if length.isdigit() else None

@@ -18,6 +18,7 @@ from headrace.settings import IngestSettings, Rate
 
 _SCHEME = b"bearer "
 _KEY = re.compile(rb"(?:^|&)key=(?P<text>[^&]*)")
+# Of a service or account without limits; compared, so that no bucket is asked for it.
 _NO_RATE = Rate()
 _CHALLENGE = (b"www-authenticate", b'Bearer realm="headrace"')
 
@@ -141,6 +142,7 @@ class RequestGuard:
         wait = until - self._clock()
         if wait > 0:
             raise _limited(wait)
+        # Removed once it has passed, so that the dictionary does not grow with every token.
         del self._limited_until[token.public_id]
 
     async def admit(self, token: Token, events: int, size: int) -> None:

@@ -53,7 +53,7 @@ class CursorFile:
         return max(self._slots())
 
     def sync(self) -> None:
-        """Returns once the cursor that :meth:`read` returns is on the disk, whoever wrote it."""
+        """Returns once the cursor is on the disk, also if another process wrote it."""
         sync_file(self._path)
         self._is_synced = True
 

@@ -79,7 +79,7 @@ class Loader:
 
     ``send(records, seconds)`` is called with up to 1,000 records, in order, and returns after about
     ``seconds`` at most. It is called again with those that wait, before any that follow them.
-    The last batches are sent while the spool's lock is held: nobody can append meanwhile, so
+    The last batches are sent while the spool's lock is held: no process can append meanwhile, so
     ``send`` must not append to the spool.
     """
 
@@ -151,7 +151,7 @@ class Loader:
         try:
             self._take_over()
         except BaseException:
-            os.close(lock)  # whoever leads must know the cursor
+            os.close(lock)  # the process that leads must know the cursor
             raise
         self._lock = lock
         return True
@@ -166,7 +166,7 @@ class Loader:
             self._store.state.loaded = self._cursor.counter
 
     def _drain(self) -> None:
-        """Sends the last records while nobody can append; afterwards the spool is empty.
+        """Sends the last records while no process can append; afterwards the spool is empty.
 
         Only right after Kafka took a batch: with Kafka away, appenders would wait for it.
         """

@@ -41,7 +41,7 @@ class Segment:
 
     @classmethod
     def new(cls, first: int, number: int) -> Segment:
-        """Returns a segment with a marker that nobody can guess."""
+        """Returns a segment with a random marker that no client can guess."""
         return cls(first, number, secrets.randbits(64))
 
     @property

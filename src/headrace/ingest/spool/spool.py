@@ -127,8 +127,10 @@ class Spool:
         """
         if not self.pending:
             return False
+        # Encoded before the lock is taken, which all processes of the host wait for.
         payloads = [encode(record) for record in records]
         with self.store.exclusive():
+            # Asked again under the lock: the loader may have sent the last of them meanwhile.
             if not self.waiting:
                 return False
             if payloads:
@@ -167,8 +169,8 @@ class Spool:
         if current is None:
             content = header(created) + content
         self._check_budget(len(content))
-        # A process that is killed from here on leaves 0, and whoever locks the spool next finds the
-        # state anew from the files.
+        # A process that is killed from here on leaves 0: the next one that locks the spool finds
+        # the state anew from the files.
         state.settled = 0
         start = state.end if current else 0
         self._write(segment, content, start)

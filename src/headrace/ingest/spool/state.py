@@ -28,7 +28,8 @@ class _Word:
 class SpoolState:
     """Figures in a mapped file, which processes read without a system call.
 
-    It is worth nothing after a power failure: whoever locks the spool first finds it all anew.
+    It is worth nothing after a power failure: the first process that locks the spool
+    finds all of it anew.
 
     Attributes:
         settled: 1 between two appends; a process killed inside one leaves 0.

@@ -117,6 +117,7 @@ def drop_waiting(spool: Spool) -> int:
     """
     store = spool.store
     with store.failing():
+        # The loader holds this lock for as long as it replays; appends take another one.
         lock = open_lock_file(store.loader_lock, 0o600)
     try:
         if not FileLock(lock).try_acquire():
@@ -141,6 +142,7 @@ def _drop_segments(spool: Spool) -> int:
 
 def _existing(spool: Spool, name: str) -> Path:
     path = spool.store.quarantine / name
+    # A name with `../` in it would be another file of the machine.
     if path.parent != spool.store.quarantine or not path.is_file():
         raise SpoolError(str(spool.store.quarantine), f"there is no file {name!r}")
     return path
@@ -151,6 +153,7 @@ def _described(path: Path) -> QuarantinedFile:
     try:
         if kind == REJECTED:
             lines = _lines(path)
+            # Without the topic that a reason begins with, equal reasons are counted together.
             reasons = Counter(_PLACE.sub("", line.reason) for line in lines)
             return QuarantinedFile(path.name, kind, size, len(lines), dict(reasons))
         return QuarantinedFile(path.name, kind, size, sum(map(len, _batches(path))))

@@ -16,7 +16,7 @@ _SAVE_INTERVAL_SECONDS = 1.0
 
 
 class Registry(Protocol):
-    """Where tokens come from; what it has not read completely is not asked."""
+    """The source of tokens; it is not asked before it has read all of them."""
 
     @property
     def ready(self) -> bool:

@@ -90,6 +90,7 @@ def create_token(
     if webhook_key is None:
         token, text = issue(token)
     else:
+        # A derived secret changes only with what it is derived from: here, its number.
         token = replace(token, generation=token.generation + 1)
         text = webhook_secret(webhook_key, token.public_id, token.generation)
     write_changelog(config, TOKENS_TOPIC, {token.public_id.encode(): token.encoded()})

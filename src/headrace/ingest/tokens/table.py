@@ -29,7 +29,7 @@ class TokenTable:
     """Tokens by their public id, from records in any order. What was revoked once stays so.
 
     Attributes:
-        unreadable: ids whose record is of another version of headrace, or of somebody else. They
+        unreadable: ids whose record is of another version of headrace, or of another program. They
             are no tokens: the record might have been written to end one.
     """
 

@@ -21,6 +21,7 @@ ACTIVE = "active"
 MAX_NAME_BYTES = 256
 """Of a token's name, its project and its account: they are keys and headers of records."""
 
+# Nine bytes are twelve characters of base64, 24 are 32: both without padding.
 _ID_BYTES = 9
 _SECRET_BYTES = 24
 _TEXT = re.compile(
@@ -164,7 +165,7 @@ def issue(token: Token) -> tuple[Token, str]:
 
 
 def webhook_secret(key: Secret, public_id: str, generation: int) -> str:
-    """Returns the secret of a webhook: 256 bits, which nobody without the key can tell."""
+    """Returns the secret of a webhook: 256 bits, which can't be computed without the key."""
     message = f"headrace webhook {public_id} {generation}".encode()
     digest = hmac.digest(key.reveal().encode(), message, "sha256")
     return "hrwh_" + base64.urlsafe_b64encode(digest).decode().rstrip("=")
@@ -200,14 +201,12 @@ def authenticate(
     is_former = hmac.compare_digest(digest, token.former_sha256 if token else "")
     if token is None or token.kind is not kind:
         return Refusal.UNKNOWN
-    if not (is_current or (is_former and _is_before(now, token.former_until))):
-        return Refusal.UNKNOWN
+    if not is_current:
+        until = token.former_until
+        if not is_former or until is None or now >= until:
+            return Refusal.UNKNOWN
     state = token.state(now)
     return token if state == ACTIVE else Refusal(state)
-
-
-def _is_before(now: datetime, end: datetime | None) -> bool:
-    return end is not None and now < end
 
 
 def _sha256(secret: str) -> str:

@@ -1,10 +1,11 @@
 """Late data: which events are late, where they go, and what a crash repeats of it.
 
-**Event clock.** Each partition of a topic has one: the newest event time that one event in a
-hundred of a batch has reached, and two events at least (a percentile watermark; Akidau et al., "The
-Dataflow Model", VLDB 2015, section 2.3). Where a batch has a single event of a partition, the batch
-before it counts as the second event. The clock never goes back, and never passes the wall clock at
-which the batch was planned. So one event from a wrong clock does not move it.
+**Event clock.** Each partition of a topic has one: an event time that one event in a hundred of a
+batch has reached, two events at least, and no more than about three in a hundred (a percentile
+watermark; Akidau et al., "The Dataflow Model", VLDB 2015, section 2.3). Where a batch has a single
+event of a partition, the batch before it counts as the second event. The clock never goes back, and
+never passes the wall clock at which the batch was planned. So one event from a wrong clock does not
+move it.
 
 **Watermark** of a partition: its event clock less ``Pipeline.allowed_lateness``.
 
@@ -30,7 +31,7 @@ What went elsewhere is not in the main table, and steps do not see it. Spark's o
 (``Source.watermark``, ``withWatermark``) is another: it follows the newest event of all partitions,
 drops rows in steps that keep state, and counts them as ``dropped_by_watermark_rows``.
 
-**Replay and restart.** The event clocks that a batch is held against are in its offset in Spark's
+**Replay and restart.** The event clocks that decide about a batch are in its offset in Spark's
 checkpoint. A batch that is repeated sends each event to where it went before, on any machine. A
 restart goes on with these clocks; a new checkpoint (``headrace checkpoint reset``) begins without
 any, so at first nothing is late.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
@@ -10,7 +11,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _SHARE = 0.01
+_SHARES = (_SHARE, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0)
 _MIN_EVENTS = 2
+_SAMPLED_AT_ONCE = 10_000  # quantiles of fewer cost more for each event, and make longer reports
 
 Sample: TypeAlias = tuple[int, int]
 """An event time in microseconds since 1970, and how many events it stands for."""
@@ -32,7 +35,10 @@ class EventClock:
         """Returns the clock after a batch that was planned at ``planned_us``."""
         if not samples:
             return self
+        # A producer whose clock is ahead in all its events moves the clock to now, and no further.
         said = min(reached(samples), planned_us)
+        # One event can't be told from one of a wrong clock, so it counts as far as its neighbour
+        # goes.
         is_alone = sum(events for _, events in samples) < _MIN_EVENTS
         if is_alone and self.last_us is None:
             return EventClock(self.event_us, said)
@@ -42,10 +48,11 @@ class EventClock:
 
 
 class EventTimeSamples:
-    """Collects the event times of a range, chunk by chunk."""
+    """Collects the event times of a range, chunk by chunk, as few samples."""
 
     def __init__(self, column: str | None) -> None:
         self._column = column
+        self._times: list[pa.ChunkedArray] = []
         self._samples: list[Sample] = []
 
     def add(self, rows: pa.Table) -> None:
@@ -53,25 +60,46 @@ class EventTimeSamples:
         if self._column is None or not rows.num_rows:
             return
         import pyarrow as pa
+
+        self._times.append(rows.column(self._column).drop_null().cast(pa.int64()))
+        if sum(map(len, self._times)) >= _SAMPLED_AT_ONCE:
+            self._sample()
+
+    def samples(self) -> tuple[Sample, ...]:
+        """Returns samples that stand for all events of the range.
+
+        A range does not know how many events its batch has of the partition, so it does not know
+        which of its times a hundredth of them has reached. The samples are times that a hundredth
+        of some events has reached, two hundredths, four, and so on to all. What :func:`reached`
+        finds in the samples of a batch, a hundredth has certainly reached, and no more than about
+        three hundredths.
+        """
+        if any(map(len, self._times)):
+            self._sample()
+        return tuple(self._samples)
+
+    def _sample(self) -> None:
+        import pyarrow as pa
         import pyarrow.compute as pc
 
-        times = rows.column(self._column).drop_null().cast(pa.int64()).combine_chunks()
-        if len(times):
-            newer = min(len(times) - 1, max(1, int(_SHARE * len(times))))
-            place = len(times) - 1 - newer
-            time = times[pc.partition_nth_indices(times, pivot=place)[place].as_py()].as_py()
-            self._samples.append((time, len(times)))
-
-    @property
-    def sample(self) -> Sample | None:
-        """What all of them together say; None without any event time."""
-        if not self._samples:
-            return None
-        return reached(self._samples), sum(events for _, events in self._samples)
+        times = pa.chunked_array([chunk for times in self._times for chunk in times.chunks])
+        self._times = []
+        total = len(times)
+        least = min(total, _MIN_EVENTS)
+        counts = sorted({max(least, math.ceil(share * total)) for share in _SHARES})
+        # Of sorted times, the place of the one that ``count`` events have reached; "nearest" takes
+        # that place and no other, where the division has made it a little less.
+        places = [(total - count) / max(1, total - 1) for count in counts]
+        reached_by = pc.quantile(times, q=places, interpolation="nearest").to_pylist()
+        newer = (0, *counts)
+        self._samples += [
+            (int(time), count - before)
+            for time, count, before in zip(reached_by, counts, newer, strict=False)
+        ]
 
 
 def reached(samples: Iterable[Sample]) -> int:
-    """Returns the newest time that a hundredth of the events has reached, and two at least.
+    """Returns the newest sample that a hundredth of the events has reached, and two at least.
 
     Args:
         samples: not empty.

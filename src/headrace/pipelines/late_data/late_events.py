@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from headrace.kafka.range_reader import Record
 from headrace.pipelines.late_data.rule import LATE_EVENT, LateRule
+from headrace.runtime.cleanup import cleaning_up_after_failure
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -73,7 +74,11 @@ class LateEvents:
         """Returns the rows of a chunk that stay in it, and sends the others where they go."""
         late = self._late(rows)
         self.count += len(late)
-        diverted = {} if self._rule.keeps else self._not_replayed(late, records)
+        if self._rule.keeps:
+            return OnTime(rows, records, {})
+        diverted = {
+            index: time for index, time in late.items() if not self._is_replayed(records[index])
+        }
         if not diverted:
             return OnTime(rows, records, {})
         rejected = self._divert(rows, records, diverted)
@@ -88,11 +93,8 @@ class LateEvents:
         writer, self._writer = self._writer, None
         if writer is None:
             return ()
-        try:
+        with cleaning_up_after_failure(writer.abort):
             return tuple(writer.close())
-        except BaseException:
-            writer.abort()
-            raise
 
     def abort(self) -> None:
         """Removes what was written, where the task fails."""
@@ -115,11 +117,6 @@ class LateEvents:
         indices = pc.indices_nonzero(is_late).to_pylist()
         return dict(zip(indices, times.filter(is_late).to_pylist(), strict=True))
 
-    def _not_replayed(self, late: Mapping[int, int], records: Sequence[Record]) -> dict[int, int]:
-        return {
-            index: time for index, time in late.items() if not self._is_replayed(records[index])
-        }
-
     def _divert(
         self, rows: pa.Table, records: Sequence[Record], late: Mapping[int, int]
     ) -> dict[int, Rejection]:
@@ -132,6 +129,7 @@ class LateEvents:
                 index: (LATE_EVENT, self._rule.detail(column, time, watermark_us))
                 for index, time in late.items()
             }
+        # Opened with the first late event: most ranges have none, and a writer may be a connection.
         if self._writer is None:
             self._writer = self._rule.writers(uuid.uuid4().hex)
         table = self._side_rows(rows.take(indices), [records[index] for index in indices])

@@ -76,6 +76,7 @@ class SideTable:
         return self._recorded
 
     def _transaction(self, planned: PlannedBatch) -> Transaction:
+        # The rows of a repeated batch are there again then: the sink is AT_LEAST_ONCE.
         if self._sink.positions is None:
             return Transaction({}, {})
         ids, recorded = self._ids, self._known()

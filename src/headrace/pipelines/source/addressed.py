@@ -33,16 +33,17 @@ class Addressed:
         """The records that are not for others."""
         if not records or not (self._may_hold_replays or self._may_be_old(records)):
             return records
-        ours = [record for record in records if self._is_ours(record)]
+        ours = [
+            record
+            for record in records
+            if is_for(self._pipeline, self._place, headers_of(record) or ())
+        ]
         self.skipped += len(records) - len(ours)
         return ours
 
     def is_replayed(self, record: Record) -> bool:
         """Returns whether the record was replayed to its partition, not sent by a producer."""
         return was_replayed_to(self._place, headers_of(record) or ())
-
-    def _is_ours(self, record: Record) -> bool:
-        return is_for(self._pipeline, self._place, headers_of(record) or ())
 
     def _may_be_old(self, records: Sequence[Record]) -> bool:
         """Kafka may have forgotten by now where replayed records of that time lie.

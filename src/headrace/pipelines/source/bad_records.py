@@ -2,6 +2,8 @@
 
 A producer that turns bad makes batches of nothing else. They would fill the task and the driver
 before the batch's end looks at the dead-letter limit, so beyond it they are only counted.
+
+The driver has the bad records of all ranges of a batch at once: they share what it has room for.
 """
 
 from __future__ import annotations
@@ -11,13 +13,20 @@ from collections.abc import Iterable
 from headrace.model import DeadLetter, DeadLetterLimit
 
 MAX_BYTES = 16 * 1024 * 1024
+MAX_BATCH_BYTES = 256 * 1024 * 1024  # a quarter of the memory that Spark's driver has by default
 
 
 class BadRecords:
-    """Keeps dead letters until the limit is certain to stop the batch, or their bytes are many."""
+    """Keeps dead letters until the limit is certain to stop the batch, or their bytes are many.
 
-    def __init__(self, limit: DeadLetterLimit) -> None:
+    Args:
+        limit: of the pipeline.
+        ranges: how many ranges or tasks of the batch share the driver's room.
+    """
+
+    def __init__(self, limit: DeadLetterLimit, ranges: int = 1) -> None:
         self._limit = limit
+        self._max_bytes = min(MAX_BYTES, MAX_BATCH_BYTES // ranges)
         self._bytes = 0
         self.kept: list[DeadLetter] = []
         self.omitted = 0
@@ -25,11 +34,12 @@ class BadRecords:
     def take(self, letters: Iterable[DeadLetter], longest_run: int) -> None:
         """Adds ``letters``; ``longest_run`` is that of the range, with them."""
         for letter in letters:
-            if self._bytes > MAX_BYTES or self.omitted:
+            if self._bytes > self._max_bytes or self.omitted:
                 self.omitted += 1
             else:
                 self.kept.append(letter)
                 self._bytes += _bytes(letter)
+        # The run stops the pipeline for certain, and its message needs one example.
         if longest_run > self._limit.max_consecutive and len(self.kept) > 1:
             self.omitted += len(self.kept) - 1
             del self.kept[1:]

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from headrace.pipelines.source.spec import SourceSpec
 
 
-def source_name(spec: SourceSpec) -> str:
-    """Name under which a spec's source is registered with Spark."""
-    return f"headrace-{spec.pipeline}-{spec.topic}"
+def source_name(pipeline: str, topic: str) -> str:
+    """Returns the name under which a topic as a source of a pipeline is registered with Spark."""
+    return f"headrace-{pipeline}-{topic}"
 
 
 def kafka_source(spec: SourceSpec) -> type[DataSource]:
@@ -48,7 +48,7 @@ def kafka_source(spec: SourceSpec) -> type[DataSource]:
     class KafkaSource(DataSource):
         @classmethod
         def name(cls) -> str:
-            return source_name(spec)
+            return source_name(spec.pipeline, spec.topic)
 
         def schema(self) -> StructType:
             return spark_schema(spec)
@@ -118,6 +118,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _read(self, task: int, work: Sequence[ReadRange]) -> Iterator[pa.RecordBatch]:
         first = work[0]
+        # In the task: where the batch is in the table already, Spark runs no task, and all is well.
         if first.refusal is not None:
             raise first.refusal
         if first.range is None:
@@ -129,10 +130,15 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._spec.writers is None:
                 yield from _as_batches(reader.tables(), self._schema)
                 staging = Staging(self._spec.staging, self._spec.storage)
+                # After the last table: Spark has taken every row, so the report says that the range
+                # was read to its end. Of a task that is killed before, none is left, and the range
+                # is read again.
                 for report in reader.reports():
                     staging.put(report)
             else:
-                written = write_rows(self._spec.writers, reader.tables(), self._spec.topic, task)
+                written = write_rows(
+                    self._spec.writers, reader.tables(), self._spec.topic, task, first.ranges
+                )
                 reports = manifest_table(reports=reader.reports())
                 yield from _as_batches([written, reports], self._schema)
 

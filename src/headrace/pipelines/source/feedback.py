@@ -69,8 +69,8 @@ class Feedback:
     ) -> Mapping[str, Mapping[int, EventClock]]:
         samples: dict[TopicPartition, list[Sample]] = {}
         for report in reports:
-            if report.event_time is not None and report.range.partition.topic in planned_ms:
-                samples.setdefault(report.range.partition, []).append(report.event_time)
+            if report.event_times and report.range.partition.topic in planned_ms:
+                samples.setdefault(report.range.partition, []).extend(report.event_times)
         clocks = {topic: dict(partitions) for topic, partitions in self.clocks.items()}
         for at, of_batch in samples.items():
             known = clocks.setdefault(at.topic, {})

@@ -6,11 +6,11 @@ An offset of the source is one JSON object in Spark's checkpoint::
      "epochs": {"0": 4, "1": 4}, "planned_ms": 1764000000000, "heartbeat_us": 0,
      "event_us": {"0": 1763999990000000, "1": 1763999980000000}}
 
-Each position is the next record to read. ``epochs`` are those of the leaders that told the
-positions, by which a log that was cut since is known. ``planned_ms`` is the clock that event times
-of the batch are held against, and ``event_us`` the event clocks by which its events are late
-(:mod:`headrace.pipelines.late_data`): they are in the checkpoint, so a replayed batch decides as it
-did before.
+Each position is the next record to read. ``epochs`` are those of the leaders that reported the
+positions, which show whether a log was truncated since. ``planned_ms`` is the clock that event
+times of the batch are checked against, and ``event_us`` the event clocks by which its events are
+late (:mod:`headrace.pipelines.late_data`): they are in the checkpoint, so a replayed batch decides
+as it did before.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class SourceOffset:
         planned_ms: int,
         event_us: Mapping[int, int] | None = None,
     ) -> SourceOffset:
-        """Returns the source further on, as leaders of these epochs told it.
+        """Returns the source further on, as leaders of these epochs reported it.
 
         Event clocks never go back: what the offset has is kept where ``event_us`` knows less.
         """
@@ -88,7 +88,7 @@ class SourceOffset:
 
     @property
     def seen(self) -> dict[int, Seen]:
-        """Each position with the epoch of the leader that told it."""
+        """Each position with the epoch of the leader that reported it."""
         return {p: Seen(at, self.epochs.get(p, -1)) for p, at in self.partitions.items()}
 
     def with_heartbeat(self, heartbeat_us: int, *, planned_ms: int) -> SourceOffset:
@@ -103,11 +103,11 @@ def allocate_batch(
     max_records: int,
     max_bytes: float,
     mean_bytes: Mapping[int, float],
-    held: Collection[int] = (),
+    paused: Collection[int] = (),
 ) -> dict[int, int]:
     """Ends of the next batch: the same share of each partition's backlog, within both limits.
 
-    Held (paused) partitions stay where they are. A partition with a backlog gets at least one
+    Paused partitions stay where they are. A partition with a backlog gets at least one
     record, so that a large neighbour can't starve it.
 
     Args:
@@ -116,10 +116,10 @@ def allocate_batch(
         max_records: of the batch.
         max_bytes: of the values of its records.
         mean_bytes: of a record's value, by partition; an estimate.
-        held: partitions that are paused.
+        paused: partitions that stay where they are.
     """
     backlog = {
-        p: max(0, latest[p] - start[p]) if p in latest and p not in held else 0 for p in start
+        p: max(0, latest[p] - start[p]) if p in latest and p not in paused else 0 for p in start
     }
     records = sum(backlog.values())
     bytes_ = sum(count * mean_bytes[p] for p, count in backlog.items() if count)

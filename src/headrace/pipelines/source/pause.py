@@ -1,4 +1,4 @@
-"""How long an idle source is not looked at."""
+"""How long the planner does not poll an idle source."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ MAX_SECONDS = 10.0
 class Pause:
     """The pause between polls without records: twice as long each time, up to ``max_wait_seconds``.
 
-    Who waits so long for a batch to fill loses nothing by it: the wait of the first record that
-    is found has begun with the last look that found none.
+    A batch is not delayed by it: ``max_wait`` of its first record counts from the last poll that
+    found none.
     """
 
     def __init__(self, max_wait_seconds: float) -> None:
@@ -21,16 +21,16 @@ class Pause:
         self._idle_at: float | None = None
 
     def lasts(self) -> bool:
-        """Whether it is too early for the next look."""
+        """Whether it is too early for the next poll."""
         return self._idle_at is not None and time.monotonic() < self._idle_at + self._seconds
 
     def prolong(self) -> None:
-        """A look found nothing."""
+        """Notes that a poll found no records."""
         self._idle_at = time.monotonic()
         self._seconds = min(max(FIRST_SECONDS, 2 * self._seconds), self._longest)
 
     def end(self) -> float:
-        """A look found something; returns since when it may have been there, at the earliest."""
+        """Notes that a poll found records; returns since when they may have been there."""
         since = time.monotonic() if self._idle_at is None else self._idle_at
         self._idle_at, self._seconds = None, 0.0
         return since

@@ -7,6 +7,7 @@ sources are), the planner what only it sees (latest offsets, idle partitions).
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,14 +18,16 @@ from headrace.kafka.replayed import Window
 from headrace.model import OffsetRange, Start
 from headrace.pipelines.source.feedback import Feedback
 from headrace.pipelines.source.initial import read_initial, write_initial
-from headrace.pipelines.source.looks import Looks
 from headrace.pipelines.source.offsets import SourceOffset, allocate_batch, ranges_between, split
 from headrace.pipelines.source.pause import Pause
+from headrace.pipelines.source.position_check import PositionCheck
 from headrace.pipelines.source.reader import ReadRange
 from headrace.pipelines.source.spec import SourceSpec
 from headrace.pipelines.source.state import SourceState, SourceView
 
+# A partition without new records for so long is shown as idle; it changes nothing else.
 IDLE_AFTER_SECONDS = 10.0
+SLOW_AFTER_SECONDS = 3.0  # a look at a topic takes milliseconds, an election about a second
 UNKNOWN_BYTES = 50_000.0  # of a record: high, as a first batch too large is repeated whole
 TARGET_PAUSE_SECONDS = 0.5
 TARGET_GRACE_SECONDS = 90.0  # beyond that of a log that ends before the checkpoint
@@ -40,7 +43,7 @@ class Planner:
     def __init__(self, spec: SourceSpec) -> None:
         self._spec = spec
         self._state = SourceState(spec.state)
-        self._looks = Looks(spec)
+        self._check = PositionCheck(spec)
         self._pause = Pause(spec.limits.max_wait.total_seconds())
         self._target: Mapping[int, int] | None = None
         self._planned: SourceOffset | None = None
@@ -52,7 +55,7 @@ class Planner:
 
         Raises:
             TopicMissingError: there is no such topic.
-            BrokerUnreachableError: no answer.
+            BrokerUnreachableError: if the broker does not respond.
         """
         known = read_initial(self._spec.checkpoint, self._spec.topic)
         if known is not None:
@@ -60,6 +63,8 @@ class Planner:
         live = self._live()
         first = self._first(live)
         offset = SourceOffset(self._spec.topic, live.topic_id, first, _now_ms(), epochs=live.epochs)
+        # Before Spark logs a batch: after a crash, LATEST would mean another place, and skip
+        # records.
         write_initial(self._spec.checkpoint, offset)
         return offset
 
@@ -75,14 +80,15 @@ class Planner:
 
         Raises:
             RefusedError: going on would lose or repeat records.
-            BrokerUnreachableError: no answer, or the target is not there, in a run with a target.
+            BrokerUnreachableError: in a run with a target, if the broker does not respond, or the
+                target is not there.
         """
         if self._target is not None:
             return self._toward(start, self._target)
         if self._pause.lasts():
             return start
         try:
-            live = self._looks.look(start)
+            live = self._look(start)
         except BrokerUnreachableError as error:
             self._state.write_view(self._spec.topic, SourceView(unreachable=str(error)))
             return start
@@ -91,12 +97,13 @@ class Planner:
     def tasks(self, start: SourceOffset, end: SourceOffset) -> list[ReadRange]:
         """The tasks of the batch from ``start`` to ``end``.
 
-        A batch that was planned by an earlier run is held against the topic as it is now; where
-        it would read other records, its tasks refuse. Nothing runs them when the batch is done.
+        A batch that was planned by an earlier run is compared with the topic as it is now. Where it
+        would read other records, its tasks fail; Spark runs none of them if the batch is committed.
 
         Raises:
-            BrokerUnreachableError: no answer, also to where replayed records lie.
+            BrokerUnreachableError: if the broker does not respond, also about replayed records.
         """
+        # This process has just looked at the topic for a batch that it planned itself.
         refusal = None if end == self._planned else self._refusal(start, end)
         pieces = split(ranges_between(start, end), self._spec.min_tasks)
         # Asked for after the ends: a replay notes its window before it sends the first record.
@@ -109,6 +116,7 @@ class Planner:
                 refusal=refusal,
                 topic_id=end.topic_id,
                 event_us=end.event_us.get(piece.partition.partition),
+                ranges=len(pieces),
             )
             for piece in pieces
         ]
@@ -118,17 +126,19 @@ class Planner:
 
     def _refusal(self, start: SourceOffset, end: SourceOffset) -> RefusedError | None:
         try:
-            self._looks.look(replace(end, partitions=start.partitions))
-            self._looks.look(end)
+            live = self._check.check(replace(end, partitions=start.partitions))
+            self._check.check(end)
         except RefusedError as error:
             return error
+        # Spark repeats a batch without asking for the next one, which may be a minute away.
+        self._observe(start, live, self._state.paused(self._spec.topic))
         return None
 
     def _toward(self, start: SourceOffset, target: Mapping[int, int]) -> SourceOffset:
         """Spark takes ``start`` for the end of the run: not before the target is reached."""
         deadline = time.monotonic() + TARGET_GRACE_SECONDS
         while True:
-            live = self._looks.look(start)
+            live = self._look(start)
             end = self._plan(
                 start, live, {p: min(latest, target.get(p, 0)) for p, latest in live.latest.items()}
             )
@@ -151,16 +161,19 @@ class Planner:
     def _plan(
         self, start: SourceOffset, live: LivePositions, upto: Mapping[int, int]
     ) -> SourceOffset:
-        held = self._state.paused(self._spec.topic)
-        self._observe(start, live, held)
-        ends = self._allocate(start, upto, held)
+        paused = self._state.paused(self._spec.topic)
+        self._observe(start, live, paused)
+        ends = self._allocate(start, upto, paused)
+        # A partition that was added to the topic begins at 0, wherever the source began: its
+        # records are all newer than the checkpoint.
         ends |= {p: 0 for p in live.latest if p not in start.partitions}
         if ends == start.partitions:
             self._pending_since = None
             self._pause.prolong()
             return self._heartbeat(start)
         found_since = self._pause.end()
-        behind = any(upto.get(p, at) > at for p, at in ends.items() if p not in held)
+        # More is there than one batch takes: waiting would only make the next ones later.
+        behind = any(upto.get(p, at) > at for p, at in ends.items() if p not in paused)
         if not behind and self._should_wait(start, ends, found_since):
             return start
         self._pending_since = None
@@ -168,6 +181,24 @@ class Planner:
         event_us = self._feedback().event_us(self._spec.topic)
         self._planned = start.advanced(ends, epochs, planned_ms=_now_ms(), event_us=event_us)
         return self._planned
+
+    def _look(self, start: SourceOffset) -> LivePositions:
+        """Looks at the topic; says meanwhile that the broker is slow, once it is.
+
+        It may take the broker's whole time-out, in which the last view would look like that of a
+        topic without new records.
+        """
+        silent = SourceView(unreachable=f"no response of the broker for {SLOW_AFTER_SECONDS:g} s")
+        timer = threading.Timer(
+            SLOW_AFTER_SECONDS, self._state.write_view, (self._spec.topic, silent)
+        )
+        timer.daemon = True  # a planner that is ended in the middle of a look does not wait for it
+        timer.start()
+        try:
+            return self._check.check(start)
+        finally:
+            timer.cancel()
+            timer.join()  # what it writes comes before the view of this look
 
     def _live(self) -> LivePositions:
         return self._spec.cluster.live(self._spec.topic)
@@ -189,7 +220,7 @@ class Planner:
         return {p: at.offset for p, at in committed.items()} | dict(cluster.cuts(topic, committed))
 
     def _allocate(
-        self, start: SourceOffset, ceiling: Mapping[int, int], held: frozenset[int]
+        self, start: SourceOffset, ceiling: Mapping[int, int], paused: frozenset[int]
     ) -> dict[int, int]:
         limits, partitions = self._spec.limits, start.partitions
         known = self._feedback().mean_bytes(self._spec.topic, partitions)
@@ -199,7 +230,7 @@ class Planner:
             max_records=limits.max_records,
             max_bytes=limits.max_bytes,
             mean_bytes=known or dict.fromkeys(partitions, UNKNOWN_BYTES),
-            held=held,
+            paused=paused,
         )
 
     def _feedback(self) -> Feedback:
@@ -216,7 +247,7 @@ class Planner:
         waited = time.monotonic() - self._pending_since
         return waited < self._spec.limits.max_wait.total_seconds()
 
-    def _observe(self, start: SourceOffset, live: LivePositions, held: frozenset[int]) -> None:
+    def _observe(self, start: SourceOffset, live: LivePositions, paused: frozenset[int]) -> None:
         """Leaves what the broker has for the driver's progress; notes which partitions are idle."""
         now = time.monotonic()
         for p, latest in live.latest.items():
@@ -225,7 +256,12 @@ class Planner:
             else:
                 self._quiet_since.setdefault(p, now)
         idle = [p for p, since in self._quiet_since.items() if now - since > IDLE_AFTER_SECONDS]
-        view = SourceView(latest=dict(live.latest), idle=tuple(sorted(idle)), paused=tuple(held))
+        view = SourceView(
+            latest=dict(live.latest),
+            positions=dict(start.partitions),
+            idle=tuple(sorted(idle)),
+            paused=tuple(paused),
+        )
         self._state.write_view(self._spec.topic, view)
 
     def _heartbeat(self, start: SourceOffset) -> SourceOffset:

@@ -6,7 +6,7 @@ import functools
 import gc
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ from headrace.pipelines.source.decode import decoder_for
 from headrace.pipelines.source.decode.checks import EventTimeBounds, RowChecks
 from headrace.pipelines.source.record_columns import timestamp_ms, with_record_columns
 from headrace.pipelines.source.report import LateCounts, RangeReport
+from headrace.runtime.cleanup import cleaning_up_after_failure
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,12 +37,13 @@ HEADERS_LEFT_OUT = "its headers are left out: the name of one is not UTF-8"
 
 @dataclass(frozen=True)
 class ReadRange:
-    """One task's work: a range, and the clock its event times are held against.
+    """One task's work: a range, and the clock that its event times are checked against.
 
     Without a range it is a heartbeat: one row that carries nothing but ``heartbeat_us``. Records
     that were replayed to the topic of ``topic_id`` for others are looked for where
     ``may_hold_replays`` says so. With a refusal it must not be read: its offsets mean other
     records now. ``event_us`` is the event clock of the partition, by which events are late.
+    ``ranges`` is how many the batch has.
     """
 
     range: OffsetRange | None
@@ -51,6 +53,7 @@ class ReadRange:
     refusal: RefusedError | None = None
     topic_id: str = ""
     event_us: int | None = None
+    ranges: int = 1
 
 
 class TaskReader:
@@ -67,6 +70,7 @@ class TaskReader:
                 topic_id=read.topic_id,
                 may_hold_replays=read.may_hold_replays,
                 event_us=read.event_us,
+                ranges=read.ranges,
             )
             for read in work
             if read.range is not None
@@ -82,15 +86,9 @@ class TaskReader:
         """What each range held; complete once ``tables`` is exhausted."""
         return [reader.report() for reader in self._readers.values()]
 
-    @contextmanager
-    def aborting(self) -> Iterator[None]:
+    def aborting(self) -> AbstractContextManager[None]:
         """Removes what was written beside the rows if its body raises, or is closed early."""
-        try:
-            yield
-        except BaseException:
-            for reader in self._readers.values():
-                reader.abort()
-            raise
+        return cleaning_up_after_failure(*(reader.abort for reader in self._readers.values()))
 
 
 def _chunks(spec: SourceSpec, ranges: Sequence[OffsetRange]) -> Iterator[Chunk]:
@@ -103,7 +101,7 @@ def _chunks(spec: SourceSpec, ranges: Sequence[OffsetRange]) -> Iterator[Chunk]:
 class RangeReader:
     """Reads and decodes one range; ``report`` is complete once ``tables`` is exhausted."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  what a batch says of its range
         self,
         spec: SourceSpec,
         range_: OffsetRange,
@@ -112,6 +110,7 @@ class RangeReader:
         topic_id: str,
         may_hold_replays: bool = False,
         event_us: int | None = None,
+        ranges: int = 1,
     ) -> None:
         self._spec = spec
         self._range = range_
@@ -126,7 +125,7 @@ class RangeReader:
         self._bytes = 0
         self._last_timestamp_ms = -1
         self._bad_runs = BadRuns()
-        self._bad = BadRecords(spec.dead_letter_limit)
+        self._bad = BadRecords(spec.dead_letter_limit, ranges)
         self._event_times = EventTimeSamples(spec.event_time)
         self._late = LateEvents(
             spec.late,
@@ -151,14 +150,13 @@ class RangeReader:
 
     def report(self) -> RangeReport:
         """Returns what the range held, and ends what is written of it; called once."""
-        sample = self._event_times.sample
         return RangeReport(
             range=self._range,
             position=self._position,
             records=self._records,
             bytes=self._bytes,
             last_timestamp_ms=self._last_timestamp_ms,
-            event_time=sample,
+            event_times=self._event_times.samples(),
             bad_runs=self._bad_runs,
             dead=tuple(self._bad.kept),
             replays_skipped=self._addressed.skipped,
@@ -183,6 +181,7 @@ class RangeReader:
             letters = (_dead_letter(records[i], self._range, *why) for i, why in rejected.items())
             self._bad.take(letters, self._bad_runs.longest)
             records = [record for i, record in enumerate(records) if i not in rejected]
+        # The late ones too: where they go must not change what the clock says.
         self._event_times.add(decoded.rows)
         rows, records = self._on_time(decoded.rows, records)
         return _with_source_columns(rows, records, self._range, self._spec)

@@ -74,6 +74,7 @@ def _metadata_column(
             values = [record.offset() for record in records]
         case Metadata.TIMESTAMP:
             values = [timestamp_ms(record) for record in records]
+            # Kafka's are milliseconds; Arrow multiplies those of all records at once.
             return pa.array(values, pa.timestamp("ms", tz="UTC")).cast(kind)
         case Metadata.KEY:
             values = [record.key() for record in records]

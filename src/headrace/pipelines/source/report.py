@@ -34,8 +34,8 @@ class RangeReport:
         records: records in it, good and bad.
         bytes: of their values.
         last_timestamp_ms: Kafka's timestamp of the last record; -1 if there was none.
-        event_time: event time, microseconds since 1970, that some of its events have reached, and
-            how many have any, see :mod:`headrace.pipelines.late_data`; None: none has one.
+        event_times: samples of the event times, microseconds since 1970, each with the
+            number of events that it stands for; empty: no event has one.
         bad_runs: runs of bad records.
         dead: the dead letters; all of them unless some are ``omitted``.
         replays_skipped: records beside these that were replayed for others.
@@ -49,7 +49,7 @@ class RangeReport:
     records: int
     bytes: int
     last_timestamp_ms: int
-    event_time: tuple[int, int] | None
+    event_times: tuple[tuple[int, int], ...]
     bad_runs: BadRuns = field(default_factory=BadRuns)
     dead: tuple[DeadLetter, ...] = ()
     replays_skipped: int = 0

@@ -16,6 +16,7 @@ from headrace.pipelines.source.offsets import SourceOffset
 from headrace.pipelines.source.reader import RangeReader
 from headrace.pipelines.source.report import RangeReport
 from headrace.pipelines.source.spec import SourceSpec
+from headrace.runtime.cleanup import cleaning_up_after_failure
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,13 +38,15 @@ class Rereading:
         def report(range_: OffsetRange) -> RangeReport:
             topic = range_.partition.topic
             with raising_remote_errors():
-                return read_report(specs[topic], range_, ends[topic])
+                return read_report(specs[topic], range_, ends[topic], len(ranges))
 
         context = self._spark.sparkContext
         return list(context.parallelize(ranges, len(ranges)).map(report).collect())
 
 
-def read_report(spec: SourceSpec, range_: OffsetRange, end: SourceOffset) -> RangeReport:
+def read_report(
+    spec: SourceSpec, range_: OffsetRange, end: SourceOffset, ranges: int = 1
+) -> RangeReport:
     """Reads and judges a range of the batch up to ``end``, and drops its rows.
 
     Late events among them go to the side table all the same.
@@ -55,11 +58,9 @@ def read_report(spec: SourceSpec, range_: OffsetRange, end: SourceOffset) -> Ran
         topic_id=end.topic_id,
         may_hold_replays=True,
         event_us=end.event_us.get(range_.partition.partition),
+        ranges=ranges,
     )
-    try:
+    with cleaning_up_after_failure(reader.abort):
         for _ in reader.tables():
             pass
         return reader.report()
-    except BaseException:
-        reader.abort()
-        raise

@@ -15,9 +15,15 @@ from headrace.runtime.json_files import read_json, write_json, write_passing
 
 @dataclass(frozen=True)
 class SourceView:
-    """What the planner saw at its last look: latest offsets, idle and paused partitions."""
+    """What the planner saw at its last look: offsets, idle and paused partitions.
+
+    Attributes:
+        latest: the end of each partition; empty while it is not known.
+        positions: the next record that the pipeline reads of each partition.
+    """
 
     latest: Mapping[int, int] = field(default_factory=dict)
+    positions: Mapping[int, int] = field(default_factory=dict)
     idle: tuple[int, ...] = ()
     paused: tuple[int, ...] = ()
     unreachable: str = ""
@@ -60,9 +66,13 @@ class SourceState:
     def view(self, topic: str) -> SourceView:
         """What the planner wrote last."""
         stored = self._read(f"view-{topic}.json")
-        latest = {int(p): offset for p, offset in stored.get("latest", {}).items()}
+        latest, positions = (
+            {int(p): offset for p, offset in stored.get(name, {}).items()}
+            for name in ("latest", "positions")
+        )
         return SourceView(
             latest,
+            positions,
             tuple(stored.get("idle", ())),
             tuple(stored.get("paused", ())),
             stored.get("unreachable", ""),
@@ -70,7 +80,14 @@ class SourceState:
 
     def write_view(self, topic: str, view: SourceView) -> None:
         """Writes what the driver reads for its progress."""
-        write_passing(self._folder / f"view-{topic}.json", asdict(view))
+        write_passing(self._view(topic), asdict(view))
+
+    def forget_view(self, topic: str) -> None:
+        """Deletes what an earlier planner wrote: it says nothing of the topic as it is now."""
+        self._view(topic).unlink(missing_ok=True)
+
+    def _view(self, topic: str) -> Path:
+        return self._folder / f"view-{topic}.json"
 
     def _read(self, name: str) -> dict[str, Any]:
         document: dict[str, Any] | None = read_json(self._folder / name, dict)

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.metrics import Metric
 from headrace.model import FieldType
 from headrace.model.fault import Fault, duration
-from headrace.pipelines.transforms.transform import Transform, missing_columns, with_watermark
+from headrace.pipelines.transforms.transform import (
+    EVENT_TIME,
+    Transform,
+    interval,
+    missing_columns,
+    missing_event_time,
+    state_rows,
+    with_watermark,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -30,7 +38,8 @@ class count_windows(Transform):  # noqa: N801  a verb, as the steps of users are
               of one group in one task as one; and rows without an event time
     watermark ``within`` behind the newest event time, unless the rows have a watermark already:
               then that one, which several sources have (``Source.watermark``)
-    state     a count for each open window and combination: ``count_windows_state_rows``
+    state     a count for each open window and combination: ``count_windows_state_rows``, with the
+              groups of other aggregates of the pipeline, which Spark's reports do not tell apart
     a crash   repeats nothing: the state is in the checkpoint. A reset begins with an empty state,
               so a window that was open is given with a part of its rows
     ========= ==================================================================================
@@ -41,32 +50,48 @@ class count_windows(Transform):  # noqa: N801  a verb, as the steps of users are
         every: length of the windows.
         by: columns that have counts of their own.
         within: how long a window waits for rows after its end, in event time.
-        event_time: column of the event time.
+        event_time: column of the event time; None: the one that the first topic of the pipeline
+            declares, or ``event_time`` if it declares none.
     """
 
     every: timedelta
     by: Sequence[str] = ()
     within: timedelta = timedelta(hours=1)
-    event_time: str = "event_time"
+    event_time: str | None = None
 
     metrics: ClassVar[tuple[Metric, ...]] = (
         Metric(
             "count_windows_state_rows",
             "rows",
-            "counts of open windows that `count_windows` keeps, over all tasks",
+            "counts of open windows that `count_windows` keeps, over all tasks; groups that other"
+            " aggregates of the pipeline keep are counted with them",
             "rising for ever: event time stands still; fewer columns in `by`, or a shorter"
             " `within`, need less memory",
         ),
     )
 
+    @property
+    def watermark_delay(self) -> timedelta:
+        """The delay of the watermark that it sets on rows without one."""
+        return self.within
+
     def __call__(self, rows: DataFrame) -> DataFrame:
         """Sets the watermark where there is none, and counts."""
         from pyspark.sql import functions as F  # noqa: N812
 
-        timed = with_watermark(rows, self.event_time, self.within)
-        length = f"{int(self.every.total_seconds() * 1000)} milliseconds"
-        counts = timed.groupBy(F.window(self.event_time, length), *self.by).count()
+        event_time = self.event_time or EVENT_TIME
+        timed = with_watermark(rows, event_time, self.within)
+        window = F.window(event_time, interval(self.every))
+        counts = timed.groupBy(window, *self.by).count()
         return counts.select(F.col("window.start").alias("window_start"), *self.by, "count")
+
+    def state(self) -> Mapping[str, str | list[str]]:
+        """Returns what makes the windows and their groups; ``within`` may change."""
+        return {
+            "every": str(self.every),
+            "by": list(self.by),
+            "event_time": self.event_time or EVENT_TIME,
+        }
 
     def faults(self, columns: Mapping[str, FieldType] | None) -> Iterator[Fault]:
         """Yields a fault for times that are too short, and for columns that are not there."""
@@ -75,10 +100,13 @@ class count_windows(Transform):  # noqa: N801  a verb, as the steps of users are
         if isinstance(self.by, str):
             yield Fault(f"count_windows.by is {self.by!r}", 'by=["country"]')
         else:
-            yield from missing_columns("count_windows", (*self.by, self.event_time), columns)
+            yield from missing_columns("count_windows", self.by, columns)
+            yield from missing_event_time("count_windows", self.event_time or EVENT_TIME, columns)
+
+    def for_topic(self, event_time: str | None) -> count_windows:
+        """Returns the step with the event time of the topic, unless it names one."""
+        return replace(self, event_time=self.event_time or event_time)
 
     def figures(self, operator: Mapping[str, Any]) -> Mapping[str, int]:
         """Returns the number of counts in the state."""
-        if operator["operatorName"] != _OPERATOR:
-            return {}
-        return {"count_windows_state_rows": int(operator["numRowsTotal"])}
+        return state_rows(operator, _OPERATOR, "count_windows_state_rows")

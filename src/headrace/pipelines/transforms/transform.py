@@ -6,29 +6,53 @@ import abc
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
+from uuid import uuid4
 
 from headrace.metrics import Metric
 from headrace.model import FieldType
 from headrace.model.fault import Fault
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
-_DELAY = "spark.watermarkDelayMs"
+WATERMARK_DELAY = "spark.watermarkDelayMs"
+"""Spark's key in the metadata of a column that has a watermark: its delay in milliseconds."""
+
+
+EVENT_TIME = "event_time"
+"""The column of the event time where neither a transform nor its topic names one."""
 
 
 class Transform(abc.ABC):
     """A step with figures of its own: a frozen dataclass that is called like any step.
 
+    It can check its declaration (:meth:`faults`) and count rows (:meth:`count`). A transform that
+    keeps state also reports figures of its state (:meth:`figures`).
+
     Attributes:
-        metrics: of its figures, which stand in the pipeline's status and metrics.
+        metrics: of its figures, which stand in the pipeline's status and metrics. Their names must
+            not be those of other figures of pipelines.
     """
 
     metrics: ClassVar[tuple[Metric, ...]] = ()
 
+    @property
+    def watermark_delay(self) -> timedelta | None:
+        """The delay of the watermark that it sets on rows without one; None: it sets none."""
+        return None
+
     @abc.abstractmethod
     def __call__(self, rows: DataFrame) -> DataFrame:
         """Called on the driver at every start of the pipeline, with streaming rows."""
+
+    def state(self) -> Mapping[str, str | list[str]]:
+        """Returns what the meaning of its state depends on; empty if it keeps none.
+
+        It is recorded with the checkpoint. A start with other values is refused, since the state
+        would be taken for one of the new values. What may change at any time is not in it: how
+        long something is remembered.
+        """
+        return {}
 
     def faults(self, columns: Mapping[str, FieldType] | None) -> Iterator[Fault]:  # noqa: ARG002
         """Yields everything wrong with the declaration; ``check`` shows it.
@@ -38,13 +62,46 @@ class Transform(abc.ABC):
         """
         yield from ()
 
+    def for_topic(self, event_time: str | None) -> Transform:  # noqa: ARG002
+        """Returns the transform as it runs in a pipeline, whose first topic has an event time.
+
+        Called before :meth:`faults` and before the step itself; does not change the transform.
+
+        Args:
+            event_time: the column that the topic declares; None: it declares none.
+        """
+        return self
+
     def figures(self, operator: Mapping[str, Any]) -> Mapping[str, int]:  # noqa: ARG002
         """Returns figures from Spark's report of a stateful operator in one batch.
 
-        Called for every operator of the pipeline. The values of counters are added up; of other
-        metrics the last value is shown.
+        Called for every operator of the pipeline, also those of other steps. A figure has the name
+        of one of ``metrics``. What several operators of a batch give under one name is added up;
+        several transforms that give it of the same operator count as one. Over the batches, the
+        values of counters are added up, of other metrics the last value is shown.
         """
         return {}
+
+    def count(self, rows: DataFrame, **conditions: Column) -> DataFrame:
+        """Returns ``rows``, of which each batch counts those that fulfil conditions.
+
+        A batch that Spark repeats within a run is counted once. The rows themselves and their order
+        are not touched.
+
+        Args:
+            rows: streaming rows.
+            conditions: by the name of one of ``metrics``, a counter, the rows that it counts.
+        """
+        from pyspark.sql import functions as F  # noqa: N812
+
+        counts = [F.count_if(condition).alias(name) for name, condition in conditions.items()]
+        # Spark refuses a second observation of a name, as of another instance of this class.
+        return rows.observe(f"{type(self).__name__}-{uuid4().hex}", *counts)
+
+
+def state_rows(operator: Mapping[str, Any], name: str, figure: str) -> Mapping[str, int]:
+    """Returns the rows in the state of an operator as ``figure``, if Spark calls it ``name``."""
+    return {figure: int(operator["numRowsTotal"])} if operator["operatorName"] == name else {}
 
 
 def with_watermark(rows: DataFrame, event_time: str, delay: timedelta) -> DataFrame:
@@ -52,9 +109,14 @@ def with_watermark(rows: DataFrame, event_time: str, delay: timedelta) -> DataFr
 
     Spark takes a second watermark on a column, and fails in the second batch.
     """
-    if _DELAY in rows.schema[event_time].metadata:
+    if WATERMARK_DELAY in rows.schema[event_time].metadata:
         return rows
-    return rows.withWatermark(event_time, f"{int(delay.total_seconds() * 1000)} milliseconds")
+    return rows.withWatermark(event_time, interval(delay))
+
+
+def interval(length: timedelta) -> str:
+    """Returns the text that Spark takes for a length of time, in whole milliseconds."""
+    return f"{length // timedelta(milliseconds=1)} milliseconds"
 
 
 def missing_columns(
@@ -65,3 +127,12 @@ def missing_columns(
         if name not in (columns or {}):
             known = f"columns: {', '.join(columns or {})}"
             yield Fault(f"{transform}: {name!r} is not a column", known)
+
+
+def missing_event_time(
+    transform: str, event_time: str, columns: Mapping[str, FieldType] | None
+) -> Iterator[Fault]:
+    """Yields a fault if the event time is no column; none where columns are not known."""
+    for fault in missing_columns(transform, [event_time], columns):
+        remedy = f'{fault.remedy}; give one as event_time="...", or declare Topic(event_time=...)'
+        yield Fault(f"{fault.message}, and is its event time", remedy)

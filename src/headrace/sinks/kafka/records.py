@@ -240,7 +240,10 @@ def _converter(field: EventField, path: str) -> _ToJson | None:
     if field.type is FieldType.JSON:
         return functools.partial(_raw_json, path)
     if field.type is FieldType.STRUCT:
-        return _struct_converter(field, path)
+        inner = {
+            each.name: _nullable(_converter(each, f"{path}.{each.name}")) for each in field.fields
+        }
+        return lambda values: {name: convert(values[name]) for name, convert in inner.items()}
     if field.type is FieldType.LIST:
         item = _nullable(_converter(field.item, f"{path}[]"))
         return lambda values: [item(value) for value in values]
@@ -248,11 +251,6 @@ def _converter(field: EventField, path: str) -> _ToJson | None:
         item = _nullable(_converter(field.item, f"{path}[]"))
         return lambda pairs: {key: item(value) for key, value in pairs}
     return None
-
-
-def _struct_converter(field: EventField, path: str) -> _ToJson:
-    inner = {each.name: _nullable(_converter(each, f"{path}.{each.name}")) for each in field.fields}
-    return lambda values: {name: convert(values[name]) for name, convert in inner.items()}
 
 
 def _nullable(convert: _ToJson | None) -> _ToJson:

@@ -6,7 +6,7 @@ import math
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -29,6 +29,7 @@ from headrace.sinks.lake.table_features import not_written, unfulfilled
 
 TARGET_BYTES = 128 * 1024 * 1024
 SMALL_BYTES = TARGET_BYTES // 2
+# As of Delta Lake: readers that began with an older version still find its files.
 RETENTION = timedelta(days=7)
 _TRANSACTION_BYTES = 8 * TARGET_BYTES
 
@@ -92,7 +93,8 @@ class Compaction:
         merger = self._merger(table, abandoned)
         small = _small_files(table).items()
         crowded = [files for partition, files in small if len(files) >= threshold(partition)]
-        groups = [group for files in crowded for group in _mergeable(files)]
+        grouped = (in_groups(files, lambda file: file.size, TARGET_BYTES) for files in crowded)
+        groups = [group for several in grouped for group in several if len(group) > 1]
         transactions = in_groups(groups, _bytes, _TRANSACTION_BYTES)
         return sum((self._merge(merger, several) for several in transactions), CompactionResult())
 
@@ -102,6 +104,7 @@ class Compaction:
         ``older_than`` must exceed the longest batch: files that a batch has written but not
         committed look like orphans.
         """
+        # delta-rs names files too that an earlier vacuum has deleted.
         present = set(list_files(self._log.uri, self._options))
         gone = self._log.existing().vacuum(
             retention_hours=math.ceil(older_than.total_seconds() / 3600),
@@ -136,6 +139,7 @@ class Compaction:
         # that allows them may have come since, and no later without a collision of commits.
         _check_protocol(self._log.uri, table)
         live = live_paths(table)
+        # An attempt before may have been committed although its answer was lost.
         done = {file.path for file, _ in swaps if file.path in live}
         whole = [swap for swap in swaps if live.issuperset(file.path for file in swap[1])]
         if not done and whole:
@@ -178,11 +182,6 @@ def _small_adds(table: DeltaTable) -> Iterator[Mapping[str, Any]]:
     small = adds.filter(compute.less(adds["size_bytes"], SMALL_BYTES))
     columns = [name for name in ("path", "size_bytes", "partition") if name in adds.column_names]
     yield from small.sort_by("modification_time").select(columns).to_pylist()
-
-
-def _mergeable(files: Iterable[_Small]) -> list[_Group]:
-    groups = in_groups(files, lambda file: file.size, TARGET_BYTES)
-    return [group for group in groups if len(group) > 1]
 
 
 def _bytes(group: _Group) -> int:

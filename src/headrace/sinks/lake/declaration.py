@@ -171,11 +171,11 @@ class Lake(Sink, Compactable, Readable):
             yield Fault(f"event time {name!r} is not a column", _known(rows.columns))
         elif rows.columns[name] not in _TIME_TYPES:
             yield Fault(f"event time {name!r} is a {rows.columns[name].value}")
-        for unit in units:
-            if unit.value in rows.columns:
+        for field in rows.columns:
+            if field.lower() in units:  # Delta tells columns apart without case
                 yield Fault(
-                    f"the event has a field {unit.value!r}, which is also the partition taken from "
-                    "the event time",
+                    f"the event has a field {field!r}, and {field.lower()!r} is the partition "
+                    "taken from the event time",
                     "rename the field",
                 )
 

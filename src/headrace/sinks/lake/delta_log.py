@@ -23,10 +23,13 @@ from headrace.sinks.lake.log_tail import LogTail, replace_files, replaced_by, re
 from headrace.sinks.lake.table_features import not_written
 
 TABLE_PROPERTIES = {
+    # Of other writers. headrace's own commits leave checkpoints to maintenance, beside the batch.
     "delta.checkpointInterval": "50",
+    # Delta's default is 30 days: with a batch every 10 s, a listing of 260,000 names.
     "delta.logRetentionDuration": "interval 1 days",
 }
 HISTORY_KEY = "headrace"
+# With the delays below, two seconds: far more writers than a table has would be past by then.
 _ATTEMPTS = 20
 _FIRST_DELAY_SECONDS = 0.01
 _Result = TypeVar("_Result")
@@ -157,7 +160,8 @@ class DeltaLog:
         """The table as it is now; SinkError when it does not exist."""
         table = self.snapshot()
         if table is None:
-            raise SinkError(self.uri, "there is no Delta table")
+            reason = "there is no Delta table; `headrace run` makes it with the first batch"
+            raise SinkError(self.uri, reason)
         return table
 
     def versions(self, app_ids: Iterable[str]) -> dict[str, int]:
@@ -225,6 +229,7 @@ class DeltaLog:
             raise self._lost_race(error) from error
 
     def _lost_race(self, error: DeltaError) -> DeltaError:
+        # delta-rs raises one error for a table that is there and for storage that fails.
         exists = DeltaTable.is_deltatable(self.uri, self._options)
         return CommitFailedError("another writer created the table") if exists else error
 
@@ -264,6 +269,7 @@ class DeltaLog:
 def _history(table: DeltaTable) -> Iterator[Mapping[str, Any]]:
     """What was done to the table, newest first; a few entries are read before many."""
     seen = 0
+    # delta-rs reads as many commits as are asked for; mostly one of the last is looked for.
     for limit in (20, 1_000, 100_000):
         entries = list(table.history(limit))
         yield from entries[seen:]

@@ -24,6 +24,7 @@ class LakeDriver(SinkDriver):
     """
 
     def __init__(self, spec: WriteSpec) -> None:
+        # First of all: without them two drivers would overwrite the commits of each other.
         storage.require_conditional_writes(spec.root, spec.storage_options)
         self._table = LakeTable(spec)
         self._table.check()
@@ -46,6 +47,7 @@ class LakeDriver(SinkDriver):
             ended = frozenset(
                 file.partition for file in files if self._table.has_ended(file, watermark_us)
             )
+            # Behind the commit and on another thread: its failures are not the batch's.
             self._maintenance.committed(TableCommit(self._table.version(), files, ended))
         return CommitResult(
             is_new,

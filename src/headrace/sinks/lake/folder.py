@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
 
 from headrace.runtime import storage
+from headrace.runtime.cleanup import cleaning_up_after_failure
 from headrace.runtime.storage import NO_OPTIONS, Options
 from headrace.sinks.lake.encoding import ParquetEncoding
 from headrace.sinks.lake.partitions import Partition
@@ -55,13 +56,12 @@ class TableFolder:
 
         A file that could not be finished is removed.
         """
-        try:
-            with storage.open_output(self.root, path, self._options) as stream:
-                encoding.write(rows, stream)
-                return int(stream.tell())
-        except BaseException:
-            self.delete([path])
-            raise
+        with (
+            cleaning_up_after_failure(lambda: self.delete([path])),
+            storage.open_output(self.root, path, self._options) as stream,
+        ):
+            encoding.write(rows, stream)
+            return int(stream.tell())
 
     def read(self, path: str) -> pa.Table:
         """The columns that are in the file: no partition columns."""

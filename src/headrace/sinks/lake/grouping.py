@@ -52,7 +52,7 @@ class Grouping:
         groups = self._groups(rows)
         gathered, size = _gather(rows.drop_columns(list(self.values)), groups[_ROWS])
         begin = 0
-        for group in groups.with_columns(_lengths(groups)).iter_rows(named=True):
+        for group in groups.with_columns(groups[_ROWS].list.len()).iter_rows(named=True):
             length = group[_ROWS]
             piece = gathered.slice(begin, length)
             yield self._group(group, piece, size * length // rows.num_rows)
@@ -78,6 +78,7 @@ class Grouping:
 
         if not self.time_key.units:
             return pl.lit(0).alias(_TIME_KEY)
+        # Whole numbers of microseconds: rounding down also holds before 1970, as it does for `//`.
         key = self._time_us() // self.time_key.grain_us
         return (key % 24 if self.time_key.wraps else key).alias(_TIME_KEY)
 
@@ -99,10 +100,6 @@ class Grouping:
         )
 
 
-def _lengths(groups: pl.DataFrame) -> pl.Series:
-    return groups[_ROWS].list.len()
-
-
 def _gather(rows: pa.Table, groups: pl.Series) -> tuple[pa.Table, int]:
     """``rows`` in the order of ``groups`` (lists of row numbers), and their size in bytes.
 
@@ -119,6 +116,7 @@ def _gather(rows: pa.Table, groups: pl.Series) -> tuple[pa.Table, int]:
 
 
 def _gathered_by_arrow(rows: pa.Table, groups: pl.Series) -> tuple[pa.Table, int]:
+    # `take` of pyarrow has no kernel for views.
     plain = rows.cast(_without_views(rows.schema))
     ordered = plain if len(groups) == 1 else plain.take(groups.explode().to_arrow())
     return ordered, max(1, ordered.nbytes)

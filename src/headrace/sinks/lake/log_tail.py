@@ -26,7 +26,9 @@ from headrace.runtime.storage import Options
 from headrace.sinks.lake.data_file import WrittenFile
 from headrace.sinks.lake.table_features import unfulfilled
 
+# Actions of commits that do more than add files.
 _MORE = frozenset({"remove", "metaData", "protocol"})
+# Operations that take rows away without a word of the positions recorded beside them.
 _REPLACEMENTS = frozenset({"RESTORE", "CLONE"})
 _MAX_BEHIND = 100  # versions that are read one by one, rather than all files
 # Characters that delta-rs leaves as they are in a path, besides letters and digits. What removes
@@ -68,6 +70,7 @@ class LogTail:
         self.unfulfilled = unfulfilled(table)
         self._log = storage.join(uri, "_delta_log")
         self._options = options
+        # By content, since a number says nothing: after a restore another commit may have it.
         self._digest = self._digest_of(self.version)
 
     @property
@@ -125,6 +128,7 @@ class LogTail:
         content = self._content(files, transactions, metadata)
         path = self._path(self.version + 1)
         try:
+            # Creating this name is the commit: storage lets one of several writers do it.
             storage.write_bytes_new(path, content, self._options)
         except FileExistsError as error:
             # A commit whose answer was lost on the way is still this one's.
@@ -234,6 +238,7 @@ def replace_files(
     actions += [{"remove": _remove(file)} for file in removed]
     actions += [{"add": _add(file, now_ms, data_change=False)} for file in added]
     content = b"\n".join(map(msgspec.json.encode, actions)) + b"\n"
+    # Commits between are read one by one: as long as they only add files, none of ours is gone.
     for version in count(table.version() + 1):
         path = storage.join(uri, "_delta_log", f"{version:020}.json")
         try:

@@ -29,8 +29,10 @@ from headrace.sinks.lake.partitions import Partition
 
 LATE_FILES = 8
 LOG_CHECKPOINT_VERSIONS = 50
+# What fails is mostly storage that is away, which the pipelines wait for too.
 FIRST_DELAY_SECONDS = 5.0
 MAX_DELAY_SECONDS = 600.0
+# A merge looks for the sign between two files, of which one may be on its way to storage.
 ABANDON_SECONDS = 10.0
 
 _LOG = logging.getLogger("headrace.sinks")
@@ -79,7 +81,10 @@ class Maintenance:
         self._counted_version = -1
         self._late: set[Partition] = set()
         self._thread = threading.Thread(
-            target=self._run, name=f"maintenance of {spec.root}", daemon=True
+            # A daemon: a process that is to end does not wait for storage that hangs.
+            target=self._run,
+            name=f"maintenance of {spec.root}",
+            daemon=True,
         )
         self.progress = MaintenanceProgress()
 

@@ -8,6 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
 from headrace.errors import SinkError
+from headrace.runtime.cleanup import cleaning_up_after_failure
 from headrace.sinks.lake.data_file import EventTimeRange, WrittenFile, delta_stats
 from headrace.sinks.lake.encoding import ParquetEncoding
 from headrace.sinks.lake.folder import TableFolder
@@ -57,6 +58,7 @@ class FileMerger:
         groups = summary.of(_row_groups(self._read(paths)))
         first = next(groups)
         event_time = self._event_times[0] if len(self._event_times) == 1 else None
+        # Dense: what is merged is written once more and then kept, and read ever after.
         encoding = ParquetEncoding(first, self._codec, event_time, dense=True)
         size = self._folder.write(path, chain([first], groups), encoding)
         return summary.file(path, size, partition)
@@ -70,11 +72,8 @@ class FileMerger:
             written.append(file.path)
             return file
 
-        try:
+        with cleaning_up_after_failure(lambda: self._folder.delete(written)):
             return self._folder.each(merge, groups, at_once=_REMOTE_MERGES)
-        except BaseException:
-            self._folder.delete(written)
-            raise
 
     def _read(self, paths: Sequence[str]) -> Iterator[pa.Table]:
         for path in paths:

@@ -117,6 +117,7 @@ def _folder(column: str, text: str | None) -> str:
     encoded = name.encode()
     if len(encoded) <= _MAX_FOLDER_BYTES:
         return name
+    # The folder's name is for people and for listing: readers take the value from the log.
     digest = sha256(encoded).hexdigest()[:16]
     return f"{encoded[: _MAX_FOLDER_BYTES - 17].decode(errors='ignore')}~{digest}"
 

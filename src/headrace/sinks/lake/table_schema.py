@@ -33,13 +33,15 @@ def table_schema(spec: WriteSpec) -> pa.Schema:
 
 
 def _check_partition_columns(spec: WriteSpec) -> None:
-    taken = [str(unit) for unit in spec.layout.time_units if unit in spec.schema.names]
-    if taken:
-        raise TableMismatchError(
-            spec.root,
-            f"partition {taken[0]!r} is taken from the event time, but the rows have "
-            f"a column {taken[0]!r}: rename it",
-        )
+    seen = {str(unit): f"partition {str(unit)!r}" for unit in spec.layout.time_units}
+    if spec.rescues:
+        seen[RESCUED_COLUMN] = f"column {RESCUED_COLUMN!r} of unsafe values"
+    for name in spec.schema.names:
+        # Delta tells columns apart without case, and its first commit would fail.
+        if name.lower() in seen:
+            reason = f"the rows have a column {name!r} beside {seen[name.lower()]}: rename it"
+            raise TableMismatchError(spec.root, reason)
+        seen[name.lower()] = f"column {name!r}"
     if spec.layout.time_units and spec.event_time is None:
         raise TableMismatchError(
             spec.root, "partitions by time need an event time: declare `event_time`"

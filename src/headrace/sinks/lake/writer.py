@@ -84,7 +84,8 @@ class PartitionedWriter:
         for group in self._grouping.split(table):
             unsafe = unsafe_values(self._named(group.values))
             if unsafe and not self._spec.rescues:
-                refused[group.values] = _sentence(unsafe)
+                reasons = (f"{column} {reason}" for column, reason in unsafe.items())
+                refused[group.values] = "; ".join(reasons)
             else:
                 self._buffer(group, list(unsafe))
         if self._buffered_bytes > MAX_BUFFERED_BYTES:
@@ -120,10 +121,12 @@ class PartitionedWriter:
         return dict(zip(self._spec.layout.value_columns, values, strict=True))
 
     def _buffer(self, group: PartitionRows, unsafe: list[str]) -> None:
+        import pyarrow as pa
+
         values, rows = self._named(group.values), group.rows
         if unsafe:
             values, rescued = rescue(values, unsafe)
-            rows = _with_rescued(rows, rescued)
+            rows = rows.append_column(RESCUED_COLUMN, pa.repeat(pa.scalar(rescued), len(rows)))
         buffer = self._buffers.setdefault(self._partition(group.time_key, values), _Buffer())
         buffer.pieces.append(rows)
         buffer.times |= group.times
@@ -146,6 +149,7 @@ class PartitionedWriter:
         ]
 
     def _flush(self) -> None:
+        # Emptied first: what fails must not be written again by a later flush of the same attempt.
         buffers, self._buffers, self._buffered_bytes = self._buffers, {}, 0
         if not buffers:
             return
@@ -155,6 +159,7 @@ class PartitionedWriter:
         )
 
     def _chosen_encoding(self, buffers: Mapping[Partition, _Buffer]) -> ParquetEncoding:
+        # Of one partition: which columns repeat is much the same in all.
         sample = max(buffers.values(), key=lambda buffer: buffer.size).rows()
         self._encoding = ParquetEncoding(
             sample, self._spec.layout.compression, self._spec.event_time
@@ -165,6 +170,7 @@ class PartitionedWriter:
         rows, times, event_time = buffer.rows(), buffer.times, self._spec.event_time
         path = self._folder.new_path(partition, self._task_id, self._spec.layout.compression)
         size = self._folder.write(path, [rows], encoding)
+        # After the file is closed: an unfinished one is in no piece, and `write` has removed it.
         self._written.append(
             WrittenFile(
                 path=path,
@@ -176,13 +182,3 @@ class PartitionedWriter:
                 max_event_time_us=times.highest_us,
             )
         )
-
-
-def _sentence(unsafe: Mapping[str, str]) -> str:
-    return "; ".join(f"{column} {reason}" for column, reason in unsafe.items())
-
-
-def _with_rescued(rows: pa.Table, rescued: str) -> pa.Table:
-    import pyarrow as pa
-
-    return rows.append_column(RESCUED_COLUMN, pa.repeat(pa.scalar(rescued), rows.num_rows))

@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL, its tables, and what its errors mean."""
+"""Connections to PostgreSQL, its tables, and its errors as ours."""
 
 from __future__ import annotations
 
@@ -10,42 +10,22 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from headrace.errors import SinkError, SinkUnavailableError
 from headrace.runtime.extras import require_extra
 from headrace.settings import Secret
+from headrace.sinks.postgres.sqlstates import Cause, ServerError, cause_of
 
 if TYPE_CHECKING:
     import psycopg
+    from psycopg import sql
 
     Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
 NAME = "PostgreSQL"
-_MAX_DETAIL_CHARACTERS = 500
 _CONNECTING: dict[str, Any] = {
+    # Seconds. Without it, a host that drops packets holds a batch for two minutes.
     "connect_timeout": 10,
+    # Milliseconds: a server that vanished in the middle of a COPY is noticed, not waited for.
     "tcp_user_timeout": 60_000,
     "client_encoding": "utf8",
     "application_name": "headrace",
-}
-_TRANSIENT = frozenset({"08", "40", "53", "57"})
-# A standby after a failover; a lock that is not available.
-_TRANSIENT_STATES = frozenset({"25006", "55P03"})
-_OF_A_ROW = frozenset({"22", "23", "44", "54", "P0"})
-# Standard SQL leaves the classes from I to Z to the database; PostgreSQL itself has P0 and XX.
-_OWN_CLASSES = frozenset("IJKLMNOPQRSTUVWXYZ")
-# Connection, transaction, login, resources, the operator, the system, PostgreSQL itself.
-_NEVER_OF_A_ROW = _TRANSIENT | {"", "25", "26", "28", "2D", "3B", "3D", "58", "F0", "HV", "XX"}
-_REASONS = {
-    "22021": "nul-character",
-    "22P05": "nul-character",
-    "23502": "missing-value",
-    "23503": "foreign-key",
-    "23505": "not-unique",
-    "23514": "check-violated",
-    "42501": "not-permitted",
-}
-_REASONS_OF_CLASS = {
-    "22": "wrong-value",
-    "23": "constraint",
-    "44": "constraint",
-    "54": "row-too-large",
 }
 _COLUMNS = """
 SELECT attname, atttypid::regtype::text
@@ -62,15 +42,6 @@ class PostgresTable:
 
     name: str
     columns: Mapping[str, str]
-
-    @property
-    def parts(self) -> list[str]:
-        """Schema, where it was given, and table."""
-        return self.name.split(".", 1)
-
-    def quoted(self, connection: Connection) -> str:
-        """The name as SQL has it, for ``to_regclass``."""
-        return quoted(connection, self.name)
 
 
 def connect(url: Secret) -> Connection:
@@ -119,11 +90,9 @@ def translated_errors() -> Iterator[None]:
     try:
         yield
     except psycopg.Error as error:
-        state = error.sqlstate or ""
-        lost = not state and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
-        transient = lost or state[:2] in _TRANSIENT or state in _TRANSIENT_STATES
-        raise (SinkUnavailableError if transient else SinkError)(
-            NAME, error_message(error)
+        is_transient = cause_of(error) is Cause.TRANSIENT
+        raise (SinkUnavailableError if is_transient else SinkError)(
+            NAME, ServerError.of(error).message
         ) from error
 
 
@@ -135,31 +104,13 @@ def find_table(connection: Connection, name: str) -> PostgresTable | None:
     return PostgresTable(name, columns) if columns else None
 
 
-def quoted(connection: Connection, name: str) -> str:
-    """Returns the name of a table, with its schema where it has one, as SQL has it."""
+def table_identifier(name: str) -> sql.Identifier:
+    """Returns the name of a table, with its schema where it has one, for a statement."""
     from psycopg import sql
 
-    return sql.Identifier(*name.split(".", 1)).as_string(connection)
+    return sql.Identifier(*name.split(".", 1))
 
 
-def is_of_row(state: str) -> bool:
-    """Whether an error of this SQLSTATE is a row's own: PostgreSQL says so, or a trigger."""
-    return state[:2] in _OF_A_ROW or (state[:1] in _OWN_CLASSES and state[:2] != "XX")
-
-
-def may_be_of_row(state: str) -> bool:
-    """Triggers raise errors of any class, also of their own."""
-    return state[:2] not in _NEVER_OF_A_ROW and state not in _TRANSIENT_STATES
-
-
-def row_reason(state: str) -> str:
-    """Returns the stable code for an error of a row."""
-    return _REASONS.get(state) or _REASONS_OF_CLASS.get(state[:2], "rejected-by-trigger")
-
-
-def error_message(error: psycopg.Error) -> str:
-    """Returns what PostgreSQL says, with the column where it knows one."""
-    text = error.diag.message_primary or str(error).strip() or type(error).__name__
-    column = error.diag.column_name
-    where = f"column {column!r}: " if column and repr(column)[1:-1] not in text else ""
-    return (where + text)[:_MAX_DETAIL_CHARACTERS]
+def quoted(connection: Connection, name: str) -> str:
+    """Returns the name of a table as SQL has it, for ``to_regclass``."""
+    return table_identifier(name).as_string(connection)

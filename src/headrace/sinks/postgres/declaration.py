@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from headrace.sinks.postgres.statements import TargetSpec
 
 URL = "url"
+DEFAULT_SCHEMA = "public"
 _NUMBERS = frozenset({FieldType.LONG, FieldType.DOUBLE, FieldType.DECIMAL})
 
 
@@ -66,16 +67,50 @@ class Postgres(Sink):
         """Name of the table."""
         return self.table
 
+    @property
+    def resolved_target(self) -> str:
+        """Name of the table with its schema: PostgreSQL's default ``public`` where it has none.
+
+        A search path of the URL, the role or the database may say otherwise; that is not known
+        without a connection.
+        """
+        return self.table if "." in self.table else f"{DEFAULT_SCHEMA}.{self.table}"
+
     def faults(self, rows: DeclaredRows) -> Iterator[Fault]:
         """Yields everything wrong with the declaration."""
         if not is_a(self.table, str) or not self.table.strip("."):
             yield Fault(f"Postgres.table is {self.table!r}", "a table, or schema.table")
         if not is_a(self.mode, WriteMode):
             yield Fault(f"Postgres.mode is {self.mode!r}", "WriteMode.APPEND, .UPSERT or .ADD")
-        elif not is_a(self.key, tuple | list):
+        elif not is_a(self.key, tuple | list) or not all(is_a(name, str) for name in self.key):
             yield Fault(f"Postgres.key is {self.key!r}", 'key=("id",)')
+        elif not is_a(self.newest_by, str | None):
+            yield Fault(f"Postgres.newest_by is {self.newest_by!r}", 'newest_by="updated_at"')
         else:
-            yield from self._key_faults(rows)
+            yield from self._mode_faults()
+            yield from self._column_faults(rows.columns) if rows.columns is not None else ()
+
+    def _mode_faults(self) -> Iterator[Fault]:
+        """Yields a fault for each field that the mode needs or does not have."""
+        if self.mode is WriteMode.APPEND and self.key:
+            yield Fault("Postgres.key is for UPSERT and ADD", "mode=WriteMode.UPSERT")
+        if self.mode is not WriteMode.APPEND and not self.key:
+            yield Fault(f"Postgres.mode {self.mode.value} needs a key", 'key=("id",)')
+        if self.mode is not WriteMode.UPSERT and self.newest_by is not None:
+            yield Fault("Postgres.newest_by is for UPSERT", "mode=WriteMode.UPSERT")
+
+    def _column_faults(self, columns: Mapping[str, FieldType]) -> Iterator[Fault]:
+        """Yields a fault for each column that is missing, or can't be added."""
+        named = self.key if self.newest_by is None else (*self.key, self.newest_by)
+        for name in named:
+            if name not in columns:
+                known = f"columns: {', '.join(columns)}"
+                yield Fault(f"Postgres: {name!r} is no column of the rows", known)
+        added = [name for name in columns if name not in self.key]
+        for name in added if self.mode is WriteMode.ADD else ():
+            if columns[name] not in _NUMBERS:
+                detail = f"key={(*self.key, name)!r}, or a step that drops it"
+                yield Fault(f"Postgres.mode add: {name!r} is no number", detail)
 
     def changes(self, context: SinkContext, schema: pa.Schema) -> Sequence[str]:
         """Returns nothing: only its owner changes the table.
@@ -98,24 +133,6 @@ class Postgres(Sink):
         return TargetSpec(
             self.table, tuple(schema.names), self.mode.value, self.key, self.newest_by
         )
-
-    def _key_faults(self, rows: DeclaredRows) -> Iterator[Fault]:
-        if self.mode is WriteMode.APPEND and self.key:
-            yield Fault("Postgres.key is for UPSERT and ADD", "mode=WriteMode.UPSERT")
-        if self.mode is not WriteMode.APPEND and not self.key:
-            yield Fault(f"Postgres.mode {self.mode.value} needs a key", 'key=("id",)')
-        if self.newest_by is not None and self.mode is not WriteMode.UPSERT:
-            yield Fault("Postgres.newest_by is for UPSERT", "mode=WriteMode.UPSERT")
-        named = (*self.key, *filter(None, [self.newest_by]))
-        for name in named if rows.columns is not None else ():
-            if name not in (rows.columns or {}):
-                known = f"columns: {', '.join(rows.columns or ())}"
-                yield Fault(f"Postgres: {name!r} is no column of the rows", known)
-        if self.mode is WriteMode.ADD:
-            for name, kind in (rows.columns or {}).items():
-                if name not in self.key and kind not in _NUMBERS:
-                    detail = f"key={(*self.key, name)!r}, or a step that drops it"
-                    yield Fault(f"Postgres.mode add: {name!r} is no number", detail)
 
     def faults_beside(self, other: Sink) -> Iterator[Fault]:
         """Yields a fault unless both write to the table in one way."""

@@ -18,26 +18,26 @@ from headrace.sinks.api import CommitRejection, CommitResult, SinkDriver, Transa
 from headrace.sinks.postgres import statements
 from headrace.sinks.postgres.connection import (
     connect,
-    error_message,
     find_table,
-    is_of_row,
     quoted,
     translated_errors,
 )
 from headrace.sinks.postgres.isolation import remove_rejected
 from headrace.sinks.postgres.positions import PostgresPositions, recorded
-from headrace.sinks.postgres.statements import TargetSpec
+from headrace.sinks.postgres.sqlstates import ServerError, may_be_of_row
+from headrace.sinks.postgres.statements import TargetSpec, drop_tables
 from headrace.sinks.postgres.writer import (
     StagedRows,
     StagingWriter,
     create_staging_table,
-    drop_tables,
 )
 
 if TYPE_CHECKING:
     from headrace.sinks.postgres.connection import Connection
 
+# Six seconds in all: a failover of a managed server takes longer, and the pipeline waits for it.
 _DELAYS_SECONDS = (0.2, 0.4, 0.8, 1.6, 3.2)
+# Shared by all pipelines that write to a database, unlike the lock of a batch.
 _SETUP_LOCK = "headrace.setup"
 # Of an INSERT without rows: what the table's columns, keys and kind do not allow.
 _MISMATCHES = frozenset({"0A", "42"})
@@ -55,13 +55,15 @@ class PostgresDriver(SinkDriver):
 
     def __init__(self, url: Secret, pipeline: str, spec: TargetSpec) -> None:
         self._url, self._spec = url, spec
+        # Pipelines and tables have names of any length; a name in SQL has 63 bytes.
         owner = hashlib.blake2b(f"{pipeline} {spec.table}".encode(), digest_size=6).hexdigest()
         mine = f"{statements.STAGING}{owner}_"
         prefix = f"{mine}{uuid4().hex[:8]}_"  # with a task's id 62 bytes; names have 63
         with translated_errors(), connect(url) as connection:
             check_table(connection, spec)
             _set_up(connection)
-            _drop_left_behind(connection, mine)
+            left = connection.execute(statements.LEFT_BEHIND, (statements.SCHEMA, mine))
+            drop_tables(connection, [name for (name,) in left])
             _try_without_rows(connection, spec, f"{prefix}trial")
         self.writers = functools.partial(StagingWriter, url, prefix, spec)
         self.positions = PostgresPositions(url, spec.table)
@@ -78,11 +80,14 @@ class PostgresDriver(SinkDriver):
         whose outcome is not known, because the connection was lost, is looked for first. Where it
         fails for rows that the table does not take, those rows are found and left out.
         """
+        import psycopg
+
         staged = [msgspec.json.decode(piece, type=StagedRows) for piece in pieces]
         try:
             return self._committed_at_last(staged, transaction)
         except SinkError as error:
-            if not is_of_row(getattr(error.__cause__, "sqlstate", None) or ""):
+            cause = error.__cause__
+            if not (isinstance(cause, psycopg.Error) and may_be_of_row(cause)):
                 raise
             rejection = self._without_rejected(staged)
             if not rejection.rejected:  # the table has changed meanwhile
@@ -124,6 +129,8 @@ class PostgresDriver(SinkDriver):
     ) -> CommitResult:
         rows, versions = sum(piece.rows for piece in staged), transaction.versions
         with translated_errors(), connect(self._url) as connection, connection.transaction():
+            # Positions are read before they are written: of two drivers of one pipeline, one waits
+            # here and then finds those of the other. The lock ends with the transaction.
             connection.execute(statements.LOCK, (f"{self._spec.table} {min(versions)}",))
             if not self._follows(connection, transaction):
                 # The attempt before may have gone through although its answer was lost.
@@ -181,10 +188,10 @@ def check_table(connection: Connection, spec: TargetSpec) -> None:
     if missing:
         reason = f"it has no column {missing[0]!r} that can be written"
         raise TableMismatchError(spec.table, reason)
-    name = table.quoted(connection)
+    name = quoted(connection, spec.table)
     needed = {column for (column,) in connection.execute(statements.NEEDED_COLUMNS, (name,))}
-    if unknown := sorted(needed.difference(spec.columns)):
-        reason = f"its column {unknown[0]!r} is NOT NULL without a default, and the rows lack it"
+    if lacking := sorted(needed.difference(spec.columns)):
+        reason = f"its column {lacking[0]!r} is NOT NULL without a default, and the rows lack it"
         raise TableMismatchError(spec.table, reason)
     if spec.key:
         [(has_key,)] = connection.execute(statements.UNIQUE_KEY, (name, list(spec.key))).fetchall()
@@ -198,6 +205,7 @@ def check_table(connection: Connection, spec: TargetSpec) -> None:
 def _set_up(connection: Connection) -> None:
     """Creates the schema and the table of positions; of several starts at once, only one does."""
     with connection.transaction():
+        # Even `IF NOT EXISTS` fails for one of two that create a schema or table at the same time.
         connection.execute(statements.LOCK, (_SETUP_LOCK,))
         for question, statement in (
             (statements.SCHEMA_IS_THERE, statements.CREATE_SCHEMA),
@@ -217,6 +225,7 @@ def _try_without_rows(connection: Connection, spec: TargetSpec, staging: str) ->
     import psycopg
 
     try:
+        # DDL is transactional in PostgreSQL: nothing is left of the trial, or seen by others.
         with connection.transaction(force_rollback=True):
             create_staging_table(connection, spec, staging)
             connection.execute(statements.insert_from(spec, [staging]))
@@ -225,9 +234,4 @@ def _try_without_rows(connection: Connection, spec: TargetSpec, staging: str) ->
         is_mismatch = state[:2] in _MISMATCHES or state in _MISMATCH_STATES
         if not is_mismatch or state == _NO_RIGHT:
             raise
-        raise TableMismatchError(spec.table, error_message(error)) from error
-
-
-def _drop_left_behind(connection: Connection, prefix: str) -> None:
-    left = connection.execute(statements.LEFT_BEHIND, (statements.SCHEMA, prefix))
-    drop_tables(connection, [name for (name,) in left])
+        raise TableMismatchError(spec.table, ServerError.of(error).message) from error

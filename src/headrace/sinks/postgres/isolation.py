@@ -8,30 +8,26 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 from uuid import uuid4
 
 from headrace.errors import SinkError
 from headrace.sinks.api import RejectedValues
 from headrace.sinks.postgres import statements
-from headrace.sinks.postgres.connection import error_message, is_of_row, row_reason
+from headrace.sinks.postgres.sqlstates import ServerError, is_of_row, may_be_of_row
 from headrace.sinks.postgres.statements import TargetSpec
 
 if TYPE_CHECKING:
     import psycopg
-    from psycopg.sql import Composed
 
     from headrace.sinks.postgres.connection import Connection
 
+    Errors: TypeAlias = dict[int, psycopg.Error]
+
 # More are the table's fault, not theirs: an operator puts it right, and nothing is given up.
 MAX_REJECTED_ROWS = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    number: int
-    error: psycopg.Error
+_FOREIGN_KEY = "23503"
+_CHECK_NOW = "SET CONSTRAINTS ALL IMMEDIATE"
 
 
 def remove_rejected(
@@ -39,9 +35,9 @@ def remove_rejected(
 ) -> tuple[list[RejectedValues], dict[str, int]]:
     """Removes the rows that the table does not take from the staging tables.
 
-    It inserts the rows by halves, in a transaction that it takes back. Halves keep the meaning of
-    each mode: rows are inserted in the order in which the batch has them. A deferred foreign key to
-    a later row of the batch does not: such a row is rejected with the others.
+    It inserts the rows by halves, in a transaction that it takes back, in the order in which the
+    batch has them. Rows that refer to later rows, or to each other, are kept with them, unless a
+    deferred foreign key fails: then those that refer to each other in a circle are rejected too.
 
     Returns:
         the rows, and how many of them each staging table had.
@@ -54,18 +50,13 @@ def remove_rejected(
     orders: dict[str, list[int]] = defaultdict(list)
     numbered = f"numbered_{uuid4().hex}"
     with connection.transaction(force_rollback=True):
-        connection.execute("SET CONSTRAINTS ALL IMMEDIATE")  # deferred ones fail at the commit
         connection.execute(statements.number_rows(spec, tables, numbered))
-        [(count,)] = connection.execute(statements.count_rows(numbered)).fetchall()
-        statement = statements.insert_numbered(spec, numbered)
-        for place in _rejected(connection, statement, 1, count):
-            if len(rejected) == MAX_REJECTED_ROWS:
-                reason = f"it takes none of more than {MAX_REJECTED_ROWS} rows of a batch, such as"
-                raise SinkError(f"table {spec.table}", f"{reason}: {rejected[0].detail}")
-            shown = connection.execute(statements.show_numbered(spec, numbered), (place.number,))
+        errors = _Isolation(connection, spec, numbered).errors()
+        for number, error in sorted(errors.items()):
+            shown = connection.execute(statements.show_numbered(spec, numbered), (number,))
             [(task, order, values)] = shown.fetchall()
-            reason = row_reason(place.error.sqlstate or "")
-            rejected.append(RejectedValues(values, reason, error_message(place.error)))
+            server_error = ServerError.of(error)
+            rejected.append(RejectedValues(values, server_error.reason, server_error.message))
             orders[tables[task]].append(order)
     with connection.transaction():
         for table, numbers in orders.items():
@@ -73,23 +64,95 @@ def remove_rejected(
     return rejected, {table: len(numbers) for table, numbers in orders.items()}
 
 
-def _rejected(
-    connection: Connection, statement: Composed, first: int, last: int
-) -> Iterator[_Place]:
-    """Inserts the rows ``first`` to ``last``; yields those that can't be."""
-    import psycopg
+class _Isolation:
+    """Finds the rows of a numbered table that can't be inserted, inside the caller's transaction.
 
-    if first > last:
-        return
-    try:
-        with connection.transaction():  # a savepoint
-            connection.execute(statement, {"first": first, "last": last})
-    except psycopg.Error as error:
-        if not is_of_row(error.sqlstate or ""):
-            raise
-        if first == last:
-            yield _Place(first, error)
+    What it inserts stays: rows that succeed are there for those that refer to them.
+    """
+
+    def __init__(self, connection: Connection, spec: TargetSpec, numbered: str) -> None:
+        self._connection, self._table = connection, spec.table
+        self._statement = statements.insert_numbered(spec, numbered)
+        [(count,)] = connection.execute(statements.count_rows(numbered)).fetchall()
+        self._all = range(1, count + 1)
+
+    def errors(self) -> Errors:
+        """Returns why each row can't be inserted, by its number.
+
+        Constraints that are deferred stay so at first: they are what lets rows refer to later ones.
+        They name no row where they fail, so then each is checked by the statement it is due to.
+        """
+        import psycopg
+
+        try:
+            with self._connection.transaction():
+                errors = self._in_rounds()
+                self._connection.execute(_CHECK_NOW)
+                return errors
+        except psycopg.Error as error:
+            if not may_be_of_row(error):
+                raise
+        self._connection.execute(_CHECK_NOW)
+        return self._in_rounds()
+
+    def _in_rounds(self) -> Errors:
+        """Inserts rows again that refer to others, once those others are there.
+
+        Where that clears every row, order matters to the table in a way that one statement for the
+        whole batch does not meet, such as to a trigger: the errors of the first round count then.
+        """
+        errors = first = dict(self._errors(self._all))
+        while True:
+            referring = [
+                number for number, error in errors.items() if error.sqlstate == _FOREIGN_KEY
+            ]
+            again = dict(self._errors(referring))
+            if len(again) == len(referring):
+                return errors or first
+            errors = {n: e for n, e in errors.items() if e.sqlstate != _FOREIGN_KEY} | again
+
+    def _errors(self, numbers: Sequence[int]) -> Iterator[tuple[int, psycopg.Error]]:
+        """Inserts rows by halves; yields the number of each that can't be, and why."""
+        for count, (number, error) in enumerate(self._halved(numbers)):
+            if count == MAX_REJECTED_ROWS:
+                reason = f"it takes none of more than {MAX_REJECTED_ROWS} rows of a batch, such as"
+                raise SinkError(
+                    f"table {self._table}", f"{reason}: {ServerError.of(error).message}"
+                )
+            yield number, error
+
+    def _halved(self, numbers: Sequence[int]) -> Iterator[tuple[int, psycopg.Error]]:
+        import psycopg
+
+        if not numbers:
             return
-        middle = (first + last) // 2
-        yield from _rejected(connection, statement, first, middle)
-        yield from _rejected(connection, statement, middle + 1, last)
+        try:
+            self._insert(numbers)
+        except psycopg.Error as error:
+            if not may_be_of_row(error):
+                raise
+            if len(numbers) == 1:
+                if not is_of_row(error, self._fails_without_rows):
+                    raise
+                yield numbers[0], error
+                return
+            half = len(numbers) // 2
+            yield from self._halved(numbers[:half])
+            yield from self._halved(numbers[half:])
+
+    def _insert(self, numbers: Sequence[int]) -> None:
+        first, last = (numbers[0], numbers[-1]) if numbers else (1, 0)
+        # A whole range needs no list: it may be of a million rows.
+        among = None if isinstance(numbers, range) else list(numbers)
+        with self._connection.transaction():  # a savepoint
+            parameters = {"first": first, "last": last, "among": among}
+            self._connection.execute(self._statement, parameters)
+
+    def _fails_without_rows(self) -> bool:
+        import psycopg
+
+        try:
+            self._insert(())
+        except psycopg.Error:
+            return True
+        return False

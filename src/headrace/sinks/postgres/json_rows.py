@@ -14,13 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from headrace.sinks.postgres.connection import (
-    PostgresTable,
-    error_message,
-    is_of_row,
-    may_be_of_row,
-    row_reason,
-)
+from headrace.sinks.postgres.connection import PostgresTable, table_identifier
+from headrace.sinks.postgres.sqlstates import ServerError, is_of_row, may_be_of_row
 
 if TYPE_CHECKING:
     from headrace.sinks.postgres.connection import Connection
@@ -33,19 +28,20 @@ Row: TypeAlias = Mapping[str, bytes]
 class RowFault:
     """A row that was left out.
 
-    ================== =====================================================================
-    unknown-column     the table has no such column, or makes it itself
-    nul-character      a NUL character in a text
-    wrong-value        a value that the column's type does not take
-    missing-value      null, or nothing, for a column that is NOT NULL
-    not-unique         another row has the key
-    foreign-key        the row that it refers to is not there
-    check-violated     a CHECK
-    constraint         another constraint
-    row-too-large      beyond a limit of PostgreSQL, such as that of an index
-    not-permitted      row-level security, or a right that a trigger lacks
-    rejected-by-trigger a trigger raised an error
-    ================== =====================================================================
+    ===================== ==================================================================
+    unknown-column        the table has no such column, or makes it itself
+    nul-character         a NUL character in a text
+    unsupported-character a character that the encoding of the database lacks, such as € in LATIN1
+    wrong-value           a value that the column's type does not take
+    missing-value         null, or nothing, for a column that is NOT NULL
+    not-unique            another row has the key
+    foreign-key           the row that it refers to is not there
+    check-violated        a CHECK
+    constraint            another constraint
+    row-too-large         beyond a limit of PostgreSQL, such as that of an index
+    not-permitted         row-level security, or a right that a trigger lacks
+    rejected-by-trigger   a trigger raised an error
+    ===================== ==================================================================
 
     Attributes:
         index: which row, from 0.
@@ -95,7 +91,7 @@ class _Insertion:
             if columns
             else "INSERT INTO {table} SELECT FROM json_array_elements(%s::json)"
         )
-        self._statement = sql.SQL(template).format(table=sql.Identifier(*table.parts), names=names)
+        self._statement = sql.SQL(template).format(table=table_identifier(table.name), names=names)
 
     def take(self, rows: list[tuple[int, Row]]) -> Iterator[RowFault]:
         import psycopg
@@ -104,12 +100,13 @@ class _Insertion:
             with self._connection.transaction():
                 self._connection.execute(self._statement, (_array(rows),))
         except psycopg.Error as error:
-            if not may_be_of_row(error.sqlstate or ""):
+            if not may_be_of_row(error):
                 raise
             if len(rows) == 1:
-                if not is_of_row(error.sqlstate or "") and self._fails_without_rows():
+                if not is_of_row(error, self._fails_without_rows):
                     raise
-                yield RowFault(rows[0][0], row_reason(error.sqlstate or ""), error_message(error))
+                server_error = ServerError.of(error)
+                yield RowFault(rows[0][0], server_error.reason, server_error.message)
                 return
             half = len(rows) // 2
             yield from self.take(rows[:half])

@@ -39,6 +39,7 @@ class PostgresPositions:
             TableMismatchError: the table was made again since.
         """
         with translated_errors(), connect(self._url) as connection:
+            # Also asked before the first start, when there is no such table.
             there = connection.execute(statements.POSITIONS_ARE_THERE).fetchone()
             return recorded(connection, self._table, app_ids) if there and there[0] else {}
 

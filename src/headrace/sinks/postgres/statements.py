@@ -6,8 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace.sinks.postgres.connection import table_identifier
+
 if TYPE_CHECKING:
-    from psycopg.sql import Composable, Composed
+    from psycopg.sql import Composable, Composed, Identifier
+
+    from headrace.sinks.postgres.connection import Connection
 
 SCHEMA = "headrace"
 STAGING = "staging_"
@@ -58,6 +62,8 @@ SELECT attname FROM pg_catalog.pg_attribute
 WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped
   AND attnotnull AND NOT atthasdef AND attidentity = '' AND attgenerated = ''
 """
+# ON CONFLICT takes no deferrable index (indimmediate), no partial one (indpred) and none on an
+# expression, whose attribute number is 0 and therefore has no name.
 UNIQUE_KEY = """
 SELECT EXISTS (
     SELECT FROM pg_catalog.pg_index AS i
@@ -70,6 +76,37 @@ SELECT EXISTS (
               ON a.attrelid = i.indrelid AND a.attnum = i.indkey[place]
       ) = (SELECT array_agg(name ORDER BY name::name) FROM unnest(%s::text[]) AS name)
 )
+"""
+# OTHERS does not catch a cancelled statement, so a timeout of the server ends the loop. Variables
+# begin with headrace_: one with the name of a column would be ambiguous.
+_CREATE_INSERTION = """
+CREATE FUNCTION {function}({parameters}) RETURNS TABLE (
+    headrace_index int,
+    headrace_state text,
+    headrace_message text,
+    headrace_column text,
+    headrace_detail text
+) LANGUAGE plpgsql AS {body}
+"""
+_INSERT_EACH = """
+DECLARE
+    headrace_row {staging}%ROWTYPE;
+BEGIN
+    FOR headrace_place IN 1..cardinality({first}) LOOP
+        BEGIN
+            {assignments}
+            INSERT INTO {staging} ({columns}) VALUES ({values});
+        EXCEPTION WHEN OTHERS THEN
+            headrace_index := headrace_place - 1;
+            GET STACKED DIAGNOSTICS
+                headrace_state = RETURNED_SQLSTATE,
+                headrace_message = MESSAGE_TEXT,
+                headrace_column = COLUMN_NAME,
+                headrace_detail = PG_EXCEPTION_DETAIL;
+            RETURN NEXT;
+        END;
+    END LOOP;
+END
 """
 
 
@@ -111,7 +148,7 @@ def create_staging(spec: TargetSpec, staging: str, unused: Sequence[str]) -> Com
     name = staging_name(staging)
     statements = [
         sql.SQL("CREATE UNLOGGED TABLE {} (LIKE {} INCLUDING CONSTRAINTS)").format(
-            name, sql.Identifier(*spec.table.split(".", 1))
+            name, table_identifier(spec.table)
         ),
         *(
             sql.SQL("ALTER TABLE {} DROP COLUMN {} CASCADE").format(name, sql.Identifier(column))
@@ -137,33 +174,94 @@ def copy_into(spec: TargetSpec, staging: str) -> Composed:
     )
 
 
+def create_insertion(spec: TargetSpec, staging: str, function: str) -> Composed:
+    """Makes a function that inserts rows one by one, and returns the errors of those that fail.
+
+    It takes an array for each column: texts in UTF-8, as bytes. As text, one character that the
+    database lacks would fail the whole call. The assignments to fields of a row convert texts as
+    COPY does, by the input function and the length of the column's type; a cast would cut a text
+    that is too long.
+    """
+    from psycopg import sql
+
+    parameters = [sql.SQL("{} bytea[]").format(name) for name in _values(spec)]
+    fields = [sql.SQL("headrace_row.{}").format(sql.Identifier(name)) for name in spec.columns]
+    assignments = [
+        sql.SQL("{} := convert_from({}[headrace_place], 'UTF8');").format(field, value)
+        for field, value in zip(fields, _values(spec), strict=True)
+    ]
+    body = sql.SQL(_INSERT_EACH).format(
+        staging=staging_name(staging),
+        first=_values(spec)[0],
+        assignments=sql.SQL(" ").join(assignments),
+        columns=_names(spec.columns),
+        values=sql.SQL(", ").join(fields),
+    )
+    return sql.SQL(_CREATE_INSERTION).format(
+        function=staging_name(function),
+        parameters=sql.SQL(", ").join(parameters),
+        body=sql.Literal(body.as_string()),
+    )
+
+
+def call_insertion(spec: TargetSpec, function: str) -> Composed:
+    """Inserts rows, an array of values for each column; selects the errors by index from 0."""
+    from psycopg import sql
+
+    arrays = sql.SQL(", ").join([sql.SQL("%s::bytea[]")] * len(spec.columns))
+    return sql.SQL("SELECT * FROM {}({})").format(staging_name(function), arrays)
+
+
+def drop_insertion(function: str) -> Composed:
+    """Drops the function of :func:`create_insertion`."""
+    from psycopg import sql
+
+    return sql.SQL("DROP FUNCTION {}").format(staging_name(function))
+
+
+def drop_tables(connection: Connection, names: Sequence[str]) -> None:
+    """Drops staging tables, those that are there."""
+    from psycopg import sql
+
+    for name in names:
+        connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(staging_name(name)))
+
+
 def insert_from(spec: TargetSpec, staging: Sequence[str]) -> Composed:
     """Moves the rows of all staging tables of a batch into the table."""
     return _insert(spec, _staged_rows(spec, staging))
 
 
 def number_rows(spec: TargetSpec, staging: Sequence[str], numbered: str) -> Composed:
-    """Copies the rows of all staging tables into a table, numbered in their order."""
+    """Copies the rows of all staging tables into a table, numbered in their order.
+
+    The number is its key: rows are looked for by it twenty times and more for each that is wrong.
+    """
     from psycopg import sql
 
     return sql.SQL(
-        "CREATE UNLOGGED TABLE {} AS"
-        " SELECT *, row_number() OVER (ORDER BY {}) AS {} FROM ({}) AS rows"
+        "CREATE UNLOGGED TABLE {table} AS"
+        " SELECT *, row_number() OVER (ORDER BY {order}) AS {number} FROM ({rows}) AS rows;"
+        " ALTER TABLE {table} ADD PRIMARY KEY ({number})"
     ).format(
-        staging_name(numbered),
-        _names((TASK, ORDER)),
-        sql.Identifier(NUMBER),
-        _staged_rows(spec, staging),
+        table=staging_name(numbered),
+        order=_names((TASK, ORDER)),
+        number=sql.Identifier(NUMBER),
+        rows=_staged_rows(spec, staging),
     )
 
 
 def insert_numbered(spec: TargetSpec, numbered: str) -> Composed:
-    """Inserts the rows of :func:`number_rows` from ``first`` to ``last``."""
+    """Inserts the rows of :func:`number_rows` from ``first`` to ``last``, ``among`` these if any.
+
+    ``among`` is null for all rows between the two.
+    """
     from psycopg import sql
 
-    rows = sql.SQL("SELECT * FROM {} WHERE {} BETWEEN %(first)s AND %(last)s").format(
-        staging_name(numbered), sql.Identifier(NUMBER)
-    )
+    rows = sql.SQL(
+        "SELECT * FROM {table} WHERE {number} BETWEEN %(first)s AND %(last)s"
+        " AND (%(among)s::bigint[] IS NULL OR {number} = ANY(%(among)s::bigint[]))"
+    ).format(table=staging_name(numbered), number=sql.Identifier(NUMBER))
     return _insert(spec, rows)
 
 
@@ -202,6 +300,7 @@ def _staged_rows(spec: TargetSpec, staging: Sequence[str]) -> Composed:
             sql.Identifier(TASK),
             staging_name(name),
         )
+        # By name, which ends with the id of the task: ids sort as the tasks have read.
         for task, name in enumerate(sorted(staging))
     )
 
@@ -211,7 +310,7 @@ def _insert(spec: TargetSpec, source: Composed) -> Composed:
 
     rows = {"append": _appended, "upsert": _newest, "add": _summed}[spec.mode](spec, source)
     insert = sql.SQL("INSERT INTO {} AS target ({}) {}").format(
-        sql.Identifier(*spec.table.split(".", 1)), _names(spec.columns), rows
+        table_identifier(spec.table), _names(spec.columns), rows
     )
     return insert + _on_conflict(spec)
 
@@ -237,6 +336,7 @@ def _newest(spec: TargetSpec, source: Composed) -> Composed:
 
     by = [spec.newest_by] if spec.newest_by else []
     newest = [sql.SQL("{} DESC NULLS LAST").format(sql.Identifier(n)) for n in (*by, TASK, ORDER)]
+    # DISTINCT ON takes the first row of each key, in the order below.
     key = _names(spec.key)
     return sql.SQL("SELECT DISTINCT ON ({}) {} FROM ({}) AS rows ORDER BY {}").format(
         key, _names(spec.columns), source, sql.SQL(", ").join([key, *newest])
@@ -277,8 +377,15 @@ def _on_conflict(spec: TargetSpec) -> Composable:
     )
     if spec.newest_by is None:
         return update
+    # Equal is newer: a row that comes again with the same time has the latest offset.
     newer = " WHERE target.{0} IS NULL OR excluded.{0} >= target.{0}"
     return update + sql.SQL(newer).format(sql.Identifier(spec.newest_by))
+
+
+def _values(spec: TargetSpec) -> list[Identifier]:
+    from psycopg import sql
+
+    return [sql.Identifier(f"headrace_value_{place}") for place in range(len(spec.columns))]
 
 
 def _names(names: Sequence[str]) -> Composed:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -15,13 +14,14 @@ from headrace.sinks.api import RejectedRow
 from headrace.sinks.postgres import statements
 from headrace.sinks.postgres.connection import (
     connect,
-    error_message,
     find_table,
-    is_of_row,
-    row_reason,
+    quoted,
     translated_errors,
 )
-from headrace.sinks.postgres.statements import TargetSpec
+from headrace.sinks.postgres.copying import copyable, csv_of
+from headrace.sinks.postgres.row_by_row import insert_each
+from headrace.sinks.postgres.sqlstates import ServerError, is_of_row, may_be_of_row
+from headrace.sinks.postgres.statements import TargetSpec, drop_tables
 
 if TYPE_CHECKING:
     import psycopg
@@ -29,7 +29,12 @@ if TYPE_CHECKING:
 
     from headrace.sinks.postgres.connection import Connection
 
-_JSON = msgspec.json.Encoder(decimal_format="number")
+
+# A row that is inserted by itself costs ten times one in a COPY. So a single rejected row is looked
+# for by halves until few are left; where many are rejected, each half would fail, down to the last.
+_ONE_BY_ONE = 64
+_ONE_BY_ONE_WHERE_MANY_ARE_REJECTED = 1_000
+_MANY = 1 / 32
 
 
 class StagedRows(msgspec.Struct, frozen=True):
@@ -56,6 +61,7 @@ class StagingWriter:
         self._staging = f"{prefix}{task_id}"
         self._is_made = False
         self._rows = 0
+        self._one_by_one = _ONE_BY_ONE
 
     def write(self, rows: pa.Table) -> list[RejectedRow]:
         """Copies the rows; those that the table's types and constraints do not take are returned.
@@ -64,12 +70,11 @@ class StagingWriter:
             SinkUnavailableError: the server does not answer.
             SinkError: PostgreSQL refuses all of them.
         """
-        rejected: list[RejectedRow] = []
         with translated_errors(), connect(self._url) as connection:
             if not self._is_made:
                 create_staging_table(connection, self._spec, self._staging)
                 self._is_made = True
-            self._copy(connection, rows, 0, rejected)
+            rejected = self._copy(connection, rows)
         self._rows += rows.num_rows - len(rejected)
         return rejected
 
@@ -82,32 +87,66 @@ class StagingWriter:
     def abort(self) -> None:
         """Drops the staging table, if the server answers; else the next start does."""
         if self._is_made:
+            # Not worth an error: the table is in no piece.
             with suppress(SinkError), translated_errors(), connect(self._url) as connection:
                 drop_tables(connection, [self._staging])
 
-    def _copy(
-        self, connection: Connection, rows: pa.Table, first: int, rejected: list[RejectedRow]
-    ) -> None:
-        """One ``COPY``; where it fails for a row's sake, each half by itself."""
+    def _copy(self, connection: Connection, rows: pa.Table) -> list[RejectedRow]:
+        """One ``COPY``; where it fails for a row's sake, each half by itself.
+
+        Halves of few rows are inserted one by one, larger ones too where many are rejected.
+        """
         import psycopg
 
         try:
-            self._copy_all(connection, copyable(rows))
+            self._copy_all(connection, rows)
         except (psycopg.Error, OverflowError) as error:
-            fault = _row_fault(first, error)
-            if fault is None:
+            if isinstance(error, psycopg.Error) and not may_be_of_row(error):
                 raise
             if rows.num_rows == 1:
-                rejected.append(fault)
-                return
-            half = rows.num_rows // 2
-            self._copy(connection, rows.slice(0, half), first, rejected)
-            self._copy(connection, rows.slice(half), first + half, rejected)
+                return [self._rejected_row(connection, rows, error)]
+            rejected = None
+            if rows.num_rows <= self._one_by_one and isinstance(error, psycopg.Error):
+                rejected = self._insert_each(connection, rows)
+            return self._copy_halves(connection, rows) if rejected is None else rejected
+        return []
+
+    def _insert_each(self, connection: Connection, rows: pa.Table) -> list[RejectedRow] | None:
+        rejected = insert_each(connection, self._spec, self._staging, rows)
+        are_many = rejected is not None and len(rejected) >= rows.num_rows * _MANY
+        self._one_by_one = _ONE_BY_ONE_WHERE_MANY_ARE_REJECTED if are_many else _ONE_BY_ONE
+        return rejected
+
+    def _copy_halves(self, connection: Connection, rows: pa.Table) -> list[RejectedRow]:
+        half = rows.num_rows // 2
+        rejected = self._copy(connection, rows.slice(0, half))
+        later = self._copy(connection, rows.slice(half))
+        # In their order: the order of the rows is that of a sequence, which every insert advances.
+        return rejected + [replace(row, index=row.index + half) for row in later]
+
+    def _rejected_row(
+        self, connection: Connection, row: pa.Table, error: psycopg.Error | OverflowError
+    ) -> RejectedRow:
+        if isinstance(error, OverflowError):  # a time in a list or struct that Python does not know
+            return RejectedRow(0, "wrong-value", str(error))
+        if not is_of_row(error, lambda: self._fails_without_rows(connection, row)):
+            raise error
+        server_error = ServerError.of(error)
+        return RejectedRow(0, server_error.reason, server_error.message)
+
+    def _fails_without_rows(self, connection: Connection, rows: pa.Table) -> bool:
+        import psycopg
+
+        try:
+            self._copy_all(connection, rows.slice(0, 0))
+        except psycopg.Error:
+            return True
+        return False
 
     def _copy_all(self, connection: Connection, rows: pa.Table) -> None:
-        statement = statements.copy_into(self._spec, self._staging)
+        statement, content = statements.copy_into(self._spec, self._staging), csv_of(copyable(rows))
         with connection.cursor() as cursor, cursor.copy(statement) as copy:
-            copy.write(csv_of(rows))
+            copy.write(content)
 
 
 def create_staging_table(connection: Connection, spec: TargetSpec, staging: str) -> None:
@@ -116,61 +155,8 @@ def create_staging_table(connection: Connection, spec: TargetSpec, staging: str)
     Raises:
         SinkError: the table that it is for is gone.
     """
-    table = find_table(connection, spec.table)
-    if table is None:
+    if find_table(connection, spec.table) is None:
         raise SinkError(f"table {spec.table}", "there is no such table any more")
-    every = connection.execute(statements.EVERY_COLUMN, (table.quoted(connection),))
+    every = connection.execute(statements.EVERY_COLUMN, (quoted(connection, spec.table),))
     unused = [name for (name,) in every if name not in spec.columns]
     connection.execute(statements.create_staging(spec, staging, unused))
-
-
-def _row_fault(index: int, error: psycopg.Error | OverflowError) -> RejectedRow | None:
-    """Returns what an error says of a row; None: it is not a row's own."""
-    if isinstance(error, OverflowError):  # a time in a list or struct that Python does not know
-        return RejectedRow(index, "wrong-value", str(error))
-    state = error.sqlstate or ""
-    return RejectedRow(index, row_reason(state), error_message(error)) if is_of_row(state) else None
-
-
-def drop_tables(connection: Connection, names: Sequence[str]) -> None:
-    """Drops staging tables, those that are there."""
-    from psycopg import sql
-
-    for name in names:
-        statement = sql.SQL("DROP TABLE IF EXISTS {}").format(statements.staging_name(name))
-        connection.execute(statement)
-
-
-def csv_of(rows: pa.Table) -> bytes:
-    """Returns the rows as CSV: null is nothing, the empty text is ``""``."""
-    from pyarrow import csv
-
-    content = io.BytesIO()
-    options = csv.WriteOptions(include_header=False, quoting_style="needed")
-    csv.write_csv(rows, content, options)
-    return content.getvalue()
-
-
-def copyable(rows: pa.Table) -> pa.Table:
-    """Returns the rows with columns that CSV can carry: bytes as hex, nested values as JSON."""
-    import pyarrow as pa
-
-    for place, column in enumerate(rows.schema):
-        convert = _converter(column.type)
-        if convert is not None:
-            values = rows[place].to_pylist(maps_as_pydicts="lossy")  # the last of a key, as JSON
-            texts = [None if value is None else convert(value) for value in values]
-            rows = rows.set_column(place, column.name, pa.array(texts, pa.string()))
-    return rows
-
-
-def _converter(kind: pa.DataType) -> Any:
-    from pyarrow import types
-
-    if types.is_binary(kind) or types.is_large_binary(kind):
-        return lambda value: "\\x" + value.hex()
-    if types.is_nested(kind):
-        return lambda value: _JSON.encode(value).decode()
-    if types.is_string_view(kind) or types.is_decimal(kind):
-        return str
-    return None

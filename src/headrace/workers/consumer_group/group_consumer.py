@@ -132,9 +132,11 @@ class GroupConsumer:
         )
         if not commits:
             return
+        # Set before it is sent: the answer may come on the consumer's thread at once.
         self._sent = sent = _Sent(commits, self._loop.time() + ANSWER_SECONDS)
 
         def on_answer(error: Meaning | None) -> None:
+            # Called on the consumer's thread, within a poll.
             self._loop.call_soon_threadsafe(self._on_answer, sent, error)
 
         await self._on_consumer(
@@ -162,7 +164,10 @@ class GroupConsumer:
             await asyncio.wait_for(self._settle(), seconds)
         except TimeoutError:
             if self._is_unconfirmed:
-                raise LastCommitError(self._membership.group, self._uncommitted()) from None
+                repeated = (
+                    max(0, assigned.committable - assigned.committed) for assigned in self._own()
+                )
+                raise LastCommitError(self._membership.group, sum(repeated)) from None
         finally:
             await self._leave()
 
@@ -171,6 +176,7 @@ class GroupConsumer:
 
         A request to leave would wait behind it, and the other members for this one's session.
         """
+        # Polls beside it: answers to commits come within polls alone.
         while self._is_unconfirmed:
             await self.commit()
             await self._on_consumer(self._take)
@@ -180,10 +186,6 @@ class GroupConsumer:
     @property
     def _is_unconfirmed(self) -> bool:
         return self._sent is not None or any(assigned.is_changed for assigned in self._own())
-
-    def _uncommitted(self) -> int:
-        """Returns how many records a next start repeats."""
-        return sum(max(0, assigned.committable - assigned.committed) for assigned in self._own())
 
     async def _leave(self) -> None:
         leaving = asyncio.ensure_future(self._on_consumer(self._subscription.close))
@@ -257,16 +259,13 @@ class GroupConsumer:
             else:
                 assignment.committed = commit.offset
         if error is Meaning.METADATA_TOO_LARGE:
-            self._shorten_metadata()
+            # Without ranges until the brokers' limit is known.
+            self._assignments.metadata_bytes = 0
+            if self._limit_request is None:
+                self._limit_request = self._loop.create_task(self._fetch_metadata_limit())
         self._is_commit_due |= error in {Meaning.REBALANCING, Meaning.METADATA_TOO_LARGE}
         if error is None:
             self._committed()
-
-    def _shorten_metadata(self) -> None:
-        """Commits without ranges until the brokers' limit is known."""
-        self._assignments.metadata_bytes = 0
-        if self._limit_request is None:
-            self._limit_request = self._loop.create_task(self._fetch_metadata_limit())
 
     async def _fetch_metadata_limit(self) -> None:
         try:
@@ -285,12 +284,15 @@ class GroupConsumer:
         )
 
     async def _on_consumer(self, call: Callable[[], Result]) -> Result:
-        # Shielded: a call that waits for its turn is to take place also when nobody waits for it.
+        # Shielded: a call that waits for its turn takes place also when its caller is cancelled.
         return await asyncio.shield(self._loop.run_in_executor(self._thread, call))
 
     # -- partitions come and go: the consumer's thread waits for these ----------------------------
 
     def _from_consumer(self, react: Callable[[Any], Any], partitions: Any) -> Any:
+        # Blocks the consumer's thread on purpose: librdkafka takes partitions away when the
+        # callback returns, and until then their lanes may end and their offsets be committed. So
+        # the loop must never wait for that thread without awaiting.
         return asyncio.run_coroutine_threadsafe(react(partitions), self._loop).result()
 
     async def _assigned(self, starts: list[StartPosition]) -> None:

@@ -75,8 +75,8 @@ def paused(config: ClientConfig, worker: str) -> set[TopicPartition]:
     Raises:
         BrokerUnreachableError: if the brokers do not answer.
     """
-    found = (_partition(key, worker) for key in read_changelog(config, CONTROL_TOPIC))
-    return {partition for partition in found if partition is not None}
+    requested = (_partition(key, worker) for key in read_changelog(config, CONTROL_TOPIC))
+    return {partition for partition in requested if partition is not None}
 
 
 def pause(config: ClientConfig, worker: str, partitions: Iterable[TopicPartition]) -> None:

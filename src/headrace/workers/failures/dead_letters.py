@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from headrace.errors import BrokerUnreachableError
 from headrace.kafka.client import MESSAGE_TIMEOUT_MS, ClientConfig, watermarks
-from headrace.kafka.dead_letter_writer import CanRepeat, DeadLetterWriter
+from headrace.kafka.dead_letter_writer import DeadLetterWriter
 from headrace.kafka.dead_letters import Position
 from headrace.kafka.groups import first_timestamps
 from headrace.model import DeadLetter, TopicPartition
@@ -26,6 +26,7 @@ _MAX_BATCH_LETTERS = 500  # every record of a batch waits for all of its letters
 _MAX_REMEMBERED = 100_000  # of a topic; repeats of a record come shortly after it
 _MAX_WAIT_SECONDS = MESSAGE_TIMEOUT_MS / 1000  # lookups wait for brokers no longer than writes
 _RETRY_DELAY_SECONDS = 1.0
+# Between a producer's machine, which times records, and the one that writes their letters.
 _MAX_CLOCK_DIFFERENCE_MS = 3_600_000
 
 
@@ -72,12 +73,14 @@ class BatchedDeadLetters:
         """
         pending = _Pending(letter, asyncio.get_running_loop().create_future())
         self._pending.append(pending)
+        # Calls of the writer must not overlap: what comes meanwhile is its next batch.
         if self._writing is None:
             self._writing = asyncio.create_task(self._write_all())
         await pending.written
 
     async def _write_all(self) -> None:
-        while batch := self._next_batch():
+        while waiting := _still_waited_for(self._pending):
+            batch, self._pending = waiting[:_MAX_BATCH_LETTERS], waiting[_MAX_BATCH_LETTERS:]
             try:
                 failures = await self._write_batch(batch)
             except Exception as error:  # noqa: BLE001 - raised where each letter is waited for
@@ -88,12 +91,8 @@ class BatchedDeadLetters:
                     pending.written.set_result(None)
                 else:
                     pending.written.set_exception(failure)
-        self._writing = None
-
-    def _next_batch(self) -> list[_Pending]:
-        waiting = _still_waited_for(self._pending)
-        self._pending = waiting[_MAX_BATCH_LETTERS:]
-        return waiting[:_MAX_BATCH_LETTERS]
+        # Nothing was awaited since the look at what waits, so no letter can be left behind.
+        self._pending, self._writing = [], None
 
     async def _write_batch(self, batch: list[_Pending]) -> dict[Position, Exception]:
         """Returns why letters were not written, by their positions."""
@@ -116,7 +115,10 @@ class BatchedDeadLetters:
         here = [assigned for assigned in self._here.values() if assigned.partition.topic == topic]
         undone = {assigned.partition: assigned.committable for assigned in here}
         times = {assigned.partition: assigned.times.at(assigned.committable) for assigned in here}
-        can_repeat = _always if self._is_retried else _is_undone(undone)
+
+        def can_repeat(partition: TopicPartition, offset: int) -> bool:
+            # A record that waits in a retry topic is done where it was read at first.
+            return self._is_retried or (partition in undone and offset >= undone[partition])
 
         def read() -> None:
             since_ms = -1 if self._is_retried else self._oldest_ms(undone, times)
@@ -160,14 +162,6 @@ class BatchedDeadLetters:
                     error,
                 )
             await asyncio.sleep(_RETRY_DELAY_SECONDS)
-
-
-def _always(partition: TopicPartition, offset: int) -> bool:  # noqa: ARG001 - of each record
-    return True
-
-
-def _is_undone(undone: Mapping[TopicPartition, int]) -> CanRepeat:
-    return lambda partition, offset: partition in undone and offset >= undone[partition]
 
 
 def _still_waited_for(batch: list[_Pending]) -> list[_Pending]:

@@ -30,7 +30,7 @@ FAILED, TIMED_OUT = "processing-failed", "processing-timeout"
 
 
 class DeadLetterOutput(Protocol):
-    """Where the dead letters of one instance go. Both methods are called on the event loop."""
+    """Takes the dead letters of one instance. Both methods are called on the event loop."""
 
     def on_rebalance(self, here: Mapping[TopicPartition, AssignedPartition]) -> None:
         """Partitions came or went; ``here`` are those of this instance, now and later."""
@@ -80,6 +80,7 @@ class Failures:
             DeadLetterLimitError: if there are too many.
             BrokerUnreachableError, SinkError, TopicMissingError: if the letter was not written.
         """
+        # Whatever the policy: a dead letter for each record would empty the topic during an outage.
         if isinstance(error, RegistryUnreachableError):
             raise error
         policy = self._worker.on_failure
@@ -93,6 +94,7 @@ class Failures:
             _LOG.warning("%s: skipped %s: %s", self._worker.name, attempt.record, _detail(error))
             return "skipped"
         record = attempt.record
+        # First: the record that exceeds the limit gets no letter, and a restart reads it again.
         self._limiter.reject(record.topic_partition, f"{record}: {_detail(error)}")
         await self._letters.write(_letter(attempt, error))
         return "dead_letters"

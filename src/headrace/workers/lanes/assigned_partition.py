@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import operator
 import traceback
 
 import msgspec
@@ -78,9 +79,10 @@ class AssignedPartition:
         index = 0
         try:
             if received.error is None:
-                index = self._partitioner.subpartition(received.record)
+                index = operator.index(self._partitioner.subpartition(received.record))
             is_there = 0 <= index < len(self.lanes)
-        except Exception as error:  # noqa: BLE001 - whatever the user's code raises
+        # A cancellation would end the task that reads, and nothing else would be heard of it.
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - of the user's code
             return self._unplaced(received, "".join(traceback.format_exception_only(error)).strip())
         if not is_there:
             return self._unplaced(received, f"gave subpartition {index} of {len(self.lanes)}")
@@ -111,6 +113,8 @@ class AssignedPartition:
         """Returns what to commit, with metadata of ``max_bytes``; ``None``: nothing has changed."""
         if not self._changed:
             return None
+        # Cleared before the commit is sent, so that what is done meanwhile counts as a new change;
+        # a commit that fails sets it again.
         self.times.forget(self._offsets.committable)
         self._changed = False
         metadata = self._offsets.metadata(self.topic_id, max_bytes)

@@ -15,6 +15,7 @@ from headrace.workers.record import ConsumedRecord
 
 Report: TypeAlias = Callable[["RecordAttempt", BaseException | None], None]
 
+# One lock for all calls: it is taken for the first send of a call alone.
 _MAKING = threading.Lock()
 
 
@@ -139,6 +140,7 @@ class RecordAttempt(Call):
     )
 
     def __init__(self, received: ConsumedRecord, weight: int, on_report: Report) -> None:
+        # Sets what Call does by itself: one attempt is made for each record, and super() costs.
         self.record, self.offset, self.weight = received.record, received.offset, weight
         self.due_ms, self.first_failed_ms = received.due_ms, received.first_failed_ms
         self.replay = received.replay

@@ -41,7 +41,7 @@ class Backpressure:
         self._is_full = False
 
     def assigned(self, assignment: AssignedPartition) -> None:
-        """Its lanes count from now on, and its records come unless that is not paused."""
+        """Counts the lanes of a new partition; pauses it where an operator has paused it."""
         self._budget.lanes += len(assignment.lanes)
         if assignment.partition in self._requested:
             self._set_requested(assignment, paused=True)
@@ -61,7 +61,11 @@ class Backpressure:
             self._pause_for([assignment], PauseReason.LANE)
         if self._budget.is_full:
             self._is_full = True
-            self._pause_for(self._large(), PauseReason.BUDGET)
+            # Pausing those that hold less would not free memory: it would delay what others wait
+            # for.
+            share = self._budget.total / len(self._assignments)
+            large = [held for held in self._assignments.values() if held.bytes >= share]
+            self._pause_for(large, PauseReason.BUDGET)
 
     def on_completed(self, assignment: AssignedPartition, lane: Lane, weight: int) -> None:
         """Counts a record of ``lane`` that is done."""
@@ -86,11 +90,6 @@ class Backpressure:
         for lane in assignment.lanes:
             lane.pause(paused=paused)
         (self._pause_for if paused else self._resume_from)([assignment], PauseReason.REQUESTED)
-
-    def _large(self) -> list[AssignedPartition]:
-        # Pausing those that hold less would not free memory: it would delay what others wait for.
-        share = self._budget.total / len(self._assignments)
-        return [assigned for assigned in self._assignments.values() if assigned.bytes >= share]
 
     def _check_budget(self) -> None:
         if self._budget.has_room:

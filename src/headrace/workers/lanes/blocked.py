@@ -11,6 +11,7 @@ from headrace.workers.lanes.lane import Lane
 
 RECHECK_SECONDS = 50e-6
 """Pause after a recheck, for each lane: rechecking one takes about a tenth of it."""
+# Due times are of the time of day, which may be set: the loop's clock does not follow that.
 _MAX_SLEEP_SECONDS = 60.0
 
 
@@ -56,6 +57,7 @@ class BlockedLanes:
 
     def _recheck_now(self) -> None:
         self._is_scheduled = False
+        # Taken out first: a lane that is still not accepted adds itself again.
         blocked, self._blocked = self._blocked, {}
         self._not_before = self._loop.time() + RECHECK_SECONDS * len(blocked)
         for lane in blocked:

@@ -10,12 +10,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.workers.function_task import FunctionTask
 from headrace.workers.lanes.attempt import CURRENT
 from headrace.workers.lanes.processes import RemoteTask
 from headrace.workers.lanes.threads import TaskThreads
 from headrace.workers.task import BatchWorkerTask, WorkerRecord, WorkerTask, arrow_batch
 
 Call = Callable[..., Awaitable[Any]]
+
+_OPTIONAL = (WorkerTask.init, WorkerTask.punctuate, WorkerTask.close)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,26 +49,25 @@ def bind(task: WorkerTask, threads: TaskThreads) -> BoundTask:
     def call(method: Callable[..., Any]) -> Call:
         if inspect.iscoroutinefunction(method):
             return method
-        return _nothing if _is_undefined(method) else _on(threads, method)
+        is_undefined = getattr(method, "__func__", None) in _OPTIONAL
+        return _nothing if is_undefined else _on(threads, method)
 
     method = task.process_batch if isinstance(task, BatchWorkerTask) else task.process
     batch = call(task.process_batch) if isinstance(task, BatchWorkerTask) else None
+    process = call(task.process) if batch is None else _batch_of_one(batch)
+    if isinstance(task, FunctionTask) and task.reads_avro:
+        process = _after_lookup(task, threads, process)
     overrides = type(task).accept is not WorkerTask.accept
     return BoundTask(
         init=call(task.init),
         accept=task.accept if overrides else None,
-        process=call(task.process) if batch is None else _batch_of_one(batch),
+        process=process,
         process_batch=batch,
         punctuate=call(task.punctuate),
         close=call(task.close),
         is_observed=batch is None and len(inspect.signature(task.process).parameters) > 1,
         is_interruptible=inspect.iscoroutinefunction(method) and not isinstance(task, RemoteTask),
     )
-
-
-def _is_undefined(method: Callable[..., Any]) -> bool:
-    own = (WorkerTask.init, WorkerTask.punctuate, WorkerTask.close)
-    return getattr(method, "__func__", None) in own
 
 
 async def _nothing(*_: Any) -> None:
@@ -84,6 +86,24 @@ def _on(threads: TaskThreads, method: Callable[..., Any]) -> Call:
             return method(*arguments)
 
         return await threads.call(str(method.__qualname__), lambda: context.run(taken))
+
+    return call
+
+
+def _after_lookup(task: FunctionTask, threads: TaskThreads, process: Call) -> Call:
+    """Returns ``process``, which waits for the schema of its record's event first.
+
+    The registry may take many seconds: neither the event loop and all lanes are to wait for it, nor
+    is that time the record's, which would be a dead letter for taking too long.
+    """
+
+    async def call(record: WorkerRecord, *observer: Any) -> None:
+        if task.needs_lookup(record):
+            current = CURRENT.get()
+            current.started = math.inf
+            await threads.call(f"the schema of {record}", lambda: task.look_up(record))
+            current.started = asyncio.get_running_loop().time()
+        await process(record, *observer)
 
     return call
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import itertools
 import logging
 from collections import deque
 from collections.abc import Awaitable, Mapping
@@ -183,6 +182,7 @@ class Lane:
         Its task is closed. What ends neither then nor when it is cancelled is left to itself, and
         logged with its stack.
         """
+        # asyncio.wait, not wait_for: that would cancel the runner at its timeout, and wait for it.
         await asyncio.wait({self._runner}, timeout=seconds)
         if not self._runner.done() and not self._is_closing:
             self._is_cut_off = True
@@ -222,6 +222,7 @@ class Lane:
         if self.state not in ACTIVE_STATES:  # a drain may have begun meanwhile
             return
         attempt = self._next()
+        # Between `_next` and `_sleep` nothing is awaited, so no wake-up is missed.
         if attempt is not None:
             await self._handle(attempt)
         elif self._punctuate_at is None:
@@ -234,6 +235,7 @@ class Lane:
     def _next(self) -> RecordAttempt | None:
         if self._paused or not self._queue or len(self._unconfirmed) >= _MAX_UNCONFIRMED:
             return None
+        # The record stays in the queue until its turn: a revoked lane has begun nothing of it.
         attempt = self._queue[0]
         if (attempt.due_ms or self._task.accept is not None) and not self._accepts(attempt):
             self._move(LaneState.BLOCKED)
@@ -319,9 +321,13 @@ class Lane:
         Raises:
             BaseException: if the lane was cancelled, or the instance has to end.
         """
+        # The record of a lost call has ended already, and that of a cut-off one is the next
+        # instance's: what comes out of them now meets no policy.
         if call is self._lost or (self._is_cut_off and isinstance(call, RecordAttempt)):
             raise error or asyncio.CancelledError
         if call.expired_at:
+            # Else the task would count as being cancelled from now on, and a CancelledError of the
+            # user's code would be taken for one of the lane.
             self._runner.uncancel()
             return self._timeout(call)
         if isinstance(error, KeyboardInterrupt | SystemExit):
@@ -347,6 +353,8 @@ class Lane:
             self._move(LaneState.RUNNING)
 
     async def _give_up(self, attempt: RecordAttempt, error: BaseException) -> None:
+        # In this order: a crash in between repeats the record, and its dead letter is recognised as
+        # written. The other way round, the record could be committed without its letter.
         await self._owner.give_up(attempt, error)
         self._finish(attempt)
         if self._still_runs_on_thread(error):
@@ -364,15 +372,11 @@ class Lane:
 
     def _put_first(self, attempt: RecordAttempt) -> None:
         """The next attempt comes before new records, and behind those of lower offsets."""
-        lower = [self._queue.popleft() for _ in range(self._lower(attempt.offset))]
+        lower: list[RecordAttempt] = []
+        while self._queue and self._queue[0].offset < attempt.offset:
+            lower.append(self._queue.popleft())
         self._queue.appendleft(attempt)
         self._queue.extendleft(reversed(lower))
-
-    def _lower(self, offset: int) -> int:
-        """The number of records at the queue's start with offsets below ``offset``."""
-        return sum(
-            1 for _ in itertools.takewhile(lambda attempt: attempt.offset < offset, self._queue)
-        )
 
     def _on_report(self, attempt: RecordAttempt, error: BaseException | None) -> None:
         """Called by an observer; the tasks of this lane have none."""

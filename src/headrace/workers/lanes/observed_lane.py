@@ -50,6 +50,7 @@ class ObservedLane(Lane):
     def expire(self, started_before: float) -> None:
         """Ends what takes too long, also a record whose end is not reported in time."""
         super().expire(started_before)
+        # A list: settling an attempt may change the set.
         for attempt in [attempt for attempt in self._open if attempt.started < started_before]:
             if attempt is not self._current and attempt.abandon():
                 self._settle(attempt, self._timeout(attempt))
@@ -126,6 +127,7 @@ class ObservedLane(Lane):
             await self._owner.give_up(attempt, error)
             return False
         self._owner.count("retried")
+        # Out of the open ones first: between two attempts its deadline does not run.
         self._leave(attempt)
         if await self._delay(delay):
             self._put_first(attempt.again())

@@ -145,6 +145,7 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
 
     async def revoke(self, partitions: list[TopicPartition], seconds: float) -> list[OffsetCommit]:
         """Drains partitions that are revoked; returns what to commit of them."""
+        # Drained before it is taken out: what ends meanwhile is still counted, and committed below.
         gone = [self[partition] for partition in partitions if partition in self]
         await _drain(gone, seconds)
         for assigned in gone:
@@ -176,6 +177,7 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
 
     def finished(self, assignment: AssignedPartition, lane: Lane, attempt: RecordAttempt) -> None:
         """Counts a record as done; ignored when its partition was revoked."""
+        # By identity: the partition may be back here already, with new offsets and lanes.
         if self._by_partition.get(assignment.partition) is not assignment:
             return
         assignment.finish(attempt.offset)
@@ -248,6 +250,7 @@ class _LaneOwner:
 
 
 async def _drain(assignments: Iterable[AssignedPartition], seconds: float) -> None:
+    # A copy: a partition may be revoked while others drain.
     draining = list(assignments)
     for assigned in draining:
         assigned.begin_drain()

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _LOG = logging.getLogger("headrace.workers")
+# Calls that wait for a process have no deadline: if its imports hang, its lanes wait for ever.
+# This is far more than a start takes on a busy machine: some ten seconds, with Arrow.
+_START_SECONDS = 120.0
 _MAX_ENDS_IN_A_ROW = 10  # a task that crashes at its start would start processes for ever
 
 
@@ -74,8 +77,8 @@ class TaskProcesses:
 class TaskProcess:
     """One process, which does one thing at a time, in the order of the calls.
 
-    What waits is kept here until the process has answered what it was given before: so a call that
-    nobody waits for any more is not made, and when the process ends by itself, only the call that
+    What waits is kept here until the process has answered what it was given before: so a call
+    whose caller was cancelled is not made, and when the process ends by itself, only the call that
     it was at has failed. Another process takes its place then.
 
     Attributes:
@@ -129,6 +132,7 @@ class TaskProcess:
         context = multiprocessing.get_context("spawn")
         self._process = context.Process(target=serve, args=(theirs,))
         self._process.start()
+        self._start_deadline = self._loop.call_later(_START_SECONDS, self._process.kill)
         atexit.register(self._process.kill)  # multiprocessing waits for one that still runs
         theirs.close()
         self._connecting = self._loop.create_task(self._connect())
@@ -142,6 +146,7 @@ class TaskProcess:
         self._take_next()
 
     def _kill(self) -> None:
+        self._start_deadline.cancel()
         atexit.unregister(self._process.kill)
         self._process.kill()
         self._process.join()
@@ -151,7 +156,7 @@ class TaskProcess:
             return
         while self._running is None and self._waiting:
             pending = self._waiting.popleft()
-            if not pending.answer.done():  # else nobody waits for it any more
+            if not pending.answer.done():  # else its caller was cancelled
                 self._running = pending
                 pending.call.started = self._loop.time()
                 self._transport.write(pending.frame)
@@ -160,6 +165,7 @@ class TaskProcess:
         pending, self._running = self._running, None
         if pending is None:  # it says that it has begun
             self._is_ready = True
+            self._start_deadline.cancel()
             self._take_next()
             return
         if pending.method.startswith("process"):
@@ -177,6 +183,7 @@ class TaskProcess:
         self._kill()
         self._ends_in_a_row += 1
         error = TaskProcessError(f"the process of a task ended by itself: {self._how}")
+        # Of the running call alone it is unknown what it did; those that wait were not begun.
         taken, self._running = self._running, None
         if taken is not None:
             taken.fail(error)

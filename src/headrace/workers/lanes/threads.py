@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 
 
 class TaskThreads(Executor):
-    """As the standard library's, but one that never returns does not keep the process alive."""
+    """Runs calls on daemon threads: one that never returns does not keep the process alive."""
 
     def __init__(self, count: int, name: str) -> None:
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -50,6 +50,7 @@ class TaskThreads(Executor):
         When this is cancelled, a call that no thread has begun is not made. One that a thread goes
         on with counts by its ``name`` in :meth:`all_hang`, until it ends.
         """
+        # wrap_future passes a cancellation on, but a call that a thread has begun ignores it.
         future = self.submit(function)
         try:
             return await asyncio.wrap_future(future)

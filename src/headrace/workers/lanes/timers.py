@@ -55,6 +55,7 @@ class LaneTimers:
     async def _expire(self) -> None:
         loop = asyncio.get_running_loop()
         timeout = self._worker.processing_timeout.total_seconds()
+        # A deadline is noticed late by a quarter of it, and by a second at most.
         interval = min(max(timeout / 4, _MIN_INTERVAL_SECONDS), _MAX_INTERVAL_SECONDS)
         while True:
             await asyncio.sleep(interval)

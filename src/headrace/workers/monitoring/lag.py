@@ -51,10 +51,11 @@ class EndOffsets:
                 for partition, at in behind.items()
                 if self._unread.get(partition, (-1, 0))[0] != at
             }
-            found = first_timestamps(self._config, new)
+            timestamps = first_timestamps(self._config, new)
             kept = {partition: self._unread[partition] for partition in behind.keys() - new.keys()}
             self._unread = kept | {
-                partition: (new[partition], timestamp) for partition, timestamp in found.items()
+                partition: (new[partition], timestamp)
+                for partition, timestamp in timestamps.items()
             }
         except (HeadraceError, KafkaException) as error:
             self.reason = str(error)  # what was known stays

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 STALE_AFTER_SECONDS = 30.0
 
 _COUNTS = frozenset(metric.name for metric in WORKER_METRICS if metric.is_counter)
-_LARGEST = frozenset({"processing_seconds", "lane_limit_bytes", "lag_seconds"})
+_MAXIMA = frozenset({"processing_seconds", "lane_limit_bytes", "lag_seconds"})
 
 
 @dataclass(frozen=True)
@@ -131,11 +131,11 @@ def measure(
     Args:
         instance: to be looked at.
         name: of it.
-        partitions: as :func:`measure_partitions` found them.
+        partitions: from :func:`measure_partitions`.
         now: the loop's clock.
     """
     failure = instance.failure
-    found = WorkerProgress(
+    progress = WorkerProgress(
         instance.worker.name,
         name,
         instance.state,
@@ -145,11 +145,11 @@ def measure(
     )
     assignments = instance.assignments
     if not assignments:
-        return found
+        return progress
     lanes = assignments.lanes
     begun = [lane.begun for lane in lanes if lane.begun]
     return replace(
-        found,
+        progress,
         partitions=len(assignments),
         lanes=len(lanes),
         in_process=sum(lane.in_process for lane in lanes),
@@ -211,33 +211,34 @@ def _partition(assigned: AssignedPartition, ends: EndOffsets) -> PartitionProgre
 def summed(
     worker: str, name: str, state: InstanceState, instances: Iterable[WorkerProgress]
 ) -> WorkerProgress:
-    """Returns several instances of ``worker`` as one: counts added up, of durations the longest.
+    """Returns the progress of several instances of ``worker`` together.
 
-    Its ``updated_ms`` is the mean of theirs, so that what was counted between two looks, by what
-    is between the two times, is a rate although they are not all told of at once.
+    Counts are added up; of durations, the longest counts. ``updated_ms`` is the mean of all that
+    run: each reports at a time of its own, and a rate is taken between two of these means.
     """
-    found = list(instances)
-    told = [progress.updated_ms for progress in found if not progress.final]
+    all_progress = list(instances)
+    updates_ms = [progress.updated_ms for progress in all_progress if not progress.final]
     figures: dict[str, Any] = {
-        metric.name: (max if metric.name in _LARGEST else sum)(
-            [0, *(getattr(progress, metric.name) for progress in found)]
+        metric.name: (max if metric.name in _MAXIMA else sum)(
+            [0, *(getattr(progress, metric.name) for progress in all_progress)]
         )
         for metric in WORKER_METRICS
     }
-    if told:
-        figures["updated_ms"] = sum(told) // len(told)
+    if updates_ms:
+        figures["updated_ms"] = sum(updates_ms) // len(updates_ms)
     reason = "; ".join(
-        f"{progress.instance}: {progress.reason}" for progress in found if progress.reason
+        f"{progress.instance}: {progress.reason}" for progress in all_progress if progress.reason
     )
-    return WorkerProgress(worker, name, state, reason, paused_partitions=_paused(found), **figures)
+    paused = _paused(all_progress)
+    return WorkerProgress(worker, name, state, reason, paused_partitions=paused, **figures)
 
 
 def _paused(instances: Iterable[WorkerProgress]) -> dict[str, tuple[str, ...]]:
-    found: dict[str, set[str]] = {}
+    paused: dict[str, set[str]] = {}
     for progress in instances:
         for partition, reasons in progress.paused_partitions.items():
-            found.setdefault(partition, set()).update(reasons)
-    return {partition: tuple(sorted(reasons)) for partition, reasons in sorted(found.items())}
+            paused.setdefault(partition, set()).update(reasons)
+    return {partition: tuple(sorted(reasons)) for partition, reasons in sorted(paused.items())}
 
 
 def with_liveness(progress: WorkerProgress) -> WorkerProgress:
@@ -272,8 +273,8 @@ class WorkerStatusFolder:
         A file that can't be read is left out.
         """
         paths = sorted(self._folder.glob("[!.]*.json"))
-        found = (read_json(path, WorkerProgress.from_json) for path in paths)
-        return [with_liveness(progress) for progress in found if progress is not None]
+        written = (read_json(path, WorkerProgress.from_json) for path in paths)
+        return [with_liveness(progress) for progress in written if progress is not None]
 
     def forget(self, worker: str) -> None:
         """Removes what ended instances of ``worker`` left."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 
 from headrace.kafka.client import ClientConfig
@@ -47,16 +48,21 @@ class ProgressMonitor:
                 await self._instance.run()
         finally:
             watching.cancel()
-            [ended] = await asyncio.gather(watching, return_exceptions=True)
-            if isinstance(ended, Exception):
-                _LOG.error("Progress monitoring of %s stopped", self._name, exc_info=ended)
-            self._report()
+            await asyncio.gather(watching, return_exceptions=True)
+            self._try(self._report)
 
     async def _watch(self) -> None:
         while True:
-            self._refresh_ends()
-            self._report()
+            self._try(self._refresh_ends)
+            self._try(self._report)
             await asyncio.sleep(POLL_INTERVAL_SECONDS)
+
+    def _try(self, step: Callable[[], None]) -> None:
+        """Takes a step; what fails once, such as a write to a full disk, may succeed later."""
+        try:
+            step()
+        except Exception:  # noqa: BLE001 - whatever observers raise
+            _LOG.exception("Cannot report the progress of %s", self._name)
 
     def _report(self) -> None:
         partitions = measure_partitions(self._instance, self._ends)

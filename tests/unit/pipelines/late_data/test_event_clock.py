@@ -1,9 +1,10 @@
 """How far event time has come in a partition."""
 
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.pipelines.late_data.event_clock import EventClock, reached
+from headrace.pipelines.late_data.event_clock import EventClock, EventTimeSamples, reached
 
 NOW_US = 1_764_000_000_000_000
 HOUR_US = 3_600_000_000
@@ -28,6 +29,43 @@ def test_event_time_is_that_of_an_event_and_most_are_not_newer(samples):
     newer = sum(events for at, events in samples if at > time)
     assert time in {at for at, _ in samples}
     assert newer < max(2, 0.01 * sum(events for _, events in samples))
+
+
+def sampled(*ranges):
+    """The samples of ranges of a partition, each with its events' times in chunks."""
+    samples = []
+    for chunks in ranges:
+        times = EventTimeSamples("at")
+        for chunk in chunks:
+            times.add(pa.table({"at": pa.array(chunk, pa.timestamp("us", "UTC"))}))
+        samples += times.samples()
+    return samples
+
+
+def test_a_hundredth_is_of_the_events_of_the_batch_and_not_of_a_chunk():
+    chunks = [list(range(10_000)) for _ in range(20)]
+    chunks[7][:150] = [NOW_US] * 150
+    assert 9_000 < reached(sampled(chunks[:10], chunks[10:])) < 10_000
+    chunks[7][:8_000] = [NOW_US] * 8_000
+    assert reached(sampled(chunks[:10], chunks[10:])) == NOW_US
+
+
+@given(st.lists(st.lists(st.lists(st.integers(0, 999), max_size=200), max_size=3), max_size=4))
+def test_samples_stand_for_all_events_and_a_hundredth_has_reached_what_they_say(ranges):
+    times = [time for chunks in ranges for chunk in chunks for time in chunk]
+    samples = sampled(*ranges)
+    assert sum(events for _, events in samples) == len(times)
+    if not times:
+        return
+    time, few = reached(samples), 2 * len(ranges)
+    has_reached = sum(at >= time for at in times)
+    assert has_reached >= min(len(times), max(2, 0.01 * len(times)))
+    assert sum(at > time for at in times) <= 0.03 * len(times) + 2 * few
+
+
+def test_events_without_a_time_are_not_counted():
+    assert sampled([[None, 5, None, 7]]) == [(5, 2)]
+    assert sampled([[None]], []) == []
 
 
 def after(*batches):

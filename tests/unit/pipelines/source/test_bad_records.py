@@ -3,8 +3,9 @@
 import pytest
 from tests.contracts.source import event, spec
 
-from headrace.model import DeadLetterLimit, OffsetRange, TopicPartition
+from headrace.model import DeadLetter, DeadLetterLimit, OffsetRange, TopicPartition
 from headrace.pipelines.source import bad_records
+from headrace.pipelines.source.bad_records import BadRecords
 from headrace.pipelines.source.reader import RangeReader
 from headrace.testing.memory import MemoryCluster
 
@@ -27,6 +28,14 @@ def reports(tmp_path):
         return reader.report()
 
     return of
+
+
+@pytest.mark.parametrize(("ranges", "kept"), [(1, 16), (16, 16), (32, 8), (512, 1)])
+def test_the_ranges_of_a_batch_share_what_the_driver_has_room_for(ranges, kept):
+    bad = BadRecords(DeadLetterLimit(), ranges)
+    letter = DeadLetter(NUMBERS, 0, "not-json", "", None, b"x" * 2**20)
+    bad.take([letter] * 40, longest_run=1)
+    assert (len(bad.kept), bad.omitted) == (kept + (ranges < 512), 39 - kept + (ranges == 512))
 
 
 def test_bad_records_are_kept_while_the_limit_allows_them(reports):

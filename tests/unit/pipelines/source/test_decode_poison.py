@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from tests.contracts.json_records import GOOD, POISON, Impression, good, raw, without
 
+from headrace.errors import UnknownFormatError
 from headrace.model import Json, Raw, event_schema
 from headrace.pipelines.source.decode import decoder_for
 from headrace.pipelines.source.decode.checks import EventTimeBounds, RowChecks
@@ -180,3 +181,9 @@ def test_raw_records_are_kept_as_they_are():
     assert decoded.rows.schema == decoder.arrow_schema == pa.schema({"value": pa.binary()})
     assert decoded.rows.column("value").to_pylist() == values
     assert decoder.decode([]).rows.num_rows == 0
+
+
+def test_a_format_without_a_decoder_is_an_error_that_names_it():
+    for schema in (None, event_schema(Impression)):
+        with pytest.raises(UnknownFormatError, match="format 'Protobuf'"):
+            decoder_for("Protobuf", schema)

@@ -7,6 +7,7 @@ import pytest
 from tests.contracts.source import spec
 
 from headrace.model import EpochMillis, OffsetRange, TopicPartition, event_schema
+from headrace.pipelines.late_data.event_clock import reached
 from headrace.pipelines.source.feedback import Feedback
 from headrace.pipelines.source.offsets import allocate_batch
 from headrace.pipelines.source.reader import RangeReader
@@ -19,7 +20,7 @@ NOW_MS = 1_764_000_000_000
 NOW_US = NOW_MS * 1000
 
 
-def report(partition=0, records=1, bytes_=0, event_time=None, topic="t"):
+def report(partition=0, records=1, bytes_=0, event_times=(), topic="t"):
     range_ = OffsetRange(TopicPartition(topic, partition), 0, records)
     return RangeReport(
         range=range_,
@@ -27,7 +28,7 @@ def report(partition=0, records=1, bytes_=0, event_time=None, topic="t"):
         records=records,
         bytes=bytes_,
         last_timestamp_ms=0,
-        event_time=event_time,
+        event_times=event_times,
     )
 
 
@@ -95,8 +96,8 @@ def test_a_record_larger_than_a_batch_is_read_alone():
 
 
 def test_each_partition_has_an_event_clock_of_its_own():
-    reports = [report(0, event_time=(NOW_US - 5, 2)), report(1, event_time=(NOW_US - 9, 2))]
-    learned = Feedback().after([*reports, report(1, event_time=(NOW_US - 7, 98))], {"t": NOW_MS})
+    reports = [report(0, event_times=[(NOW_US - 5, 2)]), report(1, event_times=[(NOW_US - 9, 2)])]
+    learned = Feedback().after([*reports, report(1, event_times=[(NOW_US - 7, 98)])], {"t": NOW_MS})
     assert learned.event_us("t") == {0: NOW_US - 5, 1: NOW_US - 7}
     assert learned.newest_us == {"t": NOW_US - 5}
     assert learned.event_us("other") == {}
@@ -124,4 +125,6 @@ def test_a_range_reports_the_event_time_without_its_outlier(tmp_path):
     )
     reader = RangeReader(found, OffsetRange(TopicPartition("t", 0), 0, 500), NOW_MS, topic_id="id")
     assert sum(table.num_rows for table in reader.tables()) == 500
-    assert reader.report().event_time == ((NOW_MS - 1_000 + 495) * 1000, 500)
+    samples = reader.report().event_times
+    assert reached(samples) == (NOW_MS - 1_000 + 496) * 1000
+    assert sum(events for _, events in samples) == 500

@@ -10,7 +10,7 @@ ENDLESS = float("inf")
 POSITIONS = st.dictionaries(st.integers(0, 5), st.integers(0, 10_000), min_size=1)
 
 
-def ends(start, latest, max_records, held=()):
+def ends(start, latest, max_records, paused=()):
     """The ends of a batch of records of no size."""
     return allocate_batch(
         start,
@@ -18,7 +18,7 @@ def ends(start, latest, max_records, held=()):
         max_records=max_records,
         max_bytes=ENDLESS,
         mean_bytes=dict.fromkeys(start, 0.0),
-        held=held,
+        paused=paused,
     )
 
 

@@ -1,5 +1,6 @@
 """What only a cluster in memory can show of planning: cuts, outages, and who is asked how often."""
 
+import time
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -9,10 +10,10 @@ from tests.contracts.source import drained, event, read, spec
 
 from headrace.errors import BrokerUnreachableError, TopicTruncatedError
 from headrace.model import BatchLimits, Start
-from headrace.pipelines.source import looks, planner
+from headrace.pipelines.source import planner, position_check
 from headrace.pipelines.source.feedback import Feedback, RecordSizes
 from headrace.pipelines.source.planner import Planner
-from headrace.pipelines.source.state import SourceState
+from headrace.pipelines.source.state import SourceState, SourceView
 from headrace.testing import MemoryCluster
 
 AT_ONCE = BatchLimits(max_wait=timedelta(0))
@@ -84,7 +85,7 @@ def test_a_short_log_of_one_leader_is_waited_for_then_refused(cluster, source, m
     behind = replace(end, partitions={0: 20})
     found = Planner(source)
     assert found.plan_next(behind) == behind
-    monkeypatch.setattr(looks, "TRUNCATION_GRACE_SECONDS", -1.0)
+    monkeypatch.setattr(position_check, "TRUNCATION_GRACE_SECONDS", -1.0)
     with pytest.raises(TopicTruncatedError):
         found.plan_next(behind)
 
@@ -110,12 +111,60 @@ def test_a_planned_batch_of_a_log_that_was_cut_is_not_read(cluster, source):
     assert isinstance(task.refusal, TopicTruncatedError)
 
 
+def test_a_range_knows_with_how_many_it_shares_the_drivers_memory(cluster, source):
+    fill(cluster, 100)
+    planner = Planner(replace(source, min_tasks=4))
+    start = planner.initial_offset()
+    tasks = planner.tasks(start, drained(planner, start))
+    assert (len(tasks) > 1, {task.ranges for task in tasks}) == (True, {len(tasks)})
+
+
+def test_the_backlog_is_known_from_the_first_look_on(cluster, source):
+    fill(cluster, 100)
+    found = Planner(source)
+    found.plan_next(found.initial_offset())
+    view = SourceState(source.state).view("t")
+    assert (view.latest, view.positions) == ({0: 100}, {0: 0})
+
+
+def test_the_backlog_is_known_while_a_planned_batch_is_repeated(cluster, source):
+    fill(cluster, 60)
+    first = Planner(source)
+    start = first.initial_offset()
+    end = drained(first, start)
+    fill(cluster, 40)
+    SourceState(source.state).forget_view("t")
+    Planner(source).tasks(start, end)
+    view = SourceState(source.state).view("t")
+    assert (view.latest, view.positions) == ({0: 100}, {0: 0})
+
+
 def test_an_outage_is_waited_for(cluster, source):
     start = Planner(source).initial_offset()
     cluster.away = True
     assert Planner(source).plan_next(start) == start
     view = SourceState(source.state).view("t")
     assert "timed out" in view.unreachable
+
+
+def test_a_broker_that_is_slow_is_no_idle_topic(cluster, source, monkeypatch):
+    found, state = Planner(source), SourceState(source.state)
+    start = found.initial_offset()
+    found.plan_next(start)
+    monkeypatch.setattr(planner, "SLOW_AFTER_SECONDS", 0.0)
+    seen, live = [], cluster.live
+
+    def slow(*args, **options):
+        while not state.view("t").unreachable:
+            time.sleep(0.001)
+        seen.append(state.view("t"))
+        return live(*args, **options)
+
+    monkeypatch.setattr(cluster, "live", slow)
+    fill(cluster, 10)
+    Planner(source).plan_next(start)
+    assert seen == [SourceView(unreachable="no response of the broker for 0 s")]
+    assert state.view("t").latest == {0: 10}
 
 
 def test_a_run_with_a_target_never_takes_an_outage_for_its_end(cluster, source):
@@ -149,7 +198,7 @@ def test_a_run_with_a_target_does_not_end_on_a_log_that_ends_before_the_checkpoi
     end = drained(Planner(source), Planner(source).initial_offset())
     found = Planner(source)
     found.stop_at_latest()
-    monkeypatch.setattr(looks, "TRUNCATION_GRACE_SECONDS", 0.1)
+    monkeypatch.setattr(position_check, "TRUNCATION_GRACE_SECONDS", 0.1)
     with pytest.raises(TopicTruncatedError):
         found.plan_next(replace(end, partitions={0: 20}))
 

@@ -11,7 +11,7 @@ def range_(start, end):
 
 
 def report(start, end, position=None):
-    return RangeReport(range_(start, end), position or end, 0, 0, -1, None)
+    return RangeReport(range_(start, end), position or end, 0, 0, -1, ())
 
 
 @pytest.mark.parametrize(

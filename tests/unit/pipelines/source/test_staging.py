@@ -7,7 +7,7 @@ CLICKS = TopicPartition("clicks", 0)
 
 
 def report(start, end):
-    return RangeReport(OffsetRange(CLICKS, start, end), end, end - start, 1, 0, None)
+    return RangeReport(OffsetRange(CLICKS, start, end), end, end - start, 1, 0, ())
 
 
 def test_reports_of_the_planned_ranges_are_taken_in_order(tmp_path):

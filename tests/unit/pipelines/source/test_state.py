@@ -24,7 +24,7 @@ def test_a_pause_holds_until_it_is_replaced(tmp_path):
 
 def test_views_and_feedback_come_back_as_written(tmp_path):
     state = SourceState(tmp_path)
-    view = SourceView({0: 5, 10: 7}, idle=(10,), paused=(0,), unreachable="no answer")
+    view = SourceView({0: 5, 10: 7}, {0: 4, 10: 7}, idle=(10,), paused=(0,), unreachable="no")
     state.write_view("t", view)
     assert state.view("t") == view
     feedback = Feedback(
@@ -32,6 +32,14 @@ def test_views_and_feedback_come_back_as_written(tmp_path):
     )
     state.write_feedback("lake/p/1", feedback)
     assert state.feedback("lake/p/1") == feedback
+
+
+def test_a_view_is_forgotten_before_another_planner_looks(tmp_path):
+    state = SourceState(tmp_path)
+    state.write_view("t", SourceView({0: 5}, {0: 4}))
+    for _ in range(2):
+        state.forget_view("t")
+        assert state.view("t") == SourceView()
 
 
 def test_a_new_checkpoint_knows_nothing_of_the_one_before(tmp_path):

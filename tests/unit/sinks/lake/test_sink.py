@@ -23,7 +23,7 @@ class TestLake(SinkContract):
 
         sink = Lake("clicks", partition_by=("day",))
         context = SinkContext("p", str(tmp_path), {}, event_time="at")
-        lab = SinkLab(sink, context, read, stored)
+        lab = SinkLab(sink, context, read, stored, leftovers_stay=True)
         yield lab
         lab.close()
 

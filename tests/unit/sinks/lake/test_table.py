@@ -208,7 +208,9 @@ def test_another_partitioning_is_refused_with_the_remedy(root):
 @pytest.mark.parametrize(
     ("columns", "partition_by", "reason"),
     [
-        ({"day": pa.string()}, "day", "the rows have a column 'day': rename it"),
+        ({"day": pa.string()}, "day", "a column 'day' beside partition 'day': rename it"),
+        ({"Day": pa.string()}, "day", "a column 'Day' beside partition 'day': rename it"),
+        ({"Id": pa.int64(), "id": pa.int64()}, "day", "a column 'id' beside column 'Id'"),
         ({"id": pa.int64()}, "campaign", "'campaign' is not in the rows"),
         ({"price": pa.float64()}, "price", "can't partition by 'price', a double"),
     ],
@@ -216,6 +218,12 @@ def test_another_partitioning_is_refused_with_the_remedy(root):
 def test_declarations_that_do_not_fit_the_rows_are_refused(root, columns, partition_by, reason):
     with pytest.raises(TableMismatchError, match=reason):
         LakeTable(spec(root, columns, partition_by))
+
+
+def test_a_column_named_as_that_of_unsafe_values_is_refused_in_any_case(root):
+    columns = {"c": pa.string(), "_RESCUED": pa.string()}
+    with pytest.raises(TableMismatchError, match="'_RESCUED' beside column '_rescued'"):
+        LakeTable(spec(root, columns, "c", unsafe_values=UnsafeValues.RESCUE))
 
 
 def test_time_partitions_need_an_event_time(root):
@@ -282,7 +290,7 @@ def test_a_commit_whose_answer_was_lost_counts_as_done(root, monkeypatch):
 
 
 def test_reading_a_table_that_is_not_there_is_an_error(root):
-    with pytest.raises(SinkError, match="there is no Delta table"):
+    with pytest.raises(SinkError, match="there is no Delta table; `headrace run` makes it"):
         read_table(root)
 
 

@@ -30,6 +30,10 @@ class AvroDecoder:
     not-utf8                  a string that is not UTF-8
     out-of-range              a time outside the years 1 to 9999
     trailing-data             more than the schema describes
+    too-deep                  nested a thousand levels or deeper
+    too-many-items            more than 100,000 items that take no bytes, such as nulls
+    wrong-type                a type of Avro's that the field does not take
+    not-an-object             not a record
     ========================= ==================================================================
 
     A registry that does not answer rejects nothing: the task fails and is repeated.
@@ -38,7 +42,7 @@ class AvroDecoder:
     def __init__(self, schema: EventSchema, lookup: SchemaLookup) -> None:
         """Schemas of records are looked up with ``lookup``."""
         self._json = JsonDecoder(as_read(schema))
-        self._json_text = AvroTexts(lookup)
+        self._json_text = AvroTexts(lookup, schema)
         self.arrow_schema = self._json.arrow_schema
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:

@@ -94,6 +94,7 @@ def _builder(field: EventField, *, can_be_null: bool) -> _Builder:
 
 
 def _integers(values: list[int | None], can_be_null: bool) -> pa.Array:
+    # NumPy reads integers faster, and has no null among them.
     if can_be_null:
         return pa.array(values, pa.int64())
     return pa.array(np.fromiter(values, np.int64, len(values)))
@@ -168,6 +169,7 @@ class _Containers:
         self._build = _builder(field.item, can_be_null=field.item.nullable)
 
     def __call__(self, values: list[Any]) -> _Column:
+        # Arrow's offsets: where each list ends in one array of all items.
         ends = np.cumsum([0 if value is None else len(value) for value in values], dtype=np.int32)
         is_null = np.array([*(value is None for value in values), False])
         offsets = pa.array(np.append(np.int32(0), ends), mask=is_null)

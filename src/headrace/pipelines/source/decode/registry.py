@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.model import Avro, EventSchema, Format, Raw
+from headrace.errors import UnknownFormatError
+from headrace.model import Avro, EventSchema, Format, Json, Raw
 from headrace.pipelines.source.decode.decoder import Decoder
 from headrace.settings import SchemaRegistrySettings
 
@@ -28,22 +29,39 @@ def decoder_for(
         registry: where the schemas of Avro are.
 
     Raises:
+        UnknownFormatError: if ``record_format`` is none of the formats.
         ValueError: if there is no registry for Avro.
     """
-    if isinstance(record_format, Raw) or schema is None:
-        from headrace.pipelines.source.decode.raw import RawDecoder
+    match record_format:
+        case Raw():
+            return _raw_decoder()
+        case Json():
+            return _raw_decoder() if schema is None else _json_decoder(schema)
+        case Avro():
+            return _raw_decoder() if schema is None else _avro_decoder(schema, registry)
+        case _:
+            raise UnknownFormatError(record_format)
 
-        return RawDecoder()
-    if isinstance(record_format, Avro):
-        from headrace.kafka.schema_registry import shared_registry
-        from headrace.pipelines.source.decode.avro import AvroDecoder
 
-        if registry is None:
-            raise ValueError("Avro has no schema registry")
-        return AvroDecoder(schema, shared_registry(registry).avro_schema)
+def _raw_decoder() -> Decoder:
+    from headrace.pipelines.source.decode.raw import RawDecoder
+
+    return RawDecoder()
+
+
+def _json_decoder(schema: EventSchema) -> Decoder:
     from headrace.pipelines.source.decode.json_events import JsonDecoder
 
     return JsonDecoder(schema)
+
+
+def _avro_decoder(schema: EventSchema, registry: SchemaRegistrySettings | None) -> Decoder:
+    from headrace.kafka.schema_registry import shared_registry
+    from headrace.pipelines.source.decode.avro import AvroDecoder
+
+    if registry is None:
+        raise ValueError("Avro has no schema registry")
+    return AvroDecoder(schema, shared_registry(registry).avro_schema)
 
 
 def columns_for(schema: EventSchema | None) -> pa.Schema:

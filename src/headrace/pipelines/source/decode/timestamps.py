@@ -13,6 +13,7 @@ _NANOS = pa.timestamp("ns", tz="UTC")
 _MIN_LENGTH = len("2000-01-01T00:00:00Z")
 _BEFORE_SECONDS = len("2000-01-01T00:00")
 _WITH_MICROS = len("2000-01-01T00:00:00.000000")
+# Texts: reading them one by one is slow, so one bad text costs no more than this many.
 _PIECE = 250
 
 

@@ -1,4 +1,4 @@
-"""Looks at a topic before each batch, and refuses where going on would lose or repeat records."""
+"""Checks a topic before each batch, and refuses where going on would lose or repeat records."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from headrace.kafka.log_cuts import Seen
 from headrace.pipelines.source.offsets import SourceOffset
 from headrace.pipelines.source.spec import SourceSpec
 
-EARLIEST_INTERVAL_SECONDS = 30.0  # what goes meanwhile is noticed by who reads it
+EARLIEST_INTERVAL_SECONDS = 30.0  # a record that is deleted meanwhile fails the task that reads it
 TRUNCATION_GRACE_SECONDS = 60.0
 
 
-class Looks:
-    """What one source's topic holds, asked anew at each look."""
+class PositionCheck:
+    """Compares the topic of one source with the offsets of its checkpoint."""
 
     def __init__(self, spec: SourceSpec) -> None:
         self._spec = spec
@@ -25,15 +25,15 @@ class Looks:
         self._whole: dict[int, Seen] = {}
         self._short_since: float | None = None
 
-    def look(self, start: SourceOffset) -> LivePositions:
-        """The topic as it is now, if records can be read on from ``start``.
+    def check(self, start: SourceOffset) -> LivePositions:
+        """Returns the topic as it is now, if records can be read on from ``start``.
 
         Raises:
-            BrokerUnreachableError: no answer.
-            TopicMissingError: there is no such topic.
-            RefusedError: it is another topic, or records at ``start`` are gone.
+            BrokerUnreachableError: if the broker does not respond.
+            TopicMissingError: if there is no such topic.
+            RefusedError: if it is another topic, or records at ``start`` are gone.
         """
-        live = self._asked(start)
+        live = self._live(start)
         spec = self._spec
         if live.topic_id != start.topic_id:
             raise TopicRecreatedError(spec.topic, start.topic_id, live.topic_id, spec.pipeline)
@@ -45,10 +45,12 @@ class Looks:
         self._refuse_short(start, live)
         return live
 
-    def _asked(self, start: SourceOffset) -> LivePositions:
+    def _live(self, start: SourceOffset) -> LivePositions:
         now = time.monotonic()
         due = now - self._earliest_at >= EARLIEST_INTERVAL_SECONDS
         live = self._spec.cluster.live(self._spec.topic, with_earliest=due)
+        # Of a new partition no earliest offset is known, and retention may have passed its first
+        # one.
         if not due and (live.latest.keys() - start.partitions.keys()):
             live = self._spec.cluster.live(self._spec.topic)
         if live.earliest:
@@ -56,18 +58,19 @@ class Looks:
         return LivePositions(live.topic_id, self._earliest, live.latest, live.epochs)
 
     def _refuse_cut(self, start: SourceOffset, live: LivePositions) -> None:
-        """A log can be cut only when another leader takes over: then it is asked about."""
-        led_anew = {
+        """Asks for truncation where the leader has changed: no other event truncates a log."""
+        newly_led = {
             p: at
             for p, at in start.seen.items()
             if live.epochs.get(p, at.epoch) != at.epoch
             and self._whole.get(p) != Seen(at.offset, live.epochs[p])
         }
-        if not led_anew:
+        if not newly_led:
             return
-        for p, cut in self._spec.cluster.cuts(self._spec.topic, led_anew).items():
-            raise self._truncated(p, led_anew[p].offset, cut)
-        self._whole |= {p: Seen(at.offset, live.epochs[p]) for p, at in led_anew.items()}
+        for p, cut in self._spec.cluster.cuts(self._spec.topic, newly_led).items():
+            raise self._truncated(p, newly_led[p].offset, cut)
+        # The answer is final while this leader leads, so it is asked once.
+        self._whole |= {p: Seen(at.offset, live.epochs[p]) for p, at in newly_led.items()}
 
     def _refuse_short(self, start: SourceOffset, live: LivePositions) -> None:
         """A broker that leads anew may briefly report an older end than was acknowledged."""

@@ -1,0 +1,50 @@
+"""Rows of Arrow as COPY takes them."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_JSON = msgspec.json.Encoder(decimal_format="number")
+
+
+def csv_of(rows: pa.Table) -> bytes:
+    """Returns the rows as CSV: null is nothing, the empty text is ``""``."""
+    from pyarrow import csv
+
+    content = io.BytesIO()
+    # Quotes tell the empty text from null, which COPY takes an empty value without them for.
+    options = csv.WriteOptions(include_header=False, quoting_style="needed")
+    csv.write_csv(rows, content, options)
+    return content.getvalue()
+
+
+def copyable(rows: pa.Table) -> pa.Table:
+    """Returns the rows with columns that CSV can carry: bytes as hex, nested values as JSON."""
+    import pyarrow as pa
+
+    for place, column in enumerate(rows.schema):
+        convert = _converter(column.type)
+        if convert is not None:
+            values = rows[place].to_pylist(maps_as_pydicts="lossy")  # the last of a key, as JSON
+            texts = [None if value is None else convert(value) for value in values]
+            rows = rows.set_column(place, column.name, pa.array(texts, pa.string()))
+    return rows
+
+
+def _converter(kind: pa.DataType) -> Any:
+    from pyarrow import types
+
+    if types.is_binary(kind) or types.is_large_binary(kind):
+        return lambda value: "\\x" + value.hex()
+    if types.is_nested(kind):
+        return lambda value: _JSON.encode(value).decode()
+    # Arrow's CSV writer does not know views.
+    if types.is_string_view(kind) or types.is_decimal(kind):
+        return str
+    return None

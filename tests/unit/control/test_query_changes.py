@@ -1,0 +1,97 @@
+"""What `plan` says of a pipeline whose checkpoint was begun with other steps."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from headrace import Kafka, Lake, Pipeline, Topic, count_windows, deduplicate
+from headrace.control.query_changes import query_changes
+from headrace.pipelines.checkpoint import CheckpointFolder, CurrentCheckpoint
+from headrace.pipelines.query_record import QueryRecord, described_transforms, write_query
+from headrace.settings.model import Settings
+
+HOUR = timedelta(hours=1)
+UNIQUE = deduplicate(["id"], HOUR)
+HOURS = count_windows(HOUR, ["page"])
+
+
+def pipeline(*steps, sink=Lake("views")):  # noqa: B008  a frozen value
+    return Pipeline("views-to-lake", Topic("views"), sink, steps=steps)
+
+
+def step(rows):
+    return rows
+
+
+@pytest.fixture
+def begun(tmp_path):
+    """``begun(*steps)``: settings of a project whose pipeline has run with these steps."""
+    settings = Settings(root=tmp_path, name="p", modules=("flow",), lake=str(tmp_path / "lake"))
+
+    def write(*steps, batches=1):
+        folder = CheckpointFolder(settings.lake, "views-to-lake")
+        current = CurrentCheckpoint(1, "", begun=True)
+        uri = folder.checkpoint(current).uri
+        folder.write(current)
+        write_query(uri, QueryRecord("4", ["views"], described_transforms(pipeline(*steps)), []))
+        for batch in range(batches):
+            Path(uri, "offsets").mkdir(parents=True)
+            Path(uri, "offsets", str(batch)).write_text("v1")
+        return settings
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "difference"),
+    [
+        ([UNIQUE], [deduplicate(["page"], HOUR)], ("deduplicate.by", '["id"]', '["page"]')),
+        (
+            [HOURS],
+            [count_windows(2 * HOUR, ["page"])],
+            ("count_windows.every", '"1:00:00"', '"2:00:00"'),
+        ),
+        (
+            [UNIQUE],
+            [deduplicate(["id"], HOUR, event_time="at")],
+            ("deduplicate.event_time", '"event_time"', '"at"'),
+        ),
+        ([step], [UNIQUE], ("transforms with state", "[]", '["deduplicate"]')),
+        ([UNIQUE], [], ("transforms with state", '["deduplicate"]', "[]")),
+        (
+            [UNIQUE, HOURS],
+            [HOURS, UNIQUE],
+            (
+                "transforms with state",
+                '["deduplicate", "count_windows"]',
+                '["count_windows", "deduplicate"]',
+            ),
+        ),
+    ],
+)
+def test_other_state_is_refused_with_both_values(begun, before, now, difference):
+    (change,) = query_changes(begun(*before), [pipeline(*now)])
+    assert (change.part, change.recorded, change.declared) == difference
+    assert "`headrace checkpoint reset views-to-lake --to table`" in change.remedy
+
+
+def test_a_sink_without_positions_goes_on_from_committed_offsets(begun):
+    sink = Kafka(Topic("copies"))
+    (change,) = query_changes(begun(UNIQUE), [pipeline(sink=sink)])
+    assert "--to committed`" in change.remedy
+
+
+def test_what_does_not_change_the_meaning_of_state_is_no_change(begun):
+    later = deduplicate(["id"], 2 * HOUR)
+    assert query_changes(begun(UNIQUE), [pipeline(step, later, step)]) == ()
+
+
+def test_a_checkpoint_without_batches_has_no_state(begun):
+    other = deduplicate(["page"], HOUR)
+    assert query_changes(begun(UNIQUE, batches=0), [pipeline(other)]) == ()
+
+
+def test_a_pipeline_that_never_ran_has_no_change(tmp_path):
+    settings = Settings(root=tmp_path, name="p", modules=("flow",), lake=str(tmp_path / "lake"))
+    assert query_changes(settings, [pipeline(UNIQUE)]) == ()

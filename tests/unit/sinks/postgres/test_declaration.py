@@ -1,0 +1,51 @@
+"""What ``check`` finds wrong with a table of PostgreSQL, without a connection."""
+
+import pytest
+
+from headrace import Postgres, WriteMode
+from headrace.model import FieldType
+from headrace.sinks.api import DeclaredRows
+
+COLUMNS = {"id": FieldType.LONG, "at": FieldType.TIMESTAMP, "n": FieldType.DOUBLE}
+ROWS = DeclaredRows(COLUMNS, "at")
+
+
+@pytest.mark.parametrize(
+    ("sink", "messages"),
+    [
+        (Postgres("t"), []),
+        (Postgres("app.t", WriteMode.UPSERT, ("id",), "at"), []),
+        (Postgres("t", WriteMode.ADD, ("id", "at")), []),
+        (Postgres("."), ["Postgres.table is '.'"]),
+        (Postgres(5), ["Postgres.table is 5"]),
+        (Postgres("t", "upsert"), ["Postgres.mode is 'upsert'"]),
+        (Postgres("t", WriteMode.UPSERT, "id"), ["Postgres.key is 'id'"]),
+        (Postgres("t", WriteMode.UPSERT, (["id"],)), ["Postgres.key is (['id'],)"]),
+        (Postgres("t", WriteMode.UPSERT, ("id",), ["at"]), ["Postgres.newest_by is ['at']"]),
+        (Postgres("t", WriteMode.UPSERT), ["Postgres.mode upsert needs a key"]),
+        (
+            Postgres("t", key=("id",), newest_by="at"),
+            ["Postgres.key is for UPSERT and ADD", "Postgres.newest_by is for UPSERT"],
+        ),
+        (
+            Postgres("t", WriteMode.UPSERT, ("ip",), "seen"),
+            [
+                "Postgres: 'ip' is no column of the rows",
+                "Postgres: 'seen' is no column of the rows",
+            ],
+        ),
+        (Postgres("t", WriteMode.ADD, ("id",)), ["Postgres.mode add: 'at' is no number"]),
+    ],
+)
+def test_each_mistake_is_a_fault(sink, messages):
+    assert [fault.message for fault in sink.faults(ROWS)] == messages
+
+
+def test_columns_that_steps_hide_are_not_checked():
+    sink = Postgres("t", WriteMode.UPSERT, ("ip",), "seen")
+    assert list(sink.faults(DeclaredRows(None, None))) == []
+
+
+@pytest.mark.parametrize(("name", "resolved"), [("t", "public.t"), ("app.t", "app.t")])
+def test_a_table_without_a_schema_is_that_of_the_schema_public(name, resolved):
+    assert (Postgres(name).target, Postgres(name).resolved_target) == (name, resolved)

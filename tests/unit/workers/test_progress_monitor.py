@@ -1,0 +1,47 @@
+"""What is seen of an instance is reported for as long as it runs, whatever goes wrong meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from headrace.model import Topic
+from headrace.workers import Worker, WorkerTask
+from headrace.workers.counts import Counts
+from headrace.workers.monitoring import progress_monitor
+from headrace.workers.monitoring.progress_monitor import ProgressMonitor
+from headrace.workers.states import InstanceState
+
+
+class Instance(SimpleNamespace):
+    worker = Worker("w", Topic("t"), WorkerTask)
+    state, failure, assignments, counts = InstanceState.CREATED, None, None, Counts()
+
+    async def run(self):
+        await asyncio.wait_for(self.seen_thrice.wait(), 60)
+        self.state = InstanceState.FAILED
+        raise ConnectionError("lost")
+
+
+def test_a_report_that_fails_is_followed_by_the_next_one(monkeypatch, caplog):
+    monkeypatch.setattr(progress_monitor, "POLL_INTERVAL_SECONDS", 0.01)
+    seen = []
+
+    async def run():
+        instance = Instance(seen_thrice=asyncio.Event())
+
+        def observe(progress, partitions):
+            seen.append(progress.state)
+            if len(seen) == 3:
+                instance.seen_thrice.set()
+            if len(seen) == 1 or progress.state is InstanceState.FAILED:
+                raise OSError("no space left on device")
+
+        await ProgressMonitor(instance, "w-1", {}, observe).run_instance()
+
+    with pytest.raises(ConnectionError):
+        asyncio.run(run())
+    assert seen[-1] is InstanceState.FAILED
+    assert "Cannot report the progress of w-1" in caplog.text

@@ -1,0 +1,88 @@
+"""Workers of Avro topics while the schema registry does not answer: only its own record waits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import pytest
+from tests.integration.instances import drill, until
+from tests.mock_registry import MockRegistry
+from tests.unit.workers.lanes import LaneBench
+
+from headrace.events.avro import AvroWriter, avro_schema
+from headrace.kafka.schema_registry import look_up_schema
+from headrace.model import Avro, Topic, TopicPartition
+from headrace.workers import WorkerRecord
+from headrace.workers.function_task import FunctionFactory
+from headrace.workers.record import ConsumedRecord
+
+
+@dataclass
+class Order:
+    customer: str
+
+
+@dataclass
+class NewOrder:
+    customer: str
+    coupon: str | None
+
+
+OLD, NEW = Topic("old", event=Order), Topic("new", event=NewOrder)
+WRITTEN = Topic("t", event=Order, format=Avro())
+
+
+def coroutine(seen):
+    async def take(order: Order):
+        seen.append(order.customer)
+
+    return take
+
+
+def ordinary(seen):
+    return lambda order: seen.append(order.customer)
+
+
+def observed(seen):
+    async def take(order: Order, observer):
+        seen.append(order.customer)
+        observer.on_success()
+
+    return take
+
+
+@pytest.mark.parametrize("kind", [coroutine, ordinary, observed])
+def test_a_record_whose_schema_is_not_known_keeps_no_other_lane_waiting(kind):
+    seen = []
+
+    async def process():
+        with MockRegistry().running() as registry:
+            schemas = partial(look_up_schema, registry.settings)
+            bench = LaneBench(FunctionFactory(kind(seen), (WRITTEN,), schemas))
+            bench.assign(1)
+            known, unknown = (registry.add(avro_schema(topic.schema)) for topic in (OLD, NEW))
+            ann, bob = (
+                AvroWriter(OLD.schema, known)(b'{"customer": "%s"}' % name)
+                for name in (b"ann", b"bob")
+            )
+            eve = AvroWriter(NEW.schema, unknown)(b'{"customer": "eve"}')
+            put(bench, 1, 0, ann)
+            await until(lambda: seen == ["ann"])
+            registry.answers.clear()
+            put(bench, 0, 0, eve)
+            await until(lambda: len(registry.requests) == 2)
+            put(bench, 1, 1, bob)
+            await until(lambda: seen == ["ann", "bob"])
+            bench.expire()  # it is the registry that takes long, not the record
+            registry.answers.set()
+            await until(lambda: seen == ["ann", "bob", "eve"])
+            await until(lambda: bench.committable == 1)
+            assert bench.failures.ended == []
+
+    drill(process())
+
+
+def put(bench, partition, offset, value):
+    record = WorkerRecord("t", partition, offset, None, value)
+    bench.assignments.deliver(ConsumedRecord(record, TopicPartition("t", partition), offset))
