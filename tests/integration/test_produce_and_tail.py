@@ -177,5 +177,5 @@ def test_a_reader_that_has_seen_enough_ends_the_look(folder, names):
         os.close(writer)
         assert os.read(reader, 10)
         os.close(reader)
-        assert process.wait() == 1
+        assert process.wait() == 0
         assert process.stderr.read() == b""

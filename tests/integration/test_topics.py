@@ -153,7 +153,7 @@ def test_offsets_are_committed_without_subscribing_and_any_consumer_sees_them(co
 
 
 def test_offsets_are_told_after_a_broker_was_taken_for_dead_for_a_moment(start_cluster):
-    sessions = {"broker.session.timeout.ms": "1500", "broker.heartbeat.interval.ms": "300"}
+    sessions = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "300"}
     cluster = start_cluster(config=sessions)
     config = {"bootstrap.servers": cluster.bootstrap_servers}
     ensure_topics(config, [Topic("orders", partitions=1)])
@@ -163,7 +163,7 @@ def test_offsets_are_told_after_a_broker_was_taken_for_dead_for_a_moment(start_c
     for _ in range(2):  # a client that asks for the first time fetches the metadata anyway
         assert client.watermarks(config, [orders]) == told
         os.kill(broker.pid, signal.SIGSTOP)
-        time.sleep(4)
+        time.sleep(6)
         os.kill(broker.pid, signal.SIGCONT)
         time.sleep(2)
     assert client.watermarks(config, [orders]) == told

@@ -13,8 +13,7 @@ def lock_folder(state: Path, lake: str) -> Path:
     """Beside the checkpoints where they are local, so two projects on one lake see each other."""
     if not storage.is_local(lake):
         return state / "locks"
-    _, path = storage.filesystem(lake)
-    return Path(path) / "_headrace" / "locks"
+    return storage.local_path(lake) / "_headrace" / "locks"
 
 
 class CheckpointLock:

@@ -42,13 +42,15 @@ def filesystem(uri: str, options: Options = NO_OPTIONS) -> tuple[fs.FileSystem, 
         return fs.PyFileSystem(fs.FSSpecHandler(_hdfs(uri, options))), parts.path or "/"
     if "://" in uri and parts.scheme != "file":
         raise OSError(f"{uri}: no storage that headrace knows")
-    return fs.LocalFileSystem(), os.path.abspath(_local_path(uri))  # noqa: PTH100
+    return fs.LocalFileSystem(), str(local_path(uri))
 
 
-def _local_path(uri: str) -> str:
+def local_path(uri: str) -> Path:
+    """Returns the absolute path of a URI whose files are those of this machine."""
     from urllib.request import url2pathname
 
-    return url2pathname(urlsplit(uri).path) if uri.startswith("file:") else uri
+    path = url2pathname(urlsplit(uri).path) if uri.startswith("file:") else uri
+    return Path(os.path.abspath(path))  # noqa: PTH100
 
 
 def _hdfs(uri: str, options: Options) -> Any:
@@ -101,7 +103,7 @@ def write_bytes_atomic(uri: str, content: bytes, options: Options = NO_OPTIONS) 
         hdfs, path = _hdfs(uri, options), urlsplit(uri).path
         hdfs.mv(_temporary_hdfs(hdfs, path, content), path, overwrite=True)
     else:
-        replace_file(Path(filesystem(uri)[1]), content)
+        replace_file(local_path(uri), content)
 
 
 def write_bytes_new(uri: str, content: bytes, options: Options = NO_OPTIONS) -> None:
@@ -115,7 +117,7 @@ def write_bytes_new(uri: str, content: bytes, options: Options = NO_OPTIONS) -> 
     elif _is_hdfs(uri):
         _create_hdfs(_hdfs(uri, options), urlsplit(uri).path, content)
     else:
-        create_file(Path(filesystem(uri)[1]), content)
+        create_file(local_path(uri), content)
 
 
 @contextmanager

@@ -104,7 +104,9 @@ def queries(tmp_path, monkeypatch):
 
     def checks(*_):
         current = folder.current() or CurrentCheckpoint(1, "", begun=False)
-        return SimpleNamespace(folder=folder, checkpoint=lambda: current)
+        return SimpleNamespace(
+            folder=folder, checkpoint=lambda: current, check_query=lambda *_: None
+        )
 
     monkeypatch.setattr("headrace.pipelines.run.StartChecks", checks)
     monkeypatch.setattr("headrace.pipelines.run.KafkaCluster", lambda _: None)
