@@ -19,6 +19,7 @@ class Sqlite(Sink):
 
     kind = "sqlite"
     guarantee = Guarantee.EXACTLY_ONCE
+    required_settings = ("file",)
 
     @property
     def target(self):

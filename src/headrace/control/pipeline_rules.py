@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 
@@ -17,6 +17,7 @@ from headrace.model.name import NAME, NAME_WORDS
 from headrace.pipelines.late_data.declaration import LateData
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.transforms.transform import Transform
+from headrace.settings import Secret
 from headrace.sinks.api import DeclaredRows, Sink
 
 NAME_ROLE = f"{NAME_WORDS}: it names a consumer group and a folder"
@@ -33,6 +34,24 @@ def pipeline_faults(pipeline: Pipeline) -> Iterator[Fault]:
         yield from _limit_faults(pipeline.limits, pipeline.dead_letter_limit)
         yield from _sink_faults(pipeline)
         yield from late_data_faults(pipeline)
+
+
+def missing_settings(
+    pipeline: Pipeline, given: Mapping[str, Mapping[str, Secret]]
+) -> Iterator[Fault]:
+    """Gives what the sinks of a pipeline need and headrace.toml does not set.
+
+    Args:
+        pipeline: declared.
+        given: tables ``[sinks.KIND]`` by kind.
+    """
+    for sink in pipeline.sinks if is_typed(pipeline) else ():
+        for key in sink.required_settings:
+            if key not in given.get(sink.kind, {}):
+                yield Fault(
+                    f"{_label(pipeline)}: {sink.label} needs the setting {key!r}",
+                    f'[sinks.{sink.kind}] {key} = "..." in headrace.toml',
+                )
 
 
 def is_typed(pipeline: Pipeline) -> bool:

@@ -18,7 +18,7 @@ from headrace.control.durability import (
     topic_contradictions,
     topic_warnings,
 )
-from headrace.control.pipeline_rules import is_typed, pipeline_faults
+from headrace.control.pipeline_rules import is_typed, missing_settings, pipeline_faults
 from headrace.control.topic_rules import topic_faults
 from headrace.control.worker_rules import sends_dead_letters, worker_faults
 from headrace.errors import Problem, ProjectError
@@ -139,7 +139,9 @@ def _problems(declarations: list[Declaration], settings: Settings) -> list[Probl
 def _own_faults(value: Declared, settings: Settings) -> Iterable[Fault]:
     if isinstance(value, Topic):
         return _topic_faults(value, settings)
-    return pipeline_faults(value) if isinstance(value, Pipeline) else worker_faults(value)
+    if isinstance(value, Pipeline):
+        return [*pipeline_faults(value), *missing_settings(value, settings.sinks)]
+    return worker_faults(value)
 
 
 def _topic_faults(topic: Topic, settings: Settings) -> list[Fault]:

@@ -71,7 +71,7 @@ ALWAYS_THERE = "__consumer_offsets"
 _GROUP_SLICE_SECONDS = 3.0
 # Without a session, its limit is how long a commit waits for the coordinator. A coordinator that
 # does not answer is asked twice, then a broker which one it is: within REQUEST_TIMEOUT_SECONDS.
-_OFFSETS_CLIENT = {"session.timeout.ms": "6000", "socket.timeout.ms": "5000"}
+_OFFSETS_CLIENT = {"session.timeout.ms": "6000", "socket.timeout.ms": "4000"}
 _TOKENS_AWAY = "Failed to acquire"  # so librdkafka begins where a server of tokens is away
 
 

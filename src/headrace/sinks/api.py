@@ -302,6 +302,7 @@ class Sink(abc.ABC):
             step comes in between.
         metrics: of the counters in its figures.
         extra: the extra of headrace that it needs beside ``spark``; empty: none.
+        required_settings: keys that ``[sinks.KIND]`` of headrace.toml must have; ``check`` asks.
     """
 
     kind: ClassVar[str]
@@ -309,6 +310,7 @@ class Sink(abc.ABC):
     metadata: ClassVar[tuple[Metadata, ...]] = ()
     metrics: ClassVar[tuple[Metric, ...]] = ()
     extra: ClassVar[str] = ""
+    required_settings: ClassVar[tuple[str, ...]] = ()
 
     @property
     @abc.abstractmethod

@@ -144,6 +144,7 @@ def test_a_field_that_can_not_be_a_column_is_a_problem_at_its_own_line(
 
 
 REGISTRY = '[schema_registry]\nurl = "http://127.0.0.1:8081"\n'
+DATABASE = '[sinks.postgres]\nurl = "postgresql://db/stats"\n'
 
 
 @pytest.mark.parametrize(
@@ -187,6 +188,15 @@ def test_an_avro_topic_needs_a_schema_registry(problems, write):
     assert "[schema_registry]" in text
     assert line == 1
     assert write(body, more=REGISTRY).topics["t"].record_format == Avro()
+
+
+def test_a_setting_that_a_sink_needs_is_asked_for(problems, write):
+    body = "p = Pipeline('p', source=clicks, sink=Postgres('clicks'))\n"
+    [(line, text)] = problems(body)
+    assert "pipeline 'p': postgres clicks needs the setting 'url'" in text
+    assert '[sinks.postgres] url = "..."' in text
+    assert line == 1
+    assert write(body, more=DATABASE).pipelines["p"].sink.target == "clicks"
 
 
 def test_sources_without_steps_may_differ_in_what_makes_no_other_column(write):
@@ -430,7 +440,7 @@ def test_a_pipeline_that_could_not_run_is_a_problem_at_its_line(problems, argume
     ],
 )
 def test_declarations_that_contradict_each_other_are_a_problem(problems, body, message):
-    found = problems(body)
+    found = problems(body, more=DATABASE)
     assert message in found[0][1]
     assert found[0][0] == dedent(body).count("\n")
 

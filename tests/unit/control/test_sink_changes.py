@@ -10,7 +10,7 @@ from headrace.control.sink_changes import SinkChange, sink_changes
 from headrace.control.sinks import sink_context
 from headrace.pipelines.source.record_columns import row_columns
 from headrace.runtime import extras
-from headrace.settings.model import Settings
+from headrace.settings import Secret, Settings
 from headrace.sinks.api import Transaction
 
 
@@ -106,14 +106,14 @@ def test_a_lake_that_can_not_be_looked_at_refuses_nothing(settings):
     assert change.detail.startswith("can't be looked at: ")
 
 
-NO_ADDRESS = "headrace.toml names no address"
+UNREACHABLE = "can't be looked at"
 
 
 @pytest.mark.parametrize(
     ("missing", "sink", "words"),
     [
         ("s3", Lake("views"), "extra 's3'"),
-        ("s3", Postgres("views"), NO_ADDRESS),
+        ("s3", Postgres("views"), UNREACHABLE),
         ("postgres", Postgres("views"), "extra 'postgres'"),
         ("postgres", Lake("views"), ""),
     ],
@@ -121,5 +121,6 @@ NO_ADDRESS = "headrace.toml names no address"
 def test_the_extra_of_the_sink_is_named_and_no_other(settings, monkeypatch, missing, sink, words):
     monkeypatch.setattr(extras, "MODULES", extras.MODULES | {missing: ("no_such_module",)})
     lake = "s3://bucket/lake" if missing == "s3" else settings.lake
-    found = changes(replace(settings, lake=lake), View, replace(PIPELINE, sink=sink))
+    sinks = {"postgres": {"url": Secret("postgresql://127.0.0.1:1/no_server")}}
+    found = changes(replace(settings, lake=lake, sinks=sinks), View, replace(PIPELINE, sink=sink))
     assert [words in change.detail for change in found] == [True] * bool(words)

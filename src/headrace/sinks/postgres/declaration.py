@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from headrace.errors import SinkError
 from headrace.model import FieldType
 from headrace.model.fault import Fault, is_a
 from headrace.sinks.api import (
@@ -22,7 +21,6 @@ from headrace.sinks.api import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headrace.settings import Secret
     from headrace.sinks.postgres.statements import TargetSpec
 
 URL = "url"
@@ -60,6 +58,7 @@ class Postgres(Sink):
 
     kind: ClassVar[str] = "postgres"
     extra: ClassVar[str] = "postgres"
+    required_settings: ClassVar[tuple[str, ...]] = (URL,)
     guarantee: ClassVar[Guarantee] = Guarantee.EXACTLY_ONCE
 
     @property
@@ -123,7 +122,7 @@ class Postgres(Sink):
         from headrace.sinks.postgres.connection import connect, translated_errors
         from headrace.sinks.postgres.driver import check_table
 
-        with translated_errors(), connect(_url(context)) as connection:
+        with translated_errors(), connect(context.settings[URL]) as connection:
             check_table(connection, self._spec(schema))
         return ()
 
@@ -149,7 +148,7 @@ class Postgres(Sink):
         """Returns the table ``headrace.positions`` of the database."""
         from headrace.sinks.postgres.positions import PostgresPositions
 
-        return PostgresPositions(_url(context), self.table)
+        return PostgresPositions(context.settings[URL], self.table)
 
     def open(self, context: SinkContext, schema: pa.Schema) -> SinkDriver:
         """Looks at the table, and drops staging tables that earlier starts left.
@@ -161,13 +160,4 @@ class Postgres(Sink):
         """
         from headrace.sinks.postgres.driver import PostgresDriver
 
-        return PostgresDriver(_url(context), context.pipeline, self._spec(schema))
-
-
-def _url(context: SinkContext) -> Secret:
-    url = context.settings.get(URL)
-    if url is None:
-        raise SinkError(
-            "PostgreSQL", 'headrace.toml names no address: [sinks.postgres] url = "..."'
-        )
-    return url
+        return PostgresDriver(context.settings[URL], context.pipeline, self._spec(schema))
