@@ -34,8 +34,10 @@ from headrace.model import (
 from headrace.model.fault import Fault
 from headrace.pipelines.late_data.declaration import LateData
 from headrace.pipelines.pipeline import Pipeline
+from headrace.pipelines.transforms.classify import classify
 from headrace.pipelines.transforms.count_windows import count_windows
 from headrace.pipelines.transforms.deduplicate import deduplicate
+from headrace.pipelines.transforms.filter_rows import filter_rows
 from headrace.pipelines.transforms.transform import Transform
 from headrace.settings import Secret
 from headrace.sinks.api import (
@@ -150,8 +152,10 @@ __all__ = [
     "WorkerSubpartition",
     "WorkerTask",
     "WriteMode",
+    "classify",
     "count_windows",
     "deduplicate",
+    "filter_rows",
     "worker",
 ]
 

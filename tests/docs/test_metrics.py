@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from headrace import count_windows, deduplicate
+from headrace import classify, count_windows, deduplicate, filter_rows
 from headrace.metrics import METRICS, PARTITION_METRICS, WORKER_METRICS, Metric
 from headrace.pipelines.progress import PipelineProgress, PipelineState
 from headrace.sinks.lake.metrics import LAKE_METRICS
@@ -15,7 +15,15 @@ from headrace.workers.states import InstanceState
 
 _PAGE = "docs/reference/metrics.md"
 _TITLES = {
-    "Of a pipeline": (*METRICS, *LAKE_METRICS, *deduplicate.metrics, *count_windows.metrics),
+    "Of a pipeline": (
+        *METRICS,
+        *LAKE_METRICS,
+        *(
+            metric
+            for transform in (deduplicate, count_windows, filter_rows, classify)
+            for metric in transform.metrics
+        ),
+    ),
     "Of a worker": WORKER_METRICS,
     "Prometheus": PARTITION_METRICS,
 }

@@ -111,6 +111,15 @@ def test_each_recipe_does_what_it_says(page):
     assert polish == {"v0": False, "v2": False, "v3": True, "v5": True, "v6": False}
     assert flow.ids("polish_only") == dict.fromkeys(("v0", "v2", "v3", "v5", "v6"), 1)
     assert first["polish-only"].figures["foreign_rows"] == 3
+    assert flow.ids("readers_only") == dict.fromkeys(("v1", "v3", "v5"), 1) | {"v1": 2}
+    figures = first["readers-only"].figures
+    assert (figures["filtered_about_rows"], figures["filtered_robot_rows"]) == (4, 0)
+    kinds = {row["event_id"]: row["kind"] for row in flow.rows("kinds")}
+    assert kinds == {
+        **dict.fromkeys(("v1", "v3", "v5"), "home"),
+        **dict.fromkeys(("v0", "v2", "v6"), "domestic"),
+        "v4": "other",
+    }
     assert flow.ids("unique") == dict.fromkeys(ids, 1)
     counts = {(row["country"], row["count"]): row["window_start"] for row in flow.rows("per_hour")}
     assert {count: start.hour for count, start in counts.items()} == {("PL", 4): 12, ("DE", 3): 12}

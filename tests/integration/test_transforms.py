@@ -4,10 +4,10 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from tests.contracts.transform import TransformCase, TransformContract
+from tests.contracts.transform import TimedTransformContract, TransformCase, TransformContract
 from tests.integration.flow import NOW_MS, Flow, click
 
-from headrace import Lake, Source, count_windows, deduplicate
+from headrace import Lake, Source, classify, count_windows, deduplicate, filter_rows
 from headrace.pipelines.progress import PipelineState
 
 MINUTE_MS = 60_000
@@ -19,7 +19,7 @@ def at(n, minutes, **changes):
     return click(n, event_time=START_MS + int(minutes * MINUTE_MS), **changes)
 
 
-class TestDeduplicate(TransformContract):
+class TestDeduplicate(TimedTransformContract):
     @pytest.fixture
     def case(self):
         return TransformCase(
@@ -32,7 +32,7 @@ class TestDeduplicate(TransformContract):
         )
 
 
-class TestDeduplicateByNulls(TransformContract):
+class TestDeduplicateByNulls(TimedTransformContract):
     """Rows with a null key are rows of their own, also where they are equal in all columns."""
 
     @pytest.fixture
@@ -80,7 +80,7 @@ def test_the_state_of_two_transforms_of_a_kind_is_added_up(broker, spark, tmp_pa
     assert outcome.figures["deduplicate_state_rows"] == 3 + 2
 
 
-class TestCountWindows(TransformContract):
+class TestCountWindows(TimedTransformContract):
     @pytest.fixture
     def case(self):
         start = datetime.fromtimestamp(START_MS / 1000, UTC)
@@ -92,3 +92,88 @@ class TestCountWindows(TransformContract):
             figures={"count_windows_state_rows": 1},
             late=at(6, 4),
         )
+
+
+class TestFilterRows(TransformContract):
+    """The first true condition is the reason; a row with a null condition only is kept."""
+
+    @pytest.fixture
+    def case(self):
+        return TransformCase(
+            step=filter_rows(drop={"cheap": "price < 0.5", "first": "category = 'c0'"}),
+            runs=[
+                [at(0, 0), at(1, 1), at(2, 2), at(3, 3)],
+                [at(4, 4, price=None), at(6, 6, price=None), at(8, 8)],
+            ],
+            columns=["event_id", "category", "price"],
+            rows={("e2", "c2", 0.5): 1, ("e4", "c1", None): 1, ("e8", "c2", 2.0): 1},
+            figures={
+                "filtered_rows": 1,
+                "filter_undecided_rows": 1,
+                "filtered_cheap_rows": 0,
+                "filtered_first_rows": 1,
+            },
+        )
+
+
+class TestClassify(TransformContract):
+    """The first true condition names the class; a null one is passed over."""
+
+    @pytest.fixture
+    def case(self):
+        return TransformCase(
+            step=classify("kind", {"cheap": "price < 0.5", "first": "n % 3 = 0"}, default="rest"),
+            runs=[[at(0, 0), at(2, 2), at(3, 3)], [at(4, 4, price=None), at(6, 6, price=None)]],
+            columns=["event_id", "kind"],
+            rows={
+                ("e0", "cheap"): 1,
+                ("e2", "rest"): 1,
+                ("e3", "first"): 1,
+                ("e4", "rest"): 1,
+                ("e6", "first"): 1,
+            },
+            figures={
+                "unclassified_rows": 1,
+                "classify_undecided_rows": 1,
+                "classified_cheap_rows": 0,
+                "classified_first_rows": 1,
+            },
+        )
+
+
+@pytest.fixture
+def flow(broker, spark, tmp_path):
+    return Flow(broker, spark, tmp_path, partitions=1)
+
+
+@pytest.mark.parametrize(
+    ("step", "problem"),
+    [
+        (filter_rows(drop={"bot": "agent LIKE '%bot%'"}), "`agent` cannot be resolved"),
+        (classify("kind", {"even": "n % 2 ="}), "Syntax error"),
+        (classify("kind", {"even": "category"}), "BOOLEAN"),
+        (filter_rows(drop={"sample": "rand() < 0.5"}), "must be decided as before: rand() < 0.5"),
+    ],
+)
+def test_a_condition_that_spark_refuses_fails_the_start_by_the_name_of_the_step(
+    flow, step, problem
+):
+    flow.send([at(0, 0)])
+    outcome = flow.run(flow.pipeline("refused", sink=Lake("refused"), steps=[step]))["refused"]
+    assert outcome.state is PipelineState.FAILED
+    assert type(step).__name__ in outcome.reason
+    assert problem.lower() in outcome.reason.lower()
+
+
+def test_steps_of_a_kind_add_up_their_figures_and_a_missing_default_is_null(flow):
+    steps = [
+        filter_rows(drop={"first": "n = 0"}),
+        filter_rows(drop={"first": "category = 'c1'"}),
+        classify("kind", {"third": "n = 3"}),
+    ]
+    flow.send([at(n, n) for n in range(4)])
+    outcome = flow.run(flow.pipeline("kept", sink=Lake("kept"), steps=steps))["kept"]
+    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    assert outcome.figures["filtered_first_rows"] == outcome.figures["filtered_rows"] == 2
+    kinds = {row["event_id"]: row["kind"] for row in flow.rows("kept")}
+    assert kinds == {"e2": None, "e3": "third"}

@@ -104,7 +104,7 @@ class Pipeline:
     def metrics(self) -> tuple[Metric, ...]:
         """The metrics of its sinks and of its steps, each once."""
         sinks = (sink.metrics for sink in self.sinks)
-        steps = (step.metrics for step in self.steps if isinstance(step, Transform))
+        steps = (step.all_metrics for step in self.steps if isinstance(step, Transform))
         return tuple(dict.fromkeys(chain.from_iterable((*sinks, *steps))))
 
     @property

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from headrace.model import TopicPartition
@@ -34,9 +35,8 @@ class RunFigures:
         self._of_sink: Counter[str] = Counter()
         self._of_steps: dict[str, int] = {}
         self._transforms = [step for step in pipeline.steps if isinstance(step, Transform)]
-        self._metrics = {
-            metric.name: metric for transform in self._transforms for metric in transform.metrics
-        }
+        metrics = chain.from_iterable(transform.all_metrics for transform in self._transforms)
+        self._metrics = {metric.name: metric for metric in metrics}
         self._last: dict[str, Any] = {}
         self._counted = -1
         self._last_timestamp_ms = -1

@@ -77,7 +77,7 @@ def _applied(step: Step, frames: Iterable[DataFrame]) -> DataFrame:
     try:
         rows = step(*frames)
     except Exception as error:
-        message = next(iter(str(error).splitlines()), "")
+        message = next(filter(None, str(error).splitlines()), "")  # Spark's parser leaves one empty
         problem = f"{type(error).__name__}: {message}" if message else type(error).__name__
         raise StepError(_name(step), problem, _raised_at(error) or _defined_at(step)) from error
     if not isinstance(rows, DataFrame):

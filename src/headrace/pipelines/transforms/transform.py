@@ -37,6 +37,14 @@ class Transform(abc.ABC):
     metrics: ClassVar[tuple[Metric, ...]] = ()
 
     @property
+    def all_metrics(self) -> tuple[Metric, ...]:
+        """The metrics of this declaration: those of its class, and those that its arguments name.
+
+        By default those of its class.
+        """
+        return self.metrics
+
+    @property
     def watermark_delay(self) -> timedelta | None:
         """The delay of the watermark that it sets on rows without one; None: it sets none."""
         return None
@@ -76,7 +84,7 @@ class Transform(abc.ABC):
         """Returns figures from Spark's report of a stateful operator in one batch.
 
         Called for every operator of the pipeline, also those of other steps. A figure has the name
-        of one of ``metrics``. What several operators of a batch give under one name is added up;
+        of one of its metrics. What several operators of a batch give under one name is added up;
         several transforms that give it of the same operator count as one. Over the batches, the
         values of counters are added up, of other metrics the last value is shown.
         """
@@ -90,7 +98,7 @@ class Transform(abc.ABC):
 
         Args:
             rows: streaming rows.
-            conditions: by the name of one of ``metrics``, a counter, the rows that it counts.
+            conditions: by the name of one of its metrics, a counter, the rows that it counts.
         """
         from pyspark.sql import functions as F  # noqa: N812
 
@@ -136,3 +144,21 @@ def missing_event_time(
     for fault in missing_columns(transform, [event_time], columns):
         remedy = f'{fault.remedy}; give one as event_time="...", or declare Topic(event_time=...)'
         yield Fault(f"{fault.message}, and is its event time", remedy)
+
+
+def new_column(
+    argument: str, name: object, columns: Mapping[str, FieldType] | None
+) -> Iterator[Fault]:
+    """Yields a fault if ``name`` is no text, or a column already, as Spark compares: in any case.
+
+    Args:
+        argument: that names the column: ``classify.into``.
+        name: of the column to add.
+        columns: of the rows; None: they are not known.
+    """
+    if not isinstance(name, str) or not name:
+        yield Fault(f"{argument} is {name!r}", "the name of a column to add")
+        return
+    taken = next((known for known in columns or () if known.lower() == name.lower()), None)
+    if taken is not None:
+        yield Fault(f"{argument} is {name!r}, and {taken!r} is a column", "choose another name")
