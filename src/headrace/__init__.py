@@ -37,6 +37,7 @@ from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.transforms.classify import classify
 from headrace.pipelines.transforms.count_windows import count_windows
 from headrace.pipelines.transforms.deduplicate import deduplicate
+from headrace.pipelines.transforms.enrich import enrich
 from headrace.pipelines.transforms.filter_rows import filter_rows
 from headrace.pipelines.transforms.transform import Transform
 from headrace.settings import Secret
@@ -155,6 +156,7 @@ __all__ = [
     "classify",
     "count_windows",
     "deduplicate",
+    "enrich",
     "filter_rows",
     "worker",
 ]

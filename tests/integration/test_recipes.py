@@ -48,7 +48,8 @@ class Page:
         }
         self.pipelines = []
         names = {"Lake": Lake, "Source": Source, "timedelta": timedelta, "Pipeline": self._declared}
-        names |= {"__name__": "recipes", **self.topics}
+        names |= {"__name__": "recipes", "EpochMillis": EpochMillis, "Topic": self._reference}
+        names |= self.topics
         for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL):
             exec(compile(block, PAGE.name, "exec"), names)
 
@@ -60,12 +61,18 @@ class Page:
         self.flow.create(topic.dead_letters, 1)
         return topic
 
+    def _reference(self, name, **settings):
+        topic = Topic(f"{name}-{uuid.uuid4().hex[:8]}", **settings)
+        self.flow.create(topic.name, topic.partitions)
+        self.topics[name] = topic
+        return topic
+
     def _declared(self, *args, **kwargs):
         self.pipelines.append(Pipeline(*args, **kwargs))
 
-    def send(self, topic, *events):
+    def send(self, topic, *events, keys=None):
         values = [json.dumps(event).encode() for event in events]
-        self.flow.send(values, topic=self.topics[topic].name)
+        self.flow.send(values, topic=self.topics[topic].name, keys=keys)
 
     def run(self, *names):
         """Runs the pipelines of these names; all of them where none is given."""
@@ -102,6 +109,7 @@ def test_each_recipe_does_what_it_says(page):
     page.send("page_clicks", click(1, 0.5), click(2, 2.5))
     page.send("web_views", *views[:4])
     page.send("app_views", *views[2:])
+    page.send("readers", {"plan": "free"}, {"plan": "full"}, keys=[b"u1", b"u1"])
     first = page.run()
     page.send("page_views", view(7, hours=-9), view(8, hours=3))
     outcomes = page.run("on-time")
@@ -120,6 +128,9 @@ def test_each_recipe_does_what_it_says(page):
         **dict.fromkeys(("v0", "v2", "v6"), "domestic"),
         "v4": "other",
     }
+    plans = {row["user"]: row["reader_plan"] for row in flow.rows("with_plan")}
+    assert plans == {"u0": None, "u1": "full"}
+    assert first["with-plan"].figures["enrich_unmatched_rows"] == 4
     assert flow.ids("unique") == dict.fromkeys(ids, 1)
     counts = {(row["country"], row["count"]): row["window_start"] for row in flow.rows("per_hour")}
     assert {count: start.hour for count, start in counts.items()} == {("PL", 4): 12, ("DE", 3): 12}

@@ -232,13 +232,19 @@ def _undeclared_topics(
     declared = {declaration.value.name: declaration.value for declaration in topics}
     for declaration, reader in _readers(readers):
         who = f"{_kind(reader)} {reader.name!r}"
-        for does, topic in (*(("reads", t) for t in _read(reader)), *_written(reader)):
+        for does, topic in (*_looked_at(reader), *_written(reader)):
             if topic.name not in declared:
                 message = f"{who} {does} {topic.name!r}, which no module declares"
                 yield declaration, Fault(message, "assign the Topic to a name in a module")
             elif declared[topic.name] != topic:
                 message = f"{who} {does} another {topic.name!r} than is declared"
                 yield declaration, Fault(message, "use the one declared Topic")
+
+
+def _looked_at(reader: Reader) -> Iterator[tuple[str, Topic]]:
+    yield from (("reads", topic) for topic in _read(reader))
+    references = reader.references if isinstance(reader, Pipeline) else ()
+    yield from (("looks values up in", topic) for topic in references if is_a(topic, Topic))
 
 
 def _written(reader: Reader) -> Iterator[tuple[str, Topic]]:

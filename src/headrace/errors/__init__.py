@@ -24,6 +24,7 @@ HeadraceError                         base
 │   ├── TopicMissingError             offsets
 │   ├── PartitionMissingError
 │   ├── TopicRecreatedError
+│   ├── ReferenceRecreatedError
 │   ├── TopicTruncatedError
 │   ├── RetentionPassedError
 │   ├── RecordsDeletedError
@@ -42,6 +43,7 @@ HeadraceError                         base
 │   ├── ReplayRunningError
 │   └── ReplayRefusedError
 ├── StepError                         pipelines: a step of the user raised an error; never retried
+├── ReferenceTooLargeError            a reference table needs too much memory; never retried
 ├── UnreadRangesError                 a batch has no report of ranges it had to read; retried
 ├── DeadLetterLimitError              too many invalid records; never retried
 ├── SinkError                         sinks: the sink can't take a batch
@@ -120,6 +122,7 @@ from headrace.errors.offsets import (
     CommittedOffsetError,
     PartitionMissingError,
     RecordsDeletedError,
+    ReferenceRecreatedError,
     RetentionPassedError,
     TopicMissingError,
     TopicRecreatedError,
@@ -127,6 +130,7 @@ from headrace.errors.offsets import (
 )
 from headrace.errors.pipelines import (
     DeadLetterLimitError,
+    ReferenceTooLargeError,
     StepError,
     UnreadRangesError,
 )
@@ -224,6 +228,8 @@ __all__ = [
     "RecordRejectedError",
     "RecordsDeletedError",
     "RecordsUnreadableError",
+    "ReferenceRecreatedError",
+    "ReferenceTooLargeError",
     "RefusedError",
     "RegistryUnreachableError",
     "ReplayRefusedError",

@@ -52,6 +52,24 @@ class TopicRecreatedError(RefusedError):
 
 
 @dataclass(eq=False)
+class ReferenceRecreatedError(RefusedError):
+    """The topic of a reference was deleted and created again since the batch was planned."""
+
+    code = "REFERENCE_RECREATED"
+    topic: str
+    planned_topic_id: str
+    live_topic_id: str
+    pipeline: str
+
+    @property
+    def remedy(self) -> str:
+        return (
+            "What the batch was to look up is gone. To plan it anew, with the topic as it is now: "
+            f"`headrace checkpoint reset {self.pipeline} --to table`."
+        )
+
+
+@dataclass(eq=False)
 class TopicTruncatedError(RefusedError):
     """The topic was cut before the checkpoint: records that were read are no longer in it."""
 

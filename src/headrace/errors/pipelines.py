@@ -22,6 +22,21 @@ class StepError(FactsError):
 
 
 @dataclass(eq=False)
+class ReferenceTooLargeError(FactsError):
+    """A reference table needs more memory than its step allows."""
+
+    pipeline: str
+    topic: str
+    keys: int
+    needed_bytes: int
+    max_bytes: int
+
+    @property
+    def remedy(self) -> str:
+        return "Raise `max_bytes` of `enrich`, keep fewer columns, or delete keys from the topic."
+
+
+@dataclass(eq=False)
 class UnreadRangesError(FactsError):
     """The reports of a batch do not cover what it was to read."""
 

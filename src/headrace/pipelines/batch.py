@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import UnreadRangesError
 from headrace.kafka.client import ClientConfig
+from headrace.kafka.cluster import KafkaCluster
 from headrace.kafka.dead_letter_writer import DeadLetterWriter
 from headrace.model import DeadLetter, TopicPartition
 from headrace.pipelines.checkpoint import Checkpoint, PlannedBatch, positions_of
@@ -34,6 +35,11 @@ from headrace.pipelines.limit_check import LimitCheck
 from headrace.pipelines.manifest import Manifest, derived_letter
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.positions import NoPositions, TablePositions
+from headrace.pipelines.references.positions import (
+    ReferencePosition,
+    announce,
+    live_positions,
+)
 from headrace.pipelines.source.report import LateCounts, RangeReport, unread
 from headrace.pipelines.source.rereading import Rereading
 from headrace.pipelines.source.staging import Staging
@@ -111,6 +117,7 @@ class BatchCommitter:
         self._rereading = rereading
         self._sink = sink
         self._side_table = side_table
+        self._client = client
         self._group = GroupOffsets(client, pipeline.consumer_group)
         self._state = state
         self._derived = derived
@@ -146,6 +153,8 @@ class BatchCommitter:
     def _run(self, frame: DataFrame, batch_id: int) -> BatchResult:
         began = time.monotonic()
         planned = self._checkpoint.batch(batch_id)
+        if self._pipeline.references:
+            announce(frame.sparkSession, self._references(planned))
         if self._positions.holds(planned):
             manifest, reports = self._passed_over(frame, planned), []
             committed = CommittedBatch(CommitResult(False, 0))
@@ -173,6 +182,15 @@ class BatchCommitter:
         figures = {"records": result.records, "rows": result.rows, "late": result.late.events}
         log_batch(batch_id, figures, positions_of(planned.starts), planned.positions)
         return result
+
+    def _references(self, planned: PlannedBatch) -> dict[str, ReferencePosition]:
+        """Returns where the batch looks values up.
+
+        A batch that was planned before the pipeline had the reference looks up where it is now.
+        """
+        known = planned.references
+        new = [topic.name for topic in self._pipeline.references if topic.name not in known]
+        return known | live_positions(KafkaCluster(self._client), new)
 
     def _passed_over(self, frame: DataFrame, planned: PlannedBatch) -> Manifest:
         """Skips a batch that the sink has committed; its steps run again for their state alone."""

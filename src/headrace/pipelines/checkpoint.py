@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import SinkError
 from headrace.model import OffsetRange, TopicPartition
+from headrace.pipelines.references.positions import ReferencePosition
 from headrace.pipelines.source.initial import initial_path, read_initial
 from headrace.pipelines.source.offsets import SourceOffset, ranges_between
 from headrace.runtime import storage
@@ -63,6 +64,12 @@ class PlannedBatch:
             for topic, end in self.ends.items()
             for p, epoch in end.epochs.items()
         }
+
+    @property
+    def references(self) -> dict[str, ReferencePosition]:
+        """The positions of its references, by topic, as the source planned last has them."""
+        planned = sorted(self.ends.values(), key=lambda end: end.planned_ms)
+        return {topic: at for end in planned for topic, at in end.references.items()}
 
     @property
     def moves(self) -> bool:

@@ -10,6 +10,7 @@ from headrace.errors import (
     AuthorizationError,
     DeadLetterLimitError,
     HeadraceError,
+    ReferenceTooLargeError,
     RefusedError,
     StepError,
     StorageError,
@@ -27,6 +28,7 @@ NEVER_RETRIED = (
     DeadLetterLimitError,
     AuthenticationError,
     AuthorizationError,
+    ReferenceTooLargeError,
     StepError,
     StorageError,
 )

@@ -23,6 +23,7 @@ from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.positions import CheckpointIds, NoPositions, TablePositions
 from headrace.pipelines.query_plan import query_record
 from headrace.pipelines.query_record import QueryRecord
+from headrace.pipelines.references.table import ReferenceReader
 from headrace.pipelines.source.datasource import (
     kafka_source,
     row_schema,
@@ -36,7 +37,7 @@ from headrace.pipelines.source.staging import Staging
 from headrace.pipelines.source.state import SourceState
 from headrace.pipelines.state_operators import keeps_state
 from headrace.pipelines.steps import apply_steps
-from headrace.pipelines.transforms.transform import interval
+from headrace.pipelines.transforms.transform import Transform, interval
 from headrace.settings import SchemaRegistrySettings
 from headrace.sinks.api import Sink, SinkContext, SinkDriver
 
@@ -234,6 +235,7 @@ def _source_spec(
         checkpoint=checkpoint.uri,
         # A single source has no other one whose watermark it could hold back.
         heartbeat_after_us=HEARTBEAT_AFTER_US if len(pipeline.sources) > 1 else 0,
+        references=tuple(topic.name for topic in pipeline.references),
     )
 
 
@@ -262,7 +264,12 @@ def _rows(spark: SparkSession, pipeline: Pipeline, specs: list[SourceSpec]) -> D
     ]
     if not pipeline.steps:
         return _union(frames)
-    return apply_steps(pipeline.steps_for_topic, frames)
+    reader = ReferenceReader(pipeline.name, specs[0].cluster, specs[0].registry)
+    steps = [
+        step.with_reader(reader) if isinstance(step, Transform) else step
+        for step in pipeline.steps_for_topic
+    ]
+    return apply_steps(steps, frames)
 
 
 def _union(frames: list[DataFrame]) -> DataFrame:

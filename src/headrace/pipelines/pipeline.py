@@ -117,6 +117,12 @@ class Pipeline:
         )
 
     @property
+    def references(self) -> tuple[Topic, ...]:
+        """The topics in which its steps look values up, each once."""
+        steps = (step.references for step in self.steps if isinstance(step, Transform))
+        return tuple({topic.name: topic for topic in chain.from_iterable(steps)}.values())
+
+    @property
     def side_table(self) -> Sink | None:
         """The sink of late events; None: they go nowhere else, or to the dead letters."""
         return self.late_data if isinstance(self.late_data, Sink) else None

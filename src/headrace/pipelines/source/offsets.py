@@ -4,13 +4,15 @@ An offset of the source is one JSON object in Spark's checkpoint::
 
     {"topic": "impressions", "topic_id": "iI2m…", "partitions": {"0": 120, "1": 98},
      "epochs": {"0": 4, "1": 4}, "planned_ms": 1764000000000, "heartbeat_us": 0,
-     "event_us": {"0": 1763999990000000, "1": 1763999980000000}}
+     "event_us": {"0": 1763999990000000, "1": 1763999980000000},
+     "references": {"campaigns": {"topic_id": "x7Qz…", "partitions": {"0": 40}}}}
 
 Each position is the next record to read. ``epochs`` are those of the leaders that reported the
 positions, which show whether a log was truncated since. ``planned_ms`` is the clock that event
 times of the batch are checked against, and ``event_us`` the event clocks by which its events are
 late (:mod:`headrace.pipelines.late_data`): they are in the checkpoint, so a replayed batch decides
-as it did before.
+as it did before. ``references`` are the positions at which the batch looks values up
+(:mod:`headrace.pipelines.references`), for the same reason.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from typing import Any
 
 from headrace.kafka.log_cuts import Seen
 from headrace.model import OffsetRange, TopicPartition
+from headrace.pipelines.references.positions import ReferencePosition
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,7 @@ class SourceOffset:
     heartbeat_us: int = 0
     epochs: Mapping[int, int] = field(default_factory=dict)
     event_us: Mapping[int, int] = field(default_factory=dict)
+    references: Mapping[str, ReferencePosition] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the offset as Spark keeps it in the checkpoint."""
@@ -46,6 +50,7 @@ class SourceOffset:
             "planned_ms": self.planned_ms,
             "heartbeat_us": self.heartbeat_us,
             "event_us": {str(p): us for p, us in sorted(self.event_us.items())},
+            "references": {name: at.to_json() for name, at in sorted(self.references.items())},
         }
 
     @classmethod
@@ -59,6 +64,10 @@ class SourceOffset:
             int(stored["heartbeat_us"]),
             {int(p): int(epoch) for p, epoch in stored["epochs"].items()},
             {int(p): int(us) for p, us in stored["event_us"].items()},
+            {
+                name: ReferencePosition.from_json(at)
+                for name, at in stored.get("references", {}).items()
+            },
         )
 
     def advanced(
@@ -68,6 +77,7 @@ class SourceOffset:
         *,
         planned_ms: int,
         event_us: Mapping[int, int] | None = None,
+        references: Mapping[str, ReferencePosition] | None = None,
     ) -> SourceOffset:
         """Returns the source further on, as leaders of these epochs reported it.
 
@@ -84,6 +94,7 @@ class SourceOffset:
             epochs=dict(epochs),
             planned_ms=planned_ms,
             event_us=clocks,
+            references=references or {},
         )
 
     @property

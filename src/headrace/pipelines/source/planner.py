@@ -16,6 +16,7 @@ from headrace.errors import BrokerUnreachableError, RefusedError
 from headrace.kafka.cluster import LivePositions
 from headrace.kafka.replayed import Window
 from headrace.model import OffsetRange, Start
+from headrace.pipelines.references.positions import live_positions
 from headrace.pipelines.source.feedback import Feedback
 from headrace.pipelines.source.initial import read_initial, write_initial
 from headrace.pipelines.source.offsets import SourceOffset, allocate_batch, ranges_between, split
@@ -89,10 +90,10 @@ class Planner:
             return start
         try:
             live = self._look(start)
+            return self._plan(start, live, live.latest)
         except BrokerUnreachableError as error:
             self._state.write_view(self._spec.topic, SourceView(unreachable=str(error)))
             return start
-        return self._plan(start, live, live.latest)
 
     def tasks(self, start: SourceOffset, end: SourceOffset) -> list[ReadRange]:
         """The tasks of the batch from ``start`` to ``end``.
@@ -179,7 +180,10 @@ class Planner:
         self._pending_since = None
         epochs = {p: epoch for p, epoch in live.epochs.items() if p in ends}
         event_us = self._feedback().event_us(self._spec.topic)
-        self._planned = start.advanced(ends, epochs, planned_ms=_now_ms(), event_us=event_us)
+        references = live_positions(self._spec.cluster, self._spec.references)
+        self._planned = start.advanced(
+            ends, epochs, planned_ms=_now_ms(), event_us=event_us, references=references
+        )
         return self._planned
 
     def _look(self, start: SourceOffset) -> LivePositions:

@@ -50,6 +50,7 @@ class SourceSpec:
         heartbeat_after_us: an input idle for so long says how far the others are; 0: never.
         writers: of the sink, for the read task itself; ``None`` on the Spark path.
         late: what happens to late events.
+        references: topics whose ends are noted with each batch.
     """
 
     pipeline: str
@@ -76,3 +77,4 @@ class SourceSpec:
     writers: WriterFactory | None = None
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
     late: LateRule = field(default_factory=LateRule)
+    references: tuple[str, ...] = ()

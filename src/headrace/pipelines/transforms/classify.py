@@ -67,7 +67,7 @@ class classify(Transform):  # noqa: N801  a verb, as the steps of users are
 
     @property
     def all_metrics(self) -> tuple[Metric, ...]:
-        """Those of every ``classify``, and one for each class."""
+        """The metrics of every ``classify``, and one for each class."""
         return (*self.metrics, *(_metric(name) for name in self.rules))
 
     def __call__(self, rows: DataFrame) -> DataFrame:

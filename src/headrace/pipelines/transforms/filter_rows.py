@@ -63,7 +63,7 @@ class filter_rows(Transform):  # noqa: N801  a verb, as the steps of users are
 
     @property
     def all_metrics(self) -> tuple[Metric, ...]:
-        """Those of every ``filter_rows``, and one for each reason."""
+        """The metrics of every ``filter_rows``, and one for each reason."""
         return (*self.metrics, *(_metric(reason) for reason in self.drop))
 
     def __call__(self, rows: DataFrame) -> DataFrame:

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import uuid4
 
 from headrace.metrics import Metric
-from headrace.model import FieldType
+from headrace.model import FieldType, Topic
 from headrace.model.fault import Fault
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+    from headrace.pipelines.references.table import ReferenceReader
 
 WATERMARK_DELAY = "spark.watermarkDelayMs"
 """Spark's key in the metadata of a column that has a watermark: its delay in milliseconds."""
@@ -48,6 +50,15 @@ class Transform(abc.ABC):
     def watermark_delay(self) -> timedelta | None:
         """The delay of the watermark that it sets on rows without one; None: it sets none."""
         return None
+
+    @property
+    def references(self) -> tuple[Topic, ...]:
+        """The compacted topics in which it looks values up."""
+        return ()
+
+    def with_reader(self, reader: ReferenceReader) -> Transform:  # noqa: ARG002
+        """Returns the transform with what reads its references; called before the step itself."""
+        return self
 
     @abc.abstractmethod
     def __call__(self, rows: DataFrame) -> DataFrame:

@@ -1,0 +1,68 @@
+"""Positions of reference tables: planned with a batch, announced to its tasks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headrace.kafka.cluster import Cluster
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PROPERTY = "headrace.references"
+
+
+@dataclass(frozen=True)
+class ReferencePosition:
+    """A place in a topic: its id, and by partition the offset after the last record to use."""
+
+    topic_id: str
+    partitions: Mapping[int, int]
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the position as it is kept in a checkpoint."""
+        partitions = {str(p): end for p, end in sorted(self.partitions.items())}
+        return {"topic_id": self.topic_id, "partitions": partitions}
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> ReferencePosition:
+        """Reads what :meth:`to_json` wrote."""
+        partitions = {int(p): int(end) for p, end in stored["partitions"].items()}
+        return cls(stored["topic_id"], partitions)
+
+
+def live_positions(cluster: Cluster, topics: Iterable[str]) -> dict[str, ReferencePosition]:
+    """Returns where topics end now, by topic.
+
+    Raises:
+        TopicMissingError: if there is no such topic.
+        BrokerUnreachableError: if the broker does not respond.
+    """
+    positions = {}
+    for topic in topics:
+        live = cluster.live(topic, with_earliest=False)
+        positions[topic] = ReferencePosition(live.topic_id, live.latest)
+    return positions
+
+
+def announce(spark: SparkSession, positions: Mapping[str, ReferencePosition]) -> None:
+    """Tells the tasks of the jobs that this thread starts from now on where to look values up.
+
+    Called on the thread that runs the batch, before it starts any job.
+    """
+    encoded = {topic: position.to_json() for topic, position in positions.items()}
+    spark.sparkContext.setLocalProperty(_PROPERTY, json.dumps(encoded))
+
+
+def announced(topic: str) -> ReferencePosition:
+    """Returns where the batch of this task looks values of ``topic`` up; called in a task."""
+    from pyspark import TaskContext
+
+    task = TaskContext.get()
+    encoded = None if task is None else task.getLocalProperty(_PROPERTY)
+    if encoded is None:
+        raise RuntimeError("looked up outside of a batch of a pipeline")
+    return ReferencePosition.from_json(json.loads(encoded)[topic])

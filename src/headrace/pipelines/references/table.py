@@ -1,0 +1,215 @@
+"""A reference table in the process that looks values up in it."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headrace.errors import ReferenceRecreatedError, ReferenceTooLargeError
+from headrace.kafka.cluster import Cluster
+from headrace.kafka.range_reader import Record
+from headrace.model import EventSchema, Format, OffsetRange, TopicPartition
+from headrace.pipelines.references.positions import ReferencePosition
+from headrace.pipelines.source.decode import columns_for, decoder_for
+from headrace.settings import SchemaRegistrySettings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_LOG = logging.getLogger("headrace.pipelines")
+# What Python's dictionary needs for a key of some twenty bytes, its offset included.
+_BYTES_PER_KEY = 150
+_MIN_UNUSED_ROWS = 10_000
+_MAX_TABLES = 8
+
+
+@dataclass(frozen=True)
+class ReferenceSpec:
+    """One reference table of a pipeline; picklable, as it travels to the tasks.
+
+    Attributes:
+        topic: Kafka's name of the topic.
+        schema: fields of its events.
+        format: how record values hold them.
+        columns: fields to keep, in this order.
+        max_bytes: of memory that the table may need.
+    """
+
+    topic: str
+    schema: EventSchema
+    format: Format
+    columns: tuple[str, ...]
+    max_bytes: int
+
+
+@dataclass(frozen=True)
+class ReferenceReader:
+    """Reads the reference tables of a pipeline; picklable.
+
+    Attributes:
+        pipeline: its name.
+        cluster: where the topics are.
+        registry: of the schemas of Avro topics.
+    """
+
+    pipeline: str
+    cluster: Cluster
+    registry: SchemaRegistrySettings | None = None
+
+    def table(self, spec: ReferenceSpec, position: ReferencePosition) -> ReferenceTable:
+        """Returns the table of this process at a position, read as far as it was not read before.
+
+        Raises:
+            ReferenceTooLargeError: if it needs more memory than it may.
+            ReferenceRecreatedError: if the topic is another one than when the batch was planned.
+            BrokerUnreachableError: if the broker does not respond.
+        """
+        held = _held(os.getpid(), self.pipeline, spec, position.topic_id)
+        if held.table is None or not held.is_before(position):
+            held.table, held.ends = ReferenceTable(self.pipeline, spec, self.registry), {}
+        ranges = self._ranges(spec, position, held.ends)
+        try:
+            for chunk in self.cluster.read(ranges) if ranges else ():
+                held.table.take(chunk.records)
+        except BaseException:
+            held.table = None  # it is at no position
+            raise
+        held.ends = position.partitions
+        return held.table
+
+    def _ranges(
+        self, spec: ReferenceSpec, position: ReferencePosition, read: Mapping[int, int]
+    ) -> list[OffsetRange]:
+        """Returns what lies between the two positions; nothing is read up to nowhere."""
+        if read == position.partitions:
+            return []
+        live = self.cluster.live(spec.topic)
+        if live.topic_id != position.topic_id:
+            ids = (position.topic_id, live.topic_id)
+            raise ReferenceRecreatedError(spec.topic, *ids, pipeline=self.pipeline)
+        ranges = [
+            OffsetRange(TopicPartition(spec.topic, p), read.get(p, live.earliest[p]), end)
+            for p, end in position.partitions.items()
+        ]
+        return [range_ for range_ in ranges if range_.start < range_.end]
+
+
+def kept_columns(spec: ReferenceSpec) -> pa.Schema:
+    """Returns the columns of the reference's events that ``spec`` keeps."""
+    import pyarrow as pa
+
+    events = columns_for(spec.schema)
+    return pa.schema([events.field(name) for name in spec.columns])
+
+
+class ReferenceTable:
+    """The newest record of each key, as rows of columns; used by one thread.
+
+    Rows of records that were replaced stay until they are half of all, so that a change costs what
+    it changes.
+    """
+
+    def __init__(
+        self, pipeline: str, spec: ReferenceSpec, registry: SchemaRegistrySettings | None = None
+    ) -> None:
+        self._pipeline = pipeline
+        self._spec = spec
+        self._decoder = decoder_for(spec.format, spec.schema, registry)
+        self._index: dict[bytes, int] = {}
+        self._rows = kept_columns(spec).empty_table()
+        self._structs: pa.StructArray | None = None
+
+    def take(self, records: Sequence[Record]) -> None:
+        """Applies records, which are in the order of each partition.
+
+        Raises:
+            ReferenceTooLargeError: if the table needs more memory than it may.
+        """
+        newest = {key: record for record in records if (key := record.key()) is not None}
+        for key in newest:
+            self._index.pop(key, None)
+        written = {key: record for key, record in newest.items() if record.value() is not None}
+        decoded = self._decoder.decode([record.value() for record in written.values()])
+        for index, (key, record) in enumerate(written.items()):
+            if index in decoded.rejected:
+                self._log_rejected(key, record, decoded.rejected[index])
+        keys = (key for index, key in enumerate(written) if index not in decoded.rejected)
+        self._append(keys, decoded.rows)
+
+    @property
+    def rows(self) -> int:
+        """How many rows are held, unused ones included."""
+        return int(self._rows.num_rows)
+
+    def find(self, keys: pa.Array) -> pa.StructArray:
+        """Returns the columns of the record of each key, null where there is none.
+
+        Args:
+            keys: binary; a null finds nothing.
+        """
+        import pyarrow as pa
+
+        if self._structs is None:
+            self._structs = self._rows.to_struct_array().combine_chunks()
+        encoded = keys.dictionary_encode()
+        rows = pa.array(map(self._index.get, encoded.dictionary.to_pylist()), pa.int64())
+        return self._structs.take(rows.take(encoded.indices))
+
+    def _append(self, keys: Iterable[bytes], rows: pa.Table) -> None:
+        import pyarrow as pa
+
+        first = self._rows.num_rows
+        self._index.update((key, first + index) for index, key in enumerate(keys))
+        self._rows = pa.concat_tables([self._rows, rows.select(self._spec.columns)])
+        self._structs = None
+        unused = self._rows.num_rows - len(self._index)
+        if unused > max(len(self._index), _MIN_UNUSED_ROWS):
+            self._drop_unused()
+        self._check_size()
+
+    def _drop_unused(self) -> None:
+        import pyarrow as pa
+
+        self._rows = self._rows.take(pa.array(self._index.values(), pa.int64()))
+        self._index = {key: row for row, key in enumerate(self._index)}
+
+    def _check_size(self) -> None:
+        needed = self._rows.nbytes + len(self._index) * _BYTES_PER_KEY
+        if needed > self._spec.max_bytes:
+            spec = self._spec
+            raise ReferenceTooLargeError(
+                self._pipeline, spec.topic, len(self._index), needed, spec.max_bytes
+            )
+
+    def _log_rejected(self, key: bytes, record: Record, rejection: tuple[str, str]) -> None:
+        _LOG.warning(
+            "%s: the record of %s at offset %d with key %r is no event of it, and its key has no "
+            "values: %s, %s",
+            *(self._pipeline, self._spec.topic, record.offset(), key, *rejection),
+        )
+
+
+@dataclass
+class _Held:
+    """A table of this process, and where it stands."""
+
+    table: ReferenceTable | None = None
+    ends: Mapping[int, int] = field(default_factory=dict)
+
+    def is_before(self, position: ReferencePosition) -> bool:
+        """Whether reading on leads to ``position``."""
+        return all(end <= position.partitions.get(p, 0) for p, end in self.ends.items())
+
+
+@functools.lru_cache(maxsize=_MAX_TABLES)
+def _held(
+    pid: int,  # noqa: ARG001  a forked process has no tables
+    pipeline: str,  # noqa: ARG001  pipelines stand at positions of their own
+    spec: ReferenceSpec,  # noqa: ARG001
+    topic_id: str,  # noqa: ARG001
+) -> _Held:
+    return _Held()
