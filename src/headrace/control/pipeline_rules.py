@@ -37,17 +37,17 @@ def pipeline_faults(pipeline: Pipeline) -> Iterator[Fault]:
 
 
 def missing_settings(
-    pipeline: Pipeline, given: Mapping[str, Mapping[str, Secret]]
+    pipeline: Pipeline, settings: Mapping[str, Mapping[str, Secret]]
 ) -> Iterator[Fault]:
     """Gives what the sinks of a pipeline need and headrace.toml does not set.
 
     Args:
         pipeline: declared.
-        given: tables ``[sinks.KIND]`` by kind.
+        settings: tables ``[sinks.KIND]`` by kind.
     """
     for sink in pipeline.sinks if is_typed(pipeline) else ():
         for key in sink.required_settings:
-            if key not in given.get(sink.kind, {}):
+            if key not in settings.get(sink.kind, {}):
                 yield Fault(
                     f"{_label(pipeline)}: {sink.label} needs the setting {key!r}",
                     f'[sinks.{sink.kind}] {key} = "..." in headrace.toml',
