@@ -8,6 +8,7 @@ from headrace import __version__
 from headrace.cli.commands import pipelines, project, services
 from headrace.cli.commands.dead_letters import dead_letters
 from headrace.cli.commands.ingest import ingest, tokens
+from headrace.cli.commands.ledger import reconcile
 from headrace.cli.commands.offline_files import load_offline_files
 from headrace.cli.commands.size import size
 from headrace.cli.commands.spool import spool
@@ -49,6 +50,7 @@ for subcommand in (
     pipelines.resume,
     pipelines.compact,
     pipelines.checkpoint,
+    reconcile,
     workers,
     dead_letters,
     version,

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 Arguments = ParamSpec("Arguments")
 
-OK, FAILED, INVALID, REFUSED, DEAD_LETTER_LIMIT, CHANGES = range(6)
+OK, FAILED, INVALID, REFUSED, DEAD_LETTER_LIMIT, CHANGES, UNBALANCED = range(7)
 INTERRUPTED = 130
 EXIT_CODES = {
     OK: "done",
@@ -40,6 +40,7 @@ EXIT_CODES = {
     REFUSED: "refused: it would lose or repeat data, or Kafka does not allow it",
     DEAD_LETTER_LIMIT: "a pipeline or worker reached its dead-letter limit",
     CHANGES: "there are changes (`plan --exit-code` only)",
+    UNBALANCED: "events are missing or too many (`reconcile` only)",
     INTERRUPTED: "interrupted",
 }
 

@@ -1,4 +1,4 @@
-"""The end of a batch: dead letters, the side table's commit, the sink's, committed offsets.
+"""The end of a batch: dead letters, side table, ledger, the sink's commit, committed offsets.
 
 They follow one another in this order.
 
@@ -30,6 +30,7 @@ from headrace.pipelines.commit_rows import Reject, commit_rows
 from headrace.pipelines.derived_letters import DerivedLetters
 from headrace.pipelines.group_offsets import GroupOffsets
 from headrace.pipelines.late_data.side_table import SideTable
+from headrace.pipelines.ledger.recording import Ledger, RecordedBatch
 from headrace.pipelines.lifecycle_log import log_batch, log_dead_letters
 from headrace.pipelines.limit_check import LimitCheck
 from headrace.pipelines.manifest import Manifest, derived_letter
@@ -40,6 +41,7 @@ from headrace.pipelines.references.positions import (
     announce,
     live_positions,
 )
+from headrace.pipelines.source.feedback import Feedback
 from headrace.pipelines.source.report import LateCounts, RangeReport, unread
 from headrace.pipelines.source.rereading import Rereading
 from headrace.pipelines.source.staging import Staging
@@ -105,6 +107,7 @@ class BatchCommitter:
         rereading: Rereading,
         sink: SinkDriver,
         side_table: SideTable | None,
+        ledger: Ledger | None,
         client: ClientConfig,
         state: SourceState,
         derived: DerivedLetters,
@@ -118,6 +121,7 @@ class BatchCommitter:
         self._sink = sink
         self._side_table = side_table
         self._client = client
+        self._ledger = ledger
         self._group = GroupOffsets(client, pipeline.consumer_group)
         self._state = state
         self._derived = derived
@@ -242,13 +246,17 @@ class BatchCommitter:
             self._write_dead(dead, planned)
             side = self._commit_side_table(reports, planned, reject)
             rejected_late = len(rejected)
+            feedback = self._feedback_after(reports, planned)
+            self._record(reports, planned, feedback)
         # Not in the block above: where this fails it can be unknown whether the rows are committed,
         # and files of a committed batch must not be deleted.
-        done = self._commit(manifest, planned, reject)
+        done = self._commit(manifest, planned, self._recording_rejects(reject))
+        if self._ledger is not None:
+            self._ledger.committed(planned.batch_id)
         figures = Counter(done.figures)
         figures.update(side)
         # A crash before this costs an estimate: sizes and clocks are those of the batch before.
-        self._give_feedback(reports, planned)
+        self._state.write_feedback(self._checkpoint.uri, feedback)
         return CommittedBatch(replace(done, figures=figures), len(rejected), rejected_late)
 
     def _write_dead(self, letters: Sequence[DeadLetter], planned: PlannedBatch) -> None:
@@ -306,11 +314,29 @@ class BatchCommitter:
         allowed_us = int(self._pipeline.allowed_lateness.total_seconds() * 1e6)
         return max(0, max(newest.values(), default=0) - allowed_us)
 
-    def _give_feedback(self, reports: Sequence[RangeReport], planned: PlannedBatch) -> None:
-        checkpoint = self._checkpoint.uri
+    def _record(
+        self, reports: Sequence[RangeReport], planned: PlannedBatch, feedback: Feedback
+    ) -> None:
+        """Writes the entry of the ledger, which counts once the sink holds the batch."""
+        if self._ledger is not None:
+            clocks = {topic: feedback.event_us(topic) for topic in feedback.clocks}
+            adds_to_rows = self._positions.know_pipeline(planned)
+            self._ledger.record(RecordedBatch(planned, reports, clocks, adds_to_rows))
+
+    def _recording_rejects(self, reject: Reject) -> Reject:
+        origin, ledger = self._pipeline.sources[0].topic.name, self._ledger
+        if ledger is None:
+            return reject
+
+        def both(rows: Sequence[RejectedValues]) -> None:
+            reject(rows)
+            ledger.reject(rows, origin)
+
+        return both
+
+    def _feedback_after(self, reports: Sequence[RangeReport], planned: PlannedBatch) -> Feedback:
         planned_ms = {topic: end.planned_ms for topic, end in planned.ends.items()}
-        known = self._state.feedback(checkpoint).after(reports, planned_ms)
-        self._state.write_feedback(checkpoint, known)
+        return self._state.feedback(self._checkpoint.uri).after(reports, planned_ms)
 
 
 def _late_pieces(reports: Sequence[RangeReport]) -> list[str]:

@@ -190,6 +190,11 @@ class Checkpoint:
         planned, done = self._newest("offsets"), self._newest("commits")
         return None if planned is None else self.batch(planned), planned == done
 
+    def last_ended(self) -> int:
+        """Returns the id of the last batch whose end Spark has noted; -1: of none."""
+        newest = self._newest("commits")
+        return -1 if newest is None else newest
+
     def _newest(self, folder: str) -> int | None:
         # Beside the batches Spark has checksums and temporary files, which a crash leaves behind.
         names = storage.list_files(f"{self.uri}/{folder}")

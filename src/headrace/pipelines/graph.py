@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING
 
 from headrace.kafka.client import ClientConfig
 from headrace.kafka.cluster import KafkaCluster
-from headrace.model import EventSchema, Metadata, Source, Start
+from headrace.model import EventSchema, Metadata, Source, Start, Topic
 from headrace.pipelines.batch import BatchCommitter, BatchResult
 from headrace.pipelines.checkpoint import Checkpoint
 from headrace.pipelines.derived_letters import DerivedLetters
 from headrace.pipelines.late_data.declaration import LateData
 from headrace.pipelines.late_data.rule import LateRule
 from headrace.pipelines.late_data.side_table import SideTable
+from headrace.pipelines.ledger.folder import LedgerFolder
+from headrace.pipelines.ledger.recording import Ledger
+from headrace.pipelines.ledger.tally import LedgerRule
 from headrace.pipelines.manifest import arrow_writer, manifest_schema
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.positions import CheckpointIds, NoPositions, TablePositions
@@ -38,7 +41,7 @@ from headrace.pipelines.source.state import SourceState
 from headrace.pipelines.state_operators import keeps_state
 from headrace.pipelines.steps import apply_steps
 from headrace.pipelines.transforms.transform import Transform, interval
-from headrace.settings import SchemaRegistrySettings
+from headrace.settings import LedgerSettings, SchemaRegistrySettings
 from headrace.sinks.api import Sink, SinkContext, SinkDriver
 
 if TYPE_CHECKING:
@@ -63,6 +66,7 @@ class RunContext:
         registry: of the schemas of Avro topics.
         storage: options of the lake's storage.
         derived: what the pipeline has written to dead-letter topics beside those of records.
+        ledger: whether events are counted, and by which windows.
     """
 
     lake: str
@@ -73,6 +77,7 @@ class RunContext:
     registry: SchemaRegistrySettings | None = None
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
     derived: DerivedLetters = field(default_factory=DerivedLetters, repr=False)
+    ledger: LedgerSettings = field(default_factory=LedgerSettings)
 
     def of_sink(self, pipeline: Pipeline, sink: Sink) -> SinkContext:
         """Returns what one of the sinks of ``pipeline`` must know of it."""
@@ -162,6 +167,7 @@ def build(
         rereading=Rereading(spark, specs),
         sink=sink,
         side_table=side_table,
+        ledger=_ledger(pipeline, context, checkpoint, specs[0]),
         client=context.client,
         state=SourceState(context.state),
         derived=context.derived,
@@ -173,6 +179,21 @@ def build(
         write = arrow_writer(sink.writers, specs[0].topic)
         manifests = rows.mapInArrow(write, from_arrow_schema(manifest_schema()))
     return Graph(manifests, query_record(pipeline, manifests), sink, side_table, committer)
+
+
+def _ledger(
+    pipeline: Pipeline, context: RunContext, checkpoint: Checkpoint, spec: SourceSpec
+) -> Ledger | None:
+    if spec.ledger is None:
+        return None
+    folder = LedgerFolder(context.lake, pipeline.name, context.storage)
+    return Ledger(folder, checkpoint.number, spec.ledger, latest_ahead_us=spec.latest_ahead_us)
+
+
+def _ledger_rule(topic: Topic, settings: LedgerSettings) -> LedgerRule | None:
+    if not settings.enabled:
+        return None
+    return LedgerRule(settings.window_seconds, topic.event_time, topic.event_id)
 
 
 def _positions(
@@ -236,6 +257,7 @@ def _source_spec(
         # A single source has no other one whose watermark it could hold back.
         heartbeat_after_us=HEARTBEAT_AFTER_US if len(pipeline.sources) > 1 else 0,
         references=tuple(topic.name for topic in pipeline.references),
+        ledger=_ledger_rule(topic, context.ledger),
     )
 
 

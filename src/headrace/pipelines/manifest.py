@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headrace.model import DeadLetter, DeadLetterLimit, TopicPartition
+from headrace.pipelines.ledger.tally import SinkTally
 from headrace.pipelines.remote_errors import raising_remote_errors
 from headrace.pipelines.source.bad_records import BadRecords
 from headrace.pipelines.source.report import RangeReport
@@ -81,6 +82,7 @@ def write_rows(
     origin: str,
     task: int = 0,
     tasks: int = 1,
+    tally: SinkTally | None = None,
 ) -> pa.Table:
     """Writes a task's rows; whatever goes wrong, what was written is removed again.
 
@@ -89,7 +91,8 @@ def write_rows(
     letters, so those beyond 16 MiB of a task, or its share of what the driver has room for, are
     only counted. ``task`` numbers the tasks of a batch in the order of the records that they read;
     ``tasks`` is at least their number. Behind steps it is not known: there Spark itself fails a
-    batch whose tasks return more than ``spark.driver.maxResultSize``, by default 1 GiB.
+    batch whose tasks return more than ``spark.driver.maxResultSize``, by default 1 GiB. ``tally``
+    counts the rows for the ledger.
     """
     import uuid
 
@@ -99,7 +102,10 @@ def write_rows(
     # Also where the task is killed: what it wrote must not stay behind.
     with cleaning_up_after_failure(writer.abort):
         for table in _regrouped(tables):
-            letters = (_derived(table, rejected, origin) for rejected in writer.write(table))
+            rejected = writer.write(table)
+            if tally is not None:
+                tally.written(table.num_rows, [row.index for row in rejected])
+            letters = (_derived(table, row, origin) for row in rejected)
             bad.take(letters, longest_run=0)  # rows of a step are in no order
         return manifest_table(writer.close(), bad.kept, omitted=bad.omitted)
 

@@ -152,6 +152,10 @@ class TablePositions:
         """Whether the table records positions of the checkpoint of ``planned``."""
         return bool(self._known(planned).positions)
 
+    def know_pipeline(self, planned: PlannedBatch) -> bool:
+        """Whether the table records any checkpoint of the pipeline, and may hold rows of it."""
+        return self._known(planned).newest is not None
+
     def transaction(self, planned: PlannedBatch) -> Transaction:
         """What the transaction of a batch records; the first one of a checkpoint, all positions."""
         ids, recorded = self._ids, self._known(planned)
@@ -225,6 +229,10 @@ class NoPositions:
     def are_recorded(self, planned: PlannedBatch) -> bool:  # noqa: ARG002
         """There is nothing to record."""
         return True
+
+    def know_pipeline(self, planned: PlannedBatch) -> bool:  # noqa: ARG002
+        """Returns False: the sink does not record whose rows it has."""
+        return False
 
     def transaction(self, planned: PlannedBatch) -> Transaction:  # noqa: ARG002
         """Records nothing."""

@@ -109,6 +109,7 @@ class PipelineRun:
             state=settings.state / "state" / pipeline.name,
             registry=settings.schema_registry,
             storage=settings.storage,
+            ledger=settings.ledger,
         )
         self._lock = CheckpointLock(lock_folder(settings.state, deployment.lake), pipeline.name)
         self._status = StatusFolder(settings.state / "status")

@@ -13,6 +13,7 @@ from headrace.settings.ingest import PASSWORD, ingest_settings
 from headrace.settings.kafka import kafka_settings
 from headrace.settings.model import (
     STATE_FOLDER,
+    LedgerSettings,
     RestartSettings,
     Secret,
     Settings,
@@ -62,6 +63,7 @@ def load_settings(folder: Path, environ: Mapping[str, str]) -> Settings:
         s3=s3_settings(top.table("s3"), environ),
         embedded_hdfs=lake == EMBEDDED_HDFS,
         checkpoints=_checkpoints(project, root),
+        ledger=_ledger(top.table("ledger")),
         ingest=ingest if "ingest" in top else None,
         schema_registry=schema_registry_settings(
             top.table("schema_registry"), root, is_given="schema_registry" in top
@@ -159,6 +161,16 @@ def _restart(restart: Table) -> RestartSettings:
             "restart.max_delay_seconds is shorter than restart.first_delay_seconds",
         )
     return settings
+
+
+def _ledger(ledger: Table) -> LedgerSettings:
+    window_seconds = ledger.integer("window_seconds", LedgerSettings.window_seconds)
+    lengths = LedgerSettings.WINDOW_SECONDS
+    if window_seconds not in lengths:
+        remedy = f"one of {', '.join(map(str, lengths))}"
+        ledger.report("window_seconds", f"ledger.window_seconds is {window_seconds}", remedy)
+    enabled = ledger.boolean("enabled", default=LedgerSettings.enabled)
+    return LedgerSettings(enabled, window_seconds)
 
 
 def _sinks(sinks: Table) -> dict[str, dict[str, Secret]]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 from headrace.errors import Problem, ProjectError
 
@@ -111,6 +112,22 @@ class RestartSettings:
     budget: int = 5
     first_delay_seconds: float = 1.0
     max_delay_seconds: float = 60.0
+
+
+@dataclass(frozen=True)
+class LedgerSettings:
+    """What pipelines count of their events.
+
+    Attributes:
+        enabled: whether they count at all.
+        window_seconds: length of a window of event time; one of ``WINDOW_SECONDS``, each of which
+            is a multiple of those before it, so that windows of different lengths can be added up.
+    """
+
+    WINDOW_SECONDS: ClassVar[tuple[int, ...]] = (60, 300, 900, 3600, 86_400)
+
+    enabled: bool = True
+    window_seconds: int = 3600
 
 
 @dataclass(frozen=True)
@@ -247,6 +264,7 @@ class Settings:
         s3: the server of a lake on S3.
         ingest: the HTTP service, which ``headrace up`` starts; ``None``: the project has none.
         schema_registry: of Avro topics; ``None``: the project has none.
+        ledger: of all pipelines.
         unset: what ``[ingest]`` takes from the environment or a file, and is not there: only what
             :meth:`require_ingest` guards needs it.
     """
@@ -264,6 +282,7 @@ class Settings:
     s3: S3Settings = field(default_factory=S3Settings)
     ingest: IngestSettings | None = None
     schema_registry: SchemaRegistrySettings | None = None
+    ledger: LedgerSettings = field(default_factory=LedgerSettings)
     unset: tuple[Problem, ...] = ()
 
     def require_ingest(self) -> IngestSettings:

@@ -417,6 +417,36 @@ class Compactable(abc.ABC):
         """Deletes what no version of the last week holds. Raises SinkError if there is nothing."""
 
 
+class Snapshot(Protocol):
+    """The rows of a target at one moment, and what it records of pipelines at that moment."""
+
+    @property
+    def column_names(self) -> Sequence[str]:
+        """Returns the names of its columns."""
+
+    def versions(self, app_ids: Iterable[str]) -> Mapping[str, int]:
+        """Returns the number recorded for each application id, as a :class:`PositionStore` does."""
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yields the rows with ``columns``, in no order, a part of them at a time.
+
+        Raises:
+            SinkError: they can't be read.
+        """
+
+
+class Recountable(abc.ABC):
+    """A sink whose rows ``headrace reconcile --recount`` can count."""
+
+    @abc.abstractmethod
+    def snapshot(self, context: SinkContext) -> Snapshot | None:
+        """Returns the target as it is now; None: there is none yet.
+
+        Raises:
+            SinkError: it can't be read.
+        """
+
+
 class Readable(abc.ABC):
     """A sink whose target ``Project.read`` gives to programs."""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pyarrow as pa
 
 from headrace import Lake, Pipeline
@@ -16,6 +17,11 @@ from headrace.pipelines.batch import BatchCommitter
 from headrace.pipelines.checkpoint import CheckpointFolder
 from headrace.pipelines.derived_letters import DerivedLetters
 from headrace.pipelines.late_data.side_table import SideTable
+from headrace.pipelines.ledger.event_hash import hash_positions
+from headrace.pipelines.ledger.folder import LedgerFolder
+from headrace.pipelines.ledger.recording import Ledger
+from headrace.pipelines.ledger.sums import Fate, Hop
+from headrace.pipelines.ledger.tally import EventFacts, LedgerRule, RangeTally, SinkTally
 from headrace.pipelines.manifest import manifest_table, write_rows
 from headrace.pipelines.positions import CheckpointIds, TablePositions
 from headrace.pipelines.resets import Resets
@@ -35,6 +41,7 @@ ROWS = pa.schema([("partition", pa.int64()), ("offset", pa.int64())])
 BAD_EVERY = 7
 CRASHES = ("planned", "files written", "letters written", "committed", "group shown")
 CHECKPOINTS, TABLE = "_headrace/checkpoints", "clicks"
+LEDGER_RULE = LedgerRule(60, None, None)
 PIPELINE = Pipeline("clicks-to-lake", Topic("clicks", partitions=2), Lake("clicks"))
 
 
@@ -69,6 +76,14 @@ class Frame:
             for at in offsets
             if not at % BAD_EVERY
         )
+        tally, sink_tally = RangeTally(LEDGER_RULE, partition), SinkTally()
+        tally.rejected(Fate.DEAD, np.ones(len(dead), np.int64))
+        facts = event_facts(partition, np.array(good, np.int64))
+        tally.add(Hop.READ, Fate.IN, facts)
+        tally.add(Hop.READ, Fate.OUT, facts)
+        sink_tally.expect(tally, facts)
+        tables = [rows] if good else []
+        written = write_rows(self.writers, tables, partition.topic, tally=sink_tally)
         report = RangeReport(
             range_,
             range_.end,
@@ -79,9 +94,15 @@ class Frame:
             dead=dead,
             late=self.late,
             late_pieces=self.late_pieces,
+            ledger=tally.lines(),
         )
-        written = write_rows(self.writers, [rows] if good else [], partition.topic)
         return [*written.to_pylist(), *manifest_table(reports=[report]).to_pylist()]
+
+
+def event_facts(partition, offsets):
+    """What the ledger counts of good records: windows of ten offsets, sizes of one byte."""
+    hashes = hash_positions(partition.topic, partition.partition, offsets)
+    return EventFacts(offsets // 10 * 60, np.ones(len(offsets), np.int64), hashes)
 
 
 @dataclass
@@ -139,6 +160,10 @@ class Site:
     def reset(self, **options):
         resets = Resets(self.pipeline, self.checkpoints, self.table, self.cluster)
         return resets.to_table(**{"accept_loss": False} | options)
+
+    @property
+    def ledger(self):
+        return LedgerFolder(self.lake, self.pipeline.name)
 
     @property
     def checks(self):
@@ -204,6 +229,7 @@ class Driver:
             rereading=None,
             sink=sink,
             side_table=site.side_table,
+            ledger=WatchedLedger(site, checkpoint.number),
             client=site,
             state=SourceState(site.folder / "state"),
             derived=site.derived,
@@ -259,6 +285,18 @@ class Driver:
 
     def put(self, name, content):
         storage.write_bytes_atomic(f"{self.uri}/{name}", content)
+
+
+class WatchedLedger(Ledger):
+    """A ledger whose driver can be killed between an entry and the sink's commit."""
+
+    def __init__(self, site, checkpoint):
+        super().__init__(site.ledger, checkpoint, LEDGER_RULE, latest_ahead_us=60_000_000)
+        self._site = site
+
+    def record(self, batch):
+        super().record(batch)
+        self._site.reach("entry written")
 
 
 class Watched(SinkDriver):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import ProjectError
-from headrace.settings import Settings, find_project, load_settings
+from headrace.settings import LedgerSettings, Settings, find_project, load_settings
 
 HEAD = '[project]\nname = "ads"\nmodules = ["flow"]\n'
 
@@ -64,6 +64,9 @@ def test_every_section_is_read(load, tmp_path):
         [spark.config]
         spark.executor.cores = 2
         "spark.ui.enabled" = false
+        [ledger]
+        enabled = false
+        window_seconds = 60
         [restart]
         budget = 0
         first_delay_seconds = 0.5
@@ -85,6 +88,7 @@ def test_every_section_is_read(load, tmp_path):
     }
     assert settings.kafka.embedded.ports == (9001, 9002, 9003)
     assert settings.spark.config == {"spark.executor.cores": "2", "spark.ui.enabled": "false"}
+    assert settings.ledger == LedgerSettings(enabled=False, window_seconds=60)
     assert (settings.restart.budget, settings.restart.max_delay_seconds) == (0, 10.0)
 
 
@@ -241,6 +245,7 @@ def test_all_problems_come_at_once_in_the_order_of_lines(problems):
         ("[kafka.embedded]\nports = [1, 1]\nbrokers = 2\n", 2, "1 different port(s)"),
         ("[kafka.embedded]\nports = [70000]\n", 2, "70000 is not a port"),
         ('[kafka.embedded]\nports = "9092"\n', 2, "must be a list"),
+        ("[ledger]\nwindow_seconds = 7200\n", 2, "one of 60, 300, 900, 3600, 86400"),
         ("[restart]\nbudget = -1\n", 2, "at least 0"),
         ("[restart]\nfirst_delay_seconds = 0\n", 2, "must be above 0"),
         ("[restart]\nfirst_delay_seconds = 90\n", 1, "max_delay_seconds is shorter"),

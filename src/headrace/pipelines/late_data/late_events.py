@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,11 +26,13 @@ class OnTime:
         rows: with the event's columns.
         records: of the rows, in their order.
         rejected: dead letters to be, by index in the records that came in.
+        diverted: indices of the late events that went elsewhere, in the records that came in.
     """
 
     rows: pa.Table
     records: Sequence[Record]
     rejected: Mapping[int, Rejection]
+    diverted: Collection[int] = ()
 
 
 class LateEvents:
@@ -86,7 +88,8 @@ class LateEvents:
         import pyarrow as pa
 
         staying_rows = rows.take(pa.array(staying, pa.int64()))  # a plain empty list has no type
-        return OnTime(staying_rows, [records[index] for index in staying], rejected)
+        staying_records = [records[index] for index in staying]
+        return OnTime(staying_rows, staying_records, rejected, diverted)
 
     def close(self) -> tuple[str, ...]:
         """Returns the pieces of the side table."""

@@ -137,7 +137,12 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     staging.put(report)
             else:
                 written = write_rows(
-                    self._spec.writers, reader.tables(), self._spec.topic, task, first.ranges
+                    self._spec.writers,
+                    reader.tables(),
+                    self._spec.topic,
+                    task,
+                    first.ranges,
+                    reader.sink_tally,
                 )
                 reports = manifest_table(reports=reader.reports())
                 yield from _as_batches([written, reports], self._schema)

@@ -10,6 +10,8 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from headrace.errors import RecordsDeletedError, RefusedError
 from headrace.kafka.dead_letter_limiter import BadRuns
 from headrace.kafka.headers import headers_of
@@ -17,7 +19,10 @@ from headrace.kafka.range_reader import Chunk, Record
 from headrace.kafka.replayed import PartitionId
 from headrace.model import DeadLetter, OffsetRange
 from headrace.pipelines.late_data.event_clock import EventTimeSamples
-from headrace.pipelines.late_data.late_events import LateEvents
+from headrace.pipelines.late_data.late_events import LateEvents, OnTime
+from headrace.pipelines.late_data.rule import LATE_EVENT
+from headrace.pipelines.ledger.sums import Fate, Hop
+from headrace.pipelines.ledger.tally import Integers, RangeTally, SinkTally, value_bytes
 from headrace.pipelines.source.addressed import Addressed
 from headrace.pipelines.source.bad_records import BadRecords
 from headrace.pipelines.source.decode import decoder_for
@@ -57,11 +62,18 @@ class ReadRange:
 
 
 class TaskReader:
-    """Reads the ranges of one task together, as one consumer gets them from the brokers."""
+    """Reads the ranges of one task together, as one consumer gets them from the brokers.
+
+    Attributes:
+        sink_tally: counts the rows that this task hands to the sink; None: it hands none, or there
+            is no ledger.
+    """
 
     def __init__(self, spec: SourceSpec, work: Sequence[ReadRange]) -> None:
         self._spec = spec
         self._ranges = [read.range for read in work if read.range is not None]
+        is_counted = spec.ledger is not None and spec.writers is not None
+        self.sink_tally = SinkTally() if is_counted else None
         self._readers = {
             read.range.partition: RangeReader(
                 spec,
@@ -71,6 +83,7 @@ class TaskReader:
                 may_hold_replays=read.may_hold_replays,
                 event_us=read.event_us,
                 ranges=read.ranges,
+                sink_tally=self.sink_tally,
             )
             for read in work
             if read.range is not None
@@ -111,6 +124,7 @@ class RangeReader:
         may_hold_replays: bool = False,
         event_us: int | None = None,
         ranges: int = 1,
+        sink_tally: SinkTally | None = None,
     ) -> None:
         self._spec = spec
         self._range = range_
@@ -134,6 +148,8 @@ class RangeReader:
             is_replayed=self._addressed.is_replayed,
             side_rows=self._side_rows,
         )
+        self._tally = RangeTally(spec.ledger, range_.partition) if spec.ledger else None
+        self._sink_tally = sink_tally
 
     def tables(self) -> Iterator[pa.Table]:
         """Decoded chunks: the event's fields, then the metadata columns asked for."""
@@ -163,6 +179,7 @@ class RangeReader:
             omitted=self._bad.omitted,
             late=LateCounts(self._late.count, self._late.written, self._late.dead),
             late_pieces=self._late.close(),
+            ledger=self._tally.lines() if self._tally else (),
         )
 
     def abort(self) -> None:
@@ -173,29 +190,57 @@ class RangeReader:
         values = [record.value() for record in records]
         decoded = self._checks.applied(self._decoder.decode(values), len(values))
         self._records += len(records)
-        self._bytes += sum(map(len, filter(None, values)))
+        sizes = value_bytes(values)
+        self._bytes += int(sizes.sum())
         self._last_timestamp_ms = timestamp_ms(records[-1]) or self._last_timestamp_ms
         rejected = decoded.rejected
         self._bad_runs = self._bad_runs.then(BadRuns.of(list(rejected), len(records)))
         if rejected:
             letters = (_dead_letter(records[i], self._range, *why) for i, why in rejected.items())
             self._bad.take(letters, self._bad_runs.longest)
+            if self._tally:
+                self._tally.rejected(Fate.DEAD, sizes[list(rejected)])
             records = [record for i, record in enumerate(records) if i not in rejected]
+            sizes = np.delete(sizes, list(rejected))
         # The late ones too: where they go must not change what the clock says.
         self._event_times.add(decoded.rows)
-        rows, records = self._on_time(decoded.rows, records)
-        return _with_source_columns(rows, records, self._range, self._spec)
+        on_time = self._on_time(decoded.rows, records)
+        if self._tally:
+            self._count(self._tally, decoded.rows, records, sizes, on_time)
+        return _with_source_columns(on_time.rows, on_time.records, self._range, self._spec)
 
-    def _on_time(
-        self, rows: pa.Table, records: Sequence[Record]
-    ) -> tuple[pa.Table, Sequence[Record]]:
+    def _count(
+        self,
+        tally: RangeTally,
+        rows: pa.Table,
+        records: Sequence[Record],
+        sizes: Integers,
+        on_time: OnTime,
+    ) -> None:
+        """Counts accepted rows for the ledger, and those that go on, which are looked at anew."""
+        facts = tally.facts(rows, records, sizes)
+        tally.add(Hop.READ, Fate.IN, facts)
+        going_on = facts
+        if on_time.diverted:
+            reasons = {i: reason for i, (reason, _) in on_time.rejected.items()}
+            dead = [i for i in on_time.diverted if reasons.get(i, LATE_EVENT) != LATE_EVENT]
+            late = [i for i in on_time.diverted if i not in set(dead)]
+            tally.add(Hop.READ, Fate.DEAD, facts.take(np.array(dead, np.int64)))
+            tally.add(Hop.READ, Fate.LATE, facts.take(np.array(late, np.int64)))
+            staying = np.delete(sizes, list(on_time.diverted))
+            going_on = tally.facts(on_time.rows, on_time.records, staying)
+        tally.add(Hop.READ, Fate.OUT, going_on)
+        if self._sink_tally is not None:
+            self._sink_tally.expect(tally, going_on)
+
+    def _on_time(self, rows: pa.Table, records: Sequence[Record]) -> OnTime:
         chunk = self._late.without(rows, records)
         if chunk.rejected:
             letters = (
                 _dead_letter(records[i], self._range, *why) for i, why in chunk.rejected.items()
             )
             self._bad.take(letters, self._bad_runs.longest)
-        return chunk.rows, chunk.records
+        return chunk
 
     def _side_rows(self, rows: pa.Table, records: Sequence[Record]) -> pa.Table:
         metadata = self._spec.late.metadata

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from headrace.kafka.dead_letter_limiter import BadRuns
 from headrace.model import DeadLetter, OffsetRange, TopicPartition
+from headrace.pipelines.ledger.sums import LedgerLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class RangeReport:
         omitted: records beyond those in ``dead``, which can't be carried to the driver.
         late: how many events were late.
         late_pieces: of the side table's writer, for its commit.
+        ledger: what the ledger counts of it; empty: it counts nothing.
     """
 
     range: OffsetRange
@@ -56,6 +58,7 @@ class RangeReport:
     omitted: int = 0
     late: LateCounts = field(default_factory=LateCounts)
     late_pieces: tuple[str, ...] = ()
+    ledger: tuple[LedgerLine, ...] = ()
 
     @property
     def bad(self) -> int:

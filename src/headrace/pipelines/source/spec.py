@@ -17,6 +17,7 @@ from headrace.model import (
     Start,
 )
 from headrace.pipelines.late_data.rule import LateRule
+from headrace.pipelines.ledger.tally import LedgerRule
 from headrace.settings import SchemaRegistrySettings
 from headrace.sinks.api import WriterFactory
 
@@ -51,6 +52,7 @@ class SourceSpec:
         writers: of the sink, for the read task itself; ``None`` on the Spark path.
         late: what happens to late events.
         references: topics whose ends are noted with each batch.
+        ledger: what events are counted by; ``None``: they are not.
     """
 
     pipeline: str
@@ -78,3 +80,4 @@ class SourceSpec:
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
     late: LateRule = field(default_factory=LateRule)
     references: tuple[str, ...] = ()
+    ledger: LedgerRule | None = None

@@ -18,9 +18,11 @@ from headrace.sinks.api import (
     Guarantee,
     PositionStore,
     Readable,
+    Recountable,
     Sink,
     SinkContext,
     SinkDriver,
+    Snapshot,
 )
 from headrace.sinks.lake.layout import TableLayout, TimeUnit, UnsafeValues
 from headrace.sinks.lake.metrics import LAKE_METRICS
@@ -38,7 +40,7 @@ _TIME_TYPES = frozenset({FieldType.TIMESTAMP, FieldType.MILLIS})
 
 
 @dataclass(frozen=True)
-class Lake(Sink, Compactable, Readable):
+class Lake(Sink, Compactable, Readable, Recountable):
     """Sink: a Delta table under the project's lake, partitioned by event time and fields.
 
     Exactly once: each batch is one Delta transaction that records the offsets it ends at, so a
@@ -132,6 +134,12 @@ class Lake(Sink, Compactable, Readable):
         from headrace.sinks.lake.table import read_table
 
         return read_table(self._uri(context), columns, context.storage)
+
+    def snapshot(self, context: SinkContext) -> Snapshot | None:
+        """Returns the table's newest version."""
+        from headrace.sinks.lake.snapshot import lake_snapshot
+
+        return lake_snapshot(self._uri(context), context.storage)
 
     def _uri(self, context: SinkContext) -> str:
         return f"{context.lake}/{self.table}"

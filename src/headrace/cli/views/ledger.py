@@ -1,0 +1,81 @@
+"""Views of `reconcile`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.markup import escape
+
+from headrace.cli.screen import Screen, table
+from headrace.cli.views import view
+from headrace.control.reconcile import PipelineBalance, Reconciliation
+from headrace.pipelines.ledger.balance import Break, Imbalance, WindowBalance, WindowState
+
+MAX_BALANCED = 24
+"""Of balanced windows, the newest are shown; others only where they do not balance."""
+
+_STYLES = {
+    WindowState.BALANCED: "green",
+    WindowState.UNBALANCED: "bold red",
+    WindowState.UNKNOWN: "yellow",
+}
+
+
+@view.register
+def _reconciled(result: Reconciliation, screen: Screen) -> None:
+    for pipeline in result.pipelines:
+        _show(pipeline, screen)
+
+
+def _show(balance: PipelineBalance, screen: Screen) -> None:
+    name = f"[bold]{escape(balance.pipeline)}[/]"
+    if balance.unknown:
+        screen.line(f"{name}: [yellow]unknown[/], {escape(balance.unknown)}")
+        return
+    screen.line(f"{name}, windows of {balance.window_seconds} s")
+    for gap in balance.breaks:
+        screen.line(f"  [bold red]unbalanced[/] at {gap.hop}: {escape(_break(gap))}")
+    balanced = [each for each in balance.windows if each.state is WindowState.BALANCED]
+    hidden = set(map(id, balanced[:-MAX_BALANCED]))
+    fates = list(dict.fromkeys(fate for window in balance.windows for fate in window.fates))
+    figures = tuple(range(2, 4 + len(fates)))
+    windows = table("window", "state", "read", *fates, "in table", "", right=figures)
+    for window in balance.windows:
+        if id(window) not in hidden:
+            counts = [str(window.fates.get(fate, 0)) for fate in fates]
+            rows = "" if window.rows is None else str(window.rows)
+            state = f"[{_STYLES.get(window.state, 'default')}]{window.state}[/]"
+            windows.add_row(
+                _time(window), state, str(window.read), *counts, rows, escape(_detail(window))
+            )
+    screen.out.print(windows, highlight=False)
+    if hidden:
+        screen.line(f"{len(hidden)} earlier windows are balanced.")
+
+
+def _time(window: WindowBalance) -> str:
+    if window.start is None:
+        return "no event time"
+    return window.start.strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _break(gap: Break) -> str:
+    what = "no batch has read" if gap.is_gap else "more than one batch has read"
+    return f"{what} offsets {gap.start} to {gap.end} of {gap.partition}"
+
+
+def _detail(window: WindowBalance) -> str:
+    return "; ".join(_imbalances(window.differences)) or window.unknown
+
+
+def _imbalances(differences: Iterable[Imbalance]) -> Iterable[str]:
+    for difference in differences:
+        where = f" ({difference.partition})" if difference.partition else ""
+        yield f"{_amount(difference)} at {difference.hop}{where}"
+
+
+def _amount(difference: Imbalance) -> str:
+    if difference.number:
+        events = abs(difference.number)
+        return f"{events} {'missing' if difference.number > 0 else 'too many'}"
+    return "as many events, but others" if difference.ids_differ else "other sizes of events"

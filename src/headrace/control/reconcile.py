@@ -1,0 +1,191 @@
+"""Compares the sums of pipelines' ledgers, hop by hop, and with the rows of their tables."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from headrace.control.project import LoadedProject
+from headrace.control.services import broker_config, lake_uri
+from headrace.control.sinks import sink_context
+from headrace.errors import BrokerUnreachableError
+from headrace.kafka.client import describe, watermarks
+from headrace.pipelines.checkpoint import CheckpointFolder, CurrentCheckpoint, checkpoint_root
+from headrace.pipelines.ledger.balance import (
+    Balance,
+    Break,
+    Progress,
+    Recount,
+    WindowBalance,
+    WindowState,
+)
+from headrace.pipelines.ledger.entry import LedgerEntry
+from headrace.pipelines.ledger.folder import LedgerFolder
+from headrace.pipelines.ledger.recount import recount
+from headrace.pipelines.ledger.tally import LedgerRule
+from headrace.pipelines.pipeline import Pipeline
+from headrace.pipelines.positions import CheckpointIds
+from headrace.settings import Settings
+from headrace.sinks.api import Recountable
+
+_NO_ENTRIES = "it has no entries in the ledger"
+
+
+@dataclass(frozen=True)
+class PipelineBalance:
+    """The windows of one pipeline, and the offsets that it has not read once.
+
+    Attributes:
+        pipeline: its name.
+        window_seconds: length of the windows; 0: there are no entries.
+        breaks: gaps and overlaps of the offsets that were read.
+        windows: those asked for, the oldest first.
+        unknown: why nothing is known, as a sentence; empty: something is.
+    """
+
+    pipeline: str
+    window_seconds: int
+    breaks: tuple[Break, ...]
+    windows: tuple[WindowBalance, ...]
+    unknown: str = ""
+
+    @property
+    def is_unbalanced(self) -> bool:
+        """Whether events are missing or too many anywhere."""
+        states = (window.state for window in self.windows)
+        return bool(self.breaks) or WindowState.UNBALANCED in states
+
+
+@dataclass(frozen=True)
+class Reconciliation:
+    """The balances of pipelines."""
+
+    pipelines: tuple[PipelineBalance, ...]
+
+    @property
+    def is_unbalanced(self) -> bool:
+        """Whether one of them is."""
+        return any(pipeline.is_unbalanced for pipeline in self.pipelines)
+
+
+@dataclass(frozen=True)
+class ReconcileRequest:
+    """What to compare.
+
+    Attributes:
+        times: the windows that hold one of these times; empty: all windows.
+        recount: whether to count the rows of the tables, too.
+    """
+
+    times: Collection[datetime] = ()
+    recount: bool = False
+
+
+def reconcile(
+    project: LoadedProject, pipelines: Sequence[Pipeline], request: ReconcileRequest
+) -> Reconciliation:
+    """Reads the ledgers of ``pipelines`` and compares their hops. Changes nothing.
+
+    Raises:
+        SinkError: if a ledger or a table can't be read.
+        ServerStartError: if the lake is on the embedded HDFS, which is down.
+    """
+    return Reconciliation(
+        tuple(_PipelineReconciliation(project, each, request).balance() for each in pipelines)
+    )
+
+
+class _PipelineReconciliation:
+    """The comparison of one pipeline."""
+
+    def __init__(
+        self, project: LoadedProject, pipeline: Pipeline, request: ReconcileRequest
+    ) -> None:
+        self._project = project
+        self._settings: Settings = project.settings
+        self._pipeline = pipeline
+        self._request = request
+        sink, context = pipeline.sink, sink_context(self._settings, pipeline, pipeline.sink)
+        # What the sink holds comes first: an entry is written before its batch is committed.
+        self._rows = sink.snapshot(context) if isinstance(sink, Recountable) else None
+        self._recorded = self._rows or sink.position_store(context)
+        self._lake = lake_uri(self._settings)
+
+    def balance(self) -> PipelineBalance:
+        """Returns the balance."""
+        numbers = CheckpointFolder(checkpoint_root(self._lake, self._settings), self._pipeline.name)
+        folder = LedgerFolder(self._lake, self._pipeline.name, self._settings.storage)
+        checkpoints = {span.checkpoint for span in folder.spans()}
+        entries = folder.counted(self._done(checkpoints, numbers))
+        if not entries:
+            return PipelineBalance(self._pipeline.name, 0, (), (), _NO_ENTRIES)
+        balance = Balance(entries, self._progress(), counts_rows=self._pipeline.is_fused)
+        counted = self._recount(balance.window_seconds) if self._request.recount else None
+        windows = tuple(
+            window
+            for window in balance.windows(counted)
+            if self._is_requested(window.start, balance.window_seconds)
+        )
+        breaks = tuple(balance.breaks(self._positions(entries)))
+        return PipelineBalance(self._pipeline.name, balance.window_seconds, breaks, windows)
+
+    def _is_requested(self, start: datetime | None, length: int) -> bool:
+        times = [time.timestamp() for time in self._request.times]
+        return not times or any(
+            start is not None and 0 <= time - start.timestamp() < length for time in times
+        )
+
+    def _done(self, checkpoints: Collection[int], numbers: CheckpointFolder) -> dict[int, int]:
+        """By checkpoint, the last batch that the sink holds."""
+        if self._recorded is None:
+            return {number: _last_ended(numbers, number) for number in checkpoints}
+        ids = {CheckpointIds(self._pipeline.name, number).batch: number for number in checkpoints}
+        versions = self._recorded.versions(ids)
+        return {ids[name]: batch_id for name, batch_id in versions.items()}
+
+    def _positions(self, entries: Sequence[LedgerEntry]) -> Mapping[tuple[str, str, int], int]:
+        """The positions of the newest checkpoint in the sink: the ledger has reached them."""
+        if self._recorded is None:
+            return {}
+        newest = max(entry.checkpoint for entry in entries)
+        batch = CheckpointIds(self._pipeline.name, newest).batch
+        places = {range_.place for entry in entries for range_ in entry.ranges}
+        ids = {f"{batch}/{topic}/{id_}/{p}": (topic, id_, p) for topic, id_, p in places}
+        return {ids[name]: at for name, at in self._recorded.versions(ids).items()}
+
+    def _progress(self) -> Progress:
+        allowed_us = int(self._pipeline.allowed_lateness.total_seconds() * 1e6)
+        topics = [source.topic.name for source in self._pipeline.sources]
+        try:
+            config = broker_config(self._settings)
+            live = describe(config, topics)
+            partitions = [each for topic in live.values() for each in topic.all_partitions]
+            ends = {each: latest for each, (_, latest) in watermarks(config, partitions).items()}
+        except BrokerUnreachableError:
+            return Progress(allowed_us)
+        return Progress(allowed_us, ends)
+
+    def _recount(self, window_seconds: int) -> Recount:
+        sink = self._pipeline.sink
+        if self._rows is None:
+            return Recount(failure=f"the rows of {sink.label} can't be counted")
+        if others := self._other_writers():
+            return Recount(failure=f"{sink.label} has rows of {', '.join(others)} too")
+        topic = self._pipeline.sources[0].topic
+        return recount(self._rows, LedgerRule(window_seconds, topic.event_time, topic.event_id))
+
+    def _other_writers(self) -> list[str]:
+        """Pipelines that write to the table, too."""
+        own = (self._pipeline.sink.kind, self._pipeline.sink.resolved_target)
+        return [
+            pipeline.name
+            for pipeline in self._project.pipelines.values()
+            for sink in pipeline.sinks
+            if (sink.kind, sink.resolved_target) == own and sink is not self._pipeline.sink
+        ]
+
+
+def _last_ended(folder: CheckpointFolder, number: int) -> int:
+    checkpoint = folder.checkpoint(CurrentCheckpoint(number, "", begun=True))
+    return checkpoint.last_ended()

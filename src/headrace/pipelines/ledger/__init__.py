@@ -1,0 +1,35 @@
+"""The ledger: sums that show whether every event of a pipeline is accounted for.
+
+**What is counted.** For each pipeline, hop, partition and window of event time: how many events,
+the bytes of their record values, and the sum modulo 2^64 of a hash of their ids, by fate. Sums of
+partitions, batches and pipelines add up. Events without an event time, and records that could not
+be decoded, have a row of their own: its window is None.
+
+========= ==================================== ===============================================
+hop       what it is                           what must hold
+========= ==================================== ===============================================
+offsets   the ranges of the batches            they follow one another: a gap is a range that
+                                               was never read, an overlap one read twice
+read      read tasks: decode, checks, lateness in = out + late + dead
+sink      rows to the sink, on the fused path  in = out of ``read``, and in = out + dead
+steps     rows through steps of Spark          unknown: steps do not count what they drop
+table     a recount of the rows in the sink    rows = out of ``sink``
+========= ==================================== ===============================================
+
+**When.** Read tasks make the sums while they hold the records, and hand them to the driver with
+their reports. The driver writes the entry of a batch to the lake before the sink's commit, and an
+entry counts only if the sink holds its batch:
+
+- A crash before the commit leaves an entry that does not count. The batch is repeated and its
+  entry written again, under the name that it has: checkpoint and batch id.
+- A batch that the sink holds already is not written again, and its entry stays.
+- A lost or reset checkpoint begins a new number, under which the entries are others. What of the
+  old one was never committed never counts: the first commit of the new checkpoint fences it.
+- A sink without positions (``Kafka``) is at least once: an entry counts when Spark has noted the
+  end of its batch. A repeated batch counts once, although its rows may be in the sink twice.
+
+Where the entry can't be written, the batch fails before its commit and is repeated: no row is lost,
+and none is in the sink without an entry.
+
+**Windows** are ``[ledger] window_seconds`` long and begin at multiples of it since 1970, in UTC.
+"""

@@ -1,0 +1,296 @@
+"""Whether the sums of a ledger balance: the states of its windows, and gaps between its ranges."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from headrace.model import TopicPartition
+from headrace.pipelines.ledger.entry import EntryRange, LedgerEntry, joined, merged
+from headrace.pipelines.ledger.sums import FATES, Fate, Hop, Place, Sums, added
+
+_MICROSECONDS = 1_000_000
+
+
+class WindowState(enum.StrEnum):
+    """How far a window is, and whether it balances.
+
+    OPEN: event time has not passed its end. CLOSING: it has, but late events are still allowed, or
+    a partition that has more records is behind. BALANCED: it is over, and all is accounted for.
+    UNBALANCED: a hop has other sums than the one before. UNKNOWN: something has not reported.
+    """
+
+    OPEN = "open"
+    CLOSING = "closing"
+    BALANCED = "balanced"
+    UNBALANCED = "unbalanced"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Imbalance:
+    """Events that a hop has not accounted for.
+
+    Attributes:
+        hop: where they are missing, or too many.
+        number: how many are missing; negative: too many; 0: as many, but others.
+        bytes: how many bytes are missing.
+        ids_differ: whether the sums of the hashes of ids differ.
+        partition: ``topic/number``; empty: of all partitions together.
+    """
+
+    hop: Hop
+    number: int
+    bytes: int
+    ids_differ: bool
+    partition: str = ""
+
+
+@dataclass(frozen=True)
+class Break:
+    """Offsets of a partition that no batch has read, or that several batches have.
+
+    Attributes:
+        hop: always ``offsets``.
+        partition: ``topic/number``.
+        start: the first of the offsets.
+        end: the offset after the last one.
+        is_gap: True: no batch has read them; False: more than one has.
+    """
+
+    partition: str
+    start: int
+    end: int
+    is_gap: bool
+    hop: Hop = Hop.OFFSETS
+
+
+@dataclass(frozen=True)
+class WindowBalance:
+    """One window of a pipeline.
+
+    Attributes:
+        start: of the window; None: events without an event time.
+        state: whether it balances.
+        read: events that were read.
+        fates: by fate, how many events have ended so, at any hop.
+        differences: where it does not balance.
+        unknown: why it is not known whether it does, as a sentence; empty: it is known.
+        rows: that a recount has found; None: there was none.
+    """
+
+    start: datetime | None
+    state: WindowState
+    read: int
+    fates: Mapping[Fate, int]
+    differences: tuple[Imbalance, ...] = ()
+    unknown: str = ""
+    rows: int | None = None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a pipeline has come, as its ledger and the brokers say.
+
+    Attributes:
+        allowed_us: the pipeline's allowed lateness, in microseconds.
+        ends: offsets after the last records of the topics; None: the brokers do not respond.
+    """
+
+    allowed_us: int
+    ends: Mapping[TopicPartition, int] | None = None
+
+
+@dataclass(frozen=True)
+class Recount:
+    """Rows that a table holds.
+
+    Attributes:
+        sums: by window; bytes are 0, as rows have none.
+        has_ids: whether the rows tell the ids that the ledger counts.
+        failure: why there is none, as a sentence; empty: there is one.
+    """
+
+    sums: Mapping[int | None, Sums] = field(default_factory=dict)
+    has_ids: bool = True
+    failure: str = ""
+
+
+class Balance:
+    """The balance of one pipeline, from the entries that count, of which there is one at least."""
+
+    def __init__(
+        self, entries: Sequence[LedgerEntry], progress: Progress, *, counts_rows: bool
+    ) -> None:
+        """Adds the entries up.
+
+        Args:
+            entries: in any order.
+            progress: of the pipeline.
+            counts_rows: whether rows are counted at the sink; False: steps are in between.
+        """
+        self._total = merged(entries)
+        self._progress = progress
+        self._counts_rows = counts_rows
+        self._windows: dict[int | None, dict[Place, Sums]] = {}
+        for place, sums in added(self._total.lines).items():
+            self._windows.setdefault(place.window, {})[place] = sums
+        self.window_seconds = self._total.window_seconds
+        self.unknown_before = self._total.unknown_before
+
+    def breaks(self, recorded: Mapping[tuple[str, str, int], int]) -> list[Break]:
+        """Returns gaps and overlaps of the ranges that were read.
+
+        Args:
+            recorded: by topic, topic id and partition, the positions that the sink records.
+        """
+        by_place: dict[tuple[str, str, int], list[EntryRange]] = {}
+        for range_ in joined(self._total.ranges):
+            by_place.setdefault(range_.place, []).append(range_)
+        result = []
+        for place, ranges in by_place.items():
+            end = max(range_.end for range_ in ranges)
+            if (at := recorded.get(place, end)) > end:
+                ranges.append(EntryRange(*place, at, at))
+            result += _breaks(ranges)
+        return result
+
+    def windows(self, recount: Recount | None = None) -> list[WindowBalance]:
+        """Returns each window that has events, those without an event time first."""
+        starts = {*self._windows, *(recount.sums if recount else ())}
+        ordered = sorted(starts, key=lambda start: -1 if start is None else start)
+        return [self._window(start, recount) for start in ordered]
+
+    def _window(self, start: int | None, recount: Recount | None) -> WindowBalance:
+        differences = [*self._differences(start), *self._recounted(start, recount)]
+        unknown = self._unknown(start, recount)
+        if differences:
+            state = WindowState.UNBALANCED
+        elif unknown:
+            state = WindowState.UNKNOWN
+        else:
+            state = self._time_state(start)
+        fates = {fate: self._fate(fate, start) for fate in FATES}
+        return WindowBalance(
+            None if start is None else datetime.fromtimestamp(start, UTC),
+            state,
+            self._of(Hop.READ, Fate.IN, start).number,
+            {fate: number for fate, number in fates.items() if number},
+            tuple(differences),
+            "" if differences else unknown,
+            recount.sums.get(start, Sums()).number if recount and not recount.failure else None,
+        )
+
+    def _fate(self, fate: Fate, start: int | None) -> int:
+        """How many events ended so: those that leave a hop for the next one have not."""
+        last = Hop.SINK if self._counts_rows else Hop.READ
+        hops = (last,) if fate is Fate.OUT else (Hop.READ, Hop.SINK)
+        return sum(self._of(hop, fate, start).number for hop in hops)
+
+    def _of(
+        self, hop: Hop, fate: Fate, start: int | None, partition: TopicPartition | None = None
+    ) -> Sums:
+        window = self._windows.get(start, {})
+        if partition is not None:
+            place = Place(hop, fate, start, partition.topic, partition.partition)
+            return window.get(place, Sums())
+        return _sum(
+            sums for place, sums in window.items() if (place.hop, place.fate) == (hop, fate)
+        )
+
+    def _differences(self, start: int | None) -> Iterable[Imbalance]:
+        window = self._windows.get(start, {})
+        for partition in sorted({TopicPartition(at.topic, at.partition) for at in window}):
+            yield from self._of_partition(start, partition)
+
+    def _of_partition(self, start: int | None, partition: TopicPartition) -> Iterable[Imbalance]:
+        def of(hop: Hop, fate: Fate) -> Sums:
+            return self._of(hop, fate, start, partition)
+
+        name = f"{partition.topic}/{partition.partition}"
+        read = _sum(of(Hop.READ, fate) for fate in FATES)
+        yield from _difference(Hop.READ, of(Hop.READ, Fate.IN), read, name)
+        if self._counts_rows:
+            came = of(Hop.SINK, Fate.IN)
+            yield from _difference(Hop.SINK, of(Hop.READ, Fate.OUT), came, name)
+            yield from _difference(Hop.SINK, came, _sum(of(Hop.SINK, f) for f in FATES), name)
+
+    def _recounted(self, start: int | None, recount: Recount | None) -> Iterable[Imbalance]:
+        is_comparable = self._counts_rows and not self._began_before(start)
+        if recount is None or recount.failure or not is_comparable:
+            return
+        out, rows = self._of(Hop.SINK, Fate.OUT, start), recount.sums.get(start, Sums())
+        missing = out - rows
+        ids_differ = recount.has_ids and missing.hash != 0
+        if missing.number or ids_differ:
+            yield Imbalance(Hop.TABLE, missing.number, 0, ids_differ)
+
+    def _began_before(self, start: int | None) -> bool:
+        return bool(self.unknown_before) and (start is None or start < self.unknown_before)
+
+    def _unknown(self, start: int | None, recount: Recount | None) -> str:
+        if not self._counts_rows:
+            return "steps do not count what they drop"
+        if recount is not None and self._began_before(start):
+            return "the table may hold rows from before the ledger began"
+        if recount is not None and recount.failure:
+            return recount.failure
+        if silent := self._silent():
+            return f"partition {silent} has reported nothing"
+        return ""
+
+    def _silent(self) -> str:
+        """A partition that holds records, and that no batch has planned."""
+        for partition, end in sorted((self._progress.ends or {}).items()):
+            known = self._total.positions.get(partition.topic, {})
+            if end > 0 and partition.partition not in known:
+                return f"{partition.topic}/{partition.partition}"
+        return ""
+
+    def _time_state(self, start: int | None) -> WindowState:
+        if start is None:
+            return WindowState.BALANCED
+        end_us = (start + self.window_seconds) * _MICROSECONDS
+        clocks = [us for topic in self._total.clocks.values() for us in topic.values()]
+        if max(clocks, default=0) < end_us:
+            return WindowState.OPEN
+        over_us = end_us + self._progress.allowed_us
+        if max(clocks) < over_us or self._is_behind(over_us):
+            return WindowState.CLOSING
+        return WindowState.BALANCED
+
+    def _is_behind(self, over_us: int) -> bool:
+        """Whether a partition that is not read to its end may have events of a window in time."""
+        ends = self._progress.ends
+        return any(
+            self._total.clocks.get(topic, {}).get(p, 0) < over_us
+            and (ends is None or ends.get(TopicPartition(topic, p), 0) > position)
+            for topic, positions in self._total.positions.items()
+            for p, position in positions.items()
+        )
+
+
+def _sum(sums: Iterable[Sums]) -> Sums:
+    return sum(sums, Sums())
+
+
+def _difference(hop: Hop, came: Sums, went: Sums, partition: str) -> Iterable[Imbalance]:
+    missing = came - went
+    if missing != Sums():
+        yield Imbalance(hop, missing.number, missing.bytes, missing.hash != 0, partition)
+
+
+def _breaks(ranges: Sequence[EntryRange]) -> list[Break]:
+    """Gaps and overlaps of the ranges of one partition, which are sorted."""
+    result, read_to = [], ranges[0].start
+    for range_ in ranges:
+        name = f"{range_.topic}/{range_.partition}"
+        if range_.start > read_to:
+            result.append(Break(name, read_to, range_.start, is_gap=True))
+        elif range_.start < read_to:
+            overlap = min(read_to, range_.end)
+            result.append(Break(name, range_.start, overlap, is_gap=False))
+        read_to = max(read_to, range_.end)
+    return result

@@ -1,0 +1,173 @@
+"""An entry of the ledger: what one batch, or several that follow one another, did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import reduce
+
+import msgspec
+
+from headrace.pipelines.ledger.sums import LedgerLine, added, lines_of
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class EntryRange:
+    """Offsets of one partition that batches have read, from ``start`` to before ``end``.
+
+    Attributes:
+        topic: its name.
+        topic_id: Kafka's id of it, another one when it is created again.
+        partition: its number.
+        start: the first offset.
+        end: the offset after the last one.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    start: int
+    end: int
+
+    @property
+    def place(self) -> tuple[str, str, int]:
+        """The partition that it is of."""
+        return self.topic, self.topic_id, self.partition
+
+
+@dataclass(frozen=True)
+class LedgerEntry:
+    """What batches of one checkpoint did.
+
+    Attributes:
+        checkpoint: its number.
+        first: Spark's id of the first batch.
+        last: Spark's id of the last batch.
+        level: how often entries were merged into it; 0: it is of one batch.
+        window_seconds: length of the windows in ``lines``.
+        ranges: the offsets read; what follows one another is one range.
+        lines: the sums.
+        clocks: by topic and partition, the event clock after the last batch, in microseconds
+            since 1970.
+        positions: by topic and partition, the next record to read after the last batch; also of
+            partitions that had no records.
+        unknown_before: windows that begin before it, in seconds since 1970, may hold rows from
+            before the ledger began; 0: none do.
+    """
+
+    checkpoint: int
+    first: int
+    last: int
+    window_seconds: int
+    ranges: tuple[EntryRange, ...]
+    lines: tuple[LedgerLine, ...]
+    level: int = 0
+    clocks: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    positions: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    unknown_before: int = 0
+
+    @property
+    def name(self) -> str:
+        """The name of its file; :func:`span_of` reads it."""
+        return f"{self.checkpoint}-{self.level}-{self.first}-{self.last}.json"
+
+    def to_bytes(self) -> bytes:
+        """Returns the content of its file."""
+        return msgspec.json.encode(self)
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> LedgerEntry:
+        """Reads what :meth:`to_bytes` wrote. Raises msgspec.DecodeError."""
+        return msgspec.json.decode(content, type=cls, strict=False)
+
+    def __add__(self, other: LedgerEntry) -> LedgerEntry:
+        """Returns the entry of both; the result does not depend on their order."""
+        later, earlier = sorted((self, other), key=_end, reverse=True)
+        length = max(self.window_seconds, other.window_seconds)
+        lines = (*self.with_windows(length).lines, *other.with_windows(length).lines)
+        return LedgerEntry(
+            checkpoint=later.checkpoint,
+            first=min(self.first, other.first),
+            last=max(self.last, other.last),
+            window_seconds=length,
+            ranges=joined((*self.ranges, *other.ranges)),
+            lines=tuple(sorted(lines_of(added(lines)), key=_order)),
+            level=max(self.level, other.level),
+            clocks=_later(earlier.clocks, later.clocks),
+            positions=_later(earlier.positions, later.positions),
+            unknown_before=max(self.unknown_before, other.unknown_before),
+        )
+
+    def with_windows(self, seconds: int) -> LedgerEntry:
+        """Returns the entry with windows of ``seconds``, a multiple of those that it has."""
+        if seconds == self.window_seconds:
+            return self
+        lines = [
+            replace(line, place=replace(line.place, window=_coarser(line.place.window, seconds)))
+            for line in self.lines
+        ]
+        return replace(self, window_seconds=seconds, lines=lines_of(added(lines)))
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Span:
+    """The batches of an entry, as the name of its file says."""
+
+    checkpoint: int
+    level: int
+    first: int
+    last: int
+
+    @property
+    def name(self) -> str:
+        """The name of the file."""
+        return f"{self.checkpoint}-{self.level}-{self.first}-{self.last}.json"
+
+    def replaces(self, other: Span) -> bool:
+        """Whether ``other`` was merged into it."""
+        is_higher = self.checkpoint == other.checkpoint and self.level > other.level
+        return is_higher and self.first <= other.first and other.last <= self.last
+
+
+def span_of(name: str) -> Span | None:
+    """Returns the span of a file by its name; None: it is no entry."""
+    parts = name.removesuffix(".json").split("-")
+    is_entry = name.endswith(".json") and len(parts) == 4 and all(map(str.isdigit, parts))  # noqa: PLR2004
+    return Span(*map(int, parts)) if is_entry else None
+
+
+def merged(entries: Iterable[LedgerEntry]) -> LedgerEntry:
+    """Returns the entry of several, of which there is one at least."""
+    return reduce(LedgerEntry.__add__, entries)
+
+
+def joined(ranges: Iterable[EntryRange]) -> tuple[EntryRange, ...]:
+    """Joins ranges that follow one another; gaps stay, and what overlaps is kept as it is."""
+    result: list[EntryRange] = []
+    for range_ in sorted(ranges):
+        if result and result[-1].place == range_.place and result[-1].end == range_.start:
+            result[-1] = replace(result[-1], end=range_.end)
+        else:
+            result.append(range_)
+    return tuple(result)
+
+
+def _end(entry: LedgerEntry) -> tuple[int, int]:
+    return entry.checkpoint, entry.last
+
+
+def _order(line: LedgerLine) -> tuple[str, str, int, str, int]:
+    place = line.place
+    window = -1 if place.window is None else place.window
+    return place.hop, place.fate, window, place.topic, place.partition
+
+
+def _coarser(window: int | None, seconds: int) -> int | None:
+    return None if window is None else window // seconds * seconds
+
+
+def _later(
+    earlier: Mapping[str, Mapping[int, int]], later: Mapping[str, Mapping[int, int]]
+) -> Mapping[str, Mapping[int, int]]:
+    topics = {*earlier, *later}
+    return {topic: {**earlier.get(topic, {}), **later.get(topic, {})} for topic in sorted(topics)}

@@ -1,0 +1,161 @@
+"""Writes the entry of each batch on the driver, before the sink's commit."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+import msgspec
+
+from headrace.model.event import value_at
+from headrace.pipelines.checkpoint import PlannedBatch
+from headrace.pipelines.ledger.entry import EntryRange, LedgerEntry, Span
+from headrace.pipelines.ledger.event_hash import hash_texts
+from headrace.pipelines.ledger.folder import LedgerFolder
+from headrace.pipelines.ledger.sums import Fate, Hop, LedgerLine, Place, Sums, added, lines_of
+from headrace.pipelines.ledger.tally import LedgerRule
+from headrace.pipelines.source.report import RangeReport
+from headrace.sinks.api import RejectedValues
+
+MERGED_AT_ONCE = 64
+_UNKNOWN_PARTITION = -1
+_LOG = logging.getLogger("headrace.pipelines")
+
+
+@dataclass(frozen=True)
+class RecordedBatch:
+    """What the entry of a batch is made from.
+
+    Attributes:
+        planned: the offsets.
+        reports: of its ranges.
+        clocks: event clocks after it, by topic and partition, in microseconds since 1970.
+        adds_to_rows: whether the sink holds rows of the pipeline from before.
+    """
+
+    planned: PlannedBatch
+    reports: Sequence[RangeReport]
+    clocks: Mapping[str, Mapping[int, int]]
+    adds_to_rows: bool
+
+
+class Ledger:
+    """The entries of one checkpoint of a pipeline, on its driver. Used on one thread."""
+
+    def __init__(
+        self, folder: LedgerFolder, checkpoint: int, rule: LedgerRule, *, latest_ahead_us: int
+    ) -> None:
+        """Reads nothing yet.
+
+        Args:
+            folder: of the pipeline.
+            checkpoint: its number.
+            rule: of the first topic, to which rows belong that only the commit rejects.
+            latest_ahead_us: how far event times may be ahead of the clock.
+        """
+        self._folder = folder
+        self._checkpoint = checkpoint
+        self._rule = rule
+        self._latest_ahead_us = latest_ahead_us
+        self._spans: list[Span] | None = None
+        self._began_late: bool | None = None
+        self._entry: LedgerEntry | None = None
+
+    def record(self, batch: RecordedBatch) -> None:
+        """Writes the entry of a batch; what was written of an earlier attempt is replaced.
+
+        Raises:
+            OSError: if the entry can't be written; nothing of the batch may be committed then.
+        """
+        planned = batch.planned
+        lines = [line for report in batch.reports for line in report.ledger]
+        self._entry = LedgerEntry(
+            checkpoint=self._checkpoint,
+            first=planned.batch_id,
+            last=planned.batch_id,
+            window_seconds=self._rule.window_seconds,
+            ranges=tuple(_ranges(planned)),
+            lines=lines_of(added(lines)),
+            clocks=batch.clocks,
+            positions={topic: dict(end.partitions) for topic, end in planned.ends.items()},
+            unknown_before=self._unknown_before(batch),
+        )
+        self._folder.write(self._entry)
+
+    def reject(self, rows: Sequence[RejectedValues], topic: str) -> None:
+        """Corrects the entry by rows that the commit has rejected, before it is tried again."""
+        if self._entry is None:
+            return
+        lines = [line for row in rows for line in self._moved(row, topic)]
+        self._entry = replace(self._entry, lines=lines_of(added((*self._entry.lines, *lines))))
+        self._folder.write(self._entry)
+
+    def committed(self, batch_id: int) -> None:
+        """Merges entries from time to time; where that fails it is tried after the next batch."""
+        try:
+            self._merge_before(batch_id)
+        except Exception as error:  # noqa: BLE001  the batch is committed, whatever this was
+            self._spans = None
+            _LOG.warning("Entries of the ledger were not merged, trying again later: %s", error)
+
+    def _merge_before(self, batch_id: int) -> None:
+        if self._spans is None:
+            self._spans = [s for s in self._folder.spans() if s.checkpoint == self._checkpoint]
+        else:
+            self._spans.append(Span(self._checkpoint, 0, batch_id, batch_id))
+        level = 0
+        # Not the last one: a sink without positions takes a batch for done when the next begins.
+        while len(spans := self._before(level, batch_id)) >= MERGED_AT_ONCE:
+            span = self._folder.merge(spans)
+            self._spans = [kept for kept in self._spans if kept not in spans] + [span]
+            level += 1
+
+    def _before(self, level: int, batch_id: int) -> list[Span]:
+        spans = self._spans or []
+        return [span for span in spans if span.level == level and span.last < batch_id]
+
+    def _unknown_before(self, batch: RecordedBatch) -> int:
+        """The end of what rows from before the ledger can reach, where there are such rows."""
+        if self._began_late is None:
+            own = Span(self._checkpoint, 0, batch.planned.batch_id, batch.planned.batch_id)
+            # One of this batch was written by an attempt that did not commit it.
+            is_first = all(span == own for span in self._folder.spans())
+            self._began_late = batch.adds_to_rows and is_first
+        if not self._began_late:
+            return 0
+        self._began_late = False
+        planned_us = max(end.planned_ms for end in batch.planned.ends.values()) * 1000
+        return (planned_us + self._latest_ahead_us) // 1_000_000
+
+    def _moved(self, row: RejectedValues, topic: str) -> tuple[LedgerLine, LedgerLine]:
+        """Lines that turn a row that went out into a dead one."""
+        window, hash_ = self._identity(row.values)
+        sums = Sums(1, 0, hash_)
+        out, dead = (
+            Place(Hop.SINK, fate, window, topic, _UNKNOWN_PARTITION)
+            for fate in (Fate.OUT, Fate.DEAD)
+        )
+        return LedgerLine(out, Sums() - sums), LedgerLine(dead, sums)
+
+    def _identity(self, text: str) -> tuple[int | None, int]:
+        """Returns the window and the hash of a row that is only known as JSON."""
+        import pyarrow as pa
+
+        values = msgspec.json.decode(text)
+        id_ = value_at(values, self._rule.event_id) if self._rule.event_id else None
+        hash_ = int(hash_texts(pa.array([id_], pa.string()))[0]) if isinstance(id_, str) else 0
+        time = values.get(self._rule.event_time) if self._rule.event_time else None
+        if not isinstance(time, str):
+            return None, hash_
+        at = datetime.fromisoformat(time)
+        seconds = math.floor(at.replace(tzinfo=at.tzinfo or UTC).timestamp())
+        return seconds - seconds % self._rule.window_seconds, hash_
+
+
+def _ranges(planned: PlannedBatch) -> Iterator[EntryRange]:
+    for range_ in planned.ranges:
+        topic, number = range_.partition.topic, range_.partition.partition
+        yield EntryRange(topic, planned.ends[topic].topic_id, number, range_.start, range_.end)

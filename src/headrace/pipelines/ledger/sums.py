@@ -1,0 +1,105 @@
+"""Sums of events, and the lines of the ledger that hold them."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+HASH_MODULUS = 2**64
+
+
+class Hop(enum.StrEnum):
+    """A place where events come in and go out; :mod:`headrace.pipelines.ledger` has the table."""
+
+    OFFSETS = "offsets"
+    READ = "read"
+    STEPS = "steps"
+    SINK = "sink"
+    TABLE = "table"
+
+
+class Fate(enum.StrEnum):
+    """What became of an event at a hop; ``IN`` is not a fate, but what all of them add up to."""
+
+    IN = "in"
+    OUT = "out"
+    FILTERED = "filtered"
+    DEDUPLICATED = "deduplicated"
+    UNMATCHED = "unmatched"
+    LATE = "late"
+    DEAD = "dead"
+
+
+FATES = tuple(fate for fate in Fate if fate is not Fate.IN)
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """How many events, the bytes of their values, the sum of the hashes of their ids.
+
+    Attributes:
+        number: of events.
+        bytes: of record values.
+        hash: sum of the ids' hashes, modulo 2^64.
+    """
+
+    number: int = 0
+    bytes: int = 0
+    hash: int = 0
+
+    def __add__(self, other: Sums) -> Sums:
+        """Returns the sums of both."""
+        return Sums(
+            self.number + other.number,
+            self.bytes + other.bytes,
+            (self.hash + other.hash) % HASH_MODULUS,
+        )
+
+    def __sub__(self, other: Sums) -> Sums:
+        """Returns what these sums have beyond the others."""
+        return Sums(
+            self.number - other.number,
+            self.bytes - other.bytes,
+            (self.hash - other.hash) % HASH_MODULUS,
+        )
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """A line of the ledger belongs to one hop, fate, window and partition.
+
+    Attributes:
+        hop: of the events.
+        fate: what became of them there.
+        window: start of their window, in seconds since 1970; None: no event time is known.
+        topic: they were read from.
+        partition: they were read from; -1: it is not known.
+    """
+
+    hop: Hop
+    fate: Fate
+    window: int | None
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerLine:
+    """Sums of one place."""
+
+    place: Place
+    sums: Sums
+
+
+def added(lines: Iterable[LedgerLine]) -> dict[Place, Sums]:
+    """Returns the sums of lines by place; the order of the lines does not matter."""
+    totals: dict[Place, Sums] = {}
+    for line in lines:
+        totals[line.place] = totals.get(line.place, Sums()) + line.sums
+    return totals
+
+
+def lines_of(totals: Mapping[Place, Sums]) -> tuple[LedgerLine, ...]:
+    """Returns a line for each place whose sums are not zero."""
+    return tuple(LedgerLine(place, sums) for place, sums in totals.items() if sums != Sums())

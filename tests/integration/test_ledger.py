@@ -1,0 +1,248 @@
+"""The ledger on the real broker, Spark and table: balanced, and a planted difference is named."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from deltalake import DeltaTable
+from tests.integration.flow import NOW_MS, Flow, click
+
+from headrace import Kafka, Lake, LateData, Metadata, Source, Topic
+from headrace.cli import main
+from headrace.cli.session import UNBALANCED
+from headrace.control.project import LoadedProject
+from headrace.control.reconcile import ReconcileRequest, reconcile
+from headrace.errors import SinkUnavailableError
+from headrace.pipelines.ledger.balance import WindowState
+from headrace.pipelines.ledger.sums import Fate, Hop
+from headrace.pipelines.progress import PipelineState
+from headrace.settings.model import KafkaSettings, LedgerSettings
+from headrace.sinks.lake.driver import LakeDriver
+
+HOUR_MS = 3_600_000
+START_MS = NOW_MS // HOUR_MS * HOUR_MS - 12 * HOUR_MS
+RECOUNT = ReconcileRequest(recount=True)
+
+
+@pytest.fixture
+def flow(broker, spark, tmp_path):
+    return Flow(broker, spark, tmp_path, partitions=2, event_id="event_id")
+
+
+def at(n, hour):
+    return click(n, event_time=START_MS + hour * HOUR_MS + n)
+
+
+def run(flow, pipeline):
+    outcome = flow.run(pipeline)[pipeline.name]
+    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    return outcome
+
+
+def balance(flow, *pipelines, request=RECOUNT):
+    kafka = KafkaSettings(bootstrap_servers=flow.broker.bootstrap_servers)
+    settings = flow.settings(kafka=kafka)
+    project = LoadedProject(settings, {}, {pipeline.name: pipeline for pipeline in pipelines})
+    result = reconcile(project, pipelines[:1], request)
+    return result.pipelines[0]
+
+
+def states(balance):
+    return [window.state for window in balance.windows]
+
+
+def totals(balance):
+    fates = {fate: sum(w.fates.get(fate, 0) for w in balance.windows) for fate in Fate}
+    read = sum(window.read for window in balance.windows)
+    return {"read": read} | {fate: number for fate, number in fates.items() if number}
+
+
+def send_hours(flow, hours, first=0, events=40):
+    for hour in hours:
+        flow.send(at(first + 100 * hour + n, hour) for n in range(events))
+
+
+def test_every_record_is_in_one_fate_and_windows_balance_with_the_table(flow):
+    pipeline = flow.pipeline(late_data=LateData.DEAD_LETTER)
+    send_hours(flow, range(4))
+    run(flow, pipeline)
+    flow.send([b"no event", *(at(n, 0) for n in range(900, 907)), at(999, 3)], partition=0)
+    run(flow, pipeline)
+    result = balance(flow, pipeline)
+    assert not result.breaks
+    assert totals(result) == {"read": 169, Fate.OUT: 161, Fate.LATE: 7, Fate.DEAD: 1}
+    assert [window.fates.get(Fate.LATE) for window in result.windows] == [None, 7, None, None, None]
+    assert [window.rows for window in result.windows] == [0, 40, 40, 40, 41]
+    assert set(states(result)) <= {WindowState.BALANCED, WindowState.CLOSING, WindowState.OPEN}
+    assert states(result)[1] is WindowState.BALANCED
+    assert states(result)[-1] is WindowState.OPEN
+
+
+def test_a_side_table_takes_late_events_and_what_it_rejects_is_dead(flow):
+    pipeline = flow.pipeline(late_data=Lake("late"))
+    send_hours(flow, range(4))
+    run(flow, pipeline)
+    flow.send((at(n, 0) for n in range(900, 905)), partition=0)
+    run(flow, pipeline)
+    assert totals(balance(flow, pipeline)) == {"read": 165, Fate.OUT: 160, Fate.LATE: 5}
+
+
+def test_a_failure_between_the_entry_and_the_commit_counts_nothing_twice(flow, monkeypatch):
+    pipeline = flow.pipeline()
+    send_hours(flow, range(2))
+    run(flow, pipeline)
+    before = balance(flow, pipeline)
+    send_hours(flow, range(2), first=50)
+    commit, entries = LakeDriver.commit, []
+
+    def crashing(self, *values):
+        if not entries:
+            entries.append(balance(flow, pipeline))
+            raise SinkUnavailableError("table", "the driver was killed here")
+        return commit(self, *values)
+
+    monkeypatch.setattr(LakeDriver, "commit", crashing)
+    assert run(flow, pipeline).restarts == 1
+    assert entries == [before]
+    flow.forget_newest_commit()
+    run(flow, pipeline)
+    result = balance(flow, pipeline)
+    assert totals(result) == {"read": 160, Fate.OUT: 160}
+    assert not result.breaks
+    assert WindowState.UNBALANCED not in states(result)
+
+
+def test_a_deleted_row_and_a_row_that_is_there_twice_are_found_by_their_ids(flow):
+    pipeline = flow.pipeline()
+    send_hours(flow, range(3))
+    run(flow, pipeline)
+    table = DeltaTable(f"{flow.lake}/fused")
+    table.delete("event_id = 'e101'")
+    result = balance(flow, pipeline)
+    [window] = [each for each in result.windows if each.state is WindowState.UNBALANCED]
+    [difference] = window.differences
+    assert (window.start.timestamp(), difference.hop) == (START_MS / 1000 + 3600, Hop.TABLE)
+    assert (difference.number, difference.ids_differ) == (1, True)
+    assert WindowState.UNBALANCED not in states(balance(flow, pipeline, request=ReconcileRequest()))
+    table.update(updates={"event_id": "'e103'"}, predicate="event_id = 'e102'")
+    [window] = [each for each in balance(flow, pipeline).windows if each.differences]
+    assert window.differences[0].number == 1
+
+
+def test_events_without_an_id_are_compared_by_their_places(broker, spark, tmp_path):
+    flow = Flow(broker, spark, tmp_path)
+    places = (Metadata.TOPIC, Metadata.PARTITION, Metadata.OFFSET)
+    pipeline = flow.pipeline(source=Source(flow.topic, metadata=places))
+    send_hours(flow, range(2))
+    run(flow, pipeline)
+    assert WindowState.UNBALANCED not in states(balance(flow, pipeline))
+    table = DeltaTable(f"{flow.lake}/fused")
+    table.update(updates={"_offset": "_offset + 1"}, predicate="event_id = 'e3'")
+    [window] = [each for each in balance(flow, pipeline).windows if each.differences]
+    assert (window.differences[0].number, window.differences[0].ids_differ) == (0, True)
+
+
+def test_a_reset_to_the_start_is_an_overlap_of_offsets(flow):
+    pipeline = flow.pipeline()
+    send_hours(flow, range(2))
+    run(flow, pipeline)
+    flow.reset(pipeline, "earliest")
+    run(flow, pipeline)
+    result = balance(flow, pipeline)
+    assert [(gap.partition, gap.is_gap) for gap in result.breaks] == [
+        (f"{flow.name}/0", False),
+        (f"{flow.name}/1", False),
+    ]
+    assert result.is_unbalanced
+
+
+def test_a_reset_to_the_table_is_neither_gap_nor_overlap(flow):
+    pipeline = flow.pipeline()
+    for hours in (range(1), range(1, 2)):
+        send_hours(flow, hours)
+        run(flow, pipeline)
+        flow.reset(pipeline, "table")
+    result = balance(flow, pipeline)
+    assert (totals(result), result.breaks) == ({"read": 80, Fate.OUT: 80}, ())
+
+
+def test_a_sink_without_positions_counts_a_batch_when_spark_has_ended_it(flow):
+    target = Topic(f"{flow.name}-out", event=flow.topic.event, event_id="event_id")
+    flow.create(target.name, 1)
+    pipeline = flow.pipeline(sink=Kafka(target))
+    send_hours(flow, range(2))
+    run(flow, pipeline)
+    assert totals(balance(flow, pipeline, request=ReconcileRequest())) == {
+        "read": 80,
+        Fate.OUT: 80,
+    }
+    assert set(states(balance(flow, pipeline))) == {WindowState.UNKNOWN}
+    flow.forget_newest_commit()
+    assert balance(flow, pipeline).unknown
+
+
+def test_behind_steps_what_was_read_is_known_and_the_rest_is_not(flow):
+    pipeline = flow.stepped(late_data=LateData.DEAD_LETTER)
+    send_hours(flow, range(2))
+    run(flow, pipeline)
+    result = balance(flow, pipeline)
+    assert set(states(result)) == {WindowState.UNKNOWN}
+    assert totals(result) == {"read": 80, Fate.OUT: 80}
+
+
+def test_tables_that_two_pipelines_write_can_not_be_recounted(flow):
+    pipeline, other = flow.pipeline(), flow.pipeline("other", sink=Lake("fused"))
+    send_hours(flow, range(1))
+    run(flow, pipeline)
+    result = balance(flow, pipeline, other)
+    assert {window.unknown for window in result.windows} == {"lake fused has rows of other too"}
+
+
+def test_without_a_ledger_nothing_is_written_and_nothing_is_known(flow):
+    flow.more_settings = {"ledger": LedgerSettings(enabled=False)}
+    pipeline = flow.pipeline()
+    send_hours(flow, range(1))
+    run(flow, pipeline)
+    result = balance(flow, pipeline)
+    assert (result.windows, result.unknown) == ((), "it has no entries in the ledger")
+
+
+PROJECT = """
+from headrace import EpochMillis, Lake, Pipeline, Topic
+
+class Click:
+    event_id: str
+    event_time: EpochMillis
+    category: str
+    n: int
+    price: float | None
+
+clicks = Topic("{topic}", event=Click, key="event_id", event_id="event_id",
+               event_time="event_time", partitions=2)
+fused = Pipeline("fused", clicks, Lake("fused", partition_by=("day", "hour", "category")))
+"""
+
+
+def test_the_command_names_the_hop_and_ends_with_its_own_exit_code(flow, monkeypatch):
+    send_hours(flow, range(3))
+    run(flow, flow.pipeline())
+    module = f"flow_{flow.name.replace('-', '_')}"
+    (flow.folder / f"{module}.py").write_text(PROJECT.format(topic=flow.name))
+    (flow.folder / "headrace.toml").write_text(
+        f'[project]\nname = "flow"\nmodules = ["{module}"]\nlake = "{flow.lake}"\n'
+        f'[kafka]\nbootstrap_servers = "{flow.broker.bootstrap_servers}"\n'
+    )
+    call = ["reconcile", "fused", "--recount", "--project", str(flow.folder)]
+    result = CliRunner().invoke(main, call)
+    assert result.exit_code == 0, result.output
+    assert "balanced" in result.output
+    DeltaTable(f"{flow.lake}/fused").delete("event_id = 'e101'")
+    result = CliRunner().invoke(main, call)
+    assert result.exit_code == UNBALANCED
+    assert "1 missing at table" in result.output
+    [pipeline] = json.loads(CliRunner().invoke(main, [*call, "--json"]).output)["pipelines"]
+    [window] = [each for each in pipeline["windows"] if each["state"] == "unbalanced"]
+    assert (window["differences"][0]["hop"], window["differences"][0]["number"]) == ("table", 1)
+    hour = ["--window", window["start"].replace(":00:00Z", ":30:00Z")]
+    assert CliRunner().invoke(main, [*call, *hour]).exit_code == UNBALANCED
+    assert CliRunner().invoke(main, [*call, "--window", "2001-01-01"]).exit_code == 0

@@ -1,0 +1,188 @@
+"""What the state of a window is, and which hop a difference is at."""
+
+import pytest
+
+from headrace.model import TopicPartition
+from headrace.pipelines.ledger.balance import Balance, Progress, Recount, WindowState
+from headrace.pipelines.ledger.entry import EntryRange, LedgerEntry
+from headrace.pipelines.ledger.sums import Fate, Hop, LedgerLine, Place, Sums
+
+HOUR, SECOND_US = 3600, 1_000_000
+ALLOWED = Progress(allowed_us=HOUR * SECOND_US)
+FIRST, OTHER = TopicPartition("clicks", 0), TopicPartition("clicks", 1)
+
+
+def line(hop, fate, sums, window=0, partition=0):
+    return LedgerLine(Place(hop, fate, window, "clicks", partition), Sums(*sums))
+
+
+def balanced(window=0, number=10):
+    """Ten events, of which one is late and one is rejected by the sink."""
+    late, dead, out = (1, 5, 7), (1, 5, 11), (number - 2, 5, 13)
+    handed = (number - 1, 10, 24)
+    return [
+        line(Hop.READ, Fate.IN, (number, 15, 31), window),
+        line(Hop.READ, Fate.LATE, late, window),
+        line(Hop.READ, Fate.OUT, handed, window),
+        line(Hop.SINK, Fate.IN, handed, window),
+        line(Hop.SINK, Fate.DEAD, dead, window),
+        line(Hop.SINK, Fate.OUT, out, window),
+    ]
+
+
+def entry(lines, clock=3 * HOUR, batch=0, start=0, **changes):
+    ranges = (EntryRange("clicks", "id", 0, start, start + 10),)
+    clocks, positions = {"clicks": {0: clock * SECOND_US}}, {"clicks": {0: start + 10}}
+    values = {"clocks": clocks, "positions": positions} | changes
+    return LedgerEntry(1, batch, batch, HOUR, ranges, tuple(lines), **values)
+
+
+def window(lines, progress=ALLOWED, recount=None, *, counts_rows=True, **changes):
+    balance = Balance([entry(lines, **changes)], progress, counts_rows=counts_rows)
+    [only] = balance.windows(recount)
+    return only
+
+
+def test_a_window_that_is_over_and_whose_events_are_accounted_for_is_balanced():
+    only = window(balanced())
+    assert only.state is WindowState.BALANCED
+    assert (only.read, only.fates) == (10, {Fate.OUT: 8, Fate.LATE: 1, Fate.DEAD: 1})
+
+
+@pytest.mark.parametrize(
+    ("clock", "state"),
+    [
+        (HOUR - 1, WindowState.OPEN),
+        (HOUR, WindowState.CLOSING),
+        (2 * HOUR - 1, WindowState.CLOSING),
+        (2 * HOUR, WindowState.BALANCED),
+    ],
+)
+def test_a_window_is_open_until_its_end_and_closing_for_the_allowed_lateness(clock, state):
+    assert window(balanced(), clock=clock).state is state
+
+
+@pytest.mark.parametrize(
+    ("number", "hop", "missing"),
+    [(0, Hop.READ, 2), (1, Hop.READ, -2), (2, Hop.READ, -2), (4, Hop.SINK, -2), (5, Hop.SINK, -2)],
+)
+def test_a_difference_names_the_hop_and_how_many_are_missing(number, hop, missing):
+    lines = balanced()
+    lines[number] = LedgerLine(lines[number].place, lines[number].sums + Sums(2, 2, 2))
+    only = window(lines, clock=0)
+    assert only.state is WindowState.UNBALANCED
+    assert (only.differences[0].hop, only.differences[0].number) == (hop, missing)
+    assert only.differences[0].partition == "clicks/0"
+
+
+def test_as_many_events_with_other_ids_do_not_balance():
+    lines = balanced()
+    lines[5] = LedgerLine(lines[5].place, lines[5].sums + Sums(0, 0, 1))
+    [difference] = window(lines).differences
+    assert (difference.hop, difference.number, difference.ids_differ) == (Hop.SINK, 0, True)
+
+
+def test_two_partitions_do_not_make_up_for_each_other():
+    lines = [
+        line(Hop.READ, Fate.IN, (5, 5, 5)),
+        line(Hop.READ, Fate.OUT, (5, 5, 5), partition=1),
+    ]
+    assert {d.partition for d in window(lines).differences} == {"clicks/0", "clicks/1"}
+
+
+def test_a_partition_that_has_more_records_keeps_a_window_closing():
+    behind = {"clocks": {"clicks": {0: 9 * HOUR * SECOND_US, 1: 0}}}
+    behind["positions"] = {"clicks": {0: 10, 1: 4}}
+    for ends, state in [
+        ({FIRST: 10, OTHER: 5}, WindowState.CLOSING),
+        ({FIRST: 10, OTHER: 4}, WindowState.BALANCED),
+        (None, WindowState.CLOSING),
+    ]:
+        progress = Progress(ALLOWED.allowed_us, ends)
+        assert window(balanced(), progress, **behind).state is state
+
+
+def test_a_partition_that_has_reported_nothing_makes_windows_unknown():
+    only = window(balanced(), Progress(ALLOWED.allowed_us, {FIRST: 10, OTHER: 1}))
+    assert (only.state, only.unknown) == (
+        WindowState.UNKNOWN,
+        "partition clicks/1 has reported nothing",
+    )
+
+
+def test_what_steps_drop_is_unknown():
+    read = balanced()[:3]
+    assert window(read, counts_rows=False).state is WindowState.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("rows", "number", "ids_differ"),
+    [((8, 0, 13), None, None), ((7, 0, 5), 1, True), ((9, 0, 13), -1, False), ((8, 0, 3), 0, True)],
+)
+def test_a_recount_finds_rows_that_are_missing_too_many_or_others(rows, number, ids_differ):
+    only = window(balanced(), recount=Recount({0: Sums(*rows)}))
+    if number is None:
+        assert (only.state, only.rows) == (WindowState.BALANCED, 8)
+        return
+    [difference] = only.differences
+    assert (difference.hop, difference.number) == (Hop.TABLE, number)
+    assert difference.ids_differ is ids_differ
+
+
+def test_a_recount_without_ids_compares_numbers():
+    counted = Recount({0: Sums(8, 0, 999)}, has_ids=False)
+    assert window(balanced(), recount=counted).state is WindowState.BALANCED
+
+
+def test_rows_of_a_window_that_the_ledger_does_not_have_are_too_many():
+    balance = Balance([entry(balanced())], ALLOWED, counts_rows=True)
+    windows = balance.windows(Recount({0: Sums(8, 0, 13), HOUR: Sums(3, 0, 1)}))
+    assert [each.state for each in windows] == [WindowState.BALANCED, WindowState.UNBALANCED]
+    assert windows[1].differences[0].number == -3
+
+
+def test_a_recount_that_failed_leaves_a_window_unknown():
+    only = window(balanced(), recount=Recount(failure="the rows can't be counted"))
+    assert (only.state, only.unknown, only.rows) == (
+        WindowState.UNKNOWN,
+        "the rows can't be counted",
+        None,
+    )
+
+
+def test_rows_from_before_the_ledger_are_no_difference():
+    only = window(balanced(), recount=Recount({0: Sums(99, 0, 1)}), unknown_before=1)
+    assert only.state is WindowState.UNKNOWN
+    assert window(balanced(), unknown_before=1).state is WindowState.BALANCED
+
+
+def breaks(*entries, recorded=None):
+    balance = Balance(entries, ALLOWED, counts_rows=True)
+    return [(gap.start, gap.end, gap.is_gap) for gap in balance.breaks(recorded or {})]
+
+
+def test_ranges_that_follow_one_another_have_no_breaks():
+    assert not breaks(entry([], start=10), entry([], batch=1, start=20), entry([], start=0))
+
+
+def test_a_gap_is_offsets_that_no_batch_has_read_and_an_overlap_those_that_two_have():
+    assert breaks(entry([]), entry([], batch=1, start=15)) == [(10, 15, True)]
+    assert breaks(entry([]), entry([], batch=1, start=5)) == [(5, 10, False)]
+    assert breaks(entry([]), entry([], batch=1)) == [(0, 10, False)]
+
+
+def test_a_range_within_a_longer_one_is_no_gap_before_the_next():
+    long = LedgerEntry(1, 0, 0, HOUR, (EntryRange("clicks", "id", 0, 0, 40),), ())
+    assert breaks(long, entry([], batch=1, start=5), entry([], batch=2, start=40)) == [
+        (5, 15, False)
+    ]
+
+
+def test_positions_of_the_sink_that_no_entry_reaches_are_a_gap():
+    assert breaks(entry([]), recorded={("clicks", "id", 0): 30}) == [(10, 30, True)]
+    assert not breaks(entry([]), recorded={("clicks", "id", 0): 10})
+
+
+def test_a_topic_that_was_created_again_begins_anew():
+    again = LedgerEntry(1, 1, 1, HOUR, (EntryRange("clicks", "other", 0, 0, 5),), ())
+    assert not breaks(entry([]), again)

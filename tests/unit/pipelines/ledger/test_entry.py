@@ -1,0 +1,129 @@
+"""Entries add up in any order, and survive being merged, killed and listed."""
+
+from functools import reduce
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.errors import SinkError
+from headrace.pipelines.ledger.entry import EntryRange, LedgerEntry, merged, span_of
+from headrace.pipelines.ledger.folder import LedgerFolder
+from headrace.pipelines.ledger.sums import Fate, Hop, LedgerLine, Place, Sums, added
+from headrace.runtime import storage
+
+lines = st.lists(
+    st.builds(
+        LedgerLine,
+        st.builds(
+            Place,
+            st.sampled_from([Hop.READ, Hop.SINK]),
+            st.sampled_from(list(Fate)),
+            st.none() | st.integers(0, 5).map(lambda n: n * 3600),
+            st.just("clicks"),
+            st.integers(0, 1),
+        ),
+        st.builds(Sums, st.integers(0, 9), st.integers(0, 9), st.integers(0, 2**64 - 1)),
+    ),
+    max_size=6,
+)
+
+
+def entry(batch, lines=(), seconds=3600, checkpoint=1):
+    ranges = (EntryRange("clicks", "id", 0, batch * 10, batch * 10 + 10),)
+    clocks = {"clicks": {0: batch}}
+    return LedgerEntry(
+        checkpoint, batch, batch, seconds, ranges, tuple(lines), clocks=clocks, positions=clocks
+    )
+
+
+@given(st.lists(lines, min_size=2, max_size=6), st.randoms())
+def test_the_sums_do_not_depend_on_how_entries_are_merged(of_batches, random):
+    entries = [entry(batch, lines) for batch, lines in enumerate(of_batches)]
+    in_order = merged(entries)
+    random.shuffle(entries)
+    while len(entries) > 1:
+        entries.append(entries.pop(random.randrange(len(entries))) + entries.pop(0))
+    assert entries[0] == in_order
+    every_line = [line for batch in of_batches for line in batch]
+    assert added(in_order.lines) == {p: s for p, s in added(every_line).items() if s != Sums()}
+    assert in_order.clocks == {"clicks": {0: len(of_batches) - 1}}
+    assert len(in_order.ranges) == 1
+
+
+@given(lines)
+def test_an_entry_is_read_as_it_was_written(of_batch):
+    written = entry(7, of_batch)
+    assert LedgerEntry.from_bytes(written.to_bytes()) == written
+
+
+def test_windows_of_another_length_are_added_to_the_longer_ones():
+    hour, minute = (
+        [LedgerLine(Place(Hop.READ, Fate.IN, start, "clicks", 0), Sums(1, 1, 1))]
+        for start in (3600, 3660)
+    )
+    total = entry(0, hour) + entry(1, minute, seconds=60)
+    assert added(total.lines) == {Place(Hop.READ, Fate.IN, 3600, "clicks", 0): Sums(2, 2, 2)}
+
+
+@pytest.mark.parametrize("name", [".1-0-1-1.json.x.tmp", "1-0-1.json", "a-0-1-1.json", "1-0-1-1"])
+def test_other_files_are_no_entries(name):
+    assert span_of(name) is None
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = LedgerFolder(str(tmp_path), "clicks-to-lake")
+    for batch in range(6):
+        folder.write(entry(batch))
+    return folder
+
+
+def covered(folder, done=99):
+    return merged(folder.counted({1: done})).ranges
+
+
+def test_a_crash_after_a_merge_counts_nothing_twice(folder, monkeypatch):
+    monkeypatch.setattr(storage, "delete_files", lambda *_: None)
+    folder.merge(folder.spans()[:4])
+    assert covered(folder) == (EntryRange("clicks", "id", 0, 0, 60),)
+    assert len(folder.counted({1: 99})) == 3
+
+
+def test_merged_entries_are_deleted(folder):
+    folder.merge(folder.spans()[:4])
+    assert [(span.level, span.first, span.last) for span in folder.spans()] == [
+        (0, 4, 4),
+        (0, 5, 5),
+        (1, 0, 3),
+    ]
+    assert len(storage.list_files(folder.uri)) == 3
+
+
+def test_entries_of_batches_that_the_sink_lacks_do_not_count(folder):
+    folder.write(entry(0, checkpoint=2))
+    assert covered(folder, done=4) == (EntryRange("clicks", "id", 0, 0, 50),)
+    assert folder.counted({}) == []
+
+
+def test_a_reader_lists_again_where_a_driver_merges_meanwhile(folder, monkeypatch):
+    spans, read = folder.spans(), folder.read
+
+    def merging(span):
+        monkeypatch.setattr(folder, "read", read)
+        folder.merge(spans)
+        return read(span)
+
+    monkeypatch.setattr(folder, "read", merging)
+    assert covered(folder) == (EntryRange("clicks", "id", 0, 0, 60),)
+
+
+def test_a_damaged_entry_is_an_error_that_names_the_file(folder):
+    storage.write_bytes_atomic(f"{folder.uri}/1-0-3-3.json", b"{")
+    with pytest.raises(SinkError, match=r"1-0-3-3\.json"):
+        covered(folder)
+
+
+def test_the_order_of_entries_of_two_checkpoints_is_that_of_their_numbers():
+    later = reduce(LedgerEntry.__add__, [entry(3, checkpoint=2), entry(9)])
+    assert (later.checkpoint, later.clocks) == (2, {"clicks": {0: 3}})

@@ -1,0 +1,259 @@
+"""Entries and the sink's positions: whatever is killed or lost, the sums are those of the rows."""
+
+import shutil
+import tempfile
+from collections import Counter
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.pipelines.spark_like import (
+    BAD_EVERY,
+    CRASHES,
+    Crashed,
+    Site,
+    event_facts,
+    without_kafka,
+)
+
+from headrace.model import TopicPartition
+from headrace.pipelines.ledger.balance import Balance, Progress
+from headrace.pipelines.ledger.event_hash import hash_texts
+from headrace.pipelines.ledger.recording import MERGED_AT_ONCE, Ledger, RecordedBatch
+from headrace.pipelines.ledger.sums import Fate, Hop, Place, Sums, added
+from headrace.pipelines.ledger.tally import LedgerRule
+from headrace.pipelines.positions import CheckpointIds
+from headrace.runtime import storage
+from headrace.sinks.api import RejectedValues
+from headrace.sinks.lake.snapshot import lake_snapshot
+
+PLACES = (*CRASHES, "entry written")
+
+
+def make_site(folder, patch):
+    without_kafka(patch)
+    site = Site(folder / "first", str(folder / "lake"))
+    site.cluster.create("clicks", 2)
+    return site
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    return make_site(tmp_path, monkeypatch)
+
+
+def counted(site):
+    numbers = {span.checkpoint for span in site.ledger.spans()}
+    ids = {CheckpointIds(site.pipeline.name, number).batch: number for number in numbers}
+    done = {ids[name]: at for name, at in site.table.versions(ids).items()}
+    return site.ledger.counted(done)
+
+
+def balance(site):
+    return Balance(counted(site), Progress(0), counts_rows=True)
+
+
+def truth(site, hop, fate, good):
+    """The sums of records that were read, or of rows that are in the table, by place."""
+    sums = {}
+    for partition in (0, 1):
+        where = TopicPartition("clicks", partition)
+        offsets = np.array(sorted(at for p, at in site.rows() if p == partition), np.int64)
+        assert set(Counter(site.rows()).values()) <= {1}
+        for window, each in event_facts(where, offsets).sums.items():
+            sums[Place(hop, fate, window, "clicks", partition)] = each
+        if not good:
+            read = int(offsets.max()) + 1 if len(offsets) else 0
+            dead = sum(1 for at in range(read) if at % BAD_EVERY == 0)
+            sums[Place(hop, fate, None, "clicks", partition)] = Sums(dead, dead)
+    return sums
+
+
+def assert_ledger_is_true(site):
+    result = balance(site)
+    windows = result.windows()
+    assert not result.breaks({})
+    assert not [window for window in windows if window.differences]
+    sums = {}
+    for entry in counted(site):
+        for line in entry.lines:
+            if (line.place.hop, line.place.fate) == (Hop.SINK, Fate.OUT):
+                sums[line.place] = sums.get(line.place, Sums()) + line.sums
+    assert sums == truth(site, Hop.SINK, Fate.OUT, good=True)
+    assert sum(window.read for window in windows) == len(site.rows()) + len(site.letter_counts())
+
+
+@pytest.mark.parametrize("crash", PLACES)
+def test_a_killed_batch_is_counted_once(site, crash):
+    site.send(10, 5)
+    site.run()
+    site.send(10, 30)
+    with pytest.raises(Crashed):
+        site.run(crash=crash)
+    site.run()
+    assert_ledger_is_true(site)
+
+
+def test_an_entry_whose_batch_is_not_committed_does_not_count(site):
+    site.send(10, 5)
+    site.run()
+    before = balance(site).windows()
+    site.send(10, 30)
+    with pytest.raises(Crashed):
+        site.run(crash="entry written")
+    assert len(site.ledger.spans()) == 2
+    assert balance(site).windows() == before
+
+
+actions = st.lists(
+    st.one_of(
+        st.tuples(st.just("send"), st.integers(0, 12), st.integers(0, 12)),
+        st.tuples(st.just("kill"), st.sampled_from(PLACES)),
+        st.just(("run",)),
+        st.just(("lose the checkpoint",)),
+        st.just(("forget the newest commit",)),
+    ),
+    max_size=8,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(actions)
+def test_the_sums_are_those_of_the_table_after_any_history(history):
+    folder = Path(tempfile.mkdtemp())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("headrace.pipelines.ledger.recording.MERGED_AT_ONCE", 2)
+        site = make_site(folder, patch)
+        for number, (action, *values) in enumerate(history):
+            if action == "send":
+                site.send(*values)
+            elif action == "lose the checkpoint":
+                site = site.fresh(folder / f"machine {number}")
+            elif action == "forget the newest commit":
+                forget_newest_commit(site)
+            else:
+                with suppress(Crashed):
+                    site.run(start=site.started_without_state, crash=values[0] if values else "")
+        site.send(1, 1)
+        site.run(start=site.started_without_state)
+        assert_ledger_is_true(site)
+    shutil.rmtree(folder)
+
+
+def forget_newest_commit(site):
+    current = site.checkpoints.current()
+    if current is not None:
+        folder = f"{site.checkpoints.checkpoint(current).uri}/commits"
+        newest = max(map(int, storage.list_files(folder)), default=None)
+        if newest is not None:
+            storage.delete(f"{folder}/{newest}")
+
+
+def test_where_the_entry_can_t_be_written_no_row_is_committed_and_none_is_lost(site, monkeypatch):
+    site.send(10, 5)
+    write = storage.write_bytes_atomic
+
+    def full_disk(uri, *rest):
+        if "/ledger/" in uri:
+            raise OSError(28, "no space left on device", uri)
+        write(uri, *rest)
+
+    monkeypatch.setattr(storage, "write_bytes_atomic", full_disk)
+    with pytest.raises(OSError, match="no space left"):
+        site.run()
+    assert not site.table.versions([CheckpointIds(site.pipeline.name, 1).newest])
+    monkeypatch.undo()
+    without_kafka(monkeypatch)
+    site.run()
+    assert_ledger_is_true(site)
+
+
+def test_entries_are_merged_beside_the_batches_and_a_failure_of_that_costs_nothing(
+    site, monkeypatch
+):
+    monkeypatch.setattr("headrace.pipelines.ledger.recording.MERGED_AT_ONCE", 4)
+    for _ in range(6):
+        site.send(3, 3)
+        site.run()
+    assert [(span.level, span.first, span.last) for span in site.ledger.spans()] == [
+        (0, 4, 4),
+        (0, 5, 5),
+        (1, 0, 3),
+    ]
+    monkeypatch.setattr(type(site.ledger), "merge", lambda *_: 1 / 0)
+    for _ in range(4):
+        site.send(3, 3)
+        site.run()
+    assert_ledger_is_true(site)
+    assert MERGED_AT_ONCE == 64
+
+
+def test_a_lost_entry_is_a_gap(site):
+    for _ in range(3):
+        site.send(10, 0)
+        site.run()
+    storage.delete(f"{site.ledger.uri}/1-0-1-1.json")
+    [gap] = balance(site).breaks({})
+    assert (gap.partition, gap.start, gap.end, gap.is_gap) == ("clicks/0", 10, 20, True)
+
+
+def test_a_reset_that_reads_records_again_is_an_overlap(site):
+    site.send(10, 0)
+    site.run()
+    [entry] = counted(site)
+    site.ledger.write(replace(entry, checkpoint=2))
+    result = Balance(site.ledger.counted({1: 0, 2: 0}), Progress(0), counts_rows=True)
+    [gap] = result.breaks({})
+    assert (gap.start, gap.end, gap.is_gap) == (0, 10, False)
+
+
+def test_windows_before_the_ledger_of_a_table_that_has_rows_are_unknown(site):
+    site.send(10, 0)
+    site.run()
+    storage.delete(site.ledger.uri)
+    site.send(10, 0)
+    site.run()
+    site.send(10, 0)
+    site.run()
+    first, second = counted(site)
+    assert (first.unknown_before, second.unknown_before) == (60, 0)
+
+
+def test_rows_that_the_commit_rejects_are_dead_in_their_windows(site):
+    site.send(10, 0)
+    site.run()
+    driver = site.started()
+    rule = LedgerRule(60, "at", "meta.id")
+    ledger = Ledger(site.ledger, 2, rule, latest_ahead_us=0)
+    planned = replace(driver.end._checkpoint.batch(0), batch_id=0)
+    ledger.record(RecordedBatch(planned, [], {}, adds_to_rows=True))
+    rows = [
+        '{"at": "1970-01-01T00:02:03.5+00:00", "meta": {"id": "e1"}}',
+        '{"at": "1970-01-01T00:02:59", "meta": {"id": "e1"}}',
+        '{"at": null}',
+    ]
+    ledger.reject([RejectedValues(row, "not-unique", "") for row in rows], "clicks")
+    [entry] = site.ledger.counted({2: 0})
+    [id_hash] = hash_texts(pa.array(["e1"])).tolist()
+    assert added(entry.lines) == {
+        Place(Hop.SINK, fate, window, "clicks", -1): sums
+        for window, dead in [(120, Sums(2, 0, id_hash * 2 % 2**64)), (None, Sums(1, 0, 0))]
+        for fate, sums in [(Fate.DEAD, dead), (Fate.OUT, Sums() - dead)]
+    }
+
+
+def test_a_snapshot_keeps_what_it_had(site):
+    assert lake_snapshot(site.table.uri, {}) is None
+    site.send(10, 0)
+    site.run()
+    snapshot = lake_snapshot(site.table.uri, {})
+    site.send(10, 0)
+    site.run()
+    batch = CheckpointIds(site.pipeline.name, 1).batch
+    assert snapshot.versions([batch, "unheard-of"]) == {batch: 0}
+    assert sum(rows.num_rows for rows in snapshot.batches(["offset"])) == 8
