@@ -1,4 +1,4 @@
-"""The end of a batch: dead letters, side table, ledger, the sink's commit, committed offsets.
+"""The end of a batch: dead letters, ledger, side table, the sink's commit, committed offsets.
 
 They follow one another in this order.
 
@@ -244,10 +244,10 @@ class BatchCommitter:
             # topic.
             self._limit.check(reports, manifest.dead, manifest.omitted)
             self._write_dead(dead, planned)
-            side = self._commit_side_table(reports, planned, reject)
-            rejected_late = len(rejected)
             feedback = self._feedback_after(reports, planned)
             self._record(reports, planned, feedback)
+            side = self._commit_side_table(reports, planned, reject)
+            rejected_late = len(rejected)
         # Not in the block above: where this fails it can be unknown whether the rows are committed,
         # and files of a committed batch must not be deleted.
         done = self._commit(manifest, planned, self._recording_rejects(reject))
@@ -318,7 +318,7 @@ class BatchCommitter:
         self, reports: Sequence[RangeReport], planned: PlannedBatch, feedback: Feedback
     ) -> None:
         """Writes the entry of the ledger, which counts once the sink holds the batch."""
-        if self._ledger is not None:
+        if self._ledger is not None and planned.moves:
             clocks = {topic: feedback.event_us(topic) for topic in feedback.clocks}
             adds_to_rows = self._positions.know_pipeline(planned)
             self._ledger.record(RecordedBatch(planned, reports, clocks, adds_to_rows))

@@ -95,6 +95,8 @@ class Ledger:
 
     def committed(self, batch_id: int) -> None:
         """Merges entries from time to time; where that fails it is tried after the next batch."""
+        if self._entry is None or self._entry.last != batch_id:
+            return  # the batch has read nothing, so it has no entry
         try:
             self._merge_before(batch_id)
         except Exception as error:  # noqa: BLE001  the batch is committed, whatever this was

@@ -193,6 +193,12 @@ def test_entries_are_merged_beside_the_batches_and_a_failure_of_that_costs_nothi
     assert MERGED_AT_ONCE == 64
 
 
+def test_a_batch_that_reads_nothing_has_no_entry(site):
+    driver = site.started()
+    driver.batch_of_nothing()
+    assert not site.ledger.spans()
+
+
 def test_a_lost_entry_is_a_gap(site):
     for _ in range(3):
         site.send(10, 0)
