@@ -38,6 +38,7 @@ from headrace.pipelines.transforms.classify import classify
 from headrace.pipelines.transforms.count_windows import count_windows
 from headrace.pipelines.transforms.deduplicate import deduplicate
 from headrace.pipelines.transforms.enrich import enrich
+from headrace.pipelines.transforms.fan_out import fan_out
 from headrace.pipelines.transforms.filter_rows import filter_rows
 from headrace.pipelines.transforms.transform import Transform
 from headrace.settings import Secret
@@ -157,6 +158,7 @@ __all__ = [
     "count_windows",
     "deduplicate",
     "enrich",
+    "fan_out",
     "filter_rows",
     "worker",
 ]

@@ -7,7 +7,7 @@ import pytest
 from tests.contracts.transform import TimedTransformContract, TransformCase, TransformContract
 from tests.integration.flow import NOW_MS, Flow, click
 
-from headrace import Lake, Source, classify, count_windows, deduplicate, filter_rows
+from headrace import Lake, Source, classify, count_windows, deduplicate, fan_out, filter_rows
 from headrace.pipelines.progress import PipelineState
 
 MINUTE_MS = 60_000
@@ -141,6 +141,31 @@ class TestClassify(TransformContract):
         )
 
 
+class TestFanOut(TransformContract):
+    """Each row comes once per stream that it belongs to; a null condition is no stream."""
+
+    @pytest.fixture
+    def case(self):
+        return TransformCase(
+            step=fan_out("stream", {"cheap": "price < 0.5", "first": "category = 'c0'"}),
+            runs=[[at(0, 0), at(1, 1)], [at(3, 3), at(6, 6, price=None), at(7, 7, price=None)]],
+            columns=["event_id", "stream"],
+            rows={
+                ("e0", "cheap"): 1,
+                ("e0", "first"): 1,
+                ("e1", "cheap"): 1,
+                ("e3", "first"): 1,
+                ("e6", "first"): 1,
+            },
+            figures={
+                "fan_out_dropped_rows": 1,
+                "fan_out_undecided_rows": 2,
+                "streamed_cheap_rows": 0,
+                "streamed_first_rows": 2,
+            },
+        )
+
+
 @pytest.fixture
 def flow(broker, spark, tmp_path):
     return Flow(broker, spark, tmp_path, partitions=1)
@@ -153,6 +178,7 @@ def flow(broker, spark, tmp_path):
         (classify("kind", {"even": "n % 2 ="}), "Syntax error"),
         (classify("kind", {"even": "category"}), "BOOLEAN"),
         (filter_rows(drop={"sample": "rand() < 0.5"}), "must be decided as before: rand() < 0.5"),
+        (fan_out("stream", {"sample": "rand() < 0.5"}), "must be decided as before: rand() < 0.5"),
     ],
 )
 def test_a_condition_that_spark_refuses_fails_the_start_by_the_name_of_the_step(
@@ -177,3 +203,16 @@ def test_steps_of_a_kind_add_up_their_figures_and_a_missing_default_is_null(flow
     assert outcome.figures["filtered_first_rows"] == outcome.figures["filtered_rows"] == 2
     kinds = {row["event_id"]: row["kind"] for row in flow.rows("kept")}
     assert kinds == {"e2": None, "e3": "third"}
+
+
+def test_copies_of_a_row_stay_together_and_keep_its_event_time(flow):
+    unique = deduplicate(["event_id", "stream"], timedelta(hours=1))
+    steps = [fan_out("stream", {"all": "true", "late": "n > 1", "none": "false"}), unique]
+    flow.send([at(n, n) for n in (1, 2, 2, 3)])
+    outcome = flow.run(flow.pipeline("copies", sink=Lake("copies"), steps=steps))["copies"]
+    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    assert outcome.duplicate_rows == 2
+    copies = Counter((row["event_id"], row["stream"]) for row in flow.rows("copies"))
+    expected = [("e1", "all"), ("e2", "all"), ("e2", "late"), ("e3", "all"), ("e3", "late")]
+    assert copies == Counter(expected)
+    assert outcome.figures["streamed_none_rows"] == 0

@@ -1,6 +1,6 @@
 import pytest
 
-from headrace import Lake, Pipeline, Topic, classify, filter_rows
+from headrace import Lake, Pipeline, Topic, classify, fan_out, filter_rows
 from headrace.control.pipeline_rules import pipeline_faults
 
 
@@ -20,6 +20,7 @@ def messages(*steps):
 def test_rules_that_are_none_are_a_fault_with_the_value(rules):
     assert messages(filter_rows(drop=rules)) == [f"pipeline 'p': filter_rows.drop is {rules!r}"]
     assert messages(classify("class", rules)) == [f"pipeline 'p': classify.rules is {rules!r}"]
+    assert messages(fan_out("stream", rules)) == [f"pipeline 'p': fan_out.streams is {rules!r}"]
 
 
 @pytest.mark.parametrize("name", ["", "in-app", "1st", "żółw", 7])
@@ -42,6 +43,9 @@ def test_a_class_goes_into_a_new_column_and_is_text():
     assert messages(classify("Kind", rules)) == [
         "pipeline 'p': classify.into is 'Kind', and 'kind' is a column"
     ]
+    assert messages(fan_out("kind", rules)) == [
+        "pipeline 'p': fan_out.into is 'kind', and 'kind' is a column"
+    ]
     assert messages(lambda rows: rows, classify("kind", rules)) == []
     assert messages(classify("", rules)) == ["pipeline 'p': classify.into is ''"]
     assert messages(classify("class", rules, default=7)) == ["pipeline 'p': classify.default is 7"]
@@ -52,3 +56,5 @@ def test_each_reason_and_each_class_has_a_metric():
     assert names == ["filtered_rows", "filter_undecided_rows", "filtered_bot_rows"]
     names = [metric.name for metric in classify("class", {"mobile": "true"}).all_metrics]
     assert names == ["unclassified_rows", "classify_undecided_rows", "classified_mobile_rows"]
+    names = [metric.name for metric in fan_out("stream", {"all": "true"}).all_metrics]
+    assert names == ["fan_out_dropped_rows", "fan_out_undecided_rows", "streamed_all_rows"]

@@ -1,4 +1,4 @@
-"""Rules: names with conditions in Spark's SQL, of which the first that is true applies to a row."""
+"""Rules: names with conditions in Spark's SQL, of which the first or all that are true apply."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from headrace.model.fault import Fault
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 UNDECIDED = ""
-"""In place of a rule's name: no condition is true, and at least one is null."""
+"""In place of a rule's name: a condition is null."""
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
@@ -26,21 +26,40 @@ def with_first_rule(rows: DataFrame, column: str, rules: Mapping[str, str]) -> D
     Raises:
         ValueError: if a condition depends on chance.
     """
-    named = rows.withColumn(column, _first_rule(rules))
-    plan: Any = named._jdf.queryExecution().analyzed()  # noqa: SLF001  there is no other way to it
-    if not plan.deterministic():
-        conditions = ", ".join(rules.values())
-        raise ValueError(f"a batch that is repeated must be decided as before: {conditions}")
-    return named
-
-
-def _first_rule(rules: Mapping[str, str]) -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
     conditions = {name: F.expr(condition) for name, condition in rules.items()}
     names = [F.when(condition, F.lit(name)) for name, condition in conditions.items()]
     nulls = [F.when(condition.isNull(), F.lit(UNDECIDED)) for condition in conditions.values()]
-    return F.coalesce(*names, *nulls)
+    return _repeatable(rows.withColumn(column, F.coalesce(*names, *nulls)), rules)
+
+
+def with_every_rule(rows: DataFrame, column: str, rules: Mapping[str, str]) -> DataFrame:
+    """Returns ``rows`` with the names of all rules whose conditions are true, as ``column``.
+
+    It is an array, in the order of the rules, with :data:`UNDECIDED` for each condition that is
+    null.
+
+    Raises:
+        ValueError: if a condition depends on chance.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    conditions = {name: F.expr(condition) for name, condition in rules.items()}
+    names = [
+        F.when(condition, F.lit(name)).when(condition.isNull(), F.lit(UNDECIDED))
+        for name, condition in conditions.items()
+    ]
+    return _repeatable(rows.withColumn(column, F.array_compact(F.array(*names))), rules)
+
+
+def _repeatable(rows: DataFrame, rules: Mapping[str, str]) -> DataFrame:
+    """Returns ``rows`` unless their last column is another one each time."""
+    plan: Any = rows._jdf.queryExecution().analyzed()  # noqa: SLF001  there is no other way to it
+    if not plan.deterministic():
+        conditions = ", ".join(rules.values())
+        raise ValueError(f"a batch that is repeated must be decided as before: {conditions}")
+    return rows
 
 
 def rule_faults(place: str, rules: object, example: str) -> Iterator[Fault]:
