@@ -1,6 +1,7 @@
 """The ledger on the real broker, Spark and table: balanced, and a planted difference is named."""
 
 import json
+from datetime import datetime
 
 import pytest
 from click.testing import CliRunner
@@ -76,6 +77,9 @@ def test_every_record_is_in_one_fate_and_windows_balance_with_the_table(flow):
     assert set(states(result)) <= {WindowState.BALANCED, WindowState.CLOSING, WindowState.OPEN}
     assert states(result)[1] is WindowState.BALANCED
     assert states(result)[-1] is WindowState.OPEN
+    [commit, *_] = DeltaTable(f"{flow.lake}/fused").history(1)
+    complete = datetime.fromisoformat(commit["headrace"]["complete_until"])
+    assert START_MS + HOUR_MS < complete.timestamp() * 1000 < START_MS + 3 * HOUR_MS
 
 
 def test_a_side_table_takes_late_events_and_what_it_rejects_is_dead(flow):

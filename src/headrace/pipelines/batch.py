@@ -27,6 +27,7 @@ from headrace.kafka.dead_letter_writer import DeadLetterWriter
 from headrace.model import DeadLetter, TopicPartition
 from headrace.pipelines.checkpoint import Checkpoint, PlannedBatch, positions_of
 from headrace.pipelines.commit_rows import Reject, commit_rows
+from headrace.pipelines.complete_until import complete_until
 from headrace.pipelines.derived_letters import DerivedLetters
 from headrace.pipelines.group_offsets import GroupOffsets
 from headrace.pipelines.late_data.side_table import SideTable
@@ -48,7 +49,7 @@ from headrace.pipelines.source.staging import Staging
 from headrace.pipelines.source.state import SourceState
 from headrace.runtime.cleanup import cleaning_up_after_failure
 from headrace.runtime.logs import Subject, logging_about
-from headrace.sinks.api import CommitResult, RejectedValues, SinkDriver
+from headrace.sinks.api import CommitResult, RejectedValues, SinkDriver, Transaction
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -250,7 +251,8 @@ class BatchCommitter:
             rejected_late = len(rejected)
         # Not in the block above: where this fails it can be unknown whether the rows are committed,
         # and files of a committed batch must not be deleted.
-        done = self._commit(manifest, planned, self._recording_rejects(reject))
+        transaction = self._transaction(planned, feedback)
+        done = self._commit(manifest, planned, transaction, self._recording_rejects(reject))
         if self._ledger is not None:
             self._ledger.committed(planned.batch_id)
         figures = Counter(done.figures)
@@ -279,7 +281,29 @@ class BatchCommitter:
 
         return reject
 
-    def _commit(self, manifest: Manifest, planned: PlannedBatch, reject: Reject) -> CommitResult:
+    def _transaction(self, planned: PlannedBatch, feedback: Feedback) -> Transaction:
+        """What the sink records with the batch, and how far it is complete then, where known."""
+        transaction = self._positions.transaction(planned)
+        first, *_ = self._pipeline.sources
+        topic = first.topic.name
+        # Steps hold rows back, or make rows of other times.
+        if not self._pipeline.is_fused or topic not in planned.ends:
+            return transaction
+        positions, ends = planned.ends[topic].partitions, self._state.view(topic).latest
+        clocks, allowed = feedback.event_us(topic), self._pipeline.allowed_lateness
+        until = complete_until(positions, ends, clocks, allowed)
+        if until is None or not transaction.metadata:
+            return transaction
+        metadata = {**transaction.metadata, "complete_until": until.isoformat()}
+        return replace(transaction, metadata=metadata)
+
+    def _commit(
+        self,
+        manifest: Manifest,
+        planned: PlannedBatch,
+        transaction: Transaction,
+        reject: Reject,
+    ) -> CommitResult:
         """One transaction, unless the batch changes nothing: no rows, and no position.
 
         The first one of a checkpoint is never left out: it records where the checkpoint began, from
@@ -287,7 +311,6 @@ class BatchCommitter:
         """
         if not manifest.pieces and not planned.moves and self._positions.are_recorded(planned):
             return CommitResult(False, 0)
-        transaction = self._positions.transaction(planned)
         done = commit_rows(self._sink, manifest.pieces, transaction, self._watermark_us(), reject)
         if not done.is_new:
             name, batch_id = self._pipeline.name, planned.batch_id

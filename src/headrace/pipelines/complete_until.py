@@ -1,0 +1,35 @@
+"""How far a table is complete, which the commits of a pipeline without steps say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def complete_until(
+    positions: Mapping[int, int],
+    ends: Mapping[int, int],
+    clocks: Mapping[int, int],
+    allowed: timedelta,
+) -> datetime | None:
+    """Returns the event time before which only late events are still to come.
+
+    It is the event clock of the partition that is furthest behind, less the allowed lateness. A
+    partition that is read to its end is not behind: it may be idle for days.
+
+    Args:
+        positions: the next record to read of each partition.
+        ends: the offset after the last record of each partition, as far as known.
+        clocks: event clocks of partitions, in microseconds since 1970, as far as known.
+        allowed: lateness.
+
+    Returns:
+        None where it is not known: no event has a time, or a partition that is behind has none.
+    """
+    behind = [p for p, position in positions.items() if p not in ends or ends[p] > position]
+    if not clocks or not clocks.keys() >= set(behind):
+        return None
+    reached_us = min([max(clocks.values()), *(clocks[p] for p in behind)])
+    return _EPOCH + timedelta(microseconds=reached_us) - allowed
