@@ -18,6 +18,8 @@ from headrace.errors import (
     StorageAccessError,
     StorageUnavailableError,
 )
+from headrace.pipelines.ledger.entry import merged
+from headrace.pipelines.ledger.folder import LedgerFolder
 from headrace.pipelines.progress import PipelineState
 from headrace.runtime import s3 as objects
 from headrace.runtime import storage
@@ -224,8 +226,11 @@ def test_pipelines_land_each_event_once_on_s3(s3, broker, spark, tmp_path):
     for pipeline in pipelines:
         assert flow.ids(pipeline.name) == {f"e{n}": 1 for n in range(1000)}
     assert len(flow.dead()) == 4
-    left = storage.list_files(f"{flow.lake}/_headrace", s3.settings.options)
+    left = storage.list_files(f"{flow.lake}/_headrace/staging", s3.settings.options)
     assert left == []
+    for pipeline in pipelines:
+        entries = LedgerFolder(flow.lake, pipeline.name, s3.settings.options).counted({1: 99})
+        assert sum(range_.end - range_.start for range_ in merged(entries).ranges) == 1002
 
 
 def test_a_missing_bucket_ends_a_pipeline_with_the_remedy(s3, broker, spark, tmp_path):
