@@ -60,6 +60,8 @@ from headrace.sinks.kafka.declaration import Kafka
 from headrace.sinks.lake.declaration import Lake
 from headrace.sinks.lake.layout import UnsafeValues
 from headrace.sinks.postgres.declaration import Postgres, WriteMode
+from headrace.sinks.postgres.stats.declaration import Stats
+from headrace.sinks.postgres.stats.measures import Count, Distinct, Sum
 from headrace.workers import (
     BatchWorkerTask,
     DeadLetters,
@@ -98,9 +100,11 @@ __all__ = [
     "ByShard",
     "CommitRejection",
     "CommitResult",
+    "Count",
     "DeadLetterLimit",
     "DeadLetters",
     "DeclaredRows",
+    "Distinct",
     "EpochMillis",
     "EventProducer",
     "EventRejectedError",
@@ -141,7 +145,9 @@ __all__ = [
     "Source",
     "Spread",
     "Start",
+    "Stats",
     "Stop",
+    "Sum",
     "TableMismatchError",
     "TaskWriter",
     "Topic",

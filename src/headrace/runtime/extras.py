@@ -20,6 +20,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "postgres": ("psycopg",),
     "redis": ("redis",),
     "s3": ("obstore",),
+    "stats": ("datasketches", "psycopg"),
     "spark": ("deltalake", "hdfs_native", "pandas", "polars", "pyarrow", "pyspark"),
 }
 """The modules that each extra installs."""

@@ -136,6 +136,8 @@ class Postgres(Sink):
     def faults_beside(self, other: Sink) -> Iterator[Fault]:
         """Yields a fault unless both write to the table in one way."""
         if not isinstance(other, Postgres):
+            writer = type(other).__name__
+            yield Fault(f"table {self.table!r} is written by Postgres here and by {writer}")
             return
         if (self.mode, self.key) != (other.mode, other.key):
             here, there = self.mode.value, other.mode.value

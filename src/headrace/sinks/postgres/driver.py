@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -24,6 +24,7 @@ from headrace.sinks.postgres.connection import (
 )
 from headrace.sinks.postgres.isolation import remove_rejected
 from headrace.sinks.postgres.positions import PostgresPositions, recorded
+from headrace.sinks.postgres.sketches import insert_with_sketches
 from headrace.sinks.postgres.sqlstates import ServerError, may_be_of_row
 from headrace.sinks.postgres.statements import TargetSpec, drop_tables
 from headrace.sinks.postgres.writer import (
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 
 # Six seconds in all: a failover of a managed server takes longer, and the pipeline waits for it.
 _DELAYS_SECONDS = (0.2, 0.4, 0.8, 1.6, 3.2)
-# Shared by all pipelines that write to a database, unlike the lock of a batch.
-_SETUP_LOCK = "headrace.setup"
 # Of an INSERT without rows: what the table's columns, keys and kind do not allow.
 _MISMATCHES = frozenset({"0A", "42"})
 _MISMATCH_STATES = frozenset({"55000"})
@@ -48,20 +47,32 @@ _NO_RIGHT = "42501"
 class PostgresDriver(SinkDriver):
     """An open table.
 
+    Args:
+        url: of the database.
+        pipeline: its name.
+        spec: the table.
+        beside: what else the transaction of a batch writes.
+
     Raises:
         TableMismatchError: there is no such table, it lacks a column, or has no unique key.
         SinkUnavailableError: the server does not answer.
     """
 
-    def __init__(self, url: Secret, pipeline: str, spec: TargetSpec) -> None:
-        self._url, self._spec = url, spec
+    def __init__(
+        self,
+        url: Secret,
+        pipeline: str,
+        spec: TargetSpec,
+        beside: Callable[[Connection, Transaction], None] | None = None,
+    ) -> None:
+        self._url, self._spec, self._beside = url, spec, beside
         # Pipelines and tables have names of any length; a name in SQL has 63 bytes.
         owner = hashlib.blake2b(f"{pipeline} {spec.table}".encode(), digest_size=6).hexdigest()
         mine = f"{statements.STAGING}{owner}_"
         prefix = f"{mine}{uuid4().hex[:8]}_"  # with a task's id 62 bytes; names have 63
         with translated_errors(), connect(url) as connection:
             check_table(connection, spec)
-            _set_up(connection)
+            set_up(connection)
             left = connection.execute(statements.LEFT_BEHIND, (statements.SCHEMA, mine))
             drop_tables(connection, [name for (name,) in left])
             _try_without_rows(connection, spec, f"{prefix}trial")
@@ -137,6 +148,8 @@ class PostgresDriver(SinkDriver):
                 return CommitResult(is_new=not is_first, rows=rows)
             if staged:
                 self._move(connection, staged)
+            if self._beside is not None:
+                self._beside(connection, transaction)
             recording = {
                 "target": self._spec.table,
                 "quoted": quoted(connection, self._spec.table),
@@ -169,7 +182,10 @@ class PostgresDriver(SinkDriver):
                 reason = f"staging table {piece.table} has {count} of {piece.rows} rows"
                 raise SinkError(f"table {self._spec.table}", reason)
         tables = [piece.table for piece in staged]
-        connection.execute(statements.insert_from(self._spec, tables))
+        if self._spec.distinct:
+            insert_with_sketches(connection, self._spec, tables)
+        else:
+            connection.execute(statements.insert_from(self._spec, tables))
         drop_tables(connection, tables)
 
 
@@ -184,13 +200,17 @@ def check_table(connection: Connection, spec: TargetSpec) -> None:
     if table is None:
         reason = "there is no such table: create it, with a column for each of the rows'"
         raise TableMismatchError(spec.table, f"{reason}: {', '.join(spec.columns)}")
-    missing = [name for name in spec.columns if name not in table.columns]
+    missing = [name for name in spec.written if name not in table.columns]
     if missing:
         reason = f"it has no column {missing[0]!r} that can be written"
         raise TableMismatchError(spec.table, reason)
+    for column in spec.sketches:
+        if table.columns[column] != "bytea":
+            reason = f"its column {column!r} is {table.columns[column]}, and takes no sketch: bytea"
+            raise TableMismatchError(spec.table, reason)
     name = quoted(connection, spec.table)
     needed = {column for (column,) in connection.execute(statements.NEEDED_COLUMNS, (name,))}
-    if lacking := sorted(needed.difference(spec.columns)):
+    if lacking := sorted(needed.difference(spec.written)):
         reason = f"its column {lacking[0]!r} is NOT NULL without a default, and the rows lack it"
         raise TableMismatchError(spec.table, reason)
     if spec.key:
@@ -202,14 +222,20 @@ def check_table(connection: Connection, spec: TargetSpec) -> None:
             )
 
 
-def _set_up(connection: Connection) -> None:
-    """Creates the schema and the table of positions; of several starts at once, only one does."""
+def set_up(connection: Connection, *more: tuple[str, str]) -> None:
+    """Creates the schema and the table of positions; of several starts at once, only one does.
+
+    Args:
+        connection: of the database.
+        more: pairs of a question, whether something is there, and the statement that makes it.
+    """
     with connection.transaction():
         # Even `IF NOT EXISTS` fails for one of two that create a schema or table at the same time.
-        connection.execute(statements.LOCK, (_SETUP_LOCK,))
+        connection.execute(statements.LOCK, (statements.SETUP_LOCK,))
         for question, statement in (
             (statements.SCHEMA_IS_THERE, statements.CREATE_SCHEMA),
             (statements.POSITIONS_ARE_THERE, statements.CREATE_POSITIONS),
+            *more,
         ):
             [(is_there,)] = connection.execute(question).fetchall()
             if not is_there:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -48,6 +48,8 @@ FROM unnest(%(app_ids)s::text[], %(versions)s::bigint[])
 ON CONFLICT (target, app_id) DO UPDATE SET version = excluded.version,
     target_oid = excluded.target_oid, positions_oid = excluded.positions_oid
 """
+# Shared by all pipelines that write to a database, unlike the lock of a batch.
+SETUP_LOCK = "headrace.setup"
 LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
 LEFT_BEHIND = """
 SELECT relname FROM pg_catalog.pg_class
@@ -120,6 +122,9 @@ class TargetSpec:
         mode: of :class:`~headrace.sinks.postgres.declaration.WriteMode`.
         key: for upsert and add.
         newest_by: for upsert.
+        distinct: for add: names of distinct counts. Each is a column with the estimate, which the
+            rows lack, beside one with the sketch, which the rows have.
+        takes_null_keys: whether the unique index takes null for a value like others.
     """
 
     table: str
@@ -127,6 +132,23 @@ class TargetSpec:
     mode: str
     key: tuple[str, ...]
     newest_by: str | None
+    distinct: tuple[str, ...] = ()
+    takes_null_keys: bool = False
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """Columns that an insert fills: those of the rows, and the estimates."""
+        return (*self.columns, *self.distinct)
+
+    @property
+    def sketches(self) -> tuple[str, ...]:
+        """Columns of the sketches, in the order of ``distinct``."""
+        return tuple(map(sketch_column, self.distinct))
+
+
+def sketch_column(name: str) -> str:
+    """Returns the column of the sketch of a distinct count."""
+    return f"{name}_sketch"
 
 
 def staging_name(staging: str) -> Composable:
@@ -158,7 +180,7 @@ def create_staging(spec: TargetSpec, staging: str, unused: Sequence[str]) -> Com
             sql.SQL("ALTER TABLE {} ALTER COLUMN {} SET NOT NULL").format(
                 name, sql.Identifier(column)
             )
-            for column in spec.key
+            for column in (() if spec.takes_null_keys else spec.key)
         ),
         sql.SQL("ALTER TABLE {} ADD COLUMN {} bigserial").format(name, sql.Identifier(ORDER)),
     ]
@@ -228,8 +250,52 @@ def drop_tables(connection: Connection, names: Sequence[str]) -> None:
 
 
 def insert_from(spec: TargetSpec, staging: Sequence[str]) -> Composed:
-    """Moves the rows of all staging tables of a batch into the table."""
-    return _insert(spec, _staged_rows(spec, staging))
+    """Moves the rows of all staging tables of a batch into the table.
+
+    With distinct counts it returns the place of each row in the table, the number of its group in
+    :func:`select_sketches`, and its sketches, which it leaves as they are.
+    """
+    from psycopg import sql
+
+    insert = _insert(spec, _staged_rows(spec, staging))
+    if not spec.distinct:
+        return insert
+    returning = sql.SQL(" RETURNING target.tableoid, target.ctid, {}, {}")
+    place, *_ = spec.distinct
+    return insert + returning.format(_target(place), _listed(map(_target, spec.sketches)))
+
+
+def select_sketches(spec: TargetSpec, staging: Sequence[str]) -> Composed:
+    """Selects the number of each group of a batch, and arrays of its sketches."""
+    from psycopg import sql
+
+    sketches = (sql.SQL("array_agg({})").format(sql.Identifier(name)) for name in spec.sketches)
+    return sql.SQL("SELECT {}, {} FROM ({}) AS rows GROUP BY {}").format(
+        _group_number(spec), _listed(sketches), _staged_rows(spec, staging), _names(spec.key)
+    )
+
+
+def update_sketches(spec: TargetSpec) -> Composed:
+    """Writes estimates and sketches to rows, by their place: arrays of each."""
+    from psycopg import sql
+
+    changed = [*spec.distinct, *spec.sketches]
+    values = [sql.Identifier(f"headrace_value_{place}") for place in range(len(changed))]
+    changes = (
+        sql.SQL("{} = {}").format(sql.Identifier(name), value)
+        for name, value in zip(changed, values, strict=True)
+    )
+    arrays = ["%s::bigint[]"] * len(spec.distinct) + ["%s::bytea[]"] * len(spec.distinct)
+    return sql.SQL(
+        "UPDATE {} AS target SET {} FROM unnest(%s::oid[], %s::tid[], {})"
+        " AS merged (headrace_table, headrace_place, {})"
+        " WHERE target.tableoid = headrace_table AND target.ctid = headrace_place"
+    ).format(
+        table_identifier(spec.table),
+        _listed(changes),
+        sql.SQL(", ".join(arrays)),
+        _listed(values),
+    )
 
 
 def number_rows(spec: TargetSpec, staging: Sequence[str], numbered: str) -> Composed:
@@ -310,7 +376,7 @@ def _insert(spec: TargetSpec, source: Composed) -> Composed:
 
     rows = {"append": _appended, "upsert": _newest, "add": _summed}[spec.mode](spec, source)
     insert = sql.SQL("INSERT INTO {} AS target ({}) {}").format(
-        table_identifier(spec.table), _names(spec.columns), rows
+        table_identifier(spec.table), _names(spec.written), rows
     )
     return insert + _on_conflict(spec)
 
@@ -344,17 +410,31 @@ def _newest(spec: TargetSpec, source: Composed) -> Composed:
 
 
 def _summed(spec: TargetSpec, source: Composed) -> Composed:
+    """The sums of each key, in the order of the keys: so no two writers wait for each other.
+
+    The estimates of distinct counts are numbers of groups until they are merged, in the same
+    transaction. The empty sketch is only for rows that are new.
+    """
     from psycopg import sql
 
-    items = [
-        sql.Identifier(name)
-        if name in spec.key
-        else sql.SQL("sum({})").format(sql.Identifier(name))
-        for name in spec.columns
-    ]
-    return sql.SQL("SELECT {} FROM ({}) AS rows GROUP BY {}").format(
-        sql.SQL(", ").join(items), source, _names(spec.key)
+    def item(name: str) -> Composable:
+        if name in spec.key:
+            return sql.Identifier(name)
+        if name in spec.sketches:
+            return sql.SQL("''::bytea")
+        return sql.SQL("sum({})").format(sql.Identifier(name))
+
+    items = [*map(item, spec.columns), *(_group_number(spec) for _ in spec.distinct)]
+    key = _names(spec.key)
+    return sql.SQL("SELECT {} FROM ({}) AS rows GROUP BY {} ORDER BY {}").format(
+        _listed(items), source, key, key
     )
+
+
+def _group_number(spec: TargetSpec) -> Composed:
+    from psycopg import sql
+
+    return sql.SQL("row_number() OVER (ORDER BY {})").format(_names(spec.key))
 
 
 def _on_conflict(spec: TargetSpec) -> Composable:
@@ -362,13 +442,14 @@ def _on_conflict(spec: TargetSpec) -> Composable:
 
     if not spec.key:
         return sql.SQL("")
-    template = "{0} = excluded.{0}"
-    if spec.mode == "add":  # null adds nothing, as in sum()
-        template = "{0} = coalesce(target.{0} + excluded.{0}, target.{0}, excluded.{0})"
+    replace = "{0} = excluded.{0}"
+    # Null adds nothing, as in sum().
+    add = "{0} = coalesce(target.{0} + excluded.{0}, target.{0}, excluded.{0})"
+    is_added = spec.mode == "add"
     changes = [
-        sql.SQL(template).format(sql.Identifier(name))
-        for name in spec.columns
-        if name not in spec.key
+        sql.SQL(add if is_added and name in spec.columns else replace).format(sql.Identifier(name))
+        for name in spec.written
+        if name not in (*spec.key, *spec.sketches)
     ]
     if not changes:
         return sql.SQL(" ON CONFLICT ({}) DO NOTHING").format(_names(spec.key))
@@ -388,7 +469,19 @@ def _values(spec: TargetSpec) -> list[Identifier]:
     return [sql.Identifier(f"headrace_value_{place}") for place in range(len(spec.columns))]
 
 
+def _target(name: str) -> Composed:
+    from psycopg import sql
+
+    return sql.SQL("target.{}").format(sql.Identifier(name))
+
+
 def _names(names: Sequence[str]) -> Composed:
     from psycopg import sql
 
-    return sql.SQL(", ").join(map(sql.Identifier, names))
+    return _listed(map(sql.Identifier, names))
+
+
+def _listed(items: Iterable[Composable]) -> Composed:
+    from psycopg import sql
+
+    return sql.SQL(", ").join(items)

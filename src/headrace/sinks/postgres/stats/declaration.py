@@ -1,0 +1,233 @@
+"""The declaration of a table of statistics."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, ClassVar
+
+from headrace.errors import TableMismatchError
+from headrace.model import FieldType
+from headrace.model.fault import Fault, is_a
+from headrace.runtime.extras import require_extra
+from headrace.sinks.api import (
+    DeclaredRows,
+    Guarantee,
+    PositionStore,
+    Sink,
+    SinkContext,
+    SinkDriver,
+)
+from headrace.sinks.postgres.declaration import URL, Postgres
+from headrace.sinks.postgres.statements import sketch_column
+from headrace.sinks.postgres.stats.grouping import WINDOW_START, StatsGrouping
+from headrace.sinks.postgres.stats.measures import Count, Distinct, Measure, Sum
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_GROUPS = frozenset(
+    {
+        FieldType.STRING,
+        FieldType.LONG,
+        FieldType.BOOLEAN,
+        FieldType.TIMESTAMP,
+        FieldType.MILLIS,
+        FieldType.DATE,
+        FieldType.DECIMAL,
+    }
+)
+_MIN_WINDOW, _MAX_WINDOW = timedelta(seconds=1), timedelta(days=10_000)
+
+
+@dataclass(frozen=True)
+class Stats(Sink):
+    """Sink: event-time counts, sums and distinct counts in a table of PostgreSQL. Exactly once.
+
+    ::
+
+        Stats(
+            "ad_stats",
+            by=("campaign", "policy"),
+            every=timedelta(minutes=1),
+            measures={"clicks": Count(), "spend": Sum("price"), "users": Distinct("user_id")},
+        )
+
+    The table has a row for each window and group that has events; the first start makes it. Late
+    events correct their windows. :mod:`headrace.sinks.postgres.stats` has the contract: columns,
+    nulls, what is rejected, and how a reader knows that a window is complete.
+
+    Attributes:
+        table: its name, ``schema.table`` or as the search path finds it.
+        by: columns whose values make groups; none: a row for each window.
+        every: length of the windows, in whole seconds, at most 10,000 days; they are aligned to
+            1970 in UTC.
+        measures: by the name of their column, :class:`Count`, :class:`Sum`, :class:`Distinct`.
+        event_time: column of the event time; None: the one that the first topic declares.
+    """
+
+    table: str
+    _: KW_ONLY
+    by: tuple[str, ...]
+    every: timedelta
+    measures: Mapping[str, Measure]
+    event_time: str | None = None
+
+    kind: ClassVar[str] = Postgres.kind
+    extra: ClassVar[str] = "stats"
+    required_settings: ClassVar[tuple[str, ...]] = (URL,)
+    guarantee: ClassVar[Guarantee] = Guarantee.EXACTLY_ONCE
+
+    @property
+    def target(self) -> str:
+        """Name of the table."""
+        return self.table
+
+    @property
+    def resolved_target(self) -> str:
+        """Name of the table with its schema, as :class:`Postgres` has it."""
+        return Postgres(self.table).resolved_target
+
+    def faults(self, rows: DeclaredRows) -> Iterator[Fault]:
+        """Yields everything wrong with the declaration."""
+        if not is_a(self.table, str) or not self.table.strip("."):
+            yield Fault(f"Stats.table is {self.table!r}", "a table, or schema.table")
+        if not is_a(self.every, timedelta) or not _is_window(self.every):
+            yield Fault(f"Stats.every is {self.every!r}", f"whole seconds, at most {_MAX_WINDOW}")
+        yield from self._event_time_faults(rows)
+        if not is_a(self.by, tuple | list) or not all(is_a(name, str) for name in self.by):
+            yield Fault(f"Stats.by is {self.by!r}", 'by=("campaign",)')
+        elif not is_a(self.measures, Mapping) or not self.measures:
+            yield Fault(f"Stats.measures is {self.measures!r}", 'measures={"clicks": Count()}')
+        else:
+            yield from self._group_faults(rows.columns) if rows.columns is not None else ()
+            yield from self._measure_faults(rows.columns)
+            yield from self._name_faults()
+
+    def _event_time_faults(self, rows: DeclaredRows) -> Iterator[Fault]:
+        if not is_a(self.event_time, str | None):
+            yield Fault(f"Stats.event_time is {self.event_time!r}", 'event_time="seen_at"')
+            return
+        name = self.event_time or rows.event_time
+        if name is None:
+            message = "Stats needs an event time, and the topic declares none"
+            yield Fault(message, 'Topic(event_time="...") or Stats(event_time="...")')
+        elif rows.columns is not None and name not in rows.columns:
+            message = f"Stats.event_time: {name!r} is no column of the rows"
+            yield Fault(message, f"columns: {', '.join(rows.columns)}")
+        elif rows.columns and rows.columns[name] not in {FieldType.TIMESTAMP, FieldType.MILLIS}:
+            message = f"Stats.event_time: {name!r} is {rows.columns[name].value}"
+            yield Fault(message, "datetime or EpochMillis")
+
+    def _group_faults(self, columns: Mapping[str, FieldType]) -> Iterator[Fault]:
+        for name in self.by:
+            if name not in columns:
+                message = f"Stats.by: {name!r} is no column of the rows"
+                yield Fault(message, f"columns: {', '.join(columns)}")
+            elif columns[name] not in _GROUPS:
+                message = f"Stats.by: {name!r} is {columns[name].value}, which makes no groups"
+                yield Fault(message, "a text, an integer, a decimal, a boolean, a date or a time")
+
+    def _measure_faults(self, columns: Mapping[str, FieldType] | None) -> Iterator[Fault]:
+        for name, measure in self.measures.items():
+            if not is_a(name, str) or not name:
+                yield Fault(f"Stats.measures: {name!r} is no name of a column", '"clicks"')
+            elif not is_a(measure, Count | Sum | Distinct):
+                message = f"Stats.measures: {name!r} is {measure!r}"
+                yield Fault(message, 'Count(), Sum("column") or Distinct("column")')
+            else:
+                yield from measure.faults(columns)
+
+    def _name_faults(self) -> Iterator[Fault]:
+        """Yields a fault for each column that the table would have twice."""
+        names = [WINDOW_START, *self.by]
+        for name, measure in self.measures.items():
+            names += [name, sketch_column(name)] if is_a(measure, Distinct) else [name]
+        for name in dict.fromkeys(name for name in names if names.count(name) > 1):
+            yield Fault(f"Stats: column {name!r} would be there twice", "another name of a measure")
+
+    def faults_beside(self, other: Sink) -> Iterator[Fault]:
+        """Yields a fault unless both write to the table in one way."""
+        if not isinstance(other, Stats):
+            yield Fault(
+                f"table {self.table!r} is written by Stats here and by {type(other).__name__}"
+            )
+            return
+        for name in ("by", "every", "measures"):
+            here, there = getattr(self, name), getattr(other, name)
+            if here != there:
+                yield Fault(f"table {self.table!r} has {name} {here!r} here and {there!r}")
+
+    def changes(self, context: SinkContext, schema: pa.Schema) -> Sequence[str]:
+        """Returns the statement by which the first start makes the table, if there is none.
+
+        Raises:
+            ExtraMissingError: ``headrace[stats]`` is not installed.
+            TableMismatchError: the table that is there does not fit, or was there before.
+            SinkUnavailableError: the server does not answer.
+        """
+        require_extra(self.extra)
+        from headrace.sinks.postgres.connection import connect, find_table, translated_errors
+        from headrace.sinks.postgres.driver import check_table
+        from headrace.sinks.postgres.stats import table
+
+        grouping = self._grouping(context, schema)
+        with translated_errors(), connect(context.settings[URL]) as connection:
+            if find_table(connection, self.table) is None:
+                table.check_not_lost(connection, self.table)
+                statement = table.creation(connection, self.table, grouping, schema)
+                return (f"is made by the first start: {statement.as_string(connection)}",)
+            check_table(connection, table.spec_of(connection, self.table, grouping))
+        return ()
+
+    def position_store(self, context: SinkContext) -> PositionStore | None:
+        """Returns the table ``headrace.positions`` of the database."""
+        return Postgres(self.table).position_store(context)
+
+    def open(self, context: SinkContext, schema: pa.Schema) -> SinkDriver:
+        """Makes the table if there is none, or looks whether it fits.
+
+        Raises:
+            ExtraMissingError: ``headrace[stats]`` is not installed.
+            TableMismatchError: the rows lack a column, the table does not fit, or was there before.
+            SinkError: the role lacks a right.
+            SinkUnavailableError: the server does not answer.
+        """
+        require_extra(self.extra)
+        from headrace.sinks.postgres.connection import connect, translated_errors
+        from headrace.sinks.postgres.driver import PostgresDriver, set_up
+        from headrace.sinks.postgres.stats import table
+        from headrace.sinks.postgres.stats.writer import StatsWriter
+
+        url, grouping = context.settings[URL], self._grouping(context, schema)
+        with translated_errors(), connect(url) as connection:
+            set_up(connection, table.COMPLETENESS)
+            with connection.transaction():
+                table.make_table(connection, self.table, grouping, schema)
+                table.begin_completeness(connection, self.table, context.pipeline)
+            spec = table.spec_of(connection, self.table, grouping)
+        beside = functools.partial(table.record_completeness, self.table, context.pipeline)
+        driver = PostgresDriver(url, context.pipeline, spec, beside)
+        driver.writers = functools.partial(StatsWriter, driver.writers, grouping)
+        return driver
+
+    def _grouping(self, context: SinkContext, schema: pa.Schema) -> StatsGrouping:
+        """Returns how rows are grouped.
+
+        Raises:
+            TableMismatchError: the rows lack a column, or one has another type.
+        """
+        event_time = self.event_time or context.event_time
+        if event_time is None:
+            reason = "Stats needs an event time: Topic(event_time=...) or Stats(event_time=...)"
+            raise TableMismatchError(self.table, reason)
+        seconds = int(self.every.total_seconds())
+        grouping = StatsGrouping(event_time, seconds, tuple(self.by), dict(self.measures))
+        grouping.check(self.table, schema)
+        return grouping
+
+
+def _is_window(every: timedelta) -> bool:
+    return _MIN_WINDOW <= every <= _MAX_WINDOW and not every % _MIN_WINDOW

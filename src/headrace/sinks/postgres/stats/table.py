@@ -1,0 +1,154 @@
+"""The table of statistics, which the first start makes, and what is written beside it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.errors import TableMismatchError
+from headrace.sinks.api import Transaction
+from headrace.sinks.postgres.connection import find_table, quoted, table_identifier
+from headrace.sinks.postgres.statements import (
+    LOCK,
+    POSITIONS_ARE_THERE,
+    SETUP_LOCK,
+    TargetSpec,
+    sketch_column,
+)
+from headrace.sinks.postgres.stats.grouping import WINDOW_START, StatsGrouping
+from headrace.sinks.postgres.stats.measures import Distinct
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from psycopg.sql import Composable, Composed
+
+    from headrace.sinks.postgres.connection import Connection
+
+COMPLETENESS = (
+    "SELECT to_regclass('headrace.completeness') IS NOT NULL",
+    """
+    CREATE TABLE headrace.completeness (
+        target text,
+        pipeline text,
+        complete_until timestamptz NOT NULL,
+        PRIMARY KEY (target, pipeline)
+    )
+    """,
+)
+_NOT_KNOWN = """
+INSERT INTO headrace.completeness VALUES (%s, %s, '-infinity') ON CONFLICT DO NOTHING
+"""
+_COMPLETE_UNTIL = """
+INSERT INTO headrace.completeness AS known
+VALUES (%s, %s, %s::timestamptz)
+ON CONFLICT (target, pipeline) DO UPDATE
+SET complete_until = greatest(known.complete_until, excluded.complete_until)
+"""
+_FORGET_COMPLETENESS = "DELETE FROM headrace.completeness WHERE target = %s"
+_HAS_POSITIONS = "SELECT EXISTS (SELECT FROM headrace.positions WHERE target = %s)"
+# PostgreSQL 15 has the column; to_jsonb asks for it in every version.
+_TAKES_NULL_KEYS = """
+SELECT EXISTS (
+    SELECT FROM pg_catalog.pg_index AS i
+    WHERE i.indrelid = to_regclass(%s) AND i.indisunique AND i.indnkeyatts = %s
+      AND i.indimmediate AND i.indpred IS NULL AND i.indexprs IS NULL
+      AND (to_jsonb(i) ->> 'indnullsnotdistinct')::boolean
+      AND (
+          SELECT bool_and(a.attname = ANY(%s))
+          FROM pg_catalog.pg_attribute AS a
+          WHERE a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey)
+      )
+)
+"""
+_NULLS_NOT_DISTINCT = 150_000
+
+
+def creation(
+    connection: Connection, table: str, grouping: StatsGrouping, schema: pa.Schema
+) -> Composed:
+    """Returns the statement that makes the table for rows with ``schema``."""
+    from psycopg import sql
+
+    columns = [(WINDOW_START, "timestamptz NOT NULL")]
+    columns += [(name, _sql_type(schema.field(name).type)) for name in grouping.by]
+    for name, measure in grouping.measures.items():
+        columns.append((name, measure.sql_type(schema)))
+        if isinstance(measure, Distinct):
+            columns.append((sketch_column(name), "bytea"))
+    has_nulls = connection.info.server_version >= _NULLS_NOT_DISTINCT
+    unique = "UNIQUE NULLS NOT DISTINCT" if has_nulls else "PRIMARY KEY"
+    items: list[Composable] = [
+        sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind)) for name, kind in columns
+    ]
+    key = sql.SQL(", ").join(map(sql.Identifier, grouping.key))
+    items.append(sql.SQL("{} ({})").format(sql.SQL(unique), key))
+    return sql.SQL("CREATE TABLE {} ({})").format(
+        table_identifier(table), sql.SQL(", ").join(items)
+    )
+
+
+def check_not_lost(connection: Connection, table: str) -> None:
+    """Looks whether a table that is not there was there before.
+
+    Raises:
+        TableMismatchError: if pipelines have written to it; a new one would lack their rows.
+    """
+    [(are_there,)] = connection.execute(POSITIONS_ARE_THERE).fetchall()
+    if are_there and connection.execute(_HAS_POSITIONS, (table,)).fetchall() == [(True,)]:
+        reason = (
+            "it is gone, and pipelines have written to it. Restore it; or, to count again from the"
+            " topics, `DELETE` its rows of headrace.positions and reset the checkpoints"
+        )
+        raise TableMismatchError(table, reason)
+
+
+def make_table(
+    connection: Connection, table: str, grouping: StatsGrouping, schema: pa.Schema
+) -> None:
+    """Makes the table where there is none, inside the caller's transaction; of several, one does.
+
+    Raises:
+        TableMismatchError: if pipelines have written to a table that is gone.
+    """
+    connection.execute(LOCK, (SETUP_LOCK,))
+    if find_table(connection, table) is None:
+        check_not_lost(connection, table)
+        connection.execute(creation(connection, table, grouping, schema))
+        connection.execute(_FORGET_COMPLETENESS, (table,))
+
+
+def spec_of(connection: Connection, table: str, grouping: StatsGrouping) -> TargetSpec:
+    """Returns how sums are written to a table that is there."""
+    key = list(grouping.key)
+    question = (quoted(connection, table), len(key), key)
+    [(takes_null_keys,)] = connection.execute(_TAKES_NULL_KEYS, question).fetchall()
+    distinct = [name for name, each in grouping.measures.items() if isinstance(each, Distinct)]
+    return TargetSpec(
+        table, grouping.columns, "add", grouping.key, None, tuple(distinct), takes_null_keys
+    )
+
+
+def begin_completeness(connection: Connection, table: str, pipeline: str) -> None:
+    """Notes that a pipeline writes to a table: until its first commit, no window is complete."""
+    connection.execute(_NOT_KNOWN, (table, pipeline))
+
+
+def record_completeness(
+    table: str, pipeline: str, connection: Connection, transaction: Transaction
+) -> None:
+    """Writes until when the pipeline's part of the table is complete, in a batch's transaction."""
+    complete_until = transaction.metadata.get("complete_until")
+    if complete_until is not None:
+        connection.execute(_COMPLETE_UNTIL, (table, pipeline, complete_until))
+
+
+def _sql_type(kind: pa.DataType) -> str:
+    from pyarrow import types
+
+    if types.is_integer(kind):
+        return "numeric" if types.is_uint64(kind) else "bigint"
+    if types.is_decimal(kind):
+        return f"numeric({kind.precision}, {kind.scale})"
+    if types.is_timestamp(kind):
+        return "timestamptz" if kind.tz else "timestamp"
+    names = {"bool": "boolean", "date32[day]": "date"}
+    return names.get(str(kind), "text")
