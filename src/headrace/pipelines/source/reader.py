@@ -224,7 +224,7 @@ class RangeReader:
         if on_time.diverted:
             reasons = {i: reason for i, (reason, _) in on_time.rejected.items()}
             dead = [i for i in on_time.diverted if reasons.get(i, LATE_EVENT) != LATE_EVENT]
-            late = [i for i in on_time.diverted if i not in set(dead)]
+            late = [i for i in on_time.diverted if reasons.get(i, LATE_EVENT) == LATE_EVENT]
             tally.add(Hop.READ, Fate.DEAD, facts.take(np.array(dead, np.int64)))
             tally.add(Hop.READ, Fate.LATE, facts.take(np.array(late, np.int64)))
             staying = np.delete(sizes, list(on_time.diverted))
