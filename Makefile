@@ -39,7 +39,7 @@ test: env
 	cd $(ROOT) && $(BIN)/python -m pytest --numprocesses=auto --dist=loadfile --no-loadscope-reorder
 
 drills: env
-	cd $(ROOT) && $(BIN)/python -m pytest -m drill --drills=long --seed=$(SEED) --drill-report=.drills/$(SEED).json \
+	cd $(ROOT) && $(BIN)/python -m pytest -m drill -o verbosity_assertions=2 --drills=long --seed=$(SEED) --drill-report=.drills/$(SEED).json \
 	  --numprocesses=2 --dist=loadfile --no-loadscope-reorder --timeout=3600
 
 demo: env

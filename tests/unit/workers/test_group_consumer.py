@@ -7,10 +7,17 @@ from typing import ClassVar
 import pytest
 
 from headrace.errors import InstanceIdInUseError
+from headrace.kafka.broker_errors import Meaning
 from headrace.kafka.lost_brokers import BrokersLostError
+from headrace.kafka.start_positions import StartPosition
 from headrace.kafka.subscription import Membership, Taken
+from headrace.model import Topic, TopicPartition
+from headrace.workers import Worker, WorkerTask
+from headrace.workers.clock import system_clock
 from headrace.workers.consumer_group import group_consumer
 from headrace.workers.consumer_group.group_consumer import GroupConsumer
+from headrace.workers.lanes import partition_set
+from headrace.workers.lanes.assigned_partition import AssignedPartition
 
 TAKEN = InstanceIdInUseError("headrace.enrich", "web-0", "unreleased")
 
@@ -103,3 +110,41 @@ def test_the_group_is_left_when_no_request_to_join_is_on_its_way(monkeypatch):
 
     asyncio.run(run())
     assert seen == ["take", "take", "close"]
+
+
+def test_a_revocation_commits_again_what_a_commit_on_its_way_holds(monkeypatch):
+    """It is of the generation before, and the group refuses it where it comes too late."""
+    partition = TopicPartition("clicks", 0)
+    sent, given = [], []
+
+    class Sending:
+        def __init__(self, config, membership, on_assigned, on_revoked, on_lost):
+            self.on_revoked = on_revoked
+
+        def commit(self, commits, answered):
+            sent.extend(commits)
+            self.answered = answered
+
+        def take(self, most, seconds):
+            given.extend(self.on_revoked([partition]))
+            self.answered(Meaning.EVICTED)
+            return Taken([], [])
+
+    monkeypatch.setattr(group_consumer, "Subscription", Sending)
+
+    async def run():
+        worker = Worker("enrich", Topic("clicks"), WorkerTask)
+        failures = SimpleNamespace(on_rebalance=lambda here: None)
+        context = SimpleNamespace(failures=failures, clock=system_clock)
+        assigned = AssignedPartition(StartPosition(partition, 7, "", "id"), worker.partitioner)
+        assignments = partition_set.PartitionSet(worker, context, print, print)
+        assignments._by_partition[partition] = assigned
+        assigned.reach(9)
+        membership = Membership("headrace.enrich", ("clicks",))
+        one = GroupConsumer({}, membership, assignments, 0, None)
+        await one.commit()
+        await one.take()
+
+    asyncio.run(run())
+    assert [commit.offset for commit in sent] == [9]
+    assert [commit.offset for commit in given] == [9]

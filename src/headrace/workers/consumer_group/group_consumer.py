@@ -299,6 +299,10 @@ class GroupConsumer:
         self._assignments.assign(self._membership.group, starts)
 
     async def _revoked(self, partitions: list[TopicPartition]) -> list[OffsetCommit]:
+        # A commit on its way is of the generation before, and may be refused: what it holds is
+        # committed once more, by this generation.
+        for assignment, _ in self._sent.commits if self._sent else ():
+            assignment.not_committed()
         return await self._assignments.revoke(partitions, self._revoke_seconds)
 
     async def _lost(self, partitions: list[TopicPartition]) -> None:
