@@ -185,15 +185,6 @@ def test_a_sink_without_positions_counts_a_batch_when_spark_has_ended_it(flow):
     assert balance(flow, pipeline).unknown
 
 
-def test_behind_steps_what_was_read_is_known_and_the_rest_is_not(flow):
-    pipeline = flow.stepped(late_data=LateData.DEAD_LETTER)
-    send_hours(flow, range(2))
-    run(flow, pipeline)
-    result = balance(flow, pipeline)
-    assert set(states(result)) == {WindowState.UNKNOWN}
-    assert totals(result) == {"read": 80, Fate.OUT: 80}
-
-
 def test_tables_that_two_pipelines_write_can_not_be_recounted(flow):
     pipeline, other = flow.pipeline(), flow.pipeline("other", sink=Lake("fused"))
     send_hours(flow, range(1))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
+from math import lcm
 
 from headrace.control.project import LoadedProject
 from headrace.control.services import broker_config, lake_uri
 from headrace.control.sinks import sink_context
 from headrace.errors import BrokerUnreachableError
 from headrace.kafka.client import describe, watermarks
+from headrace.kafka.dead_letters import dead_letters_topic, scan
 from headrace.pipelines.checkpoint import CheckpointFolder, CurrentCheckpoint, checkpoint_root
 from headrace.pipelines.ledger.balance import (
     Balance,
@@ -20,14 +22,15 @@ from headrace.pipelines.ledger.balance import (
     WindowBalance,
     WindowState,
 )
-from headrace.pipelines.ledger.entry import LedgerEntry
+from headrace.pipelines.ledger.entry import LedgerEntry, merged
 from headrace.pipelines.ledger.folder import LedgerFolder
-from headrace.pipelines.ledger.recount import recount
+from headrace.pipelines.ledger.letters import LetterRecount, recount_letters
+from headrace.pipelines.ledger.recount import added_counts, recount
 from headrace.pipelines.ledger.tally import LedgerRule
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.positions import CheckpointIds
 from headrace.settings import Settings
-from headrace.sinks.api import Recountable
+from headrace.sinks.api import CountsEvents, Recountable
 
 _NO_ENTRIES = "it has no entries in the ledger"
 
@@ -41,6 +44,7 @@ class PipelineBalance:
         window_seconds: length of the windows; 0: there are no entries.
         breaks: gaps and overlaps of the offsets that were read.
         windows: those asked for, the oldest first.
+        letters: how many dead letters are missing in their topics, with a recount.
         unknown: why nothing is known, as a sentence; empty: something is.
     """
 
@@ -49,12 +53,14 @@ class PipelineBalance:
     breaks: tuple[Break, ...]
     windows: tuple[WindowBalance, ...]
     unknown: str = ""
+    letters: LetterRecount = field(default_factory=LetterRecount)
 
     @property
     def is_unbalanced(self) -> bool:
         """Whether events are missing or too many anywhere."""
         states = (window.state for window in self.windows)
-        return bool(self.breaks) or WindowState.UNBALANCED in states
+        is_lost = bool(self.breaks or self.letters.differences)
+        return is_lost or WindowState.UNBALANCED in states
 
 
 @dataclass(frozen=True)
@@ -109,7 +115,10 @@ class _PipelineReconciliation:
         sink, context = pipeline.sink, sink_context(self._settings, pipeline, pipeline.sink)
         # What the sink holds comes first: an entry is written before its batch is committed.
         self._rows = sink.snapshot(context) if isinstance(sink, Recountable) else None
-        self._recorded = self._rows or sink.position_store(context)
+        self._counts = None
+        if isinstance(sink, CountsEvents) and request.recount:
+            self._counts = sink.window_counts(context)
+        self._recorded = self._rows or self._counts or sink.position_store(context)
         self._lake = lake_uri(self._settings)
 
     def balance(self) -> PipelineBalance:
@@ -120,15 +129,21 @@ class _PipelineReconciliation:
         entries = folder.counted(self._done(checkpoints, numbers))
         if not entries:
             return PipelineBalance(self._pipeline.name, 0, (), (), _NO_ENTRIES)
-        balance = Balance(entries, self._progress(), counts_rows=self._pipeline.is_fused)
-        counted = self._recount(balance.window_seconds) if self._request.recount else None
+        if self._counts is not None:
+            total = merged(entries)
+            entries = [total.with_windows(lcm(total.window_seconds, self._counts.seconds))]
+        balance = Balance(entries, self._progress(), has_steps=not self._pipeline.is_fused)
+        counted = self._recount(balance) if self._request.recount else None
         windows = tuple(
             window
             for window in balance.windows(counted)
             if self._is_requested(window.start, balance.window_seconds)
         )
         breaks = tuple(balance.breaks(self._positions(entries)))
-        return PipelineBalance(self._pipeline.name, balance.window_seconds, breaks, windows)
+        letters = self._letters(balance) if self._request.recount else LetterRecount()
+        return PipelineBalance(
+            self._pipeline.name, balance.window_seconds, breaks, windows, letters=letters
+        )
 
     def _is_requested(self, start: datetime | None, length: int) -> bool:
         times = [time.timestamp() for time in self._request.times]
@@ -166,14 +181,36 @@ class _PipelineReconciliation:
             return Progress(allowed_us)
         return Progress(allowed_us, ends)
 
-    def _recount(self, window_seconds: int) -> Recount:
+    def _recount(self, balance: Balance) -> Recount:
         sink = self._pipeline.sink
-        if self._rows is None:
-            return Recount(failure=f"the rows of {sink.label} can't be counted")
         if others := self._other_writers():
             return Recount(failure=f"{sink.label} has rows of {', '.join(others)} too")
-        topic = self._pipeline.sources[0].topic
-        return recount(self._rows, LedgerRule(window_seconds, topic.event_time, topic.event_id))
+        topics = [source.topic for source in self._pipeline.sources]
+        rules = {LedgerRule(balance.window_seconds, t.event_time, t.event_id) for t in topics}
+        if len(rules) > 1:
+            return Recount(failure="its topics have other fields for the event id or the time")
+        rule = rules.pop()
+        if self._counts is not None:
+            return added_counts(self._counts, rule, balance.changed)
+        if self._rows is not None:
+            return recount(self._rows, rule, balance.changed)
+        return Recount(failure=f"the rows of {sink.label} can't be counted")
+
+    def _letters(self, balance: Balance) -> LetterRecount:
+        if not any(balance.dead_letters().values()):
+            return LetterRecount()
+        topics = [source.topic.name for source in self._pipeline.sources]
+        try:
+            config = broker_config(self._settings)
+            live = describe(config, [dead_letters_topic(topic) for topic in topics])
+            partitions = [each for topic in live.values() for each in topic.all_partitions]
+            if any(earliest for earliest, _ in watermarks(config, partitions).values()):
+                return LetterRecount(unknown="dead letters were deleted by their topic's retention")
+            scanned = (letter for topic in topics for letter in scan(config, topic))
+            own = (letter for letter in scanned if letter.pipeline == self._pipeline.name)
+            return recount_letters(own, balance)
+        except BrokerUnreachableError:
+            return LetterRecount(unknown="Kafka does not respond, so dead letters are not counted")
 
     def _other_writers(self) -> list[str]:
         """Pipelines that write to the table, too."""

@@ -246,7 +246,7 @@ class BatchCommitter:
             self._limit.check(reports, manifest.dead, manifest.omitted)
             self._write_dead(dead, planned)
             feedback = self._feedback_after(reports, planned)
-            self._record(reports, planned, feedback)
+            self._record(manifest, reports, planned, feedback)
             side = self._commit_side_table(reports, planned, reject)
             rejected_late = len(rejected)
         # Not in the block above: where this fails it can be unknown whether the rows are committed,
@@ -338,13 +338,19 @@ class BatchCommitter:
         return max(0, max(newest.values(), default=0) - allowed_us)
 
     def _record(
-        self, reports: Sequence[RangeReport], planned: PlannedBatch, feedback: Feedback
+        self,
+        manifest: Manifest,
+        reports: Sequence[RangeReport],
+        planned: PlannedBatch,
+        feedback: Feedback,
     ) -> None:
         """Writes the entry of the ledger, which counts once the sink holds the batch."""
         if self._ledger is not None and planned.moves:
+            of_steps = [] if self._pipeline.is_fused else self._staging.take_lines(planned.batch_id)
+            lines = [*manifest.lines, *of_steps]
             clocks = {topic: feedback.event_us(topic) for topic in feedback.clocks}
             adds_to_rows = self._positions.know_pipeline(planned)
-            self._ledger.record(RecordedBatch(planned, reports, clocks, adds_to_rows))
+            self._ledger.record(RecordedBatch(planned, reports, lines, clocks, adds_to_rows))
 
     def _recording_rejects(self, reject: Reject) -> Reject:
         origin, ledger = self._pipeline.sources[0].topic.name, self._ledger

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -19,10 +19,13 @@ from headrace.pipelines.late_data.declaration import LateData
 from headrace.pipelines.late_data.rule import LateRule
 from headrace.pipelines.late_data.side_table import SideTable
 from headrace.pipelines.ledger.folder import LedgerFolder
-from headrace.pipelines.ledger.recording import Ledger
+from headrace.pipelines.ledger.recording import CountedRows, Ledger
+from headrace.pipelines.ledger.row_facts import FACTS
+from headrace.pipelines.ledger.step_ledger import StepLedger
 from headrace.pipelines.ledger.tally import LedgerRule
 from headrace.pipelines.manifest import arrow_writer, manifest_schema
-from headrace.pipelines.pipeline import Pipeline
+from headrace.pipelines.pipeline import Pipeline, Step
+from headrace.pipelines.plan_expressions import changed_columns
 from headrace.pipelines.positions import CheckpointIds, NoPositions, TablePositions
 from headrace.pipelines.query_plan import query_record
 from headrace.pipelines.query_record import QueryRecord
@@ -39,7 +42,7 @@ from headrace.pipelines.source.spec import SourceSpec
 from headrace.pipelines.source.staging import Staging
 from headrace.pipelines.source.state import SourceState
 from headrace.pipelines.state_operators import keeps_state
-from headrace.pipelines.steps import apply_steps
+from headrace.pipelines.steps import SteppedRows, apply_steps
 from headrace.pipelines.transforms.transform import Transform, interval
 from headrace.settings import LedgerSettings, SchemaRegistrySettings
 from headrace.sinks.api import Sink, SinkContext, SinkDriver
@@ -150,10 +153,10 @@ def build(
             )
             for source in pipeline.sources
         ]
-        rows = None if pipeline.is_fused else _rows(spark, pipeline, specs)
-        schema = (
-            row_schema(specs[0]) if rows is None else to_arrow_schema(rows.schema, timezone="UTC")
-        )
+        stepped = None if pipeline.is_fused else _stepped(spark, pipeline, specs)
+        schema = row_schema(specs[0])
+        if stepped is not None:
+            schema = to_arrow_schema(stepped.rows.drop(FACTS).schema, timezone="UTC")
         sink = pipeline.sink.open(context.of_sink(pipeline, pipeline.sink), schema)
         # Both sinks are open now, and Graph.close closes them.
         opened.pop_all()
@@ -167,27 +170,39 @@ def build(
         rereading=Rereading(spark, specs),
         sink=sink,
         side_table=side_table,
-        ledger=_ledger(pipeline, context, checkpoint, specs[0]),
+        ledger=_ledger(pipeline, context, checkpoint, specs[0], stepped),
         client=context.client,
         state=SourceState(context.state),
         derived=context.derived,
         on_batch=on_batch,
     )
-    if rows is None:
+    if stepped is None:
         manifests = _load(spark, replace(specs[0], writers=sink.writers))
     else:
-        write = arrow_writer(sink.writers, specs[0].topic)
-        manifests = rows.mapInArrow(write, from_arrow_schema(manifest_schema()))
+        counts_rows = FACTS in stepped.rows.columns
+        topics = [spec.topic for spec in specs]
+        write = arrow_writer(sink.writers, topics, counts_rows=counts_rows)
+        manifests = stepped.rows.mapInArrow(write, from_arrow_schema(manifest_schema()))
     return Graph(manifests, query_record(pipeline, manifests), sink, side_table, committer)
 
 
 def _ledger(
-    pipeline: Pipeline, context: RunContext, checkpoint: Checkpoint, spec: SourceSpec
+    pipeline: Pipeline,
+    context: RunContext,
+    checkpoint: Checkpoint,
+    spec: SourceSpec,
+    stepped: SteppedRows | None,
 ) -> Ledger | None:
     if spec.ledger is None:
         return None
     folder = LedgerFolder(context.lake, pipeline.name, context.storage)
-    return Ledger(folder, checkpoint.number, spec.ledger, latest_ahead_us=spec.latest_ahead_us)
+    rows = CountedRows()
+    if stepped is not None:
+        changed = () if stepped.uncounted else changed_columns(stepped.rows, spec.ledger.columns)
+        rows = CountedRows(stepped.uncounted, changed)
+    return Ledger(
+        folder, checkpoint.number, spec.ledger, rows, latest_ahead_us=spec.latest_ahead_us
+    )
 
 
 def _ledger_rule(topic: Topic, settings: LedgerSettings) -> LedgerRule | None:
@@ -276,7 +291,19 @@ def _load(spark: SparkSession, spec: SourceSpec) -> DataFrame:
     return spark.readStream.format(source_name(spec.pipeline, spec.topic)).load()
 
 
-def _rows(spark: SparkSession, pipeline: Pipeline, specs: list[SourceSpec]) -> DataFrame:
+def _stepped(spark: SparkSession, pipeline: Pipeline, specs: list[SourceSpec]) -> SteppedRows:
+    """The rows behind the steps, with the ledger's column if each step lets it through."""
+    if specs[0].ledger is None:
+        return _rows(spark, pipeline, specs)
+    counted = [replace(spec, adds_facts=True, number=n) for n, spec in enumerate(specs)]
+    stepped = _rows(spark, pipeline, counted)
+    if not stepped.uncounted:
+        return stepped
+    # Again, for rows that do not carry in vain what some step drops.
+    return _rows(spark, pipeline, specs)._replace(uncounted=stepped.uncounted)
+
+
+def _rows(spark: SparkSession, pipeline: Pipeline, specs: list[SourceSpec]) -> SteppedRows:
     """The sources, each as its step wants it, through the steps."""
     frames = [
         _repartition_by_key(
@@ -285,13 +312,23 @@ def _rows(spark: SparkSession, pipeline: Pipeline, specs: list[SourceSpec]) -> D
         for spec, source in zip(specs, pipeline.sources, strict=True)
     ]
     if not pipeline.steps:
-        return _union(frames)
+        return SteppedRows(_union(frames), "")
+    return apply_steps(list(_running_steps(pipeline, specs)), frames)
+
+
+def _running_steps(pipeline: Pipeline, specs: list[SourceSpec]) -> Iterator[Step]:
+    """Yields the steps with what they need where they run."""
     reader = ReferenceReader(pipeline.name, specs[0].cluster, specs[0].registry)
-    steps = [
-        step.with_reader(reader) if isinstance(step, Transform) else step
-        for step in pipeline.steps_for_topic
-    ]
-    return apply_steps(steps, frames)
+    staging = Staging(specs[0].staging, specs[0].storage)
+    topics = tuple(spec.topic for spec in specs)
+    for number, step in enumerate(pipeline.steps_for_topic):
+        if not isinstance(step, Transform):
+            yield step
+            continue
+        running = step.with_reader(reader)
+        if specs[0].adds_facts and running.keeps_facts:
+            running = running.with_ledger(StepLedger(staging, number, topics))
+        yield running
 
 
 def _union(frames: list[DataFrame]) -> DataFrame:

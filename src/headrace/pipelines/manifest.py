@@ -1,4 +1,4 @@
-"""What tasks hand to the end of the batch: pieces of the sink, dead letters, reports."""
+"""What tasks hand to the end of the batch: pieces, dead letters, reports, lines of the ledger."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headrace.model import DeadLetter, DeadLetterLimit, TopicPartition
+from headrace.pipelines.ledger.row_facts import RowFacts, RowTally, without_facts
+from headrace.pipelines.ledger.sums import LedgerLine
 from headrace.pipelines.ledger.tally import SinkTally
 from headrace.pipelines.remote_errors import raising_remote_errors
 from headrace.pipelines.source.bad_records import BadRecords
@@ -19,7 +21,7 @@ from headrace.sinks.api import RejectedRow, RejectedValues, WriterFactory
 if TYPE_CHECKING:
     import pyarrow as pa
 
-PIECE, DEAD, REPORT, OMITTED = "piece", "dead", "report", "omitted"
+PIECE, DEAD, REPORT, OMITTED, LINES = COLUMNS = ("piece", "dead", "report", "omitted", "lines")
 ROWS_AT_ONCE = 50_000
 
 
@@ -32,12 +34,14 @@ class Manifest:
         dead: rows that the sink can't take.
         reports: of the ranges that were read; of the fused path, where the reading task writes.
         omitted: rows that the sink can't take beyond those in ``dead``: they are only counted.
+        lines: what the ledger counts of the rows behind steps.
     """
 
     pieces: tuple[str, ...] = ()
     dead: tuple[DeadLetter, ...] = ()
     reports: tuple[RangeReport, ...] = ()
     omitted: int = 0
+    lines: tuple[LedgerLine, ...] = ()
 
     @classmethod
     def of(cls, rows: Iterable[Any]) -> Manifest:
@@ -50,14 +54,20 @@ class Manifest:
             tuple(msgspec.json.decode(text, type=DeadLetter) for text in dead),
             tuple(msgspec.json.decode(text, type=RangeReport) for text in reports),
             sum(int(row[OMITTED]) for row in collected if row[OMITTED]),
+            tuple(
+                line
+                for row in collected
+                if row[LINES]
+                for line in msgspec.json.decode(row[LINES], type=tuple[LedgerLine, ...])
+            ),
         )
 
 
 def manifest_schema() -> pa.Schema:
-    """Returns columns ``piece``, ``dead``, ``report`` and ``omitted``: a row has one of them."""
+    """Returns columns ``piece``, ``dead``, ``report``, ``omitted``, ``lines``: a row has one."""
     import pyarrow as pa
 
-    return pa.schema([(name, pa.string()) for name in (PIECE, DEAD, REPORT, OMITTED)])
+    return pa.schema([(name, pa.string()) for name in COLUMNS])
 
 
 def manifest_table(
@@ -65,6 +75,7 @@ def manifest_table(
     dead: Sequence[DeadLetter] = (),
     reports: Sequence[RangeReport] = (),
     omitted: int = 0,
+    lines: Sequence[LedgerLine] = (),
 ) -> pa.Table:
     """Returns a task's part of the manifest."""
     import pyarrow as pa
@@ -73,6 +84,7 @@ def manifest_table(
     rows += [{DEAD: msgspec.json.encode(letter).decode()} for letter in dead]
     rows += [{REPORT: msgspec.json.encode(report).decode()} for report in reports]
     rows += [{OMITTED: str(omitted)}] if omitted else []
+    rows += [{LINES: msgspec.json.encode(lines).decode()}] if lines else []
     return pa.Table.from_pylist(rows, manifest_schema())
 
 
@@ -82,7 +94,7 @@ def write_rows(
     origin: str,
     task: int = 0,
     tasks: int = 1,
-    tally: SinkTally | None = None,
+    tally: SinkTally[Any] | None = None,
 ) -> pa.Table:
     """Writes a task's rows; whatever goes wrong, what was written is removed again.
 
@@ -125,13 +137,29 @@ def _regrouped(tables: Iterable[pa.Table | pa.RecordBatch]) -> Iterator[pa.Table
 
 
 def arrow_writer(
-    writers: WriterFactory, origin: str
+    writers: WriterFactory, topics: Sequence[str], *, counts_rows: bool
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The last step of the Spark path, for ``mapInArrow``: rows in, manifest out."""
+    """The last step of the Spark path, for ``mapInArrow``: rows in, manifest out.
+
+    Args:
+        writers: of the sink.
+        topics: of the pipeline's sources; the first one is named by dead letters.
+        counts_rows: whether rows have the column :data:`FACTS`; the ledger counts them by it.
+    """
+    import pyarrow as pa
+
+    origin = topics[0]
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with raising_remote_errors():
-            yield from write_rows(writers, batches, origin).to_batches()
+            if not counts_rows:
+                yield from write_rows(writers, batches, origin).to_batches()
+                return
+            tally, at_sink = RowTally(topics), SinkTally[RowFacts]()
+            rows = without_facts(batches, at_sink, tally)
+            written = write_rows(writers, rows, origin, tally=at_sink)
+            lines = manifest_table(lines=tally.lines())
+            yield from pa.concat_tables([written, lines]).to_batches()
 
     return write
 

@@ -6,8 +6,11 @@ made of them is put in its place.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _WINDOWS = {"spark.timeWindow": "window", "spark.sessionWindow": "session_window"}
 _ZEROS = frozenset({"0", "0L"})
@@ -17,6 +20,14 @@ _FIELDS_OF_WINDOWS = frozenset({"'start'", "'end'"})
 def items(sequence: Any) -> list[Any]:
     """Returns the items of a Scala sequence."""
     return [sequence.apply(index) for index in range(sequence.size())]
+
+
+def changed_columns(rows: DataFrame, names: Iterable[str]) -> tuple[str, ...]:
+    """Returns those of ``names`` that ``rows`` do not have as the source gave them."""
+    plan: Any = rows._jdf.queryExecution().analyzed()  # noqa: SLF001  there is no public way
+    texts = PlanExpressions(plan)
+    columns = {column.name(): texts.text(column) for column in items(plan.output())}
+    return tuple(name for name in names if columns.get(name) != name)
 
 
 class PlanExpressions:

@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.errors import StepError
+from headrace.pipelines.carried_facts import carried_past
+from headrace.pipelines.ledger.row_facts import FACTS
+from headrace.pipelines.transforms.transform import Transform
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -39,17 +42,34 @@ class TracebackLine(NamedTuple):
         return not self.file.startswith(_LIBRARIES) and not _FOREIGN.search(self.file)
 
 
-def apply_steps(steps: Sequence[Step], frames: Sequence[DataFrame]) -> DataFrame:
+class SteppedRows(NamedTuple):
+    """Rows behind steps.
+
+    Attributes:
+        rows: that come out of the last step.
+        uncounted: why the ledger can't count them, as a sentence; empty: it can.
+    """
+
+    rows: DataFrame
+    uncounted: str
+
+
+def apply_steps(steps: Sequence[Step], frames: Sequence[DataFrame]) -> SteppedRows:
     """The rows that come out of the steps; the first takes all ``frames``, the others one.
+
+    Frames with the ledger's column give rows with it, as far as steps let it through.
 
     Raises:
         StepError: a step raised, gave something else than a DataFrame, or set a second watermark.
     """
-    rows = list(frames)
+    rows, uncounted = list(frames), ""
     for step in steps:
-        rows = [_applied(step, rows)]
+        is_counted = FACTS in rows[0].columns
+        rows = [_stepped(step, rows)]
         _check_watermark(step, rows[0])
-    return rows[0]
+        if is_counted and FACTS not in rows[0].columns:
+            uncounted = f"{_name(step)} does not say which events its rows come from"
+    return SteppedRows(rows[0], uncounted)
 
 
 def raised_in_step(text: str) -> StepError | None:
@@ -69,6 +89,16 @@ def raised_in_step(text: str) -> StepError | None:
     raised = _RAISED.search(rest, rest.index(f'"{last.file}", line {last.line}, in {last.name}'))
     problem = raised["error"].strip() if raised else "an exception"
     return StepError(last.name, problem, f"{last.file}:{last.line}")
+
+
+def _stepped(step: Step, frames: Sequence[DataFrame]) -> DataFrame:
+    """Applies a step; only those that count for the ledger see its column."""
+    first, *others = frames
+    if FACTS not in first.columns or (isinstance(step, Transform) and step.keeps_facts):
+        return _applied(step, frames)
+    if others:
+        return _applied(step, [frame.drop(FACTS) for frame in frames])
+    return carried_past(lambda rows: _applied(step, [rows]), first)
 
 
 def _applied(step: Step, frames: Iterable[DataFrame]) -> DataFrame:

@@ -447,6 +447,39 @@ class Recountable(abc.ABC):
         """
 
 
+@dataclass(frozen=True)
+class WindowCounts:
+    """How many events a target has counted, and what it recorded of pipelines at that moment.
+
+    Attributes:
+        seconds: length of the windows, which begin at multiples of it since 1970, in UTC.
+        event_time: column by which events belong to windows.
+        events: by start of the window, in seconds since 1970, how many it has counted.
+        recorded: by application id, the number recorded.
+    """
+
+    seconds: int
+    event_time: str
+    events: Mapping[int, int]
+    recorded: Mapping[str, int]
+
+    def versions(self, app_ids: Iterable[str]) -> Mapping[str, int]:
+        """Returns the number recorded for each application id, as a :class:`PositionStore` does."""
+        return {name: self.recorded[name] for name in app_ids if name in self.recorded}
+
+
+class CountsEvents(abc.ABC):
+    """A sink that keeps counts of events, which ``headrace reconcile --recount`` adds up."""
+
+    @abc.abstractmethod
+    def window_counts(self, context: SinkContext) -> WindowCounts | None:
+        """Returns the counts as they are now; None: it keeps none.
+
+        Raises:
+            SinkError: they can't be read.
+        """
+
+
 class Readable(abc.ABC):
     """A sink whose target ``Project.read`` gives to programs."""
 

@@ -19,7 +19,7 @@ from headrace.pipelines.derived_letters import DerivedLetters
 from headrace.pipelines.late_data.side_table import SideTable
 from headrace.pipelines.ledger.event_hash import hash_positions
 from headrace.pipelines.ledger.folder import LedgerFolder
-from headrace.pipelines.ledger.recording import Ledger
+from headrace.pipelines.ledger.recording import CountedRows, Ledger
 from headrace.pipelines.ledger.sums import Fate, Hop
 from headrace.pipelines.ledger.tally import EventFacts, LedgerRule, RangeTally, SinkTally
 from headrace.pipelines.manifest import manifest_table, write_rows
@@ -291,7 +291,9 @@ class WatchedLedger(Ledger):
     """A ledger whose driver can be killed between an entry and the sink's commit."""
 
     def __init__(self, site, checkpoint):
-        super().__init__(site.ledger, checkpoint, LEDGER_RULE, latest_ahead_us=60_000_000)
+        super().__init__(
+            site.ledger, checkpoint, LEDGER_RULE, CountedRows(), latest_ahead_us=60_000_000
+        )
         self._site = site
 
     def record(self, batch):

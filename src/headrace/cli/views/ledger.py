@@ -35,6 +35,10 @@ def _show(balance: PipelineBalance, screen: Screen) -> None:
     screen.line(f"{name}, windows of {balance.window_seconds} s")
     for gap in balance.breaks:
         screen.line(f"  [bold red]unbalanced[/] at {gap.hop}: {escape(_break(gap))}")
+    for text in _imbalances(balance.letters.differences):
+        screen.line(f"  [bold red]unbalanced[/]: {escape(text)}")
+    if balance.letters.unknown:
+        screen.line(f"  [yellow]unknown[/]: {escape(balance.letters.unknown)}")
     balanced = [each for each in balance.windows if each.state is WindowState.BALANCED]
     hidden = set(map(id, balanced[:-MAX_BALANCED]))
     fates = list(dict.fromkeys(fate for window in balance.windows for fate in window.fates))

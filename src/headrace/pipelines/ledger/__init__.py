@@ -11,10 +11,26 @@ hop       what it is                           what must hold
 offsets   the ranges of the batches            they follow one another: a gap is a range that
                                                was never read, an overlap one read twice
 read      read tasks: decode, checks, lateness in = out + late + dead
-sink      rows to the sink, on the fused path  in = out of ``read``, and in = out + dead
-steps     rows through steps of Spark          unknown: steps do not count what they drop
+steps     rows through steps of Spark          out of ``read`` = what steps say that they
+                                               dropped + in of ``sink``
+sink      rows to the sink                     in = out + dead; without steps, in = out of
+                                               ``read``
 table     a recount of the rows in the sink    rows = out of ``sink``
 ========= ==================================== ===============================================
+
+With a recount, the dead letters in their topics are compared, too: as many as ``read`` and ``sink``
+count, by partition.
+
+**Steps.** A row carries the facts of its event, its window, bytes and hash, in a column of its own
+(:mod:`headrace.pipelines.ledger.row_facts`), which is taken off at the sink; so a row is counted by
+the event that it came from, whatever became of its fields. Steps do not see that column: it is put
+into Spark's plan of what they return (:mod:`headrace.pipelines.carried_facts`), as far as that plan
+is made of projections, filters and the like. A step that drops rows and counts them, such as
+``filter_rows``, leaves the sums by fate in the run's staging folder
+(:mod:`headrace.pipelines.ledger.step_ledger`), and the driver puts them into the entry of the same
+batch. What a step drops and does not count is missing at ``steps``. Behind a step whose rows can't
+be told from one another, such as an aggregation, the fate of the events is *unknown*, from there on
+and for every window that it has got events of.
 
 **When.** Read tasks make the sums while they hold the records, and hand them to the driver with
 their reports. The driver writes the entry of a batch to the lake before the sink's commit, and an

@@ -122,18 +122,19 @@ class Balance:
     """The balance of one pipeline, from the entries that count, of which there is one at least."""
 
     def __init__(
-        self, entries: Sequence[LedgerEntry], progress: Progress, *, counts_rows: bool
+        self, entries: Sequence[LedgerEntry], progress: Progress, *, has_steps: bool
     ) -> None:
         """Adds the entries up.
 
         Args:
             entries: in any order.
             progress: of the pipeline.
-            counts_rows: whether rows are counted at the sink; False: steps are in between.
+            has_steps: whether there are steps between reading and the sink.
         """
         self._total = merged(entries)
         self._progress = progress
-        self._counts_rows = counts_rows
+        self._before_sink = Hop.STEPS if has_steps else Hop.SINK
+        self.changed = self._total.changed
         self._windows: dict[int | None, dict[Place, Sums]] = {}
         for place, sums in added(self._total.lines).items():
             self._windows.setdefault(place.window, {})[place] = sums
@@ -156,6 +157,24 @@ class Balance:
                 ranges.append(EntryRange(*place, at, at))
             result += _breaks(ranges)
         return result
+
+    def dead_letters(self) -> dict[TopicPartition | None, int]:
+        """Returns how many records became dead letters by partition; None: rows at the sink."""
+        dead: dict[TopicPartition | None, int] = {}
+        for place, sums in added(self._total.lines).items():
+            if place.fate is Fate.DEAD:
+                is_record = place.hop is Hop.READ
+                partition = TopicPartition(place.topic, place.partition) if is_record else None
+                dead[partition] = dead.get(partition, 0) + sums.number
+        return dead
+
+    def has_read(self, partition: TopicPartition, topic_id: str, offset: int) -> bool:
+        """Returns whether a record was read since the ledger began."""
+        place = (partition.topic, topic_id, partition.partition)
+        return any(
+            range_.place == place and range_.start <= offset < range_.end
+            for range_ in self._total.ranges
+        )
 
     def windows(self, recount: Recount | None = None) -> list[WindowBalance]:
         """Returns each window that has events, those without an event time first."""
@@ -185,8 +204,7 @@ class Balance:
 
     def _fate(self, fate: Fate, start: int | None) -> int:
         """How many events ended so: those that leave a hop for the next one have not."""
-        last = Hop.SINK if self._counts_rows else Hop.READ
-        hops = (last,) if fate is Fate.OUT else (Hop.READ, Hop.SINK)
+        hops = (Hop.SINK,) if fate is Fate.OUT else (Hop.READ, Hop.STEPS, Hop.SINK)
         return sum(self._of(hop, fate, start).number for hop in hops)
 
     def _of(
@@ -212,13 +230,13 @@ class Balance:
         name = f"{partition.topic}/{partition.partition}"
         read = _sum(of(Hop.READ, fate) for fate in FATES)
         yield from _difference(Hop.READ, of(Hop.READ, Fate.IN), read, name)
-        if self._counts_rows:
-            came = of(Hop.SINK, Fate.IN)
-            yield from _difference(Hop.SINK, of(Hop.READ, Fate.OUT), came, name)
-            yield from _difference(Hop.SINK, came, _sum(of(Hop.SINK, f) for f in FATES), name)
+        came = of(Hop.SINK, Fate.IN)
+        dropped = _sum(of(Hop.STEPS, fate) for fate in FATES)
+        yield from _difference(self._before_sink, of(Hop.READ, Fate.OUT), came + dropped, name)
+        yield from _difference(Hop.SINK, came, _sum(of(Hop.SINK, f) for f in FATES), name)
 
     def _recounted(self, start: int | None, recount: Recount | None) -> Iterable[Imbalance]:
-        is_comparable = self._counts_rows and not self._began_before(start)
+        is_comparable = not self._into_steps(start) and not self._began_before(start)
         if recount is None or recount.failure or not is_comparable:
             return
         out, rows = self._of(Hop.SINK, Fate.OUT, start), recount.sums.get(start, Sums())
@@ -230,9 +248,13 @@ class Balance:
     def _began_before(self, start: int | None) -> bool:
         return bool(self.unknown_before) and (start is None or start < self.unknown_before)
 
+    def _into_steps(self, start: int | None) -> int:
+        """How many events went into steps that do not count."""
+        return self._of(Hop.STEPS, Fate.UNKNOWN, start).number
+
     def _unknown(self, start: int | None, recount: Recount | None) -> str:
-        if not self._counts_rows:
-            return "steps do not count what they drop"
+        if self._into_steps(start):
+            return self._total.uncounted
         if recount is not None and self._began_before(start):
             return "the table may hold rows from before the ledger began"
         if recount is not None and recount.failure:

@@ -53,6 +53,9 @@ class LedgerEntry:
             partitions that had no records.
         unknown_before: windows that begin before it, in seconds since 1970, may hold rows from
             before the ledger began; 0: none do.
+        uncounted: why rows behind steps are not counted, as a sentence; empty: they are.
+        changed: columns by which rows of the table would be counted again, but for steps that have
+            changed or dropped them.
     """
 
     checkpoint: int
@@ -65,6 +68,8 @@ class LedgerEntry:
     clocks: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     positions: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     unknown_before: int = 0
+    uncounted: str = ""
+    changed: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -96,6 +101,8 @@ class LedgerEntry:
             clocks=_later(earlier.clocks, later.clocks),
             positions=_later(earlier.positions, later.positions),
             unknown_before=max(self.unknown_before, other.unknown_before),
+            uncounted=later.uncounted or earlier.uncounted,
+            changed=tuple(sorted({*self.changed, *other.changed})),
         )
 
     def with_windows(self, seconds: int) -> LedgerEntry:

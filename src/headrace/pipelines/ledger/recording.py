@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -26,18 +26,33 @@ _LOG = logging.getLogger("headrace.pipelines")
 
 
 @dataclass(frozen=True)
+class CountedRows:
+    """How far the rows at the sink can be told from one another.
+
+    Attributes:
+        uncounted: why they are not counted, as a sentence; empty: they are.
+        changed: columns of ids and windows that are not in the table as they were read.
+    """
+
+    uncounted: str = ""
+    changed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class RecordedBatch:
     """What the entry of a batch is made from.
 
     Attributes:
         planned: the offsets.
         reports: of its ranges.
+        lines: of its steps, and of the rows behind them.
         clocks: event clocks after it, by topic and partition, in microseconds since 1970.
         adds_to_rows: whether the sink holds rows of the pipeline from before.
     """
 
     planned: PlannedBatch
     reports: Sequence[RangeReport]
+    lines: Sequence[LedgerLine]
     clocks: Mapping[str, Mapping[int, int]]
     adds_to_rows: bool
 
@@ -46,7 +61,13 @@ class Ledger:
     """The entries of one checkpoint of a pipeline, on its driver. Used on one thread."""
 
     def __init__(
-        self, folder: LedgerFolder, checkpoint: int, rule: LedgerRule, *, latest_ahead_us: int
+        self,
+        folder: LedgerFolder,
+        checkpoint: int,
+        rule: LedgerRule,
+        rows: CountedRows,
+        *,
+        latest_ahead_us: int,
     ) -> None:
         """Reads nothing yet.
 
@@ -54,11 +75,13 @@ class Ledger:
             folder: of the pipeline.
             checkpoint: its number.
             rule: of the first topic, to which rows belong that only the commit rejects.
+            rows: of its sink.
             latest_ahead_us: how far event times may be ahead of the clock.
         """
         self._folder = folder
         self._checkpoint = checkpoint
         self._rule = rule
+        self._rows = rows
         self._latest_ahead_us = latest_ahead_us
         self._spans: list[Span] | None = None
         self._began_late: bool | None = None
@@ -72,22 +95,25 @@ class Ledger:
         """
         planned = batch.planned
         lines = [line for report in batch.reports for line in report.ledger]
+        unknown = _into_steps(lines) if self._rows.uncounted else ()
         self._entry = LedgerEntry(
             checkpoint=self._checkpoint,
             first=planned.batch_id,
             last=planned.batch_id,
             window_seconds=self._rule.window_seconds,
             ranges=tuple(_ranges(planned)),
-            lines=lines_of(added(lines)),
+            lines=lines_of(added((*lines, *batch.lines, *unknown))),
             clocks=batch.clocks,
             positions={topic: dict(end.partitions) for topic, end in planned.ends.items()},
             unknown_before=self._unknown_before(batch),
+            uncounted=self._rows.uncounted,
+            changed=self._rows.changed,
         )
         self._folder.write(self._entry)
 
     def reject(self, rows: Sequence[RejectedValues], topic: str) -> None:
         """Corrects the entry by rows that the commit has rejected, before it is tried again."""
-        if self._entry is None:
+        if self._entry is None or self._rows.uncounted:
             return
         lines = [line for row in rows for line in self._moved(row, topic)]
         self._entry = replace(self._entry, lines=lines_of(added((*self._entry.lines, *lines))))
@@ -155,6 +181,13 @@ class Ledger:
         at = datetime.fromisoformat(time)
         seconds = math.floor(at.replace(tzinfo=at.tzinfo or UTC).timestamp())
         return seconds - seconds % self._rule.window_seconds, hash_
+
+
+def _into_steps(lines: Iterable[LedgerLine]) -> Iterator[LedgerLine]:
+    """Lines for what went from reading into steps that do not say what becomes of it."""
+    for line in lines:
+        if (line.place.hop, line.place.fate) == (Hop.READ, Fate.OUT):
+            yield replace(line, place=replace(line.place, hop=Hop.STEPS, fate=Fate.UNKNOWN))
 
 
 def _ranges(planned: PlannedBatch) -> Iterator[EntryRange]:

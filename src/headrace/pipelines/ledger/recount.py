@@ -2,36 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headrace.model import Metadata
 from headrace.pipelines.ledger.balance import Recount
 from headrace.pipelines.ledger.event_hash import Hashes, hash_positions
 from headrace.pipelines.ledger.sums import Sums
-from headrace.pipelines.ledger.tally import EventFacts, LedgerRule, event_windows, id_hashes
-from headrace.sinks.api import Snapshot
+from headrace.pipelines.ledger.tally import (
+    POSITION,
+    EventFacts,
+    LedgerRule,
+    event_windows,
+    id_hashes,
+)
+from headrace.sinks.api import Snapshot, WindowCounts
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_POSITION = (Metadata.TOPIC.value, Metadata.PARTITION.value, Metadata.OFFSET.value)
 
-
-def recount(snapshot: Snapshot, rule: LedgerRule) -> Recount:
+def recount(snapshot: Snapshot, rule: LedgerRule, changed: Collection[str] = ()) -> Recount:
     """Returns the sums of the rows of a table; it holds a part of them in memory at a time.
 
     Where events have no id, their places in the topic are what the ledger has hashed. If the table
-    has no columns of these, rows are counted, and their ids are not compared.
+    has no columns of ids as they were read, rows are counted, and their ids are not compared.
+
+    Args:
+        snapshot: of the table.
+        rule: what the ledger has counted events by.
+        changed: columns that steps have changed or dropped.
 
     Raises:
         SinkError: if the rows can't be read.
     """
     import pyarrow as pa
 
-    ids = _id_columns(snapshot, rule)
+    known = {*snapshot.column_names} - {*changed}
+    if rule.event_time is not None and rule.event_time not in known:
+        return _changed_times(rule)
+    ids = rule.id_columns if {*rule.id_columns} <= known else ()
     times = [rule.event_time] if rule.event_time else []
     columns = list(dict.fromkeys([*ids, *times])) or list(snapshot.column_names[:1])
     sums: dict[int | None, Sums] = {}
@@ -44,10 +55,27 @@ def recount(snapshot: Snapshot, rule: LedgerRule) -> Recount:
     return Recount(sums, has_ids=bool(ids))
 
 
-def _id_columns(snapshot: Snapshot, rule: LedgerRule) -> Sequence[str]:
-    if rule.event_id is not None:
-        return [rule.event_id.partition(".")[0]]
-    return _POSITION if set(_POSITION) <= set(snapshot.column_names) else ()
+def added_counts(counts: WindowCounts, rule: LedgerRule, changed: Collection[str] = ()) -> Recount:
+    """Returns counts that a target keeps, added up by the ledger's windows.
+
+    Args:
+        counts: of windows whose length divides that of the ledger's.
+        rule: what the ledger has counted events by.
+        changed: columns that steps have changed or dropped.
+    """
+    if counts.event_time != rule.event_time:
+        return Recount(failure=f"it counts by {counts.event_time!r}, not by the topic's event time")
+    if rule.event_time in changed:
+        return _changed_times(rule)
+    sums: dict[int | None, Sums] = {}
+    for start, number in counts.events.items():
+        window = start - start % rule.window_seconds
+        sums[window] = sums.get(window, Sums()) + Sums(number)
+    return Recount(sums, has_ids=False)
+
+
+def _changed_times(rule: LedgerRule) -> Recount:
+    return Recount(failure=f"steps change or drop {rule.event_time!r}, which tells the window")
 
 
 def _hashes(rule: LedgerRule, rows: pa.Table) -> Hashes:
@@ -55,8 +83,8 @@ def _hashes(rule: LedgerRule, rows: pa.Table) -> Hashes:
         return id_hashes(rule.event_id, rows)
     import pyarrow as pa
 
-    topics, partitions = rows.column(_POSITION[0]), rows.column(_POSITION[1]).to_numpy()
-    offsets = rows.column(_POSITION[2]).cast(pa.int64()).to_numpy()
+    topics, partitions = rows.column(POSITION[0]), rows.column(POSITION[1]).to_numpy()
+    offsets = rows.column(POSITION[2]).cast(pa.int64()).to_numpy()
     hashes = np.zeros(rows.num_rows, np.uint64)
     names = np.asarray(topics.to_pylist(), dtype=object)
     for topic in set(names):

@@ -17,10 +17,14 @@ class Hop(enum.StrEnum):
     STEPS = "steps"
     SINK = "sink"
     TABLE = "table"
+    DEAD_LETTERS = "dead letters"
 
 
 class Fate(enum.StrEnum):
-    """What became of an event at a hop; ``IN`` is not a fate, but what all of them add up to."""
+    """What became of an event at a hop; ``IN`` is not a fate, but what all of them add up to.
+
+    UNKNOWN: it went into a step that does not count what it drops, or makes other rows of it.
+    """
 
     IN = "in"
     OUT = "out"
@@ -29,6 +33,7 @@ class Fate(enum.StrEnum):
     UNMATCHED = "unmatched"
     LATE = "late"
     DEAD = "dead"
+    UNKNOWN = "unknown"
 
 
 FATES = tuple(fate for fate in Fate if fate is not Fate.IN)

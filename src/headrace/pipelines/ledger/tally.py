@@ -6,12 +6,12 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.model import TopicPartition
+from headrace.model import Metadata, TopicPartition
 from headrace.pipelines.ledger.event_hash import Hashes, hash_positions, hash_texts
 from headrace.pipelines.ledger.sums import Fate, Hop, LedgerLine, Place, Sums, lines_of
 
@@ -20,10 +20,13 @@ if TYPE_CHECKING:
 
     from headrace.kafka.range_reader import Record
 
+POSITION = (Metadata.TOPIC.value, Metadata.PARTITION.value, Metadata.OFFSET.value)
 _MICROSECONDS = 1_000_000
 _NO_WINDOW = np.iinfo(np.int64).min
 
 Integers = NDArray[np.int64]
+FactsT = TypeVar("FactsT", bound="Facts")
+_Added_contra = TypeVar("_Added_contra", contravariant=True)
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,16 @@ class LedgerRule:
     window_seconds: int
     event_time: str | None
     event_id: str | None
+
+    @property
+    def id_columns(self) -> tuple[str, ...]:
+        """The columns of a table that tell ids: that of the event's id, or the record's place."""
+        return POSITION if self.event_id is None else (self.event_id.partition(".")[0],)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of a table that tell windows and ids."""
+        return (*self.id_columns, *([self.event_time] if self.event_time else []))
 
 
 @dataclass(frozen=True)
@@ -151,16 +164,32 @@ class RangeTally:
         return lines_of(self._totals)
 
 
-class SinkTally:
-    """Counts the rows of a task where they are handed to the sink, on the fused path.
+class Facts(Protocol):
+    """What is known of some rows: :class:`EventFacts`, or such facts with their partitions."""
+
+    def __len__(self) -> int: ...
+
+    def take(self, indices: Integers) -> Self:
+        """Returns the facts of the rows at ``indices``."""
+
+
+class Tally(Protocol[_Added_contra]):
+    """Adds up facts."""
+
+    def add(self, hop: Hop, fate: Fate, facts: _Added_contra) -> None:
+        """Counts rows with a fate at a hop."""
+
+
+class SinkTally(Generic[FactsT]):
+    """Counts the rows of a task where they are handed to the sink.
 
     Tables are written whole and in the order in which they were read, several at once.
     """
 
     def __init__(self) -> None:
-        self._read: deque[tuple[RangeTally, EventFacts]] = deque()
+        self._read: deque[tuple[Tally[FactsT], FactsT]] = deque()
 
-    def expect(self, tally: RangeTally, facts: EventFacts) -> None:
+    def expect(self, tally: Tally[FactsT], facts: FactsT) -> None:
         """Notes a table that goes to the sink next."""
         self._read.append((tally, facts))
 

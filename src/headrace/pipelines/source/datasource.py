@@ -12,6 +12,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from headrace.pipelines.ledger.row_facts import FACTS, facts_type
 from headrace.pipelines.manifest import manifest_schema, manifest_table, write_rows
 from headrace.pipelines.remote_errors import raising_remote_errors
 from headrace.pipelines.source.offsets import SourceOffset
@@ -67,7 +68,7 @@ def spark_schema(spec: SourceSpec) -> StructType:
 
 
 def row_schema(spec: SourceSpec) -> pa.Schema:
-    """Arrow schema of the source's rows: event fields, metadata, ``_subpartition``."""
+    """Arrow schema of the source's rows: event fields, metadata, and columns of headrace's own."""
     import pyarrow as pa
 
     schema = row_columns(spec.schema, spec.metadata)
@@ -75,6 +76,8 @@ def row_schema(spec: SourceSpec) -> pa.Schema:
         schema = schema.append(pa.field("_subpartition", pa.int32()))
     if spec.heartbeat_after_us:
         schema = schema.append(pa.field(HEARTBEAT, pa.bool_()))
+    if spec.adds_facts:
+        schema = schema.append(pa.field(FACTS, facts_type()))
     return pa.schema([field.with_nullable(True) for field in schema])
 
 

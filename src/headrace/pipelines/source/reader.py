@@ -21,8 +21,15 @@ from headrace.model import DeadLetter, OffsetRange
 from headrace.pipelines.late_data.event_clock import EventTimeSamples
 from headrace.pipelines.late_data.late_events import LateEvents, OnTime
 from headrace.pipelines.late_data.rule import LATE_EVENT
+from headrace.pipelines.ledger.row_facts import FACTS, facts_column
 from headrace.pipelines.ledger.sums import Fate, Hop
-from headrace.pipelines.ledger.tally import Integers, RangeTally, SinkTally, value_bytes
+from headrace.pipelines.ledger.tally import (
+    EventFacts,
+    Integers,
+    RangeTally,
+    SinkTally,
+    value_bytes,
+)
 from headrace.pipelines.source.addressed import Addressed
 from headrace.pipelines.source.bad_records import BadRecords
 from headrace.pipelines.source.decode import decoder_for
@@ -73,7 +80,7 @@ class TaskReader:
         self._spec = spec
         self._ranges = [read.range for read in work if read.range is not None]
         is_counted = spec.ledger is not None and spec.writers is not None
-        self.sink_tally = SinkTally() if is_counted else None
+        self.sink_tally = SinkTally[EventFacts]() if is_counted else None
         self._readers = {
             read.range.partition: RangeReader(
                 spec,
@@ -124,7 +131,7 @@ class RangeReader:
         may_hold_replays: bool = False,
         event_us: int | None = None,
         ranges: int = 1,
-        sink_tally: SinkTally | None = None,
+        sink_tally: SinkTally[EventFacts] | None = None,
     ) -> None:
         self._spec = spec
         self._range = range_
@@ -205,9 +212,13 @@ class RangeReader:
         # The late ones too: where they go must not change what the clock says.
         self._event_times.add(decoded.rows)
         on_time = self._on_time(decoded.rows, records)
+        rows = _with_source_columns(on_time.rows, on_time.records, self._range, self._spec)
         if self._tally:
-            self._count(self._tally, decoded.rows, records, sizes, on_time)
-        return _with_source_columns(on_time.rows, on_time.records, self._range, self._spec)
+            facts = self._count(self._tally, decoded.rows, records, sizes, on_time)
+            if self._spec.adds_facts:
+                number, partition = self._spec.number, self._range.partition.partition
+                rows = rows.append_column(FACTS, facts_column(number, partition, facts))
+        return rows
 
     def _count(
         self,
@@ -216,8 +227,12 @@ class RangeReader:
         records: Sequence[Record],
         sizes: Integers,
         on_time: OnTime,
-    ) -> None:
-        """Counts accepted rows for the ledger, and those that go on, which are looked at anew."""
+    ) -> EventFacts:
+        """Counts accepted rows for the ledger, and those that go on, which are looked at anew.
+
+        Returns:
+            what was counted of those that go on.
+        """
         facts = tally.facts(rows, records, sizes)
         tally.add(Hop.READ, Fate.IN, facts)
         going_on = facts
@@ -232,6 +247,7 @@ class RangeReader:
         tally.add(Hop.READ, Fate.OUT, going_on)
         if self._sink_tally is not None:
             self._sink_tally.expect(tally, going_on)
+        return going_on
 
     def _on_time(self, rows: pa.Table, records: Sequence[Record]) -> OnTime:
         chunk = self._late.without(rows, records)

@@ -53,6 +53,8 @@ class SourceSpec:
         late: what happens to late events.
         references: topics whose ends are noted with each batch.
         ledger: what events are counted by; ``None``: they are not.
+        number: of the source in its pipeline, for the ledger's column of rows.
+        adds_facts: whether rows have that column, :data:`FACTS`, for the steps behind the source.
     """
 
     pipeline: str
@@ -81,3 +83,5 @@ class SourceSpec:
     late: LateRule = field(default_factory=LateRule)
     references: tuple[str, ...] = ()
     ledger: LedgerRule | None = None
+    number: int = 0
+    adds_facts: bool = False

@@ -1,19 +1,21 @@
-"""Reports and dead letters on their way from read tasks to the end of the batch, in Spark's path.
+"""What read tasks and steps leave for the end of the batch, in Spark's path.
 
 There the rows go through steps, so that the reading task has nothing of its own to hand over. It
 leaves a file a range, named by the range, so a retried task overwrites what its first attempt
-left. The folder is the run's own: what a killed run left is never read.
+left. Steps leave files with lines of the ledger, named by batch and task. The folder is the run's
+own: what a killed run left is never read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from uuid import uuid4
 
 import msgspec
 
 from headrace.model import OffsetRange
+from headrace.pipelines.ledger.sums import LedgerLine
 from headrace.pipelines.source.report import RangeReport
 from headrace.runtime import storage
 from headrace.runtime.storage import NO_OPTIONS, Options
@@ -38,8 +40,11 @@ def driver_staging(lake: str, pipeline: str, state: Path) -> str:
     return storage.join(lake, "_headrace", "staging", pipeline, file.read_text())
 
 
+_REPORT, _LINES = ".json", ".lines"
+
+
 class Staging:
-    """One run's folder of reports. Tasks put, the driver takes."""
+    """One run's folder of reports and lines. Tasks put, the driver takes."""
 
     def __init__(self, folder: str, options: Options = NO_OPTIONS) -> None:
         self._folder = folder
@@ -53,7 +58,7 @@ class Staging:
     def take(self, ranges: Iterable[OffsetRange]) -> list[RangeReport]:
         """Reports of the pieces of ``ranges``, in order of topic, partition and offset."""
         whole = {range_.partition: range_ for range_ in ranges}
-        reports = [self._read(name) for name in self._names()]
+        reports = [self._read(name) for name in self._names(_REPORT)]
         mine = [
             report
             for report in reports
@@ -63,17 +68,38 @@ class Staging:
         ]
         return sorted(mine, key=lambda report: (report.range.partition, report.range.start))
 
+    def put_lines(self, batch_id: int, task: str, lines: Sequence[LedgerLine]) -> None:
+        """Called once at the end of a task of a step; atomic.
+
+        Args:
+            batch_id: Spark's id of the batch.
+            task: a name that the task's attempts share, and no other task of the batch has.
+            lines: what it counts.
+        """
+        path = storage.join(self._folder, f"{batch_id}-{task}{_LINES}")
+        storage.write_bytes_atomic(path, msgspec.json.encode(lines), self._options)
+
+    def take_lines(self, batch_id: int) -> list[LedgerLine]:
+        """Returns the lines that the steps of a batch have left."""
+        names = [name for name in self._names(_LINES) if name.startswith(f"{batch_id}-")]
+        contents = (
+            storage.read_bytes(storage.join(self._folder, name), self._options) for name in names
+        )
+        read = (msgspec.json.decode(content, type=list[LedgerLine]) for content in contents)
+        return [line for lines in read for line in lines]
+
     def clear(self) -> None:
         """Empties the folder after the batch."""
-        storage.delete_files(self._folder, self._names(), self._options)
+        names = [*self._names(_REPORT), *self._names(_LINES)]
+        storage.delete_files(self._folder, names, self._options)
 
-    def _names(self) -> list[str]:
+    def _names(self, ending: str) -> list[str]:
         names = storage.list_files(self._folder, self._options)
-        return [name for name in names if name.endswith(".json")]
+        return [name for name in names if name.endswith(ending)]
 
     def _path(self, range_: OffsetRange) -> str:
         name = f"{range_.partition.topic}-{range_.partition.partition}-{range_.start}-{range_.end}"
-        return storage.join(self._folder, f"{name}.json")
+        return storage.join(self._folder, f"{name}{_REPORT}")
 
     def _read(self, name: str) -> RangeReport:
         content = storage.read_bytes(storage.join(self._folder, name), self._options)

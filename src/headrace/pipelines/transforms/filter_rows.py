@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from headrace.metrics import Metric
 from headrace.model import FieldType
 from headrace.model.fault import Fault
+from headrace.pipelines.ledger.sums import Fate
 from headrace.pipelines.transforms.rules import UNDECIDED, rule_faults, with_first_rule
 from headrace.pipelines.transforms.transform import Transform
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from headrace.pipelines.ledger.step_ledger import StepLedger
 
 _REASON = "_headrace_reason"
 
@@ -29,6 +32,7 @@ class filter_rows(Transform):  # noqa: N801  a verb, as the steps of users are
     keeps     all others, in their order; also those for which no condition is true and one is
               null, as of a field that is absent: ``filter_undecided_rows``. To drop them, say so:
               ``coalesce(country <> 'PL', true)``
+    ledger    dropped rows have the fate *filtered*
     state     none; the reasons may change at any time
     a crash   repeats nothing, and a batch that is repeated drops the same rows again. So a
               condition must not depend on chance: one with ``rand()`` refuses the start
@@ -40,9 +44,11 @@ class filter_rows(Transform):  # noqa: N801  a verb, as the steps of users are
     Attributes:
         drop: conditions by the reason to drop a row, in the order in which they are tried. A
             reason is part of the name of a metric: a letter, then letters, digits and ``_``.
+        ledger: set by headrace where the pipeline runs.
     """
 
     drop: Mapping[str, str]
+    ledger: StepLedger | None = field(default=None, repr=False, compare=False)
 
     metrics: ClassVar[tuple[Metric, ...]] = (
         Metric(
@@ -66,6 +72,12 @@ class filter_rows(Transform):  # noqa: N801  a verb, as the steps of users are
         """The metrics of every ``filter_rows``, and one for each reason."""
         return (*self.metrics, *(_metric(reason) for reason in self.drop))
 
+    keeps_facts: ClassVar[bool] = True
+
+    def with_ledger(self, ledger: StepLedger) -> filter_rows:
+        """Returns the step with what counts the rows that it drops."""
+        return replace(self, ledger=ledger)
+
     def __call__(self, rows: DataFrame) -> DataFrame:
         """Finds the reason of each row, counts it, and drops the rows that have one."""
         from pyspark.sql import functions as F  # noqa: N812
@@ -79,7 +91,9 @@ class filter_rows(Transform):  # noqa: N801  a verb, as the steps of users are
             filter_undecided_rows=reason == UNDECIDED,
             **by_reason,
         )
-        return counted.where(is_kept).drop(_REASON)
+        if self.ledger is None:
+            return counted.where(is_kept).drop(_REASON)
+        return self.ledger.without(counted, ~is_kept, Fate.FILTERED).drop(_REASON)
 
     def faults(self, columns: Mapping[str, FieldType] | None) -> Iterator[Fault]:  # noqa: ARG002
         """Yields a fault for conditions that are missing, and for reasons that are no names."""

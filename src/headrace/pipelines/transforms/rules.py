@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace.model.fault import Fault
+from headrace.pipelines.plan_expressions import items
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -56,7 +57,8 @@ def with_every_rule(rows: DataFrame, column: str, rules: Mapping[str, str]) -> D
 def _repeatable(rows: DataFrame, rules: Mapping[str, str]) -> DataFrame:
     """Returns ``rows`` unless their last column is another one each time."""
     plan: Any = rows._jdf.queryExecution().analyzed()  # noqa: SLF001  there is no other way to it
-    if not plan.deterministic():
+    # Of the last operator alone: those below may hold functions that only Spark must not move.
+    if not all(expression.deterministic() for expression in items(plan.expressions())):
         conditions = ", ".join(rules.values())
         raise ValueError(f"a batch that is repeated must be decided as before: {conditions}")
     return rows

@@ -15,6 +15,7 @@ from headrace.model.fault import Fault
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+    from headrace.pipelines.ledger.step_ledger import StepLedger
     from headrace.pipelines.references.table import ReferenceReader
 
 WATERMARK_DELAY = "spark.watermarkDelayMs"
@@ -34,9 +35,13 @@ class Transform(abc.ABC):
     Attributes:
         metrics: of its figures, which stand in the pipeline's status and metrics. Their names must
             not be those of other figures of pipelines.
+        keeps_facts: whether it tells the ledger of each row that it drops (:meth:`with_ledger`),
+            and gives rows with the ledger's column if they come with it. Where it is False, it does
+            not see that column.
     """
 
     metrics: ClassVar[tuple[Metric, ...]] = ()
+    keeps_facts: ClassVar[bool] = False
 
     @property
     def all_metrics(self) -> tuple[Metric, ...]:
@@ -58,6 +63,13 @@ class Transform(abc.ABC):
 
     def with_reader(self, reader: ReferenceReader) -> Transform:  # noqa: ARG002
         """Returns the transform with what reads its references; called before the step itself."""
+        return self
+
+    def with_ledger(self, ledger: StepLedger) -> Transform:  # noqa: ARG002
+        """Returns the transform with what it tells the ledger by; called before the step itself.
+
+        It is called only for rows that the ledger can count, and where :attr:`keeps_facts` is True.
+        """
         return self
 
     @abc.abstractmethod

@@ -37,8 +37,8 @@ def entry(lines, clock=3 * HOUR, batch=0, start=0, **changes):
     return LedgerEntry(1, batch, batch, HOUR, ranges, tuple(lines), **values)
 
 
-def window(lines, progress=ALLOWED, recount=None, *, counts_rows=True, **changes):
-    balance = Balance([entry(lines, **changes)], progress, counts_rows=counts_rows)
+def window(lines, progress=ALLOWED, recount=None, *, has_steps=False, **changes):
+    balance = Balance([entry(lines, **changes)], progress, has_steps=has_steps)
     [only] = balance.windows(recount)
     return only
 
@@ -110,9 +110,41 @@ def test_a_partition_that_has_reported_nothing_makes_windows_unknown():
     )
 
 
-def test_what_steps_drop_is_unknown():
-    read = balanced()[:3]
-    assert window(read, counts_rows=False).state is WindowState.UNKNOWN
+def test_what_goes_into_steps_that_do_not_count_is_unknown():
+    uncounted = {"uncounted": "grouped does not say which events its rows come from"}
+    lines = [*balanced()[:3], line(Hop.STEPS, Fate.UNKNOWN, (9, 10, 24))]
+    only = window(lines, has_steps=True, **uncounted)
+    assert (only.state, only.unknown) == (WindowState.UNKNOWN, uncounted["uncounted"])
+    assert only.fates == {Fate.LATE: 1, Fate.UNKNOWN: 9}
+    recounted = window(lines, recount=Recount({0: Sums(3, 0, 1)}), has_steps=True, **uncounted)
+    assert (recounted.state, recounted.rows) == (WindowState.UNKNOWN, 3)
+
+
+def stepped(filtered):
+    """Ten events, of which steps filter some and let eight go on."""
+    out = (8, 10, 24)
+    return [
+        line(Hop.READ, Fate.IN, (10, 15, 31)),
+        line(Hop.READ, Fate.OUT, (10, 15, 31)),
+        line(Hop.STEPS, Fate.FILTERED, filtered),
+        line(Hop.SINK, Fate.IN, out),
+        line(Hop.SINK, Fate.OUT, out),
+    ]
+
+
+def test_what_steps_drop_and_count_is_accounted_for():
+    only = window(stepped((2, 5, 7)), has_steps=True)
+    assert (only.state, only.fates) == (WindowState.BALANCED, {Fate.OUT: 8, Fate.FILTERED: 2})
+
+
+@pytest.mark.parametrize(
+    ("filtered", "missing", "ids_differ"),
+    [((1, 5, 7), 1, False), ((0, 0, 0), 2, True), ((3, 5, 7), -1, False), ((2, 5, 8), 0, True)],
+)
+def test_what_steps_drop_and_do_not_count_is_missing_at_the_steps(filtered, missing, ids_differ):
+    [difference] = window(stepped(filtered), has_steps=True).differences
+    assert (difference.hop, difference.number) == (Hop.STEPS, missing)
+    assert difference.ids_differ is ids_differ
 
 
 @pytest.mark.parametrize(
@@ -135,7 +167,7 @@ def test_a_recount_without_ids_compares_numbers():
 
 
 def test_rows_of_a_window_that_the_ledger_does_not_have_are_too_many():
-    balance = Balance([entry(balanced())], ALLOWED, counts_rows=True)
+    balance = Balance([entry(balanced())], ALLOWED, has_steps=False)
     windows = balance.windows(Recount({0: Sums(8, 0, 13), HOUR: Sums(3, 0, 1)}))
     assert [each.state for each in windows] == [WindowState.BALANCED, WindowState.UNBALANCED]
     assert windows[1].differences[0].number == -3
@@ -157,7 +189,7 @@ def test_rows_from_before_the_ledger_are_no_difference():
 
 
 def breaks(*entries, recorded=None):
-    balance = Balance(entries, ALLOWED, counts_rows=True)
+    balance = Balance(entries, ALLOWED, has_steps=False)
     return [(gap.start, gap.end, gap.is_gap) for gap in balance.breaks(recorded or {})]
 
 

@@ -24,7 +24,12 @@ from tests.unit.pipelines.spark_like import (
 from headrace.model import TopicPartition
 from headrace.pipelines.ledger.balance import Balance, Progress
 from headrace.pipelines.ledger.event_hash import hash_texts
-from headrace.pipelines.ledger.recording import MERGED_AT_ONCE, Ledger, RecordedBatch
+from headrace.pipelines.ledger.recording import (
+    MERGED_AT_ONCE,
+    CountedRows,
+    Ledger,
+    RecordedBatch,
+)
 from headrace.pipelines.ledger.sums import Fate, Hop, Place, Sums, added
 from headrace.pipelines.ledger.tally import LedgerRule
 from headrace.pipelines.positions import CheckpointIds
@@ -55,7 +60,7 @@ def counted(site):
 
 
 def balance(site):
-    return Balance(counted(site), Progress(0), counts_rows=True)
+    return Balance(counted(site), Progress(0), has_steps=False)
 
 
 def truth(site, hop, fate, good):
@@ -213,7 +218,7 @@ def test_a_reset_that_reads_records_again_is_an_overlap(site):
     site.run()
     [entry] = counted(site)
     site.ledger.write(replace(entry, checkpoint=2))
-    result = Balance(site.ledger.counted({1: 0, 2: 0}), Progress(0), counts_rows=True)
+    result = Balance(site.ledger.counted({1: 0, 2: 0}), Progress(0), has_steps=False)
     [gap] = result.breaks({})
     assert (gap.start, gap.end, gap.is_gap) == (0, 10, False)
 
@@ -235,9 +240,9 @@ def test_rows_that_the_commit_rejects_are_dead_in_their_windows(site):
     site.run()
     driver = site.started()
     rule = LedgerRule(60, "at", "meta.id")
-    ledger = Ledger(site.ledger, 2, rule, latest_ahead_us=0)
+    ledger = Ledger(site.ledger, 2, rule, CountedRows(), latest_ahead_us=0)
     planned = replace(driver.end._checkpoint.batch(0), batch_id=0)
-    ledger.record(RecordedBatch(planned, [], {}, adds_to_rows=True))
+    ledger.record(RecordedBatch(planned, [], [], {}, adds_to_rows=True))
     rows = [
         '{"at": "1970-01-01T00:02:03.5+00:00", "meta": {"id": "e1"}}',
         '{"at": "1970-01-01T00:02:59", "meta": {"id": "e1"}}',

@@ -1,4 +1,5 @@
 from headrace.model import OffsetRange, TopicPartition
+from headrace.pipelines.ledger.sums import Fate, Hop, LedgerLine, Place, Sums
 from headrace.pipelines.source.report import RangeReport
 from headrace.pipelines.source.staging import Staging, driver_staging
 from headrace.runtime import storage
@@ -40,3 +41,23 @@ def test_a_project_folder_whose_id_is_torn_has_a_new_one(tmp_path):
     mine = driver_staging(lake, "p", state)
     assert mine.removeprefix(storage.join(lake, "_headrace", "staging", "p")).strip("/")
     assert driver_staging(lake, "p", state) == mine
+
+
+def test_lines_of_steps_are_those_of_their_batch_and_of_the_last_attempt(tmp_path):
+    staging = Staging(str(tmp_path))
+
+    def lines(number):
+        place = Place(Hop.STEPS, Fate.FILTERED, 0, "clicks", 0)
+        return [LedgerLine(place, Sums(number, number, 2**64 - number))]
+
+    staging.put(report(20, 30))
+    staging.put_lines(1, "0-4-0", lines(3))
+    staging.put_lines(1, "0-4-0", lines(5))
+    staging.put_lines(1, "0-4-1", lines(7))
+    staging.put_lines(11, "0-4-0", lines(9))
+    assert sorted(line.sums.number for line in staging.take_lines(1)) == [5, 7]
+    assert staging.take_lines(11) == lines(9)
+    assert staging.take([OffsetRange(CLICKS, 20, 30)]) == [report(20, 30)]
+    staging.clear()
+    assert staging.take_lines(1) == []
+    assert list(tmp_path.iterdir()) == []

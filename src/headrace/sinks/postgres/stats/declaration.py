@@ -13,12 +13,14 @@ from headrace.model import FieldType
 from headrace.model.fault import Fault, is_a
 from headrace.runtime.extras import require_extra
 from headrace.sinks.api import (
+    CountsEvents,
     DeclaredRows,
     Guarantee,
     PositionStore,
     Sink,
     SinkContext,
     SinkDriver,
+    WindowCounts,
 )
 from headrace.sinks.postgres.declaration import URL, Postgres
 from headrace.sinks.postgres.statements import sketch_column
@@ -43,7 +45,7 @@ _MIN_WINDOW, _MAX_WINDOW = timedelta(seconds=1), timedelta(days=10_000)
 
 
 @dataclass(frozen=True)
-class Stats(Sink):
+class Stats(Sink, CountsEvents):
     """Sink: event-time counts, sums and distinct counts in a table of PostgreSQL. Exactly once.
 
     ::
@@ -185,6 +187,24 @@ class Stats(Sink):
     def position_store(self, context: SinkContext) -> PositionStore | None:
         """Returns the table ``headrace.positions`` of the database."""
         return Postgres(self.table).position_store(context)
+
+    def window_counts(self, context: SinkContext) -> WindowCounts | None:
+        """Returns how many events the first :class:`Count` has counted; None: there is none.
+
+        Raises:
+            ExtraMissingError: psycopg is not installed.
+            SinkUnavailableError: the server does not answer.
+        """
+        count = next((name for name, each in self.measures.items() if is_a(each, Count)), None)
+        event_time = self.event_time or context.event_time
+        if count is None or event_time is None:
+            return None
+        from headrace.sinks.postgres.connection import connect, translated_errors
+        from headrace.sinks.postgres.stats import table
+
+        with translated_errors(), connect(context.settings[URL]) as connection:
+            events, recorded = table.counted(connection, self.table, count)
+        return WindowCounts(int(self.every.total_seconds()), event_time, events, recorded)
 
     def open(self, context: SinkContext, schema: pa.Schema) -> SinkDriver:
         """Makes the table if there is none, or looks whether it fits.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from headrace.errors import TableMismatchError
 from headrace.sinks.api import Transaction
 from headrace.sinks.postgres.connection import find_table, quoted, table_identifier
+from headrace.sinks.postgres.positions import recorded
 from headrace.sinks.postgres.statements import (
     LOCK,
     POSITIONS_ARE_THERE,
@@ -60,6 +61,11 @@ SELECT EXISTS (
 )
 """
 _NULLS_NOT_DISTINCT = 150_000
+_ONE_MOMENT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+_COUNTED = """
+SELECT extract(epoch FROM {window})::bigint, sum({count})::bigint FROM {table} GROUP BY 1
+"""
+_APPLICATIONS = "SELECT app_id FROM headrace.positions WHERE target = %s"
 
 
 def creation(
@@ -139,6 +145,31 @@ def record_completeness(
     complete_until = transaction.metadata.get("complete_until")
     if complete_until is not None:
         connection.execute(_COMPLETE_UNTIL, (table, pipeline, complete_until))
+
+
+def counted(
+    connection: Connection, table: str, count: str
+) -> tuple[dict[int, int], dict[str, int]]:
+    """Returns the sums of a counting column by window, and the positions of the same moment.
+
+    A window is named by its start, in seconds since 1970. Where there is no table yet, both are
+    empty.
+    """
+    from psycopg import sql
+
+    with connection.transaction():
+        connection.execute(_ONE_MOMENT)
+        [(has_positions,)] = connection.execute(POSITIONS_ARE_THERE).fetchall()
+        if not has_positions or find_table(connection, table) is None:
+            return {}, {}
+        statement = sql.SQL(_COUNTED).format(
+            count=sql.Identifier(count),
+            window=sql.Identifier(WINDOW_START),
+            table=table_identifier(table),
+        )
+        events: dict[int, int] = dict(connection.execute(statement).fetchall())
+        names = [name for (name,) in connection.execute(_APPLICATIONS, (table,)).fetchall()]
+        return events, recorded(connection, table, names)
 
 
 def _sql_type(kind: pa.DataType) -> str:

@@ -1,0 +1,62 @@
+"""Counts the dead letters of a pipeline, to compare them with the ledger."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from headrace.kafka.dead_letters import StoredDeadLetter
+from headrace.model import TopicPartition
+from headrace.pipelines.late_data.rule import LATE_EVENT
+from headrace.pipelines.ledger.balance import Balance, Imbalance
+from headrace.pipelines.ledger.sums import Hop
+
+
+@dataclass(frozen=True)
+class LetterRecount:
+    """Dead letters that are missing in their topics.
+
+    Attributes:
+        differences: by partition of their records; without a partition: letters of rows that the
+            sink has rejected, which belong to no record.
+        unknown: why it is not known how many there are, as a sentence; empty: it is.
+    """
+
+    differences: tuple[Imbalance, ...] = ()
+    unknown: str = ""
+
+
+def recount_letters(letters: Iterable[StoredDeadLetter], balance: Balance) -> LetterRecount:
+    """Compares letters with the records that became one since the ledger began.
+
+    Letters of late events do not count: the ledger has them as late. A letter of a record counts
+    once, however often it was written. Those that belong to no record may be there more often than
+    once, after a crash, so only those that are missing are told.
+
+    Args:
+        letters: that the pipeline has written.
+        balance: of its ledger.
+    """
+    records: set[tuple[TopicPartition, int]] = set()
+    numbers: Counter[TopicPartition | None] = Counter()
+    for stored in letters:
+        partition, offset = stored.letter.position
+        if stored.letter.reason == LATE_EVENT:
+            continue
+        if partition.partition < 0:
+            numbers[None] += 1
+        elif balance.has_read(partition, stored.topic_id, offset):
+            records.add(stored.letter.position)
+    numbers.update(partition for partition, _ in records)
+    return LetterRecount(
+        tuple(
+            Imbalance(Hop.DEAD_LETTERS, missing, 0, ids_differ=False, partition=_name(partition))
+            for partition, number in balance.dead_letters().items()
+            if (missing := number - numbers[partition]) > 0
+        )
+    )
+
+
+def _name(partition: TopicPartition | None) -> str:
+    return "" if partition is None else f"{partition.topic}/{partition.partition}"
