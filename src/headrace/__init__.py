@@ -59,6 +59,7 @@ from headrace.sinks.api import (
 from headrace.sinks.kafka.declaration import Kafka
 from headrace.sinks.lake.declaration import Lake
 from headrace.sinks.lake.layout import UnsafeValues
+from headrace.sinks.lake.unique.declaration import Unique
 from headrace.sinks.postgres.declaration import Postgres, WriteMode
 from headrace.sinks.postgres.stats.declaration import Stats
 from headrace.sinks.postgres.stats.measures import Count, Distinct, Sum
@@ -153,6 +154,7 @@ __all__ = [
     "Topic",
     "Transaction",
     "Transform",
+    "Unique",
     "UnsafeValues",
     "Worker",
     "WorkerPartitioner",

@@ -49,7 +49,7 @@ from headrace.pipelines.source.staging import Staging
 from headrace.pipelines.source.state import SourceState
 from headrace.runtime.cleanup import cleaning_up_after_failure
 from headrace.runtime.logs import Subject, logging_about
-from headrace.sinks.api import CommitResult, RejectedValues, SinkDriver, Transaction
+from headrace.sinks.api import CommitRejection, CommitResult, SinkDriver, Transaction
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -273,9 +273,11 @@ class BatchCommitter:
         """Returns what makes rows dead letters that a commit rejects; they are added to a list."""
         origin = self._pipeline.sources[0].topic.name
 
-        def reject(rows: Sequence[RejectedValues]) -> None:
-            self._limit.count_rejected(rows, records)
-            derived = [derived_letter(row, origin) for row in rows]
+        def reject(rejection: CommitRejection) -> None:
+            if not rejection.rejected:
+                return
+            self._limit.count_rejected(rejection.rejected, records)
+            derived = [derived_letter(row, origin) for row in rejection.rejected]
             self._write_dead(derived, planned)
             letters.extend(derived)
 
@@ -357,9 +359,9 @@ class BatchCommitter:
         if ledger is None:
             return reject
 
-        def both(rows: Sequence[RejectedValues]) -> None:
-            reject(rows)
-            ledger.reject(rows, origin)
+        def both(rejection: CommitRejection) -> None:
+            reject(rejection)
+            ledger.correct(rejection, origin)
 
         return both
 

@@ -10,13 +10,12 @@ from headrace.runtime.cleanup import cleaning_up_after_failure
 from headrace.sinks.api import (
     CommitRejection,
     CommitResult,
-    RejectedValues,
     SinkDriver,
     Transaction,
 )
 
-Reject: TypeAlias = Callable[[Sequence[RejectedValues]], None]
-"""Makes rows dead letters, and returns when they are written."""
+Reject: TypeAlias = Callable[[CommitRejection], None]
+"""Makes rejected rows dead letters, and returns when they are written and repeats are noted."""
 
 
 def commit_rows(
@@ -28,20 +27,21 @@ def commit_rows(
 ) -> CommitResult:
     """Commits the rows of a batch.
 
-    Rows that the sink rejects are dead letters before the others are committed: the commit is what
-    says that a batch is done. What another driver has committed meanwhile is discarded.
+    Rows that the sink rejects are dead letters, and repeats that it drops are in the ledger, before
+    the others are committed: the commit is what says that a batch is done. What another driver has
+    committed meanwhile is discarded.
 
     Raises:
         DeadLetterLimitError: there are too many of them; nothing is committed.
         SinkError: nothing is committed, or it is not known whether it was.
     """
     done = sink.commit(pieces, transaction, watermark_us)
-    # It ends: each round rejects a row at least.
+    # It ends: each round rejects or drops a row at least.
     while isinstance(done, CommitRejection):
         pieces = done.pieces
         # Nothing is committed, and the next attempt of the batch brings pieces of its own.
         with cleaning_up_after_failure(partial(sink.discard, pieces)):
-            reject(done.rejected)
+            reject(done)
         done = sink.commit(pieces, transaction, watermark_us)
     if not done.is_new:
         sink.discard(pieces)

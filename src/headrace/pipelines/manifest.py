@@ -17,6 +17,7 @@ from headrace.pipelines.source.bad_records import BadRecords
 from headrace.pipelines.source.report import RangeReport
 from headrace.runtime.cleanup import cleaning_up_after_failure
 from headrace.sinks.api import RejectedRow, RejectedValues, WriterFactory
+from headrace.sinks.row_json import row_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -165,17 +166,8 @@ def arrow_writer(
 
 
 def _derived(table: pa.Table, rejected: RejectedRow, origin: str) -> DeadLetter:
-    row = table.slice(rejected.index, 1)
-    values = {name: _value(row[name]) for name in row.column_names}
-    text = msgspec.json.encode(values, enc_hook=str).decode()
+    text = row_json(table.slice(rejected.index, 1))
     return derived_letter(RejectedValues(text, rejected.reason, rejected.detail), origin)
-
-
-def _value(column: pa.ChunkedArray) -> Any:
-    try:
-        return column.to_pylist(maps_as_pydicts="lossy")[0]
-    except (OverflowError, ValueError):  # a time that Python does not know
-        return column.to_string()
 
 
 def derived_letter(rejected: RejectedValues, origin: str) -> DeadLetter:

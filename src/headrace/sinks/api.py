@@ -192,12 +192,16 @@ class CommitRejection:
     """A commit that changed nothing, since the target takes some of the rows in no transaction.
 
     Attributes:
-        rejected: those rows, at least one.
+        rejected: rows that become dead letters.
         pieces: of the other rows, for another :meth:`SinkDriver.commit` of the same transaction.
+        repeats: rows that the target has already, which are dropped, with the columns that
+            :meth:`Sink.open` was given; None: there are none. One row at least is in ``rejected``
+            or here.
     """
 
     rejected: Sequence[RejectedValues]
     pieces: Sequence[str]
+    repeats: pa.Table | None = None
 
 
 class TaskWriter(Protocol):

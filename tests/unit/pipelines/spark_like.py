@@ -12,12 +12,12 @@ import pyarrow as pa
 
 from headrace import Lake, Pipeline
 from headrace.errors import CheckpointBehindTableError, CheckpointLostError
+from headrace.events.event_hash import hash_positions
 from headrace.model import DeadLetter, Topic
 from headrace.pipelines.batch import BatchCommitter
 from headrace.pipelines.checkpoint import CheckpointFolder
 from headrace.pipelines.derived_letters import DerivedLetters
 from headrace.pipelines.late_data.side_table import SideTable
-from headrace.pipelines.ledger.event_hash import hash_positions
 from headrace.pipelines.ledger.folder import LedgerFolder
 from headrace.pipelines.ledger.recording import CountedRows, Ledger
 from headrace.pipelines.ledger.sums import Fate, Hop

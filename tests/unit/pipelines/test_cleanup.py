@@ -67,8 +67,8 @@ def test_a_task_fails_with_the_error_of_its_write():
 
 
 def test_a_commit_fails_with_the_error_of_its_dead_letters():
-    def reject(rows):
-        raise ValueError(f"{len(rows)} dead letters")
+    def reject(rejection):
+        raise ValueError(f"{len(rejection.rejected)} dead letters")
 
     with pytest.raises(ValueError, match="1 dead letters"):
         commit_rows(Failing(), ["piece"], Transaction({}, {}), 0, reject)

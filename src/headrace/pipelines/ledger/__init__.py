@@ -13,8 +13,8 @@ offsets   the ranges of the batches            they follow one another: a gap is
 read      read tasks: decode, checks, lateness in = out + late + dead
 steps     rows through steps of Spark          out of ``read`` = what steps say that they
                                                dropped + in of ``sink``
-sink      rows to the sink                     in = out + dead; without steps, in = out of
-                                               ``read``
+sink      rows to the sink                     in = out + dead + deduplicated; without
+                                               steps, in = out of ``read``
 table     a recount of the rows in the sink    rows = out of ``sink``
 ========= ==================================== ===============================================
 

@@ -10,15 +10,16 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from headrace.events.event_hash import hash_texts
 from headrace.model.event import value_at
 from headrace.pipelines.checkpoint import PlannedBatch
 from headrace.pipelines.ledger.entry import EntryRange, LedgerEntry, Span
-from headrace.pipelines.ledger.event_hash import hash_texts
 from headrace.pipelines.ledger.folder import LedgerFolder
+from headrace.pipelines.ledger.recount import facts_of_rows
 from headrace.pipelines.ledger.sums import Fate, Hop, LedgerLine, Place, Sums, added, lines_of
 from headrace.pipelines.ledger.tally import LedgerRule
 from headrace.pipelines.source.report import RangeReport
-from headrace.sinks.api import RejectedValues
+from headrace.sinks.api import CommitRejection, RejectedValues
 
 MERGED_AT_ONCE = 64
 _UNKNOWN_PARTITION = -1
@@ -111,11 +112,15 @@ class Ledger:
         )
         self._folder.write(self._entry)
 
-    def reject(self, rows: Sequence[RejectedValues], topic: str) -> None:
-        """Corrects the entry by rows that the commit has rejected, before it is tried again."""
+    def correct(self, rejection: CommitRejection, topic: str) -> None:
+        """Corrects the entry by rows that a commit did not take, before it is tried again."""
         if self._entry is None or self._rows.uncounted:
             return
-        lines = [line for row in rows for line in self._moved(row, topic)]
+        lines = [line for row in rejection.rejected for line in self._rejected(row, topic)]
+        if rejection.repeats is not None:
+            facts = facts_of_rows(self._rule, rejection.repeats, self._rows.changed)
+            for window, sums in facts.sums.items():
+                lines += _moved(sums, Fate.DEDUPLICATED, window, topic)
         self._entry = replace(self._entry, lines=lines_of(added((*self._entry.lines, *lines))))
         self._folder.write(self._entry)
 
@@ -158,15 +163,9 @@ class Ledger:
         planned_us = max(end.planned_ms for end in batch.planned.ends.values()) * 1000
         return (planned_us + self._latest_ahead_us) // 1_000_000
 
-    def _moved(self, row: RejectedValues, topic: str) -> tuple[LedgerLine, LedgerLine]:
-        """Lines that turn a row that went out into a dead one."""
+    def _rejected(self, row: RejectedValues, topic: str) -> Sequence[LedgerLine]:
         window, hash_ = self._identity(row.values)
-        sums = Sums(1, 0, hash_)
-        out, dead = (
-            Place(Hop.SINK, fate, window, topic, _UNKNOWN_PARTITION)
-            for fate in (Fate.OUT, Fate.DEAD)
-        )
-        return LedgerLine(out, Sums() - sums), LedgerLine(dead, sums)
+        return _moved(Sums(1, 0, hash_), Fate.DEAD, window, topic)
 
     def _identity(self, text: str) -> tuple[int | None, int]:
         """Returns the window and the hash of a row that is only known as JSON."""
@@ -188,6 +187,14 @@ def _into_steps(lines: Iterable[LedgerLine]) -> Iterator[LedgerLine]:
     for line in lines:
         if (line.place.hop, line.place.fate) == (Hop.READ, Fate.OUT):
             yield replace(line, place=replace(line.place, hop=Hop.STEPS, fate=Fate.UNKNOWN))
+
+
+def _moved(sums: Sums, fate: Fate, window: int | None, topic: str) -> Sequence[LedgerLine]:
+    """Lines that give rows that went out another fate."""
+    out, other = (
+        Place(Hop.SINK, each, window, topic, _UNKNOWN_PARTITION) for each in (Fate.OUT, fate)
+    )
+    return LedgerLine(out, Sums() - sums), LedgerLine(other, sums)
 
 
 def _ranges(planned: PlannedBatch) -> Iterator[EntryRange]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from headrace.events.event_hash import Hashes, hash_positions
 from headrace.pipelines.ledger.balance import Recount
-from headrace.pipelines.ledger.event_hash import Hashes, hash_positions
 from headrace.pipelines.ledger.sums import Sums
 from headrace.pipelines.ledger.tally import (
     POSITION,
@@ -47,12 +48,26 @@ def recount(snapshot: Snapshot, rule: LedgerRule, changed: Collection[str] = ())
     columns = list(dict.fromkeys([*ids, *times])) or list(snapshot.column_names[:1])
     sums: dict[int | None, Sums] = {}
     for batch in snapshot.batches(columns):
-        rows = pa.Table.from_batches([batch])
-        hashes = _hashes(rule, rows) if ids else np.zeros(rows.num_rows, np.uint64)
-        facts = EventFacts(event_windows(rule, rows), np.zeros(rows.num_rows, np.int64), hashes)
-        for window, counted in facts.sums.items():
+        for window, counted in facts_of_rows(
+            rule, pa.Table.from_batches([batch]), changed
+        ).sums.items():
             sums[window] = sums.get(window, Sums()) + counted
     return Recount(sums, has_ids=bool(ids))
+
+
+def facts_of_rows(rule: LedgerRule, rows: pa.Table, changed: Collection[str] = ()) -> EventFacts:
+    """Returns what the ledger counts of rows of a table: they have no bytes.
+
+    Args:
+        rule: what the ledger has counted events by.
+        rows: without the event time, they are of no window; without columns of ids, of no hash.
+        changed: columns that steps have changed, which tell nothing.
+    """
+    known = {*rows.column_names} - {*changed}
+    has_ids = {*rule.id_columns} <= known
+    hashes = _hashes(rule, rows) if has_ids else np.zeros(rows.num_rows, np.uint64)
+    timed = rule if rule.event_time in known else replace(rule, event_time=None)
+    return EventFacts(event_windows(timed, rows), np.zeros(rows.num_rows, np.int64), hashes)
 
 
 def added_counts(counts: WindowCounts, rule: LedgerRule, changed: Collection[str] = ()) -> Recount:

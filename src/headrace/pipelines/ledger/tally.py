@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.events.event_hash import Hashes, hash_positions, hash_texts
 from headrace.model import Metadata, TopicPartition
-from headrace.pipelines.ledger.event_hash import Hashes, hash_positions, hash_texts
 from headrace.pipelines.ledger.sums import Fate, Hop, LedgerLine, Place, Sums, lines_of
 
 if TYPE_CHECKING:

@@ -85,6 +85,8 @@ class WrittenFile:
         stats: Delta's statistics, JSON.
         min_event_time_us: microseconds since 1970; None: no row has an event time.
         max_event_time_us: microseconds since 1970; None: no row has an event time.
+        keys: what rows are compared by, where the table is unique, as
+            :func:`~headrace.sinks.lake.unique.row_keys.keys_text` writes it.
     """
 
     path: str
@@ -94,6 +96,7 @@ class WrittenFile:
     stats: str
     min_event_time_us: int | None = None
     max_event_time_us: int | None = None
+    keys: str = field(default="", repr=False)
 
     @property
     def partition(self) -> Partition:

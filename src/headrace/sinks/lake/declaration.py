@@ -26,6 +26,7 @@ from headrace.sinks.api import (
 )
 from headrace.sinks.lake.layout import TableLayout, TimeUnit, UnsafeValues
 from headrace.sinks.lake.metrics import LAKE_METRICS
+from headrace.sinks.lake.unique.declaration import Unique
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,6 +58,7 @@ class Lake(Sink, Compactable, Readable, Recountable):
             have gathered; where late rows came, when 8 have. 0: never. Do not run another
             engine's OPTIMIZE on the table unless it is 0 in every pipeline that writes it.
         compression: Parquet codec.
+        unique: which rows repeat earlier ones: these are dropped. None: all rows are kept.
     """
 
     table: str
@@ -65,6 +67,7 @@ class Lake(Sink, Compactable, Readable, Recountable):
     unsafe_values: UnsafeValues = UnsafeValues.DEAD_LETTER
     compact_files: int = 64
     compression: str = "zstd"
+    unique: Unique | None = None
 
     kind: ClassVar[str] = "lake"
     guarantee: ClassVar[Guarantee] = Guarantee.EXACTLY_ONCE
@@ -79,7 +82,11 @@ class Lake(Sink, Compactable, Readable, Recountable):
     def layout(self) -> TableLayout:
         """Partitions and files of the table."""
         return TableLayout(
-            tuple(self.partition_by), self.unsafe_values, self.compact_files, self.compression
+            tuple(self.partition_by),
+            self.unsafe_values,
+            self.compact_files,
+            self.compression,
+            self.unique,
         )
 
     def directory_columns(self, schema: EventSchema) -> tuple[str, ...]:
@@ -154,6 +161,7 @@ class Lake(Sink, Compactable, Readable, Recountable):
             if count > 1:
                 yield Fault(f"Lake.partition_by names {name!r} {count} times")
         yield from self._event_time_faults(rows)
+        yield from self._unique_faults(rows)
         if rows.columns is not None:
             yield from self._column_faults(rows.columns)
 
@@ -187,6 +195,22 @@ class Lake(Sink, Compactable, Readable, Recountable):
                     "rename the field",
                 )
 
+    def _unique_faults(self, rows: DeclaredRows) -> Iterator[Fault]:
+        if self.unique is None:
+            return
+        if not is_a(self.unique, Unique):
+            yield Fault(f"Lake.unique is {self.unique!r}", 'Unique(by=["event_id"], within=...)')
+            return
+        yield from self.unique.faults(rows.columns)
+        if (self.event_time or rows.event_time) is None:
+            yield Fault(
+                "Lake.unique compares rows by event time, and there is none",
+                "name it: Topic(event_time=...) or Lake(event_time=...)",
+            )
+        if self.unsafe_values is UnsafeValues.RESCUE:
+            message = "Lake.unique can't compare rows whose partition values were rescued"
+            yield Fault(message, "UnsafeValues.DEAD_LETTER")
+
     def _column_faults(self, columns: Mapping[str, FieldType]) -> Iterator[Fault]:
         values = self.layout.value_columns
         for name in values:
@@ -206,6 +230,9 @@ class Lake(Sink, Compactable, Readable, Recountable):
         if isinstance(other, Lake) and list(self.partition_by) != list(other.partition_by):
             here, there = list(self.partition_by), list(other.partition_by)
             yield Fault(f"table {self.table!r} is partitioned by {here} here and by {there}")
+        if isinstance(other, Lake) and self.unique != other.unique:
+            message = f"table {self.table!r} is declared with {self.unique} and with {other.unique}"
+            yield Fault(message, "declare the same Lake.unique in every pipeline of the table")
 
 
 def _are_texts(value: object) -> bool:

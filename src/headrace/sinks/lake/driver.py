@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping, Sequence
 
 from headrace.runtime import storage
-from headrace.sinks.api import CommitResult, SinkDriver, Transaction
+from headrace.sinks.api import CommitRejection, CommitResult, SinkDriver, Transaction
 from headrace.sinks.lake.data_file import WriteSpec, WrittenFile
 from headrace.sinks.lake.maintenance import MaintenanceHold, TableCommit
 from headrace.sinks.lake.table import LakeTable
@@ -34,25 +34,30 @@ class LakeDriver(SinkDriver):
 
     def commit(
         self, pieces: Sequence[str], transaction: Transaction, watermark_us: int
-    ) -> CommitResult:
+    ) -> CommitResult | CommitRejection:
         """One Delta transaction; maintenance is told of it."""
         files = [WrittenFile.from_json(piece) for piece in pieces]
-        is_new = self._table.commit(
+        done = self._table.commit(
             files,
             versions=transaction.versions,
             expected=transaction.expected,
             metadata=transaction.metadata,
         )
-        if is_new:
+        if isinstance(done, CommitRejection):
+            return done
+        figures: dict[str, int] = {"files_written": len(files)}
+        if done:
+            if self._table.unique is not None:
+                figures |= self._table.unique.committed(files)
             ended = frozenset(
                 file.partition for file in files if self._table.has_ended(file, watermark_us)
             )
             # Behind the commit and on another thread: its failures are not the batch's.
             self._maintenance.committed(TableCommit(self._table.version(), files, ended))
         return CommitResult(
-            is_new,
+            done,
             rows=sum(file.rows for file in files),
-            figures={"files_written": len(files)},
+            figures=figures,
         )
 
     def discard(self, pieces: Sequence[str]) -> None:
@@ -60,9 +65,10 @@ class LakeDriver(SinkDriver):
         self._table.discard([WrittenFile.from_json(piece) for piece in pieces])
 
     def figures(self) -> Mapping[str, int | str]:
-        """What maintenance has done."""
+        """What maintenance has done, and which repeats were dropped lately."""
         done = self._maintenance.progress
         return {
+            **(self._table.unique.figures() if self._table.unique is not None else {}),
             "files_merged": done.files_merged,
             "maintenance_failures": done.failures,
             "maintenance_reason": done.reason,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from headrace.sinks.lake.unique.declaration import Unique
+
 
 class TimeUnit(enum.StrEnum):
     """Grain of a partition by event time, in UTC."""
@@ -39,6 +41,7 @@ class TableLayout:
     unsafe_values: UnsafeValues = UnsafeValues.DEAD_LETTER
     compact_files: int = 64
     compression: str = "zstd"
+    unique: Unique | None = None
 
     @property
     def time_units(self) -> tuple[TimeUnit, ...]:

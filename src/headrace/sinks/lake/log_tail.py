@@ -186,6 +186,27 @@ class LogTail:
         return storage.join(self._log, f"{version:020}.json")
 
 
+def added_files(uri: str, versions: Iterable[int], options: Options) -> list[Any] | None:
+    """Returns the files that commits of a table brought rows with, as their log has them.
+
+    Returns:
+        None if the log does not have all of these versions any more, or one took rows away.
+    """
+    added = []
+    for version in versions:
+        try:
+            path = storage.join(uri, "_delta_log", f"{version:020}.json")
+            actions = list(_actions(storage.read_bytes(path, options), but=()))
+        except FileNotFoundError:
+            return None
+        if any(
+            action["remove"].get("dataChange", True) for action in actions if "remove" in action
+        ):
+            return None
+        added += [action["add"] for action in actions if "add" in action]
+    return [file for file in added if file.get("dataChange", True)]
+
+
 def replacement(commit: Mapping[str, Any]) -> str | None:
     """The operation of a commit that replaced all rows of its table; None for any other.
 

@@ -93,7 +93,7 @@ class _Summary:
         for table in tables:
             self._rows += table.num_rows
             for name, times in self._times.items():
-                self._times[name] = times | _times(table[name])
+                self._times[name] = times | event_times_of(table[name])
             yield table
 
     def file(self, path: str, size: int, partition: Partition) -> WrittenFile:
@@ -110,7 +110,8 @@ class _Summary:
         )
 
 
-def _times(column: pa.ChunkedArray) -> EventTimeRange:
+def event_times_of(column: pa.ChunkedArray) -> EventTimeRange:
+    """Returns the range of a timestamp column."""
     import pyarrow as pa
     from pyarrow import compute
 

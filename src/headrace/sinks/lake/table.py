@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from headrace.errors import SinkError, TableMismatchError
 from headrace.runtime.storage import NO_OPTIONS, Options
-from headrace.sinks.api import CompactionResult, Transaction
+from headrace.sinks.api import CommitRejection, CompactionResult, Transaction
 from headrace.sinks.lake.compaction import RETENTION, Compaction
 from headrace.sinks.lake.data_file import WriteSpec, WrittenFile
 from headrace.sinks.lake.delta_log import DeltaBatch, DeltaLog, live_paths
@@ -23,6 +23,8 @@ from headrace.sinks.lake.table_schema import (
     recorded_columns,
     table_schema,
 )
+from headrace.sinks.lake.unique.filter import UniqueFilter
+from headrace.sinks.lake.unique.row_keys import KeyRule
 
 NO_METADATA: Mapping[str, object] = {}
 
@@ -35,6 +37,9 @@ class LakeTable:
 
     Args:
         spec: the one its tasks have.
+
+    Attributes:
+        unique: what finds rows that the table has already; None: they may repeat one another.
     """
 
     def __init__(self, spec: WriteSpec) -> None:
@@ -43,6 +48,8 @@ class LakeTable:
         self._recorded = recorded_columns(spec)
         self._log = DeltaLog(spec.root, spec.storage_options)
         self._folder = TableFolder(spec.root, spec.storage_options)
+        rule = KeyRule.of(spec)
+        self.unique = None if rule is None else UniqueFilter(spec, rule)
         self._compaction = Compaction(spec.root, spec.storage_options, spec.layout.compression)
 
     def versions(self, app_ids: Iterable[str]) -> dict[str, int]:
@@ -61,7 +68,7 @@ class LakeTable:
         versions: Mapping[str, int],
         expected: Mapping[str, int | None],
         metadata: Mapping[str, object] = NO_METADATA,
-    ) -> bool:
+    ) -> bool | CommitRejection:
         """Make ``files`` visible in one transaction; creates the table when there is none.
 
         New columns of the rows are added to the table first. Without files the transaction only
@@ -76,7 +83,8 @@ class LakeTable:
 
         Returns:
             False when the table records ``versions`` already, where it was expected not to:
-            nothing changed, discard the files.
+            nothing changed, discard the files. Rows that a table which is unique has already, and
+            the files without them: nothing changed.
 
         Raises:
             SinkError: the table records neither what is expected nor ``versions``.
@@ -85,10 +93,15 @@ class LakeTable:
         batch = DeltaBatch(tuple(files), Transaction(versions, expected, metadata))
         return self._log.retrying(lambda: self._commit_once(batch))
 
-    def _commit_once(self, batch: DeltaBatch) -> bool:
+    def _commit_once(self, batch: DeltaBatch) -> bool | CommitRejection:
         tail = self._log.tail(batch.records.expected)
         if not batch.follows(tail):
             return self._has_committed(batch)
+        if self.unique is not None:
+            # In each attempt: rows of a writer that was faster are looked at, too.
+            rejection = self.unique.check(batch.files, -1 if tail is None else tail.version)
+            if rejection is not None:
+                return rejection
         if tail is None:
             self._log.create(self._columns, self._spec.partition_columns, batch)
             # delta-rs takes no properties of others when it creates a table.

@@ -24,6 +24,7 @@ from headrace.sinks.lake.partitions import (
     rescue,
     unsafe_values,
 )
+from headrace.sinks.lake.unique.row_keys import KeyRule, keys_text, with_keys, without_keys
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,6 +69,8 @@ class PartitionedWriter:
         self._buffers: dict[Partition, _Buffer] = {}
         self._buffered_bytes = 0
         self._encoding: ParquetEncoding | None = None
+        self._rule = KeyRule.of(spec)
+        self._rows = 0
         self._written: list[WrittenFile] = []
 
     def write(self, rows: pa.RecordBatch | pa.Table) -> list[RejectedRow]:
@@ -81,7 +84,7 @@ class PartitionedWriter:
         """
         table = self._table(rows)
         refused: dict[tuple[object, ...], str] = {}
-        for group in self._grouping.split(table):
+        for group in self._grouping.split(self._keyed(table)):
             unsafe = unsafe_values(self._named(group.values))
             if unsafe and not self._spec.rescues:
                 reasons = (f"{column} {reason}" for column, reason in unsafe.items())
@@ -116,6 +119,14 @@ class PartitionedWriter:
         if missing:
             raise SinkError(self._spec.root, f"the rows lack column(s) {', '.join(missing)}")
         return table if table.column_names == columns else table.select(columns)
+
+    def _keyed(self, rows: pa.Table) -> pa.Table:
+        """The rows with what they are compared by, where the table is unique."""
+        if self._rule is None:
+            return rows
+        keys = self._rule.keys(rows, self._rows)
+        self._rows += rows.num_rows
+        return with_keys(rows, keys)
 
     def _named(self, values: Sequence[object]) -> dict[str, object]:
         return dict(zip(self._spec.layout.value_columns, values, strict=True))
@@ -160,14 +171,16 @@ class PartitionedWriter:
 
     def _chosen_encoding(self, buffers: Mapping[Partition, _Buffer]) -> ParquetEncoding:
         # Of one partition: which columns repeat is much the same in all.
-        sample = max(buffers.values(), key=lambda buffer: buffer.size).rows()
+        largest = max(buffers.values(), key=lambda buffer: buffer.size)
+        sample, _ = without_keys(largest.rows())
         self._encoding = ParquetEncoding(
             sample, self._spec.layout.compression, self._spec.event_time
         )
         return self._encoding
 
     def _write_file(self, partition: Partition, buffer: _Buffer, encoding: ParquetEncoding) -> None:
-        rows, times, event_time = buffer.rows(), buffer.times, self._spec.event_time
+        rows, keys = without_keys(buffer.rows())
+        times, event_time = buffer.times, self._spec.event_time
         path = self._folder.new_path(partition, self._task_id, self._spec.layout.compression)
         size = self._folder.write(path, [rows], encoding)
         # After the file is closed: an unfinished one is in no piece, and `write` has removed it.
@@ -180,5 +193,6 @@ class PartitionedWriter:
                 stats=delta_stats(rows.num_rows, {event_time: times} if event_time else {}),
                 min_event_time_us=times.lowest_us,
                 max_event_time_us=times.highest_us,
+                keys=keys_text(keys),
             )
         )

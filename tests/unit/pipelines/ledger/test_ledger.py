@@ -21,9 +21,9 @@ from tests.unit.pipelines.spark_like import (
     without_kafka,
 )
 
+from headrace.events.event_hash import hash_texts
 from headrace.model import TopicPartition
 from headrace.pipelines.ledger.balance import Balance, Progress
-from headrace.pipelines.ledger.event_hash import hash_texts
 from headrace.pipelines.ledger.recording import (
     MERGED_AT_ONCE,
     CountedRows,
@@ -34,7 +34,7 @@ from headrace.pipelines.ledger.sums import Fate, Hop, Place, Sums, added
 from headrace.pipelines.ledger.tally import LedgerRule
 from headrace.pipelines.positions import CheckpointIds
 from headrace.runtime import storage
-from headrace.sinks.api import RejectedValues
+from headrace.sinks.api import CommitRejection, RejectedValues
 from headrace.sinks.lake.snapshot import lake_snapshot
 
 PLACES = (*CRASHES, "entry written")
@@ -248,13 +248,41 @@ def test_rows_that_the_commit_rejects_are_dead_in_their_windows(site):
         '{"at": "1970-01-01T00:02:59", "meta": {"id": "e1"}}',
         '{"at": null}',
     ]
-    ledger.reject([RejectedValues(row, "not-unique", "") for row in rows], "clicks")
+    rejected = [RejectedValues(row, "not-unique", "") for row in rows]
+    ledger.correct(CommitRejection(rejected, []), "clicks")
     [entry] = site.ledger.counted({2: 0})
     [id_hash] = hash_texts(pa.array(["e1"])).tolist()
     assert added(entry.lines) == {
         Place(Hop.SINK, fate, window, "clicks", -1): sums
         for window, dead in [(120, Sums(2, 0, id_hash * 2 % 2**64)), (None, Sums(1, 0, 0))]
         for fate, sums in [(Fate.DEAD, dead), (Fate.OUT, Sums() - dead)]
+    }
+
+
+def test_rows_that_the_commit_drops_as_repeats_are_deduplicated_in_their_windows(site):
+    site.send(10, 0)
+    site.run()
+    driver = site.started()
+    rule = LedgerRule(60, "at", "meta.id")
+    ledger = Ledger(site.ledger, 2, rule, CountedRows(), latest_ahead_us=0)
+    planned = replace(driver.end._checkpoint.batch(0), batch_id=0)
+    ledger.record(RecordedBatch(planned, [], [], {}, adds_to_rows=True))
+    repeats = pa.table(
+        {
+            "at": pa.array([123_000_000, 60_000_000, 179_999_999], pa.timestamp("us", "UTC")),
+            "meta": [{"id": "e1"}, {"id": "e2"}, {"id": "e3"}],
+        }
+    )
+    ledger.correct(CommitRejection([], [], repeats), "clicks")
+    [entry] = site.ledger.counted({2: 0})
+    first, second, third = hash_texts(pa.array(["e1", "e2", "e3"])).tolist()
+    assert added(entry.lines) == {
+        Place(Hop.SINK, fate, window, "clicks", -1): sums
+        for window, repeated in [
+            (120, Sums(2, 0, (first + third) % 2**64)),
+            (60, Sums(1, 0, second)),
+        ]
+        for fate, sums in [(Fate.DEDUPLICATED, repeated), (Fate.OUT, Sums() - repeated)]
     }
 
 

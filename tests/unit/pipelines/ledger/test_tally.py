@@ -7,8 +7,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.events.event_hash import hash_texts
 from headrace.model import TopicPartition
-from headrace.pipelines.ledger.event_hash import hash_texts
 from headrace.pipelines.ledger.sums import Fate, Hop, Place, Sums, added
 from headrace.pipelines.ledger.tally import LedgerRule, RangeTally, SinkTally, value_bytes
 

@@ -1,10 +1,10 @@
 """64-bit hashes of event ids, of a whole column at once.
 
-The hash is part of the ledger's format. It is made of integer arithmetic modulo 2^64 on the UTF-8
-bytes of an id, so it is the same in every version and on every machine. No library has a hash of
-columns that promises as much: polars and pandas reserve the right to change theirs. With ``GAMMA``,
-``M1`` and ``M2`` the constants of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom
-number generators", OOPSLA 2014)::
+The hash is part of the ledger's format, and tells rows apart in tables that are unique. It is made
+of integer arithmetic modulo 2^64 on the UTF-8 bytes of an id, so it is the same in every version
+and on every machine. No library has a hash of columns that promises as much: polars and pandas
+reserve the right to change theirs. With ``GAMMA``, ``M1`` and ``M2`` the constants of SplitMix64
+(Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA 2014)::
 
     hash = length * GAMMA
     for word in the 8-byte words of the id, little-endian, the last one filled up with zero bytes:
@@ -58,6 +58,11 @@ def hash_positions(topic: str, partition: int, offsets: NDArray[np.int64]) -> Ha
 
     place = hash_texts(pa.array([f"{topic}/{partition}"]))
     return _finalized((place + offsets.view(np.uint64)) * _GAMMA)
+
+
+def hash_integers(values: Hashes) -> Hashes:
+    """Returns the hash of each number; it is a bijection."""
+    return _finalized(values * _GAMMA + _M1)
 
 
 def _hash_array(texts: pa.Array) -> Hashes:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.pipelines.ledger.event_hash import hash_positions, hash_texts
+from headrace.events.event_hash import hash_positions, hash_texts
 
 MASK = 2**64 - 1
 

@@ -1,0 +1,48 @@
+"""The declaration of a table without repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from headrace.model import FieldType
+from headrace.model.fault import Fault, duration
+
+
+@dataclass(frozen=True)
+class Unique:
+    """Which rows of a table repeat earlier ones; :mod:`headrace.sinks.lake.unique` says how.
+
+    Attributes:
+        by: the columns in which a repeat equals the first row.
+        within: how far apart the event times of two such rows may be, at least.
+        ignore: columns that may differ in a repeat, such as the time at which it was received.
+            Columns of the Kafka record may always differ.
+    """
+
+    by: Sequence[str]
+    within: timedelta
+    ignore: Sequence[str] = ()
+
+    def faults(self, columns: Mapping[str, FieldType] | None) -> Iterator[Fault]:
+        """Yields everything wrong with it.
+
+        Args:
+            columns: of the rows; None: they are not known.
+        """
+        yield from duration(self, "within", timedelta(milliseconds=1))
+        if not _are_texts(self.by) or not self.by:
+            yield Fault(f"Unique.by is {self.by!r}", 'by=["event_id"]')
+            return
+        if not _are_texts(self.ignore):
+            yield Fault(f"Unique.ignore is {self.ignore!r}", 'ignore=["received_at"]')
+            return
+        for name in (*self.by, *self.ignore) if columns is not None else ():
+            if name not in (columns or {}):
+                known = f"columns: {', '.join(columns or {})}"
+                yield Fault(f"Lake.unique: {name!r} is not a column", known)
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(name, str) for name in value)

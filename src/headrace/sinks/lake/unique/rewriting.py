@@ -1,0 +1,118 @@
+"""Writes files of a batch once more, without the rows that are not to be committed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.runtime.cleanup import cleaning_up_after_failure
+from headrace.sinks.api import RejectedValues
+from headrace.sinks.lake.data_file import WriteSpec, WrittenFile, delta_stats
+from headrace.sinks.lake.encoding import ParquetEncoding
+from headrace.sinks.lake.folder import TableFolder
+from headrace.sinks.lake.merging import event_times_of
+from headrace.sinks.lake.unique.repeats import Verdict, Verdicts
+from headrace.sinks.lake.unique.row_keys import KeyRule, RowKeys, keys_text
+from headrace.sinks.lake.unique.table_keys import with_partition_values
+from headrace.sinks.row_json import row_json
+
+CONFLICTING = "conflicting-key"
+_AT_ONCE = 8
+
+
+@dataclass(frozen=True)
+class JudgedFile:
+    """A file, the keys of its rows, and what becomes of them."""
+
+    file: WrittenFile
+    keys: RowKeys
+    verdicts: Verdicts
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether all its rows are kept."""
+        return not self.verdicts.any()
+
+
+@dataclass(frozen=True)
+class Divided:
+    """Rows that are kept, and those that are not.
+
+    Attributes:
+        file: with the rows that are kept; None: there are none.
+        repeats: rows that are dropped; None: the file is as it was.
+        conflicts: rows that become dead letters.
+    """
+
+    file: WrittenFile | None
+    repeats: pa.Table | None = None
+    conflicts: Sequence[RejectedValues] = ()
+
+
+class Rewriter:
+    """Divides the files of a batch."""
+
+    def __init__(self, spec: WriteSpec, rule: KeyRule) -> None:
+        self._spec = spec
+        self._rule = rule
+        self._folder = TableFolder(spec.root, spec.storage_options)
+
+    def divide(self, files: Sequence[JudgedFile]) -> list[Divided]:
+        """Returns the files, those with other rows written anew; the old ones are deleted."""
+        written: list[str] = []
+
+        def divide(judged: JudgedFile) -> Divided:
+            divided = self._divided(judged)
+            written.extend([divided.file.path] if divided.file is not None else ())
+            return divided
+
+        dirty = [judged for judged in files if not judged.is_clean]
+        with cleaning_up_after_failure(lambda: self._folder.delete(written)):
+            divided = self._folder.each(divide, dirty, at_once=_AT_ONCE)
+        self._folder.delete(judged.file.path for judged in dirty)
+        return [Divided(judged.file) for judged in files if judged.is_clean] + divided
+
+    def _divided(self, judged: JudgedFile) -> Divided:
+        file, verdicts = judged.file, judged.verdicts
+        rows = self._folder.read(file.path)
+        keep = verdicts == Verdict.KEEP
+        kept = self._rewritten(file, rows.filter(pa.array(keep)), judged.keys[keep])
+        others = rows.filter(pa.array(~keep))
+        others = with_partition_values(others, file.partition_values, self._spec)
+        others = others.select(self._spec.schema.names)
+        is_repeat = verdicts[~keep] == Verdict.REPEAT
+        conflicts = [
+            self._rejected(others.slice(index, 1)) for index in np.flatnonzero(~is_repeat).tolist()
+        ]
+        return Divided(kept, others.filter(pa.array(is_repeat)), conflicts)
+
+    def _rewritten(self, file: WrittenFile, rows: pa.Table, keys: RowKeys) -> WrittenFile | None:
+        if not rows.num_rows:
+            return None
+        codec, event_time = self._spec.layout.compression, self._rule.event_time
+        path = self._folder.new_path(file.partition, task_of(file), codec)
+        size = self._folder.write(path, [rows], ParquetEncoding(rows, codec, event_time))
+        times = event_times_of(rows[event_time])
+        return replace(
+            file,
+            path=path,
+            size=size,
+            rows=rows.num_rows,
+            stats=delta_stats(rows.num_rows, {event_time: times}),
+            min_event_time_us=times.lowest_us,
+            max_event_time_us=times.highest_us,
+            keys=keys_text(keys),
+        )
+
+    def _rejected(self, row: pa.Table) -> RejectedValues:
+        key = ", ".join(f"{name} {row[name][0].as_py()!s:.100}" for name in self._rule.by)
+        detail = f"a row with {key} is there, with other values"
+        return RejectedValues(row_json(row), CONFLICTING, detail)
+
+
+def task_of(file: WrittenFile) -> str:
+    """Returns the id of the task that wrote a file: ids sort as the tasks have read."""
+    return file.path.rpartition("/")[2].split("-")[1]

@@ -1,0 +1,96 @@
+"""The keys of rows that a table has already, read from its files."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+from deltalake import DeltaTable
+from numpy.typing import NDArray
+
+from headrace.sinks.lake.data_file import WriteSpec
+from headrace.sinks.lake.folder import TableFolder
+from headrace.sinks.lake.partitions import partition_text
+from headrace.sinks.lake.unique.row_keys import KeyRule, RowKeys
+
+_AT_ONCE = 4  # files in memory
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """A data file of a table.
+
+    Attributes:
+        path: below the table's root.
+        partition: Delta's text of each partition column; None: null.
+    """
+
+    path: str
+    partition: Mapping[str, str | None]
+
+
+class TableKeys:
+    """Reads the keys of rows from files of a table."""
+
+    def __init__(self, spec: WriteSpec, rule: KeyRule) -> None:
+        self._spec = spec
+        self._rule = rule
+        self._folder = TableFolder(spec.root, spec.storage_options)
+
+    def read(self, files: Iterable[TableFile]) -> Iterator[RowKeys]:
+        """Yields the keys of the rows of each file.
+
+        Raises:
+            OSError: if it can't be read.
+        """
+        waiting = list(files)
+        while waiting:
+            batch, waiting = waiting[:_AT_ONCE], waiting[_AT_ONCE:]
+            yield from self._folder.each(self._keys, batch, at_once=_AT_ONCE)
+
+    def _keys(self, file: TableFile) -> RowKeys:
+        rows = self._folder.read(file.path)
+        return self._rule.keys(with_partition_values(rows, file.partition, self._spec))
+
+    def in_slices(self, table: DeltaTable, slices: Collection[int]) -> Iterator[TableFile]:
+        """Yields the files that may have rows of these slices, by their statistics."""
+        actions = pa.table(table.get_add_actions(flatten=True))
+        columns = self._spec.partition_columns
+        for row in actions.filter(self._overlaps(actions, sorted(slices))).to_pylist():
+            partition = {name: partition_text(row.get(f"partition.{name}")) for name in columns}
+            yield TableFile(unquote(row["path"]), partition)
+
+    def _overlaps(self, actions: pa.Table, slices: Sequence[int]) -> pa.Array:
+        """Whether each file may have rows of one of ``slices``, which are in order."""
+        lowest = self._slices(actions, f"min.{self._rule.event_time}", -1)
+        highest = self._slices(actions, f"max.{self._rule.event_time}", 1)
+        # Not from the first to the last: a single late row would have all in between read.
+        first_behind = np.append(slices, np.iinfo(np.int64).max)[np.searchsorted(slices, lowest)]
+        return pa.array(first_behind <= highest)
+
+    def _slices(self, actions: pa.Table, column: str, direction: int) -> NDArray[np.int64]:
+        """The slices of times; far off where a file has no statistics: it may have any."""
+        far = direction * (np.iinfo(np.int64).max - 1)
+        if column not in actions.column_names:
+            return np.full(actions.num_rows, far)
+        times: Any = actions[column]
+        micros = times.cast(pa.timestamp("us", times.type.tz), safe=False).cast(pa.int64())
+        numbers: NDArray[np.int64] = micros.fill_null(0).to_numpy() // self._rule.slice_us
+        return np.where(micros.is_null().to_numpy(), far, numbers)
+
+
+def with_partition_values(
+    rows: pa.Table, partition: Mapping[str, str | None], spec: WriteSpec
+) -> pa.Table:
+    """Returns the rows of a file with the columns whose values are in the log instead."""
+    for name in spec.layout.value_columns:
+        value = pa.scalar(partition.get(name), pa.string())
+        kind = spec.schema.field(name).type
+        is_text = not pa.types.is_integer(kind) and not pa.types.is_boolean(kind)
+        column = pa.repeat(value if is_text else value.cast(kind), rows.num_rows)
+        rows = rows.append_column(name, column)
+    return rows

@@ -1,0 +1,125 @@
+"""Hashes of values: equal for equal values, whatever Arrow type holds them."""
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from headrace.sinks.lake.unique.column_hash import hash_rows, hash_values
+
+NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)
+ITEM = pa.struct([("name", pa.string()), ("tags", pa.list_(pa.int64()))])
+SCHEMA = pa.schema(
+    [
+        ("text", pa.string()),
+        ("blob", pa.binary()),
+        ("number", pa.int64()),
+        ("double", pa.float64()),
+        ("flag", pa.bool_()),
+        ("time", pa.timestamp("us", "UTC")),
+        ("day", pa.date32()),
+        ("price", pa.decimal128(12, 2)),
+        ("items", pa.list_(ITEM)),
+        ("sizes", pa.map_(pa.string(), pa.int64())),
+    ]
+)
+LONGS = st.integers(-(2**63), 2**63 - 1)
+ITEMS = st.fixed_dictionaries(
+    {"name": st.none() | st.text(max_size=3), "tags": st.none() | st.lists(LONGS, max_size=3)}
+)
+ROWS = st.fixed_dictionaries(
+    {
+        "text": st.none() | st.text(max_size=20),
+        "blob": st.none() | st.binary(max_size=20),
+        "number": st.none() | LONGS,
+        "double": st.none() | st.floats(),
+        "flag": st.none() | st.booleans(),
+        "time": st.none() | st.datetimes(timezones=st.just(UTC)),
+        "day": st.none() | st.dates(),
+        "price": st.none() | st.decimals(-1_000_000, 1_000_000, places=2),
+        "items": st.none() | st.lists(st.none() | ITEMS, max_size=3),
+        "sizes": st.none() | st.dictionaries(st.text(max_size=3), st.none() | LONGS, max_size=3),
+    }
+)
+
+
+def hashes(rows):
+    return hash_rows(((n, rows[n].combine_chunks()) for n in rows.column_names), rows.num_rows)
+
+
+@given(st.lists(ROWS, min_size=1, max_size=5))
+def test_rows_have_the_same_hash_when_they_are_read_back_or_cut_out_of_others(given_rows):
+    rows = pa.Table.from_pylist(given_rows, SCHEMA)
+    sink = pa.BufferOutputStream()
+    parquet.write_table(rows, sink)
+    back = parquet.read_table(pa.BufferReader(sink.getvalue()))
+    expected = hashes(rows).tolist()
+    assert hashes(back).tolist() == expected
+    assert [int(hashes(rows.slice(n, 1))[0]) for n in range(len(given_rows))] == expected
+
+
+@pytest.mark.parametrize(
+    "types",
+    [
+        (pa.string(), pa.large_string(), pa.string_view()),
+        (pa.int8(), pa.int16(), pa.int64()),
+        (pa.float32(), pa.float64()),
+        (pa.timestamp("ms", "UTC"), pa.timestamp("us", "UTC"), pa.timestamp("ns", "UTC")),
+        (pa.list_(pa.int32()), pa.large_list(pa.int64())),
+        (pa.binary(), pa.large_binary(), pa.binary_view()),
+    ],
+    ids=str,
+)
+def test_a_value_has_one_hash_in_all_types_that_can_hold_it(types):
+    values = {
+        "string": ["a", "", None],
+        "int8": [1, 0, None],
+        "float": [0.5, 0.0, None],
+        "timestamp[ms, tz=UTC]": [NOON, None],
+        "list<item: int32>": [[1, None], [], None],
+        "binary": [b"a", None],
+    }[str(types[0])]
+    first, *others = (hash_values(pa.array(values, kind)).tolist() for kind in types)
+    assert all(other == first for other in others)
+
+
+DIFFERENT = [
+    (pa.int64(), [0, 1, -1, None]),
+    (pa.float64(), [0.0, 0.5, float("nan"), None]),
+    (pa.bool_(), [True, False, None]),
+    (pa.date32(), [date(1970, 1, 1), date(1970, 1, 2), None]),
+    (pa.decimal128(5, 2), [Decimal("1.00"), Decimal("0.01"), None]),
+    (pa.list_(pa.int64()), [[], [None], [0], [0, 0], [1, 2], [2, 1], None]),
+    (pa.list_(pa.string()), [[], ["a", "b"], ["ab"], ["b", "a"], None]),
+    (ITEM, [{"name": None, "tags": None}, {"name": "a", "tags": []}, {"name": "a"}, None]),
+    (pa.map_(pa.string(), pa.int64()), [[], [("a", 1)], [("a", 2)], [("b", 1)], None]),
+]
+
+
+@pytest.mark.parametrize(("kind", "values"), DIFFERENT, ids=lambda value: str(value)[:30])
+def test_different_values_have_different_hashes_and_null_has_0(kind, values):
+    of_values = hash_values(pa.array(values, kind)).tolist()
+    assert len(set(of_values)) == len(values)
+    assert of_values[-1] == 0
+
+
+def test_values_that_change_their_columns_make_another_row():
+    rows = pa.table({"a": ["x", "y"], "b": ["y", "x"]})
+    first, second = hashes(rows)
+    assert first != second
+
+
+def test_a_column_of_nulls_and_the_order_of_columns_change_nothing():
+    rows = pa.table({"a": ["x"], "b": [1]})
+    more = pa.table({"c": pa.nulls(1, pa.int64()), "b": [1], "a": ["x"]})
+    assert hashes(rows).tolist() == hashes(more).tolist()
+    assert hashes(pa.table({"a": [None, ""]})).tolist() == [0, 0]
+
+
+def test_all_zeros_and_all_nans_are_equal():
+    zero, minus_zero, nan, other = hash_values(pa.array([0.0, -0.0, float("nan"), -float("nan")]))
+    assert (zero, nan) == (minus_zero, other)
