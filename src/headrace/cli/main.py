@@ -10,6 +10,7 @@ from headrace.cli.commands.dead_letters import dead_letters
 from headrace.cli.commands.ingest import ingest, tokens
 from headrace.cli.commands.ledger import reconcile
 from headrace.cli.commands.offline_files import load_offline_files
+from headrace.cli.commands.reprocess import reprocess
 from headrace.cli.commands.size import size
 from headrace.cli.commands.spool import spool
 from headrace.cli.commands.topics import produce, tail
@@ -50,6 +51,7 @@ for subcommand in (
     pipelines.resume,
     pipelines.compact,
     pipelines.checkpoint,
+    reprocess,
     reconcile,
     workers,
     dead_letters,

@@ -74,6 +74,16 @@ class LoadedProject:
         }
         return self.sources | of_workers
 
+    def writers_beside(self, pipeline: Pipeline) -> list[str]:
+        """Returns the names of pipelines that write to the target of ``pipeline``, too."""
+        own = (pipeline.sink.kind, pipeline.sink.resolved_target)
+        return [
+            other.name
+            for other in self.pipelines.values()
+            for sink in other.sinks
+            if (sink.kind, sink.resolved_target) == own and sink is not pipeline.sink
+        ]
+
 
 def load_project(settings: Settings) -> LoadedProject:
     """Returns the project, valid as a whole. Starts nothing, connects to nothing, imports no Spark.

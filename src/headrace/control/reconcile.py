@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from math import lcm
@@ -26,6 +26,7 @@ from headrace.pipelines.ledger.entry import LedgerEntry, merged
 from headrace.pipelines.ledger.folder import LedgerFolder
 from headrace.pipelines.ledger.letters import LetterRecount, recount_letters
 from headrace.pipelines.ledger.recount import added_counts, recount
+from headrace.pipelines.ledger.reprocessed import ReprocessedEntry, ReprocessedFolder
 from headrace.pipelines.ledger.tally import LedgerRule
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.positions import CheckpointIds
@@ -33,6 +34,29 @@ from headrace.settings import Settings
 from headrace.sinks.api import CountsEvents, Recountable
 
 _NO_ENTRIES = "it has no entries in the ledger"
+
+
+@dataclass(frozen=True)
+class ReprocessedTimes:
+    """What reprocessing one time range has done.
+
+    Attributes:
+        start: the first time of its records.
+        end: the time before which its records came.
+        parts: in how many commits.
+        records: that were read once more.
+        dead: of them that were rejected.
+        added: rows that were added to a table of the lake.
+        removed: rows that were removed from it.
+    """
+
+    start: datetime
+    end: datetime
+    parts: int
+    records: int
+    dead: int
+    added: int
+    removed: int
 
 
 @dataclass(frozen=True)
@@ -45,6 +69,7 @@ class PipelineBalance:
         breaks: gaps and overlaps of the offsets that were read.
         windows: those asked for, the oldest first.
         letters: how many dead letters are missing in their topics, with a recount.
+        reprocessed: time ranges that were read once more, the oldest first.
         unknown: why nothing is known, as a sentence; empty: something is.
     """
 
@@ -54,6 +79,7 @@ class PipelineBalance:
     windows: tuple[WindowBalance, ...]
     unknown: str = ""
     letters: LetterRecount = field(default_factory=LetterRecount)
+    reprocessed: tuple[ReprocessedTimes, ...] = ()
 
     @property
     def is_unbalanced(self) -> bool:
@@ -132,7 +158,10 @@ class _PipelineReconciliation:
         if self._counts is not None:
             total = merged(entries)
             entries = [total.with_windows(lcm(total.window_seconds, self._counts.seconds))]
-        balance = Balance(entries, self._progress(), has_steps=not self._pipeline.is_fused)
+        reprocessed = self._reprocessed()
+        balance = Balance(
+            entries, self._progress(), reprocessed, has_steps=not self._pipeline.is_fused
+        )
         counted = self._recount(balance) if self._request.recount else None
         windows = tuple(
             window
@@ -142,8 +171,20 @@ class _PipelineReconciliation:
         breaks = tuple(balance.breaks(self._positions(entries)))
         letters = self._letters(balance) if self._request.recount else LetterRecount()
         return PipelineBalance(
-            self._pipeline.name, balance.window_seconds, breaks, windows, letters=letters
+            self._pipeline.name,
+            balance.window_seconds,
+            breaks,
+            windows,
+            letters=letters,
+            reprocessed=tuple(_by_times(reprocessed)),
         )
+
+    def _reprocessed(self) -> list[ReprocessedEntry]:
+        folder = ReprocessedFolder(self._lake, self._pipeline.name, self._settings.storage)
+        if self._recorded is None:
+            return folder.counted(None)
+        name = CheckpointIds(self._pipeline.name, 0).reprocess
+        return folder.counted(self._recorded.versions([name]).get(name, 0))
 
     def _is_requested(self, start: datetime | None, length: int) -> bool:
         times = [time.timestamp() for time in self._request.times]
@@ -183,7 +224,7 @@ class _PipelineReconciliation:
 
     def _recount(self, balance: Balance) -> Recount:
         sink = self._pipeline.sink
-        if others := self._other_writers():
+        if others := self._project.writers_beside(self._pipeline):
             return Recount(failure=f"{sink.label} has rows of {', '.join(others)} too")
         topics = [source.topic for source in self._pipeline.sources]
         rules = {LedgerRule(balance.window_seconds, t.event_time, t.event_id) for t in topics}
@@ -212,17 +253,23 @@ class _PipelineReconciliation:
         except BrokerUnreachableError:
             return LetterRecount(unknown="Kafka does not respond, so dead letters are not counted")
 
-    def _other_writers(self) -> list[str]:
-        """Pipelines that write to the table, too."""
-        own = (self._pipeline.sink.kind, self._pipeline.sink.resolved_target)
-        return [
-            pipeline.name
-            for pipeline in self._project.pipelines.values()
-            for sink in pipeline.sinks
-            if (sink.kind, sink.resolved_target) == own and sink is not self._pipeline.sink
-        ]
-
 
 def _last_ended(folder: CheckpointFolder, number: int) -> int:
     checkpoint = folder.checkpoint(CurrentCheckpoint(number, "", begun=True))
     return checkpoint.last_ended()
+
+
+def _by_times(entries: Sequence[ReprocessedEntry]) -> Iterator[ReprocessedTimes]:
+    by_times: dict[tuple[datetime, datetime], list[ReprocessedEntry]] = {}
+    for entry in entries:
+        by_times.setdefault((entry.start, entry.end), []).append(entry)
+    for (start, end), parts in by_times.items():
+        yield ReprocessedTimes(
+            start,
+            end,
+            len(parts),
+            sum(part.records for part in parts),
+            sum(part.dead for part in parts),
+            sum(part.added for part in parts),
+            sum(part.removed for part in parts),
+        )

@@ -41,7 +41,10 @@ HeadraceError                         base
 │   ├── LoaderRunningError
 │   ├── CounterReusedError
 │   ├── ReplayRunningError
-│   └── ReplayRefusedError
+│   ├── ReplayRefusedError
+│   ├── ReprocessRefusedError         reprocessing
+│   ├── RangeExpiredError
+│   └── ReprocessRunningError
 ├── StepError                         pipelines: a step of the user raised an error; never retried
 ├── ReferenceTooLargeError            a reference table needs too much memory; never retried
 ├── UnreadRangesError                 a batch has no report of ranges it had to read; retried
@@ -143,6 +146,11 @@ from headrace.errors.project import (
     SampleError,
     UnknownFormatError,
 )
+from headrace.errors.reprocessing import (
+    RangeExpiredError,
+    ReprocessRefusedError,
+    ReprocessRunningError,
+)
 from headrace.errors.running import (
     CounterReusedError,
     LoaderRunningError,
@@ -225,6 +233,7 @@ __all__ = [
     "ProcessingTimeoutError",
     "ProjectError",
     "QueryChangedError",
+    "RangeExpiredError",
     "RecordRejectedError",
     "RecordsDeletedError",
     "RecordsUnreadableError",
@@ -235,6 +244,8 @@ __all__ = [
     "ReplayRefusedError",
     "ReplayRunningError",
     "ReplayedRecordError",
+    "ReprocessRefusedError",
+    "ReprocessRunningError",
     "RetentionPassedError",
     "SampleError",
     "SchemaRejectedError",

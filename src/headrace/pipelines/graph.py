@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.kafka.client import ClientConfig
 from headrace.kafka.cluster import KafkaCluster
@@ -51,6 +52,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace.settings import Secret
+
+LoadSource: TypeAlias = "Callable[[SourceSpec], DataFrame]"
+"""Returns the rows of a source, as a stream or as a table."""
 
 # Ten seconds: a heartbeat is a batch of its own, and not worth it in every pause of a topic.
 HEARTBEAT_AFTER_US = 10_000_000
@@ -148,12 +152,12 @@ def build(
         rule = _late_rule(pipeline, side)
         specs = [
             replace(
-                _source_spec(pipeline, source, context, checkpoint, start),
+                source_spec(pipeline, source, context, checkpoint.uri, start),
                 late=replace(rule, metadata=pipeline.side_metadata(source)),
             )
             for source in pipeline.sources
         ]
-        stepped = None if pipeline.is_fused else _stepped(spark, pipeline, specs)
+        stepped = None if pipeline.is_fused else _stepped(pipeline, specs, partial(load, spark))
         schema = row_schema(specs[0])
         if stepped is not None:
             schema = to_arrow_schema(stepped.rows.drop(FACTS).schema, timezone="UTC")
@@ -177,7 +181,7 @@ def build(
         on_batch=on_batch,
     )
     if stepped is None:
-        manifests = _load(spark, replace(specs[0], writers=sink.writers))
+        manifests = load(spark, replace(specs[0], writers=sink.writers))
     else:
         counts_rows = FACTS in stepped.rows.columns
         topics = [spec.topic for spec in specs]
@@ -238,13 +242,10 @@ def _late_rule(pipeline: Pipeline, side: SinkDriver | None) -> LateRule:
     )
 
 
-def _source_spec(
-    pipeline: Pipeline,
-    source: Source,
-    context: RunContext,
-    checkpoint: Checkpoint,
-    start: Start | None,
+def source_spec(
+    pipeline: Pipeline, source: Source, context: RunContext, checkpoint: str, start: Start | None
 ) -> SourceSpec:
+    """Returns one topic as a pipeline reads it; ``checkpoint`` is its URI, empty without one."""
     topic = source.topic
     return SourceSpec(
         pipeline=pipeline.name,
@@ -268,7 +269,7 @@ def _source_spec(
         state=context.state,
         staging=context.staging,
         storage=context.storage,
-        checkpoint=checkpoint.uri,
+        checkpoint=checkpoint,
         # A single source has no other one whose watermark it could hold back.
         heartbeat_after_us=HEARTBEAT_AFTER_US if len(pipeline.sources) > 1 else 0,
         references=tuple(topic.name for topic in pipeline.references),
@@ -286,28 +287,34 @@ def validated_partition_columns(pipeline: Pipeline, schema: EventSchema | None) 
     return pipeline.sink.directory_columns(schema)
 
 
-def _load(spark: SparkSession, spec: SourceSpec) -> DataFrame:
+def load(spark: SparkSession, spec: SourceSpec) -> DataFrame:
+    """Returns the stream of a topic: its rows, or manifests where ``spec`` has writers."""
     spark.dataSource.register(kafka_source(spec))
     return spark.readStream.format(source_name(spec.pipeline, spec.topic)).load()
 
 
-def _stepped(spark: SparkSession, pipeline: Pipeline, specs: list[SourceSpec]) -> SteppedRows:
+def _stepped(
+    pipeline: Pipeline, specs: Sequence[SourceSpec], load_source: LoadSource
+) -> SteppedRows:
     """The rows behind the steps, with the ledger's column if each step lets it through."""
     if specs[0].ledger is None:
-        return _rows(spark, pipeline, specs)
+        return stepped_rows(pipeline, specs, load_source)
     counted = [replace(spec, adds_facts=True, number=n) for n, spec in enumerate(specs)]
-    stepped = _rows(spark, pipeline, counted)
+    stepped = stepped_rows(pipeline, counted, load_source)
     if not stepped.uncounted:
         return stepped
     # Again, for rows that do not carry in vain what some step drops.
-    return _rows(spark, pipeline, specs)._replace(uncounted=stepped.uncounted)
+    rows = stepped_rows(pipeline, specs, load_source)
+    return rows._replace(uncounted=stepped.uncounted)
 
 
-def _rows(spark: SparkSession, pipeline: Pipeline, specs: list[SourceSpec]) -> SteppedRows:
-    """The sources, each as its step wants it, through the steps."""
+def stepped_rows(
+    pipeline: Pipeline, specs: Sequence[SourceSpec], load_source: LoadSource
+) -> SteppedRows:
+    """Returns the sources, each as its step wants it, through the steps."""
     frames = [
         _repartition_by_key(
-            _with_watermark(_load(spark, spec), spec, source, pipeline.allowed_lateness), source
+            _with_watermark(load_source(spec), spec, source, pipeline.allowed_lateness), source
         )
         for spec, source in zip(specs, pipeline.sources, strict=True)
     ]
@@ -316,7 +323,7 @@ def _rows(spark: SparkSession, pipeline: Pipeline, specs: list[SourceSpec]) -> S
     return apply_steps(list(_running_steps(pipeline, specs)), frames)
 
 
-def _running_steps(pipeline: Pipeline, specs: list[SourceSpec]) -> Iterator[Step]:
+def _running_steps(pipeline: Pipeline, specs: Sequence[SourceSpec]) -> Iterator[Step]:
     """Yields the steps with what they need where they run."""
     reader = ReferenceReader(pipeline.name, specs[0].cluster, specs[0].registry)
     staging = Staging(specs[0].staging, specs[0].storage)

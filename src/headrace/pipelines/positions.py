@@ -5,6 +5,7 @@ survive checkpoints and cleanup of the table's log:
 
 ============================================== ============================================
 headrace.<pipeline>                            number of the checkpoint
+headrace.<pipeline>/reprocess                  number of the last part that was reprocessed
 headrace.<pipeline>/<number>                   Spark's batch id
 headrace.<pipeline>/<number>/<topic>/<id>/<p>  position of partition p: the next to read; id
                                                is the topic's, another one when it is recreated
@@ -52,6 +53,11 @@ class CheckpointIds:
     def newest(self) -> str:
         """Whose version is the number of the newest checkpoint."""
         return f"headrace.{self.pipeline}"
+
+    @property
+    def reprocess(self) -> str:
+        """Whose version is the number of the last part that was reprocessed."""
+        return f"{self.newest}/reprocess"
 
     @property
     def batch(self) -> str:

@@ -85,6 +85,19 @@ class Deployment:
     java: Mapping[str, str]
 
 
+def run_context(settings: Settings, pipeline: Pipeline, deployment: Deployment) -> RunContext:
+    """Returns what ``pipeline`` runs with; its staging folder is chosen by each start."""
+    return RunContext(
+        lake=deployment.lake,
+        client=client_config(settings.kafka, deployment.bootstrap),
+        sinks=settings.sinks,
+        state=settings.state / "state" / pipeline.name,
+        registry=settings.schema_registry,
+        storage=settings.storage,
+        ledger=settings.ledger,
+    )
+
+
 class PipelineRun:
     """One pipeline's life in this driver. ``poll`` is called again and again, on one thread."""
 
@@ -102,15 +115,7 @@ class PipelineRun:
         self._spark = spark
         self._settings = settings
         self._once = once
-        self._context = RunContext(
-            lake=deployment.lake,
-            client=client_config(settings.kafka, deployment.bootstrap),
-            sinks=settings.sinks,
-            state=settings.state / "state" / pipeline.name,
-            registry=settings.schema_registry,
-            storage=settings.storage,
-            ledger=settings.ledger,
-        )
+        self._context = run_context(settings, pipeline, deployment)
         self._lock = CheckpointLock(lock_folder(settings.state, deployment.lake), pipeline.name)
         self._status = StatusFolder(settings.state / "status")
         self._restarts = RestartBudget(settings.restart)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,15 @@ def run_pipelines(
     sources = [source for pipeline in pipelines for source in pipeline.sources]
     if any(isinstance(source.topic.record_format, Avro) for source in sources):
         require_extra("avro")
+    with driver_session(settings, deployment) as spark:
+        return Driver(spark, settings, deployment).run(
+            pipelines, once=once, observe=observe, stop=stop
+        )
+
+
+@contextmanager
+def driver_session(settings: Settings, deployment: Deployment) -> Iterator[SparkSession]:
+    """A Spark session for as long as the context lasts."""
     spark = start_session(
         f"headrace {settings.name}",
         _spark_settings(settings),
@@ -47,9 +57,7 @@ def run_pipelines(
         state=settings.state,
     )
     try:
-        return Driver(spark, settings, deployment).run(
-            pipelines, once=once, observe=observe, stop=stop
-        )
+        yield spark
     finally:
         spark.stop()
 

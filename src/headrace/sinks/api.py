@@ -40,11 +40,11 @@ from __future__ import annotations
 
 import abc
 import enum
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias
 
-from headrace.model import EventSchema, FieldType, Metadata, Topic
+from headrace.model import EventSchema, FieldType, Metadata, OffsetRange, Topic
 from headrace.model.fault import Fault
 
 if TYPE_CHECKING:
@@ -481,6 +481,72 @@ class CountsEvents(abc.ABC):
 
         Raises:
             SinkError: they can't be read.
+        """
+
+
+@dataclass(frozen=True)
+class RowChanges:
+    """What a commit is about to change in a target.
+
+    Attributes:
+        added: rows that it adds.
+        removed: rows that it removes, of the same columns.
+        kept: how many rows are in the target already as they are to be.
+    """
+
+    added: pa.Table
+    removed: pa.Table
+    kept: int
+
+
+BeforeCommit: TypeAlias = Callable[[RowChanges], None]
+"""Called once for each attempt of a commit, before anything is visible; it may raise."""
+
+
+class ReplacingDriver(SinkDriver):
+    """A driver whose commits bring the rows of given records to what was written.
+
+    Rows that are in the target already as they were written stay as they are, so that the commit
+    of rows that are all there adds none and removes none.
+    """
+
+    @abc.abstractmethod
+    def begin(self, ranges: Sequence[OffsetRange], before_commit: BeforeCommit) -> None:
+        """Called before the tasks of each commit.
+
+        Args:
+            ranges: whose rows the next commit replaces.
+            before_commit: is told what the commit will change.
+        """
+
+
+class Reprocessable(abc.ABC):
+    """A sink into which ``headrace reprocess`` can write the rows of records once more."""
+
+    @abc.abstractmethod
+    def reprocessing_fault(
+        self, columns: Collection[str] | None, event_id: str | None
+    ) -> Fault | None:
+        """Returns why writing rows once more would not be exact; None: it is.
+
+        Args:
+            columns: names of those of the rows; None: steps hide them until the query is built.
+            event_id: field that is the same when an event is sent again; None: there is none.
+        """
+
+    @abc.abstractmethod
+    def open_to_reprocess(
+        self, context: SinkContext, schema: pa.Schema, event_id: str | None
+    ) -> SinkDriver:
+        """Opens the sink beside the pipeline that writes to it.
+
+        Commits record no position of the pipeline. A :class:`ReplacingDriver` is told of the
+        records that are written again; of any other driver, a commit must do no harm if the rows
+        are there already.
+
+        Raises:
+            SinkError: as :meth:`Sink.open`.
+            TableMismatchError: as :meth:`Sink.open`.
         """
 
 

@@ -150,7 +150,7 @@ def test_a_run_serves_its_metrics_while_it_lasts(tmp_path, monkeypatch):
         return {name: one.after(state=PipelineState.FINISHED) for name, one in progress.items()}
 
     monkeypatch.setattr("headrace.pipelines.runner.run_pipelines", run_pipelines)
-    monkeypatch.setattr("headrace.cli.commands.pipelines._deployment", lambda *_: None)
+    monkeypatch.setattr("headrace.cli.commands.pipelines.deployment_of", lambda *_: None)
     folder = str(tmp_path / "ads")
     assert CliRunner().invoke(main, ["init", folder]).exit_code == 0
     arguments = ["run", "--once", "--metrics-port", str(port), "--project", folder]

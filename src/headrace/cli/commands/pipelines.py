@@ -80,7 +80,7 @@ def run(  # noqa: PLR0913 - one for each option
     for extra in {pipeline.sink.extra for pipeline in chosen} - {""}:
         require_extra(extra)
     own_metrics = list(dict.fromkeys(metric for each in chosen for metric in each.metrics))
-    deployment = _deployment(session, master)
+    deployment = deployment_of(session, master)
     log_to_file(session, log_format)
     with (
         session.output.live(running) as observe,
@@ -239,7 +239,8 @@ def _also_served(observe: Observe, server: MetricsServer | None, own: Sequence[M
     return both
 
 
-def _deployment(session: Session, master: str | None) -> Deployment:
+def deployment_of(session: Session, master: str | None) -> Deployment:
+    """Returns where pipelines run: on ``master``, or where the settings say."""
     from headrace.control.services import bootstrap_servers, lake_uri
     from headrace.pipelines.run import Deployment
     from headrace.runtime.java import find_java

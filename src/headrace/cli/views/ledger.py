@@ -8,7 +8,7 @@ from rich.markup import escape
 
 from headrace.cli.screen import Screen, table
 from headrace.cli.views import view
-from headrace.control.reconcile import PipelineBalance, Reconciliation
+from headrace.control.reconcile import PipelineBalance, Reconciliation, ReprocessedTimes
 from headrace.pipelines.ledger.balance import Break, Imbalance, WindowBalance, WindowState
 
 MAX_BALANCED = 24
@@ -39,6 +39,8 @@ def _show(balance: PipelineBalance, screen: Screen) -> None:
         screen.line(f"  [bold red]unbalanced[/]: {escape(text)}")
     if balance.letters.unknown:
         screen.line(f"  [yellow]unknown[/]: {escape(balance.letters.unknown)}")
+    for times in balance.reprocessed:
+        screen.line(f"  reprocessed: {_reprocessed(times)}")
     balanced = [each for each in balance.windows if each.state is WindowState.BALANCED]
     hidden = set(map(id, balanced[:-MAX_BALANCED]))
     fates = list(dict.fromkeys(fate for window in balance.windows for fate in window.fates))
@@ -55,6 +57,12 @@ def _show(balance: PipelineBalance, screen: Screen) -> None:
     screen.out.print(windows, highlight=False)
     if hidden:
         screen.line(f"{len(hidden)} earlier windows are balanced.")
+
+
+def _reprocessed(times: ReprocessedTimes) -> str:
+    changed = f"{times.added:,} rows added, {times.removed:,} removed"
+    between = f"{times.start.isoformat()} to {times.end.isoformat()}"
+    return f"{times.records:,} records that came {between}: {changed}"
 
 
 def _time(window: WindowBalance) -> str:

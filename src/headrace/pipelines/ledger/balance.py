@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from math import lcm
 
 from headrace.model import TopicPartition
 from headrace.pipelines.ledger.entry import EntryRange, LedgerEntry, joined, merged
+from headrace.pipelines.ledger.reprocessed import (
+    ReprocessedEntry,
+    by_window,
+    explains,
+    unread,
+)
 from headrace.pipelines.ledger.sums import FATES, Fate, Hop, Place, Sums, added
 
 _MICROSECONDS = 1_000_000
@@ -122,16 +129,26 @@ class Balance:
     """The balance of one pipeline, from the entries that count, of which there is one at least."""
 
     def __init__(
-        self, entries: Sequence[LedgerEntry], progress: Progress, *, has_steps: bool
+        self,
+        entries: Sequence[LedgerEntry],
+        progress: Progress,
+        reprocessed: Sequence[ReprocessedEntry] = (),
+        *,
+        has_steps: bool,
     ) -> None:
         """Adds the entries up.
 
         Args:
             entries: in any order.
             progress: of the pipeline.
+            reprocessed: what was read once more.
             has_steps: whether there are steps between reading and the sink.
         """
-        self._total = merged(entries)
+        total = merged(entries)
+        seconds = lcm(total.window_seconds, *(entry.window_seconds for entry in reprocessed))
+        self._total = total.with_windows(seconds)
+        self._read_again = [range_ for entry in reprocessed for range_ in entry.ranges]
+        self._changes = by_window(reprocessed, seconds)
         self._progress = progress
         self._before_sink = Hop.STEPS if has_steps else Hop.SINK
         self.changed = self._total.changed
@@ -155,7 +172,10 @@ class Balance:
             end = max(range_.end for range_ in ranges)
             if (at := recorded.get(place, end)) > end:
                 ranges.append(EntryRange(*place, at, at))
-            result += _breaks(ranges)
+            for fault in _breaks(ranges):
+                gap = EntryRange(*place, fault.start, fault.end)
+                left = unread(self._read_again, gap) if fault.is_gap else [gap]
+                result += [replace(fault, start=part.start, end=part.end) for part in left]
         return result
 
     def dead_letters(self) -> dict[TopicPartition | None, int]:
@@ -241,9 +261,19 @@ class Balance:
             return
         out, rows = self._of(Hop.SINK, Fate.OUT, start), recount.sums.get(start, Sums())
         missing = out - rows
-        ids_differ = recount.has_ids and missing.hash != 0
+        if not recount.has_ids:
+            missing = replace(missing, hash=0)
+        if self._is_reprocessed(start, missing, recount):
+            return
+        ids_differ = missing.hash != 0
         if missing.number or ids_differ:
             yield Imbalance(Hop.TABLE, missing.number, 0, ids_differ)
+
+    def _is_reprocessed(self, start: int | None, missing: Sums, recount: Recount) -> bool:
+        changes = self._changes.get(start, [])
+        if not recount.has_ids:
+            changes = [replace(change, hash=0) for change in changes]
+        return explains(changes, replace(missing, bytes=0))
 
     def _began_before(self, start: int | None) -> bool:
         return bool(self.unknown_before) and (start is None or start < self.unknown_before)

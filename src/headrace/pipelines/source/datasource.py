@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -117,38 +122,81 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Called in a Python worker, once per attempt of a task."""
         with raising_remote_errors():
-            yield from self._read(*partition.value)
+            yield from _read_task(self._spec, self._schema, *partition.value)
 
-    def _read(self, task: int, work: Sequence[ReadRange]) -> Iterator[pa.RecordBatch]:
-        first = work[0]
-        # In the task: where the batch is in the table already, Spark runs no task, and all is well.
-        if first.refusal is not None:
-            raise first.refusal
-        if first.range is None:
-            beat = heartbeat(self._spec, row_schema(self._spec), first.heartbeat_us)
-            yield from _as_batches([beat], self._schema)
-            return
-        reader = TaskReader(self._spec, work)
-        with reader.aborting():
-            if self._spec.writers is None:
-                yield from _as_batches(reader.tables(), self._schema)
-                staging = Staging(self._spec.staging, self._spec.storage)
-                # After the last table: Spark has taken every row, so the report says that the range
-                # was read to its end. Of a task that is killed before, none is left, and the range
-                # is read again.
-                for report in reader.reports():
-                    staging.put(report)
-            else:
-                written = write_rows(
-                    self._spec.writers,
-                    reader.tables(),
-                    self._spec.topic,
-                    task,
-                    first.ranges,
-                    reader.sink_tally,
-                )
-                reports = manifest_table(reports=reader.reports())
-                yield from _as_batches([written, reports], self._schema)
+
+def _read_task(
+    spec: SourceSpec, schema: StructType, task: int, work: Sequence[ReadRange]
+) -> Iterator[pa.RecordBatch]:
+    first = work[0]
+    # In the task: where the batch is in the table already, Spark runs no task, and all is well.
+    if first.refusal is not None:
+        raise first.refusal
+    if first.range is None:
+        beat = heartbeat(spec, row_schema(spec), first.heartbeat_us)
+        yield from _as_batches([beat], schema)
+        return
+    reader = TaskReader(spec, work)
+    with reader.aborting():
+        if spec.writers is None:
+            yield from _as_batches(reader.tables(), schema)
+            staging = Staging(spec.staging, spec.storage)
+            # After the last table: Spark has taken every row, so the report says that the range
+            # was read to its end. Of a task that is killed before, none is left, and the range
+            # is read again.
+            for report in reader.reports():
+                staging.put(report)
+        else:
+            written = write_rows(
+                spec.writers, reader.tables(), spec.topic, task, first.ranges, reader.sink_tally
+            )
+            reports = manifest_table(reports=reader.reports())
+            yield from _as_batches([written, reports], schema)
+
+
+def range_source(spec: SourceSpec, name: str, work: Sequence[ReadRange]) -> type[DataSource]:
+    """The data source class of given ranges, for a query that reads them once.
+
+    Args:
+        spec: the topic.
+        name: under which it is registered with Spark.
+        work: at least one range; some read tasks take several.
+    """
+    tasks = list(enumerate(packs(work, spec.min_tasks)))
+
+    class RangeSource(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return name
+
+        def schema(self) -> StructType:
+            return spark_schema(spec)
+
+        def reader(self, schema: StructType) -> DataSourceReader:
+            return RangesReader(spec, schema, tasks)
+
+    return RangeSource
+
+
+class RangesReader(DataSourceReader):
+    """Spark's view of given ranges: each task reads some of them to their ends."""
+
+    def __init__(
+        self,
+        spec: SourceSpec,
+        schema: StructType,
+        tasks: Sequence[tuple[int, tuple[ReadRange, ...]]],
+    ) -> None:
+        self._spec, self._schema, self._tasks = spec, schema, tasks
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The tasks, as they were planned."""
+        return [InputPartition(task) for task in self._tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Called in a Python worker, once per attempt of a task."""
+        with raising_remote_errors():
+            yield from _read_task(self._spec, self._schema, *partition.value)
 
 
 def _as_batches(tables: Any, schema: StructType) -> Iterator[pa.RecordBatch]:

@@ -113,7 +113,7 @@ class Planner:
             ReadRange(
                 piece,
                 end.planned_ms,
-                may_hold_replays=_may_hold_replays(windows, piece),
+                may_hold_replays=may_hold_replays(windows, piece),
                 refusal=refusal,
                 topic_id=end.topic_id,
                 event_us=end.event_us.get(piece.partition.partition),
@@ -282,7 +282,8 @@ class Planner:
         return start.with_heartbeat(min(others), planned_ms=_now_ms())
 
 
-def _may_hold_replays(windows: Mapping[int, Window], range_: OffsetRange) -> bool:
+def may_hold_replays(windows: Mapping[int, Window], range_: OffsetRange) -> bool:
+    """Returns whether records that were replayed for others may lie in a range."""
     window = windows.get(range_.partition.partition)
     return window is not None and window.overlaps(range_.start, range_.end)
 

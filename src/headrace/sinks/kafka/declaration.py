@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from headrace.errors import SinkError
 from headrace.model import ByAccount, EventSchema, FieldType, Metadata, Topic
 from headrace.model.fault import Fault, is_a
-from headrace.sinks.api import DeclaredRows, Guarantee, Sink, SinkContext, SinkDriver
+from headrace.sinks.api import (
+    DeclaredRows,
+    Guarantee,
+    Reprocessable,
+    Sink,
+    SinkContext,
+    SinkDriver,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,7 +26,7 @@ _TIME_TYPES = frozenset({FieldType.TIMESTAMP, FieldType.MILLIS})
 
 
 @dataclass(frozen=True)
-class Kafka(Sink):
+class Kafka(Sink, Reprocessable):
     """Sink: events of another topic. At least once; :mod:`headrace.sinks.kafka` has the contract.
 
     Attributes:
@@ -83,6 +90,23 @@ class Kafka(Sink):
         if (reason := problem(self.topic, schema)) is not None:
             raise SinkError(f"topic {self.topic.name}", reason)
         return KafkaDriver(functools.partial(TopicWriter, self.topic, dict(context.client)))
+
+    def reprocessing_fault(
+        self,
+        columns: Collection[str] | None,  # noqa: ARG002
+        event_id: str | None,  # noqa: ARG002
+    ) -> Fault | None:
+        """Returns None: events are sent again with the ids that they had, as after a crash."""
+        return None
+
+    def open_to_reprocess(
+        self,
+        context: SinkContext,
+        schema: pa.Schema,
+        event_id: str | None,  # noqa: ARG002
+    ) -> SinkDriver:
+        """See :meth:`open`."""
+        return self.open(context, schema)
 
 
 def _schema(topic: Topic) -> EventSchema | None:

@@ -89,7 +89,7 @@ class Compaction:
                 compaction was abandoned.
         """
         table = self._log.existing()
-        _check_protocol(self._log.uri, table)
+        check_protocol(self._log.uri, table)
         merger = self._merger(table, abandoned)
         small = _small_files(table).items()
         crowded = [files for partition, files in small if len(files) >= threshold(partition)]
@@ -137,7 +137,7 @@ class Compaction:
         table = self._log.existing()
         # A deletion vector takes rows from a file that was read and keeps its path. The protocol
         # that allows them may have come since, and no later without a collision of commits.
-        _check_protocol(self._log.uri, table)
+        check_protocol(self._log.uri, table)
         live = live_paths(table)
         # An attempt before may have been committed although its answer was lost.
         done = {file.path for file, _ in swaps if file.path in live}
@@ -148,8 +148,12 @@ class Compaction:
         return done or {file.path for file, _ in whole}
 
 
-def _check_protocol(uri: str, table: DeltaTable) -> None:
-    """Rows may be deleted without a new file where the reader version is above 1."""
+def check_protocol(uri: str, table: DeltaTable) -> None:
+    """Refuses a table whose rows may be deleted without a new file: its reader version is above 1.
+
+    Raises:
+        SinkError: so it is, or the table asks more of a writer than headrace does.
+    """
     if (feature := unfulfilled(table)) is not None:
         raise SinkError(uri, not_written(feature))
     version = table.protocol().min_reader_version

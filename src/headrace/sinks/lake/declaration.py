@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from headrace.model import EventSchema, FieldType
+from headrace.model import EventSchema, FieldType, Metadata
 from headrace.model.fault import Fault, at_least, is_a
 from headrace.model.name import NAME, NAME_WORDS
 from headrace.model.partition_value import RESCUED_COLUMN
@@ -19,6 +19,7 @@ from headrace.sinks.api import (
     PositionStore,
     Readable,
     Recountable,
+    Reprocessable,
     Sink,
     SinkContext,
     SinkDriver,
@@ -35,13 +36,15 @@ if TYPE_CHECKING:
     from headrace.sinks.lake.data_file import WriteSpec
 
 
+_PLACE = (Metadata.TOPIC, Metadata.PARTITION, Metadata.OFFSET)
+_POSITION = {metadata.value for metadata in _PLACE}
 CODECS = ("zstd", "snappy", "gzip", "lz4", "uncompressed")
 _DIRECTORY_TYPES = frozenset({FieldType.STRING, FieldType.LONG, FieldType.BOOLEAN})
 _TIME_TYPES = frozenset({FieldType.TIMESTAMP, FieldType.MILLIS})
 
 
 @dataclass(frozen=True)
-class Lake(Sink, Compactable, Readable, Recountable):
+class Lake(Sink, Compactable, Readable, Recountable, Reprocessable):
     """Sink: a Delta table under the project's lake, partitioned by event time and fields.
 
     Exactly once: each batch is one Delta transaction that records the offsets it ends at, so a
@@ -148,6 +151,38 @@ class Lake(Sink, Compactable, Readable, Recountable):
 
         return lake_snapshot(self._uri(context), context.storage)
 
+    def reprocessing_fault(
+        self, columns: Collection[str] | None, event_id: str | None
+    ) -> Fault | None:
+        """Returns None if rows tell of which record, or at least of which event, they are."""
+        if (
+            columns is None
+            or self.unique is not None
+            or set(columns) >= _POSITION
+            or _id_column(event_id) in columns
+        ):
+            return None
+        places = ", ".join(f"Metadata.{metadata.name}" for metadata in _PLACE)
+        return Fault(
+            "the rows do not tell of which events they are",
+            f"declare Topic(event_id=...), or Source(metadata=({places})), before rows are written",
+        )
+
+    def open_to_reprocess(
+        self, context: SinkContext, schema: pa.Schema, event_id: str | None
+    ) -> SinkDriver:
+        """Opens the table; rows are found by their places, or by ids where they have no place.
+
+        A table without repeats finds the rows that it has by itself.
+        """
+        from headrace.sinks.lake.replacing import LakeAddingDriver, LakeReplacingDriver, RowKeys
+
+        if self.unique is not None:
+            return LakeAddingDriver(self._write_spec(context, schema))
+        keys = RowKeys() if set(schema.names) >= _POSITION else RowKeys(event_id)
+        shown = [name for name in (_id_column(event_id), context.event_time) if name is not None]
+        return LakeReplacingDriver(self._write_spec(context, schema), keys, shown)
+
     def _uri(self, context: SinkContext) -> str:
         return f"{context.lake}/{self.table}"
 
@@ -233,6 +268,10 @@ class Lake(Sink, Compactable, Readable, Recountable):
         if isinstance(other, Lake) and self.unique != other.unique:
             message = f"table {self.table!r} is declared with {self.unique} and with {other.unique}"
             yield Fault(message, "declare the same Lake.unique in every pipeline of the table")
+
+
+def _id_column(event_id: str | None) -> str | None:
+    return None if event_id is None else event_id.partition(".")[0]
 
 
 def _are_texts(value: object) -> bool:

@@ -19,7 +19,14 @@ from headrace.runtime import storage
 from headrace.runtime.storage import NO_OPTIONS, Options
 from headrace.sinks.api import Transaction
 from headrace.sinks.lake.data_file import WrittenFile
-from headrace.sinks.lake.log_tail import LogTail, replace_files, replaced_by, replacement
+from headrace.sinks.lake.log_tail import (
+    LogTail,
+    RowReplacement,
+    replace_files,
+    replace_rows,
+    replaced_by,
+    replacement,
+)
 from headrace.sinks.lake.table_features import not_written
 
 TABLE_PROPERTIES = {
@@ -254,6 +261,14 @@ class DeltaLog:
             CommitFailedError: if what others have committed meanwhile is a hindrance.
         """
         replace_files(table, self.uri, self._options, (added, removed))
+
+    def replace_rows(self, table: DeltaTable, swap: RowReplacement) -> None:
+        """Swaps files for others with other rows, and records what goes with that.
+
+        Raises:
+            CommitFailedError: if what others have committed since ``table`` was read is in the way.
+        """
+        replace_rows(table, self.uri, self._options, swap)
 
     def add_columns(self, columns: Sequence[Field]) -> None:
         """Adds nullable columns, or fields of structs, in a transaction of their own."""

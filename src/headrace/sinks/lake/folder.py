@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
@@ -63,14 +63,20 @@ class TableFolder:
             encoding.write(rows, stream)
             return int(stream.tell())
 
-    def read(self, path: str) -> pa.Table:
-        """The columns that are in the file: no partition columns."""
+    def read(self, path: str, columns: Collection[str] | None = None) -> pa.Table:
+        """The columns that are in the file, or those of ``columns`` that are: no partition columns.
+
+        Columns inside of structs are read with their struct.
+        """
         from pyarrow import parquet
 
         with storage.open_input(self.root, path, self._options) as stream:
             # Spark writes times as INT96; in nanoseconds they would not reach beyond 2262.
             file = parquet.ParquetFile(stream, coerce_int96_timestamp_unit="us")
-            return file.read(use_threads=False)
+            names = (
+                None if columns is None else [n for n in file.schema_arrow.names if n in columns]
+            )
+            return file.read(columns=names, use_threads=False)
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete files; those that are gone already are no error."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from itertools import count
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import msgspec
 from deltalake import DeltaTable
@@ -23,6 +24,7 @@ from deltalake.transaction import RemoveAction
 from headrace.errors import SinkError
 from headrace.runtime import storage
 from headrace.runtime.storage import Options
+from headrace.sinks.api import Transaction
 from headrace.sinks.lake.data_file import WrittenFile
 from headrace.sinks.lake.table_features import unfulfilled
 
@@ -258,8 +260,64 @@ def replace_files(
     ]
     actions += [{"remove": _remove(file)} for file in removed]
     actions += [{"add": _add(file, now_ms, data_change=False)} for file in added]
+    # As long as commits between only add files, none of ours is gone.
+    _commit_behind(table, uri, options, actions, lambda present: not _only_adds(present))
+
+
+@dataclass(frozen=True)
+class RowReplacement:
+    """Files that are swapped for others with other rows.
+
+    Attributes:
+        added: files to add.
+        removed: files to remove; those of their rows that stay are in ``added``.
+        records: what the commit records beside them.
+    """
+
+    added: Sequence[WrittenFile]
+    removed: Sequence[RemoveAction]
+    records: Transaction
+
+
+def replace_rows(table: DeltaTable, uri: str, options: Options, swap: RowReplacement) -> None:
+    """Commits other rows in place of some, behind what others have committed beside them.
+
+    Raises:
+        CommitFailedError: if another writer has removed one of the files, changed the table or
+            recorded something else than what is expected meanwhile.
+    """
+    now_ms = time.time_ns() // 1_000_000
+    # With a predicate it is no replacement of all rows, for pipelines that read it.
+    parameters = {"mode": "Overwrite", "predicate": "rows of records that were read once more"}
+    info = {
+        "timestamp": now_ms,
+        "operation": "WRITE",
+        "operationParameters": parameters if swap.removed else {"mode": "Append"},
+        "isBlindAppend": False,
+        "engineInfo": "headrace",
+        "headrace": dict(swap.records.metadata),
+    }
+    actions: list[dict[str, object]] = [{"commitInfo": info}]
+    actions += [
+        {"txn": {"appId": app_id, "version": version}}
+        for app_id, version in swap.records.versions.items()
+    ]
+    actions += [{"remove": _remove(file, data_change=True)} for file in swap.removed]
+    actions += [{"add": _add(file, now_ms)} for file in swap.added]
+    removed = {file.path for file in swap.removed}
+    _commit_behind(
+        table, uri, options, actions, lambda present: _hinders(present, removed, swap.records)
+    )
+
+
+def _commit_behind(
+    table: DeltaTable,
+    uri: str,
+    options: Options,
+    actions: Iterable[Mapping[str, object]],
+    hinders: Callable[[bytes], bool],
+) -> None:
     content = b"\n".join(map(msgspec.json.encode, actions)) + b"\n"
-    # Commits between are read one by one: as long as they only add files, none of ours is gone.
     for version in count(table.version() + 1):
         path = storage.join(uri, "_delta_log", f"{version:020}.json")
         try:
@@ -268,10 +326,25 @@ def replace_files(
             present = storage.read_bytes(path, options)
             if present == content:
                 return  # the answer was lost on the way
-            if not _only_adds(present):
-                raise CommitFailedError(f"{path} does more than add files") from None
+            if hinders(present):
+                raise CommitFailedError(f"{path} changes what this commit rests on") from None
         else:
             return
+
+
+def _hinders(content: bytes, removed: Collection[str], records: Transaction) -> bool:
+    for action in _actions(content, but=(b'{"add"',)):
+        if "metaData" in action or "protocol" in action:
+            return True
+        if replacement(action.get("commitInfo", {})) is not None:
+            return True
+        if (remove := action.get("remove")) and unquote(remove["path"]) in removed:
+            return True
+        txn = action.get("txn", {})
+        app_id = txn.get("appId")
+        if app_id in records.expected and txn["version"] != records.expected[app_id]:
+            return True
+    return False
 
 
 def _only_adds(content: bytes) -> bool:
@@ -285,11 +358,11 @@ def _actions(content: bytes, but: tuple[bytes, ...]) -> Iterator[dict[str, Any]]
             yield msgspec.json.decode(line)
 
 
-def _remove(file: RemoveAction) -> dict[str, object]:
+def _remove(file: RemoveAction, *, data_change: bool = False) -> dict[str, object]:
     return {
         "path": quote(file.path, safe=_PATH_CHARACTERS),
         "deletionTimestamp": file.deletion_timestamp,
-        "dataChange": False,
+        "dataChange": data_change,
         "extendedFileMetadata": True,
         "partitionValues": dict(file.partition_values),
         "size": file.size,

@@ -53,9 +53,19 @@ class FileMerger:
         Raises:
             SinkError: if the merge was abandoned.
         """
-        path = self._folder.new_path(partition, "merged", self._codec)
+        return self.write(partition, self._read(paths), "merged")
+
+    def write(self, partition: Partition, tables: Iterable[pa.Table], name: str) -> WrittenFile:
+        """One new file with the rows of ``tables``, which have the table's columns; at least one.
+
+        Args:
+            partition: of the rows.
+            tables: in the order of their rows.
+            name: part of the file's name.
+        """
+        path = self._folder.new_path(partition, name, self._codec)
         summary = _Summary(self._event_times)
-        groups = summary.of(_row_groups(self._read(paths)))
+        groups = summary.of(_row_groups(tables))
         first = next(groups)
         event_time = self._event_times[0] if len(self._event_times) == 1 else None
         # Dense: what is merged is written once more and then kept, and read ever after.
@@ -79,7 +89,7 @@ class FileMerger:
         for path in paths:
             if self._abandoned is not None and self._abandoned.is_set():
                 raise SinkError(self._folder.root, "a merge of small files was abandoned")
-            yield _conformed(self._folder.read(path), self._columns)
+            yield conformed(self._folder.read(path), self._columns)
 
 
 class _Summary:
@@ -120,7 +130,8 @@ def event_times_of(column: pa.ChunkedArray) -> EventTimeRange:
     return EventTimeRange(ends["min"], ends["max"], column.null_count)
 
 
-def _conformed(rows: pa.Table, columns: pa.Schema) -> pa.Table:
+def conformed(rows: pa.Table, columns: pa.Schema) -> pa.Table:
+    """Returns rows of a file with the columns of its table: what the file lacks is null."""
     import pyarrow as pa
 
     return pa.Table.from_arrays(

@@ -122,6 +122,16 @@ class LakeTable:
             self._log.set_properties(self._recorded)
         return True
 
+    def grow(self) -> None:
+        """Adds the columns of the rows that the table lacks, in transactions of their own.
+
+        Raises:
+            TableMismatchError: a column's type or the partitioning differs from the table's.
+        """
+        while (tail := self._log.tail()) is not None and tail.unfulfilled is None:
+            if not self._has_grown(tail):
+                return
+
     def version(self) -> int:
         """The table's newest version; -1 when there is no table."""
         tail = self._log.tail()

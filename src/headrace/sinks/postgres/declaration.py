@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from headrace.model import FieldType
@@ -13,6 +13,7 @@ from headrace.sinks.api import (
     DeclaredRows,
     Guarantee,
     PositionStore,
+    Reprocessable,
     Sink,
     SinkContext,
     SinkDriver,
@@ -41,7 +42,7 @@ class WriteMode(enum.StrEnum):
 
 
 @dataclass(frozen=True)
-class Postgres(Sink):
+class Postgres(Sink, Reprocessable):
     """Sink: a table of PostgreSQL. Exactly once; :mod:`headrace.sinks.postgres` has the contract.
 
     Attributes:
@@ -151,6 +152,33 @@ class Postgres(Sink):
         from headrace.sinks.postgres.positions import PostgresPositions
 
         return PostgresPositions(context.settings[URL], self.table)
+
+    def reprocessing_fault(
+        self,
+        columns: Collection[str] | None,  # noqa: ARG002
+        event_id: str | None,  # noqa: ARG002
+    ) -> Fault | None:
+        """Returns None for an upsert by ``newest_by``; any other write changes what is there."""
+        match self.mode:
+            case WriteMode.APPEND:
+                remedy = "mode=WriteMode.UPSERT with key and newest_by, on a table that has a key"
+                return Fault("Postgres.mode append would insert its rows once more", remedy)
+            case WriteMode.ADD:
+                remedy = "reset the pipeline to the earliest record, with an empty table"
+                return Fault("Postgres.mode add would count its rows twice", remedy)
+        if self.newest_by is None:
+            message = "Postgres.mode upsert would put rows of the range in the place of newer ones"
+            return Fault(message, 'newest_by="updated_at", so that the newest row stays')
+        return None
+
+    def open_to_reprocess(
+        self,
+        context: SinkContext,
+        schema: pa.Schema,
+        event_id: str | None,  # noqa: ARG002
+    ) -> SinkDriver:
+        """Opens the table under a name of its own: staging tables of the pipeline stay."""
+        return self.open(replace(context, pipeline=f"{context.pipeline} reprocess"), schema)
 
     def open(self, context: SinkContext, schema: pa.Schema) -> SinkDriver:
         """Looks at the table, and drops staging tables that earlier starts left.

@@ -1,10 +1,13 @@
 """What the state of a window is, and which hop a difference is at."""
 
+from datetime import UTC, datetime
+
 import pytest
 
 from headrace.model import TopicPartition
 from headrace.pipelines.ledger.balance import Balance, Progress, Recount, WindowState
 from headrace.pipelines.ledger.entry import EntryRange, LedgerEntry
+from headrace.pipelines.ledger.reprocessed import ReprocessedEntry, changes_of
 from headrace.pipelines.ledger.sums import Fate, Hop, LedgerLine, Place, Sums
 
 HOUR, SECOND_US = 3600, 1_000_000
@@ -218,3 +221,29 @@ def test_positions_of_the_sink_that_no_entry_reaches_are_a_gap():
 def test_a_topic_that_was_created_again_begins_anew():
     again = LedgerEntry(1, 1, 1, HOUR, (EntryRange("clicks", "other", 0, 0, 5),), ())
     assert not breaks(entry([]), again)
+
+
+def reprocessed(changes=(), ranges=()):
+    at = datetime(2026, 11, 21, tzinfo=UTC)
+    return ReprocessedEntry(1, at, at, tuple(ranges), 10, 0, HOUR, tuple(changes))
+
+
+def test_rows_that_reprocessing_has_added_are_no_difference_to_a_recount():
+    added, lost = Sums(3, 0, 77), Sums(1, 0, 5)
+    entries = [reprocessed(changes_of({0: added}, {}))]
+    balance = Balance([entry(balanced())], ALLOWED, entries, has_steps=False)
+
+    def state(rows):
+        [only] = balance.windows(Recount({0: rows}))
+        return only.state
+
+    assert state(Sums(8, 0, 13)) is WindowState.BALANCED
+    assert state(Sums(8, 0, 13) + added) is WindowState.BALANCED
+    assert state(Sums(8, 0, 13) + added - lost) is WindowState.UNBALANCED
+
+
+def test_a_gap_that_reprocessing_has_read_is_none():
+    batches = [entry(balanced()), entry(balanced(), batch=1, start=30)]
+    again = [reprocessed(ranges=[EntryRange("clicks", "id", 0, 5, 25)])]
+    [gap] = Balance(batches, ALLOWED, again, has_steps=False).breaks({})
+    assert (gap.start, gap.end, gap.is_gap) == (25, 30, True)

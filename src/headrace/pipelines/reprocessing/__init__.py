@@ -1,0 +1,40 @@
+"""Reprocessing: records of a time range go through a pipeline once more, beside its live run.
+
+**Which records.** Those whose offsets lie, in each partition, from the first record with a Kafka
+timestamp of at least ``start`` to before the first one with a timestamp of at least ``end``. It is
+the time at which a record came, not the event time: an event that happened in the range and came
+after it is not among them. Records that the sink has not taken yet, as its positions say, are left
+to the live pipeline.
+
+**Order.** None between rows. Ranges are divided until there are more tasks than partitions.
+
+**What the sink makes of it.**
+
+======================== ==========================================================================
+``Lake``                 the rows of the records become what is written now: missing ones are
+                         added, others are replaced, and those that are right stay as they are
+``Postgres``, upsert     a row goes in if it is not older than the one of its key (``newest_by``)
+``Kafka``                the events are sent again, with the ids that they had
+others                   refused
+======================== ==========================================================================
+
+In a lake, rows that have the columns ``_topic``, ``_partition`` and ``_offset`` are the ones of the
+records exactly, and rows that the pipeline no longer makes are removed. Other rows are found by the
+event id. Then a row replaces another one of its id, or is added if there is none, and no row is
+removed without that.
+
+**Parts.** A range is done in parts of at most :data:`~.ranges.PART_OFFSETS` offsets. Each ends in
+one commit, which records the number of the part beside the positions of the pipeline, and changes
+none of these. A crash leaves whole parts, and the next call does all of them again: rows that are
+right are found to be. Two calls at a time are refused on one machine; of two machines, one commits.
+
+**Refused**, since the outcome would be another one: steps with state, several sources, a table that
+other pipelines write, too, and ``late_data`` other than ``KEEP``: which events were late is not
+recorded.
+
+**Bad input.** A record that is rejected again has its dead letter already, and gets no second one.
+A row that the sink rejects behind steps belongs to no record, and gets another one. An event whose
+time was too far ahead when it came, and no longer is, becomes a row.
+
+**The ledger** has an entry for each part: the offsets, and by window what was added and removed.
+"""

@@ -1,0 +1,81 @@
+"""What can't be reprocessed exactly, as far as it is known before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from headrace.errors import ReprocessRefusedError
+from headrace.pipelines.late_data.declaration import LateData
+from headrace.pipelines.pipeline import Pipeline
+from headrace.pipelines.transforms.transform import Transform
+from headrace.sinks.api import Reprocessable, Sink
+
+ANEW = (
+    "Declare the pipeline under another name and with another table: it begins at the earliest "
+    "record."
+)
+
+
+class ReprocessableSink(Sink, Reprocessable):
+    """A sink that is both."""
+
+
+def refuse_inexact(pipeline: Pipeline, others: Sequence[str]) -> None:
+    """Checks the declaration of a pipeline that is to be reprocessed.
+
+    Args:
+        pipeline: its declaration.
+        others: names of pipelines that write to its target, too.
+
+    Raises:
+        ReprocessRefusedError: if the outcome could be another one than that of the live pipeline.
+    """
+    if len(pipeline.sources) > 1:
+        topics = ", ".join(source.topic.name for source in pipeline.sources)
+        raise _refused(pipeline, f"it has several sources ({topics}), which were read side by side")
+    transforms = [step for step in pipeline.steps_for_topic if isinstance(step, Transform)]
+    stateful = [step for step in transforms if step.state()]
+    if stateful:
+        name = type(stateful[0]).__name__
+        raise _refused(pipeline, f"{name} keeps state, which depends on the records before")
+    if pipeline.late_data is not LateData.KEEP:
+        raise _refused(
+            pipeline, "late_data is not KEEP, and which events were late is not recorded"
+        )
+    if others:
+        raise _refused(pipeline, f"{pipeline.sink.label} has rows of {', '.join(others)}, too")
+    if pipeline.steps:
+        reprocessable_sink(pipeline, None)
+    else:
+        [source] = pipeline.sources
+        schema = source.topic.schema
+        fields = ("value",) if schema is None else tuple(schema.names)
+        names = [metadata.value for metadata in pipeline.metadata(source)]
+        reprocessable_sink(pipeline, (*fields, *names))
+
+
+def reprocessable_sink(pipeline: Pipeline, columns: Collection[str] | None) -> ReprocessableSink:
+    """Returns the sink of a pipeline, if it takes rows once more.
+
+    Args:
+        pipeline: its declaration.
+        columns: names of those of its rows; None: they are not known yet.
+
+    Raises:
+        ReprocessRefusedError: if it does not, or not rows with these columns.
+    """
+    sink = pipeline.sink
+    if not isinstance(sink, Reprocessable):
+        reason = f"rows that are written to {sink.label} once more would count twice"
+        raise _refused(pipeline, reason)
+    topic = pipeline.sources[0].topic
+    fault = sink.reprocessing_fault(columns, topic.event_id)
+    if fault is not None:
+        raise ReprocessRefusedError(
+            pipeline.name, fault.message, f"To change that: {fault.remedy}."
+        )
+    return sink  # type: ignore[return-value]
+
+
+def _refused(pipeline: Pipeline, reason: str) -> ReprocessRefusedError:
+    return ReprocessRefusedError(pipeline.name, reason, ANEW)

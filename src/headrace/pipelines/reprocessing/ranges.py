@@ -1,0 +1,153 @@
+"""Which offsets are reprocessed: those of a time range that the sink has taken already."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from headrace.errors import RangeExpiredError
+from headrace.kafka.client import ClientConfig, offsets_since
+from headrace.kafka.cluster import LivePositions
+from headrace.kafka.groups import first_timestamps
+from headrace.model import OffsetRange, TopicPartition
+from headrace.pipelines.source.offsets import allocate_batch
+
+PART_OFFSETS = 2_000_000
+"""Offsets of one commit at most: the driver keeps an index of the rows of a part."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class TimeRange:
+    """Times of records, from ``start`` to before ``end``."""
+
+    start: datetime
+    end: datetime
+
+
+@dataclass(frozen=True)
+class ReprocessedRange:
+    """Offsets of one partition.
+
+    Attributes:
+        partition: ``topic/number``.
+        start: the first offset.
+        end: the offset after the last one.
+        expired: offsets before ``start`` that retention has removed and that may have been in the
+            time range; only where that was accepted.
+        live: offsets of the time range after ``end``, which the live pipeline has not taken yet.
+    """
+
+    partition: str
+    start: int
+    end: int
+    expired: int = 0
+    live: int = 0
+
+    @property
+    def span(self) -> int:
+        """How many offsets it has, at least as many as records."""
+        return self.end - self.start
+
+    @property
+    def offsets(self) -> OffsetRange:
+        """The range as the source reads it."""
+        topic, _, number = self.partition.rpartition("/")
+        return OffsetRange(TopicPartition(topic, int(number)), self.start, self.end)
+
+
+def planned_ranges(
+    client: ClientConfig,
+    topic: str,
+    live: LivePositions,
+    times: TimeRange,
+    taken: Mapping[int, int],
+    *,
+    accept_loss: bool,
+) -> list[ReprocessedRange]:
+    """Returns a range for each partition that has records of ``times``.
+
+    Args:
+        client: settings of the cluster.
+        topic: its name.
+        live: the topic as it is now.
+        times: of the records.
+        taken: by partition, the next record that the sink takes.
+        accept_loss: leave out what retention has removed.
+
+    Raises:
+        RangeExpiredError: if records of ``times`` may have been removed, and that is not accepted.
+        BrokerUnreachableError: if the brokers do not respond.
+    """
+    partitions = {p: TopicPartition(topic, p) for p in sorted(taken) if p in live.latest}
+    starts, ends = (_offsets(client, partitions, live, at) for at in (times.start, times.end))
+    expired = [p for p in partitions if 0 < live.earliest[p] >= starts[p]]
+    if expired and not accept_loss:
+        raise _expired(client, topic, live, expired)
+    ranges = []
+    for p, partition in partitions.items():
+        start, end = starts[p], min(ends[p], taken[p])
+        gone = live.earliest[p] if p in expired else 0
+        left = max(ends[p] - max(end, start), 0)
+        if end > start or gone or left:
+            name = f"{partition.topic}/{p}"
+            ranges.append(ReprocessedRange(name, start, max(start, end), gone, left))
+    return ranges
+
+
+def parts(ranges: Sequence[ReprocessedRange]) -> list[list[OffsetRange]]:
+    """Cuts ranges into parts of at most :data:`PART_OFFSETS`, each with its share of every one."""
+    left = {range_.offsets.partition: range_.offsets for range_ in ranges if range_.span}
+    numbers = dict(enumerate(left))
+    starts = {number: left[partition].start for number, partition in numbers.items()}
+    ends = {number: left[partition].end for number, partition in numbers.items()}
+    result = []
+    while starts != ends:
+        upto = allocate_batch(
+            starts,
+            ends,
+            max_records=PART_OFFSETS,
+            max_bytes=1,
+            mean_bytes=dict.fromkeys(starts, 0.0),
+        )
+        result.append(
+            [OffsetRange(numbers[n], starts[n], upto[n]) for n in numbers if upto[n] > starts[n]]
+        )
+        starts = upto
+    return result
+
+
+def _offsets(
+    client: ClientConfig,
+    partitions: Mapping[int, TopicPartition],
+    live: LivePositions,
+    at: datetime,
+) -> dict[int, int]:
+    """The first record of a time or later; the end of the partition where there is none."""
+    known = offsets_since(client, partitions.values(), _milliseconds(at))
+    return {p: known.get(partition, live.latest[p]) for p, partition in partitions.items()}
+
+
+def _milliseconds(at: datetime) -> int:
+    microseconds = (at - _EPOCH) // timedelta(microseconds=1)
+    return -(-microseconds // 1000)  # rounded up: a record of the millisecond before is older
+
+
+def _expired(
+    client: ClientConfig, topic: str, live: LivePositions, expired: Sequence[int]
+) -> RangeExpiredError:
+    firsts = {TopicPartition(topic, p): live.earliest[p] for p in expired}
+    times = first_timestamps(
+        client, {at: n for at, n in firsts.items() if n < live.latest[at.partition]}
+    )
+    latest = max(firsts, key=lambda partition: times.get(partition, 1 << 62))
+    text = _text(times[latest]) if latest in times else ""
+    # The first record that is left has this very time, and one before it may have had it too.
+    begin = _text(times[latest] + 1) if latest in times else ""
+    return RangeExpiredError(f"{topic}/{latest.partition}", firsts[latest], text, begin)
+
+
+def _text(milliseconds: int) -> str:
+    at = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,43 @@
+"""How ranges are cut into parts, and how times become Kafka's."""
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.pipelines.reprocessing import ranges as module
+from headrace.pipelines.reprocessing.ranges import ReprocessedRange, parts
+
+SPANS = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 40)), max_size=5)
+
+
+@given(spans=SPANS, size=st.integers(1, 30))
+def test_parts_hold_every_offset_once_and_in_order(spans, size):
+    ranges = [
+        ReprocessedRange(f"clicks/{p}", start, start + span)
+        for p, (start, span) in enumerate(spans)
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "PART_OFFSETS", size)
+        cut = parts(ranges)
+    read = [
+        (range_.partition.partition, offset)
+        for part in cut
+        for range_ in part
+        for offset in range(range_.start, range_.end)
+    ]
+    for p, (start, span) in enumerate(spans):
+        assert [offset for q, offset in read if q == p] == list(range(start, start + span))
+    # Each partition has its share of a part, and one offset at least.
+    assert all(sum(range_.span for range_ in part) <= size + len(part) for part in cut)
+
+
+@pytest.mark.parametrize(
+    ("microsecond", "milliseconds"), [(0, 0), (1, 1), (1000, 1), (1001, 2), (123_000, 123)]
+)
+def test_a_record_of_the_millisecond_before_is_not_in_the_range(microsecond, milliseconds):
+    at = datetime(2026, 11, 21, tzinfo=UTC)
+    start_ms = int(at.timestamp()) * 1000
+    at = at.replace(microsecond=microsecond)
+    assert module._milliseconds(at) == start_ms + milliseconds
