@@ -27,6 +27,7 @@ from headrace.settings import S3Settings, Secret
 from headrace.sinks.api import SinkContext, Transaction
 from headrace.sinks.lake.compaction import Compaction
 from headrace.sinks.lake.driver import LakeDriver
+from headrace.sinks.lake.replacing import LakeReplacingDriver, RowKeys
 from headrace.sinks.lake.table import LakeTable, read_table
 
 
@@ -122,6 +123,31 @@ class TestCommits:
             proxy.close()
         assert len(proxy.lost) == 1
         assert ids(lake) == list(range(6))
+
+    def test_rows_that_are_written_once_more_are_there_once_where_the_answer_is_lost(
+        self, s3, lake
+    ):
+        for version in range(3):
+            add(lake.open(), lake.write([row(version), row(10 + version, "men")]), version=version)
+        losses = iter([True])
+        behind_faults, proxy = _behind_faults(
+            s3,
+            lake,
+            lambda method, path: method == "PUT" and "_delta_log/0" in path and next(losses, False),
+        )
+        try:
+            driver = LakeReplacingDriver(behind_faults.spec, RowKeys("id"), ())
+            rows = [row(0), row(1) | {"clicked": True}, row(2, "women"), row(50)]
+            pieces = [file.to_json() for file in behind_faults.write(rows)]
+            driver.begin((), lambda _: None)
+            done = driver.commit(pieces, Transaction({"r": 1}, {"r": None}), 0)
+        finally:
+            proxy.close()
+        assert len(proxy.lost) == 1
+        assert dict(done.figures) == {"rows_added": 3, "rows_removed": 2, "rows_kept": 1}
+        assert ids(lake) == [0, 1, 2, 10, 11, 12, 50]
+        assert {each["id"]: each["campaign"] for each in lake.rows()}[2] == "women"
+        assert all(each["clicked"] for each in lake.rows() if each["id"] == 1)
 
     def test_files_of_a_killed_attempt_are_removed_by_vacuum(self, lake):
         add(lake.open(), lake.write([row(1)]))
