@@ -236,6 +236,6 @@ def test_the_extra_avro_writes_events_and_is_named_where_it_is_missing(bare, pro
 
 
 def test_the_extra_all_brings_what_each_of_them_brings(bare):
-    extras = ("avro", "ingest", "postgres", "redis", "s3", "spark", "stats")
+    extras = ("avro", "ingest", "postgres", "recount", "redis", "s3", "spark", "stats")
     brought = {name for extra in extras for name in bare(extra).required}
     assert bare("all").required.keys() == brought

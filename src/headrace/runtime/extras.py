@@ -18,6 +18,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "avro": ("attrs", "authlib", "cachetools", "certifi", "fastavro", "httpx2"),
     "ingest": ("google_crc32c", "granian", "zstandard"),
     "postgres": ("psycopg",),
+    "recount": ("duckdb",),
     "redis": ("redis",),
     "s3": ("obstore",),
     "stats": ("datasketches", "psycopg"),

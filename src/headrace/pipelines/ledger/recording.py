@@ -15,8 +15,8 @@ from headrace.model.event import value_at
 from headrace.pipelines.checkpoint import PlannedBatch
 from headrace.pipelines.ledger.entry import EntryRange, LedgerEntry, Span
 from headrace.pipelines.ledger.folder import LedgerFolder
-from headrace.pipelines.ledger.recount import facts_of_rows
 from headrace.pipelines.ledger.sums import Fate, Hop, LedgerLine, Place, Sums, added, lines_of
+from headrace.pipelines.ledger.table_facts import facts_of_rows
 from headrace.pipelines.ledger.tally import LedgerRule
 from headrace.pipelines.source.report import RangeReport
 from headrace.sinks.api import CommitRejection, RejectedValues

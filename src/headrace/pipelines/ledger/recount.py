@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from headrace.events.event_hash import Hashes, hash_positions
+from headrace.errors import SinkError
+from headrace.events.event_hash import hash_texts
 from headrace.pipelines.ledger.balance import Recount
-from headrace.pipelines.ledger.sums import Sums
-from headrace.pipelines.ledger.tally import (
-    POSITION,
-    EventFacts,
-    LedgerRule,
-    event_windows,
-    id_hashes,
-)
+from headrace.pipelines.ledger.sums import HASH_MODULUS, Sums
+from headrace.pipelines.ledger.table_facts import hash_places
+from headrace.pipelines.ledger.tally import POSITION, LedgerRule
+from headrace.runtime.extras import require_extra
 from headrace.sinks.api import Snapshot, WindowCounts
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_MICROSECONDS = 1_000_000
+_COUNT = """
+SELECT {window} AS window_start, count(*), (sum(({hash})::HUGEINT) % {modulus})::UBIGINT
+FROM events GROUP BY window_start
+"""
+
 
 def recount(snapshot: Snapshot, rule: LedgerRule, changed: Collection[str] = ()) -> Recount:
-    """Returns the sums of the rows of a table; it holds a part of them in memory at a time.
+    """Returns the sums of the rows of a table, as DuckDB counts them.
+
+    DuckDB groups the rows by window and adds up, without the code by which tasks do that; only the
+    hash of an id is the ledger's own. It holds a part of the rows in memory at a time.
 
     Where events have no id, their places in the topic are what the ledger has hashed. If the table
     has no columns of ids as they were read, rows are counted, and their ids are not compared.
@@ -36,38 +39,109 @@ def recount(snapshot: Snapshot, rule: LedgerRule, changed: Collection[str] = ())
         changed: columns that steps have changed or dropped.
 
     Raises:
+        ExtraMissingError: if DuckDB is not installed.
         SinkError: if the rows can't be read.
     """
-    import pyarrow as pa
-
+    require_extra("recount")
     known = {*snapshot.column_names} - {*changed}
     if rule.event_time is not None and rule.event_time not in known:
         return _changed_times(rule)
-    ids = rule.id_columns if {*rule.id_columns} <= known else ()
-    times = [rule.event_time] if rule.event_time else []
-    columns = list(dict.fromkeys([*ids, *times])) or list(snapshot.column_names[:1])
-    sums: dict[int | None, Sums] = {}
-    for batch in snapshot.batches(columns):
-        for window, counted in facts_of_rows(
-            rule, pa.Table.from_batches([batch]), changed
-        ).sums.items():
-            sums[window] = sums.get(window, Sums()) + counted
-    return Recount(sums, has_ids=bool(ids))
-
-
-def facts_of_rows(rule: LedgerRule, rows: pa.Table, changed: Collection[str] = ()) -> EventFacts:
-    """Returns what the ledger counts of rows of a table: they have no bytes.
-
-    Args:
-        rule: what the ledger has counted events by.
-        rows: without the event time, they are of no window; without columns of ids, of no hash.
-        changed: columns that steps have changed, which tell nothing.
-    """
-    known = {*rows.column_names} - {*changed}
     has_ids = {*rule.id_columns} <= known
-    hashes = _hashes(rule, rows) if has_ids else np.zeros(rows.num_rows, np.uint64)
-    timed = rule if rule.event_time in known else replace(rule, event_time=None)
-    return EventFacts(event_windows(timed, rows), np.zeros(rows.num_rows, np.int64), hashes)
+    columns = rule.columns if has_ids else [rule.event_time] if rule.event_time else []
+    rows = _Rows(snapshot.batches([*columns] or snapshot.column_names[:1]))
+    statement = _COUNT.format(
+        window=_window(rule), hash=_hash(rule) if has_ids else "0", modulus=HASH_MODULUS
+    )
+    sums = {start: Sums(number, 0, hash_) for start, number, hash_ in rows.query(statement)}
+    return Recount(sums, has_ids=has_ids)
+
+
+class _Rows:
+    """Rows that DuckDB reads as table ``events``, once."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self._failure: SinkError | None = None
+
+    def query(self, statement: str) -> list[tuple[Any, ...]]:
+        """Returns the result of a query.
+
+        Raises:
+            SinkError: if the rows can't be read.
+        """
+        import duckdb
+        import pyarrow as pa
+
+        first = next(self._batches, None)
+        if first is None:
+            return []
+        # Without extensions: it must not look for any on the network.
+        database = duckdb.connect(config={"autoinstall_known_extensions": False})
+        _add_hashes(database)
+        try:
+            reader = pa.RecordBatchReader.from_batches(first.schema, self._noting_failure(first))
+            database.register("events", reader)
+            return database.execute(statement).fetchall()
+        except duckdb.Error as error:
+            # DuckDB passes on the text of what its input has raised.
+            raise self._failure or error from None
+        finally:
+            for name in _HASHES:
+                database.remove_function(name)  # else it says at the end that they were leaked
+            database.close()
+
+    def _noting_failure(self, first: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        yield first
+        try:
+            yield from self._batches
+        except SinkError as error:
+            self._failure = error
+            raise
+
+
+def _add_hashes(database: Any) -> None:
+    for name, (function, types) in _HASHES.items():
+        database.create_function(
+            name, function, types, "UBIGINT", type="arrow", null_handling="special"
+        )
+
+
+# DuckDB resolves annotations where `pa` is not known, so they are none of Arrow's.
+def _id_hash(ids: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.array(hash_texts(ids))
+
+
+def _place_hash(topics: Any, partitions: Any, offsets: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.array(hash_places(topics, partitions, offsets))
+
+
+_HASHES = {
+    "id_hash": (_id_hash, ["VARCHAR"]),
+    "place_hash": (_place_hash, ["VARCHAR", "INTEGER", "BIGINT"]),
+}
+
+
+def _window(rule: LedgerRule) -> str:
+    """The start of a row's window, in seconds since 1970; also of times before that."""
+    if rule.event_time is None:
+        return "NULL"
+    at, length = f"epoch_us({_quoted(rule.event_time)})", rule.window_seconds * _MICROSECONDS
+    return f"({at} - (({at} % {length}) + {length}) % {length}) // {_MICROSECONDS}"
+
+
+def _hash(rule: LedgerRule) -> str:
+    if rule.event_id is None:
+        return f"place_hash({', '.join(map(_quoted, POSITION))})"
+    return f"id_hash({'.'.join(map(_quoted, rule.event_id.split('.')))})"
+
+
+def _quoted(name: str) -> str:
+    escaped = name.replace('"', '""')
+    return f'"{escaped}"'
 
 
 def added_counts(counts: WindowCounts, rule: LedgerRule, changed: Collection[str] = ()) -> Recount:
@@ -91,19 +165,3 @@ def added_counts(counts: WindowCounts, rule: LedgerRule, changed: Collection[str
 
 def _changed_times(rule: LedgerRule) -> Recount:
     return Recount(failure=f"steps change or drop {rule.event_time!r}, which tells the window")
-
-
-def _hashes(rule: LedgerRule, rows: pa.Table) -> Hashes:
-    if rule.event_id is not None:
-        return id_hashes(rule.event_id, rows)
-    import pyarrow as pa
-
-    topics, partitions = rows.column(POSITION[0]), rows.column(POSITION[1]).to_numpy()
-    offsets = rows.column(POSITION[2]).cast(pa.int64()).to_numpy()
-    hashes = np.zeros(rows.num_rows, np.uint64)
-    names = np.asarray(topics.to_pylist(), dtype=object)
-    for topic in set(names):
-        for partition in np.unique(partitions[names == topic]):
-            chosen = (names == topic) & (partitions == partition)
-            hashes[chosen] = hash_positions(topic, int(partition), offsets[chosen])
-    return hashes

@@ -1,14 +1,18 @@
 """What a target holds, counted again: rows, counts that it keeps, dead letters."""
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from tests.unit.pipelines.ledger.test_balance import ALLOWED, entry, line
 
+from headrace.errors import SinkError
+from headrace.events.event_hash import hash_positions, hash_texts
 from headrace.kafka.dead_letters import StoredDeadLetter
 from headrace.model import DeadLetter, TopicPartition
 from headrace.pipelines.late_data.rule import LATE_EVENT
 from headrace.pipelines.ledger.balance import Balance
 from headrace.pipelines.ledger.letters import recount_letters
-from headrace.pipelines.ledger.recount import added_counts
+from headrace.pipelines.ledger.recount import added_counts, recount
 from headrace.pipelines.ledger.sums import Fate, Hop, Sums
 from headrace.pipelines.ledger.tally import LedgerRule
 from headrace.sinks.api import WindowCounts
@@ -69,3 +73,73 @@ def test_counts_by_another_time_are_not_comparable():
 def test_counts_know_what_they_recorded():
     counts = WindowCounts(60, "at", {}, {"one": 1, "two": 2})
     assert counts.versions(["two", "three"]) == {"two": 2}
+
+
+class Rows:
+    """Rows of a table in memory, some of which can't be read."""
+
+    def __init__(self, *batches, failure=None):
+        self._table, self._failure = pa.Table.from_batches(batches), failure
+
+    column_names = property(lambda self: self._table.column_names)
+
+    def batches(self, columns):
+        yield from self._table.select(columns).to_batches()
+        if self._failure:
+            raise self._failure
+
+
+def batch(*rows):
+    ids, times, offsets = zip(*rows, strict=True)
+    return pa.record_batch(
+        {
+            "meta": pa.array([{"id": id_} for id_ in ids], pa.struct([("id", pa.string())])),
+            "at": pa.array(times, pa.timestamp("us", "UTC")),
+            "_topic": ["clicks"] * len(rows),
+            "_partition": pa.array([0] * len(rows), pa.int32()),
+            "_offset": pa.array(offsets, pa.int64()),
+        }
+    )
+
+
+NESTED = LedgerRule(3600, "at", "meta.id")
+BATCHES = (
+    batch(("a", 0, 1), ("b", 3_599_999_999, 2), (None, -1, 3), ("c", None, 4)),
+    batch(("é" * 300, 3_600_000_000, 5), ("a", 0, 6)),
+)
+
+
+def hashes(*ids):
+    return int(hash_texts(pa.array(ids, pa.string())).sum(dtype=np.uint64))
+
+
+def test_duckdb_counts_rows_by_window_and_adds_up_the_hashes_of_their_ids():
+    recounted = recount(Rows(*BATCHES), NESTED)
+    assert recounted.has_ids
+    assert recounted.sums == {
+        None: Sums(1, 0, hashes("c")),
+        -3600: Sums(1, 0, 0),
+        0: Sums(3, 0, hashes("a", "b", "a")),
+        3600: Sums(1, 0, hashes("é" * 300)),
+    }
+
+
+def test_rows_without_an_id_are_known_by_their_places():
+    recounted = recount(Rows(*BATCHES), LedgerRule(3600, None, None))
+    places = hash_positions("clicks", 0, np.arange(1, 7))
+    assert recounted.sums == {None: Sums(6, 0, int(places.sum(dtype=np.uint64)))}
+
+
+def test_rows_without_columns_of_ids_are_only_counted():
+    recounted = recount(Rows(*BATCHES), NESTED, ["meta"])
+    assert not recounted.has_ids
+    assert recounted.sums == {None: Sums(1), -3600: Sums(1), 0: Sums(3), 3600: Sums(1)}
+    assert recount(Rows(*BATCHES), NESTED, ["at"]).failure
+    empty = Rows(batch(("a", 0, 1)).slice(0, 0))
+    assert recount(empty, NESTED).sums == {}
+
+
+def test_rows_that_can_not_be_read_are_the_error_of_the_sink():
+    failure = SinkError("lake/clicks", "a file is gone")
+    with pytest.raises(SinkError, match="a file is gone"):
+        recount(Rows(*BATCHES, failure=failure), NESTED)

@@ -1,0 +1,57 @@
+"""What the ledger counts of rows of a table, by the columns that they have."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headrace.events.event_hash import Hashes, hash_positions
+from headrace.pipelines.ledger.tally import (
+    POSITION,
+    EventFacts,
+    LedgerRule,
+    event_windows,
+    id_hashes,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def facts_of_rows(rule: LedgerRule, rows: pa.Table, changed: Collection[str] = ()) -> EventFacts:
+    """Returns what the ledger counts of rows of a table: they have no bytes.
+
+    Args:
+        rule: what the ledger has counted events by.
+        rows: without the event time, they are of no window; without columns of ids, of no hash.
+        changed: columns that steps have changed, which tell nothing.
+    """
+    known = {*rows.column_names} - {*changed}
+    has_ids = {*rule.id_columns} <= known
+    hashes = _hashes(rule, rows) if has_ids else np.zeros(rows.num_rows, np.uint64)
+    timed = rule if rule.event_time in known else replace(rule, event_time=None)
+    return EventFacts(event_windows(timed, rows), np.zeros(rows.num_rows, np.int64), hashes)
+
+
+def hash_places(
+    topics: pa.ChunkedArray, partitions: pa.ChunkedArray, offsets: pa.ChunkedArray
+) -> Hashes:
+    """Returns the hash of each record's place in its topic."""
+    import pyarrow as pa
+
+    numbers, at = partitions.to_numpy(), offsets.cast(pa.int64()).to_numpy()
+    names = np.asarray(topics.to_pylist(), dtype=object)
+    hashes = np.zeros(len(at), np.uint64)
+    for topic, partition in {*zip(names, numbers, strict=True)}:
+        chosen = (names == topic) & (numbers == partition)
+        hashes[chosen] = hash_positions(topic, int(partition), at[chosen])
+    return hashes
+
+
+def _hashes(rule: LedgerRule, rows: pa.Table) -> Hashes:
+    if rule.event_id is not None:
+        return id_hashes(rule.event_id, rows)
+    return hash_places(*(rows.column(name) for name in POSITION))
