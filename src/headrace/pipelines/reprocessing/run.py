@@ -18,13 +18,13 @@ from headrace.pipelines.commit_rows import commit_rows
 from headrace.pipelines.failures import cause
 from headrace.pipelines.graph import RunContext, load, source_spec, stepped_rows
 from headrace.pipelines.ledger.entry import EntryRange
-from headrace.pipelines.ledger.recount import facts_of_rows
 from headrace.pipelines.ledger.reprocessed import (
     ReprocessedEntry,
     ReprocessedFolder,
     WindowChange,
     changes_of,
 )
+from headrace.pipelines.ledger.table_facts import facts_of_rows
 from headrace.pipelines.ledger.tally import LedgerRule
 from headrace.pipelines.lifecycle_log import log_dead_letters
 from headrace.pipelines.limit_check import LimitCheck
