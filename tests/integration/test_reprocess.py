@@ -42,6 +42,7 @@ from headrace.errors import (
 from headrace.kafka.client import admin
 from headrace.pipelines.progress import PipelineState
 from headrace.pipelines.reprocessing import ranges as ranges_module
+from headrace.pipelines.reprocessing import run as run_module
 from headrace.pipelines.reprocessing.ranges import TimeRange
 from headrace.pipelines.run import Deployment
 from headrace.settings import Secret
@@ -51,6 +52,9 @@ from headrace.sinks.lake.delta_log import DeltaLog
 PLACES = (Metadata.TOPIC, Metadata.PARTITION, Metadata.OFFSET)
 ALL = TimeRange(datetime(2020, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC))
 KEYS = ("by id", "by place")
+UNIQUE = Lake(
+    "fused", partition_by=("day",), unique=Unique(by=["event_id"], within=timedelta(hours=1))
+)
 
 
 @pytest.fixture
@@ -148,6 +152,25 @@ def test_rows_that_the_table_has_lost_come_back_and_the_ledger_balances(flow, ke
     assert not result.is_unbalanced
     assert result.reprocessed[0].added == lost
     assert run(flow, pipeline).rows_in == 0
+
+
+def test_records_that_retention_removes_meanwhile_are_named_with_the_way_to_go_on(
+    flow, monkeypatch
+):
+    pipeline = built(flow)
+    flow.send([click(n) for n in range(100)], partition=0)
+    run(flow, pipeline)
+    parts = run_module.parts
+
+    def removing(ranges):
+        delete_before(flow, 0, 40)
+        return parts(ranges)
+
+    monkeypatch.setattr(run_module, "parts", removing)
+    with pytest.raises(RangeExpiredError, match="--accept-loss"):
+        again(flow, pipeline)
+    assert again(flow, pipeline, accept_loss=True).records == 60
+    assert flow.ids() == {f"e{n}": 1 for n in range(100)}
 
 
 @pytest.mark.parametrize("keys", KEYS)
@@ -304,9 +327,7 @@ def test_an_interrupt_ends_it_after_a_part_which_stays(flow, monkeypatch):
 
 
 def test_a_table_without_repeats_gets_the_rows_back_that_it_has_lost(flow):
-    unique = Unique(by=["event_id"], within=timedelta(hours=1))
-    sink = Lake("fused", partition_by=("day",), unique=unique)
-    pipeline = built(flow, sink=sink)
+    pipeline = built(flow, sink=UNIQUE)
     flow.send([*(click(n) for n in range(100)), *(click(n) for n in range(0, 100, 5))])
     run(flow, pipeline)
     before = content(flow)
@@ -318,8 +339,9 @@ def test_a_table_without_repeats_gets_the_rows_back_that_it_has_lost(flow):
     assert not balance(flow, pipeline).is_unbalanced
 
 
-def test_a_gap_that_a_reset_has_left_is_filled(flow):
-    pipeline = built(flow)
+@pytest.mark.parametrize("changes", [{}, {"sink": UNIQUE}], ids=["lake", "without repeats"])
+def test_a_gap_that_a_reset_has_left_is_filled(flow, changes):
+    pipeline = built(flow, **changes)
     flow.send([click(n) for n in range(100)])
     run(flow, pipeline)
     flow.send([click(n) for n in range(100, 140)])

@@ -10,7 +10,12 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.errors import ReprocessRefusedError, UnreadRangesError
+from headrace.errors import (
+    RangeExpiredError,
+    RecordsDeletedError,
+    ReprocessRefusedError,
+    UnreadRangesError,
+)
 from headrace.kafka.cluster import KafkaCluster
 from headrace.kafka.dead_letter_writer import DeadLetterWriter
 from headrace.model import DeadLetter, OffsetRange
@@ -161,13 +166,15 @@ class Reprocessing:
             ReprocessRefusedError: if a step keeps state, or the topic was made again.
             DeadLetterLimitError: if too many records are bad; their part is not committed.
             SinkError: if a part can't be committed, or it is not known whether it was.
-            RecordsDeletedError: if retention removes records before they are read.
+            RangeExpiredError: if retention removes records before they are read.
         """
         try:
             return self._run(observe, stop)
         except Exception as error:
             # What tasks raise has come through Spark.
             origin = cause(error)
+            if isinstance(origin, RecordsDeletedError):
+                raise RangeExpiredError(origin.partition, origin.first_offset, "") from error
             if origin is None or origin is error:
                 raise
             raise origin from error

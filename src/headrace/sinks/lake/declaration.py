@@ -175,13 +175,19 @@ class Lake(Sink, Compactable, Readable, Recountable, Reprocessable):
 
         A table without repeats finds the rows that it has by itself.
         """
-        from headrace.sinks.lake.replacing import LakeAddingDriver, LakeReplacingDriver, RowKeys
+        from headrace.sinks.lake.replacing import (
+            POSITION,
+            LakeAddingDriver,
+            LakeReplacingDriver,
+            RowKeys,
+        )
 
-        if self.unique is not None:
-            return LakeAddingDriver(self._write_spec(context, schema))
+        spec = self._write_spec(context, schema)
         keys = RowKeys() if set(schema.names) >= _POSITION else RowKeys(event_id)
         shown = [name for name in (_id_column(event_id), context.event_time) if name is not None]
-        return LakeReplacingDriver(self._write_spec(context, schema), keys, shown)
+        if self.unique is not None:
+            return LakeAddingDriver(spec, [*POSITION, *shown])
+        return LakeReplacingDriver(spec, keys, shown)
 
     def _uri(self, context: SinkContext) -> str:
         return f"{context.lake}/{self.table}"

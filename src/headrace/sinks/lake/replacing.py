@@ -389,30 +389,46 @@ class LakeReplacingDriver(ReplacingDriver):
         present: Sequence[_DataFile],
         differences: _Differences,
     ) -> RowChanges:
-        names = [name for name in rows.columns.names if name in self._shown]
-        empty = rows.columns.empty_table().select(names)
-        added, removed = (
-            pa.concat_tables(
-                [
-                    empty,
-                    *(rows.of(files[n], names).select(names).take(at) for n, at in chosen.items()),
-                ]
-            )
-            for files, chosen in ((staged, differences.missing), (present, differences.wrong))
+        added = {staged[number]: at for number, at in differences.missing.items()}
+        removed = {present[number]: at for number, at in differences.wrong.items()}
+        shown = [name for name in rows.columns.names if name in self._shown]
+        return RowChanges(
+            _taken(rows, added, shown), _taken(rows, removed, shown), differences.kept
         )
-        return RowChanges(added, removed, differences.kept)
 
 
-class LakeAddingDriver(LakeDriver):
+class LakeAddingDriver(LakeDriver, ReplacingDriver):
     """A table without repeats: those of its rows that are written once more are dropped.
 
     So what is missing is added, as by the pipeline itself, and nothing is removed.
+
+    Args:
+        spec: the table.
+        shown: columns of rows that :class:`RowChanges` has.
     """
+
+    def __init__(self, spec: WriteSpec, shown: Sequence[str]) -> None:
+        super().__init__(spec)
+        self._shown = shown
+        self._folder = TableFolder(spec.root, spec.storage_options)
+        self._before_commit: BeforeCommit = lambda _: None
+
+    def begin(self, ranges: Sequence[OffsetRange], before_commit: BeforeCommit) -> None:  # noqa: ARG002
+        """Notes what to tell of the next commit; the table finds rows by their keys."""
+        self._before_commit = before_commit
 
     def commit(
         self, pieces: Sequence[str], transaction: Transaction, watermark_us: int
     ) -> CommitResult | CommitRejection:
         """See :meth:`LakeDriver.commit`; tells how many rows were added."""
+        written = [WrittenFile.from_json(piece) for piece in pieces]
+        rows = _Rows(self._table.log.existing(), self._folder)
+        added = {
+            _DataFile(file.path, file.size, file.partition): range(file.rows) for file in written
+        }
+        shown = [name for name in rows.columns.names if name in self._shown]
+        # Where the commit drops rows, it commits nothing, and is called again without them.
+        self._before_commit(RowChanges(_taken(rows, added, shown), _taken(rows, {}, shown), 0))
         done = super().commit(pieces, transaction, watermark_us)
         if isinstance(done, CommitRejection):
             return done
@@ -461,6 +477,15 @@ def _stat(add: Mapping[str, object], end: str, column: str) -> int | None:
 
 def _nulls(file: WrittenFile, column: str | None) -> int:
     return int(msgspec.json.decode(file.stats).get("nullCount", {}).get(column, 0))
+
+
+def _taken(
+    rows: _Rows, chosen: Mapping[_DataFile, Sequence[int]], names: Sequence[str]
+) -> pa.Table:
+    """Returns columns of some rows of files."""
+    empty = rows.columns.empty_table().select(names)
+    parts = [rows.of(file, names).select(names).take(list(at)) for file, at in chosen.items()]
+    return pa.concat_tables([empty, *parts])
 
 
 def _hashable(rows: pa.Table) -> pl.DataFrame:
