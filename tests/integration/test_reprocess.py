@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 import uuid
 from collections import Counter
 from contextlib import contextmanager, nullcontext
@@ -39,7 +40,7 @@ from headrace.errors import (
     ReprocessRunningError,
     SinkError,
 )
-from headrace.kafka.client import admin
+from headrace.kafka.client import admin, describe
 from headrace.pipelines.progress import PipelineState
 from headrace.pipelines.reprocessing import ranges as ranges_module
 from headrace.pipelines.reprocessing import run as run_module
@@ -184,7 +185,9 @@ def test_rows_of_older_code_become_those_of_the_code_as_it_is(flow, keys):
     assert {row["n"]: row["double"] for row in flow.rows()} == {
         n: with_triple_of(n) for n in range(200)
     }
-    assert flow.ids() == {f"e{n}": 1 for n in range(200)}
+    flow.send([click(200)])
+    assert run(flow, pipeline).rows_in == 1
+    assert flow.ids() == {f"e{n}": 1 for n in range(201)}
 
 
 def with_triple_of(n):
@@ -215,6 +218,31 @@ def test_by_id_no_row_goes_that_none_replaces(flow):
     run(flow, built(flow, steps=[with_double]))
     assert changed(again(flow, built(flow, steps=[with_double, without_odd]))) == (0, 0, 50)
     assert len(flow.rows()) == 100
+
+
+def test_rows_of_an_earlier_topic_of_the_name_are_not_taken_for_those_of_the_new_one(flow):
+    flow.send([click(n) for n in range(20)])
+    for keys in KEYS:
+        run(flow, built(flow, keys, name=keys.replace(" ", "-")))
+    for future in admin(flow.client).delete_topics([flow.name]).values():
+        future.result()
+    wait_until_gone(flow)
+    flow.create(flow.name, 2)
+    flow.send([click(n) for n in range(20, 50)])
+    for keys in KEYS:
+        pipeline = built(flow, keys, name=keys.replace(" ", "-"))
+        flow.reset(pipeline, "earliest")
+        run(flow, pipeline)
+    with pytest.raises(ReprocessRefusedError, match="an earlier one of the name"):
+        again(flow, built(flow, "by place", name="by-place"))
+    assert changed(again(flow, built(flow, name="by-id"))) == (0, 0, 30)
+    for table in ("by-id", "by-place"):
+        assert flow.ids(table) == {f"e{n}": 1 for n in range(50)}
+
+
+def wait_until_gone(flow):
+    while describe(flow.client, [flow.name]):
+        time.sleep(0.1)
 
 
 def test_a_range_is_of_the_times_at_which_records_came(flow):
@@ -556,6 +584,7 @@ def test_what_would_not_be_exact_is_refused_before_anything_is_read(flow):
     window = [lambda rows: rows.groupBy("category").count()]
     refused = {
         "several sources": built(flow, source=[flow.topic, Topic("t", event=flow.topic.event)]),
+        "compacted": built(flow, source=Topic(**vars_of(flow.topic) | {"compaction": True})),
         "late_data": built(flow, late_data=LateData.DEAD_LETTER),
         "keeps state": built(flow, steps=[deduplicate("event_id", within=timedelta(hours=1))]),
         "do not tell": built(flow, source=no_id),

@@ -508,7 +508,13 @@ class ReplacingDriver(SinkDriver):
 
     Rows that are in the target already as they were written stay as they are, so that the commit
     of rows that are all there adds none and removes none.
+
+    Attributes:
+        by_place: whether rows are found by topic, partition and offset, which mean other records
+            once a topic was deleted and created again.
     """
+
+    by_place: bool = False
 
     @abc.abstractmethod
     def begin(self, ranges: Sequence[OffsetRange], before_commit: BeforeCommit) -> None:

@@ -28,9 +28,10 @@ one commit, which records the number of the part beside the positions of the pip
 none of these. A crash leaves whole parts, and the next call does all of them again: rows that are
 right are found to be. Two calls at a time are refused on one machine; of two machines, one commits.
 
-**Refused**, since the outcome would be another one: steps with state, several sources, a table that
-other pipelines write, too, and ``late_data`` other than ``KEEP``: which events were late is not
-recorded.
+**Refused**, since the outcome would be another one: steps with state, several sources, a compacted
+topic, a table that other pipelines write, too, and ``late_data`` other than ``KEEP``: which events
+were late is not recorded. A table with rows of an earlier topic of the name is refused by place,
+since its rows have the same offsets.
 
 **Bad input.** A record that is rejected again has its dead letter already, and gets no second one.
 A row that the sink rejects behind steps belongs to no record, and gets another one. An event whose

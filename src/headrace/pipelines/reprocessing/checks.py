@@ -33,6 +33,10 @@ def refuse_inexact(pipeline: Pipeline, others: Sequence[str]) -> None:
     if len(pipeline.sources) > 1:
         topics = ", ".join(source.topic.name for source in pipeline.sources)
         raise _refused(pipeline, f"it has several sources ({topics}), which were read side by side")
+    [source] = pipeline.sources
+    if "compact" in source.topic.kafka_config["cleanup.policy"]:
+        reason = f"topic {source.topic.name} is compacted, so records of the range may be gone"
+        raise _refused(pipeline, reason)
     transforms = [step for step in pipeline.steps_for_topic if isinstance(step, Transform)]
     stateful = [step for step in transforms if step.state()]
     if stateful:
@@ -47,7 +51,6 @@ def refuse_inexact(pipeline: Pipeline, others: Sequence[str]) -> None:
     if pipeline.steps:
         reprocessable_sink(pipeline, None)
     else:
-        [source] = pipeline.sources
         schema = source.topic.schema
         fields = ("value",) if schema is None else tuple(schema.names)
         names = [metadata.value for metadata in pipeline.metadata(source)]

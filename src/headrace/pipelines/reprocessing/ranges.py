@@ -13,8 +13,8 @@ from headrace.kafka.groups import first_timestamps
 from headrace.model import OffsetRange, TopicPartition
 from headrace.pipelines.source.offsets import allocate_batch
 
-PART_OFFSETS = 2_000_000
-"""Offsets of one commit at most: the driver keeps an index of the rows of a part."""
+PART_OFFSETS = 1_000_000
+"""Offsets of one commit at most: the driver keeps an index of the rows of a part in memory."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

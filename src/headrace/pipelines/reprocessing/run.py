@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from headrace.errors import (
@@ -40,7 +41,7 @@ from headrace.pipelines.references.positions import announce, live_positions
 from headrace.pipelines.reprocessing.checks import ANEW, reprocessable_sink
 from headrace.pipelines.reprocessing.ranges import ReprocessedRange, TimeRange, parts
 from headrace.pipelines.source.datasource import range_source, row_schema
-from headrace.pipelines.source.offsets import split
+from headrace.pipelines.source.offsets import SourceOffset, split
 from headrace.pipelines.source.packs import packs
 from headrace.pipelines.source.planner import may_hold_replays
 from headrace.pipelines.source.reader import ReadRange
@@ -214,7 +215,13 @@ class Reprocessing:
         driver = sink.open_to_reprocess(
             self._context.of_sink(pipeline, sink), schema, topic.event_id
         )
-        self._number = self._last_number(driver)
+        try:
+            self._number = self._last_number(driver)
+            if isinstance(driver, ReplacingDriver) and driver.by_place:
+                self._refuse_older_topic(driver)
+        except BaseException:
+            driver.close(0.0)
+            raise
         return driver
 
     def _last_number(self, driver: SinkDriver) -> int:
@@ -222,6 +229,29 @@ class Reprocessing:
             return max(self._ledger.numbers(), default=0)
         name = CheckpointIds(self._pipeline.name, 0).reprocess
         return driver.positions.versions([name]).get(name, 0)
+
+    def _refuse_older_topic(self, driver: SinkDriver) -> None:
+        """Refuses a table with rows of an earlier topic of this name: they have the same places.
+
+        Each checkpoint reads one topic, and the table records its positions by the topic's id.
+        """
+        if driver.positions is None:
+            return
+        topic = self._spec.topic
+        offset = SourceOffset(topic, self._plan.topic_id, self._cluster.live(topic).latest, 0)
+        checkpoints = [
+            CheckpointIds(self._pipeline.name, n + 1) for n in range(self._plan.checkpoint or 0)
+        ]
+        places = {each.batch: [*each.partitions({topic: offset}).values()] for each in checkpoints}
+        names = [*places, *chain.from_iterable(places.values())]
+        recorded = driver.positions.versions(names)
+        for batch, positions in places.items():
+            if batch in recorded and recorded.keys().isdisjoint(positions):
+                reason = (
+                    f"{self._pipeline.sink.label} has rows of {batch}, which has read another "
+                    f"topic or an earlier one of the name {topic!r}, and rows are found by offsets"
+                )
+                raise ReprocessRefusedError(self._pipeline.name, reason, ANEW)
 
     def _part(
         self, sink: SinkDriver, ranges: Sequence[OffsetRange], before: ReprocessProgress

@@ -154,6 +154,19 @@ def test_by_id_each_row_is_there_and_none_goes_that_none_replaces(tmp_path_facto
     assert replace(target, after, 2, places=False)[:2] == (0, 0)
 
 
+@pytest.mark.parametrize("partition_by", [("_partition",), ("_topic", "id"), ("day", "hour"), ()])
+def test_keys_may_be_partition_columns_of_the_table(tmp_path, partition_by):
+    for places in (False, True):
+        fields = {"at": TIME, **COLUMNS, **PLACE}
+        layout = Lake("clicks", partition_by).layout
+        target = WriteSpec(str(tmp_path / f"{places}"), pa.schema(fields), layout, "at")
+        rows = [row(offset, partition=offset % 2) for offset in range(6)]
+        fill(target, rows[:4])
+        changed = [row(0, 9), *rows[1:]]
+        assert replace(target, changed, places=places) == (3, 1, 3)
+        assert content(target) == expected(target, changed)
+
+
 def test_rows_without_an_id_are_added_and_replace_none(tmp_path):
     target = spec(tmp_path / "clicks", places=False)
     fill(target, [row(1, 1) | {"id": None}])
