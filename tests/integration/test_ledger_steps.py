@@ -6,7 +6,7 @@ import pytest
 from tests.integration.flow import Flow, with_double
 from tests.integration.test_ledger import balance, run, send_hours, states, totals
 
-from headrace import Lake, Source, classify, deduplicate, filter_rows
+from headrace import Lake, Source, classify, count_windows, deduplicate, fan_out, filter_rows
 from headrace.pipelines.ledger.balance import WindowState
 from headrace.pipelines.ledger.sums import Fate, Hop
 
@@ -52,6 +52,7 @@ def passed_in_batches(rows):
     return rows.mapInArrow(lambda batches: batches, rows.schema)
 
 
+HOUR = timedelta(hours=1)
 FILTERS = (
     classify("kind", {"even": "n % 2 = 0"}),
     filter_rows({"odd": "kind IS NULL"}),
@@ -89,17 +90,54 @@ def test_a_step_that_drops_rows_without_counting_them_is_named(flow):
     assert missing == [20, 20]
 
 
-@pytest.mark.parametrize("step", [passed_in_batches, deduplicate(["n"], timedelta(hours=9))])
+@pytest.mark.parametrize("step", [passed_in_batches, count_windows(HOUR)])
 def test_behind_a_step_that_does_not_say_what_it_does_windows_are_unknown(flow, step):
-    pipeline = stepped(flow, filter_rows({"odd": "n % 2 = 1"}), step, *FILTERS)
+    pipeline = stepped(flow, filter_rows({"odd": "n % 2 = 1"}), step)
     send_hours(flow, range(2))
     run(flow, pipeline)
     result = balance(flow, pipeline)
     assert totals(result) == {"read": 80, Fate.UNKNOWN: 80}
     assert set(states(result)) == {WindowState.UNKNOWN}
-    name = getattr(step, "__name__", "deduplicate")
+    name = getattr(step, "__name__", "count_windows")
     reasons = {window.unknown for window in result.windows}
     assert reasons == {f"{name} does not say which events its rows come from"}
+
+
+def test_repeats_that_a_step_drops_are_deduplicated_in_their_windows(flow):
+    pipeline = stepped(flow, deduplicate(["event_id"], timedelta(days=2)), *FILTERS)
+    for hours in (range(2), range(1, 3)):
+        send_hours(flow, hours)
+        run(flow, pipeline)
+        flow.forget_newest_commit("stepped")
+        run(flow, pipeline)
+    result = balance(flow, pipeline)
+    assert totals(result) == {
+        "read": 160,
+        Fate.OUT: 48,
+        Fate.FILTERED: 72,
+        Fate.DEDUPLICATED: 40,
+    }
+    assert [window.fates.get(Fate.DEDUPLICATED) for window in result.windows] == [None, 40, None]
+    assert [window.rows for window in result.windows] == [16, 16, 16]
+    assert set(states(result)) <= KNOWN
+
+
+def test_copies_for_several_streams_are_accounted_for(flow):
+    streams = {"even": "n % 2 = 0", "fours": "n % 4 = 0", "threes": "n % 3 = 0"}
+    pipeline = stepped(flow, *FILTERS[:1], fan_out("stream", streams), chosen)
+    send_hours(flow, range(2))
+    run(flow, pipeline)
+    numbers = [100 * hour + n for hour in range(2) for n in range(40)]
+    copies = [sum(n % divisor == 0 for divisor in (2, 4, 3)) for n in numbers]
+    result = balance(flow, pipeline)
+    assert totals(result) == {
+        "read": 80,
+        Fate.OUT: sum(copies),
+        Fate.FILTERED: copies.count(0),
+        Fate.COPIED: -sum(each - 1 for each in copies if each),
+    }
+    assert sum(window.rows for window in result.windows) == sum(copies)
+    assert set(states(result)) <= KNOWN
 
 
 def test_steps_do_not_see_the_column_of_the_ledger(flow):

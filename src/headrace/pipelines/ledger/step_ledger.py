@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.pipelines.ledger.row_facts import FACTS, RowFacts, RowTally
-from headrace.pipelines.ledger.sums import Fate, Hop, LedgerLine
+from headrace.pipelines.ledger.sums import Fate, Hop, LedgerLine, Sums
 from headrace.pipelines.remote_errors import raising_remote_errors
 from headrace.pipelines.source.staging import Staging
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
+
+    _Count = Callable[[Iterator[pa.Array]], Iterator[pa.Array]]
 
 _BATCH_ID = "streaming.sql.batchId"
 _KEPT = "_headrace_kept"
@@ -53,13 +56,35 @@ class StepLedger:
 
         if FACTS not in rows.columns:
             return rows.where(~F.coalesce(is_dropped, F.lit(False)))
-        # Else Spark may evaluate it twice, or in another stage than the step's.
-        is_kept = F.arrow_udf(self._counting(fate), "boolean").asNondeterministic()
-        facts = F.when(is_dropped, F.col(FACTS))
-        return rows.withColumn(_KEPT, is_kept(facts)).where(F.col(_KEPT)).drop(_KEPT)
+        return _counted(rows, F.when(is_dropped, F.col(FACTS)), self._dropping(fate))
 
-    def put(self, lines: Sequence[LedgerLine]) -> None:
-        """Leaves the sums of this task; called in it once, when it has seen its last row."""
+    def around(
+        self, rows: DataFrame, step: Callable[[DataFrame], DataFrame], fate: Fate
+    ) -> DataFrame:
+        """Returns what ``step`` makes of ``rows``; those that it does not give have a fate.
+
+        The column :data:`FACTS` of all rows goes to Python, before the step and behind it. A row
+        that the step gives several times counts as less than none.
+
+        Args:
+            rows: that the step gets.
+            step: passes on the column :data:`FACTS` as it is, and gives rows of a batch with it.
+            fate: that the ledger counts of the difference.
+        """
+        from pyspark.sql import functions as F  # noqa: N812
+
+        if FACTS not in rows.columns:
+            return step(rows)
+        passed = _counted(rows, F.col(FACTS), self._passing(fate, _Side.BEFORE))
+        return _counted(step(passed), F.col(FACTS), self._passing(fate, _Side.BEHIND))
+
+    def put(self, lines: Sequence[LedgerLine], side: str = "") -> None:
+        """Leaves the sums of this task; called in it once, when it has seen its last row.
+
+        Args:
+            lines: the sums.
+            side: of the step, where it counts at several places.
+        """
         from pyspark import TaskContext
 
         task = TaskContext.get()
@@ -67,12 +92,10 @@ class StepLedger:
         if task is None or batch_id is None:
             raise RuntimeError("rows are counted in a batch of a pipeline, and not otherwise")
         if lines:
-            name = f"{self.step}-{task.stageId()}-{task.partitionId()}"
+            name = f"{self.step}{side}-{task.stageId()}-{task.partitionId()}"
             self.staging.put_lines(int(batch_id), name, lines)
 
-    def _counting(self, fate: Fate) -> Callable[[Iterator[pa.Array]], Iterator[pa.Array]]:
-        import pyarrow as pa
-
+    def _dropping(self, fate: Fate) -> _Count:
         def count(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
             tally = RowTally(self.topics)
             with raising_remote_errors():
@@ -81,7 +104,39 @@ class StepLedger:
                     yield facts.is_null()
                 self.put(tally.lines())
 
-        # Spark takes the kind of a function from its annotations, and can't resolve texts with
-        # `pa`.
-        count.__annotations__ = {"batches": Iterator[pa.Array], "return": Iterator[pa.Array]}
         return count
+
+    def _passing(self, fate: Fate, side: _Side) -> _Count:
+        def count(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
+            tally = RowTally(self.topics)
+            with raising_remote_errors():
+                for facts in batches:
+                    tally.add(Hop.STEPS, fate, RowFacts.of(facts))
+                    yield facts.is_valid()
+                self.put([side.signed(line) for line in tally.lines()], side)
+
+        return count
+
+
+class _Side(enum.StrEnum):
+    """Where rows are counted around a step: what goes in is added, what comes out taken off."""
+
+    BEFORE = "before"
+    BEHIND = "behind"
+
+    def signed(self, line: LedgerLine) -> LedgerLine:
+        """Returns a line as it adds to the difference."""
+        is_added = self is _Side.BEFORE
+        return line if is_added else LedgerLine(line.place, Sums() - line.sums)
+
+
+def _counted(rows: DataFrame, facts: Column, count: _Count) -> DataFrame:
+    """Returns the rows for which a function of their facts, called in the tasks, is true."""
+    import pyarrow as pa
+    from pyspark.sql import functions as F  # noqa: N812
+
+    # Spark takes the kind of a function from its annotations, and can't resolve texts with `pa`.
+    count.__annotations__ = {"batches": Iterator[pa.Array], "return": Iterator[pa.Array]}
+    # Else Spark may evaluate it twice, or in another stage than the step's.
+    is_kept = F.arrow_udf(count, "boolean").asNondeterministic()
+    return rows.withColumn(_KEPT, is_kept(facts)).where(F.col(_KEPT)).drop(_KEPT)

@@ -23,6 +23,7 @@ class Hop(enum.StrEnum):
 class Fate(enum.StrEnum):
     """What became of an event at a hop; ``IN`` is not a fate, but what all of them add up to.
 
+    COPIED: rows that a step made of it beyond the first, as a negative number: they were not read.
     UNKNOWN: it went into a step that does not count what it drops, or makes other rows of it.
     """
 
@@ -33,6 +34,7 @@ class Fate(enum.StrEnum):
     UNMATCHED = "unmatched"
     LATE = "late"
     DEAD = "dead"
+    COPIED = "copied"
     UNKNOWN = "unknown"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import reduce
 from operator import or_
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headrace.metrics import Metric
 from headrace.model import FieldType
 from headrace.model.fault import Fault, duration
+from headrace.pipelines.ledger.sums import Fate
 from headrace.pipelines.transforms.transform import (
     EVENT_TIME,
     WATERMARK_DELAY,
@@ -24,6 +25,8 @@ from headrace.pipelines.transforms.transform import (
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from headrace.pipelines.ledger.step_ledger import StepLedger
 
 _OPERATOR = "dedupeWithinWatermark"
 _UNLIKE = "_headrace_unlike_others"
@@ -47,6 +50,7 @@ class deduplicate(Transform):  # noqa: N801  a verb, as the steps of users are
     watermark ``within`` behind the newest event time, unless the rows have a watermark already:
               then that one. ``Source.watermark`` sets it: a short one ends the memory soon after
               ``within``, and drops rows that are later than it
+    ledger    dropped rows, those behind the watermark too, have the fate *deduplicated*
     state     the key of each row until the watermark has passed it: ``deduplicate_state_rows``
     a crash   repeats nothing: the state is in the checkpoint. A reset begins with an empty state
     ========= ==================================================================================
@@ -58,11 +62,13 @@ class deduplicate(Transform):  # noqa: N801  a verb, as the steps of users are
         within: how long after a row, in event time, repeats of it are dropped at least.
         event_time: column of the event time; None: the one that the first topic of the pipeline
             declares, or ``event_time`` if it declares none.
+        ledger: set by headrace where the pipeline runs.
     """
 
     by: Sequence[str]
     within: timedelta
     event_time: str | None = None
+    ledger: StepLedger | None = field(default=None, repr=False, compare=False)
 
     metrics: ClassVar[tuple[Metric, ...]] = (
         Metric(
@@ -81,13 +87,24 @@ class deduplicate(Transform):  # noqa: N801  a verb, as the steps of users are
         ),
     )
 
+    keeps_facts: ClassVar[bool] = True
+
     @property
     def watermark_delay(self) -> timedelta:
         """The delay of the watermark that it sets on rows without one."""
         return self.within
 
+    def with_ledger(self, ledger: StepLedger) -> deduplicate:
+        """Returns the step with what counts the rows that it drops."""
+        return replace(self, ledger=ledger)
+
     def __call__(self, rows: DataFrame) -> DataFrame:
-        """Sets the watermark where there is none, and drops repetitions."""
+        """Sets the watermark where there is none, drops repetitions, and counts them."""
+        if self.ledger is None:
+            return self._unique(rows)
+        return self.ledger.around(rows, self._unique, Fate.DEDUPLICATED)
+
+    def _unique(self, rows: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F  # noqa: N812
 
         event_time = self.event_time or EVENT_TIME

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from headrace.metrics import Metric
 from headrace.model import FieldType
 from headrace.model.fault import Fault
+from headrace.pipelines.ledger.sums import Fate
 from headrace.pipelines.transforms.rules import UNDECIDED, rule_faults, with_every_rule
 from headrace.pipelines.transforms.transform import Transform, new_column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from headrace.pipelines.ledger.step_ledger import StepLedger
 
 _STREAMS = "_headrace_streams"
 
@@ -31,6 +34,8 @@ class fan_out(Transform):  # noqa: N801  a verb, as the steps of users are
               ``fan_out_undecided_rows``, whatever else they belong to
     ids       the copies of a row have its event id. What is unique is the id with ``into``:
               de-duplicate, and write to PostgreSQL, by both
+    ledger    a row of several streams counts once as out for each, and as *copied* for each beyond
+              the first, as a negative number; rows of no stream are *filtered*
     state     none; the streams may change at any time
     a crash   repeats nothing, and a batch that is repeated gives the same rows. So a condition
               must not depend on chance: one with ``rand()`` refuses the start
@@ -47,10 +52,12 @@ class fan_out(Transform):  # noqa: N801  a verb, as the steps of users are
         into: the column to add; no column of the rows has its name.
         streams: conditions by the name of the stream; ``"true"`` takes every row. A name is part of
             the name of a metric: a letter, then letters, digits and ``_``.
+        ledger: set by headrace where the pipeline runs.
     """
 
     into: str
     streams: Mapping[str, str]
+    ledger: StepLedger | None = field(default=None, repr=False, compare=False)
 
     metrics: ClassVar[tuple[Metric, ...]] = (
         Metric(
@@ -74,6 +81,12 @@ class fan_out(Transform):  # noqa: N801  a verb, as the steps of users are
         """The metrics of every ``fan_out``, and one for each stream."""
         return (*self.metrics, *(_metric(name) for name in self.streams))
 
+    keeps_facts: ClassVar[bool] = True
+
+    def with_ledger(self, ledger: StepLedger) -> fan_out:
+        """Returns the step with what counts the rows that it drops and adds."""
+        return replace(self, ledger=ledger)
+
     def __call__(self, rows: DataFrame) -> DataFrame:
         """Finds the streams of each row, counts them, and makes a row for each."""
         from pyspark.sql import functions as F  # noqa: N812
@@ -86,7 +99,14 @@ class fan_out(Transform):  # noqa: N801  a verb, as the steps of users are
             fan_out_undecided_rows=F.array_contains(_STREAMS, UNDECIDED),
             **by_stream,
         )
-        return counted.withColumn(self.into, F.explode(names)).drop(_STREAMS)
+
+        def exploded(rows: DataFrame) -> DataFrame:
+            return rows.withColumn(self.into, F.explode(names)).drop(_STREAMS)
+
+        if self.ledger is None:
+            return exploded(counted)
+        streamed = self.ledger.without(counted, F.size(names) == 0, Fate.FILTERED)
+        return self.ledger.around(streamed, exploded, Fate.COPIED)
 
     def faults(self, columns: Mapping[str, FieldType] | None) -> Iterator[Fault]:
         """Yields a fault for streams that are missing, and for a column that is there already."""
