@@ -198,6 +198,8 @@ class SinkTally(Generic[FactsT]):
         begin = 0
         while begin < rows and self._read:
             tally, facts = self._read.popleft()
+            if len(facts) > rows - begin:  # rows were lost on the way here
+                facts = facts.take(np.arange(rows - begin))
             tally.add(Hop.SINK, Fate.IN, facts)
             dead = [index - begin for index in rejected if begin <= index < begin + len(facts)]
             if dead:

@@ -242,7 +242,9 @@ class RangeReader:
             late = [i for i in on_time.diverted if reasons.get(i, LATE_EVENT) == LATE_EVENT]
             tally.add(Hop.READ, Fate.DEAD, facts.take(np.array(dead, np.int64)))
             tally.add(Hop.READ, Fate.LATE, facts.take(np.array(late, np.int64)))
-            staying = np.delete(sizes, list(on_time.diverted))
+        # By what goes on, not by what is said to be late: else one that is lost would not be seen.
+        if len(on_time.records) != len(records):
+            staying = value_bytes([record.value() for record in on_time.records])
             going_on = tally.facts(on_time.rows, on_time.records, staying)
         tally.add(Hop.READ, Fate.OUT, going_on)
         if self._sink_tally is not None:

@@ -87,3 +87,14 @@ def test_a_rejected_record_is_read_and_dead_without_a_window():
     assert added(tally.lines()) == {
         Place(Hop.READ, fate, None, "clicks", 0): Sums(2, 3) for fate in (Fate.IN, Fate.DEAD)
     }
+
+
+def test_rows_that_are_lost_before_the_sink_are_missing_there():
+    tally, sink_tally = RangeTally(RULE, CLICKS), SinkTally()
+    chunk = [(0, "a", 1), (0, "b", 1), (0, "c", 1)]
+    facts = tally.facts(table(chunk), [], np.ones(3, np.int64))
+    sink_tally.expect(tally, facts)
+    sink_tally.written(2, [])
+    sink_tally.expect(tally, facts)
+    [came] = [line.sums for line in tally.lines() if line.place.fate is Fate.IN]
+    assert came == brute([chunk[:2]])[0]
