@@ -119,7 +119,7 @@ class StepLedger:
 
 
 class _Side(enum.StrEnum):
-    """Where rows are counted around a step: what goes in is added, what comes out taken off."""
+    """Says where rows are counted: what goes into a step is added, what comes out taken off."""
 
     BEFORE = "before"
     BEHIND = "behind"
