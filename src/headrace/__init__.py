@@ -32,6 +32,7 @@ from headrace.model import (
     Topic,
 )
 from headrace.model.fault import Fault
+from headrace.pipelines.join.declaration import Join, Match
 from headrace.pipelines.late_data.declaration import LateData
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.transforms.classify import classify
@@ -114,11 +115,13 @@ __all__ = [
     "Guarantee",
     "HeadraceError",
     "InvalidRecordError",
+    "Join",
     "Json",
     "Kafka",
     "KeyHash",
     "Lake",
     "LateData",
+    "Match",
     "Metadata",
     "Metric",
     "OneToOne",

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from headrace import classify, count_windows, deduplicate, enrich, fan_out, filter_rows
+from headrace import Join, classify, count_windows, deduplicate, enrich, fan_out, filter_rows
 from headrace.metrics import METRICS, PARTITION_METRICS, WORKER_METRICS, Metric
 from headrace.pipelines.progress import PipelineProgress, PipelineState
 from headrace.sinks.lake.metrics import LAKE_METRICS
@@ -18,6 +18,7 @@ _TITLES = {
     "Of a pipeline": (
         *METRICS,
         *LAKE_METRICS,
+        *Join.metrics,
         *(
             metric
             for transform in (deduplicate, count_windows, filter_rows, classify, enrich, fan_out)

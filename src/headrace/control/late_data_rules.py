@@ -16,10 +16,12 @@ from headrace.sinks.api import DeclaredRows, Sink
 def late_data_faults(pipeline: Pipeline) -> Iterator[Fault]:
     """Yields everything wrong with where late events go, and with how late they are."""
     faults = [*duration(pipeline, "allowed_lateness", timedelta(0))]
-    if not faults and pipeline.late_data is not LateData.KEEP and pipeline.sources:
+    may_move = pipeline.late_data is not LateData.KEEP and pipeline.join is None
+    if not faults and may_move and pipeline.sources:
         faults += _source_faults(pipeline)
         if pipeline.side_table is not None:
-            faults += _side_table_faults(pipeline, pipeline.side_table)
+            faults += _column_faults(pipeline)
+            faults += side_table_faults(pipeline, pipeline.side_table, "late_data")
     for fault in faults:
         yield replace(fault, message=f"pipeline {pipeline.name!r}: {fault.message}")
 
@@ -38,17 +40,22 @@ def _source_faults(pipeline: Pipeline) -> Iterator[Fault]:
             )
 
 
-def _side_table_faults(pipeline: Pipeline, side: Sink) -> Iterator[Fault]:
-    """The side table gets rows as sources give them, so one table takes one set of columns."""
-    sink = pipeline.sink
-    if (side.kind, side.resolved_target) == (sink.kind, sink.resolved_target):
-        yield Fault(f"late_data is the pipeline's own {side.label}", "LateData.KEEP")
+def _column_faults(pipeline: Pipeline) -> Iterator[Fault]:
+    """Yields a fault for sources with different columns: one table takes one set of them."""
     first, *others = (source_columns(source) for source in pipeline.sources)
     if any(columns != first for columns in others):
         message = "late_data is one sink, and the sources have different columns"
         yield Fault(message, "LateData.DEAD_LETTER, or a pipeline for each source")
-    for fault in side.faults(DeclaredRows(first, pipeline.event_time)):
-        yield replace(fault, message=f"late_data: {fault.message}")
+
+
+def side_table_faults(pipeline: Pipeline, side: Sink, argument: str) -> Iterator[Fault]:
+    """Yields everything wrong with a side table, which gets rows as its source gives them."""
+    sink = pipeline.sink
+    if (side.kind, side.resolved_target) == (sink.kind, sink.resolved_target):
+        yield Fault(f"{argument} is the pipeline's own {side.label}", "another sink")
+    columns = source_columns(pipeline.sources[0])
+    for fault in side.faults(DeclaredRows(columns, pipeline.event_time)):
+        yield replace(fault, message=f"{argument}: {fault.message}")
     for topic in (source.topic for source in pipeline.sources):
         if topic in side.topics:
-            yield Fault(f"reads topic {topic.name!r} and writes late data to it")
+            yield Fault(f"reads topic {topic.name!r}, and {argument} writes to it")

@@ -8,12 +8,22 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 
+from headrace.control.join_rules import join_faults
 from headrace.control.late_data_rules import late_data_faults
 from headrace.control.source_columns import column_types, source_columns
 from headrace.control.topic_rules import name_faults
-from headrace.model import BatchLimits, DeadLetterLimit, FieldType, Metadata, Source, Start, Topic
+from headrace.model import (
+    BatchLimits,
+    DeadLetterLimit,
+    FieldType,
+    Metadata,
+    Source,
+    Start,
+    Topic,
+)
 from headrace.model.fault import Fault, at_least, duration, is_a
 from headrace.model.name import NAME, NAME_WORDS
+from headrace.pipelines.join.declaration import Join, Match
 from headrace.pipelines.late_data.declaration import LateData
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.transforms.transform import Transform
@@ -32,6 +42,7 @@ def pipeline_faults(pipeline: Pipeline) -> Iterator[Fault]:
         yield from _source_faults(pipeline)
         yield from _step_faults(pipeline)
         yield from _limit_faults(pipeline.limits, pipeline.dead_letter_limit)
+        yield from join_faults(pipeline)
         yield from _sink_faults(pipeline)
         yield from late_data_faults(pipeline)
 
@@ -61,22 +72,46 @@ def is_typed(pipeline: Pipeline) -> bool:
 
 def columns(pipeline: Pipeline) -> dict[str, FieldType] | None:
     """Returns the columns that reach the sink; ``None`` when steps or faulty events hide them."""
-    if pipeline.steps:
-        return None
+    return None if pipeline.steps else _columns_read(pipeline)
+
+
+def _columns_read(pipeline: Pipeline) -> dict[str, FieldType] | None:
     first, *_ = pipeline.sources
-    return source_columns(first)
+    known = source_columns(first)
+    if pipeline.join is None or known is None:
+        return known
+    return known | {pipeline.join.column: FieldType.STRUCT}
 
 
 def _type_faults(pipeline: Pipeline) -> Iterator[Fault]:
     if not is_a(pipeline.name, str):
         yield Fault(f"pipeline name {pipeline.name!r} is not text")
-    if not is_a(pipeline.source, Topic | Source | list | tuple):
+    if not is_a(pipeline.source, Topic | Source | Join | list | tuple):
         yield Fault(f"{_label(pipeline)}: source is {pipeline.source!r}", "a declared Topic")
         return
+    yield from _join_type_faults(pipeline)
     for source in pipeline.sources:
         if not is_a(source.topic, Topic) or not is_a(source.topic.name, str):
             yield Fault(f"{_label(pipeline)}: source {source.topic!r} is not a Topic")
     yield from _part_type_faults(pipeline)
+
+
+def _join_type_faults(pipeline: Pipeline) -> Iterator[Fault]:
+    join = pipeline.join
+    if join is None:
+        return
+    for side in (join.later, join.earlier):
+        if not is_a(side, Topic | Source):
+            yield Fault(f"{_label(pipeline)}: Join reads {side!r}", "a declared Topic")
+    is_pair = isinstance(join.on, tuple) and len(join.on) == 2  # noqa: PLR2004  one of each side
+    if not is_pair or not all(isinstance(name, str) for name in join.on):
+        yield Fault(
+            f"{_label(pipeline)}: Join.on is {join.on!r}", 'on=("impression_id", "event_id")'
+        )
+    if not is_a(join.match, Match):
+        yield Fault(f"{_label(pipeline)}: Join.match is {join.match!r}", "Match.ID or Match.LAST")
+    if not is_a(join.unmatched, Sink | None):
+        yield Fault(f"{_label(pipeline)}: Join.unmatched is {join.unmatched!r}", "a sink or None")
 
 
 def _part_type_faults(pipeline: Pipeline) -> Iterator[Fault]:
@@ -135,7 +170,7 @@ def _watermark_faults(pipeline: Pipeline, source: Source) -> Iterator[Fault]:
 
 
 def _union_faults(pipeline: Pipeline) -> Iterator[Fault]:
-    if pipeline.steps or not pipeline.sources:
+    if pipeline.steps or not pipeline.sources or pipeline.join is not None:
         return
     first, *others = (column_types(source) for source in pipeline.sources)
     if any(other != first for other in others):
@@ -146,8 +181,8 @@ def _union_faults(pipeline: Pipeline) -> Iterator[Fault]:
 
 
 def _step_faults(pipeline: Pipeline) -> Iterator[Fault]:
-    frames = len(pipeline.sources)
-    known = source_columns(pipeline.sources[0]) if frames == 1 else None
+    frames = len(pipeline.sources) if pipeline.join is None else 1
+    known = _columns_read(pipeline) if frames == 1 else None
     for step in pipeline.steps_for_topic:
         if not _takes(step, frames):
             name = getattr(step, "__name__", repr(step))

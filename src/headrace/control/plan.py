@@ -25,6 +25,7 @@ from headrace.kafka.topics import (
 from headrace.model import Topic, TopicPartition
 from headrace.model.fault import Fault
 from headrace.pipelines.pipeline import Pipeline
+from headrace.sinks.api import Sink
 from headrace.workers import DeadLetters, Retry, RetryTopics, Skip, Stop, Worker
 from headrace.workers.policy import FailurePolicy
 
@@ -49,6 +50,8 @@ class PipelineRoute:
         late_data: where late events go: "keep", "dead-letter", or kind and target of the side
             table and its guarantee.
         allowed_lateness_seconds: how late an event is that is not late yet.
+        unmatched: of a join, where later events go that found no earlier one: "keep", or as
+            ``late_data``; empty without a join.
     """
 
     pipeline: str
@@ -59,6 +62,7 @@ class PipelineRoute:
     why: str
     late_data: str
     allowed_lateness_seconds: float
+    unmatched: str = ""
 
 
 @dataclass(frozen=True)
@@ -178,14 +182,19 @@ def _routes(project: LoadedProject) -> tuple[PipelineRoute, ...]:
             pipeline.path.reason,
             _late_data(pipeline),
             pipeline.allowed_lateness.total_seconds(),
+            "" if pipeline.join is None else _of_side_table(pipeline.side_table, "keep"),
         )
         for pipeline in project.pipelines.values()
     )
 
 
 def _late_data(pipeline: Pipeline) -> str:
-    side = pipeline.side_table
-    return str(pipeline.late_data) if side is None else f"{side.label}, {side.guarantee.value}"
+    side = pipeline.side_table if pipeline.join is None else None
+    return _of_side_table(side, str(pipeline.late_data))
+
+
+def _of_side_table(side: Sink | None, otherwise: str) -> str:
+    return otherwise if side is None else f"{side.label}, {side.guarantee.value}"
 
 
 def _workers(project: LoadedProject) -> tuple[WorkerRoute, ...]:

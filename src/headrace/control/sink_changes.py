@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 
 from headrace.control.sinks import sink_context
 from headrace.errors import ExtraMissingError, ServerStartError, SinkError, TableMismatchError
+from headrace.pipelines.join.rows import joined_columns
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.source.record_columns import row_columns
 from headrace.runtime.extras import require_extra
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+    import pyarrow as pa
 
     from headrace.model import Metadata
     from headrace.settings import Settings
@@ -65,13 +68,21 @@ def _changes(
     settings: Settings, pipeline: Pipeline, sink: Sink, metadata: Sequence[Metadata]
 ) -> list[SinkChange]:
     name, label = pipeline.name, sink.label
-    topic = pipeline.sources[0].topic
     try:
         require_extra("spark")  # rows are described by Arrow
         context = sink_context(settings, pipeline, sink)
-        details = sink.changes(context, row_columns(topic.schema, metadata))
+        details = sink.changes(context, _row_schema(pipeline, sink, metadata))
     except TableMismatchError as error:
         return [SinkChange(name, label, error.reason, error.remedy, is_refused=True)]
     except (ExtraMissingError, SinkError, ServerStartError, OSError) as error:
         return [SinkChange(name, label, f"can't be looked at: {error}")]
     return [SinkChange(name, label, detail) for detail in details]
+
+
+def _row_schema(pipeline: Pipeline, sink: Sink, metadata: Sequence[Metadata]) -> pa.Schema:
+    """Returns the columns of a sink's rows, where no step makes them."""
+    source, *others = pipeline.sources
+    if pipeline.join is None or sink is not pipeline.sink:
+        return row_columns(source.topic.schema, metadata)
+    earlier = others[0].topic.schema
+    return joined_columns(source.topic.schema, earlier, pipeline.join.column, metadata)

@@ -31,6 +31,7 @@ HeadraceError                         base
 │   ├── CommittedOffsetError
 │   ├── CheckpointInUseError          checkpoints
 │   ├── CheckpointLostError
+│   ├── JoinStateError
 │   ├── CheckpointBehindTableError
 │   ├── TableBehindCheckpointError
 │   ├── QueryChangedError
@@ -95,6 +96,7 @@ from headrace.errors.checkpoints import (
     CheckpointBehindTableError,
     CheckpointInUseError,
     CheckpointLostError,
+    JoinStateError,
     NothingCommittedError,
     QueryChangedError,
     TableBehindCheckpointError,
@@ -219,6 +221,7 @@ __all__ = [
     "InvalidRecordError",
     "JarError",
     "JavaUnavailableError",
+    "JoinStateError",
     "LaneEndedError",
     "LastCommitError",
     "LifespanEndedError",

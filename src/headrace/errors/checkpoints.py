@@ -22,6 +22,23 @@ class CheckpointInUseError(RefusedError):
 
 
 @dataclass(eq=False)
+class JoinStateError(RefusedError):
+    """A file of a join's state is gone, so that events would find no match that had one."""
+
+    code = "JOIN_STATE_LOST"
+    pipeline: str
+    file: str
+
+    @property
+    def remedy(self) -> str:
+        return (
+            "Bring the whole folder of the checkpoint back from a backup. Or begin with an empty "
+            f"state: `headrace checkpoint reset {self.pipeline} --to table`; later events then do "
+            "not find what was read before."
+        )
+
+
+@dataclass(eq=False)
 class CheckpointLostError(RefusedError):
     """The pipeline has run before, but its checkpoint is gone.
 

@@ -16,7 +16,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -43,7 +43,7 @@ from headrace.pipelines.references.positions import (
     live_positions,
 )
 from headrace.pipelines.source.feedback import Feedback
-from headrace.pipelines.source.report import LateCounts, RangeReport, unread
+from headrace.pipelines.source.report import JoinCounts, LateCounts, RangeReport, unread
 from headrace.pipelines.source.rereading import Rereading
 from headrace.pipelines.source.staging import Staging
 from headrace.pipelines.source.state import SourceState
@@ -65,6 +65,7 @@ class BatchResult:
         positions: the next record to read of each partition.
         figures: what the commit adds to the counters of the sink.
         late: how many events were late, and where they went.
+        joined: what a join did, by partition.
         (the others): of the same names in a pipeline's progress.
     """
 
@@ -78,6 +79,7 @@ class BatchResult:
     seconds: float
     last_timestamp_ms: int
     positions: Mapping[TopicPartition, int]
+    joined: Mapping[int, JoinCounts] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -183,6 +185,7 @@ class BatchCommitter:
             seconds=time.monotonic() - began,
             last_timestamp_ms=max((report.last_timestamp_ms for report in reports), default=-1),
             positions=planned.positions,
+            joined=_joined(reports),
         )
         figures = {"records": result.records, "rows": result.rows, "late": result.late.events}
         log_batch(batch_id, figures, positions_of(planned.starts), planned.positions)
@@ -203,7 +206,7 @@ class BatchCommitter:
         # again.
         if not self._pipeline.is_fused:
             self._sink.discard(Manifest.of(frame.collect()).pieces)
-            self._discard_late(self._staging.take(planned.ranges))
+            self._discard_side(self._staging.take(planned.ranges))
         return Manifest()
 
     def _reports(self, manifest: Manifest, planned: PlannedBatch) -> list[RangeReport]:
@@ -214,14 +217,15 @@ class BatchCommitter:
         """
         reports = [*manifest.reports, *self._staging.take(planned.ranges)]
         missing = unread(planned.ranges, reports)
-        if missing and not self._pipeline.is_fused:
+        # What a join gave of a range is known to its own task alone.
+        if missing and not self._pipeline.is_fused and self._pipeline.join is None:
             _LOG.warning(
                 "%s: a step has not read %d of its input ranges to their ends, %s first; they are "
                 "read once more for their dead letters",
                 *(self._pipeline.name, len(missing), missing[0]),
             )
             partial = [read for read in reports if any(map(read.range.within, missing))]
-            self._discard_late(partial)
+            self._discard_side(partial)
             reports = [read for read in reports if read not in partial]
             reports += self._rereading.reports(missing, planned.ends)
             missing = unread(planned.ranges, reports)
@@ -239,7 +243,7 @@ class BatchCommitter:
         records = sum(report.records for report in reports)
         reject = self._rejecting(planned, records, rejected)
         with cleaning_up_after_failure(
-            partial(self._sink.discard, manifest.pieces), partial(self._discard_late, reports)
+            partial(self._sink.discard, manifest.pieces), partial(self._discard_side, reports)
         ):
             # Before any is written: a producer that has turned bad must not fill the dead-letter
             # topic.
@@ -249,6 +253,8 @@ class BatchCommitter:
             self._record(manifest, reports, planned, feedback)
             side = self._commit_side_table(reports, planned, reject)
             rejected_late = len(rejected)
+        # Before the commit: a batch that the sink holds is not read again.
+        self._state.write_feedback(self._checkpoint.uri, planned.batch_id, feedback)
         # Not in the block above: where this fails it can be unknown whether the rows are committed,
         # and files of a committed batch must not be deleted.
         transaction = self._transaction(planned, feedback)
@@ -257,8 +263,7 @@ class BatchCommitter:
             self._ledger.committed(planned.batch_id)
         figures = Counter(done.figures)
         figures.update(side)
-        # A crash before this costs an estimate: sizes and clocks are those of the batch before.
-        self._state.write_feedback(self._checkpoint.uri, feedback)
+        self._write_waiting(_joined(reports))
         return CommittedBatch(replace(done, figures=figures), len(rejected), rejected_late)
 
     def _write_dead(self, letters: Sequence[DeadLetter], planned: PlannedBatch) -> None:
@@ -313,7 +318,8 @@ class BatchCommitter:
         """
         if not manifest.pieces and not planned.moves and self._positions.are_recorded(planned):
             return CommitResult(False, 0)
-        done = commit_rows(self._sink, manifest.pieces, transaction, self._watermark_us(), reject)
+        watermark_us = self._watermark_us(planned.batch_id)
+        done = commit_rows(self._sink, manifest.pieces, transaction, watermark_us, reject)
         if not done.is_new:
             name, batch_id = self._pipeline.name, planned.batch_id
             _LOG.warning("%s: batch %d was ended by another driver meanwhile", name, batch_id)
@@ -326,16 +332,17 @@ class BatchCommitter:
         """Before the main commit, which says that the batch is done; returns its figures."""
         if self._side_table is None:
             return {}
-        pieces = _late_pieces(reports)
-        return self._side_table.commit(pieces, planned, self._watermark_us(), reject).figures
+        pieces = _side_pieces(reports)
+        watermark_us = self._watermark_us(planned.batch_id)
+        return self._side_table.commit(pieces, planned, watermark_us, reject).figures
 
-    def _discard_late(self, reports: Sequence[RangeReport]) -> None:
+    def _discard_side(self, reports: Sequence[RangeReport]) -> None:
         if self._side_table is not None:
-            self._side_table.discard(_late_pieces(reports))
+            self._side_table.discard(_side_pieces(reports))
 
-    def _watermark_us(self) -> int:
-        """The watermark of the partition that has come furthest; 0 while none is known."""
-        newest = self._state.feedback(self._checkpoint.uri).newest_us
+    def _watermark_us(self, batch_id: int) -> int:
+        """The watermark, before a batch, of the partition that has come furthest; 0: not known."""
+        newest = self._state.feedback(self._checkpoint.uri, batch_id).newest_us
         allowed_us = int(self._pipeline.allowed_lateness.total_seconds() * 1e6)
         return max(0, max(newest.values(), default=0) - allowed_us)
 
@@ -365,13 +372,29 @@ class BatchCommitter:
 
         return both
 
+    def _write_waiting(self, joined: Mapping[int, JoinCounts]) -> None:
+        """Leaves for the planner of a join which events wait."""
+        waiting = {p: counts.oldest_waiting_us for p, counts in joined.items()}
+        if waiting:
+            known = self._state.waiting(self._checkpoint.uri)
+            self._state.write_waiting(self._checkpoint.uri, known | waiting)
+
     def _feedback_after(self, reports: Sequence[RangeReport], planned: PlannedBatch) -> Feedback:
         planned_ms = {topic: end.planned_ms for topic, end in planned.ends.items()}
-        return self._state.feedback(self._checkpoint.uri).after(reports, planned_ms)
+        before = self._state.feedback(self._checkpoint.uri, planned.batch_id)
+        return before.after(reports, planned_ms)
 
 
-def _late_pieces(reports: Sequence[RangeReport]) -> list[str]:
-    return [piece for report in reports for piece in report.late_pieces]
+def _side_pieces(reports: Sequence[RangeReport]) -> list[str]:
+    return [piece for report in reports for piece in report.side_pieces]
+
+
+def _joined(reports: Sequence[RangeReport]) -> dict[int, JoinCounts]:
+    return {
+        report.range.partition.partition: report.join
+        for report in reports
+        if report.join is not None
+    }
 
 
 def _late(reports: Sequence[RangeReport], rejected: int) -> LateCounts:

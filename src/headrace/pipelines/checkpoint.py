@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import SinkError
 from headrace.model import OffsetRange, TopicPartition
+from headrace.pipelines.join.offsets import offsets_of
 from headrace.pipelines.references.positions import ReferencePosition
 from headrace.pipelines.source.initial import initial_path, read_initial
 from headrace.pipelines.source.offsets import SourceOffset, ranges_between
@@ -216,5 +217,5 @@ class Checkpoint:
         # version.
         if not lines or lines[0] != "v1":
             raise SinkError(path, "Spark's offset log is torn or not of version 1")
-        offsets = [SourceOffset.from_json(json.loads(line)) for line in lines[2:] if line != "-"]
-        return {offset.topic: offset for offset in offsets}
+        sources = [json.loads(line) for line in lines[2:] if line != "-"]
+        return {offset.topic: offset for stored in sources for offset in offsets_of(stored)}

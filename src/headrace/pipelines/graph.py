@@ -16,6 +16,9 @@ from headrace.model import EventSchema, Metadata, Source, Start, Topic
 from headrace.pipelines.batch import BatchCommitter, BatchResult
 from headrace.pipelines.checkpoint import Checkpoint
 from headrace.pipelines.derived_letters import DerivedLetters
+from headrace.pipelines.join.datasource import join_source
+from headrace.pipelines.join.matching import JoinWindow
+from headrace.pipelines.join.reader import JoinSpec
 from headrace.pipelines.late_data.declaration import LateData
 from headrace.pipelines.late_data.rule import LateRule
 from headrace.pipelines.late_data.side_table import SideTable
@@ -46,7 +49,7 @@ from headrace.pipelines.state_operators import keeps_state
 from headrace.pipelines.steps import SteppedRows, apply_steps
 from headrace.pipelines.transforms.transform import Transform, interval
 from headrace.settings import LedgerSettings, SchemaRegistrySettings
-from headrace.sinks.api import Sink, SinkContext, SinkDriver
+from headrace.sinks.api import Sink, SinkContext, SinkDriver, WriterFactory
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -103,6 +106,7 @@ class Graph:
     sink: SinkDriver
     side_table: SideTable | None
     committer: BatchCommitter
+    is_join: bool
 
     def figures(self) -> dict[str, int | str]:
         """Returns what happens in both sinks beside the batches: numbers added, texts joined."""
@@ -123,8 +127,8 @@ class Graph:
 
     @property
     def keeps_state(self) -> bool:
-        """Whether its steps remember anything of earlier batches."""
-        return keeps_state(self.manifests)
+        """Whether it remembers anything of earlier batches."""
+        return self.is_join or keeps_state(self.manifests)
 
 
 def build(
@@ -157,8 +161,9 @@ def build(
             )
             for source in pipeline.sources
         ]
-        stepped = None if pipeline.is_fused else _stepped(pipeline, specs, partial(load, spark))
-        schema = row_schema(specs[0])
+        join = _join_spec(pipeline, specs, side)
+        stepped = None if pipeline.is_fused else _stepped(spark, pipeline, specs, join)
+        schema = row_schema(specs[0]) if join is None else join.row_schema()
         if stepped is not None:
             schema = to_arrow_schema(stepped.rows.drop(FACTS).schema, timezone="UTC")
         sink = pipeline.sink.open(context.of_sink(pipeline, pipeline.sink), schema)
@@ -180,14 +185,17 @@ def build(
         derived=context.derived,
         on_batch=on_batch,
     )
-    if stepped is None:
-        manifests = load(spark, replace(specs[0], writers=sink.writers))
-    else:
+    if stepped is not None:
         counts_rows = FACTS in stepped.rows.columns
         topics = [spec.topic for spec in specs]
         write = arrow_writer(sink.writers, topics, counts_rows=counts_rows)
         manifests = stepped.rows.mapInArrow(write, from_arrow_schema(manifest_schema()))
-    return Graph(manifests, query_record(pipeline, manifests), sink, side_table, committer)
+    elif join is not None:
+        manifests = _load_join(spark, join, sink.writers)
+    else:
+        manifests = load(spark, replace(specs[0], writers=sink.writers))
+    query = query_record(pipeline, manifests)
+    return Graph(manifests, query, sink, side_table, committer, is_join=join is not None)
 
 
 def _ledger(
@@ -224,7 +232,7 @@ def _positions(
 
 
 def _open_side_table(pipeline: Pipeline, context: RunContext) -> SinkDriver | None:
-    """Opens the sink of late events, which come as the source gives them, before any step."""
+    """Opens the side table, whose events come as the source gives them, before any step."""
     sink = pipeline.side_table
     if sink is None:
         return None
@@ -238,7 +246,7 @@ def _late_rule(pipeline: Pipeline, side: SinkDriver | None) -> LateRule:
     return LateRule(
         allowed_us=int(pipeline.allowed_lateness.total_seconds() * 1e6),
         to_dead_letters=pipeline.late_data is LateData.DEAD_LETTER,
-        writers=None if side is None else side.writers,
+        writers=None if side is None or pipeline.join is not None else side.writers,
     )
 
 
@@ -247,6 +255,7 @@ def source_spec(
 ) -> SourceSpec:
     """Returns one topic as a pipeline reads it; ``checkpoint`` is its URI, empty without one."""
     topic = source.topic
+    is_united = len(pipeline.sources) > 1 and pipeline.join is None
     return SourceSpec(
         pipeline=pipeline.name,
         topic=topic.name,
@@ -271,9 +280,9 @@ def source_spec(
         storage=context.storage,
         checkpoint=checkpoint,
         # A single source has no other one whose watermark it could hold back.
-        heartbeat_after_us=HEARTBEAT_AFTER_US if len(pipeline.sources) > 1 else 0,
+        heartbeat_after_us=HEARTBEAT_AFTER_US if is_united else 0,
         references=tuple(topic.name for topic in pipeline.references),
-        ledger=_ledger_rule(topic, context.ledger),
+        ledger=None if pipeline.join else _ledger_rule(topic, context.ledger),
     )
 
 
@@ -293,10 +302,35 @@ def load(spark: SparkSession, spec: SourceSpec) -> DataFrame:
     return spark.readStream.format(source_name(spec.pipeline, spec.topic)).load()
 
 
+def _join_spec(
+    pipeline: Pipeline, specs: Sequence[SourceSpec], side: SinkDriver | None
+) -> JoinSpec | None:
+    join = pipeline.join
+    if join is None:
+        return None
+    (later, earlier), (later_key, earlier_key) = specs, join.on
+    window = JoinWindow(*(int(time.total_seconds() * 1e6) for time in (join.within, join.wait)))
+    unmatched = None if side is None else side.writers
+    metadata = pipeline.side_metadata(join.sources[0])
+    return JoinSpec(
+        *(later, earlier, later_key, earlier_key, join.column, window, join.match),
+        *(unmatched, metadata),
+    )
+
+
+def _load_join(spark: SparkSession, join: JoinSpec, writers: WriterFactory | None) -> DataFrame:
+    spark.dataSource.register(join_source(join, writers))
+    return spark.readStream.format(source_name(join.later.pipeline, join.later.topic)).load()
+
+
 def _stepped(
-    pipeline: Pipeline, specs: Sequence[SourceSpec], load_source: LoadSource
+    spark: SparkSession, pipeline: Pipeline, specs: Sequence[SourceSpec], join: JoinSpec | None
 ) -> SteppedRows:
     """The rows behind the steps, with the ledger's column if each step lets it through."""
+    if join is not None:
+        frames = [_load_join(spark, join, None)]
+        return apply_steps(list(_running_steps(pipeline, specs)), frames)
+    load_source = partial(load, spark)
     if specs[0].ledger is None:
         return stepped_rows(pipeline, specs, load_source)
     counted = [replace(spec, adds_facts=True, number=n) for n, spec in enumerate(specs)]

@@ -118,7 +118,7 @@ def write_rows(
             rejected = writer.write(table)
             if tally is not None:
                 tally.written(table.num_rows, [row.index for row in rejected])
-            letters = (_derived(table, row, origin) for row in rejected)
+            letters = (derived_row_letter(table, row, origin) for row in rejected)
             bad.take(letters, longest_run=0)  # rows of a step are in no order
         return manifest_table(writer.close(), bad.kept, omitted=bad.omitted)
 
@@ -165,7 +165,8 @@ def arrow_writer(
     return write
 
 
-def _derived(table: pa.Table, rejected: RejectedRow, origin: str) -> DeadLetter:
+def derived_row_letter(table: pa.Table, rejected: RejectedRow, origin: str) -> DeadLetter:
+    """Returns the dead letter of a row that a sink can't take, for those of topic ``origin``."""
     text = row_json(table.slice(rejected.index, 1))
     return derived_letter(RejectedValues(text, rejected.reason, rejected.detail), origin)
 

@@ -10,6 +10,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.model import BatchLimits, DeadLetterLimit, Metadata, Source, Topic
+from headrace.pipelines.join.declaration import Join
 from headrace.pipelines.late_data.declaration import LateData
 from headrace.pipelines.transforms.transform import Transform
 from headrace.sinks.api import Sink, SinkContext
@@ -48,7 +49,7 @@ class Pipeline:
 
     Attributes:
         name: also the consumer group (``headrace.<name>``) and the checkpoint's folder.
-        source: a topic or :class:`Source`, or several of them.
+        source: a topic or :class:`Source`, several of them, or a :class:`Join` of two.
         sink: where rows go.
         steps: functions applied in turn; the first takes one DataFrame per source.
         limits: when a batch closes.
@@ -61,7 +62,7 @@ class Pipeline:
     """
 
     name: str
-    source: Topic | Source | Sequence[Topic | Source]
+    source: Topic | Source | Join | Sequence[Topic | Source]
     sink: Sink
     steps: Sequence[Step] = ()
     limits: BatchLimits = field(default_factory=BatchLimits)
@@ -73,8 +74,15 @@ class Pipeline:
     @property
     def sources(self) -> tuple[Source, ...]:
         """The sources, each as a :class:`Source`."""
+        if isinstance(self.source, Join):
+            return self.source.sources
         declared = (self.source,) if isinstance(self.source, Topic | Source) else self.source
         return tuple(item if isinstance(item, Source) else Source(item) for item in declared)
+
+    @property
+    def join(self) -> Join | None:
+        """The join of its sources; None: they are read each by itself."""
+        return self.source if isinstance(self.source, Join) else None
 
     @property
     def consumer_group(self) -> str:
@@ -86,7 +94,7 @@ class Pipeline:
         """How the rows travel, and why."""
         if self.steps:
             reason = f"{len(self.steps)} step(s) run in Spark between source and sink"
-        elif len(self.sources) > 1:
+        elif len(self.sources) > 1 and self.join is None:
             reason = "several sources are united in Spark"
         elif self.sources[0].subpartitions > 1:
             reason = "sub-partitions by key are a shuffle"
@@ -102,10 +110,11 @@ class Pipeline:
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """The metrics of its sinks and of its steps, each once."""
+        """The metrics of its join, its sinks and its steps, each once."""
+        join = () if self.join is None else self.join.metrics
         sinks = (sink.metrics for sink in self.sinks)
         steps = (step.all_metrics for step in self.steps if isinstance(step, Transform))
-        return tuple(dict.fromkeys(chain.from_iterable((*sinks, *steps))))
+        return tuple(dict.fromkeys(chain.from_iterable((join, *sinks, *steps))))
 
     @property
     def steps_for_topic(self) -> tuple[Step, ...]:
@@ -124,8 +133,9 @@ class Pipeline:
 
     @property
     def side_table(self) -> Sink | None:
-        """The sink of late events; None: they go nowhere else, or to the dead letters."""
-        return self.late_data if isinstance(self.late_data, Sink) else None
+        """The sink of events that take no part: late ones, or those that a join has not matched."""
+        beside = self.late_data if self.join is None else self.join.unmatched
+        return beside if isinstance(beside, Sink) else None
 
     @property
     def sinks(self) -> tuple[Sink, ...]:
@@ -160,6 +170,8 @@ class Pipeline:
         """
         lanes = (Metadata.PARTITION, Metadata.OFFSET) if source.subpartitions > 1 else ()
         sink = () if self.steps else self.sink.metadata
+        if self.join is not None and source != self.join.sources[0]:
+            return ()
         return tuple(dict.fromkeys((*source.metadata, *lanes, *sink)))
 
     def side_metadata(self, source: Source) -> tuple[Metadata, ...]:

@@ -63,8 +63,13 @@ class QueryRecord:
 
 
 def described_transforms(pipeline: Pipeline) -> list[Description]:
-    """Returns the transforms of a pipeline that keep state."""
-    return [
+    """Returns the join and the transforms of a pipeline, which keep state."""
+    join = pipeline.join
+    joins: list[Description] = []
+    if join is not None:
+        later, earlier = (source.topic.name for source in join.sources)
+        joins = [{"name": "Join", "later": later, "earlier": earlier, "on": list(join.on)}]
+    return joins + [
         {"name": type(step).__name__, **step.state()}
         for step in pipeline.steps_for_topic
         if isinstance(step, Transform) and step.state()

@@ -188,6 +188,7 @@ class PipelineRun:
         state = SourceState(self._context.state)
         for source in self.pipeline.sources:
             state.forget_view(source.topic.name)
+        state.forget_waiting()
         self._update_progress(backlog_records=None, backlog_seconds=None)
 
     def _started(self) -> StreamingQuery:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.model import TopicPartition
 from headrace.pipelines.batch import BatchResult
+from headrace.pipelines.join.figures import JoinFigures
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.source.state import SourceState, SourceView
 from headrace.pipelines.transforms.transform import Transform
@@ -33,6 +34,7 @@ class RunFigures:
         self._guard = threading.Lock()
         self._counts: Counter[str] = Counter()
         self._of_sink: Counter[str] = Counter()
+        self._of_join = JoinFigures()
         self._of_steps: dict[str, int] = {}
         self._transforms = [step for step in pipeline.steps if isinstance(step, Transform)]
         metrics = chain.from_iterable(transform.all_metrics for transform in self._transforms)
@@ -56,6 +58,7 @@ class RunFigures:
                 replays_skipped=result.replays_skipped,
             )
             self._of_sink.update(result.figures)
+            self._of_join.add(result.joined)
             self._last = {
                 "batch_id": result.batch_id,
                 "batch_seconds": result.seconds,
@@ -112,9 +115,9 @@ class RunFigures:
             self._of_steps[name] = before + value
 
     def own(self, beside: Mapping[str, int | str]) -> dict[str, int | str]:
-        """Returns the figures of the sink, those ``beside`` its commits too, and of the steps."""
+        """Returns the figures of the sink, those ``beside`` its commits too, of join and steps."""
         with self._guard:
-            return {**self._of_sink, **self._of_steps, **beside}
+            return {**self._of_sink, **self._of_join.values(), **self._of_steps, **beside}
 
     def values(self) -> dict[str, Any]:
         """Returns the figures now, as fields of a pipeline's progress.

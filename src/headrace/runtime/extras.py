@@ -22,7 +22,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "redis": ("redis",),
     "s3": ("obstore",),
     "stats": ("datasketches", "psycopg"),
-    "spark": ("deltalake", "hdfs_native", "pandas", "polars", "pyarrow", "pyspark"),
+    "spark": ("deltalake", "hdfs_native", "pandas", "polars", "pyarrow", "pyspark", "rocksdict"),
 }
 """The modules that each extra installs."""
 

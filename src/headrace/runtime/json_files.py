@@ -56,7 +56,7 @@ def read_json(path: Path, convert: Callable[[Any], T]) -> T | None:
     """
     try:
         value = convert(json.loads(path.read_text(encoding="utf-8")))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         if path not in _unreadable:

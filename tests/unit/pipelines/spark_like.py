@@ -58,7 +58,7 @@ class Frame:
     start: SourceOffset
     end: SourceOffset
     late = LateCounts()
-    late_pieces = ()
+    side_pieces = ()
 
     def collect(self):
         self.site.reach("planned")
@@ -93,7 +93,7 @@ class Frame:
             (),
             dead=dead,
             late=self.late,
-            late_pieces=self.late_pieces,
+            side_pieces=self.side_pieces,
             ledger=tally.lines(),
         )
         return [*written.to_pylist(), *manifest_table(reports=[report]).to_pylist()]

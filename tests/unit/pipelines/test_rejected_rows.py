@@ -127,7 +127,7 @@ def test_late_events_that_the_commit_of_the_side_table_rejects_are_not_counted_a
     site, monkeypatch
 ):
     monkeypatch.setattr(Frame, "late", LateCounts(events=5, written=5))
-    monkeypatch.setattr(Frame, "late_pieces", ("piece",))
+    monkeypatch.setattr(Frame, "side_pieces", ("piece",))
     site.side_table = SideTable(CheckpointIds("clicks-to-lake", 1), SideSink())
     site.send(10)
     site.run()

@@ -116,6 +116,8 @@ def _routes(plan: Plan, screen: Screen) -> None:
         if route.late_data != LateData.KEEP:
             late = timedelta(seconds=route.allowed_lateness_seconds)
             screen.line(f"    events {late} behind their partition -> {escape(route.late_data)}")
+        if route.unmatched not in {"", "keep"}:
+            screen.line(f"    events that found no earlier one -> {escape(route.unmatched)}")
     for worker in plan.workers:
         lanes = f"worker, {worker.lanes} lane(s) over {worker.partitions} partition(s)"
         name, topics = escape(worker.worker), escape(_listed(worker.topics))

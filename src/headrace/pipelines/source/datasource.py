@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+import abc
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -86,13 +87,41 @@ def row_schema(spec: SourceSpec) -> pa.Schema:
     return pa.schema([field.with_nullable(True) for field in schema])
 
 
-class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Spark's view of one topic: offsets from the planner, Arrow batches from the readers."""
+Offset = TypeVar("Offset", bound="StoredOffset")
 
-    def __init__(self, spec: SourceSpec, schema: StructType) -> None:
-        self._spec = spec
-        self._schema = schema
-        self._planner = Planner(spec)
+
+class StoredOffset(Protocol):
+    """A position that Spark keeps in its checkpoint."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns it as JSON."""
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> Self:
+        """Reads what :meth:`to_json` wrote."""
+
+
+class OffsetPlanner(Protocol[Offset]):
+    """Decides how far each batch goes."""
+
+    def initial_offset(self) -> Offset:
+        """Returns the position of the first batch."""
+
+    def plan_next(self, start: Offset) -> Offset:
+        """Returns the end of the next batch; the start itself while there is nothing to do."""
+
+    def stop_at_latest(self) -> None:
+        """Plans from now on only up to what is there at this moment."""
+
+
+class PlannedStreamReader(
+    DataSourceStreamReader, SupportsTriggerAvailableNow, abc.ABC, Generic[Offset]
+):
+    """What Spark asks of a source about its offsets, answered by a planner."""
+
+    def __init__(self, planner: OffsetPlanner[Offset], offsets: type[Offset]) -> None:
+        self._planner = planner
+        self._offsets = offsets
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Once for a new checkpoint, and again when its first batch is replayed."""
@@ -106,7 +135,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002, N802
         """Called before each batch; returns the start itself when there is nothing to do."""
         with raising_remote_errors():
-            return self._planner.plan_next(SourceOffset.from_json(start)).to_json()
+            return self._planner.plan_next(self._offsets.from_json(start)).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Once, before the first batch of a run that ends when it has caught up."""
@@ -116,13 +145,37 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a batch; the same again when it is replayed."""
         with raising_remote_errors():
-            work = self._planner.tasks(SourceOffset.from_json(start), SourceOffset.from_json(end))
-        return [InputPartition(task) for task in enumerate(packs(work, self._spec.min_tasks))]
+            work = self._tasks(self._offsets.from_json(start), self._offsets.from_json(end))
+        return [InputPartition(task) for task in enumerate(work)]
+
+    @abc.abstractmethod
+    def _tasks(self, start: Offset, end: Offset) -> Iterable[Any]:
+        """Returns what each task of a batch reads, picklable."""
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Called in a Python worker, once per attempt of a task."""
         with raising_remote_errors():
             yield from _read_task(self._spec, self._schema, *partition.value)
+
+    @abc.abstractmethod
+    def _read(self, task: int, work: Any) -> Iterator[pa.RecordBatch]:
+        """Yields what a task reads, or what it wrote of it."""
+
+
+class KafkaStreamReader(PlannedStreamReader[SourceOffset]):
+    """Spark's view of one topic: offsets from the planner, Arrow batches from the readers."""
+
+    def __init__(self, spec: SourceSpec, schema: StructType) -> None:
+        self._topic = Planner(spec)
+        super().__init__(self._topic, SourceOffset)
+        self._spec = spec
+        self._schema = schema
+
+    def _tasks(self, start: SourceOffset, end: SourceOffset) -> Iterable[Any]:
+        return packs(self._topic.tasks(start, end), self._spec.min_tasks)
+
+    def _read(self, task: int, work: Any) -> Iterator[pa.RecordBatch]:
+        return _read_task(self._spec, self._schema, task, work)
 
 
 def _read_task(
@@ -134,12 +187,12 @@ def _read_task(
         raise first.refusal
     if first.range is None:
         beat = heartbeat(spec, row_schema(spec), first.heartbeat_us)
-        yield from _as_batches([beat], schema)
+        yield from as_batches([beat], schema)
         return
     reader = TaskReader(spec, work)
     with reader.aborting():
         if spec.writers is None:
-            yield from _as_batches(reader.tables(), schema)
+            yield from as_batches(reader.tables(), schema)
             staging = Staging(spec.staging, spec.storage)
             # After the last table: Spark has taken every row, so the report says that the range
             # was read to its end. Of a task that is killed before, none is left, and the range
@@ -151,7 +204,7 @@ def _read_task(
                 spec.writers, reader.tables(), spec.topic, task, first.ranges, reader.sink_tally
             )
             reports = manifest_table(reports=reader.reports())
-            yield from _as_batches([written, reports], schema)
+            yield from as_batches([written, reports], schema)
 
 
 def range_source(spec: SourceSpec, name: str, work: Sequence[ReadRange]) -> type[DataSource]:
@@ -199,7 +252,7 @@ class RangesReader(DataSourceReader):
             yield from _read_task(self._spec, self._schema, *partition.value)
 
 
-def _as_batches(tables: Any, schema: StructType) -> Iterator[pa.RecordBatch]:
+def as_batches(tables: Any, schema: StructType) -> Iterator[pa.RecordBatch]:
     """Batches with exactly the schema that Spark checks the first one against."""
     from pyspark.sql.pandas.types import to_arrow_schema
 

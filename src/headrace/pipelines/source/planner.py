@@ -39,10 +39,16 @@ class Planner:
 
     Order: ranges of a partition follow one another without a gap or an overlap. A crash repeats
     the batch that was planned last, with the same ranges. Bad positions raise RefusedError.
+
+    Attributes:
+        held: partitions that stay where they are, beside those that an operator has paused.
+        latest: the end of each partition, as of the last look at the topic.
     """
 
     def __init__(self, spec: SourceSpec) -> None:
         self._spec = spec
+        self.held: frozenset[int] = frozenset()
+        self.latest: Mapping[int, int] = {}
         self._state = SourceState(spec.state)
         self._check = PositionCheck(spec)
         self._pause = Pause(spec.limits.max_wait.total_seconds())
@@ -132,7 +138,7 @@ class Planner:
         except RefusedError as error:
             return error
         # Spark repeats a batch without asking for the next one, which may be a minute away.
-        self._observe(start, live, self._state.paused(self._spec.topic))
+        self._observe(start, live, self._paused())
         return None
 
     def _toward(self, start: SourceOffset, target: Mapping[int, int]) -> SourceOffset:
@@ -152,7 +158,7 @@ class Planner:
 
     def _missing(self, end: SourceOffset, live: LivePositions, target: Mapping[int, int]) -> str:
         """What of the target, or of what was read, the topic does not have; nothing when it has."""
-        for p in sorted(target.keys() - self._state.paused(self._spec.topic)):
+        for p in sorted(target.keys() - self._paused()):
             position, latest = end.partitions.get(p, 0), live.latest.get(p, 0)
             if position < target[p] or latest < position:
                 ended = f"{self._spec.topic}[{p}] ended at {max(position, target[p])}"
@@ -162,7 +168,7 @@ class Planner:
     def _plan(
         self, start: SourceOffset, live: LivePositions, upto: Mapping[int, int]
     ) -> SourceOffset:
-        paused = self._state.paused(self._spec.topic)
+        paused = self._paused()
         self._observe(start, live, paused)
         ends = self._allocate(start, upto, paused)
         # A partition that was added to the topic begins at 0, wherever the source began: its
@@ -203,6 +209,9 @@ class Planner:
         finally:
             timer.cancel()
             timer.join()  # what it writes comes before the view of this look
+
+    def _paused(self) -> frozenset[int]:
+        return self._state.paused(self._spec.topic) | self.held
 
     def _live(self) -> LivePositions:
         return self._spec.cluster.live(self._spec.topic)
@@ -253,6 +262,7 @@ class Planner:
 
     def _observe(self, start: SourceOffset, live: LivePositions, paused: frozenset[int]) -> None:
         """Leaves what the broker has for the driver's progress; notes which partitions are idle."""
+        self.latest = dict(live.latest)
         now = time.monotonic()
         for p, latest in live.latest.items():
             if latest > start.partitions.get(p, 0):

@@ -99,7 +99,7 @@ class TaskReader:
     def tables(self) -> Iterator[pa.Table]:
         """Decoded chunks, each of one range; those of a range in order of offset."""
         with _gc_paused():
-            for chunk in _chunks(self._spec, self._ranges):
+            for chunk in read_chunks(self._spec, self._ranges):
                 yield from self._readers[chunk.partition].take(chunk)
 
     def reports(self) -> list[RangeReport]:
@@ -111,7 +111,12 @@ class TaskReader:
         return cleaning_up_after_failure(*(reader.abort for reader in self._readers.values()))
 
 
-def _chunks(spec: SourceSpec, ranges: Sequence[OffsetRange]) -> Iterator[Chunk]:
+def read_chunks(spec: SourceSpec, ranges: Sequence[OffsetRange]) -> Iterator[Chunk]:
+    """Yields the records of ranges, in chunks of one range each.
+
+    Raises:
+        RecordsDeletedError: a range is not there any more.
+    """
     try:
         yield from spec.cluster.read(ranges)
     except RecordsDeletedError as error:
@@ -161,15 +166,25 @@ class RangeReader:
     def tables(self) -> Iterator[pa.Table]:
         """Decoded chunks: the event's fields, then the metadata columns asked for."""
         with _gc_paused():
-            for chunk in _chunks(self._spec, [self._range]):
+            for chunk in read_chunks(self._spec, [self._range]):
                 yield from self.take(chunk)
 
     def take(self, chunk: Chunk) -> Iterator[pa.Table]:
         """Decodes one chunk of the range; there may be nothing in it."""
+        for rows, _ in self.take_records(chunk):
+            yield rows
+
+    def take_records(self, chunk: Chunk) -> Iterator[tuple[pa.Table, Sequence[Record]]]:
+        """Decodes one chunk to rows, with the records that they are of."""
         self._position = chunk.position
         records = self._addressed.of(chunk.records)
         if records:
             yield self._decoded(records)
+
+    def set_aside(self, record: Record, reason: str, detail: str) -> None:
+        """Makes a dead letter of a record that was decoded."""
+        letter = _dead_letter(record, self._range, reason, detail)
+        self._bad.take([letter], self._bad_runs.longest)
 
     def report(self) -> RangeReport:
         """Returns what the range held, and ends what is written of it; called once."""
@@ -185,7 +200,7 @@ class RangeReader:
             replays_skipped=self._addressed.skipped,
             omitted=self._bad.omitted,
             late=LateCounts(self._late.count, self._late.written, self._late.dead),
-            late_pieces=self._late.close(),
+            side_pieces=self._late.close(),
             ledger=self._tally.lines() if self._tally else (),
         )
 
@@ -193,7 +208,7 @@ class RangeReader:
         """Removes what was written of the range, where its task fails."""
         self._late.abort()
 
-    def _decoded(self, records: Sequence[Record]) -> pa.Table:
+    def _decoded(self, records: Sequence[Record]) -> tuple[pa.Table, Sequence[Record]]:
         values = [record.value() for record in records]
         decoded = self._checks.applied(self._decoder.decode(values), len(values))
         self._records += len(records)
@@ -218,7 +233,7 @@ class RangeReader:
             if self._spec.adds_facts:
                 number, partition = self._spec.number, self._range.partition.partition
                 rows = rows.append_column(FACTS, facts_column(number, partition, facts))
-        return rows
+        return rows, on_time.records
 
     def _count(
         self,

@@ -26,6 +26,33 @@ class LateCounts:
 
 
 @dataclass(frozen=True, slots=True)
+class JoinCounts:
+    """What a batch of a partition of a join did.
+
+    Attributes:
+        matched: later events that found their earlier one.
+        unmatched: later events that found none.
+        conflicting: earlier events whose key was there with other values.
+        repeated: earlier events that were there before.
+        waiting: later events that wait on.
+        oldest_waiting_us: the oldest event time of those; None: none waits.
+        state_bytes: size of the files of what is kept.
+        rebuilt_files: how many of them the machine's index lacked.
+        rebuild_ms: how long it took to give it these.
+    """
+
+    matched: int = 0
+    unmatched: int = 0
+    conflicting: int = 0
+    repeated: int = 0
+    waiting: int = 0
+    oldest_waiting_us: int | None = None
+    state_bytes: int = 0
+    rebuilt_files: int = 0
+    rebuild_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class RangeReport:
     """One range after it was read.
 
@@ -42,8 +69,9 @@ class RangeReport:
         replays_skipped: records beside these that were replayed for others.
         omitted: records beyond those in ``dead``, which can't be carried to the driver.
         late: how many events were late.
-        late_pieces: of the side table's writer, for its commit.
+        side_pieces: of the side table's writer, for its commit.
         ledger: what the ledger counts of it; empty: it counts nothing.
+        join: what the join did with the partition; None without one, and for its earlier topic.
     """
 
     range: OffsetRange
@@ -57,8 +85,9 @@ class RangeReport:
     replays_skipped: int = 0
     omitted: int = 0
     late: LateCounts = field(default_factory=LateCounts)
-    late_pieces: tuple[str, ...] = ()
+    side_pieces: tuple[str, ...] = ()
     ledger: tuple[LedgerLine, ...] = ()
+    join: JoinCounts | None = None
 
     @property
     def bad(self) -> int:

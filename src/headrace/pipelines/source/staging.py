@@ -56,15 +56,21 @@ class Staging:
         storage.write_bytes_atomic(self._path(report.range), content, self._options)
 
     def take(self, ranges: Iterable[OffsetRange]) -> list[RangeReport]:
-        """Reports of the pieces of ``ranges``, in order of topic, partition and offset."""
+        """Reports of the pieces of ``ranges``, in order of topic, partition and offset.
+
+        Also those of partitions of a join in which time alone has passed: they have no range.
+        """
         whole = {range_.partition: range_ for range_ in ranges}
         reports = [self._read(name) for name in self._names(_REPORT)]
         mine = [
             report
             for report in reports
-            if report.range.partition in whole
-            and whole[report.range.partition].start <= report.range.start
-            and report.range.end <= whole[report.range.partition].end
+            if (report.join is not None and report.range.start == report.range.end)
+            or (
+                report.range.partition in whole
+                and whole[report.range.partition].start <= report.range.start
+                and report.range.end <= whole[report.range.partition].end
+            )
         ]
         return sorted(mine, key=lambda report: (report.range.partition, report.range.start))
 

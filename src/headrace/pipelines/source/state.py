@@ -48,20 +48,51 @@ class SourceState:
         paused = {name: partitions for name, partitions in held.items() if partitions}
         write_json(self._folder / "paused.json", paused)
 
-    def feedback(self, checkpoint: str) -> Feedback:
+    def feedback(self, checkpoint: str, batch_id: int | None = None) -> Feedback:
         """What the driver wrote last of this checkpoint; nothing is known at first.
 
         A checkpoint that begins at older records knows nothing of the time of newer ones.
+
+        Args:
+            checkpoint: its URI.
+            batch_id: as it was before this batch; None: with the last one.
         """
         stored = self._read("feedback.json")
         if stored.get("checkpoint") != checkpoint:
             return Feedback()
-        return msgspec.convert(stored["feedback"], Feedback, strict=False)
+        is_repeated = batch_id is not None and stored.get("batch_id") == batch_id
+        return msgspec.convert(
+            stored["before" if is_repeated else "feedback"], Feedback, strict=False
+        )
 
-    def write_feedback(self, checkpoint: str, feedback: Feedback) -> None:
-        """Writes what the planner reads before its next batch."""
-        content = {"checkpoint": checkpoint, "feedback": asdict(feedback)}
+    def write_feedback(self, checkpoint: str, batch_id: int, feedback: Feedback) -> None:
+        """Writes what the planner reads before its next batch; once more where one is repeated."""
+        content = {
+            "checkpoint": checkpoint,
+            "batch_id": batch_id,
+            "before": asdict(self.feedback(checkpoint, batch_id)),
+            "feedback": asdict(feedback),
+        }
         write_passing(self._folder / "feedback.json", content, sync=True)
+
+    def waiting(self, checkpoint: str) -> dict[int, int | None]:
+        """By partition of a join, the event time of the oldest event that waits, in microseconds.
+
+        None: none waits. Partitions of which that is not known are left out.
+        """
+        stored = self._read("waiting.json")
+        if stored.get("checkpoint") != checkpoint:
+            return {}
+        return {int(p): us for p, us in stored["oldest_us"].items()}
+
+    def forget_waiting(self) -> None:
+        """Deletes what an earlier run wrote, which may have ended before it wrote again."""
+        (self._folder / "waiting.json").unlink(missing_ok=True)
+
+    def write_waiting(self, checkpoint: str, oldest_us: Mapping[int, int | None]) -> None:
+        """Writes what the planner of a join reads before its next batch."""
+        content = {"checkpoint": checkpoint, "oldest_us": dict(oldest_us)}
+        write_passing(self._folder / "waiting.json", content, sync=True)
 
     def view(self, topic: str) -> SourceView:
         """What the planner wrote last."""

@@ -112,7 +112,7 @@ def test_the_side_table_gets_late_events_with_the_columns_of_their_records(tmp_p
     assert rows == [(0, 0), (1, 1), (3, 3)]
     assert side.tables[0].column_names == ["n", "at", "_partition", "_offset"]
     assert side.tables[0]["_offset"].to_pylist() == [2]
-    assert report.late_pieces == ("piece",)
+    assert report.side_pieces == ("piece",)
     assert (report.late.events, report.late.written) == (1, 1)
 
 
@@ -135,4 +135,4 @@ def test_what_was_written_is_removed_where_the_task_fails(tmp_path):
 def test_no_writer_is_opened_without_late_events(tmp_path):
     rule = LateRule(HOUR_US, writers=lambda _: pytest.fail("opened"))
     _, reader = read(tmp_path, [NOW_MS], rule)
-    assert reader.report().late_pieces == ()
+    assert reader.report().side_pieces == ()

@@ -1,0 +1,103 @@
+"""Checks declared joins before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+
+from headrace.control.late_data_rules import side_table_faults
+from headrace.control.topic_rules import schema_of
+from headrace.model import EventField, FieldType, Source
+from headrace.model.fault import Fault, duration
+from headrace.pipelines.join.declaration import Join
+from headrace.pipelines.join.rows import JOIN_METADATA
+from headrace.pipelines.late_data.declaration import LateData
+from headrace.pipelines.pipeline import Pipeline
+
+_KEY_TYPES = (FieldType.STRING, FieldType.LONG)
+
+
+def join_faults(pipeline: Pipeline) -> Iterator[Fault]:
+    """Gives every fault of a pipeline's join, whose parts have the types of the model."""
+    join = pipeline.join
+    if join is None:
+        return
+    for fault in _faults(pipeline, join):
+        yield replace(fault, message=f"pipeline {pipeline.name!r}: {fault.message}")
+
+
+def _faults(pipeline: Pipeline, join: Join) -> Iterator[Fault]:
+    yield from duration(join, "within", timedelta(microseconds=1))
+    yield from duration(join, "wait", timedelta(0))
+    yield from _partition_faults(join)
+    for source, field in zip(join.sources, join.on, strict=True):
+        yield from _side_faults(source, field)
+    yield from _key_faults(join)
+    yield from _column_faults(pipeline, join)
+    if pipeline.late_data is not LateData.KEEP:
+        yield Fault(f"late_data is {pipeline.late_data}, and its source is a Join", "LateData.KEEP")
+    if join.unmatched is not None:
+        yield from side_table_faults(pipeline, join.unmatched, "Join.unmatched")
+
+
+def _partition_faults(join: Join) -> Iterator[Fault]:
+    later, earlier = (source.topic for source in join.sources)
+    if later.partitions != earlier.partitions:
+        yield Fault(
+            f"a Join needs the same key in the same partition: topic {later.name!r} has "
+            f"{later.partitions} partitions, topic {earlier.name!r} has {earlier.partitions}",
+            "the same number of partitions",
+        )
+
+
+def _side_faults(source: Source, field: str) -> Iterator[Fault]:
+    topic = source.topic
+    if source.subpartitions > 1 or source.min_tasks:
+        yield Fault(
+            f"a Join reads topic {topic.name!r} in whole partitions",
+            "a Source without subpartitions and min_tasks",
+        )
+    if source.watermark is not None:
+        yield Fault(f"Source.watermark of topic {topic.name!r} is not that of a Join", "wait=...")
+    schema = schema_of(topic)
+    if topic.event is None or topic.event_time is None:
+        yield Fault(
+            f"a Join needs the event class and the event time of topic {topic.name!r}",
+            "Topic(event=..., event_time=...)",
+        )
+    elif schema is not None:
+        for name in (field, topic.event_time):
+            known = {each.name: each for each in schema.fields}
+            yield from _field_faults(topic.name, name, known.get(name), ", ".join(known))
+
+
+def _field_faults(topic: str, name: str, field: EventField | None, known: str) -> Iterator[Fault]:
+    if field is None:
+        yield Fault(f"topic {topic!r} has no field {name!r} for a Join", known)
+    elif field.nullable:
+        yield Fault(f"field {name!r} of topic {topic!r} may be null, and a Join needs it")
+
+
+def _key_faults(join: Join) -> Iterator[Fault]:
+    types = []
+    for source, name in zip(join.sources, join.on, strict=True):
+        schema = schema_of(source.topic) if source.topic.event is not None else None
+        types += [each.type for each in schema.fields if each.name == name] if schema else []
+    if len(types) == 2 and (types[0] != types[1] or types[0] not in _KEY_TYPES):  # noqa: PLR2004
+        yield Fault(f"Join.on names fields of types {types[0]} and {types[1]}", "both str or int")
+
+
+def _column_faults(pipeline: Pipeline, join: Join) -> Iterator[Fault]:
+    later = join.sources[0]
+    schema = schema_of(later.topic) if later.topic.event is not None else None
+    if not isinstance(join.column, str) or not join.column.isidentifier():
+        yield Fault(f"Join.column is {join.column!r}", "the name of a column")
+    elif schema is not None and join.column.lower() in {f.name.lower() for f in schema.fields}:
+        yield Fault(f"Join.column {join.column!r} is a field of topic {later.topic.name!r}, too")
+    for name in dict.fromkeys((*pipeline.metadata(later), *pipeline.side_metadata(later))):
+        if name not in JOIN_METADATA:
+            yield Fault(
+                f"a Join can't give column {name}: it is not kept of records that wait",
+                ", ".join(JOIN_METADATA),
+            )

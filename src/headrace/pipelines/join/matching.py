@@ -1,0 +1,179 @@
+"""Which later events of a batch find their earlier one: by its id, or the last one before them."""
+
+from __future__ import annotations
+
+import abc
+from bisect import bisect
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from headrace.pipelines.join.declaration import Match
+from headrace.pipelines.join.events import KeyedEvent
+from headrace.pipelines.join.facts import FactIndex
+
+
+@dataclass(frozen=True)
+class JoinWindow:
+    """Which times of two events go together, in microseconds.
+
+    Attributes:
+        within_us: how long before the later event the earlier one may be.
+        wait_us: how long a later event waits, by the clock of the earlier topic.
+    """
+
+    within_us: int
+    wait_us: int
+
+    def holds(self, earlier_us: int, later_us: int) -> bool:
+        """Whether events of these times go together."""
+        return later_us - self.within_us <= earlier_us <= later_us + self.wait_us
+
+    def is_over(self, later_us: int, clock_us: int) -> bool:
+        """Whether no event can come any more that goes with a later one of this time."""
+        return clock_us > later_us + self.wait_us
+
+    def horizon_us(self, reached_us: int) -> int:
+        """Returns the time before which earlier events are forgotten.
+
+        Args:
+            reached_us: time that both topics have passed, later ones by ``wait`` at most.
+        """
+        return max(0, reached_us - self.within_us - 2 * self.wait_us)
+
+
+@dataclass(frozen=True)
+class KnownFacts:
+    """The earlier events that a batch begins with.
+
+    Attributes:
+        index: which may hold more: events of batches that were given up.
+        slices: of event time in which it has them, in order; others are forgotten.
+        before_offset: events that were read from here on do not count.
+    """
+
+    index: FactIndex
+    slices: Sequence[int]
+    before_offset: int
+
+    def of(self, keys: Collection[bytes]) -> dict[bytes, KeyedEvent]:
+        """Returns the events of keys that name one event each."""
+        return self.index.find(keys, self.slices, self.before_offset)
+
+    def last(self, later: Sequence[KeyedEvent]) -> list[KeyedEvent | None]:
+        """Returns for each event the last one of its key that is not after it."""
+        return self.index.last(later, self.slices, self.before_offset)
+
+
+@dataclass
+class MatchOutcomes:
+    """Later events by what becomes of them.
+
+    Attributes:
+        matched: pairs of a later event and its earlier one.
+        unmatched: those that find none any more.
+        waiting: those that may find theirs yet.
+    """
+
+    matched: list[tuple[KeyedEvent, KeyedEvent]] = field(default_factory=list)
+    unmatched: list[KeyedEvent] = field(default_factory=list)
+    waiting: list[KeyedEvent] = field(default_factory=list)
+
+
+class Matching(abc.ABC):
+    """The matching of one batch.
+
+    Attributes:
+        kept: earlier events of the batch that later ones may ask for.
+        conflicting: those whose key was there with other bytes.
+        repeated: how many were there with the same bytes.
+    """
+
+    kept: Sequence[KeyedEvent]
+    conflicting: Sequence[KeyedEvent] = ()
+    repeated: int = 0
+
+    @abc.abstractmethod
+    def divide(self, later: Sequence[KeyedEvent], clock_us: int) -> MatchOutcomes:
+        """Returns what becomes of later events when the earlier topic has passed a time."""
+
+
+def matching(
+    match: Match, window: JoinWindow, known: KnownFacts, earlier: Sequence[KeyedEvent]
+) -> Matching:
+    """Returns the matching of a batch with these earlier events, in order of offset."""
+    kind = MatchingById if match is Match.ID else MatchingLast
+    return kind(window, known, earlier)
+
+
+class MatchingById(Matching):
+    """A key names one event: the first that was read."""
+
+    def __init__(
+        self, window: JoinWindow, known: KnownFacts, earlier: Sequence[KeyedEvent]
+    ) -> None:
+        self._window, self._known = window, known
+        before = known.of({event.key for event in earlier})
+        self._first: dict[bytes, KeyedEvent] = {}
+        conflicting = []
+        for event in earlier:
+            other = before.get(event.key) or self._first.setdefault(event.key, event)
+            if other.value != event.value:
+                conflicting.append(event)
+            elif other is not event:
+                self.repeated += 1
+        self.kept = [*self._first.values()]
+        self.conflicting = conflicting
+
+    def divide(self, later: Sequence[KeyedEvent], clock_us: int) -> MatchOutcomes:
+        """Returns what becomes of later events; those that are matched need not wait."""
+        known: Mapping[bytes, KeyedEvent] = (
+            self._known.of({event.key for event in later}) | self._first
+        )
+        divided = MatchOutcomes()
+        for event in later:
+            other = known.get(event.key)
+            if other is not None and self._window.holds(other.time_us, event.time_us):
+                divided.matched.append((event, other))
+            elif other is not None or self._window.is_over(event.time_us, clock_us):
+                divided.unmatched.append(event)
+            else:
+                divided.waiting.append(event)
+        return divided
+
+
+class MatchingLast(Matching):
+    """A key has many events, of which the newest counts that is not after the later one."""
+
+    def __init__(
+        self, window: JoinWindow, known: KnownFacts, earlier: Sequence[KeyedEvent]
+    ) -> None:
+        self._window, self._known = window, known
+        self.kept = earlier
+        self._by_key: defaultdict[bytes, list[KeyedEvent]] = defaultdict(list)
+        for event in sorted(earlier, key=_place):
+            self._by_key[event.key].append(event)
+
+    def divide(self, later: Sequence[KeyedEvent], clock_us: int) -> MatchOutcomes:
+        """Returns what becomes of later events; all wait until their time is over."""
+        divided = MatchOutcomes()
+        due: list[KeyedEvent] = []
+        for event in later:
+            is_over = self._window.is_over(event.time_us, clock_us)
+            (due if is_over else divided.waiting).append(event)
+        for event, known in zip(due, self._known.last(due), strict=True):
+            last = max(filter(None, (known, self._last_read(event))), key=_place, default=None)
+            if last is not None and self._window.holds(last.time_us, event.time_us):
+                divided.matched.append((event, last))
+            else:
+                divided.unmatched.append(event)
+        return divided
+
+    def _last_read(self, later: KeyedEvent) -> KeyedEvent | None:
+        events = self._by_key.get(later.key, [])
+        place = bisect(events, later.time_us, key=lambda event: event.time_us)
+        return events[place - 1] if place else None
+
+
+def _place(event: KeyedEvent) -> tuple[int, int]:
+    return event.time_us, event.offset

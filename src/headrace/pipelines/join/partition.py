@@ -1,0 +1,147 @@
+"""One batch of one partition of a join: which later events find their earlier one.
+
+========================== ===================================================================
+a later event              comes out
+========================== ===================================================================
+``Match.ID``, its key was  matched, in the batch in which both are there, if the earlier event's
+read                       time lies at most ``within`` before its own, or at most ``wait`` after
+                           it; otherwise unmatched
+``Match.ID``, its key was  unmatched, once, in the batch in which the earlier topic's clock has
+not read                   passed its time and ``wait``; until then it waits
+``Match.LAST``             in the batch in which the earlier topic's clock has passed its time and
+                           ``wait``; until then it waits
+========================== ===================================================================
+
+With ``Match.ID`` the first event read of a key counts. Another one with the same bytes is a repeat;
+one with other bytes is *conflicting*, and set aside. Which one is first is told by offsets, so it
+is the same in every repetition of a batch.
+
+Every batch looks at events by what its positions say, never by what an index happens to hold:
+events of the earlier topic from its end on, and slices of time before its horizon, are passed over.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headrace.pipelines.join.declaration import Match
+from headrace.pipelines.join.events import KeyedEvent
+from headrace.pipelines.join.facts import FactIndex, slice_length_us, slice_of, sorted_file
+from headrace.pipelines.join.matching import JoinWindow, KnownFacts, matching
+from headrace.pipelines.join.state import (
+    FactsFile,
+    JoinPosition,
+    JoinState,
+    StateFolder,
+    facts_name,
+)
+
+
+@dataclass(frozen=True)
+class JoinedBatch:
+    """What a batch of a partition gives.
+
+    Attributes:
+        matched: pairs of a later event and its earlier one, in order of the later offsets.
+        unmatched: later events that found none, in order of offset.
+        conflicting: earlier events whose key was there with other bytes.
+        repeated: how many earlier events were there with the same bytes.
+        waiting: how many later events wait on.
+        oldest_waiting_us: the oldest event time of those; None: none waits.
+        state_bytes: size of the files that hold what is kept.
+        rebuilt_files: how many of them the index lacked.
+        rebuild_ms: how long it took to give it these.
+    """
+
+    matched: Sequence[tuple[KeyedEvent, KeyedEvent]]
+    unmatched: Sequence[KeyedEvent]
+    conflicting: Sequence[KeyedEvent]
+    repeated: int
+    waiting: int
+    oldest_waiting_us: int | None
+    state_bytes: int
+    rebuilt_files: int
+    rebuild_ms: int
+
+
+class JoinPartition:
+    """Joins batches of one partition, one at a time.
+
+    A crash at any point repeats the batch; its end is written before it gives anything.
+    """
+
+    def __init__(
+        self, folder: StateFolder, index: FactIndex, window: JoinWindow, match: Match
+    ) -> None:
+        self._folder = folder
+        self._index = index
+        self._window = window
+        self._match = match
+        self._slice_us = slice_length_us(window.within_us)
+
+    def join(
+        self,
+        start: JoinPosition,
+        end: JoinPosition,
+        earlier: Sequence[KeyedEvent],
+        later: Sequence[KeyedEvent],
+    ) -> JoinedBatch:
+        """Joins the events between two positions, in order of their offsets.
+
+        Raises:
+            JoinStateError: the state that the batch begins with is gone.
+        """
+        before = self._folder.read(start)
+        self._folder.clear(start, before)
+        first = slice_of(start.horizon_us, self._slice_us)
+        since_us = first * self._slice_us
+        began = time.monotonic()
+        rebuilt = self._folder.bring(self._index, before, since_us)
+        rebuild_ms = int((time.monotonic() - began) * 1000) if rebuilt else 0
+        slices = sorted({n for file in before.facts.values() for n in file.slices if n >= first})
+        known = KnownFacts(self._index, slices, start.earlier)
+        read = matching(self._match, self._window, known, earlier)
+        divided = read.divide([*before.waiting, *later], end.clock_us)
+        lasting = [event for event in read.kept if event.time_us >= since_us]
+        after = self._state_after(before, lasting, start, end, divided.waiting)
+        self._folder.write(end, after)
+        self._index.expire(since_us, before.facts.keys() | after.facts.keys())
+        return JoinedBatch(
+            divided.matched,
+            divided.unmatched,
+            read.conflicting,
+            read.repeated,
+            len(divided.waiting),
+            min((event.time_us for event in divided.waiting), default=None),
+            sum(file.size for file in after.facts.values()),
+            rebuilt,
+            rebuild_ms,
+        )
+
+    def _state_after(
+        self,
+        before: JoinState,
+        read: Sequence[KeyedEvent],
+        start: JoinPosition,
+        end: JoinPosition,
+        waiting: Sequence[KeyedEvent],
+    ) -> JoinState:
+        facts = dict(before.facts) | self._added(read, start, end)
+        first = slice_of(end.horizon_us, self._slice_us)
+        needed = {name: file for name, file in facts.items() if file.slices[-1] >= first}
+        return JoinState(self._folder.packed(needed, self._index), tuple(waiting))
+
+    def _added(
+        self, facts: Sequence[KeyedEvent], start: JoinPosition, end: JoinPosition
+    ) -> dict[str, FactsFile]:
+        """Makes the facts durable, gives them to the index, and returns their file."""
+        if not facts:
+            return {}
+        slices = tuple(sorted({slice_of(event.time_us, self._slice_us) for event in facts}))
+        name = facts_name(start.earlier, end.earlier, slices)
+        parts = [sorted_file(facts, self._slice_us, self._match)]
+        size = self._folder.write_facts(name, parts)
+        self._index.apply(name, parts)
+        return {name: FactsFile(slices, size)}

@@ -1,0 +1,211 @@
+"""Decides on the driver which offsets of two topics a batch of a join takes, and how far time is.
+
+**Time.** The clock of a partition of a topic is its event clock
+(:mod:`headrace.pipelines.late_data`). Where the partition was read to its end, the wall clock since
+it last moved is added: an idle topic does not hold up what waits for it. A partition that never had
+an event goes by its counterpart of the other topic.
+
+**Keeping together.** A topic with a backlog is not read ahead of the other one by more than the
+join's times: later events would wait, and earlier ones would be kept, in great numbers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from headrace.pipelines.join.matching import JoinWindow
+from headrace.pipelines.join.offsets import JoinOffset
+from headrace.pipelines.join.state import JoinPosition
+from headrace.pipelines.source.feedback import Feedback
+from headrace.pipelines.source.offsets import SourceOffset
+from headrace.pipelines.source.planner import Planner
+from headrace.pipelines.source.reader import ReadRange
+from headrace.pipelines.source.spec import SourceSpec
+from headrace.pipelines.source.state import SourceState
+
+
+@dataclass(frozen=True)
+class PartitionWork:
+    """What a task of a join does: a partition of both topics, between two positions.
+
+    Attributes:
+        partition: its number in both topics.
+        start: where it begins.
+        end: where it ends.
+        initial: where the checkpoint began.
+        ranges: of the topics, later before earlier; none of one that does not move.
+    """
+
+    partition: int
+    start: JoinPosition
+    end: JoinPosition
+    initial: JoinPosition
+    ranges: tuple[ReadRange, ...]
+
+
+class JoinPlanner:
+    """Plans the batches of two topics. Deterministic for a given start and end.
+
+    Raises what :class:`~headrace.pipelines.source.planner.Planner` does.
+    """
+
+    def __init__(self, later: SourceSpec, earlier: SourceSpec, window: JoinWindow) -> None:
+        self._spec = later
+        self._state = SourceState(later.state)
+        self._later, self._earlier = Planner(later), Planner(earlier)
+        self._window = window
+
+    def initial_offset(self) -> JoinOffset:
+        """Position of the first batch; the same again when that batch is replayed."""
+        return JoinOffset(self._later.initial_offset(), self._earlier.initial_offset())
+
+    def stop_at_latest(self) -> None:
+        """Plans from now on only up to what the topics hold at this moment."""
+        self._later.stop_at_latest()
+        self._earlier.stop_at_latest()
+
+    def plan_next(self, start: JoinOffset) -> JoinOffset:
+        """End of the next batch; ``start`` itself while there is nothing to do."""
+        feedback = self._state.feedback(self._spec.checkpoint)
+        reached = self._reached(start, feedback)
+        self._later.held, self._earlier.held = self._held(reached)
+        later = self._later.plan_next(start.later)
+        earlier = self._earlier.plan_next(start.earlier)
+        end = replace(start, later=later, earlier=earlier)
+        if end == start and not self._is_due(start, reached):
+            return start
+        return self._timed(start, end, reached)
+
+    def tasks(self, start: JoinOffset, end: JoinOffset) -> list[PartitionWork]:
+        """The tasks of a batch: one for each partition with records, or with events that are due.
+
+        Raises:
+            BrokerUnreachableError: if the broker does not respond, also about replayed records.
+        """
+        initial = self.initial_offset()
+        ranges: dict[int, tuple[ReadRange, ...]] = {}
+        for planner, begin, until in (
+            (self._later, start.later, end.later),
+            (self._earlier, start.earlier, end.earlier),
+        ):
+            if begin.partitions != until.partitions:
+                for read in planner.tasks(begin, until):
+                    if read.range is not None:
+                        number = read.range.partition.partition
+                        ranges[number] = (*ranges.get(number, ()), read)
+        moved = [p for p in end.later.partitions if start.position(p) != end.position(p)]
+        return [
+            PartitionWork(
+                p, start.position(p), end.position(p), initial.position(p), ranges.get(p, ())
+            )
+            for p in sorted(moved)
+        ]
+
+    def _is_due(self, start: JoinOffset, reached: Mapping[int, Reached]) -> bool:
+        """Whether the time alone ends the wait of an event, or may: it is not known at a start."""
+        waiting = self._state.waiting(self._spec.checkpoint)
+        return any(
+            (oldest_us := waiting.get(p, 0)) is not None
+            and self._window.is_over(oldest_us, times.earlier_us)
+            for p, times in reached.items()
+            if start.clock_us.get(p, 0) < times.earlier_us
+        )
+
+    def _reached(self, start: JoinOffset, feedback: Feedback) -> dict[int, Reached]:
+        now_ms = time.time_ns() // 1_000_000
+        later = self._clocks(self._later, start.later, start.moved_ms, feedback, now_ms)
+        earlier = self._clocks(self._earlier, start.earlier, start.moved_ms, feedback, now_ms)
+        return {
+            p: Reached.of(later[p], earlier[p])
+            for p in start.later.partitions
+            if p in start.earlier.partitions
+        }
+
+    def _clocks(
+        self,
+        planner: Planner,
+        at: SourceOffset,
+        moved_ms: Mapping[str, int],
+        feedback: Feedback,
+        now_ms: int,
+    ) -> dict[int, TopicClock]:
+        # What batches have said since is lost with a crash; the offset has what came before.
+        event_us = dict(at.event_us) | dict(feedback.event_us(at.topic))
+        clocks = {}
+        for p, position in at.partitions.items():
+            is_read = planner.latest.get(p) == position
+            idle_us = (now_ms - moved_ms.get(f"{at.topic}/{p}", now_ms)) * 1000 if is_read else 0
+            clocks[p] = TopicClock(event_us.get(p), max(0, idle_us), is_read=is_read)
+        return clocks
+
+    def _held(self, reached: Mapping[int, Reached]) -> tuple[frozenset[int], frozenset[int]]:
+        """Returns the partitions of the later and of the earlier topic that wait for the other."""
+        window = self._window
+        later = {
+            p
+            for p, times in reached.items()
+            if not times.is_earlier_read and times.later_us > times.earlier_us + window.wait_us
+        }
+        earlier = {
+            p
+            for p, times in reached.items()
+            if not times.is_later_read
+            and times.earlier_us > times.later_us + window.within_us + window.wait_us
+        }
+        return frozenset(later), frozenset(earlier)
+
+    def _timed(
+        self, start: JoinOffset, end: JoinOffset, reached: Mapping[int, Reached]
+    ) -> JoinOffset:
+        """Returns ``end`` with the time that was reached; no time goes back."""
+        now_ms = time.time_ns() // 1_000_000
+        clock_us, horizon_us = dict(start.clock_us), dict(start.horizon_us)
+        for p, times in reached.items():
+            clock_us[p] = max(clock_us.get(p, 0), times.earlier_us)
+            both_us = min(times.earlier_us, times.later_us)
+            horizon_us[p] = max(horizon_us.get(p, 0), self._window.horizon_us(both_us))
+        moved = {
+            f"{until.topic}/{p}": now_ms
+            for begin, until in ((start.later, end.later), (start.earlier, end.earlier))
+            for p, at in until.partitions.items()
+            if at != begin.partitions.get(p)
+        }
+        return replace(
+            end, clock_us=clock_us, horizon_us=horizon_us, moved_ms={**start.moved_ms, **moved}
+        )
+
+
+@dataclass(frozen=True)
+class TopicClock:
+    """How far a partition of a topic is: its event clock, and how long nothing came."""
+
+    event_us: int | None
+    idle_us: int
+    is_read: bool
+
+
+@dataclass(frozen=True)
+class Reached:
+    """How far both topics of a partition are, microseconds since 1970; 0: not known."""
+
+    later_us: int
+    earlier_us: int
+    is_later_read: bool
+    is_earlier_read: bool
+
+    @classmethod
+    def of(cls, later: TopicClock, earlier: TopicClock) -> Reached:
+        """Returns the times; a topic without an event goes by the other one once it is read."""
+        return cls(
+            _time_of(later, earlier), _time_of(earlier, later), later.is_read, earlier.is_read
+        )
+
+
+def _time_of(own: TopicClock, other: TopicClock) -> int:
+    if own.event_us is not None:
+        return own.event_us + own.idle_us
+    if own.is_read and other.event_us is not None:
+        return other.event_us + other.idle_us
+    return 0

@@ -1,0 +1,200 @@
+"""Reads one partition of both topics of a join in a Spark task, and joins them."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.kafka.range_reader import Record
+from headrace.model import Metadata, OffsetRange, TopicPartition
+from headrace.pipelines.join.declaration import Match
+from headrace.pipelines.join.events import KeyedEvent
+from headrace.pipelines.join.facts import FactIndex, slice_length_us
+from headrace.pipelines.join.matching import JoinWindow
+from headrace.pipelines.join.partition import JoinedBatch, JoinPartition
+from headrace.pipelines.join.planner import PartitionWork
+from headrace.pipelines.join.rows import UnmatchedRows, joined_columns, joined_rows
+from headrace.pipelines.join.state import StateFolder
+from headrace.pipelines.source.reader import RangeReader, read_chunks
+from headrace.pipelines.source.report import JoinCounts, RangeReport
+from headrace.pipelines.source.spec import SourceSpec
+from headrace.runtime import storage
+from headrace.runtime.cleanup import cleaning_up_after_failure
+from headrace.sinks.api import WriterFactory
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+CONFLICTING = "conflicting-key"
+
+
+@dataclass(frozen=True)
+class JoinSpec:
+    """A join as its planner and its tasks know it, picklable.
+
+    Attributes:
+        later: the topic whose events ask.
+        earlier: the topic whose events are asked for.
+        later_key: field of the later event.
+        earlier_key: field of the earlier event that has the same value.
+        column: of the rows, in which the earlier event is.
+        window: which times go together.
+        match: which earlier event goes with a later one.
+        unmatched: writers of the sink of later events that found none; None: they go with others.
+        unmatched_metadata: columns of the later record that this sink gets.
+    """
+
+    later: SourceSpec
+    earlier: SourceSpec
+    later_key: str
+    earlier_key: str
+    column: str
+    window: JoinWindow
+    match: Match
+    unmatched: WriterFactory | None = None
+    unmatched_metadata: tuple[Metadata, ...] = ()
+
+    def row_schema(self) -> pa.Schema:
+        """Returns the columns of the rows: the later event, the earlier one, and metadata."""
+        later, earlier = self.later, self.earlier
+        return joined_columns(later.schema, earlier.schema, self.column, later.metadata)
+
+
+class JoinReader:
+    """Reads and joins the work of one task."""
+
+    def __init__(self, spec: JoinSpec, work: PartitionWork) -> None:
+        self._spec = spec
+        self._work = work
+        self._readers: dict[str, RangeReader] = {}
+        for read in work.ranges:
+            if read.range is None:
+                continue
+            topic = read.range.partition.topic
+            side = spec.later if topic == spec.later.topic else spec.earlier
+            self._readers[topic] = RangeReader(
+                side,
+                read.range,
+                read.planned_ms,
+                topic_id=read.topic_id,
+                may_hold_replays=read.may_hold_replays,
+                ranges=read.ranges,
+            )
+        self._counts = JoinCounts()
+        self._unmatched: UnmatchedRows | None = None
+        if spec.unmatched is not None:
+            self._unmatched = UnmatchedRows(
+                spec.unmatched, spec.later, spec.unmatched_metadata, work.partition
+            )
+
+    def tables(self) -> Iterator[pa.Table]:
+        """Joined rows, in order of the later offsets; nothing if there are none."""
+        spec, work = self._spec, self._work
+        records: dict[str, list[tuple[KeyedEvent, Record]]] = {
+            spec.later.topic: [],
+            spec.earlier.topic: [],
+        }
+        ranges = [read.range for read in work.ranges if read.range is not None]
+        for chunk in read_chunks(spec.later, ranges) if ranges else ():
+            topic = chunk.partition.topic
+            for rows, of_rows in self._readers[topic].take_records(chunk):
+                records[topic] += self._keyed(topic, rows, of_rows)
+        joined = self._joined(
+            [event for event, _ in records[spec.earlier.topic]],
+            [event for event, _ in records[spec.later.topic]],
+        )
+        self._set_aside(joined.conflicting, records[spec.earlier.topic])
+        self._counts = _counts(joined)
+        pairs: list[tuple[KeyedEvent, KeyedEvent | None]] = [*joined.matched]
+        if self._unmatched is None:
+            pairs += [(event, None) for event in joined.unmatched]
+        else:
+            self._unmatched.write(joined.unmatched)
+        if pairs:
+            yield joined_rows(pairs, spec.later, spec.earlier, spec.column, work.partition)
+
+    def reports(self) -> list[RangeReport]:
+        """What each range held; complete once ``tables`` is exhausted.
+
+        The counts are in that of the later topic, which is there without a range, too.
+        """
+        reports = {topic: reader.report() for topic, reader in self._readers.items()}
+        topic = self._spec.later.topic
+        at = self._work.end.later
+        nothing = OffsetRange(TopicPartition(topic, self._work.partition), at, at)
+        later = reports.get(topic) or RangeReport(nothing, at, 0, 0, -1, ())
+        later = replace(later, join=self._counts)
+        if self._unmatched is not None:
+            dead = (*later.dead, *self._unmatched.rejected)
+            later = replace(later, dead=dead, side_pieces=self._unmatched.close())
+        return [*(reports | {topic: later}).values()]
+
+    def aborting(self) -> AbstractContextManager[None]:
+        """Removes what was written beside the rows if its body raises, or is closed early."""
+        aborts = [reader.abort for reader in self._readers.values()]
+        if self._unmatched is not None:
+            aborts.append(self._unmatched.abort)
+        return cleaning_up_after_failure(*aborts)
+
+    def _keyed(
+        self, topic: str, rows: pa.Table, records: Sequence[Record]
+    ) -> Iterator[tuple[KeyedEvent, Record]]:
+        """Yields the events that have a key, with their records."""
+        import pyarrow as pa
+
+        is_later = topic == self._spec.later.topic
+        side = self._spec.later if is_later else self._spec.earlier
+        key = self._spec.later_key if is_later else self._spec.earlier_key
+        keys = rows.column(key).to_pylist()
+        times = rows.column(side.event_time).cast(pa.int64()).to_pylist()
+        for value, time_us, record in zip(keys, times, records, strict=True):
+            yield (
+                KeyedEvent(str(value).encode(), time_us, record.offset(), record.value() or b""),
+                record,
+            )
+
+    def _joined(self, earlier: Sequence[KeyedEvent], later: Sequence[KeyedEvent]) -> JoinedBatch:
+        spec, work = self._spec, self._work
+        slice_us = slice_length_us(spec.window.within_us)
+        uri = storage.join(spec.later.checkpoint, "headrace", "join", str(work.partition))
+        folder = StateFolder(uri, work.initial, spec.later.pipeline, spec.later.storage)
+        with closing(FactIndex(_index_folder(uri), slice_us)) as index:
+            partition = JoinPartition(folder, index, spec.window, spec.match)
+            return partition.join(work.start, work.end, earlier, later)
+
+    def _set_aside(
+        self, conflicting: Sequence[KeyedEvent], read: Sequence[tuple[KeyedEvent, Record]]
+    ) -> None:
+        offsets = {event.offset for event in conflicting}
+        for event, record in read:
+            if event.offset in offsets:
+                detail = f"{self._spec.earlier_key} {event.key.decode()!r} was there before with "
+                self._readers[self._spec.earlier.topic].set_aside(
+                    record, CONFLICTING, detail + "other values"
+                )
+
+
+def _counts(joined: JoinedBatch) -> JoinCounts:
+    return JoinCounts(
+        matched=len(joined.matched),
+        unmatched=len(joined.unmatched),
+        conflicting=len(joined.conflicting),
+        repeated=joined.repeated,
+        waiting=joined.waiting,
+        oldest_waiting_us=joined.oldest_waiting_us,
+        state_bytes=joined.state_bytes,
+        rebuilt_files=joined.rebuilt_files,
+        rebuild_ms=joined.rebuild_ms,
+    )
+
+
+def _index_folder(uri: str) -> Path:
+    """Returns a folder on this machine's disk, for one partition of one checkpoint."""
+    name = blake2b(uri.encode(), digest_size=16).hexdigest()
+    return Path(tempfile.gettempdir()) / f"headrace-join-{os.getuid()}" / name

@@ -1,0 +1,209 @@
+"""The durable state of a join: one folder a partition, in the checkpoint.
+
+=============================================== ===================================================
+``facts-<start>-<end>-<slice>.msgpack``         sorted files of events of the earlier side that were
+                                                read between two offsets; the last slice of times
+``state-<numbers>.msgpack``                     which of these count, and which later events wait,
+                                                where a batch ended: the numbers of its position
+=============================================== ===================================================
+
+A batch reads the state that its start names, and writes the one that its end names, before the
+sink's commit. So a batch that is repeated begins with what it began with before, whatever else the
+folder holds; one that is planned anew from an older checkpoint writes files of other names. Files
+that the start of the *current* batch does not need belong to batches that are committed, and are
+deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, field
+from operator import le
+
+import msgspec
+
+from headrace.errors import JoinStateError
+from headrace.pipelines.join.events import KeyedEvent
+from headrace.pipelines.join.facts import FactIndex
+from headrace.runtime import storage
+
+# Files of batches are some hundred kilobytes. A listing of a month's packs stays short, and a pack
+# fits into the memory of a task.
+FILES_OF_A_PACK = 16
+MAX_LEVEL = 4
+MAX_PACKED_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class JoinPosition:
+    """The place at which a partition of a join stands, at the start or at the end of a batch.
+
+    Attributes:
+        earlier: next offset of the topic whose events come first.
+        later: next offset of the other topic.
+        clock_us: time that the earlier topic has passed: what was to be read before it was read.
+        horizon_us: earlier events before it are forgotten: no later one asks for them any more.
+    """
+
+    earlier: int
+    later: int
+    clock_us: int
+    horizon_us: int
+
+    @property
+    def file(self) -> str:
+        """Name of the state's file."""
+        return "state-" + "-".join(f"{number:020d}" for number in astuple(self)) + ".msgpack"
+
+
+@dataclass(frozen=True)
+class FactsFile:
+    """A durable file of facts: those of a batch, or of several that were packed into one.
+
+    Attributes:
+        slices: of event time in which it has events, in order.
+        size: in bytes.
+        level: how often its facts were packed.
+    """
+
+    slices: tuple[int, ...]
+    size: int
+    level: int = 0
+
+
+@dataclass(frozen=True)
+class JoinState:
+    """What a partition of a join knows.
+
+    Attributes:
+        facts: the files of facts by name.
+        waiting: later events that may find theirs yet, in order of offset.
+    """
+
+    facts: Mapping[str, FactsFile] = field(default_factory=dict)
+    waiting: tuple[KeyedEvent, ...] = ()
+
+
+class StateFolder:
+    """The files of one partition.
+
+    Args:
+        uri: of the folder.
+        initial: where the checkpoint began; there no state is needed.
+        pipeline: its name, for messages.
+        options: of the storage.
+    """
+
+    def __init__(
+        self, uri: str, initial: JoinPosition, pipeline: str, options: Mapping[str, str]
+    ) -> None:
+        self._uri = uri
+        self._initial = initial
+        self._pipeline = pipeline
+        self._options = options
+
+    def read(self, at: JoinPosition) -> JoinState:
+        """Returns the state that a batch begins with.
+
+        Raises:
+            JoinStateError: it is gone.
+        """
+        if at == self._initial:
+            return JoinState()
+        try:
+            content = storage.read_bytes(storage.join(self._uri, at.file), self._options)
+        except FileNotFoundError:
+            raise JoinStateError(self._pipeline, storage.join(self._uri, at.file)) from None
+        return msgspec.msgpack.decode(content, type=JoinState)
+
+    def write(self, at: JoinPosition, state: JoinState) -> None:
+        """Writes the state that a batch ends with; the same again when it is repeated."""
+        content = msgspec.msgpack.encode(state)
+        storage.write_bytes_atomic(storage.join(self._uri, at.file), content, self._options)
+
+    def write_facts(self, name: str, parts: Sequence[bytes]) -> int:
+        """Writes a file of facts, which holds sorted files; returns its size."""
+        content = msgspec.msgpack.encode(parts)
+        storage.write_bytes_atomic(storage.join(self._uri, name), content, self._options)
+        return len(content)
+
+    def packed(self, facts: Mapping[str, FactsFile], index: FactIndex) -> dict[str, FactsFile]:
+        """Returns ``facts`` with the small files of a level in one, once there are many.
+
+        So the files are few, however long the join looks back: an event is copied as often as there
+        are levels. ``index`` holds all of them, and holds the new file then.
+
+        Raises:
+            JoinStateError: one of them is gone.
+        """
+        files = dict(facts)
+        for level in range(MAX_LEVEL):
+            small = {
+                name: file
+                for name, file in sorted(files.items())
+                if file.level == level and file.size <= MAX_PACKED_BYTES // FILES_OF_A_PACK
+            }
+            if len(small) >= FILES_OF_A_PACK:
+                ranges = [_numbers(name) for name in small]
+                first, last = min(at[0] for at in ranges), max(at[1] for at in ranges)
+                slices = tuple(sorted({each for file in small.values() for each in file.slices}))
+                name = facts_name(first, last, slices)
+                size = self.write_facts(
+                    name, [part for each in small for part in self._parts(each)]
+                )
+                index.note(name)
+                files = {each: file for each, file in files.items() if each not in small}
+                files[name] = FactsFile(slices, size, level + 1)
+        return files
+
+    def bring(self, index: FactIndex, state: JoinState, since_us: int) -> int:
+        """Gives an index the files of ``state`` that it lacks; returns how many these are.
+
+        An index that has deleted what is needed again, of slices from ``since_us`` on, is made
+        anew: it belonged to a newer checkpoint.
+
+        Raises:
+            JoinStateError: one of them is gone.
+        """
+        if index.marks.expired_us > since_us:
+            index.forget()
+        missing = sorted(state.facts.keys() - index.marks.files)
+        for name in missing:
+            index.apply(name, self._parts(name))
+        return len(missing)
+
+    def clear(self, at: JoinPosition, state: JoinState) -> None:
+        """Deletes what batches before ``at`` left, and none from there on needs.
+
+        Files of later positions stay: where this is a late attempt of an earlier batch, another
+        task has gone on from them.
+        """
+        names = storage.list_files(self._uri, self._options)
+        needed = {at.file, *state.facts}
+        unneeded = [name for name in names if name not in needed and _is_before(name, at)]
+        storage.delete_files(self._uri, unneeded, self._options)
+
+    def _parts(self, name: str) -> list[bytes]:
+        uri = storage.join(self._uri, name)
+        try:
+            content = storage.read_bytes(uri, self._options)
+        except FileNotFoundError:
+            raise JoinStateError(self._pipeline, uri) from None
+        return msgspec.msgpack.decode(content, type=list[bytes])
+
+
+def facts_name(start: int, end: int, slices: Sequence[int]) -> str:
+    """Returns the name of the file of events between two offsets, in slices of event time."""
+    return f"facts-{start:020d}-{end:020d}-{slices[-1]:010d}.msgpack"
+
+
+def _numbers(name: str) -> list[int]:
+    _, *numbers = name.split(".", maxsplit=1)[0].split("-")
+    return [int(number) for number in numbers]
+
+
+def _is_before(name: str, at: JoinPosition) -> bool:
+    places = _numbers(name)
+    if name.startswith("facts-"):
+        return places[1] <= at.earlier
+    return all(map(le, places, astuple(at)))

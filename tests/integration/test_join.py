@@ -1,0 +1,212 @@
+"""Clicks with their impressions, on the real broker and Spark."""
+
+import json
+import uuid
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+from tests.integration.flow import NOW_MS, Flow
+
+from headrace import EpochMillis, Join, Lake, Match, Topic
+from headrace.errors import SinkUnavailableError
+from headrace.pipelines.progress import PipelineState
+from headrace.sinks.lake.driver import LakeDriver
+
+PARTITIONS = 2
+MINUTE_MS = 60_000
+BEGIN_MS = NOW_MS - 10_000 * MINUTE_MS
+
+
+class Impression:
+    id: str
+    user: str
+    at: EpochMillis
+    price: float
+
+
+class Click:
+    id: str
+    user: str
+    at: EpochMillis
+    impression_id: str
+
+
+@pytest.fixture
+def flow(broker, spark, tmp_path):
+    return Flow(broker, spark, tmp_path, partitions=PARTITIONS)
+
+
+class Site:
+    """Topics of clicks and impressions, keyed by user."""
+
+    def __init__(self, flow):
+        self.flow, suffix = flow, uuid.uuid4().hex[:8]
+        self.clicks, self.impressions = (
+            Topic(f"{name}-{suffix}", event=event, key="user", event_time="at", partitions=2)
+            for name, event in (("clicks", Click), ("impressions", Impression))
+        )
+        for topic in (self.clicks, self.impressions):
+            flow.create(topic.name, PARTITIONS)
+            flow.create(topic.dead_letters, 1)
+
+    def pipeline(self, name="joined", unmatched=None, match=Match.ID, **changes):
+        join = Join(
+            self.clicks,
+            self.impressions,
+            on=("impression_id", "id") if match is Match.ID else ("user", "user"),
+            column="impression",
+            within=timedelta(hours=1),
+            wait=timedelta(minutes=10),
+            match=match,
+            unmatched=unmatched,
+        )
+        return self.flow.pipeline(name, source=join, sink=Lake("joined"), **changes)
+
+    def impression(self, n, minute=None, **changes):
+        at = BEGIN_MS + (n if minute is None else minute) * MINUTE_MS
+        return {"id": f"i{n}", "user": f"u{n % 7}", "at": at, "price": n / 2} | changes
+
+    def click(self, n, minute=None, **changes):
+        at = BEGIN_MS + (n if minute is None else minute) * MINUTE_MS + 1000
+        user = f"u{n % 7}"
+        return {"id": f"c{n}", "user": user, "at": at, "impression_id": f"i{n}"} | changes
+
+    def send(self, topic, events):
+        events = list(events)
+        keys = [event["user"].encode() for event in events]
+        self.flow.send([json.dumps(e).encode() for e in events], topic=topic.name, keys=keys)
+
+    def run(self, pipeline=None, **options):
+        pipeline = pipeline or self.pipeline()
+        outcome = self.flow.run(pipeline, **options)[pipeline.name]
+        assert outcome.state is PipelineState.FINISHED, outcome.reason
+        return outcome
+
+    def joined(self):
+        """Id of each click, with that of its impression."""
+        rows = self.flow.rows("joined")
+        found = {row["id"]: row["impression"] and row["impression"]["id"] for row in rows}
+        assert len(found) == len(rows)
+        return found
+
+
+@pytest.fixture
+def site(flow):
+    return Site(flow)
+
+
+def pairs(*numbers):
+    return {f"c{n}": f"i{n}" for n in numbers}
+
+
+def test_clicks_find_impressions_of_earlier_batches_and_of_later_ones(site):
+    site.send(site.impressions, map(site.impression, range(30)))
+    site.send(site.clicks, map(site.click, range(0, 20, 2)))
+    site.run()
+    assert site.joined() == pairs(*range(0, 20, 2))
+    site.send(site.clicks, [site.click(21), site.click(31)])
+    site.run()
+    assert site.joined() == pairs(*range(0, 20, 2), 21)
+    site.send(site.impressions, [site.impression(31)])
+    site.run()
+    assert site.joined() == pairs(*range(0, 20, 2), 21, 31)
+    row = next(row for row in site.flow.rows("joined") if row["id"] == "c31")
+    assert row["impression"]["price"] == 15.5
+
+
+def test_a_click_is_unmatched_once_when_the_time_of_its_impression_is_over(site):
+    site.send(site.impressions, [site.impression(n) for n in range(14)])
+    site.send(site.clicks, [site.click(n, minute=5, impression_id="none") for n in range(7)])
+    site.run()
+    assert site.joined() == {}
+    site.send(site.impressions, [site.impression(n, user=f"u{n % 7}") for n in range(100, 200)])
+    site.run()
+    site.run()
+    assert site.joined() == {f"c{n}": None for n in range(7)}
+
+
+@pytest.mark.parametrize("steps", [[], [lambda rows: rows.where("id != ''")]])
+def test_a_crash_at_the_commit_repeats_nothing(site, monkeypatch, steps):
+    commit, crashes = LakeDriver.commit, [True, True]
+
+    def crashing(self, pieces, *rest):
+        done = commit(self, pieces, *rest) if len(crashes) == 1 else None
+        if crashes:
+            crashes.pop()
+            raise SinkUnavailableError("table", "the driver was killed here")
+        return done or commit(self, pieces, *rest)
+
+    monkeypatch.setattr(LakeDriver, "commit", crashing)
+    site.send(site.impressions, map(site.impression, range(60)))
+    site.send(site.clicks, map(site.click, range(0, 60, 3)))
+    outcome = site.run(site.pipeline(steps=steps))
+    assert (outcome.restarts, crashes) == (2, [])
+    assert site.joined() == pairs(*range(0, 60, 3))
+
+
+def test_an_impression_that_comes_again_is_one_and_with_other_values_a_dead_letter(site):
+    site.send(site.impressions, [site.impression(n) for n in range(50)])
+    site.run()
+    site.send(site.impressions, [site.impression(1), site.impression(2, price=99.0)])
+    site.send(site.clicks, [site.click(1), site.click(2)])
+    outcome = site.run()
+    assert site.joined() == pairs(1, 2)
+    prices = {row["impression"]["price"] for row in site.flow.rows("joined")}
+    assert prices == {0.5, 1.0}
+    letters = site.flow.dead(site.impressions.name)
+    assert Counter(stored.letter.reason for stored in letters) == {"conflicting-key": 1}
+    assert outcome.dead_letters == 1
+
+
+@pytest.mark.parametrize("steps", [[], [lambda rows: rows.where("id != ''")]])
+def test_unmatched_clicks_go_to_a_table_of_their_own(site, monkeypatch, steps):
+    """Also with a crash after the commit of the others, and one after theirs."""
+    commit, committed = LakeDriver.commit, []
+
+    def crashing(self, *arguments):
+        done = commit(self, *arguments)
+        committed.append(self)
+        if len(committed) in {1, 2}:
+            raise SinkUnavailableError("table", "the driver was killed here")
+        return done
+
+    site.send(site.impressions, map(site.impression, range(60)))
+    site.send(site.clicks, map(site.click, range(0, 60, 3)))
+    site.send(site.clicks, [site.click(n, minute=5, impression_id="none") for n in range(70, 77)])
+    pipeline = site.pipeline(unmatched=Lake("unmatched"), steps=steps)
+    monkeypatch.setattr(LakeDriver, "commit", crashing)
+    site.run(pipeline)
+    site.send(site.impressions, [site.impression(n) for n in range(100, 200)])
+    site.run(pipeline)
+    site.run(pipeline)
+    assert len(committed) == 3
+    assert site.joined() == pairs(*range(0, 60, 3))
+    rows = site.flow.rows("unmatched")
+    assert sorted(row["id"] for row in rows) == [f"c{n}" for n in range(70, 77)]
+    assert "impression" not in rows[0]
+
+
+def test_a_click_comes_with_the_last_impression_of_its_user(site):
+    """A tenth of the users have none, and one of them has all that others have together."""
+    users = [f"u{n % 5}" for n in range(100)]
+    site.send(site.impressions, [site.impression(n, user=users[n]) for n in range(100)])
+    asked = [site.click(n, user=users[n % 10]) for n in range(7, 60, 7)]
+    none = site.click(20, user="nobody")
+    site.send(site.clicks, [*asked, none])
+    pipeline = site.pipeline(match=Match.LAST)
+    site.run(pipeline)
+    site.send(site.impressions, [site.impression(n, user=users[n]) for n in range(0, 100, 9)])
+    site.send(site.impressions, [site.impression(n, user=f"u{n % 7}") for n in range(300, 400)])
+    site.run(pipeline)
+    site.run(pipeline)
+    expected = {"c20": None} | {
+        click["id"]: max(
+            (n for n in range(100) if users[n] == click["user"] and n <= int(click["id"][1:])),
+        )
+        for click in asked
+    }
+    found = site.joined()
+    assert found == {
+        id_: number if number is None else f"i{number}" for id_, number in expected.items()
+    }
