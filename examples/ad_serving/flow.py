@@ -1,7 +1,7 @@
-"""Ad serving: the impressions and clicks of a recommendation shelf, from Kafka into a lake.
+"""Ad serving: impressions, clicks and conversions of a recommendation shelf, joined and counted.
 
-Both topics are keyed by user and have the same number of partitions, so one user's impressions
-and clicks lie in partitions of the same number.
+All topics but the campaigns are keyed by user and have the same number of partitions, so what one
+user saw, clicked and bought lies in partitions of the same number, and can be joined.
 """
 
 from __future__ import annotations
@@ -10,12 +10,29 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
-from headrace import Lake, Pipeline, Topic
+from headrace import (
+    BatchLimits,
+    Count,
+    Distinct,
+    Join,
+    Kafka,
+    Lake,
+    Match,
+    Pipeline,
+    Stats,
+    Topic,
+    Unique,
+    classify,
+    deduplicate,
+    enrich,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 PARTITIONS = 4
+HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
 WEEK = timedelta(days=7)
 
 Campaign = Literal["all", "men", "women"]
@@ -50,22 +67,58 @@ class Click:
     campaign: Campaign
 
 
-impressions = Topic(
-    "impressions",
-    event=Impression,
-    key="user",
-    event_time="event_time",
-    partitions=PARTITIONS,
-    retention=WEEK,
+@dataclass(frozen=True)
+class JoinedClick(Click):
+    """A click with its impression."""
+
+    impression: Impression
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """The user bought something; which click led to it is not known here."""
+
+    event_id: str
+    event_time: datetime
+    user: str
+    cents: int
+
+
+@dataclass(frozen=True)
+class CampaignTerms:
+    """What the advertiser of a campaign pays for a click, since the last change."""
+
+    campaign: Campaign
+    advertiser: str
+    cents_per_click: int
+
+
+def by_user(name: str, event: type) -> Topic:
+    """Returns a topic of events that have an id, a time and a user."""
+    return Topic(
+        name,
+        event=event,
+        key="user",
+        event_id="event_id",
+        event_time="event_time",
+        partitions=PARTITIONS,
+        retention=WEEK,
+    )
+
+
+impressions = by_user("impressions", Impression)
+clicks = by_user("clicks", Click)
+joined_clicks = by_user("joined-clicks", JoinedClick)
+conversions = by_user("conversions", Conversion)
+campaigns = Topic(
+    "campaigns",
+    event=CampaignTerms,
+    key="campaign",
+    compaction=True,
+    config={"min.compaction.lag.ms": "86400000", "segment.ms": "3600000"},
 )
-clicks = Topic(
-    "clicks",
-    event=Click,
-    key="user",
-    event_time="event_time",
-    partitions=PARTITIONS,
-    retention=WEEK,
-)
+
+once = Unique(by=["event_id"], within=DAY)
 
 
 def weighted(clicks: DataFrame) -> DataFrame:
@@ -85,6 +138,7 @@ def weighted(clicks: DataFrame) -> DataFrame:
         "policy",
         "campaign",
         (F.lit(1.0) / F.col("propensity_score")).alias("weight"),
+        "impression",
     )
 
 
@@ -92,13 +146,62 @@ def weighted(clicks: DataFrame) -> DataFrame:
 impressions_to_lake = Pipeline(
     "impressions-to-lake",
     source=impressions,
-    sink=Lake("impressions", partition_by=("day", "campaign")),
-    allowed_lateness=WEEK,
+    sink=Lake("impressions", partition_by=("day", "campaign"), unique=once),
+    limits=BatchLimits(max_records=10_000),  # late is what comes after an earlier batch
+    allowed_lateness=HOUR,
+    late_data=Lake("late_impressions", partition_by=("day",), unique=once),
+)
+impressions_to_stats = Pipeline(
+    "impressions-to-stats",
+    source=impressions,
+    steps=[deduplicate(by=["event_id"], within=3 * DAY)],
+    sink=Stats(
+        "impression_counts",
+        by=("campaign",),
+        every=DAY,
+        measures={"impressions": Count(), "users": Distinct("user")},
+    ),
+)
+clicks_with_impressions = Pipeline(
+    "clicks-with-impressions",
+    source=Join(
+        clicks,
+        impressions,
+        on=("impression_id", "event_id"),
+        column="impression",
+        within=HOUR,
+        wait=timedelta(minutes=30),
+        unmatched=Lake("unmatched", partition_by=("day",), unique=once),
+    ),
+    sink=Kafka(joined_clicks),
 )
 clicks_to_lake = Pipeline(
     "clicks-to-lake",
-    source=clicks,
-    steps=[weighted],
-    sink=Lake("clicks", partition_by=("day",)),
-    allowed_lateness=WEEK,
+    source=joined_clicks,
+    steps=[
+        weighted,
+        enrich(campaigns, by="campaign", columns=["advertiser", "cents_per_click"]),
+        classify("place", {"centre": "impression.position = 2"}, default="edge"),
+    ],
+    sink=Lake("clicks", partition_by=("day",), unique=once),
+)
+clicks_to_stats = Pipeline(
+    "clicks-to-stats",
+    source=joined_clicks,
+    steps=[deduplicate(by=["event_id"], within=DAY)],
+    sink=Stats("click_counts", by=("campaign",), every=DAY, measures={"clicks": Count()}),
+)
+conversions_with_clicks = Pipeline(
+    "conversions-with-clicks",
+    source=Join(
+        conversions,
+        joined_clicks,
+        on=("user", "user"),
+        column="click",
+        within=DAY,
+        wait=HOUR,
+        match=Match.LAST,
+        unmatched=Lake("unmatched_conversions", partition_by=("day",), unique=once),
+    ),
+    sink=Lake("conversions", partition_by=("day",), unique=once),
 )

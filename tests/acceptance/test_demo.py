@@ -16,6 +16,14 @@ from deltalake import DeltaTable
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "ad_serving"
 CLICKS = {"all": 80, "men": 115, "women": 92}
+ROWS = {
+    "impressions": 60_000,
+    "late_impressions": 427,
+    "clicks": 287,
+    "unmatched": 10,
+    "conversions": 90,
+    "unmatched_conversions": 14,
+}
 
 
 @pytest.fixture
@@ -38,16 +46,23 @@ def demo(project: Path) -> Iterator[subprocess.Popen[str]]:
     process.wait()
 
 
-def test_it_ends_with_0_when_the_lake_holds_what_the_raw_file_holds(
+def test_it_ends_with_0_when_lake_and_postgres_hold_what_the_raw_file_holds(
     demo: subprocess.Popen[str], project: Path
 ) -> None:
     told, _ = demo.communicate()
     assert demo.returncode == 0, told
     lake = project / ".headrace" / "lake"
-    assert _rows(lake / "impressions").height == 60_000
+    assert {table: _rows(lake / table)["event_id"].n_unique() for table in ROWS} == ROWS
+    assert {table: _rows(lake / table).height for table in ROWS} == ROWS
     assert DeltaTable(lake / "impressions").metadata().partition_columns == ["day", "campaign"]
-    clicks = _rows(lake / "clicks")["campaign"].value_counts().rows()
-    assert dict(clicks) == CLICKS
+    clicks = _rows(lake / "clicks")
+    assert dict(clicks["campaign"].value_counts().rows()) == CLICKS
+    shown = clicks["impression"].struct.field("event_id")
+    assert shown.to_list() == clicks["impression_id"].to_list()
+    click = _rows(lake / "conversions")["click"].struct
+    assert click.field("impression").struct.field("event_id").null_count() == 0
+    assert "They agree." in told
+    assert "balanced in every window that is over: impressions-to-lake" in told
     assert _left_running(project) == []
 
 
