@@ -8,7 +8,7 @@ SEED := $(or $(SEED),$(shell date +%s))
 .PHONY: help env lint docs test drills demo demo-errors bench bench-writer bench-ingest bench-formats bench-sinks bench-live-edge bench-batch-end bench-worker-send bench-peers lock clean
 
 help:
-	@echo "make demo    real Kafka, a week of real ad impressions, Spark, a lake, and the proof"
+	@echo "make demo    real Kafka, Spark, PostgreSQL and a lake, a week of real ads joined and counted, and the proof"
 	@echo "make demo-errors  errors over HTTP and from old files, into a lake and PostgreSQL, and the sums"
 	@echo "make test    every test, on real servers that it starts and stops"
 	@echo "make drills  the long drills, an hour: SEED=n chooses the faults, the report is .drills/SEED.json"
