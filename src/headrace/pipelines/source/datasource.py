@@ -155,7 +155,7 @@ class PlannedStreamReader(
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Called in a Python worker, once per attempt of a task."""
         with raising_remote_errors():
-            yield from _read_task(self._spec, self._schema, *partition.value)
+            yield from self._read(*partition.value)
 
     @abc.abstractmethod
     def _read(self, task: int, work: Any) -> Iterator[pa.RecordBatch]:
