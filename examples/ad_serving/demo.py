@@ -268,11 +268,15 @@ def ledger_line(reconciled: list[dict[str, Any]]) -> bool:
             balanced.append(name)
         else:
             unknown.append(f"{name} ({next(reasons(pipeline))})")
-    console.print(f"Ledger, balanced in every window that is over: {', '.join(balanced)}")
+    console.print(
+        f"Ledger, balanced in every window that is over: {', '.join(balanced)}", soft_wrap=True
+    )
     for line in unknown:
-        console.print(f"Ledger, [yellow]unknown[/]: {line}")
+        console.print(f"Ledger, [yellow]unknown[/]: {line}", soft_wrap=True)
     for name in unbalanced:
-        console.print(f"Ledger, [bold red]unbalanced[/]: {name}; see `headrace reconcile`")
+        console.print(
+            f"Ledger, [bold red]unbalanced[/]: {name}; see `headrace reconcile`", soft_wrap=True
+        )
     return bool(balanced) and not unbalanced
 
 

@@ -62,7 +62,8 @@ def test_it_ends_with_0_when_lake_and_postgres_hold_what_the_raw_file_holds(
     click = _rows(lake / "conversions")["click"].struct
     assert click.field("impression").struct.field("event_id").null_count() == 0
     assert "They agree." in told
-    assert "balanced in every window that is over: impressions-to-lake" in told
+    balanced = "impressions-to-lake, impressions-to-stats, clicks-to-lake, clicks-to-stats"
+    assert f"balanced in every window that is over: {balanced}\n" in told
     assert _left_running(project) == []
 
 
