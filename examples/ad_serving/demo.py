@@ -201,7 +201,6 @@ def show_stages(status: proof.Status) -> None:
         "late": ("late_side_rows",),
         "unmatched": ("join_unmatched_rows",),
         "repeats": ("lake_duplicate_rows", "duplicate_rows", "join_repeated_events"),
-        "batches": ("batches",),
     }
     table = figures_table("What each pipeline did", "pipeline", *shown)
     for stage in STAGES:
@@ -214,7 +213,7 @@ def show_stages(status: proof.Status) -> None:
 
 def show_accounts(accounts: list[proof.Account]) -> None:
     """Shows where every event is, to the last one."""
-    columns = ("sent", "table", "late or unmatched", "repeats dropped", "unaccounted for")
+    columns = ("sent", "table", "late or unmatched", "repeats", "unaccounted")
     table = figures_table("Where every event is", "topic", *columns)
     for each in accounts:
         values = (each.sent, each.table, each.beside, each.repeats, each.unaccounted)
