@@ -34,6 +34,7 @@ from headrace.settings import Settings
 from headrace.sinks.api import CountsEvents, Recountable
 
 _NO_ENTRIES = "it has no entries in the ledger"
+_JOIN = "the events of a join are not counted yet"
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,8 @@ class _PipelineReconciliation:
         checkpoints = {span.checkpoint for span in folder.spans()}
         entries = folder.counted(self._done(checkpoints, numbers))
         if not entries:
-            return PipelineBalance(self._pipeline.name, 0, (), (), _NO_ENTRIES)
+            reason = _NO_ENTRIES if self._pipeline.join is None else _JOIN
+            return PipelineBalance(self._pipeline.name, 0, (), (), reason)
         if self._counts is not None:
             total = merged(entries)
             entries = [total.with_windows(lcm(total.window_seconds, self._counts.seconds))]
