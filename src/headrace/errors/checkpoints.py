@@ -33,8 +33,8 @@ class JoinStateError(RefusedError):
     def remedy(self) -> str:
         return (
             "Bring the whole folder of the checkpoint back from a backup. Or begin with an empty "
-            f"state: `headrace checkpoint reset {self.pipeline} --to table`; later events then do "
-            "not find what was read before."
+            f"state: `headrace checkpoint reset {self.pipeline} --to table`; later events that "
+            "waited are lost then, and new ones do not find what was read before."
         )
 
 

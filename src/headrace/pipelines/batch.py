@@ -293,8 +293,9 @@ class BatchCommitter:
         transaction = self._positions.transaction(planned)
         first, *_ = self._pipeline.sources
         topic = first.topic.name
-        # Steps hold rows back, or make rows of other times.
-        if not self._pipeline.is_fused or topic not in planned.ends:
+        # Steps and joins hold rows back, or make rows of other times.
+        holds_back = not self._pipeline.is_fused or self._pipeline.join is not None
+        if holds_back or topic not in planned.ends:
             return transaction
         positions, ends = planned.ends[topic].partitions, self._state.view(topic).latest
         clocks, allowed = feedback.event_us(topic), self._pipeline.allowed_lateness

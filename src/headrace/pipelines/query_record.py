@@ -68,7 +68,9 @@ def described_transforms(pipeline: Pipeline) -> list[Description]:
     joins: list[Description] = []
     if join is not None:
         later, earlier = (source.topic.name for source in join.sources)
-        joins = [{"name": "Join", "later": later, "earlier": earlier, "on": list(join.on)}]
+        # Durable files are written by slices of `within`, and their keys depend on `match`.
+        state = {"on": list(join.on), "match": join.match.value, "within": str(join.within)}
+        joins = [{"name": "Join", "later": later, "earlier": earlier, **state}]
     return joins + [
         {"name": type(step).__name__, **step.state()}
         for step in pipeline.steps_for_topic

@@ -5,10 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from headrace import Kafka, Lake, Pipeline, Topic, count_windows, deduplicate
+from headrace import Join, Kafka, Lake, Match, Pipeline, Topic, count_windows, deduplicate
 from headrace.control.query_changes import query_changes
 from headrace.pipelines.checkpoint import CheckpointFolder, CurrentCheckpoint
-from headrace.pipelines.query_record import QueryRecord, described_transforms, write_query
+from headrace.pipelines.query_record import (
+    Difference,
+    QueryRecord,
+    described_transforms,
+    difference_of,
+    write_query,
+)
 from headrace.settings.model import Settings
 
 HOUR = timedelta(hours=1)
@@ -95,3 +101,25 @@ def test_a_checkpoint_without_batches_has_no_state(begun):
 def test_a_pipeline_that_never_ran_has_no_change(tmp_path):
     settings = Settings(root=tmp_path, name="p", modules=("flow",), lake=str(tmp_path / "lake"))
     assert query_changes(settings, [pipeline(UNIQUE)]) == ()
+
+
+def joined(**changes):
+    join = Join(Topic("views"), Topic("pages"), ("page", "id"), "of", **{"within": HOUR} | changes)
+    return Pipeline("views-to-lake", join, Lake("views"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "difference"),
+    [
+        ({"within": 2 * HOUR}, ("Join.within", '"1:00:00"', '"2:00:00"')),
+        ({"match": Match.LAST}, ("Join.match", '"id"', '"last"')),
+    ],
+)
+def test_the_state_of_a_join_is_of_its_window_and_match(changes, difference):
+    before, now = (described_transforms(joined(**each)) for each in ({}, changes))
+    assert difference_of("transforms with state", before, now) == Difference(*difference)
+
+
+def test_how_long_a_join_waits_may_change():
+    before, now = (described_transforms(joined(wait=each)) for each in (HOUR, 2 * HOUR))
+    assert difference_of("transforms with state", before, now) is None

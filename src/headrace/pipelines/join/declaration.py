@@ -69,8 +69,8 @@ class Join:
     Neither topic is read ahead of the other by more than ``within`` and ``wait``, so the state is
     small also where one of them has a backlog.
 
-    The design is Google's Photon (Ananthanarayanan et al., SIGMOD 2013): only the earlier events
-    are kept, not both sides.
+    The design is Google's Photon (Ananthanarayanan et al., SIGMOD 2013): earlier events are kept
+    for ``within``, later ones only while they wait.
 
     Attributes:
         later: the topic whose events ask, such as clicks.
@@ -132,7 +132,8 @@ class Join:
             "join_state_bytes",
             "bytes",
             "durable files of the earlier events that a `Join` keeps, in its checkpoint",
-            "rising for ever: event time stands still; a shorter `within` keeps less",
+            "rising for ever: event time stands still. A shorter `within` keeps less, in a"
+            " checkpoint that begins anew",
         ),
         Metric(
             "join_rebuilt_files",
@@ -145,7 +146,7 @@ class Join:
             "join_rebuild_ms",
             "ms",
             "time that the machines took for that",
-            "long: see `join_state_bytes`; a shorter `within` keeps less",
+            "long: see `join_state_bytes`",
             is_counter=True,
         ),
     )

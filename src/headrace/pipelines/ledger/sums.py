@@ -31,7 +31,6 @@ class Fate(enum.StrEnum):
     OUT = "out"
     FILTERED = "filtered"
     DEDUPLICATED = "deduplicated"
-    UNMATCHED = "unmatched"
     LATE = "late"
     DEAD = "dead"
     COPIED = "copied"

@@ -30,6 +30,8 @@ def refuse_inexact(pipeline: Pipeline, others: Sequence[str]) -> None:
     Raises:
         ReprocessRefusedError: if the outcome could be another one than that of the live pipeline.
     """
+    if pipeline.join is not None:
+        raise _refused(pipeline, "its source is a Join, whose state depends on the records before")
     if len(pipeline.sources) > 1:
         topics = ", ".join(source.topic.name for source in pipeline.sources)
         raise _refused(pipeline, f"it has several sources ({topics}), which were read side by side")

@@ -55,7 +55,8 @@ meanwhile. A batch writes each row of such a table twice.
 **Complete until.** Each commit writes up to which event time the table has all that was in the
 topic when the batch was planned: to ``headrace.completeness``, with one row for each table and
 pipeline, from ``complete_until`` of the transaction's metadata. ``-infinity`` means that it is not
-known: before the first batch, and behind steps, which may hold rows back. A window is complete if
-its end is not after the least of these. The time never goes back; late events correct windows
-before it. A pipeline that no longer writes to the table holds it back until its row is deleted.
+known: before the first batch, and behind steps and joins, which may hold rows back. A window is
+complete if its end is not after the least of these. The time never goes back; late events correct
+windows before it. A pipeline that no longer writes to the table holds it back until its row is
+deleted.
 """
