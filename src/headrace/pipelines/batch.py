@@ -254,7 +254,8 @@ class BatchCommitter:
             side = self._commit_side_table(reports, planned, reject)
             rejected_late = len(rejected)
         # Before the commit: a batch that the sink holds is not read again.
-        self._state.write_feedback(self._checkpoint.uri, planned.batch_id, feedback)
+        ends = {topic: end.partitions for topic, end in planned.ends.items()}
+        self._state.write_feedback(self._checkpoint.uri, planned.batch_id, feedback, ends)
         # Not in the block above: where this fails it can be unknown whether the rows are committed,
         # and files of a committed batch must not be deleted.
         transaction = self._transaction(planned, feedback)

@@ -19,10 +19,11 @@ A slice is as long as :func:`slice_length_us` says; whole slices expire.
 
 from __future__ import annotations
 
+import shutil
 import struct
 from bisect import bisect
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -92,10 +93,12 @@ class Marks:
     Attributes:
         files: names of files that it has taken.
         expired_us: slices that end before it are deleted.
+        identity: of the index, as RocksDB has it.
     """
 
     files: frozenset[str] = frozenset()
     expired_us: int = 0
+    identity: str = ""
 
 
 class FactIndex:
@@ -105,24 +108,25 @@ class FactIndex:
     are passed over.
 
     Raises:
-        OSError: another process has it open, or the disk fails.
+        Exception: as RocksDB words it: another process has it open, or the disk fails.
     """
 
     def __init__(self, folder: Path, slice_us: int) -> None:
-        from rocksdict import Rdict
-
         folder.mkdir(parents=True, exist_ok=True)
         self._slice_us = slice_us
         self._marks = folder / _MARKS
-        self._index: Rdict = Rdict(str(folder / "index"), _options())
+        self._index: Rdict = _opened(folder / "index")
+        # Of this index: marks of one that was deleted say nothing of it.
+        self._identity = (folder / "index" / "IDENTITY").read_text()
 
     @property
     def marks(self) -> Marks:
         """What it holds, at least."""
         try:
-            return msgspec.json.decode(self._marks.read_bytes(), type=Marks)
+            marks = msgspec.json.decode(self._marks.read_bytes(), type=Marks)
         except (FileNotFoundError, msgspec.DecodeError):  # torn by a full disk or a crash
             return Marks()
+        return marks if marks.identity == self._identity else Marks()
 
     def apply(self, name: str, parts: Sequence[bytes]) -> None:
         """Takes sorted files, known together by a name. Once more, they change nothing."""
@@ -204,7 +208,20 @@ class FactIndex:
         return slice_of(time_us, self._slice_us)
 
     def _mark(self, marks: Marks) -> None:
-        replace_file(self._marks, msgspec.json.encode(marks))
+        replace_file(self._marks, msgspec.json.encode(replace(marks, identity=self._identity)))
+
+
+def _opened(folder: Path) -> Rdict:
+    """Opens an index; one that is damaged, as by a cleaner of temporary files, is begun anew."""
+    from rocksdict import Rdict
+
+    try:
+        return Rdict(str(folder), _options())
+    except Exception as error:
+        if "Corruption" not in str(error):  # another process has it open, or the disk fails
+            raise
+        shutil.rmtree(folder)
+        return Rdict(str(folder), _options())
 
 
 def _entry_key(number: int, key: bytes) -> bytes:

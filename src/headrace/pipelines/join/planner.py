@@ -1,9 +1,12 @@
 """Decides on the driver which offsets of two topics a batch of a join takes, and how far time is.
 
 **Time.** The clock of a partition of a topic is its event clock
-(:mod:`headrace.pipelines.late_data`). Where the partition was read to its end, the wall clock since
-it last moved is added: an idle topic does not hold up what waits for it. A partition that never had
-an event goes by its counterpart of the other topic.
+(:mod:`headrace.pipelines.late_data`). Where the last look at the topic has found it read to its
+end, the wall clock from when it last moved to that look is added: an idle topic does not hold up
+what waits for it, and one that can't be looked at does. A partition that never had an event goes by
+its counterpart of the other topic.
+
+**Partitions.** One that only one of the topics has is not read: it waits for its counterpart.
 
 **Keeping together.** A topic with a backlog is not read ahead of the other one by more than the
 join's times: later events would wait, and earlier ones would be kept, in great numbers.
@@ -12,7 +15,7 @@ join's times: later events would wait, and earlier ones would be kept, in great 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from headrace.pipelines.join.matching import JoinWindow
@@ -68,12 +71,20 @@ class JoinPlanner:
 
     def plan_next(self, start: JoinOffset) -> JoinOffset:
         """End of the next batch; ``start`` itself while there is nothing to do."""
-        feedback = self._state.feedback(self._spec.checkpoint)
+        ends = {at.topic: at.partitions for at in (start.later, start.earlier)}
+        feedback = self._state.feedback_at(self._spec.checkpoint, ends)
         reached = self._reached(start, feedback)
         self._later.held, self._earlier.held = self._held(reached)
         later = self._later.plan_next(start.later)
         earlier = self._earlier.plan_next(start.earlier)
-        end = replace(start, later=later, earlier=earlier)
+        both = later.partitions.keys() & earlier.partitions.keys()
+        end = replace(
+            start,
+            later=_within(start.later, later, both),
+            earlier=_within(start.earlier, earlier, both),
+        )
+        # By this look: what it has found unread must not be passed over.
+        reached = self._reached(start, feedback)
         if end == start and not self._is_due(start, reached):
             return start
         return self._timed(start, end, reached)
@@ -95,7 +106,8 @@ class JoinPlanner:
                     if read.range is not None:
                         number = read.range.partition.partition
                         ranges[number] = (*ranges.get(number, ()), read)
-        moved = [p for p in end.later.partitions if start.position(p) != end.position(p)]
+        known = {*end.later.partitions, *end.earlier.partitions}
+        moved = [p for p in known if start.position(p) != end.position(p)]
         return [
             PartitionWork(
                 p, start.position(p), end.position(p), initial.position(p), ranges.get(p, ())
@@ -114,9 +126,8 @@ class JoinPlanner:
         )
 
     def _reached(self, start: JoinOffset, feedback: Feedback) -> dict[int, Reached]:
-        now_ms = time.time_ns() // 1_000_000
-        later = self._clocks(self._later, start.later, start.moved_ms, feedback, now_ms)
-        earlier = self._clocks(self._earlier, start.earlier, start.moved_ms, feedback, now_ms)
+        later = self._clocks(self._later, start.later, start.moved_ms, feedback)
+        earlier = self._clocks(self._earlier, start.earlier, start.moved_ms, feedback)
         return {
             p: Reached.of(later[p], earlier[p])
             for p in start.later.partitions
@@ -129,14 +140,15 @@ class JoinPlanner:
         at: SourceOffset,
         moved_ms: Mapping[str, int],
         feedback: Feedback,
-        now_ms: int,
     ) -> dict[int, TopicClock]:
         # What batches have said since is lost with a crash; the offset has what came before.
         event_us = dict(at.event_us) | dict(feedback.event_us(at.topic))
         clocks = {}
         for p, position in at.partitions.items():
             is_read = planner.latest.get(p) == position
-            idle_us = (now_ms - moved_ms.get(f"{at.topic}/{p}", now_ms)) * 1000 if is_read else 0
+            looked_ms = planner.looked_ms
+            since_ms = moved_ms.get(f"{at.topic}/{p}", looked_ms)
+            idle_us = (looked_ms - since_ms) * 1000 if is_read else 0
             clocks[p] = TopicClock(event_us.get(p), max(0, idle_us), is_read=is_read)
         return clocks
 
@@ -201,6 +213,12 @@ class Reached:
         return cls(
             _time_of(later, earlier), _time_of(earlier, later), later.is_read, earlier.is_read
         )
+
+
+def _within(start: SourceOffset, end: SourceOffset, partitions: Collection[int]) -> SourceOffset:
+    """Returns ``end`` with these partitions only; ``start`` if none of them moves."""
+    shared = {p: at for p, at in end.partitions.items() if p in partitions}
+    return start if shared == start.partitions else replace(end, partitions=shared)
 
 
 def _time_of(own: TopicClock, other: TopicClock) -> int:

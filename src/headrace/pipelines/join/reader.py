@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.kafka.range_reader import Record
-from headrace.model import Metadata, OffsetRange, TopicPartition
+from headrace.model import DeadLetter, Metadata, OffsetRange, TopicPartition
 from headrace.pipelines.join.declaration import Match
 from headrace.pipelines.join.events import KeyedEvent
 from headrace.pipelines.join.facts import FactIndex, slice_length_us
@@ -87,6 +87,7 @@ class JoinReader:
                 ranges=read.ranges,
             )
         self._counts = JoinCounts()
+        self._rejected: Sequence[DeadLetter] = ()
         self._unmatched: UnmatchedRows | None = None
         if spec.unmatched is not None:
             self._unmatched = UnmatchedRows(
@@ -111,13 +112,16 @@ class JoinReader:
         )
         self._set_aside(joined.conflicting, records[spec.earlier.topic])
         self._counts = _counts(joined)
-        pairs: list[tuple[KeyedEvent, KeyedEvent | None]] = [*joined.matched]
-        if self._unmatched is None:
-            pairs += [(event, None) for event in joined.unmatched]
-        else:
-            self._unmatched.write(joined.unmatched)
-        if pairs:
-            yield joined_rows(pairs, spec.later, spec.earlier, spec.column, work.partition)
+        unmatched = joined.unmatched
+        if self._unmatched is not None:
+            self._unmatched.write(unmatched)
+            unmatched = []
+        if joined.matched or unmatched:
+            rows, self._rejected = joined_rows(
+                *(joined.matched, unmatched, spec.later, spec.earlier),
+                *(spec.column, work.partition),
+            )
+            yield rows
 
     def reports(self) -> list[RangeReport]:
         """What each range held; complete once ``tables`` is exhausted.
@@ -129,7 +133,7 @@ class JoinReader:
         at = self._work.end.later
         nothing = OffsetRange(TopicPartition(topic, self._work.partition), at, at)
         later = reports.get(topic) or RangeReport(nothing, at, 0, 0, -1, ())
-        later = replace(later, join=self._counts)
+        later = replace(later, join=self._counts, dead=(*later.dead, *self._rejected))
         if self._unmatched is not None:
             dead = (*later.dead, *self._unmatched.rejected)
             later = replace(later, dead=dead, side_pieces=self._unmatched.close())

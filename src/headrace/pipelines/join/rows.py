@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from headrace.model import DeadLetter, EventSchema, Metadata
+from headrace.model import DeadLetter, EventSchema, Metadata, TopicPartition
 from headrace.pipelines.join.events import KeyedEvent
 from headrace.pipelines.manifest import derived_row_letter
 from headrace.pipelines.source.decode import decoder_for
@@ -38,33 +40,73 @@ def joined_columns(
     return pa.schema([field.with_nullable(True) for field in fields])
 
 
+@dataclass(frozen=True)
+class DecodedEvents:
+    """Events that were kept or waited, decoded once more.
+
+    Attributes:
+        rows: of those that are events of the topic now, in their order.
+        events: these.
+        rejected: dead letters of the others: the topic's class or schema has changed since.
+    """
+
+    rows: pa.Table
+    events: Sequence[KeyedEvent]
+    rejected: Sequence[DeadLetter]
+
+
+def decoded(side: SourceSpec, events: Sequence[KeyedEvent], partition: int) -> DecodedEvents:
+    """Decodes events of a side as its topic declares them now."""
+    decoder = decoder_for(side.format, side.schema, side.registry)
+    result = decoder.decode([event.value for event in events])
+    letters = [
+        DeadLetter(
+            TopicPartition(side.topic, partition),
+            events[i].offset,
+            reason,
+            f"{detail}; it was an event of the topic when a join read it",
+            None,
+            events[i].value,
+        )
+        for i, (reason, detail) in result.rejected.items()
+    ]
+    accepted = [event for i, event in enumerate(events) if i not in result.rejected]
+    return DecodedEvents(result.rows, accepted, letters)
+
+
 def joined_rows(
-    pairs: Sequence[tuple[KeyedEvent, KeyedEvent | None]],
+    matched: Sequence[tuple[KeyedEvent, KeyedEvent]],
+    unmatched: Sequence[KeyedEvent],
     later: SourceSpec,
     earlier: SourceSpec,
     column: str,
     partition: int,
-) -> pa.Table:
-    """Returns the rows of later events with their earlier one, in order of the later offsets."""
+) -> tuple[pa.Table, Sequence[DeadLetter]]:
+    """Returns the rows of later events, in order of their offsets, with their earlier one or null.
+
+    An earlier event that its topic's declaration rejects by now counts as not there. A later one is
+    a dead letter; these come second.
+    """
     import pyarrow as pa
 
-    ordered = sorted(pairs, key=lambda pair: pair[0].offset)
-    events = [event for event, _ in ordered]
-    facts = [fact for _, fact in ordered if fact is not None]
-    places = iter(range(len(facts)))
-    indices = [None if fact is None else next(places) for _, fact in ordered]
+    ordered = sorted([*(event for event, _ in matched), *unmatched], key=attrgetter("offset"))
+    of_later = decoded(later, ordered, partition)
+    of_earlier = decoded(earlier, [fact for _, fact in matched], partition)
+    indices = {fact.offset: i for i, fact in enumerate(of_earlier.events)}
+    facts = {event.offset: indices.get(fact.offset) for event, fact in matched}
+    taken = pa.array([facts.get(event.offset) for event in of_later.events], pa.int64())
     kind = joined_columns(later.schema, earlier.schema, column, ()).field(column).type
-    nested = _decoded(earlier, facts).to_struct_array().combine_chunks().cast(kind)
-    rows = _decoded(later, events)
-    rows = rows.append_column(column, nested.take(pa.array(indices, pa.int64())))
-    return _with_metadata(rows, events, later.metadata, later.topic, partition)
+    nested = of_earlier.rows.to_struct_array().combine_chunks().cast(kind)
+    rows = of_later.rows.append_column(column, nested.take(taken))
+    rows = _with_metadata(rows, of_later.events, later.metadata, later.topic, partition)
+    return rows, of_later.rejected
 
 
 class UnmatchedRows:
     """Writes later events that found none into a sink of their own. For one attempt of a task.
 
     Attributes:
-        rejected: dead letters of rows that the sink can't take.
+        rejected: dead letters of rows that the sink can't take, and of events that are none now.
     """
 
     def __init__(
@@ -85,9 +127,11 @@ class UnmatchedRows:
         """Writes the rows of events: their fields, and the metadata that the sink wants."""
         if not events:
             return
-        topic = self._later.topic
-        rows = _decoded(self._later, events)
-        rows = _with_metadata(rows, events, self._metadata, topic, self._partition)
+        topic, of_later = self._later.topic, decoded(self._later, events, self._partition)
+        self.rejected += of_later.rejected
+        rows = _with_metadata(
+            of_later.rows, of_later.events, self._metadata, topic, self._partition
+        )
         if self._writer is None:
             self._writer = self._writers(uuid.uuid4().hex)
         rejected = self._writer.write(rows)
@@ -125,9 +169,3 @@ def _with_metadata(
     for name in metadata:
         rows = rows.append_column(name.value, pa.array(values[name], metadata_types()[name]))
     return rows
-
-
-def _decoded(side: SourceSpec, events: Sequence[KeyedEvent]) -> pa.Table:
-    """Decodes events once more; they were rows before."""
-    decoder = decoder_for(side.format, side.schema, side.registry)
-    return decoder.decode([event.value for event in events]).rows

@@ -43,12 +43,15 @@ class Planner:
     Attributes:
         held: partitions that stay where they are, beside those that an operator has paused.
         latest: the end of each partition, as of the last look at the topic.
+        looked_ms: when that look began, by the wall clock.
     """
 
     def __init__(self, spec: SourceSpec) -> None:
         self._spec = spec
         self.held: frozenset[int] = frozenset()
         self.latest: Mapping[int, int] = {}
+        self.looked_ms = 0
+        self._looking_ms = 0
         self._state = SourceState(spec.state)
         self._check = PositionCheck(spec)
         self._pause = Pause(spec.limits.max_wait.total_seconds())
@@ -90,6 +93,7 @@ class Planner:
             BrokerUnreachableError: in a run with a target, if the broker does not respond, or the
                 target is not there.
         """
+        self._looking_ms = _now_ms()
         if self._target is not None:
             return self._toward(start, self._target)
         if self._pause.lasts():
@@ -132,6 +136,7 @@ class Planner:
         return tasks
 
     def _refusal(self, start: SourceOffset, end: SourceOffset) -> RefusedError | None:
+        self._looking_ms = _now_ms()
         try:
             live = self._check.check(replace(end, partitions=start.partitions))
             self._check.check(end)
@@ -262,7 +267,7 @@ class Planner:
 
     def _observe(self, start: SourceOffset, live: LivePositions, paused: frozenset[int]) -> None:
         """Leaves what the broker has for the driver's progress; notes which partitions are idle."""
-        self.latest = dict(live.latest)
+        self.latest, self.looked_ms = dict(live.latest), self._looking_ms
         now = time.monotonic()
         for p, latest in live.latest.items():
             if latest > start.partitions.get(p, 0):

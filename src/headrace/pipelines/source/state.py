@@ -65,13 +65,28 @@ class SourceState:
             stored["before" if is_repeated else "feedback"], Feedback, strict=False
         )
 
-    def write_feedback(self, checkpoint: str, batch_id: int, feedback: Feedback) -> None:
+    def feedback_at(self, checkpoint: str, ends: Mapping[str, Mapping[int, int]]) -> Feedback:
+        """As :meth:`feedback`, of the batch that ended at these offsets by topic and partition.
+
+        Nothing is known where the last one was another: the checkpoint was restored.
+        """
+        stored = self._read("feedback.json").get("ends")
+        return self.feedback(checkpoint) if stored == _as_json(ends) else Feedback()
+
+    def write_feedback(
+        self,
+        checkpoint: str,
+        batch_id: int,
+        feedback: Feedback,
+        ends: Mapping[str, Mapping[int, int]],
+    ) -> None:
         """Writes what the planner reads before its next batch; once more where one is repeated."""
         content = {
             "checkpoint": checkpoint,
             "batch_id": batch_id,
             "before": asdict(self.feedback(checkpoint, batch_id)),
             "feedback": asdict(feedback),
+            "ends": _as_json(ends),
         }
         write_passing(self._folder / "feedback.json", content, sync=True)
 
@@ -123,3 +138,7 @@ class SourceState:
     def _read(self, name: str) -> dict[str, Any]:
         document: dict[str, Any] | None = read_json(self._folder / name, dict)
         return document or {}
+
+
+def _as_json(ends: Mapping[str, Mapping[int, int]]) -> dict[str, dict[str, int]]:
+    return {topic: {str(p): at for p, at in by.items()} for topic, by in ends.items()}

@@ -239,5 +239,5 @@ def test_the_first_batch_is_small_until_the_size_of_records_is_known(cluster, so
     assert first.partitions == {0: 10_737}
     state = SourceState(source.state)
     sizes = RecordSizes().after(10_737 * 1_000_000, 10_737)
-    state.write_feedback(source.checkpoint, 0, Feedback({"t": {0: sizes}}))
+    state.write_feedback(source.checkpoint, 0, Feedback({"t": {0: sizes}}), {})
     assert found.plan_next(first).partitions == {0: 10_737 + 536}

@@ -30,7 +30,7 @@ def test_views_and_feedback_come_back_as_written(tmp_path):
     feedback = Feedback(
         {"t": {3: RecordSizes(2_800.0, 10.0, 280.0)}}, {"t": {3: EventClock(1_000_000, 999)}}
     )
-    state.write_feedback("lake/p/1", 0, feedback)
+    state.write_feedback("lake/p/1", 0, feedback, {})
     assert state.feedback("lake/p/1") == feedback
 
 
@@ -38,10 +38,10 @@ def test_a_batch_that_is_repeated_begins_with_the_feedback_before_it(tmp_path):
     """Else its events would be counted twice: one of a wrong clock would confirm itself."""
     state = SourceState(tmp_path)
     first, second = (Feedback(clocks={"t": {0: EventClock(n)}}) for n in (1, 2))
-    state.write_feedback("lake/p/1", 0, first)
+    state.write_feedback("lake/p/1", 0, first, {})
     for _ in range(2):
         assert state.feedback("lake/p/1", 1) == first
-        state.write_feedback("lake/p/1", 1, second)
+        state.write_feedback("lake/p/1", 1, second, {})
         assert state.feedback("lake/p/1") == second
 
 
@@ -56,7 +56,7 @@ def test_a_view_is_forgotten_before_another_planner_looks(tmp_path):
 def test_a_new_checkpoint_knows_nothing_of_the_one_before(tmp_path):
     """Else a reset to older records would find every one of them late."""
     state = SourceState(tmp_path)
-    state.write_feedback("lake/p/1", 0, Feedback(clocks={"t": {0: EventClock(1_000_000)}}))
+    state.write_feedback("lake/p/1", 0, Feedback(clocks={"t": {0: EventClock(1_000_000)}}), {})
     assert state.feedback("lake/p/2") == Feedback()
 
 
@@ -71,7 +71,7 @@ def test_torn_files_are_as_none_and_are_written_anew(tmp_path):
             frozenset(),
             SourceView(),
         )
-        state.write_feedback("lake/p/1", 0, feedback)
+        state.write_feedback("lake/p/1", 0, feedback, {})
         state.pause("t", frozenset({1}))
         state.write_view("t", view)
         assert (state.feedback("lake/p/1"), state.paused("t"), state.view("t")) == (
@@ -84,7 +84,7 @@ def test_torn_files_are_as_none_and_are_written_anew(tmp_path):
 def test_a_batch_does_not_fail_of_what_it_cannot_tell_but_a_pause_does(tmp_path):
     (tmp_path / "p").write_text("in the way")
     state = SourceState(tmp_path / "p")
-    state.write_feedback("lake/p/1", 0, Feedback())
+    state.write_feedback("lake/p/1", 0, Feedback(), {})
     state.write_view("t", SourceView())
     with pytest.raises(OSError, match="p"):
         state.pause("t", frozenset({1}))

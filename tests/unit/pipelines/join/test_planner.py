@@ -1,0 +1,88 @@
+"""How far the time of a join goes, and which partitions it reads."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from headrace.pipelines.join.matching import JoinWindow
+from headrace.pipelines.join.offsets import JoinOffset
+from headrace.pipelines.join.planner import JoinPlanner
+from headrace.pipelines.late_data.event_clock import EventClock
+from headrace.pipelines.source.feedback import Feedback
+from headrace.pipelines.source.offsets import SourceOffset
+from headrace.pipelines.source.state import SourceState
+
+SECOND = 1_000_000
+NOW_MS = 1_764_000_000_000
+HOUR_MS = 3_600_000
+
+
+class TopicPlanner:
+    """A topic whose looks find what a test says."""
+
+    def __init__(self, latest, looked_ms):
+        self.latest, self.looked_ms, self.found, self.taken = latest, looked_ms, latest, {}
+
+    def plan_next(self, start):
+        self.latest = self.found
+        return replace(start, partitions={**start.partitions, **self.taken})
+
+
+@pytest.fixture
+def planner(tmp_path):
+    joins = object.__new__(JoinPlanner)
+    joins._spec = SimpleNamespace(checkpoint="lake/p/1")
+    joins._state = SourceState(tmp_path)
+    joins._window = JoinWindow(within_us=3600 * SECOND, wait_us=5 * SECOND)
+    joins._later, joins._earlier = (TopicPlanner({0: 10}, NOW_MS) for _ in range(2))
+    joins._state.write_waiting("lake/p/1", {0: NOW_MS * 1000})
+    clocks = {topic: {0: EventClock(NOW_MS * 1000)} for topic in ("clicks", "views")}
+    ends = {topic: {0: 10} for topic in clocks}
+    joins._state.write_feedback("lake/p/1", 0, Feedback(clocks=clocks), ends)
+    return joins
+
+
+def offset(**changes):
+    later, earlier = (SourceOffset(topic, "id", {0: 10}, NOW_MS) for topic in ("clicks", "views"))
+    moved = {"clicks/0": NOW_MS, "views/0": NOW_MS}
+    return JoinOffset(later, earlier, moved_ms=moved, **changes)
+
+
+def test_time_alone_gives_an_event_up_once_a_topic_was_idle_for_longer_than_it_waits(planner):
+    planner._earlier.looked_ms = NOW_MS + 4_000
+    assert planner.plan_next(offset()) == offset()
+    planner._earlier.looked_ms = NOW_MS + 6_000
+    assert planner.plan_next(offset()).clock_us == {0: (NOW_MS + 6_000) * 1000}
+
+
+def test_time_stands_still_while_the_topic_can_not_be_looked_at(planner, monkeypatch):
+    monkeypatch.setattr("time.time_ns", lambda: (NOW_MS + HOUR_MS) * 1_000_000)
+    planner._earlier.looked_ms = NOW_MS + 1_000
+    assert planner.plan_next(offset()) == offset()
+
+
+def test_what_a_look_finds_unread_is_not_passed_over(planner):
+    """A batch took long, and the earlier event has come meanwhile."""
+    planner._earlier.looked_ms = NOW_MS + HOUR_MS
+    planner._earlier.found = {0: 11}
+    assert planner.plan_next(offset()) == offset()
+
+
+def test_clocks_of_another_position_say_nothing(planner):
+    """As of a checkpoint that was restored: they are ahead of what is read again."""
+    older = SourceOffset("views", "id", {0: 4}, NOW_MS, event_us={0: 7 * SECOND})
+    planner._earlier.found = planner._earlier.latest = {0: 4}
+    start = replace(offset(), earlier=older)
+    planner._earlier.looked_ms = NOW_MS + HOUR_MS
+    planner._later.taken = {0: 11}
+    end = planner.plan_next(start)
+    assert end.clock_us[0] == 7 * SECOND + HOUR_MS * 1000
+
+
+def test_a_partition_that_one_topic_has_is_not_read_before_the_other_has_it(planner):
+    planner._earlier.taken = {1: 0}
+    assert planner.plan_next(offset()) == offset()
+    planner._later.taken = {1: 0}
+    end = planner.plan_next(offset())
+    assert (end.later.partitions, end.earlier.partitions) == ({0: 10, 1: 0}, {0: 10, 1: 0})

@@ -1,0 +1,48 @@
+"""Events that were read under another declaration of their topic."""
+
+import json
+from types import SimpleNamespace
+
+from headrace import Topic
+from headrace.pipelines.join.events import KeyedEvent
+from headrace.pipelines.join.rows import joined_rows
+
+
+class View:
+    id: str
+    price: float
+
+
+class Click:
+    id: str
+    view: str
+
+
+def side(name, event):
+    topic = Topic(name, event=event)
+    facts = {"format": topic.record_format, "schema": topic.schema, "registry": None}
+    return SimpleNamespace(topic=name, metadata=(), **facts)
+
+
+def event(offset, **fields):
+    return KeyedEvent(b"k", 0, offset, json.dumps(fields).encode())
+
+
+def test_a_later_event_is_a_dead_letter_and_an_earlier_one_is_as_not_there():
+    """Else a stored event would stop the pipeline for ever, or be lost."""
+    clicks = [event(n, id=f"c{n}", view=f"v{n}") for n in (3, 1, 2)]
+    clicks.append(event(4, id="c4"))  # has no view
+    views = [event(7, id="v3", price=0.5), event(8, id="v1")]  # the second one has no price
+    rows, letters = joined_rows(
+        [(clicks[0], views[0]), (clicks[1], views[1])],
+        [clicks[2], clicks[3]],
+        *(side("clicks", Click), side("views", View), "seen", 5),
+    )
+    assert rows.to_pylist() == [
+        {"id": "c1", "view": "v1", "seen": None},
+        {"id": "c2", "view": "v2", "seen": None},
+        {"id": "c3", "view": "v3", "seen": {"id": "v3", "price": 0.5}},
+    ]
+    [letter] = letters
+    assert (letter.partition.topic, letter.partition.partition, letter.offset) == ("clicks", 5, 4)
+    assert letter.value == clicks[3].value
