@@ -149,7 +149,8 @@ class JoinPlanner:
             looked_ms = planner.looked_ms
             since_ms = moved_ms.get(f"{at.topic}/{p}", looked_ms)
             idle_us = (looked_ms - since_ms) * 1000 if is_read else 0
-            clocks[p] = TopicClock(event_us.get(p), max(0, idle_us), is_read=is_read)
+            ends = planner.is_at_target(p, position)
+            clocks[p] = TopicClock(event_us.get(p), max(0, idle_us), is_read=is_read, ends=ends)
         return clocks
 
     def _held(self, reached: Mapping[int, Reached]) -> tuple[frozenset[int], frozenset[int]]:
@@ -191,16 +192,27 @@ class JoinPlanner:
 
 @dataclass(frozen=True)
 class TopicClock:
-    """How far a partition of a topic is: its event clock, and how long nothing came."""
+    """How far a partition of a topic is.
+
+    Attributes:
+        event_us: its event clock; None: not known.
+        idle_us: how long nothing came.
+        is_read: whether it is read to its end.
+        ends: whether this run reads no more of it.
+    """
 
     event_us: int | None
     idle_us: int
     is_read: bool
+    ends: bool
 
 
 @dataclass(frozen=True)
 class Reached:
-    """How far both topics of a partition are, microseconds since 1970; 0: not known."""
+    """How far both topics of a partition are, microseconds since 1970; 0: not known.
+
+    The other topic does not wait for one that is read, to its end or as far as this run goes.
+    """
 
     later_us: int
     earlier_us: int
@@ -211,7 +223,10 @@ class Reached:
     def of(cls, later: TopicClock, earlier: TopicClock) -> Reached:
         """Returns the times; a topic without an event goes by the other one once it is read."""
         return cls(
-            _time_of(later, earlier), _time_of(earlier, later), later.is_read, earlier.is_read
+            _time_of(later, earlier),
+            _time_of(earlier, later),
+            later.is_read or later.ends,
+            earlier.is_read or earlier.ends,
         )
 
 

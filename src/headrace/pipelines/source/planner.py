@@ -82,6 +82,10 @@ class Planner:
         """Plans from now on only up to what the topic holds at this moment."""
         self._target = self._live().latest
 
+    def is_at_target(self, partition: int, position: int) -> bool:
+        """Returns whether a run that ends reads no more of a partition."""
+        return self._target is not None and position >= self._target.get(partition, 0)
+
     def plan_next(self, start: SourceOffset) -> SourceOffset:
         """End of the next batch; ``start`` itself while there is nothing to do.
 
