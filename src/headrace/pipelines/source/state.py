@@ -66,9 +66,13 @@ class SourceState:
         )
 
     def feedback_at(self, checkpoint: str, ends: Mapping[str, Mapping[int, int]]) -> Feedback:
-        """As :meth:`feedback`, of the batch that ended at these offsets by topic and partition.
+        """Returns what :meth:`feedback` does, of the batch that ended at these offsets.
 
         Nothing is known where the last one was another: the checkpoint was restored.
+
+        Args:
+            checkpoint: its URI.
+            ends: offsets by topic and partition.
         """
         stored = self._read("feedback.json").get("ends")
         return self.feedback(checkpoint) if stored == _as_json(ends) else Feedback()
