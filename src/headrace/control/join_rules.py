@@ -10,8 +10,7 @@ from headrace.control.late_data_rules import side_table_faults
 from headrace.control.topic_rules import schema_of
 from headrace.model import EventField, FieldType, Source
 from headrace.model.fault import Fault, duration
-from headrace.pipelines.join.declaration import Join
-from headrace.pipelines.join.rows import JOIN_METADATA
+from headrace.pipelines.join.declaration import JOIN_METADATA, Join
 from headrace.pipelines.late_data.declaration import LateData
 from headrace.pipelines.pipeline import Pipeline
 

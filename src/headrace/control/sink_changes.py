@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.control.sinks import sink_context
 from headrace.errors import ExtraMissingError, ServerStartError, SinkError, TableMismatchError
-from headrace.pipelines.join.rows import joined_columns
+from headrace.pipelines.join.columns import joined_columns
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.source.record_columns import row_columns
 from headrace.runtime.extras import require_extra

@@ -8,8 +8,11 @@ from datetime import timedelta
 from typing import ClassVar
 
 from headrace.metrics import Metric
-from headrace.model import Source, Topic
+from headrace.model import Metadata, Source, Topic
 from headrace.sinks.api import Sink
+
+JOIN_METADATA = (Metadata.TOPIC, Metadata.PARTITION, Metadata.OFFSET)
+"""Columns of the later record that joined rows can have: those of records that waited, too."""
 
 
 class Match(enum.StrEnum):

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 
 from headrace.kafka.range_reader import Record
 from headrace.model import DeadLetter, Metadata, OffsetRange, TopicPartition
+from headrace.pipelines.join.columns import joined_columns
 from headrace.pipelines.join.declaration import Match
 from headrace.pipelines.join.events import KeyedEvent
 from headrace.pipelines.join.facts import FactIndex, slice_length_us
 from headrace.pipelines.join.matching import JoinWindow
 from headrace.pipelines.join.partition import JoinedBatch, JoinPartition
 from headrace.pipelines.join.planner import PartitionWork
-from headrace.pipelines.join.rows import UnmatchedRows, joined_columns, joined_rows
+from headrace.pipelines.join.rows import UnmatchedRows, joined_rows
 from headrace.pipelines.join.state import StateFolder
 from headrace.pipelines.source.reader import RangeReader, read_chunks
 from headrace.pipelines.source.report import JoinCounts, RangeReport

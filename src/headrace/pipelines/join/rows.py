@@ -8,36 +8,18 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from headrace.model import DeadLetter, EventSchema, Metadata, TopicPartition
+from headrace.model import DeadLetter, Metadata, TopicPartition
+from headrace.pipelines.join.columns import joined_columns
 from headrace.pipelines.join.events import KeyedEvent
 from headrace.pipelines.manifest import derived_row_letter
 from headrace.pipelines.source.decode import decoder_for
-from headrace.pipelines.source.record_columns import metadata_types, row_columns
+from headrace.pipelines.source.record_columns import metadata_types
 from headrace.pipelines.source.spec import SourceSpec
 from headrace.runtime.cleanup import cleaning_up_after_failure
 from headrace.sinks.api import TaskWriter, WriterFactory
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-JOIN_METADATA = (Metadata.TOPIC, Metadata.PARTITION, Metadata.OFFSET)
-"""Columns of the later record that joined rows can have: those of records that waited, too."""
-
-
-def joined_columns(
-    later: EventSchema | None,
-    earlier: EventSchema | None,
-    column: str,
-    metadata: Sequence[Metadata],
-) -> pa.Schema:
-    """Returns the columns of joined rows: the later event, ``column``, metadata; all nullable."""
-    import pyarrow as pa
-
-    nested = pa.field(column, pa.struct(list(row_columns(earlier, ()))))
-    whole = row_columns(later, metadata)
-    event = len(row_columns(later, ()))
-    fields = [*list(whole)[:event], nested, *list(whole)[event:]]
-    return pa.schema([field.with_nullable(True) for field in fields])
 
 
 @dataclass(frozen=True)
