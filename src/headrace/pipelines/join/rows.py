@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -12,11 +11,11 @@ from headrace.model import DeadLetter, Metadata, TopicPartition
 from headrace.pipelines.join.columns import joined_columns
 from headrace.pipelines.join.events import KeyedEvent
 from headrace.pipelines.manifest import derived_row_letter
+from headrace.pipelines.side_writer import SideWriter
 from headrace.pipelines.source.decode import decoder_for
 from headrace.pipelines.source.record_columns import metadata_types
 from headrace.pipelines.source.spec import SourceSpec
-from headrace.runtime.cleanup import cleaning_up_after_failure
-from headrace.sinks.api import TaskWriter, WriterFactory
+from headrace.sinks.api import WriterFactory
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -98,11 +97,10 @@ class UnmatchedRows:
         metadata: Sequence[Metadata],
         partition: int,
     ) -> None:
-        self._writers = writers
+        self._writer = SideWriter(writers)
         self._later = later
         self._metadata = metadata
         self._partition = partition
-        self._writer: TaskWriter | None = None
         self.rejected: list[DeadLetter] = []
 
     def write(self, events: Sequence[KeyedEvent]) -> None:
@@ -114,24 +112,16 @@ class UnmatchedRows:
         rows = _with_metadata(
             of_later.rows, of_later.events, self._metadata, topic, self._partition
         )
-        if self._writer is None:
-            self._writer = self._writers(uuid.uuid4().hex)
         rejected = self._writer.write(rows)
         self.rejected += [derived_row_letter(rows, row, topic) for row in rejected]
 
     def close(self) -> tuple[str, ...]:
         """Returns the pieces for the commit."""
-        writer, self._writer = self._writer, None
-        if writer is None:
-            return ()
-        with cleaning_up_after_failure(writer.abort):
-            return tuple(writer.close())
+        return self._writer.close()
 
     def abort(self) -> None:
         """Removes what was written, where the task fails."""
-        writer, self._writer = self._writer, None
-        if writer is not None:
-            writer.abort()
+        self._writer.abort()
 
 
 def _with_metadata(

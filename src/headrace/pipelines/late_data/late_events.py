@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.kafka.range_reader import Record
 from headrace.pipelines.late_data.rule import LATE_EVENT, LateRule
-from headrace.runtime.cleanup import cleaning_up_after_failure
+from headrace.pipelines.side_writer import SideWriter
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.events import Rejection
-    from headrace.sinks.api import TaskWriter
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +65,7 @@ class LateEvents:
         self._watermark_us = watermark_us
         self._is_replayed = is_replayed
         self._side_rows = side_rows
-        self._writer: TaskWriter | None = None
+        self._writer = None if rule.writers is None else SideWriter(rule.writers)
         self.count = 0
         self.dead = 0
         self.written = 0
@@ -93,17 +91,12 @@ class LateEvents:
 
     def close(self) -> tuple[str, ...]:
         """Returns the pieces of the side table."""
-        writer, self._writer = self._writer, None
-        if writer is None:
-            return ()
-        with cleaning_up_after_failure(writer.abort):
-            return tuple(writer.close())
+        return () if self._writer is None else self._writer.close()
 
     def abort(self) -> None:
         """Removes what was written, where the task fails."""
-        writer, self._writer = self._writer, None
-        if writer is not None:
-            writer.abort()
+        if self._writer is not None:
+            self._writer.abort()
 
     def _late(self, rows: pa.Table) -> dict[int, int]:
         """Returns the event times of late rows by index."""
@@ -125,16 +118,13 @@ class LateEvents:
     ) -> dict[int, Rejection]:
         """Returns those that become dead letters: all, or those that the side table rejects."""
         indices = list(late)
-        if self._rule.writers is None:
+        if self._writer is None:
             self.dead += len(indices)
             column, watermark_us = self._column or "", self._watermark_us or 0
             return {
                 index: (LATE_EVENT, self._rule.detail(column, time, watermark_us))
                 for index, time in late.items()
             }
-        # Opened with the first late event: most ranges have none, and a writer may be a connection.
-        if self._writer is None:
-            self._writer = self._rule.writers(uuid.uuid4().hex)
         table = self._side_rows(rows.take(indices), [records[index] for index in indices])
         rejected = self._writer.write(table)
         self.written += len(indices) - len(rejected)
