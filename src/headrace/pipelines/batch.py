@@ -242,6 +242,8 @@ class BatchCommitter:
         rejected: list[DeadLetter] = []
         records = sum(report.records for report in reports)
         reject = self._rejecting(planned, records, rejected)
+        before = self._state.feedback(self._checkpoint.uri, planned.batch_id)
+        watermark_us = self._watermark_us(before)
         with cleaning_up_after_failure(
             partial(self._sink.discard, manifest.pieces), partial(self._discard_side, reports)
         ):
@@ -249,9 +251,10 @@ class BatchCommitter:
             # topic.
             self._limit.check(reports, manifest.dead, manifest.omitted)
             self._write_dead(dead, planned)
-            feedback = self._feedback_after(reports, planned)
+            planned_ms = {topic: end.planned_ms for topic, end in planned.ends.items()}
+            feedback = before.after(reports, planned_ms)
             self._record(manifest, reports, planned, feedback)
-            side = self._commit_side_table(reports, planned, reject)
+            side = self._commit_side_table(reports, planned, watermark_us, reject)
             rejected_late = len(rejected)
         # Before the commit: a batch that the sink holds is not read again.
         ends = {topic: end.partitions for topic, end in planned.ends.items()}
@@ -259,7 +262,8 @@ class BatchCommitter:
         # Not in the block above: where this fails it can be unknown whether the rows are committed,
         # and files of a committed batch must not be deleted.
         transaction = self._transaction(planned, feedback)
-        done = self._commit(manifest, planned, transaction, self._recording_rejects(reject))
+        both = self._recording_rejects(reject)
+        done = self._commit(manifest, planned, transaction, watermark_us, both)
         if self._ledger is not None:
             self._ledger.committed(planned.batch_id)
         figures = Counter(done.figures)
@@ -311,6 +315,7 @@ class BatchCommitter:
         manifest: Manifest,
         planned: PlannedBatch,
         transaction: Transaction,
+        watermark_us: int,
         reject: Reject,
     ) -> CommitResult:
         """One transaction, unless the batch changes nothing: no rows, and no position.
@@ -320,7 +325,6 @@ class BatchCommitter:
         """
         if not manifest.pieces and not planned.moves and self._positions.are_recorded(planned):
             return CommitResult(False, 0)
-        watermark_us = self._watermark_us(planned.batch_id)
         done = commit_rows(self._sink, manifest.pieces, transaction, watermark_us, reject)
         if not done.is_new:
             name, batch_id = self._pipeline.name, planned.batch_id
@@ -329,22 +333,25 @@ class BatchCommitter:
         return done
 
     def _commit_side_table(
-        self, reports: Sequence[RangeReport], planned: PlannedBatch, reject: Reject
+        self,
+        reports: Sequence[RangeReport],
+        planned: PlannedBatch,
+        watermark_us: int,
+        reject: Reject,
     ) -> Mapping[str, int]:
         """Before the main commit, which says that the batch is done; returns its figures."""
         if self._side_table is None:
             return {}
         pieces = _side_pieces(reports)
-        watermark_us = self._watermark_us(planned.batch_id)
         return self._side_table.commit(pieces, planned, watermark_us, reject).figures
 
     def _discard_side(self, reports: Sequence[RangeReport]) -> None:
         if self._side_table is not None:
             self._side_table.discard(_side_pieces(reports))
 
-    def _watermark_us(self, batch_id: int) -> int:
-        """The watermark, before a batch, of the partition that has come furthest; 0: not known."""
-        newest = self._state.feedback(self._checkpoint.uri, batch_id).newest_us
+    def _watermark_us(self, before: Feedback) -> int:
+        """The watermark of the partition that has come furthest; 0: not known."""
+        newest = before.newest_us
         allowed_us = int(self._pipeline.allowed_lateness.total_seconds() * 1e6)
         return max(0, max(newest.values(), default=0) - allowed_us)
 
@@ -380,11 +387,6 @@ class BatchCommitter:
         if waiting:
             known = self._state.waiting(self._checkpoint.uri)
             self._state.write_waiting(self._checkpoint.uri, known | waiting)
-
-    def _feedback_after(self, reports: Sequence[RangeReport], planned: PlannedBatch) -> Feedback:
-        planned_ms = {topic: end.planned_ms for topic, end in planned.ends.items()}
-        before = self._state.feedback(self._checkpoint.uri, planned.batch_id)
-        return before.after(reports, planned_ms)
 
 
 def _side_pieces(reports: Sequence[RangeReport]) -> list[str]:
