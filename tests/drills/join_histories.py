@@ -229,5 +229,5 @@ def assert_is_that_of_the_whole(committed, history):
     assert matched == Counter(history.matched)
     assert unmatched == Counter(history.unmatched)
     assert {e.offset for batch in batches for e in batch.conflicting} == history.conflicting
-    assert sum(batch.repeated for batch in batches) == history.repeated
-    assert batches[-1].waiting == 0
+    assert sum(batch.counts.repeated for batch in batches) == history.repeated
+    assert batches[-1].counts.waiting == 0

@@ -25,7 +25,7 @@ from headrace.model.partitioning import (
     Spread,
     partition_of,
 )
-from headrace.model.record import DeadLetter, OffsetRange, TopicPartition
+from headrace.model.record import CONFLICTING_KEY, DeadLetter, OffsetRange, TopicPartition
 from headrace.model.source import (
     BatchLimits,
     DeadLetterLimit,
@@ -36,6 +36,7 @@ from headrace.model.source import (
 from headrace.model.topic import DEAD_LETTERS_SUFFIX, MAX_TOPIC_NAME_LENGTH, TOPIC_NAME, Topic
 
 __all__ = [
+    "CONFLICTING_KEY",
     "DEAD_LETTERS_SUFFIX",
     "MAX_TOPIC_NAME_LENGTH",
     "TOPIC_NAME",

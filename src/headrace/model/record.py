@@ -42,6 +42,10 @@ class OffsetRange:
         return same and wider.start <= self.start and self.end <= wider.end
 
 
+CONFLICTING_KEY = "conflicting-key"
+"""Reason of a dead letter whose key was there before with other values."""
+
+
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
     """A record that could not be processed, with its original bytes.

@@ -104,6 +104,9 @@ class Marks:
 class FactIndex:
     """The index of one partition; open in one process at a time.
 
+    Attributes:
+        slice_us: length of its slices.
+
     It may hold more than a batch asks for, of one that was repeated since: events from an offset on
     are passed over.
 
@@ -113,7 +116,7 @@ class FactIndex:
 
     def __init__(self, folder: Path, slice_us: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._slice_us = slice_us
+        self.slice_us = slice_us
         self._marks = folder / _MARKS
         self._index: Rdict = _opened(folder / "index")
         # Of this index: marks of one that was deleted say nothing of it.
@@ -190,7 +193,7 @@ class FactIndex:
         """Deletes the slices that end before a time, and forgets all files but ``files``."""
         marks = self.marks
         number = self._slice(before_us)
-        expired_us = max(marks.expired_us, number * self._slice_us)
+        expired_us = max(marks.expired_us, number * self.slice_us)
         self._mark(Marks(marks.files & frozenset(files), expired_us))
         if expired_us > marks.expired_us:
             self._index.delete_range(_entry_key(0, b""), _entry_key(number, b""))
@@ -205,7 +208,7 @@ class FactIndex:
         self._index.close()
 
     def _slice(self, time_us: int) -> int:
-        return slice_of(time_us, self._slice_us)
+        return slice_of(time_us, self.slice_us)
 
     def _mark(self, marks: Marks) -> None:
         replace_file(self._marks, msgspec.json.encode(replace(marks, identity=self._identity)))

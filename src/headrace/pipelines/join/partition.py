@@ -13,7 +13,7 @@ not read                   passed its time and ``wait``; until then it waits
 ========================== ===================================================================
 
 With ``Match.ID`` the first event read of a key counts. Another one with the same bytes is a repeat;
-one with other bytes is *conflicting*, and set aside. Which one is first is told by offsets, so it
+one with other bytes is *conflicting*, and rejected. Which one is first is told by offsets, so it
 is the same in every repetition of a batch.
 
 Every batch looks at events by what its positions say, never by what an index happens to hold:
@@ -28,7 +28,7 @@ from dataclasses import dataclass
 
 from headrace.pipelines.join.declaration import Match
 from headrace.pipelines.join.events import KeyedEvent
-from headrace.pipelines.join.facts import FactIndex, slice_length_us, slice_of, sorted_file
+from headrace.pipelines.join.facts import FactIndex, slice_of, sorted_file
 from headrace.pipelines.join.matching import JoinWindow, KnownFacts, matching
 from headrace.pipelines.join.state import (
     FactsFile,
@@ -37,6 +37,7 @@ from headrace.pipelines.join.state import (
     StateFolder,
     facts_name,
 )
+from headrace.pipelines.source.report import JoinCounts
 
 
 @dataclass(frozen=True)
@@ -47,23 +48,13 @@ class JoinedBatch:
         matched: pairs of a later event and its earlier one, in order of the later offsets.
         unmatched: later events that found none, in order of offset.
         conflicting: earlier events whose key was there with other bytes.
-        repeated: how many earlier events were there with the same bytes.
-        waiting: how many later events wait on.
-        oldest_waiting_us: the oldest event time of those; None: none waits.
-        state_bytes: size of the files that hold what is kept.
-        rebuilt_files: how many of them the index lacked.
-        rebuild_ms: how long it took to give it these.
+        counts: of these, and of the state.
     """
 
     matched: Sequence[tuple[KeyedEvent, KeyedEvent]]
     unmatched: Sequence[KeyedEvent]
     conflicting: Sequence[KeyedEvent]
-    repeated: int
-    waiting: int
-    oldest_waiting_us: int | None
-    state_bytes: int
-    rebuilt_files: int
-    rebuild_ms: int
+    counts: JoinCounts
 
 
 class JoinPartition:
@@ -79,7 +70,7 @@ class JoinPartition:
         self._index = index
         self._window = window
         self._match = match
-        self._slice_us = slice_length_us(window.within_us)
+        self._slice_us = index.slice_us
 
     def join(
         self,
@@ -108,17 +99,18 @@ class JoinPartition:
         after = self._state_after(before, lasting, start, end, divided.waiting)
         self._folder.write(end, after)
         self._index.expire(since_us, before.facts.keys() | after.facts.keys())
-        return JoinedBatch(
-            divided.matched,
-            divided.unmatched,
-            read.conflicting,
-            read.repeated,
-            len(divided.waiting),
-            min((event.time_us for event in divided.waiting), default=None),
-            sum(file.size for file in after.facts.values()),
-            rebuilt,
-            rebuild_ms,
+        counts = JoinCounts(
+            matched=len(divided.matched),
+            unmatched=len(divided.unmatched),
+            conflicting=len(read.conflicting),
+            repeated=read.repeated,
+            waiting=len(divided.waiting),
+            oldest_waiting_us=min((event.time_us for event in divided.waiting), default=None),
+            state_bytes=sum(file.size for file in after.facts.values()),
+            rebuilt_files=rebuilt,
+            rebuild_ms=rebuild_ms,
         )
+        return JoinedBatch(divided.matched, divided.unmatched, read.conflicting, counts)
 
     def _state_after(
         self,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.kafka.range_reader import Record
-from headrace.model import DeadLetter, Metadata, OffsetRange, TopicPartition
+from headrace.model import CONFLICTING_KEY, DeadLetter, Metadata, OffsetRange, TopicPartition
 from headrace.pipelines.join.columns import joined_columns
 from headrace.pipelines.join.declaration import Match
 from headrace.pipelines.join.events import KeyedEvent
@@ -31,8 +31,6 @@ from headrace.sinks.api import WriterFactory
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-CONFLICTING = "conflicting-key"
 
 
 @dataclass(frozen=True)
@@ -111,8 +109,8 @@ class JoinReader:
             [event for event, _ in records[spec.earlier.topic]],
             [event for event, _ in records[spec.later.topic]],
         )
-        self._set_aside(joined.conflicting, records[spec.earlier.topic])
-        self._counts = _counts(joined)
+        self._reject(joined.conflicting, records[spec.earlier.topic])
+        self._counts = joined.counts
         unmatched = joined.unmatched
         if self._unmatched is not None:
             self._unmatched.write(unmatched)
@@ -173,30 +171,16 @@ class JoinReader:
             partition = JoinPartition(folder, index, spec.window, spec.match)
             return partition.join(work.start, work.end, earlier, later)
 
-    def _set_aside(
+    def _reject(
         self, conflicting: Sequence[KeyedEvent], read: Sequence[tuple[KeyedEvent, Record]]
     ) -> None:
         offsets = {event.offset for event in conflicting}
         for event, record in read:
             if event.offset in offsets:
                 detail = f"{self._spec.earlier_key} {event.key.decode()!r} was there before with "
-                self._readers[self._spec.earlier.topic].set_aside(
-                    record, CONFLICTING, detail + "other values"
+                self._readers[self._spec.earlier.topic].reject(
+                    record, CONFLICTING_KEY, detail + "other values"
                 )
-
-
-def _counts(joined: JoinedBatch) -> JoinCounts:
-    return JoinCounts(
-        matched=len(joined.matched),
-        unmatched=len(joined.unmatched),
-        conflicting=len(joined.conflicting),
-        repeated=joined.repeated,
-        waiting=joined.waiting,
-        oldest_waiting_us=joined.oldest_waiting_us,
-        state_bytes=joined.state_bytes,
-        rebuilt_files=joined.rebuilt_files,
-        rebuild_ms=joined.rebuild_ms,
-    )
 
 
 def _index_folder(uri: str) -> Path:

@@ -181,7 +181,7 @@ class RangeReader:
         if records:
             yield self._decoded(records)
 
-    def set_aside(self, record: Record, reason: str, detail: str) -> None:
+    def reject(self, record: Record, reason: str, detail: str) -> None:
         """Makes a dead letter of a record that was decoded."""
         letter = _dead_letter(record, self._range, reason, detail)
         self._bad.take([letter], self._bad_runs.longest)

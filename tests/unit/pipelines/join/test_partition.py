@@ -44,4 +44,10 @@ def test_a_batch_gives_what_it_gives_without_a_disturbance(tmp_path, seed, match
 
 
 def what_it_gave(batch):
-    return batch.matched, batch.unmatched, batch.conflicting, batch.repeated, batch.waiting
+    return (
+        batch.matched,
+        batch.unmatched,
+        batch.conflicting,
+        batch.counts.repeated,
+        batch.counts.waiting,
+    )

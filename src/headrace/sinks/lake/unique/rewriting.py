@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from headrace.model import CONFLICTING_KEY
 from headrace.runtime.cleanup import cleaning_up_after_failure
 from headrace.sinks.api import RejectedValues
 from headrace.sinks.lake.data_file import WriteSpec, WrittenFile, delta_stats
@@ -19,7 +20,6 @@ from headrace.sinks.lake.unique.row_keys import KeyRule, RowKeys, keys_text
 from headrace.sinks.lake.unique.table_keys import with_partition_values
 from headrace.sinks.row_json import row_json
 
-CONFLICTING = "conflicting-key"
 _AT_ONCE = 8
 
 
@@ -110,7 +110,7 @@ class Rewriter:
     def _rejected(self, row: pa.Table) -> RejectedValues:
         key = ", ".join(f"{name} {row[name][0].as_py()!s:.100}" for name in self._rule.by)
         detail = f"a row with {key} is there, with other values"
-        return RejectedValues(row_json(row), CONFLICTING, detail)
+        return RejectedValues(row_json(row), CONFLICTING_KEY, detail)
 
 
 def task_of(file: WrittenFile) -> str:
