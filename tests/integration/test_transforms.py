@@ -85,7 +85,9 @@ class TestCountWindows(TimedTransformContract):
     def case(self):
         start = datetime.fromtimestamp(START_MS / 1000, UTC)
         return TransformCase(
-            step=count_windows(timedelta(minutes=10), ["category"], within=timedelta(0)),
+            step=count_windows(
+                timedelta(minutes=10), ["category"], within=timedelta(milliseconds=1)
+            ),
             runs=[[at(0, 1), at(1, 2)], [at(3, 3), at(4, 25)]],
             columns=["window_start", "category", "count"],
             rows={(start, "c0", 2): 1, (start, "c1", 1): 1},

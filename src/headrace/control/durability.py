@@ -54,11 +54,16 @@ def pipeline_warnings(pipeline: Pipeline) -> Iterator[Fault]:
     yield from _lateness_of_steps(pipeline)
 
 
+def declared_retention(topic: Topic) -> timedelta | None:
+    """Returns how long a topic keeps records; None: for ever, or as long as the brokers say."""
+    return topic.retention or _duration(topic, "retention.ms")
+
+
 def _horizons(pipeline: Pipeline) -> Iterator[Fault]:
     """Warns if a topic deletes events that the pipeline still waits for."""
     lateness = pipeline.allowed_lateness
     for topic in (source.topic for source in pipeline.sources):
-        retention = _retention(topic)
+        retention = declared_retention(topic)
         if retention is not None and not topic.compaction and lateness > retention:
             yield Fault(
                 f"pipeline {pipeline.name!r} waits {lateness} for late events, but topic "
@@ -208,7 +213,7 @@ def _copies(topic: Topic) -> Iterator[Fault]:
 
 def _segments(topic: Topic) -> Iterator[Fault]:
     segment = _duration(topic, "segment.ms") or DEFAULT_SEGMENT
-    retention = _retention(topic)
+    retention = declared_retention(topic)
     if topic.compaction and _number(topic, "segment.ms") is None:
         yield Fault(
             f"topic {topic.name!r} is compacted, but its open segment is not, for "
@@ -222,10 +227,6 @@ def _segments(topic: Topic) -> Iterator[Fault]:
             "until their segment is closed, and a reader from the beginning reads them",
             f'config={{"segment.ms": "{millis}"}}',
         )
-
-
-def _retention(topic: Topic) -> timedelta | None:
-    return topic.retention or _duration(topic, "retention.ms")
 
 
 def _number(topic: Topic, name: str) -> int | None:

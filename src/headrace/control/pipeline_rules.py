@@ -143,6 +143,10 @@ def _source_faults(pipeline: Pipeline) -> Iterator[Fault]:
             yield Fault(f"{_label(pipeline)} reads topic {name!r} {count} times", "read it once")
     for source in pipeline.sources:
         yield from _own_source_faults(pipeline, source)
+    takes_lateness = any(source.watermark is None for source in pipeline.sources)
+    if pipeline.steps and pipeline.join is None and len(pipeline.sources) > 1 and takes_lateness:
+        what = "allowed_lateness, the watermark's delay of several sources,"
+        yield from _delay_faults(pipeline, what, pipeline.allowed_lateness)
     yield from _union_faults(pipeline)
 
 
@@ -161,12 +165,24 @@ def _own_source_faults(pipeline: Pipeline, source: Source) -> Iterator[Fault]:
 def _watermark_faults(pipeline: Pipeline, source: Source) -> Iterator[Fault]:
     if source.watermark is None:
         return
-    yield from duration(source, "watermark", timedelta(0))
+    yield from _delay_faults(
+        pipeline, f"Source.watermark of {source.topic.name!r}", source.watermark
+    )
     if source.topic.event_time is None:
         message = f"{_label(pipeline)}: Source.watermark needs the event time of its topic"
         yield Fault(message, "Topic(event_time=...)")
     if not pipeline.steps:
         yield Fault(f"{_label(pipeline)}: Source.watermark is for steps, and there are none")
+
+
+def _delay_faults(pipeline: Pipeline, what: str, delay: object) -> Iterator[Fault]:
+    """Yields a fault for a delay that Spark takes for 0: it counts in milliseconds."""
+    if not isinstance(delay, timedelta) or delay < timedelta(milliseconds=1):
+        yield Fault(
+            f"{_label(pipeline)}: {what} is {delay!r}: with a delay of 0, Spark drops rows whose "
+            "time equals the newest one of the batch before",
+            "a timedelta of at least a millisecond",
+        )
 
 
 def _union_faults(pipeline: Pipeline) -> Iterator[Fault]:

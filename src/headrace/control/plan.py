@@ -9,6 +9,7 @@ from headrace.control.declared_keys import read_keys, remember_keys
 from headrace.control.durability import cluster_warnings, identity_warnings, live_warnings
 from headrace.control.project import LoadedProject
 from headrace.control.query_changes import QueryChange, query_changes
+from headrace.control.retention_rules import live_horizon_warnings
 from headrace.control.services import broker_config
 from headrace.control.sink_changes import SinkChange, sink_changes
 from headrace.errors import BrokerUnreachableError
@@ -137,6 +138,11 @@ def make_plan(project: LoadedProject) -> Plan:
                 fault
                 for topic in project.topics.values()
                 for fault in live_warnings(topic, brokers)
+            ),
+            *(
+                fault
+                for pipeline in pipelines
+                for fault in live_horizon_warnings(pipeline, live, brokers.config)
             ),
         )
     except BrokerUnreachableError as error:

@@ -19,6 +19,7 @@ from headrace.control.durability import (
     topic_warnings,
 )
 from headrace.control.pipeline_rules import is_typed, missing_settings, pipeline_faults
+from headrace.control.retention_rules import retention_faults
 from headrace.control.topic_rules import topic_faults
 from headrace.control.worker_rules import sends_dead_letters, worker_faults
 from headrace.errors import Problem, ProjectError
@@ -150,13 +151,17 @@ def _own_faults(value: Declared, settings: Settings) -> Iterable[Fault]:
     if isinstance(value, Topic):
         return _topic_faults(value, settings)
     if isinstance(value, Pipeline):
-        return [*pipeline_faults(value), *missing_settings(value, settings.sinks)]
+        return [*_pipeline_faults(value), *missing_settings(value, settings.sinks)]
     return worker_faults(value)
 
 
 def _topic_faults(topic: Topic, settings: Settings) -> list[Fault]:
     # Values are compared with each other only where each is what it must be.
     return list(topic_faults(topic, settings)) or list(topic_contradictions(topic))
+
+
+def _pipeline_faults(pipeline: Pipeline) -> list[Fault]:
+    return list(pipeline_faults(pipeline)) or list(retention_faults(pipeline))
 
 
 def _warnings(declarations: list[Declaration]) -> Iterator[Problem]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace.pipelines.plan_expressions import PlanExpressions, items
 from headrace.pipelines.query_record import Description, QueryRecord, described_transforms
 from headrace.pipelines.source.datasource import source_name
-from headrace.pipelines.state_operators import has_state
+from headrace.pipelines.state_operators import has_state, streaming_nodes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -42,7 +42,7 @@ def query_record(pipeline: Pipeline, rows: DataFrame) -> QueryRecord:
         transforms=described_transforms(pipeline),
         operators=[
             reader.operator(node)
-            for node in _streaming_nodes(plan)
+            for node in streaming_nodes(plan)
             if node.nodeName() in _STATEFUL and has_state(node)
         ],
     )
@@ -57,7 +57,7 @@ class _PlanReader:
 
     def sources(self, plan: Any) -> list[str]:
         """Returns topics in the order in which Spark numbers its sources: from left to right."""
-        nodes = (node for node in _streaming_nodes(plan) if node.nodeName() == _SOURCE)
+        nodes = (node for node in streaming_nodes(plan) if node.nodeName() == _SOURCE)
         return list(dict.fromkeys(self._topics[node.sourceName()] for node in nodes))
 
     def operator(self, node: Any) -> Description:
@@ -65,7 +65,7 @@ class _PlanReader:
 
         The event time is part of it: a watermark goes on where it was, also on another column.
         """
-        times = (n for n in _streaming_nodes(node) if n.nodeName() == "EventTimeWatermark")
+        times = (n for n in streaming_nodes(node) if n.nodeName() == "EventTimeWatermark")
         return {
             "name": node.nodeName(),
             **self._state(node),
@@ -103,10 +103,3 @@ class _PlanReader:
             "on": self._expressions.text(condition.get()) if condition.isDefined() else "",
             "inputs": [self.sources(node.left()), self.sources(node.right())],
         }
-
-
-def _streaming_nodes(plan: Any) -> Iterator[Any]:
-    if plan.isStreaming():
-        yield plan
-        for child in items(plan.children()):
-            yield from _streaming_nodes(child)

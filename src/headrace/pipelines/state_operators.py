@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ _ROW_BY_ROW = frozenset(
 
 def keeps_state(rows: DataFrame) -> bool:
     """Whether Spark remembers anything of earlier batches to make ``rows``."""
-    return _any_has_state(rows._jdf.queryExecution().analyzed())  # noqa: SLF001  no public way
+    plan: Any = rows._jdf.queryExecution().analyzed()  # noqa: SLF001  there is no public way
+    return any(has_state(node) for node in streaming_nodes(plan))
 
 
 def has_state(node: Any) -> bool:
@@ -46,10 +48,10 @@ def has_state(node: Any) -> bool:
     return bool(node.left().isStreaming() and node.right().isStreaming())
 
 
-def _any_has_state(plan: Any) -> bool:
-    if not plan.isStreaming():
-        return False
-    inputs = plan.children()
-    return has_state(plan) or any(
-        _any_has_state(inputs.apply(index)) for index in range(inputs.size())
-    )
+def streaming_nodes(plan: Any) -> Iterator[Any]:
+    """Yields the operators of a plan that have streaming rows, from the last one to the sources."""
+    if plan.isStreaming():
+        yield plan
+        inputs = plan.children()
+        for index in range(inputs.size()):
+            yield from streaming_nodes(inputs.apply(index))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from headrace.errors import StepError
 from headrace.pipelines.carried_facts import carried_past
 from headrace.pipelines.ledger.row_facts import FACTS
+from headrace.pipelines.stream_joins import unsafe_operator
 from headrace.pipelines.transforms.transform import Transform
 
 if TYPE_CHECKING:
@@ -60,13 +61,16 @@ def apply_steps(steps: Sequence[Step], frames: Sequence[DataFrame]) -> SteppedRo
     Frames with the ledger's column give rows with it, as far as steps let it through.
 
     Raises:
-        StepError: a step raised, gave something else than a DataFrame, or set a second watermark.
+        StepError: a step raised, gave something else than a DataFrame, set a second watermark, or
+            joins streams in a way that Spark gets wrong (:mod:`headrace.pipelines.stream_joins`).
     """
     rows, uncounted = list(frames), ""
     for step in steps:
         is_counted = FACTS in rows[0].columns
         rows = [_stepped(step, rows)]
         _check_watermark(step, rows[0])
+        if problem := unsafe_operator(rows[0]):
+            raise StepError(_name(step), problem, _defined_at(step))
         if is_counted and FACTS not in rows[0].columns:
             uncounted = f"{_name(step)} does not say which events its rows come from"
     return SteppedRows(rows[0], uncounted)

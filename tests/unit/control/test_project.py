@@ -25,7 +25,8 @@ class Click:
     price: float
     campaign: str | None
 
-clicks = Topic("clicks", event=Click, key="id", event_time="at")
+TICK = timedelta(milliseconds=1)
+clicks = Topic("clicks", event=Click, key="id", event_time="at", retention=timedelta(days=7))
 """
 
 
@@ -333,8 +334,24 @@ def test_every_field_without_a_column_type_is_named_and_the_wrong_key_too(proble
             "the sources have different columns",
         ),
         (
-            '"p", Source(clicks, watermark=timedelta(0)), Lake("t"), [print], late_data=Lake("l")',
+            '"p", Source(clicks, watermark=TICK), Lake("t"), [print], late_data=Lake("l")',
             "before late_data takes what is 1:00:00 behind",
+        ),
+        (
+            '"p", Source(clicks, watermark=timedelta(0)), Lake("t"), [print]',
+            "Source.watermark of 'clicks' is datetime.timedelta(0): with a delay of 0",
+        ),
+        (
+            '"p", [clicks, Topic("w")], Lake("t"), [lambda a, b: a], allowed_lateness=timedelta(0)',
+            "allowed_lateness, the watermark's delay of several sources, is datetime.timedelta(0)",
+        ),
+        (
+            '"p", clicks, Lake("t"), [count_windows(timedelta(1), within=timedelta(0))]',
+            "count_windows.within is datetime.timedelta(0); it must be a timedelta above zero",
+        ),
+        (
+            '"p", clicks, Lake("t"), [deduplicate(["id"], timedelta(days=8))]',
+            "deduplicate.within 8 days, 0:00:00 is longer than topic 'clicks' keeps records",
         ),
         ('"p", source=Topic("loose"), sink=Lake("t")', "no module declares"),
         ('"p", source=Topic("clicks"), sink=Lake("t")', "another 'clicks' than is declared"),

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from headrace.cli.session import CHANGES, REFUSED, Session, command
+from headrace.errors import ProjectError
+from headrace.settings import environment
 
 if TYPE_CHECKING:
     from headrace.cli.views.project import CheckResult
@@ -28,19 +30,23 @@ def init(_session: Session, directory: Path) -> NewProject:
 def check(session: Session) -> CheckResult:
     """Validate the project, show all problems at once.
 
-    Each has its file and line. Starts nothing and connects to nothing. The exit code is 2 when
-    there are problems.
+    Each has its file and line. Connects to nothing, and starts nothing but Spark's planner, if
+    steps get several sources. The exit code is 2 when there are problems.
     """
     from headrace.cli.views.project import CheckResult
+    from headrace.control.step_rules import check_steps
 
     project = session.project
+    steps = check_steps(project.settings, project.pipelines.values(), environment())
+    if steps.problems:
+        raise ProjectError(list(steps.problems))
     return CheckResult(
         project.settings.name,
         tuple(project.topics),
         tuple(project.pipelines),
         tuple(project.workers),
         (),
-        project.warnings,
+        (*project.warnings, *steps.warnings),
     )
 
 

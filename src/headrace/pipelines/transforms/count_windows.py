@@ -49,7 +49,8 @@ class count_windows(Transform):  # noqa: N801  a verb, as the steps of users are
     Attributes:
         every: length of the windows.
         by: columns that have counts of their own.
-        within: how long a window waits for rows after its end, in event time.
+        within: how long a window waits for rows after its end, in event time; above zero, since
+            Spark would drop rows whose time equals the newest one of the batch before.
         event_time: column of the event time; None: the one that the first topic of the pipeline
             declares, or ``event_time`` if it declares none.
     """
@@ -96,7 +97,7 @@ class count_windows(Transform):  # noqa: N801  a verb, as the steps of users are
     def faults(self, columns: Mapping[str, FieldType] | None) -> Iterator[Fault]:
         """Yields a fault for times that are too short, and for columns that are not there."""
         yield from duration(self, "every", timedelta(milliseconds=1))
-        yield from duration(self, "within", timedelta(0))
+        yield from duration(self, "within", timedelta(milliseconds=1))
         if isinstance(self.by, str):
             yield Fault(f"count_windows.by is {self.by!r}", 'by=["country"]')
         else:
