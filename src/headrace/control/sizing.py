@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from fractions import Fraction
 
+from headrace.pipelines.join.facts import CACHE_BYTES, slice_length_us
+
 KIB = 1024
 MIB = 1024**2
 GIB = 1024**3
@@ -19,6 +21,11 @@ TIB = 1024**4
 # Recommended in RTB House's article on Kafka Workers; here of replicas. No bound of Kafka's.
 MAX_PARTITIONS_PER_BROKER = 4_000
 MAX_PARTITIONS = 200_000
+JOIN_COMPRESSION = Fraction(3)
+"""Bytes of record values for each byte on disk that a join needs for them, with their keys.
+
+Measured by ``python -m bench.join_state``: see docs/join.md.
+"""
 
 
 @dataclass(frozen=True)
@@ -90,6 +97,67 @@ class CatchUp:
     needs: timedelta | None
     within: timedelta | None
     rate_needed: Fraction | None
+
+
+@dataclass(frozen=True)
+class JoinLoad:
+    """The events of a join, all partitions together.
+
+    Attributes:
+        earlier_per_second: events of the earlier topic in a second.
+        earlier_bytes: mean size of their record values.
+        within: ``Join.within``.
+        wait: ``Join.wait``.
+        later_per_second: events of the later topic in a second.
+        later_bytes: mean size of their record values.
+        compression: bytes of record values for a byte on disk.
+    """
+
+    earlier_per_second: Fraction
+    earlier_bytes: Fraction
+    within: timedelta
+    wait: timedelta
+    later_per_second: Fraction
+    later_bytes: Fraction
+    compression: Fraction = JOIN_COMPRESSION
+
+
+@dataclass(frozen=True)
+class JoinSize:
+    """What a join keeps, all partitions together, at most.
+
+    Attributes:
+        kept_events: earlier events that it remembers.
+        checkpoint_bytes: durable files of these events, in the checkpoint.
+        index_bytes: indexes of them in the temporary folders of the machines that run its tasks.
+        waiting_events: later events that wait at the same time if none has found its match.
+        waiting_bytes: of these, which each batch reads from the checkpoint and writes to it.
+        cache_bytes: memory of the index of each partition, while a task has it open.
+    """
+
+    kept_events: Fraction
+    checkpoint_bytes: Fraction
+    index_bytes: Fraction
+    waiting_events: Fraction
+    waiting_bytes: Fraction
+    cache_bytes: int
+
+
+def join_size(load: JoinLoad) -> JoinSize:
+    """Computes what a join keeps: for ``within`` and two times ``wait``, in whole slices."""
+    slice_us = slice_length_us(load.within // timedelta(microseconds=1))
+    seconds = _seconds(load.within + 2 * load.wait + timedelta(microseconds=slice_us))
+    kept = load.earlier_per_second * seconds
+    on_disk = kept * load.earlier_bytes / load.compression
+    waiting = load.later_per_second * _seconds(load.wait)
+    return JoinSize(
+        kept_events=kept,
+        checkpoint_bytes=on_disk,
+        index_bytes=on_disk,
+        waiting_events=waiting,
+        waiting_bytes=waiting * load.later_bytes,
+        cache_bytes=CACHE_BYTES,
+    )
 
 
 def size(load: TopicLoad) -> Size:

@@ -12,7 +12,19 @@ from hypothesis import strategies as st
 
 from headrace.cli import main
 from headrace.cli.parameters import Amount, ByteSize
-from headrace.control.sizing import KIB, TIB, TopicLoad, catch_up, rate_to_catch_up, size
+from headrace.control.sizing import (
+    GIB,
+    KIB,
+    TIB,
+    JoinLoad,
+    TopicLoad,
+    catch_up,
+    join_size,
+    rate_to_catch_up,
+    size,
+)
+from headrace.pipelines.join.facts import slice_length_us
+from headrace.pipelines.join.matching import JoinWindow
 
 DAY = timedelta(days=1)
 ROLLBAR = {
@@ -22,6 +34,11 @@ ROLLBAR = {
     "replication": 3,
     "brokers": 4,
 }
+
+
+JOIN = JoinLoad(
+    Fraction(1000), Fraction(300), DAY, timedelta(minutes=10), Fraction(50), Fraction(200)
+)
 
 
 def two_places(number):
@@ -165,3 +182,42 @@ def test_sizes_are_shown_in_the_largest_unit_of_which_there_is_one():
     shown = " ".join(found.output.split())
     assert "one copy 590.62 MiB" in shown
     assert "3 copies 1.73 GiB" in shown
+
+
+def test_a_join_keeps_its_horizon_and_a_slice_of_it():
+    found = join_size(JOIN)
+    assert found.kept_events == 1000 * (86_400 + 2 * 600 + 86_400 // 8)
+    assert found.checkpoint_bytes == found.index_bytes == found.kept_events * 300 / 3
+    assert two_places(found.checkpoint_bytes / GIB) == 9.16
+    assert (found.waiting_events, found.waiting_bytes) == (30_000, 6_000_000)
+
+
+def test_the_horizon_is_that_of_the_join():
+    within_us, wait_us = 86_400_000_000, 600_000_000
+    slices = slice_length_us(within_us)
+    remembered_us = 10**15 - JoinWindow(within_us, wait_us).horizon_us(10**15)
+    assert join_size(JOIN).kept_events == 1000 * Fraction(remembered_us + slices, 10**6)
+
+
+def test_a_join_is_sized_beside_its_topic():
+    command = "--rate 1k --event-bytes 300 --join-within 1d --later-rate 50 --later-bytes 200"
+    shown = run(*command.split(), "--json")
+    assert json.loads(shown.stdout)["join"]["checkpoint_bytes"] == join_size(JOIN).checkpoint_bytes
+    rows = [line.split()[-2:] for line in run(*command.split()).stdout.splitlines()]
+    assert (rows[-5:]) == [["9.16", "GiB"]] * 2 + [
+        ["30,000", "events"],
+        ["5.72", "MiB"],
+        ["32.00", "MiB"],
+    ]
+
+
+def test_a_measured_compression_replaces_the_one_of_the_bench():
+    command = "--rate 1k --event-bytes 300 --join-within 1d --join-wait 1m --json"
+    answer = json.loads(run(*command.split(), "--join-compression", "2").stdout)["join"]
+    assert answer["checkpoint_bytes"] == 1000 * (86_400 * 9 // 8 + 120) * 150
+
+
+def test_options_of_a_join_without_one_are_named():
+    answer = run("--rate", "1k", "--event-bytes", "300", "--later-rate", "50", "--join-wait", "1m")
+    assert answer.exit_code == 2
+    assert "--later-rate, --join-wait needs --join-within" in answer.stderr

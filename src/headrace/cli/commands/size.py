@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,12 +17,14 @@ from headrace.cli.signals import interrupt_on_sigterm
 if TYPE_CHECKING:
     from headrace.cli.views.size import SizeResult
     from headrace.control.measuring import Measurement, Sample
-    from headrace.control.sizing import CatchUp
+    from headrace.control.sizing import CatchUp, JoinSize, TopicLoad
     from headrace.kafka.client import ClientConfig
 
+_WAIT = timedelta(minutes=10)  # that of a Join which declares none
 _EXAMPLE = """headrace size --rate 10000 --event-bytes 2500 --retention 7d --brokers 4
 headrace size --rate 10000 --event-bytes 2500 --planned-rate 20000 --consumer-rate 2650
 headrace size --rate 20K --event-bytes 500 --lag 1d --within 1h --throughput 57.74K
+headrace size --rate 1000 --event-bytes 300 --join-within 1d --join-wait 10m --later-rate 50
 headrace size --rate 10000 --measure --topic clicks"""
 
 
@@ -60,6 +63,19 @@ headrace size --rate 10000 --measure --topic clicks"""
 @click.option("--throughput", type=Amount(), help="Events a second of all consumers together.")
 @click.option("--within", type=Duration(), help="Time in which to catch up.")
 @click.option(
+    "--join-within",
+    type=Duration(),
+    help="Size a join, too: these are its earlier events, and this is its `within`.",
+)
+@click.option("--join-wait", type=Duration(), help="`wait` of the join.  [default: 10m]")
+@click.option("--later-rate", type=Amount(), help="Later events a second of the join.")
+@click.option("--later-bytes", type=ByteSize(), help="Mean size of a later event of the join.")
+@click.option(
+    "--join-compression",
+    type=Amount(),
+    help="Bytes of events for each byte that the join needs on disk.  [default: 3]",
+)
+@click.option(
     "--measure",
     is_flag=True,
     help="Measure event size and rates on the project's own cluster.",
@@ -79,6 +95,7 @@ headrace size --rate 10000 --measure --topic clicks"""
 )
 def size(  # noqa: PLR0913 - one for each option
     session: Session,
+    /,
     *,
     rate: Fraction,
     event_bytes: Fraction | None,
@@ -95,8 +112,9 @@ def size(  # noqa: PLR0913 - one for each option
     topic: str | None,
     sample: Path | None,
     seconds: float,
+    **join: Any,
 ) -> SizeResult:
-    """Compute disk, partitions and time to catch up.
+    """Compute disk, partitions, time to catch up, and the state of a join.
 
     Needs no project. Units are binary: 1 TiB is 1024 GiB. With --measure it does need one: it
     sends and reads a sample of events on a topic of its own, which it deletes again, and
@@ -107,6 +125,7 @@ def size(  # noqa: PLR0913 - one for each option
     from headrace.control.sizing import size as compute
 
     _check_lag(lag, throughput, within)
+    _check_join(join)
     _check_measure(measure, event_bytes, topic, sample)
     measured = _measured(session, topic, sample, seconds) if measure else None
     if measured is not None:
@@ -122,7 +141,8 @@ def size(  # noqa: PLR0913 - one for each option
         planned_events_per_second=planned_rate,
         consumed_per_second=consumer_rate,
     )
-    return SizeResult(load, compute(load), _catch_up(rate, lag, throughput, within), measured)
+    caught_up = _catch_up(rate, lag, throughput, within)
+    return SizeResult(load, compute(load), caught_up, measured, _join(load, **join))
 
 
 def _check_lag(
@@ -132,6 +152,12 @@ def _check_lag(
         raise click.UsageError("--throughput and --within need --lag, such as --lag 1d")
     if lag is not None and throughput is None and within is None:
         raise click.UsageError("--lag needs --throughput or --within, such as --within 1h")
+
+
+def _check_join(join: Mapping[str, object]) -> None:
+    options = [f"--{name.replace('_', '-')}" for name, value in join.items() if value is not None]
+    if join["join_within"] is None and options:
+        raise click.UsageError(f"{', '.join(options)} needs --join-within, such as --join-within 1d")
 
 
 def _check_measure(
@@ -181,6 +207,32 @@ def _declared(session: Session, topic: str | None) -> str:
             f"no topic {topic!r} with events; declared: {known}", param_hint="--topic"
         )
     return topic
+
+
+def _join(
+    load: TopicLoad,
+    *,
+    join_within: timedelta | None,
+    join_wait: timedelta | None,
+    later_rate: Fraction | None,
+    later_bytes: Fraction | None,
+    join_compression: Fraction | None,
+) -> JoinSize | None:
+    from headrace.control.sizing import JOIN_COMPRESSION, JoinLoad, join_size
+
+    if join_within is None:
+        return None
+    return join_size(
+        JoinLoad(
+            load.highest_rate,
+            load.event_bytes,
+            join_within,
+            _WAIT if join_wait is None else join_wait,
+            later_rate or Fraction(0),
+            later_bytes or load.event_bytes,
+            join_compression or JOIN_COMPRESSION,
+        )
+    )
 
 
 def _catch_up(

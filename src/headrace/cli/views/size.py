@@ -15,7 +15,7 @@ from headrace.cli.encoding import merged
 from headrace.cli.output import Live, PrintLine
 from headrace.cli.screen import Screen, table
 from headrace.cli.views import view
-from headrace.control.sizing import GIB, KIB, MIB, TIB, CatchUp, Size, TopicLoad
+from headrace.control.sizing import GIB, KIB, MIB, TIB, CatchUp, JoinSize, Size, TopicLoad
 
 if TYPE_CHECKING:
     from headrace.control.measuring import Consumed, Measurement, OnRun, Produced
@@ -29,10 +29,11 @@ class SizeResult:
     size: Size
     catch_up: CatchUp | None
     measured: Measurement | None
+    join: JoinSize | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the members of load and size in one object, beside the other two."""
-        more = {"catch_up": self.catch_up, "measured": self.measured}
+        """Returns the members of load and size in one object, beside the others."""
+        more = {"catch_up": self.catch_up, "measured": self.measured, "join": self.join}
         return merged(self.load, self.size, more)
 
 
@@ -43,7 +44,7 @@ def _sized(result: SizeResult, screen: Screen) -> None:
     amounts = table("what", "how much", "unit", right=(1,))
     for row in _rows(result.load, result.size):
         amounts.add_row(*row)
-    for row in _catch_up_rows(result.catch_up):
+    for row in (*_catch_up_rows(result.catch_up), *_join_rows(result.join)):
         amounts.add_row(*row)
     screen.out.print(amounts)
     for warning in result.size.warnings:
@@ -89,6 +90,18 @@ def _catch_up_rows(catch_up: CatchUp | None) -> Iterator[tuple[str, str, str]]:
     if catch_up.rate_needed is not None and catch_up.within is not None:
         what = f"to catch up with {_hours(catch_up.lag)} within {_hours(catch_up.within)}"
         yield what, f"{float(catch_up.rate_needed):,.0f}", "events/s"
+
+
+def _join_rows(join: JoinSize | None) -> Iterator[tuple[str, str, str]]:
+    if join is None:
+        return
+    yield "kept by the join", f"{float(join.kept_events):,.0f}", "events"
+    yield "of these, in the checkpoint", *_binary(join.checkpoint_bytes)
+    yield "and on the machines that join", *_binary(join.index_bytes)
+    if join.waiting_events:
+        yield "waiting at most", f"{float(join.waiting_events):,.0f}", "events"
+        yield "read and written by each batch", *_binary(join.waiting_bytes)
+    yield "memory of each task that joins", *_binary(Fraction(join.cache_bytes))
 
 
 def _binary(size: Fraction) -> tuple[str, str]:

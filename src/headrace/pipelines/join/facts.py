@@ -48,8 +48,8 @@ _PLACE = struct.Struct(">QQ")
 _MIDDLE = 2**63  # times before 1970 sort before those after it
 _MAX_OFFSET = 2**63 - 1
 _MARKS = "marks.json"
-# Of one index; two or three of them are open at once, one a task.
-_CACHE_BYTES = 32 * 1024 * 1024
+CACHE_BYTES = 32 * 1024 * 1024
+"""Memory of one index; two or three of them are open at once, one a task."""
 _OPEN_FILES = 128
 
 
@@ -240,7 +240,7 @@ def _options() -> Options:
 
     blocks = BlockBasedOptions()
     # Indexes and filters count in the cache, so that memory does not grow with the index.
-    blocks.set_block_cache(Cache(_CACHE_BYTES))
+    blocks.set_block_cache(Cache(CACHE_BYTES))
     blocks.set_cache_index_and_filter_blocks(True)
     blocks.set_bloom_filter(10, False)
     options = Options(raw_mode=True)
