@@ -14,8 +14,8 @@ from headrace.cli.session import UNBALANCED
 from headrace.control.project import LoadedProject
 from headrace.control.reconcile import ReconcileRequest, reconcile
 from headrace.errors import SinkUnavailableError
-from headrace.pipelines.ledger.balance import WindowState
 from headrace.pipelines.ledger.sums import Fate, Hop
+from headrace.pipelines.ledger.windows import WindowState
 from headrace.pipelines.progress import PipelineState
 from headrace.settings.model import KafkaSettings, LedgerSettings
 from headrace.sinks.lake.driver import LakeDriver

@@ -7,8 +7,8 @@ from tests.integration.flow import Flow, with_double
 from tests.integration.test_ledger import balance, run, send_hours, states, totals
 
 from headrace import Lake, Source, classify, count_windows, deduplicate, fan_out, filter_rows
-from headrace.pipelines.ledger.balance import WindowState
 from headrace.pipelines.ledger.sums import Fate, Hop
+from headrace.pipelines.ledger.windows import WindowState
 
 KNOWN = {WindowState.OPEN, WindowState.CLOSING, WindowState.BALANCED}
 

@@ -14,20 +14,20 @@ from headrace.errors import BrokerUnreachableError
 from headrace.kafka.client import describe, watermarks
 from headrace.kafka.dead_letters import dead_letters_topic, scan
 from headrace.pipelines.checkpoint import CheckpointFolder, CurrentCheckpoint, checkpoint_root
-from headrace.pipelines.ledger.balance import (
-    Balance,
-    Break,
-    Progress,
-    Recount,
-    WindowBalance,
-    WindowState,
-)
+from headrace.pipelines.ledger.balance import Balance
 from headrace.pipelines.ledger.entry import LedgerEntry, merged
 from headrace.pipelines.ledger.folder import LedgerFolder
 from headrace.pipelines.ledger.letters import LetterRecount, recount_letters
 from headrace.pipelines.ledger.recount import added_counts, recount
 from headrace.pipelines.ledger.reprocessed import ReprocessedEntry, ReprocessedFolder
 from headrace.pipelines.ledger.tally import LedgerRule
+from headrace.pipelines.ledger.windows import (
+    Break,
+    Progress,
+    Recount,
+    WindowBalance,
+    WindowState,
+)
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.positions import CheckpointIds
 from headrace.settings import Settings

@@ -9,7 +9,7 @@ from rich.markup import escape
 from headrace.cli.screen import Screen, table
 from headrace.cli.views import view
 from headrace.control.reconcile import PipelineBalance, Reconciliation, ReprocessedTimes
-from headrace.pipelines.ledger.balance import Break, Imbalance, WindowBalance, WindowState
+from headrace.pipelines.ledger.windows import Break, Imbalance, WindowBalance, WindowState
 
 MAX_BALANCED = 24
 """Of balanced windows, the newest are shown; others only where they do not balance."""

@@ -72,9 +72,9 @@ class LedgerEntry:
     changed: tuple[str, ...] = ()
 
     @property
-    def name(self) -> str:
-        """The name of its file; :func:`span_of` reads it."""
-        return f"{self.checkpoint}-{self.level}-{self.first}-{self.last}.json"
+    def span(self) -> Span:
+        """Its batches."""
+        return Span(self.checkpoint, self.level, self.first, self.last)
 
     def to_bytes(self) -> bytes:
         """Returns the content of its file."""
@@ -127,7 +127,7 @@ class Span:
 
     @property
     def name(self) -> str:
-        """The name of the file."""
+        """The name of the file; :func:`span_of` reads it."""
         return f"{self.checkpoint}-{self.level}-{self.first}-{self.last}.json"
 
     def replaces(self, other: Span) -> bool:

@@ -36,7 +36,7 @@ class LedgerFolder:
 
     def write(self, entry: LedgerEntry) -> None:
         """Writes an entry, or replaces it, atomically; it is durable when this returns."""
-        uri = storage.join(self.uri, entry.name)
+        uri = storage.join(self.uri, entry.span.name)
         storage.write_bytes_atomic(uri, entry.to_bytes(), self._options)
 
     def read(self, span: Span) -> LedgerEntry:
@@ -82,4 +82,4 @@ class LedgerFolder:
         entry = replace(total, level=level)
         self.write(entry)
         storage.delete_files(self.uri, [span.name for span in parts], self._options)
-        return Span(entry.checkpoint, level, entry.first, entry.last)
+        return entry.span

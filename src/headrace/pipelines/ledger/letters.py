@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from headrace.kafka.dead_letters import StoredDeadLetter
 from headrace.model import TopicPartition
 from headrace.pipelines.late_data.rule import LATE_EVENT
-from headrace.pipelines.ledger.balance import Balance, Imbalance
+from headrace.pipelines.ledger.balance import Balance
 from headrace.pipelines.ledger.sums import Hop
+from headrace.pipelines.ledger.windows import Imbalance
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import SinkError
 from headrace.events.event_hash import hash_texts
-from headrace.pipelines.ledger.balance import Recount
 from headrace.pipelines.ledger.sums import HASH_MODULUS, Sums
 from headrace.pipelines.ledger.table_facts import hash_places
 from headrace.pipelines.ledger.tally import POSITION, LedgerRule
+from headrace.pipelines.ledger.windows import Recount
 from headrace.runtime.extras import require_extra
 from headrace.sinks.api import Snapshot, WindowCounts
 

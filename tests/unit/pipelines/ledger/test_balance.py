@@ -5,10 +5,11 @@ from datetime import UTC, datetime
 import pytest
 
 from headrace.model import TopicPartition
-from headrace.pipelines.ledger.balance import Balance, Progress, Recount, WindowState
+from headrace.pipelines.ledger.balance import Balance
 from headrace.pipelines.ledger.entry import EntryRange, LedgerEntry
 from headrace.pipelines.ledger.reprocessed import ReprocessedEntry, changes_of
 from headrace.pipelines.ledger.sums import Fate, Hop, LedgerLine, Place, Sums
+from headrace.pipelines.ledger.windows import Progress, Recount, WindowState
 
 HOUR, SECOND_US = 3600, 1_000_000
 ALLOWED = Progress(allowed_us=HOUR * SECOND_US)

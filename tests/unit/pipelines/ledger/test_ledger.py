@@ -23,7 +23,7 @@ from tests.unit.pipelines.spark_like import (
 
 from headrace.events.event_hash import hash_texts
 from headrace.model import TopicPartition
-from headrace.pipelines.ledger.balance import Balance, Progress
+from headrace.pipelines.ledger.balance import Balance
 from headrace.pipelines.ledger.recording import (
     MERGED_AT_ONCE,
     CountedRows,
@@ -32,6 +32,7 @@ from headrace.pipelines.ledger.recording import (
 )
 from headrace.pipelines.ledger.sums import Fate, Hop, Place, Sums, added
 from headrace.pipelines.ledger.tally import LedgerRule
+from headrace.pipelines.ledger.windows import Progress
 from headrace.pipelines.positions import CheckpointIds
 from headrace.runtime import storage
 from headrace.sinks.api import CommitRejection, RejectedValues
