@@ -6,17 +6,36 @@ import shutil
 from collections import Counter
 from dataclasses import dataclass
 
+import numpy as np
+import pyarrow as pa
+
+from headrace.events.event_hash import hash_positions
+from headrace.model import TopicPartition
 from headrace.pipelines.join.declaration import Match
-from headrace.pipelines.join.events import KeyedEvent
+from headrace.pipelines.join.events import DecodedEvents, KeyedEvent
 from headrace.pipelines.join.facts import FactIndex, slice_length_us
 from headrace.pipelines.join.matching import JoinWindow
 from headrace.pipelines.join.partition import JoinedBatch, JoinPartition
 from headrace.pipelines.join.state import JoinPosition, StateFolder
+from headrace.pipelines.join.tally import EarlierTally, LaterTally, event_hashes, offsets_of
+from headrace.pipelines.ledger.balance import Balance
+from headrace.pipelines.ledger.entry import LedgerEntry
+from headrace.pipelines.ledger.sums import Fate, Hop
+from headrace.pipelines.ledger.tally import (
+    EventFacts,
+    LedgerRule,
+    RangeTally,
+    event_windows,
+    value_bytes,
+)
+from headrace.pipelines.ledger.windows import Progress, WindowState
 
 MINUTE = 60_000_000
 WINDOW = JoinWindow(within_us=30 * MINUTE, wait_us=5 * MINUTE)
 SLICE = slice_length_us(WINDOW.within_us)
 BEGIN = 1_764_000_000_000_000
+EARLIER, LATER = TopicPartition("earlier", 0), TopicPartition("later", 0)
+RULE = LedgerRule(300, "at", None)
 
 
 class CrashError(Exception):
@@ -126,7 +145,8 @@ class History:
 def in_order(later, rng):
     """Events in the order of their times, by and large."""
     read = sorted(later, key=lambda event: event.time_us + rng.randrange(4 * MINUTE))
-    return [event._replace(offset=offset) for offset, event in enumerate(read)]
+    hashes = hash_positions(LATER.topic, LATER.partition, np.arange(len(read))).tolist()
+    return [event._replace(offset=offset, hash=hashes[offset]) for offset, event in enumerate(read)]
 
 
 class Place:
@@ -231,3 +251,74 @@ def assert_is_that_of_the_whole(committed, history):
     assert {e.offset for batch in batches for e in batch.conflicting} == history.conflicting
     assert sum(batch.counts.repeated for batch in batches) == history.repeated
     assert batches[-1].counts.waiting == 0
+    windows = balance(entries_of(committed, history)).windows()
+    assert {window.state for window in windows} == {WindowState.BALANCED}
+    fates = Counter()
+    for window in windows:
+        fates.update(window.fates)
+    kept = fates.pop(Fate.KEPT) + fates.pop(Fate.EXPIRED, 0)
+    assert kept == len(history.earlier) - history.repeated - len(history.conflicting)
+    assert fates == +Counter(
+        {
+            Fate.OUT: len(history.matched),
+            Fate.UNMATCHED: len(history.unmatched),
+            Fate.DEDUPLICATED: history.repeated,
+            Fate.DEAD: len(history.conflicting),
+        }
+    )
+
+
+def rows_of(events):
+    """Rows as they would be decoded: their time alone, since their places are their ids."""
+    times = pa.array([event.time_us for event in events], pa.timestamp("us", "UTC"))
+    return DecodedEvents(pa.table({"at": times}), events, [])
+
+
+def entries_of(committed, history):
+    return [entry_of(number, each, history) for number, each in enumerate(committed)]
+
+
+def entry_of(number, committed, history, decoded=rows_of):
+    """The entry of a batch, with the sums that its task makes.
+
+    Args:
+        decoded: makes the rows of events that go to a sink.
+    """
+    start, end, batch = committed.start, committed.end, committed.batch
+    earlier, later = EarlierTally(RULE, EARLIER), LaterTally(RULE, LATER, writes=True)
+    lines = [
+        *read_lines(EARLIER, history.earlier[start.earlier : end.earlier], earlier),
+        *read_lines(LATER, history.later[start.later : end.later]),
+    ]
+    earlier.joined(batch, history.earlier[start.earlier : end.earlier])
+    later.joined(batch)
+    later.put_beside(batch.unmatched, decoded(batch.unmatched))
+    matched = [event for event, _ in batch.matched]
+    rows = decoded(matched)
+    later.gone_on(matched, rows)
+    later.sink.written(rows.rows.num_rows, [])
+    return LedgerEntry(
+        *(1, number, number, RULE.window_seconds, ()),
+        (*lines, *earlier.lines(), *later.lines()),
+        clocks={LATER.topic: {0: end.clock_us}},
+        waited={LATER.topic: {0: later.waiting.before}},
+        waiting={LATER.topic: {0: later.waiting.after}},
+    )
+
+
+def read_lines(place, events, taker=None):
+    tally, rows = RangeTally(RULE, place), rows_of(events).rows
+    facts = EventFacts(
+        event_windows(RULE, rows),
+        value_bytes([event.value for event in events]),
+        event_hashes(None, rows, place, offsets_of(events)),
+    )
+    tally.add(Hop.READ, Fate.IN, facts)
+    tally.add(Hop.READ, Fate.OUT, facts)
+    if taker is not None:
+        taker.expect(tally, facts)
+    return tally.lines()
+
+
+def balance(entries):
+    return Balance(entries, Progress(0), has_steps=False, is_join=True)

@@ -41,24 +41,32 @@ def flow(broker, spark, tmp_path):
 class Site:
     """Topics of clicks and impressions, keyed by user."""
 
-    def __init__(self, flow):
+    def __init__(self, flow, **declared):
         self.flow, suffix = flow, uuid.uuid4().hex[:8]
+        settings = {"key": "user", "event_time": "at", "partitions": PARTITIONS}
         self.clicks, self.impressions = (
-            Topic(f"{name}-{suffix}", event=event, key="user", event_time="at", partitions=2)
+            Topic(f"{name}-{suffix}", event=event, **(settings | declared))
             for name, event in (("clicks", Click), ("impressions", Impression))
         )
         for topic in (self.clicks, self.impressions):
             flow.create(topic.name, PARTITIONS)
             flow.create(topic.dead_letters, 1)
 
-    def pipeline(self, name="joined", unmatched=None, match=Match.ID, **changes):
+    def pipeline(
+        self,
+        name="joined",
+        unmatched=None,
+        match=Match.ID,
+        wait=timedelta(minutes=10),
+        **changes,
+    ):
         join = Join(
             self.clicks,
             self.impressions,
             on=("impression_id", "id") if match is Match.ID else ("user", "user"),
             column="impression",
             within=timedelta(hours=1),
-            wait=timedelta(minutes=10),
+            wait=wait,
             match=match,
             unmatched=unmatched,
         )

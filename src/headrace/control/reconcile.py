@@ -34,7 +34,6 @@ from headrace.settings import Settings
 from headrace.sinks.api import CountsEvents, Recountable
 
 _NO_ENTRIES = "it has no entries in the ledger"
-_JOIN = "the events of a join are not counted yet"
 
 
 @dataclass(frozen=True)
@@ -155,14 +154,17 @@ class _PipelineReconciliation:
         checkpoints = {span.checkpoint for span in folder.spans()}
         entries = folder.counted(self._done(checkpoints, numbers))
         if not entries:
-            reason = _NO_ENTRIES if self._pipeline.join is None else _JOIN
-            return PipelineBalance(self._pipeline.name, 0, (), (), reason)
+            return PipelineBalance(self._pipeline.name, 0, (), (), _NO_ENTRIES)
         if self._counts is not None:
             total = merged(entries)
             entries = [total.with_windows(lcm(total.window_seconds, self._counts.seconds))]
         reprocessed = self._reprocessed()
         balance = Balance(
-            entries, self._progress(), reprocessed, has_steps=not self._pipeline.is_fused
+            entries,
+            self._progress(),
+            reprocessed,
+            has_steps=not self._pipeline.is_fused,
+            is_join=self._pipeline.join is not None,
         )
         counted = self._recount(balance) if self._request.recount else None
         windows = tuple(
@@ -228,7 +230,8 @@ class _PipelineReconciliation:
         sink = self._pipeline.sink
         if others := self._project.writers_beside(self._pipeline):
             return Recount(failure=f"{sink.label} has rows of {', '.join(others)} too")
-        topics = [source.topic for source in self._pipeline.sources]
+        rows_of = self._pipeline.sources[: None if self._pipeline.join is None else 1]
+        topics = [source.topic for source in rows_of]
         rules = {LedgerRule(balance.window_seconds, t.event_time, t.event_id) for t in topics}
         if len(rules) > 1:
             return Recount(failure="its topics have other fields for the event id or the time")

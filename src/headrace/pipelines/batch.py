@@ -263,7 +263,9 @@ class BatchCommitter:
         # and files of a committed batch must not be deleted.
         transaction = self._transaction(planned, feedback)
         both = self._recording_rejects(reject)
-        done = self._commit(manifest, planned, transaction, watermark_us, both)
+        done = CommitResult(False, 0)
+        if self._changes(manifest, reports, planned):
+            done = self._commit(manifest, planned, transaction, watermark_us, both)
         if self._ledger is not None:
             self._ledger.committed(planned.batch_id)
         figures = Counter(done.figures)
@@ -273,7 +275,8 @@ class BatchCommitter:
 
     def _write_dead(self, letters: Sequence[DeadLetter], planned: PlannedBatch) -> None:
         # What lies before the batch can't be read again, so the writer need not remember it.
-        starts = positions_of(planned.starts)
+        # But for events that wait in a join.
+        starts = positions_of(planned.starts) if self._pipeline.join is None else {}
         new = self._derived.unwritten(letters)
         self._dead.write(new, lambda partition, offset: offset >= starts.get(partition, 0))
         self._derived.remember(new)
@@ -310,6 +313,18 @@ class BatchCommitter:
         metadata = {**transaction.metadata, "complete_until": until.isoformat()}
         return replace(transaction, metadata=metadata)
 
+    def _changes(
+        self, manifest: Manifest, reports: Sequence[RangeReport], planned: PlannedBatch
+    ) -> bool:
+        """Whether the batch changes anything: rows, a position, or what the ledger counts.
+
+        The first one of a checkpoint counts as a change: it records where the checkpoint began,
+        from where another machine goes on if this one is lost.
+        """
+        if manifest.pieces or not self._positions.are_recorded(planned):
+            return True
+        return planned.moves or _is_counted(reports)
+
     def _commit(
         self,
         manifest: Manifest,
@@ -318,13 +333,6 @@ class BatchCommitter:
         watermark_us: int,
         reject: Reject,
     ) -> CommitResult:
-        """One transaction, unless the batch changes nothing: no rows, and no position.
-
-        The first one of a checkpoint is never left out: it records where the checkpoint began, from
-        where another machine goes on if this one is lost.
-        """
-        if not manifest.pieces and not planned.moves and self._positions.are_recorded(planned):
-            return CommitResult(False, 0)
         done = commit_rows(self._sink, manifest.pieces, transaction, watermark_us, reject)
         if not done.is_new:
             name, batch_id = self._pipeline.name, planned.batch_id
@@ -363,7 +371,7 @@ class BatchCommitter:
         feedback: Feedback,
     ) -> None:
         """Writes the entry of the ledger, which counts once the sink holds the batch."""
-        if self._ledger is not None and planned.moves:
+        if self._ledger is not None and (planned.moves or _is_counted(reports)):
             of_steps = [] if self._pipeline.is_fused else self._staging.take_lines(planned.batch_id)
             lines = [*manifest.lines, *of_steps]
             clocks = {topic: feedback.event_us(topic) for topic in feedback.clocks}
@@ -387,6 +395,11 @@ class BatchCommitter:
         if waiting:
             known = self._state.waiting(self._checkpoint.uri)
             self._state.write_waiting(self._checkpoint.uri, known | waiting)
+
+
+def _is_counted(reports: Sequence[RangeReport]) -> bool:
+    """Whether the ledger counts anything of them: also events of a join whose wait has ended."""
+    return any(report.ledger for report in reports)
 
 
 def _side_pieces(reports: Sequence[RangeReport]) -> list[str]:

@@ -26,6 +26,7 @@ from headrace.pipelines.ledger.folder import LedgerFolder
 from headrace.pipelines.ledger.recording import CountedRows, Ledger
 from headrace.pipelines.ledger.row_facts import FACTS
 from headrace.pipelines.ledger.step_ledger import StepLedger
+from headrace.pipelines.ledger.sums import Hop
 from headrace.pipelines.ledger.tally import LedgerRule
 from headrace.pipelines.manifest import arrow_writer, manifest_schema
 from headrace.pipelines.pipeline import Pipeline, Step
@@ -208,10 +209,11 @@ def _ledger(
     if spec.ledger is None:
         return None
     folder = LedgerFolder(context.lake, pipeline.name, context.storage)
-    rows = CountedRows()
+    come_from = Hop.READ if pipeline.join is None else Hop.JOIN
+    rows = CountedRows(come_from=come_from)
     if stepped is not None:
         changed = () if stepped.uncounted else changed_columns(stepped.rows, spec.ledger.columns)
-        rows = CountedRows(stepped.uncounted, changed)
+        rows = CountedRows(stepped.uncounted, changed, come_from)
     return Ledger(
         folder, checkpoint.number, spec.ledger, rows, latest_ahead_us=spec.latest_ahead_us
     )
@@ -282,7 +284,7 @@ def source_spec(
         # A single source has no other one whose watermark it could hold back.
         heartbeat_after_us=HEARTBEAT_AFTER_US if is_united else 0,
         references=tuple(topic.name for topic in pipeline.references),
-        ledger=None if pipeline.join else _ledger_rule(topic, context.ledger),
+        ledger=_ledger_rule(topic, context.ledger),
     )
 
 
@@ -314,7 +316,7 @@ def _join_spec(
     metadata = pipeline.side_metadata(join.sources[0])
     return JoinSpec(
         *(later, earlier, later_key, earlier_key, join.column, window, join.match),
-        *(unmatched, metadata),
+        *(unmatched, metadata, join.sources[0].topic.event_id),
     )
 
 
@@ -327,19 +329,22 @@ def _stepped(
     spark: SparkSession, pipeline: Pipeline, specs: Sequence[SourceSpec], join: JoinSpec | None
 ) -> SteppedRows:
     """The rows behind the steps, with the ledger's column if each step lets it through."""
-    if join is not None:
-        frames = [_load_join(spark, join, None)]
+
+    def rows(specs: Sequence[SourceSpec]) -> SteppedRows:
+        if join is None:
+            return stepped_rows(pipeline, specs, partial(load, spark))
+        adding = replace(join, adds_facts=specs[0].adds_facts)
+        frames = [_load_join(spark, adding, None)]
         return apply_steps(list(_running_steps(pipeline, specs)), frames)
-    load_source = partial(load, spark)
+
     if specs[0].ledger is None:
-        return stepped_rows(pipeline, specs, load_source)
+        return rows(specs)
     counted = [replace(spec, adds_facts=True, number=n) for n, spec in enumerate(specs)]
-    stepped = stepped_rows(pipeline, counted, load_source)
+    stepped = rows(counted)
     if not stepped.uncounted:
         return stepped
     # Again, for rows that do not carry in vain what some step drops.
-    rows = stepped_rows(pipeline, specs, load_source)
-    return rows._replace(uncounted=stepped.uncounted)
+    return rows(specs)._replace(uncounted=stepped.uncounted)
 
 
 def stepped_rows(

@@ -72,6 +72,7 @@ class JoinStreamReader(PlannedStreamReader[JoinOffset]):
                     staging.put(report)
             else:
                 tasks = max([1, *(read.ranges for read in work.ranges)])
-                written = write_rows(later.writers, reader.tables(), later.topic, task, tasks)
+                tables, tally = reader.tables(), reader.sink_tally
+                written = write_rows(later.writers, tables, later.topic, task, tasks, tally)
                 reports = manifest_table(reports=reader.reports())
                 yield from as_batches([written, reports], self._schema)

@@ -86,12 +86,12 @@ class Matching(abc.ABC):
     Attributes:
         kept: earlier events of the batch that later ones may ask for.
         conflicting: those whose key was there with other bytes.
-        repeated: how many were there with the same bytes.
+        repeated: those that were there with the same bytes.
     """
 
     kept: Sequence[KeyedEvent]
     conflicting: Sequence[KeyedEvent] = ()
-    repeated: int = 0
+    repeated: Sequence[KeyedEvent] = ()
 
     @abc.abstractmethod
     def divide(self, later: Sequence[KeyedEvent], clock_us: int) -> MatchOutcomes:
@@ -115,15 +115,15 @@ class MatchingById(Matching):
         self._window, self._known = window, known
         before = known.of({event.key for event in earlier})
         self._first: dict[bytes, KeyedEvent] = {}
-        conflicting = []
+        conflicting, repeated = [], []
         for event in earlier:
             other = before.get(event.key) or self._first.setdefault(event.key, event)
             if other.value != event.value:
                 conflicting.append(event)
             elif other is not event:
-                self.repeated += 1
+                repeated.append(event)
         self.kept = [*self._first.values()]
-        self.conflicting = conflicting
+        self.conflicting, self.repeated = conflicting, repeated
 
     def divide(self, later: Sequence[KeyedEvent], clock_us: int) -> MatchOutcomes:
         """Returns what becomes of later events; those that are matched need not wait."""

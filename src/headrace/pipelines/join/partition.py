@@ -47,13 +47,23 @@ class JoinedBatch:
     Attributes:
         matched: pairs of a later event and its earlier one, in order of the later offsets.
         unmatched: later events that found none, in order of offset.
-        conflicting: earlier events whose key was there with other bytes.
+        kept: earlier events of the batch that are kept.
+        expired: those that are older than all that is kept.
+        repeated: those whose key was there with the same bytes.
+        conflicting: those whose key was there with other bytes.
+        waited: later events that waited when it began.
+        waiting: those that wait when it ends.
         counts: of these, and of the state.
     """
 
     matched: Sequence[tuple[KeyedEvent, KeyedEvent]]
     unmatched: Sequence[KeyedEvent]
+    kept: Sequence[KeyedEvent]
+    expired: Sequence[KeyedEvent]
+    repeated: Sequence[KeyedEvent]
     conflicting: Sequence[KeyedEvent]
+    waited: Sequence[KeyedEvent]
+    waiting: Sequence[KeyedEvent]
     counts: JoinCounts
 
 
@@ -103,14 +113,24 @@ class JoinPartition:
             matched=len(divided.matched),
             unmatched=len(divided.unmatched),
             conflicting=len(read.conflicting),
-            repeated=read.repeated,
+            repeated=len(read.repeated),
             waiting=len(divided.waiting),
             oldest_waiting_us=min((event.time_us for event in divided.waiting), default=None),
             state_bytes=sum(file.size for file in after.facts.values()),
             rebuilt_files=rebuilt,
             rebuild_ms=rebuild_ms,
         )
-        return JoinedBatch(divided.matched, divided.unmatched, read.conflicting, counts)
+        return JoinedBatch(
+            matched=divided.matched,
+            unmatched=divided.unmatched,
+            kept=lasting,
+            expired=[event for event in read.kept if event.time_us < since_us],
+            repeated=read.repeated,
+            conflicting=read.conflicting,
+            waited=before.waiting,
+            waiting=after.waiting,
+            counts=counts,
+        )
 
     def _state_after(
         self,

@@ -8,20 +8,26 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
 
 from headrace.kafka.range_reader import Record
 from headrace.model import CONFLICTING_KEY, DeadLetter, Metadata, OffsetRange, TopicPartition
 from headrace.pipelines.join.columns import joined_columns
 from headrace.pipelines.join.declaration import Match
-from headrace.pipelines.join.events import KeyedEvent
+from headrace.pipelines.join.events import DecodedEvents, KeyedEvent
 from headrace.pipelines.join.facts import FactIndex, slice_length_us
 from headrace.pipelines.join.matching import JoinWindow
 from headrace.pipelines.join.partition import JoinedBatch, JoinPartition
 from headrace.pipelines.join.planner import PartitionWork
 from headrace.pipelines.join.rows import UnmatchedRows, joined_rows
 from headrace.pipelines.join.state import StateFolder
+from headrace.pipelines.join.tally import EarlierTally, LaterTally, event_hashes
+from headrace.pipelines.ledger.row_facts import FACTS, facts_column, facts_type
+from headrace.pipelines.ledger.tally import EventFacts, SinkTally
 from headrace.pipelines.source.reader import RangeReader, read_chunks
 from headrace.pipelines.source.report import JoinCounts, RangeReport
 from headrace.pipelines.source.spec import SourceSpec
@@ -47,6 +53,8 @@ class JoinSpec:
         match: which earlier event goes with a later one.
         unmatched: writers of the sink of later events that found none; None: they go with others.
         unmatched_metadata: columns of the later record that this sink gets.
+        later_id: path of the later event's id; None: its place in the topic is its id.
+        adds_facts: whether rows have the ledger's column, for the steps behind the join.
     """
 
     later: SourceSpec
@@ -58,11 +66,16 @@ class JoinSpec:
     match: Match
     unmatched: WriterFactory | None = None
     unmatched_metadata: tuple[Metadata, ...] = ()
+    later_id: str | None = None
+    adds_facts: bool = False
 
     def row_schema(self) -> pa.Schema:
-        """Returns the columns of the rows: the later event, the earlier one, and metadata."""
+        """Returns the columns: the later event, the earlier one, metadata, and the ledger's."""
+        import pyarrow as pa
+
         later, earlier = self.later, self.earlier
-        return joined_columns(later.schema, earlier.schema, self.column, later.metadata)
+        columns = joined_columns(later.schema, earlier.schema, self.column, later.metadata)
+        return columns.append(pa.field(FACTS, facts_type())) if self.adds_facts else columns
 
 
 class JoinReader:
@@ -71,6 +84,13 @@ class JoinReader:
     def __init__(self, spec: JoinSpec, work: PartitionWork) -> None:
         self._spec = spec
         self._work = work
+        self._place = TopicPartition(spec.later.topic, work.partition)
+        self._tally, self._earlier_tally = None, None
+        if spec.later.ledger is not None and spec.earlier.ledger is not None:
+            writes = spec.later.writers is not None
+            self._tally = LaterTally(spec.later.ledger, self._place, writes=writes)
+            of_earlier = TopicPartition(spec.earlier.topic, work.partition)
+            self._earlier_tally = EarlierTally(spec.earlier.ledger, of_earlier)
         self._readers: dict[str, RangeReader] = {}
         for read in work.ranges:
             if read.range is None:
@@ -84,14 +104,20 @@ class JoinReader:
                 topic_id=read.topic_id,
                 may_hold_replays=read.may_hold_replays,
                 ranges=read.ranges,
+                facts_taker=None if side is spec.later else self._earlier_tally,
             )
         self._counts = JoinCounts()
-        self._rejected: Sequence[DeadLetter] = ()
+        self._rejected: list[DeadLetter] = []
         self._unmatched: UnmatchedRows | None = None
         if spec.unmatched is not None:
             self._unmatched = UnmatchedRows(
                 spec.unmatched, spec.later, spec.unmatched_metadata, work.partition
             )
+
+    @property
+    def sink_tally(self) -> SinkTally[EventFacts] | None:
+        """Counts the rows that this task hands to the sink; None: there is nothing to count."""
+        return None if self._tally is None else self._tally.sink
 
     def tables(self) -> Iterator[pa.Table]:
         """Joined rows, in order of the later offsets; nothing if there are none."""
@@ -105,22 +131,27 @@ class JoinReader:
             topic = chunk.partition.topic
             for rows, of_rows in self._readers[topic].take_records(chunk):
                 records[topic] += self._keyed(topic, rows, of_rows)
-        joined = self._joined(
-            [event for event, _ in records[spec.earlier.topic]],
-            [event for event, _ in records[spec.later.topic]],
+        earlier, later = (
+            [event for event, _ in records[side.topic]] for side in (spec.earlier, spec.later)
         )
+        joined = self._joined(earlier, later)
         self._reject(joined.conflicting, records[spec.earlier.topic])
         self._counts = joined.counts
+        if self._tally is not None and self._earlier_tally is not None:
+            self._tally.joined(joined)
+            self._earlier_tally.joined(joined, earlier)
         unmatched = joined.unmatched
         if self._unmatched is not None:
-            self._unmatched.write(unmatched)
+            self._write_unmatched(self._unmatched, unmatched)
             unmatched = []
         if joined.matched or unmatched:
-            rows, self._rejected = joined_rows(
+            going_on = joined_rows(
                 *(joined.matched, unmatched, spec.later, spec.earlier),
                 *(spec.column, work.partition),
             )
-            yield rows
+            self._rejected += going_on.rejected
+            events = [*(event for event, _ in joined.matched), *unmatched]
+            yield self._counted(events, going_on)
 
     def reports(self) -> list[RangeReport]:
         """What each range held; complete once ``tables`` is exhausted.
@@ -130,12 +161,14 @@ class JoinReader:
         reports = {topic: reader.report() for topic, reader in self._readers.items()}
         topic = self._spec.later.topic
         at = self._work.end.later
-        nothing = OffsetRange(TopicPartition(topic, self._work.partition), at, at)
+        nothing = OffsetRange(self._place, at, at)
         later = reports.get(topic) or RangeReport(nothing, at, 0, 0, -1, ())
         later = replace(later, join=self._counts, dead=(*later.dead, *self._rejected))
         if self._unmatched is not None:
-            dead = (*later.dead, *self._unmatched.rejected)
-            later = replace(later, dead=dead, side_pieces=self._unmatched.close())
+            later = replace(later, side_pieces=self._unmatched.close())
+        if self._tally is not None and self._earlier_tally is not None:
+            lines = (*later.ledger, *self._tally.lines(), *self._earlier_tally.lines())
+            later = replace(later, ledger=lines, waiting=self._tally.waiting)
         return [*(reports | {topic: later}).values()]
 
     def aborting(self) -> AbstractContextManager[None]:
@@ -156,11 +189,34 @@ class JoinReader:
         key = self._spec.later_key if is_later else self._spec.earlier_key
         keys = rows.column(key).to_pylist()
         times = rows.column(side.event_time).cast(pa.int64()).to_pylist()
-        for value, time_us, record in zip(keys, times, records, strict=True):
-            yield (
-                KeyedEvent(str(value).encode(), time_us, record.offset(), record.value() or b""),
-                record,
-            )
+        hashes = self._hashes(rows, records) if is_later else repeat(0, len(records))
+        for value, time_us, record, hash_ in zip(keys, times, records, hashes, strict=True):
+            bytes_ = record.value() or b""
+            yield KeyedEvent(str(value).encode(), time_us, record.offset(), bytes_, hash_), record
+
+    def _hashes(self, rows: pa.Table, records: Sequence[Record]) -> Sequence[int]:
+        """Without a ledger too, since it may be turned on while events wait."""
+        offsets = np.fromiter((record.offset() for record in records), np.int64, len(records))
+        hashes = event_hashes(self._spec.later_id, rows, self._place, offsets)
+        return cast("list[int]", hashes.tolist())
+
+    def _write_unmatched(self, sink: UnmatchedRows, events: Sequence[KeyedEvent]) -> None:
+        if not events:
+            return
+        taken = sink.write(events)
+        self._rejected += taken.rejected
+        if self._tally is not None:
+            self._tally.put_beside(events, taken)
+
+    def _counted(self, events: Sequence[KeyedEvent], decoded: DecodedEvents) -> pa.Table:
+        """Returns the rows of events that go on, after they were counted."""
+        if self._tally is None:
+            return decoded.rows
+        facts = self._tally.gone_on(events, decoded)
+        if not self._spec.adds_facts:
+            return decoded.rows
+        column = facts_column(self._spec.later.number, self._work.partition, facts)
+        return decoded.rows.append_column(FACTS, column)
 
     def _joined(self, earlier: Sequence[KeyedEvent], later: Sequence[KeyedEvent]) -> JoinedBatch:
         spec, work = self._spec, self._work

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from headrace.model import DeadLetter, Metadata, TopicPartition
 from headrace.pipelines.join.columns import joined_columns
-from headrace.pipelines.join.events import KeyedEvent
-from headrace.pipelines.manifest import derived_row_letter
+from headrace.pipelines.join.events import DecodedEvents, KeyedEvent
 from headrace.pipelines.side_writer import SideWriter
 from headrace.pipelines.source.decode import decoder_for
 from headrace.pipelines.source.record_columns import metadata_types
@@ -21,34 +20,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-@dataclass(frozen=True)
-class DecodedEvents:
-    """Events that were kept or waited, decoded once more.
-
-    Attributes:
-        rows: of those that are events of the topic now, in their order.
-        events: these.
-        rejected: dead letters of the others: the topic's class or schema has changed since.
-    """
-
-    rows: pa.Table
-    events: Sequence[KeyedEvent]
-    rejected: Sequence[DeadLetter]
-
-
 def decoded(side: SourceSpec, events: Sequence[KeyedEvent], partition: int) -> DecodedEvents:
     """Decodes events of a side as its topic declares them now."""
     decoder = decoder_for(side.format, side.schema, side.registry)
     result = decoder.decode([event.value for event in events])
+    place = TopicPartition(side.topic, partition)
     letters = [
-        DeadLetter(
-            TopicPartition(side.topic, partition),
-            events[i].offset,
-            reason,
-            f"{detail}; it was an event of the topic when a join read it",
-            None,
-            events[i].value,
-        )
+        _letter(place, events[i], reason, f"{detail}; it was an event when a join read it")
         for i, (reason, detail) in result.rejected.items()
     ]
     accepted = [event for i, event in enumerate(events) if i not in result.rejected]
@@ -62,11 +40,11 @@ def joined_rows(
     earlier: SourceSpec,
     column: str,
     partition: int,
-) -> tuple[pa.Table, Sequence[DeadLetter]]:
+) -> DecodedEvents:
     """Returns the rows of later events, in order of their offsets, with their earlier one or null.
 
     An earlier event that its topic's declaration rejects by now counts as not there. A later one is
-    a dead letter; these come second.
+    a dead letter.
     """
     import pyarrow as pa
 
@@ -79,16 +57,13 @@ def joined_rows(
     kind = joined_columns(later.schema, earlier.schema, column, ()).field(column).type
     nested = of_earlier.rows.to_struct_array().combine_chunks().cast(kind)
     rows = of_later.rows.append_column(column, nested.take(taken))
-    rows = _with_metadata(rows, of_later.events, later.metadata, later.topic, partition)
-    return rows, of_later.rejected
+    place = TopicPartition(later.topic, partition)
+    rows = _with_metadata(rows, of_later.events, later.metadata, place)
+    return replace(of_later, rows=rows)
 
 
 class UnmatchedRows:
-    """Writes later events that found none into a sink of their own. For one attempt of a task.
-
-    Attributes:
-        rejected: dead letters of rows that the sink can't take, and of events that are none now.
-    """
+    """Writes later events that found none into a sink of their own. For one attempt of a task."""
 
     def __init__(
         self,
@@ -101,19 +76,27 @@ class UnmatchedRows:
         self._later = later
         self._metadata = metadata
         self._partition = partition
-        self.rejected: list[DeadLetter] = []
 
-    def write(self, events: Sequence[KeyedEvent]) -> None:
-        """Writes the rows of events: their fields, and the metadata that the sink wants."""
-        if not events:
-            return
-        topic, of_later = self._later.topic, decoded(self._later, events, self._partition)
-        self.rejected += of_later.rejected
-        rows = _with_metadata(
-            of_later.rows, of_later.events, self._metadata, topic, self._partition
+    def write(self, events: Sequence[KeyedEvent]) -> DecodedEvents:
+        """Writes the rows of events: their fields, and the metadata that the sink wants.
+
+        Returns:
+            the rows that the sink takes; the other events are dead letters.
+        """
+        of_later = decoded(self._later, events, self._partition)
+        place = TopicPartition(self._later.topic, self._partition)
+        rows = _with_metadata(of_later.rows, of_later.events, self._metadata, place)
+        rejected = {row.index: row for row in self._writer.write(rows)}
+        letters = [
+            _letter(place, of_later.events[index], row.reason, row.detail)
+            for index, row in rejected.items()
+        ]
+        taken = [index for index in range(rows.num_rows) if index not in rejected]
+        return DecodedEvents(
+            rows.take(taken) if rejected else rows,
+            [of_later.events[index] for index in taken],
+            [*of_later.rejected, *letters],
         )
-        rejected = self._writer.write(rows)
-        self.rejected += [derived_row_letter(rows, row, topic) for row in rejected]
 
     def close(self) -> tuple[str, ...]:
         """Returns the pieces for the commit."""
@@ -124,18 +107,21 @@ class UnmatchedRows:
         self._writer.abort()
 
 
+def _letter(place: TopicPartition, event: KeyedEvent, reason: str, detail: str) -> DeadLetter:
+    return DeadLetter(place, event.offset, reason, detail, None, event.value)
+
+
 def _with_metadata(
     rows: pa.Table,
     events: Sequence[KeyedEvent],
     metadata: Sequence[Metadata],
-    topic: str,
-    partition: int,
+    place: TopicPartition,
 ) -> pa.Table:
     import pyarrow as pa
 
     values = {
-        Metadata.TOPIC: [topic] * len(events),
-        Metadata.PARTITION: [partition] * len(events),
+        Metadata.TOPIC: [place.topic] * len(events),
+        Metadata.PARTITION: [place.partition] * len(events),
         Metadata.OFFSET: [event.offset for event in events],
     }
     for name in metadata:

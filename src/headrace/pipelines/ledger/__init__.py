@@ -11,15 +11,22 @@ hop       what it is                           what must hold
 offsets   the ranges of the batches            they follow one another: a gap is a range that
                                                was never read, an overlap one read twice
 read      read tasks: decode, checks, lateness in = out + late + dead
-steps     rows through steps of Spark          out of ``read`` = what steps say that they
-                                               dropped + in of ``sink``
+join      events through a join                out of ``read`` = the fates of
+                                               :mod:`headrace.pipelines.join.tally`
+steps     rows through steps of Spark          out of ``read``, or ``join`` = what steps say
+                                               that they dropped + in of ``sink``
 sink      rows to the sink                     in = out + dead + deduplicated; without
-                                               steps, in = out of ``read``
+                                               steps, in = out of ``read``, or ``join``
 table     a recount of the rows in the sink    rows = out of ``sink``
 ========= ==================================== ===============================================
 
-With a recount, the dead letters in their topics are compared, too: as many as ``read`` and ``sink``
-count, by partition.
+With a recount, the dead letters in their topics are compared, too: as many as ``read``, ``join``
+and ``sink`` count, by partition.
+
+**Joins.** Later events of a join wait across batches. What begins to wait is added to the fate
+*waiting*, and what comes out is taken off, so the sums over all batches say what waits. An entry
+also says what waits in the state before its first batch and after its last one, by partition: what
+was before, plus the sums, must be what is after. A window in which events wait is not balanced yet.
 
 **Steps.** A row carries the facts of its event, its window, bytes and hash, in a column of its own
 (:mod:`headrace.pipelines.ledger.row_facts`), which is taken off at the sink; so a row is counted by

@@ -16,6 +16,7 @@ from headrace.pipelines.ledger.reprocessed import (
     unread,
 )
 from headrace.pipelines.ledger.sums import FATES, Fate, Hop, Place, Sums, added
+from headrace.pipelines.ledger.waiting import WaitingByPartition
 from headrace.pipelines.ledger.windows import (
     Break,
     Imbalance,
@@ -38,6 +39,7 @@ class Balance:
         reprocessed: Sequence[ReprocessedEntry] = (),
         *,
         has_steps: bool,
+        is_join: bool = False,
     ) -> None:
         """Adds the entries up.
 
@@ -45,7 +47,8 @@ class Balance:
             entries: in any order.
             progress: of the pipeline.
             reprocessed: what was read once more.
-            has_steps: whether there are steps between reading and the sink.
+            has_steps: whether there are steps before the sink.
+            is_join: whether the events that were read go through a join.
         """
         total = merged(entries)
         seconds = lcm(total.window_seconds, *(entry.window_seconds for entry in reprocessed))
@@ -54,10 +57,15 @@ class Balance:
         self._changes = by_window(reprocessed, seconds)
         self._progress = progress
         self._before_sink = Hop.STEPS if has_steps else Hop.SINK
+        self._is_join = is_join
+        self._waiting = _waiting(self._total.waiting)
+        self._waited = _waiting(self._total.waited)
         self.changed = self._total.changed
         self._windows: dict[int | None, dict[Place, Sums]] = {}
         for place, sums in added(self._total.lines).items():
             self._windows.setdefault(place.window, {})[place] = sums
+        for place in {*self._waiting, *self._waited}:
+            self._windows.setdefault(place.window, {}).setdefault(place, Sums())
         self.window_seconds = self._total.window_seconds
         self.unknown_before = self._total.unknown_before
 
@@ -86,7 +94,7 @@ class Balance:
         dead: dict[TopicPartition | None, int] = {}
         for place, sums in added(self._total.lines).items():
             if place.fate is Fate.DEAD:
-                is_record = place.hop is Hop.READ
+                is_record = place.hop is not Hop.SINK
                 partition = TopicPartition(place.topic, place.partition) if is_record else None
                 dead[partition] = dead.get(partition, 0) + sums.number
         return dead
@@ -127,7 +135,9 @@ class Balance:
 
     def _fate(self, fate: Fate, start: int | None) -> int:
         """How many events ended so: those that leave a hop for the next one have not."""
-        hops = (Hop.SINK,) if fate is Fate.OUT else (Hop.READ, Hop.STEPS, Hop.SINK)
+        if fate is Fate.WAITING:
+            return self._waits(start)
+        hops = (Hop.SINK,) if fate is Fate.OUT else (Hop.READ, Hop.JOIN, Hop.STEPS, Hop.SINK)
         return sum(self._of(hop, fate, start).number for hop in hops)
 
     def _of(
@@ -153,10 +163,27 @@ class Balance:
         name = f"{partition.topic}/{partition.partition}"
         read = _sum(of(Hop.READ, fate) for fate in FATES)
         yield from _difference(Hop.READ, of(Hop.READ, Fate.IN), read, name)
+        going_on = of(Hop.READ, Fate.OUT)
+        if self._is_join:
+            joined = _sum(of(Hop.JOIN, fate) for fate in FATES)
+            yield from _difference(Hop.JOIN, going_on, joined, name)
+            yield from self._of_state(start, partition)
+            going_on = of(Hop.JOIN, Fate.OUT)
         came = of(Hop.SINK, Fate.IN)
         dropped = _sum(of(Hop.STEPS, fate) for fate in FATES)
-        yield from _difference(self._before_sink, of(Hop.READ, Fate.OUT), came + dropped, name)
+        yield from _difference(self._before_sink, going_on, came + dropped, name)
         yield from _difference(Hop.SINK, came, _sum(of(Hop.SINK, f) for f in FATES), name)
+
+    def _of_state(self, start: int | None, partition: TopicPartition) -> Iterable[Imbalance]:
+        """What has begun to wait, and not ended that, must be what waits after the last batch."""
+        place = Place(Hop.JOIN, Fate.WAITING, start, partition.topic, partition.partition)
+        began = self._waited.get(place, Sums()) + self._windows[start].get(place, Sums())
+        held = self._waiting.get(place, Sums())
+        yield from _difference(Hop.JOIN, began, held, f"{partition.topic}/{partition.partition}")
+
+    def _waits(self, start: int | None) -> int:
+        """How many later events of a join wait."""
+        return sum(s.number for place, s in self._waiting.items() if place.window == start)
 
     def _recounted(self, start: int | None, recount: Recount | None) -> Iterable[Imbalance]:
         is_comparable = not self._into_steps(start) and not self._began_before(start)
@@ -212,7 +239,7 @@ class Balance:
         if max(clocks, default=0) < end_us:
             return WindowState.OPEN
         over_us = end_us + self._progress.allowed_us
-        if max(clocks) < over_us or self._is_behind(over_us):
+        if max(clocks) < over_us or self._waits(start) or self._is_behind(over_us):
             return WindowState.CLOSING
         return WindowState.BALANCED
 
@@ -229,6 +256,11 @@ class Balance:
 
 def _sum(sums: Iterable[Sums]) -> Sums:
     return sum(sums, Sums())
+
+
+def _waiting(waiting: WaitingByPartition) -> dict[Place, Sums]:
+    held = (lines for partitions in waiting.values() for lines in partitions.values())
+    return added(line for lines in held for line in lines)
 
 
 def _difference(hop: Hop, came: Sums, went: Sums, partition: str) -> Iterable[Imbalance]:

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from typing import TypeVar
 
 import msgspec
 
 from headrace.pipelines.ledger.sums import LedgerLine, added, lines_of
+from headrace.pipelines.ledger.waiting import WaitingByPartition
+
+_Held = TypeVar("_Held")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -54,6 +58,8 @@ class LedgerEntry:
         unknown_before: windows that begin before it, in seconds since 1970, may hold rows from
             before the ledger began; 0: none do.
         uncounted: why rows behind steps are not counted, as a sentence; empty: they are.
+        waited: what waited in a join before the first batch of each partition.
+        waiting: what waits after the last one.
         changed: columns by which rows of the table would be counted again, but for steps that have
             changed or dropped them.
     """
@@ -70,10 +76,12 @@ class LedgerEntry:
     unknown_before: int = 0
     uncounted: str = ""
     changed: tuple[str, ...] = ()
+    waited: WaitingByPartition = field(default_factory=dict)
+    waiting: WaitingByPartition = field(default_factory=dict)
 
     @property
     def span(self) -> Span:
-        """Its batches."""
+        """The batches that it is of."""
         return Span(self.checkpoint, self.level, self.first, self.last)
 
     def to_bytes(self) -> bytes:
@@ -89,11 +97,12 @@ class LedgerEntry:
         """Returns the entry of both; the result does not depend on their order."""
         later, earlier = sorted((self, other), key=_end, reverse=True)
         length = max(self.window_seconds, other.window_seconds)
-        lines = (*self.with_windows(length).lines, *other.with_windows(length).lines)
+        earlier, later = earlier.with_windows(length), later.with_windows(length)
+        lines = (*earlier.lines, *later.lines)
         return LedgerEntry(
             checkpoint=later.checkpoint,
             first=min(self.first, other.first),
-            last=max(self.last, other.last),
+            last=later.last,
             window_seconds=length,
             ranges=joined((*self.ranges, *other.ranges)),
             lines=tuple(sorted(lines_of(added(lines)), key=_order)),
@@ -103,17 +112,21 @@ class LedgerEntry:
             unknown_before=max(self.unknown_before, other.unknown_before),
             uncounted=later.uncounted or earlier.uncounted,
             changed=tuple(sorted({*self.changed, *other.changed})),
+            waited=_later(later.waited, earlier.waited),
+            waiting=_later(earlier.waiting, later.waiting),
         )
 
     def with_windows(self, seconds: int) -> LedgerEntry:
         """Returns the entry with windows of ``seconds``, a multiple of those that it has."""
         if seconds == self.window_seconds:
             return self
-        lines = [
-            replace(line, place=replace(line.place, window=_coarser(line.place.window, seconds)))
-            for line in self.lines
-        ]
-        return replace(self, window_seconds=seconds, lines=lines_of(added(lines)))
+        return replace(
+            self,
+            window_seconds=seconds,
+            lines=_with_windows(self.lines, seconds),
+            waited=_waiting_with_windows(self.waited, seconds),
+            waiting=_waiting_with_windows(self.waiting, seconds),
+        )
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -145,7 +158,7 @@ def span_of(name: str) -> Span | None:
 
 def merged(entries: Iterable[LedgerEntry]) -> LedgerEntry:
     """Returns the entry of several, of which there is one at least."""
-    return reduce(LedgerEntry.__add__, entries)
+    return reduce(LedgerEntry.__add__, sorted(entries, key=_end))
 
 
 def joined(ranges: Iterable[EntryRange]) -> tuple[EntryRange, ...]:
@@ -169,12 +182,28 @@ def _order(line: LedgerLine) -> tuple[str, str, int, str, int]:
     return place.hop, place.fate, window, place.topic, place.partition
 
 
+def _with_windows(lines: Iterable[LedgerLine], seconds: int) -> tuple[LedgerLine, ...]:
+    coarser = (
+        replace(line, place=replace(line.place, window=_coarser(line.place.window, seconds)))
+        for line in lines
+    )
+    return lines_of(added(coarser))
+
+
+def _waiting_with_windows(waiting: WaitingByPartition, seconds: int) -> WaitingByPartition:
+    return {
+        topic: {partition: _with_windows(lines, seconds) for partition, lines in held.items()}
+        for topic, held in waiting.items()
+    }
+
+
 def _coarser(window: int | None, seconds: int) -> int | None:
     return None if window is None else window // seconds * seconds
 
 
 def _later(
-    earlier: Mapping[str, Mapping[int, int]], later: Mapping[str, Mapping[int, int]]
-) -> Mapping[str, Mapping[int, int]]:
+    earlier: Mapping[str, Mapping[int, _Held]], later: Mapping[str, Mapping[int, _Held]]
+) -> Mapping[str, Mapping[int, _Held]]:
+    """Returns what is known of each partition later, or else earlier."""
     topics = {*earlier, *later}
     return {topic: {**earlier.get(topic, {}), **later.get(topic, {})} for topic in sorted(topics)}

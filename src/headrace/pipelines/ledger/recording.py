@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from operator import attrgetter
 
 import msgspec
 
@@ -18,6 +19,7 @@ from headrace.pipelines.ledger.folder import LedgerFolder
 from headrace.pipelines.ledger.sums import Fate, Hop, LedgerLine, Place, Sums, added, lines_of
 from headrace.pipelines.ledger.table_facts import facts_of_rows
 from headrace.pipelines.ledger.tally import LedgerRule
+from headrace.pipelines.ledger.waiting import Waiting, WaitingByPartition
 from headrace.pipelines.source.report import RangeReport
 from headrace.sinks.api import CommitRejection, RejectedValues
 
@@ -33,10 +35,12 @@ class CountedRows:
     Attributes:
         uncounted: why they are not counted, as a sentence; empty: they are.
         changed: columns of ids and windows that are not in the table as they were read.
+        come_from: the hop that they come from: that of the read tasks, or a join.
     """
 
     uncounted: str = ""
     changed: tuple[str, ...] = ()
+    come_from: Hop = Hop.READ
 
 
 @dataclass(frozen=True)
@@ -96,7 +100,7 @@ class Ledger:
         """
         planned = batch.planned
         lines = [line for report in batch.reports for line in report.ledger]
-        unknown = _into_steps(lines) if self._rows.uncounted else ()
+        unknown = self._into_steps(lines) if self._rows.uncounted else ()
         self._entry = LedgerEntry(
             checkpoint=self._checkpoint,
             first=planned.batch_id,
@@ -109,6 +113,8 @@ class Ledger:
             unknown_before=self._unknown_before(batch),
             uncounted=self._rows.uncounted,
             changed=self._rows.changed,
+            waited=_by_partition(batch.reports, attrgetter("before")),
+            waiting=_by_partition(batch.reports, attrgetter("after")),
         )
         self._folder.write(self._entry)
 
@@ -163,6 +169,12 @@ class Ledger:
         planned_us = max(end.planned_ms for end in batch.planned.ends.values()) * 1000
         return (planned_us + self._latest_ahead_us) // 1_000_000
 
+    def _into_steps(self, lines: Iterable[LedgerLine]) -> Iterator[LedgerLine]:
+        """Lines for what went into steps that do not say what becomes of it."""
+        for line in lines:
+            if (line.place.hop, line.place.fate) == (self._rows.come_from, Fate.OUT):
+                yield replace(line, place=replace(line.place, hop=Hop.STEPS, fate=Fate.UNKNOWN))
+
     def _rejected(self, row: RejectedValues, topic: str) -> Sequence[LedgerLine]:
         window, hash_ = self._identity(row.values)
         return _moved(Sums(1, 0, hash_), Fate.DEAD, window, topic)
@@ -182,11 +194,15 @@ class Ledger:
         return seconds - seconds % self._rule.window_seconds, hash_
 
 
-def _into_steps(lines: Iterable[LedgerLine]) -> Iterator[LedgerLine]:
-    """Lines for what went from reading into steps that do not say what becomes of it."""
-    for line in lines:
-        if (line.place.hop, line.place.fate) == (Hop.READ, Fate.OUT):
-            yield replace(line, place=replace(line.place, hop=Hop.STEPS, fate=Fate.UNKNOWN))
+def _by_partition(
+    reports: Iterable[RangeReport], lines: Callable[[Waiting], tuple[LedgerLine, ...]]
+) -> WaitingByPartition:
+    by_topic: dict[str, dict[int, tuple[LedgerLine, ...]]] = {}
+    for report in reports:
+        if report.waiting is not None:
+            place = report.range.partition
+            by_topic.setdefault(place.topic, {})[place.partition] = lines(report.waiting)
+    return by_topic
 
 
 def _moved(sums: Sums, fate: Fate, window: int | None, topic: str) -> Sequence[LedgerLine]:

@@ -14,6 +14,7 @@ class Hop(enum.StrEnum):
 
     OFFSETS = "offsets"
     READ = "read"
+    JOIN = "join"
     STEPS = "steps"
     SINK = "sink"
     TABLE = "table"
@@ -25,12 +26,17 @@ class Fate(enum.StrEnum):
 
     COPIED: rows that a step made of it beyond the first, as a negative number: they were not read.
     UNKNOWN: it went into a step that does not count what it drops, or makes other rows of it.
+    KEPT, EXPIRED, UNMATCHED and WAITING are those of :mod:`headrace.pipelines.join.tally`.
     """
 
     IN = "in"
     OUT = "out"
+    KEPT = "kept"
+    UNMATCHED = "unmatched"
+    WAITING = "waiting"
     FILTERED = "filtered"
     DEDUPLICATED = "deduplicated"
+    EXPIRED = "expired"
     LATE = "late"
     DEAD = "dead"
     COPIED = "copied"

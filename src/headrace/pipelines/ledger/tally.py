@@ -180,6 +180,13 @@ class Tally(Protocol[_Added_contra]):
         """Counts rows with a fate at a hop."""
 
 
+class FactsTaker(Protocol):
+    """Is told what was counted of events that were read, chunk by chunk, and go on."""
+
+    def expect(self, tally: Tally[EventFacts], facts: EventFacts) -> None:
+        """Takes the facts of the next chunk, which ``tally`` has counted."""
+
+
 class SinkTally(Generic[FactsT]):
     """Counts the rows of a task where they are handed to the sink.
 

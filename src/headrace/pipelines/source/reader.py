@@ -25,6 +25,7 @@ from headrace.pipelines.ledger.row_facts import FACTS, facts_column
 from headrace.pipelines.ledger.sums import Fate, Hop
 from headrace.pipelines.ledger.tally import (
     EventFacts,
+    FactsTaker,
     Integers,
     RangeTally,
     SinkTally,
@@ -90,7 +91,7 @@ class TaskReader:
                 may_hold_replays=read.may_hold_replays,
                 event_us=read.event_us,
                 ranges=read.ranges,
-                sink_tally=self.sink_tally,
+                facts_taker=self.sink_tally,
             )
             for read in work
             if read.range is not None
@@ -136,7 +137,7 @@ class RangeReader:
         may_hold_replays: bool = False,
         event_us: int | None = None,
         ranges: int = 1,
-        sink_tally: SinkTally[EventFacts] | None = None,
+        facts_taker: FactsTaker | None = None,
     ) -> None:
         self._spec = spec
         self._range = range_
@@ -161,7 +162,7 @@ class RangeReader:
             side_rows=self._side_rows,
         )
         self._tally = RangeTally(spec.ledger, range_.partition) if spec.ledger else None
-        self._sink_tally = sink_tally
+        self._facts_taker = facts_taker
 
     def tables(self) -> Iterator[pa.Table]:
         """Decoded chunks: the event's fields, then the metadata columns asked for."""
@@ -262,8 +263,8 @@ class RangeReader:
             staying = value_bytes([record.value() for record in on_time.records])
             going_on = tally.facts(on_time.rows, on_time.records, staying)
         tally.add(Hop.READ, Fate.OUT, going_on)
-        if self._sink_tally is not None:
-            self._sink_tally.expect(tally, going_on)
+        if self._facts_taker is not None:
+            self._facts_taker.expect(tally, going_on)
         return going_on
 
     def _on_time(self, rows: pa.Table, records: Sequence[Record]) -> OnTime:

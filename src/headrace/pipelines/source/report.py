@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from headrace.kafka.dead_letter_limiter import BadRuns
 from headrace.model import DeadLetter, OffsetRange, TopicPartition
 from headrace.pipelines.ledger.sums import LedgerLine
+from headrace.pipelines.ledger.waiting import Waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,8 @@ class RangeReport:
         side_pieces: of the side table's writer, for its commit.
         ledger: what the ledger counts of it; empty: it counts nothing.
         join: what the join did with the partition; None without one, and for its earlier topic.
+        waiting: what the ledger counts of events that wait in it; None where ``join`` is, or it
+            counts nothing.
     """
 
     range: OffsetRange
@@ -88,6 +91,7 @@ class RangeReport:
     side_pieces: tuple[str, ...] = ()
     ledger: tuple[LedgerLine, ...] = ()
     join: JoinCounts | None = None
+    waiting: Waiting | None = None
 
     @property
     def bad(self) -> int:

@@ -33,16 +33,17 @@ def test_a_later_event_is_a_dead_letter_and_an_earlier_one_is_as_not_there():
     clicks = [event(n, id=f"c{n}", view=f"v{n}") for n in (3, 1, 2)]
     clicks.append(event(4, id="c4"))  # has no view
     views = [event(7, id="v3", price=0.5), event(8, id="v1")]  # the second one has no price
-    rows, letters = joined_rows(
+    joined = joined_rows(
         [(clicks[0], views[0]), (clicks[1], views[1])],
         [clicks[2], clicks[3]],
         *(side("clicks", Click), side("views", View), "seen", 5),
     )
-    assert rows.to_pylist() == [
+    assert joined.rows.to_pylist() == [
         {"id": "c1", "view": "v1", "seen": None},
         {"id": "c2", "view": "v2", "seen": None},
         {"id": "c3", "view": "v3", "seen": {"id": "v3", "price": 0.5}},
     ]
-    [letter] = letters
+    assert [event.offset for event in joined.events] == [1, 2, 3]
+    [letter] = joined.rejected
     assert (letter.partition.topic, letter.partition.partition, letter.offset) == ("clicks", 5, 4)
     assert letter.value == clicks[3].value

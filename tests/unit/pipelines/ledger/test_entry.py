@@ -1,5 +1,6 @@
 """Entries add up in any order, and survive being merged, killed and listed."""
 
+from dataclasses import replace
 from functools import reduce
 
 import pytest
@@ -49,6 +50,27 @@ def test_the_sums_do_not_depend_on_how_entries_are_merged(of_batches, random):
     assert added(in_order.lines) == {p: s for p, s in added(every_line).items() if s != Sums()}
     assert in_order.clocks == {"clicks": {0: len(of_batches) - 1}}
     assert len(in_order.ranges) == 1
+
+
+@given(st.permutations(range(4)))
+def test_what_waited_is_of_the_first_batch_and_what_waits_of_the_last_one(order):
+    """Batch ids begin anew with a checkpoint, and not every batch has every partition."""
+    held = [
+        (LedgerLine(Place(Hop.JOIN, Fate.WAITING, 0, "clicks", 0), Sums(n, n, n)),)
+        for n in range(5)
+    ]
+    entries = [
+        replace(
+            entry(batch, checkpoint=checkpoint),
+            waited={"clicks": {0: held[number], number + 1: ()}},
+            waiting={"clicks": {0: held[number + 1]}},
+        )
+        for number, (checkpoint, batch) in enumerate([(1, 0), (1, 1), (2, 0), (2, 1)])
+    ]
+    total = merged(entries[number] for number in order)
+    assert total.waited == {"clicks": {0: held[0], 1: (), 2: (), 3: (), 4: ()}}
+    assert total.waiting == {"clicks": {0: held[4]}}
+    assert total.with_windows(7200).waiting == total.waiting
 
 
 @given(lines)

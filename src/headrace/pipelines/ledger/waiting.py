@@ -1,0 +1,44 @@
+"""Sums of events that wait in a join, before and after a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from headrace.pipelines.ledger.sums import Fate, Hop, LedgerLine, Place, Sums, added, lines_of
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What waits in one partition, as the state says that a batch begins and ends with.
+
+    Attributes:
+        before: lines of fate ``waiting`` before the batch.
+        after: those after it.
+    """
+
+    before: tuple[LedgerLine, ...] = ()
+    after: tuple[LedgerLine, ...] = ()
+
+    @property
+    def lines(self) -> tuple[LedgerLine, ...]:
+        """Lines that a batch adds to those of the batches before: negative where a wait ends."""
+        less = (LedgerLine(line.place, Sums() - line.sums) for line in self.before)
+        return lines_of(added((*self.after, *less)))
+
+
+WaitingByPartition: TypeAlias = Mapping[str, Mapping[int, tuple[LedgerLine, ...]]]
+"""Lines of what waits, by topic and partition; empty lines: nothing waits there."""
+
+
+def waiting_lines(
+    topic: str, partition: int, sums: Mapping[int | None, Sums]
+) -> tuple[LedgerLine, ...]:
+    """Returns the lines of what waits in a partition, from its sums by window."""
+    return lines_of(
+        {
+            Place(Hop.JOIN, Fate.WAITING, window, topic, partition): each
+            for window, each in sums.items()
+        }
+    )

@@ -1,0 +1,146 @@
+"""The ledger of joins on the real broker, Spark and tables: balanced, and defects are named."""
+
+import time
+from collections import Counter
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from deltalake import DeltaTable
+from tests.integration.flow import Flow
+from tests.integration.test_join import PARTITIONS, Site
+from tests.integration.test_ledger import balance, totals
+from tests.integration.test_planted_defects import found
+
+from headrace import Lake, Match, filter_rows
+from headrace.errors import SinkUnavailableError
+from headrace.pipelines.ledger.folder import LedgerFolder
+from headrace.pipelines.ledger.sums import Fate
+from headrace.pipelines.ledger.windows import WindowState
+from headrace.sinks.lake.driver import LakeDriver
+
+MINUTE = timedelta(minutes=1)
+THIRDS = filter_rows({"thirds": "substring(id, 2) % 3 = 0"})
+
+
+@pytest.fixture
+def site(broker, spark, tmp_path):
+    return Site(Flow(broker, spark, tmp_path, partitions=PARTITIONS), event_id="id")
+
+
+def send_week(site):
+    """Sixty impressions, one sent again and one with another price; clicks of all kinds."""
+    views = [site.impression(n) for n in range(60)]
+    views += [views[7], views[9] | {"price": 99.0}, views[11] | {"price": "none"}]
+    site.send(site.impressions, views)
+    clicks = [site.click(n) for n in range(0, 60, 4)]
+    clicks += [site.click(n, minute=5, impression_id="none") for n in range(70, 77)]
+    site.send(site.clicks, [*clicks, site.click(80, impression_id=3), site.click(90)])
+
+
+def pass_time(site, pipeline):
+    """Impressions of later hours: what waits is given up."""
+    site.send(site.impressions, [site.impression(n) for n in range(400, 500)])
+    site.run(pipeline)
+    site.run(pipeline)
+
+
+@pytest.mark.parametrize("steps", [[], [THIRDS]], ids=["fused", "stepped"])
+def test_every_event_is_in_one_fate_and_windows_balance_with_the_table(site, steps):
+    pipeline = site.pipeline(unmatched=Lake("unmatched"), steps=steps, allowed_lateness=MINUTE)
+    send_week(site)
+    site.run(pipeline)
+    first = balance(site.flow, pipeline)
+    assert found(first) == set()
+    assert totals(first)[Fate.WAITING] == 1
+    waits = [window.state for window in first.windows if Fate.WAITING in window.fates]
+    assert not {WindowState.BALANCED, WindowState.UNBALANCED} & {*waits}
+    pass_time(site, pipeline)
+    result = balance(site.flow, pipeline)
+    assert found(result) == set()
+    dropped = {Fate.FILTERED: 5, Fate.OUT: 10} if steps else {Fate.OUT: 15}
+    assert totals(result) == dropped | {
+        "read": 187,
+        Fate.KEPT: 160,
+        Fate.UNMATCHED: 8,
+        Fate.DEDUPLICATED: 1,
+        Fate.DEAD: 3,
+    }
+    assert sum(window.rows for window in result.windows) == dropped[Fate.OUT]
+    states = Counter(window.state for window in result.windows)
+    assert states[WindowState.BALANCED] >= 3
+    assert states.keys() <= {WindowState.BALANCED, WindowState.CLOSING, WindowState.OPEN}
+
+
+def test_unmatched_ones_without_a_sink_of_their_own_are_rows_of_the_table(site):
+    pipeline = site.pipeline(match=Match.LAST)
+    send_week(site)
+    site.run(pipeline)
+    pass_time(site, pipeline)
+    result = balance(site.flow, pipeline)
+    assert found(result) == set()
+    counted = totals(result)
+    assert (counted[Fate.OUT], counted[Fate.KEPT]) == (23, 162)
+    assert Fate.UNMATCHED not in counted
+
+
+def test_a_crash_between_the_commits_counts_nothing_twice(site, monkeypatch):
+    """The unmatched ones are committed before the entry counts, and the others after."""
+    commit, committed = LakeDriver.commit, []
+
+    def crashing(self, *arguments):
+        done = commit(self, *arguments)
+        committed.append(self)
+        if len(committed) in {1, 2}:
+            raise SinkUnavailableError("table", "the driver was killed here")
+        return done
+
+    pipeline = site.pipeline(unmatched=Lake("unmatched"))
+    send_week(site)
+    monkeypatch.setattr(LakeDriver, "commit", crashing)
+    site.run(pipeline)
+    pass_time(site, pipeline)
+    result = balance(site.flow, pipeline)
+    assert found(result) == set()
+    assert totals(result)[Fate.UNMATCHED] == len(site.flow.rows("unmatched")) == 8
+
+
+def test_a_batch_in_which_time_alone_ends_a_wait_counts(site):
+    """Its rows go beside the table, which gets a commit without rows, so that its entry counts."""
+    pipeline = site.pipeline(unmatched=Lake("unmatched"), wait=timedelta(seconds=15))
+    views = [site.impression(n, minute=60, user="u1") for n in range(10)]
+    site.send(site.impressions, views)
+    unknown = {"minute": 60, "user": "u1", "impression_id": "none"}
+    site.send(site.clicks, [site.click(n, **unknown) for n in range(7)])
+    site.run(pipeline)
+    first = totals(balance(site.flow, pipeline))
+    time.sleep(17)
+    site.run(pipeline)
+    result = balance(site.flow, pipeline)
+    assert found(result) == set()
+    assert first[Fate.WAITING] == 7
+    assert totals(result) == {"read": 17, Fate.KEPT: 10, Fate.UNMATCHED: 7}
+
+
+def test_a_deleted_row_and_a_lost_wait_are_named(site):
+    """The wait is lost as by a state that lacks its event."""
+    pipeline = site.pipeline(unmatched=Lake("unmatched"))
+    send_week(site)
+    site.run(pipeline)
+    DeltaTable(f"{site.flow.lake}/joined").delete("id = 'c8'")
+    ledger = LedgerFolder(site.flow.lake, pipeline.name)
+    entry = max((ledger.read(span) for span in ledger.spans()), key=lambda entry: entry.last)
+    ledger.write(replace(entry, waiting={site.clicks.name: {0: (), 1: ()}}))
+    differences = {(hop, number) for hop, _, number in found(balance(site.flow, pipeline))}
+    assert differences == {("join", 1), ("table", 1)}
+
+
+def test_a_reset_that_forgets_what_waits_is_named(site):
+    pipeline = site.pipeline(unmatched=Lake("unmatched"))
+    send_week(site)
+    site.run(pipeline)
+    site.flow.reset(pipeline, "table", accept_loss=True)
+    site.send(site.clicks, [site.click(n, impression_id="none") for n in range(91, 105)])
+    site.run(pipeline)
+    differences = {(hop, number) for hop, _, number in found(balance(site.flow, pipeline))}
+    assert differences == {("join", 1)}
