@@ -262,11 +262,11 @@ def ledger() -> list[dict[str, Any]]:
     """Returns what `headrace reconcile` says of each pipeline, with its table counted again."""
     names = [name for stage in STAGES for name in stage]
     recounted = [name for name in names if name != INTO_TOPIC]
-    told = [
+    balances = [
         *answer("reconcile", INTO_TOPIC, codes=(0, UNBALANCED))["pipelines"],
         *answer("reconcile", "--recount", *recounted, codes=(0, UNBALANCED))["pipelines"],
     ]
-    return sorted(told, key=lambda pipeline: names.index(pipeline["pipeline"]))
+    return sorted(balances, key=lambda pipeline: names.index(pipeline["pipeline"]))
 
 
 def ledger_line(reconciled: list[dict[str, Any]]) -> bool:

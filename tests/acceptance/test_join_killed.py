@@ -1,4 +1,4 @@
-"""The driver of joins is killed at random moments; each later event must come out once."""
+"""The driver of joins is killed at random moments; each event must end in one fate, once."""
 
 import json
 import shutil
@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 from tests.acceptance.project import Project, kill_session, wait_for
 from tests.acceptance.test_driver_killed import moved
+from tests.acceptance.test_ledger_killed import fates, reconciled
 
 from headrace.kafka.client import producer
 from headrace.kafka.dead_letters import scan
@@ -32,7 +33,9 @@ class Click:
 
 
 def topic(name, event):
-    return Topic(name, event=event, key="user", event_time="at", partitions=4)
+    return Topic(
+        name, event=event, key="user", event_id="id", event_time="at", partitions=4
+    )
 
 
 impressions, clicks = topic("impressions", Impression), topic("clicks", Click)
@@ -124,6 +127,7 @@ def test_kills_of_the_driver_lose_and_repeat_no_click(
             time.sleep(drill_run.random.uniform(0.0, 2.5))
         finally:
             kill_session(process)
+        reconciled(project)
         if drill_run.random.random() < 0.5:
             for folder in indexes.glob("headrace-join-*"):
                 shutil.rmtree(folder)
@@ -137,4 +141,17 @@ def test_kills_of_the_driver_lose_and_repeat_no_click(
             assert table(project, f"un{name}").keys() == expected.keys() - matched.keys()
     letters = Counter(letter.pipeline for letter in scan(project.client, "impressions"))
     assert letters == {"by_id": site.conflicting, "stepped": site.conflicting}
+    balances = reconciled(project)
+    views, clicks = len(site.impressions), len(site.clicks)
+    matched = sum(other is not None for other in site.by_id.values())
+    for name in ("by_id", "stepped"):
+        assert fates(balances[name]) == {
+            "read": views + clicks,
+            "kept": count,
+            "deduplicated": views - count - site.conflicting,
+            "dead": site.conflicting,
+            "out": matched,
+            "unmatched": clicks - matched,
+        }
+    assert fates(balances["last"]) == {"read": views + clicks, "kept": views, "out": clicks}
     drill_run.report(events=len(site.impressions) + len(site.clicks), kills=kills)

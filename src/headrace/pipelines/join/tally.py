@@ -95,7 +95,6 @@ class EarlierTally:
             np.concatenate([chunk.bytes for chunk in self._chunks]),
             np.concatenate([chunk.hashes for chunk in self._chunks]),
         )
-        offsets = offsets_of(read)
         fates: Mapping[Fate, Sequence[KeyedEvent]] = {
             Fate.KEPT: batch.kept,
             Fate.EXPIRED: batch.expired,
@@ -103,8 +102,11 @@ class EarlierTally:
             Fate.DEAD: batch.conflicting,
         }
         for fate, events in fates.items():
-            indices = np.searchsorted(offsets, offsets_of(events))
-            self._tally.add(Hop.JOIN, fate, facts.take(indices))
+            if len(read) == len(facts) and events == read:  # nearly every batch: all are kept
+                self._tally.add(Hop.JOIN, fate, facts)
+            elif events:
+                indices = np.searchsorted(offsets_of(read), offsets_of(events))
+                self._tally.add(Hop.JOIN, fate, facts.take(indices))
 
     def lines(self) -> tuple[LedgerLine, ...]:
         """Returns what was counted."""
@@ -182,7 +184,7 @@ class LaterTally:
         )
 
     def _row_facts(self, decoded: DecodedEvents) -> EventFacts:
-        """By the rows: one that is lost on the way to the sink is not counted."""
+        # Of the rows: an event whose row is lost on the way to the sink must not be counted.
         rows, number = decoded.rows, decoded.rows.num_rows
         sizes = value_bytes([event.value for event in decoded.events])[:number]
         offsets = offsets_of(decoded.events)[:number]

@@ -22,7 +22,7 @@ from tests.unit.pipelines.spark_like import (
 )
 
 from headrace.events.event_hash import hash_texts
-from headrace.model import TopicPartition
+from headrace.model import OffsetRange, TopicPartition
 from headrace.pipelines.ledger.balance import Balance
 from headrace.pipelines.ledger.recording import (
     MERGED_AT_ONCE,
@@ -30,10 +30,12 @@ from headrace.pipelines.ledger.recording import (
     Ledger,
     RecordedBatch,
 )
-from headrace.pipelines.ledger.sums import Fate, Hop, Place, Sums, added
+from headrace.pipelines.ledger.sums import Fate, Hop, LedgerLine, Place, Sums, added
 from headrace.pipelines.ledger.tally import LedgerRule
+from headrace.pipelines.ledger.waiting import Waiting
 from headrace.pipelines.ledger.windows import Progress
 from headrace.pipelines.positions import CheckpointIds
+from headrace.pipelines.source.report import RangeReport
 from headrace.runtime import storage
 from headrace.sinks.api import CommitRejection, RejectedValues
 from headrace.sinks.lake.snapshot import lake_snapshot
@@ -234,6 +236,35 @@ def test_windows_before_the_ledger_of_a_table_that_has_rows_are_unknown(site):
     site.run()
     first, second = counted(site)
     assert (first.unknown_before, second.unknown_before) == (60, 0)
+
+
+def test_what_goes_from_a_join_into_steps_that_do_not_count_is_unknown(site):
+    """Also an event that has waited; what the read tasks hand to the join is none of it."""
+    site.send(10, 0)
+    site.run()
+    planned = replace(site.started().end._checkpoint.batch(0), batch_id=0)
+    rows = CountedRows("grouped does not say", come_from=Hop.JOIN)
+    rule = LedgerRule(60, "at", "meta.id")
+    ledger = Ledger(site.ledger, 2, rule, rows, latest_ahead_us=0)
+    read, joined, waited = (
+        LedgerLine(Place(hop, fate, 60, "clicks", 0), Sums(n, n, n))
+        for hop, fate, n in [
+            (Hop.READ, Fate.OUT, 7),
+            (Hop.JOIN, Fate.OUT, 3),
+            (Hop.JOIN, Fate.WAITING, 4),
+        ]
+    )
+    nothing = OffsetRange(TopicPartition("clicks", 0), 10, 10)
+    waiting = Waiting((), (waited,))
+    report = RangeReport(
+        nothing, 10, 0, 0, -1, (), ledger=(read, joined, *waiting.lines), waiting=waiting
+    )
+    ledger.record(RecordedBatch(planned, [report], [], {}, adds_to_rows=True))
+    [entry] = [each for each in site.ledger.counted({2: 0}) if each.checkpoint == 2]
+    assert added(entry.lines) == {line.place: line.sums for line in (read, joined, waited)} | {
+        Place(Hop.STEPS, Fate.UNKNOWN, 60, "clicks", 0): Sums(3, 3, 3)
+    }
+    assert (entry.waited, entry.waiting) == ({"clicks": {0: ()}}, {"clicks": {0: (waited,)}})
 
 
 def test_rows_that_the_commit_rejects_are_dead_in_their_windows(site):
