@@ -9,12 +9,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
+from confluent_kafka import TopicPartition as Place
 from rich.console import Console
 from rich.progress import Progress
 
+from bench.driver import OutputWrongError
 from bench.events import events, impressions_topic
-from headrace.kafka.client import ClientConfig, client_config, producer, watermarks
+from headrace.kafka.client import ClientConfig, client_config, consumer, producer, watermarks
 from headrace.kafka.embedded import EmbeddedCluster
 from headrace.kafka.topics import apply_changes, plan_topics, with_dead_letters
 from headrace.model import Topic, TopicPartition
@@ -27,6 +30,10 @@ HEAP_MB = 1024
 WORK = Path(__file__).with_name(".work")
 """What a run writes, while there is a broker."""
 _POLL_EVERY = 10_000
+_FETCH_SECONDS = 60.0
+_FETCH_RECORDS = 10_000
+Placed: TypeAlias = tuple[int, bytes | None, bytes]
+"""Partition, key and value of a record."""
 
 
 @dataclass(frozen=True)
@@ -73,22 +80,39 @@ def fill_with(
 ) -> None:
     """``values``, ``count`` of them, into the partitions of a new topic, in turn.
 
+    Raises as :func:`fill_placed`.
+    """
+    places = itertools.cycle(range(topic.partitions))
+    placed = ((partition, None, value) for partition, value in zip(places, values, strict=False))
+    fill_placed(broker, topic, placed, count, console)
+
+
+def fill_placed(
+    broker: Broker, topic: Topic, records: Iterable[Placed], count: int, console: Console
+) -> None:
+    """``records``, ``count`` of them, into a new topic.
+
     Raises:
         RuntimeError: the topic does not hold as many records afterwards.
     """
-    config = client_config(KafkaSettings(), broker.bootstrap)
-    apply_changes(config, plan_topics(with_dead_letters([topic], [topic]), {}))
+    config = make_topic(broker, topic)
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task(f"{count:,} events into topic {topic.name}", total=count)
         _send(
             config,
             topic.name,
-            topic.partitions,
-            values,
+            records,
             lambda sent: progress.update(task, completed=sent),
         )
     if (held := records_in(broker, topic.name, topic.partitions)) != count:
         raise RuntimeError(f"{count} records were sent, the topic holds {held}")
+
+
+def make_topic(broker: Broker, topic: Topic) -> ClientConfig:
+    """Makes a topic, and that of its dead letters; what a client is told of the broker."""
+    config = client_config(KafkaSettings(), broker.bootstrap)
+    apply_changes(config, plan_topics(with_dead_letters([topic], [topic]), {}))
+    return config
 
 
 def records_in(broker: Broker, topic: str, partitions: int) -> int:
@@ -99,16 +123,42 @@ def records_in(broker: Broker, topic: str, partitions: int) -> int:
     return sum(itertools.starmap(lambda earliest, latest: latest - earliest, marks))
 
 
+def values_of(broker: Broker, topic: str, partitions: int) -> Iterator[bytes]:
+    """The record values of a topic, to its end. Raises as :func:`timed_values_of`."""
+    for _, value in timed_values_of(broker, topic, partitions):
+        yield value
+
+
+def timed_values_of(broker: Broker, topic: str, partitions: int) -> Iterator[tuple[int, bytes]]:
+    """The records' times in ms, and their values, of a topic to its end.
+
+    Raises:
+        OutputWrongError: it can't be read to its end.
+    """
+    config = client_config(KafkaSettings(), broker.bootstrap)
+    count = records_in(broker, topic, partitions)
+    reader = consumer(config, tuning={"enable.partition.eof": "false"})
+    reader.assign([Place(topic, number, 0) for number in range(partitions)])
+    try:
+        while count:
+            records = reader.consume(min(count, _FETCH_RECORDS), _FETCH_SECONDS)
+            if not records:
+                raise OutputWrongError(f"topic {topic}: {count} records can't be read")
+            count -= len(records)
+            yield from ((record.timestamp()[1], record.value()) for record in records)
+    finally:
+        reader.close()
+
+
 def _send(
     config: ClientConfig,
     topic: str,
-    partitions: int,
-    values: Iterable[bytes],
+    records: Iterable[Placed],
     on_progress: Callable[[int], None],
 ) -> None:
     sender = producer(config)
-    for sent, value in enumerate(values, start=1):
-        while not _queued(sender, topic, sent % partitions, value):
+    for sent, record in enumerate(records, start=1):
+        while not _queued(sender, topic, record):
             sender.poll(0.1)
         if sent % _POLL_EVERY == 0:
             sender.poll(0)
@@ -116,9 +166,10 @@ def _send(
     sender.flush()
 
 
-def _queued(sender: object, topic: str, partition: int, value: bytes) -> bool:
+def _queued(sender: object, topic: str, record: Placed) -> bool:
+    partition, key, value = record
     try:
-        sender.produce(topic, value, partition=partition)  # type: ignore[attr-defined]
+        sender.produce(topic, value, key, partition)  # type: ignore[attr-defined]
     except BufferError:
         return False
     return True

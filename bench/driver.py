@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import time
 import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -32,11 +33,16 @@ class OutputWrongError(RuntimeError):
 
 
 class Driver:
-    """The process of one system, ``pid`` the root of its tree; ``run`` may be called again."""
+    """The process of one system, ``pid`` the root of its tree; ``run`` may be called again.
+
+    Attributes:
+        commits: of the newest run: when it was told of each, and the messages committed by then.
+    """
 
     def __init__(self, name: str, start: Open, setup: Setup, log: Path) -> None:
         self.name = name
         self._log = log
+        self.commits: list[tuple[float, int]] = []
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, start, setup, log))
@@ -63,6 +69,7 @@ class Driver:
 
     def begin(self, out: Path) -> None:
         """Starts to write the topic into ``out``, which must not exist."""
+        self.commits = []
         self._pipe.send(out)
 
     def await_committed(self, least: int = 1) -> int:
@@ -91,6 +98,8 @@ class Driver:
             answer = f"it ended; its log is {self._log}"
         if isinstance(answer, str):
             raise SystemFailedError(f"{self.name}: {answer}")
+        if answer != _ENDED:
+            self.commits.append((time.monotonic(), answer))
         return answer
 
 

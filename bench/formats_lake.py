@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -29,49 +27,31 @@ from bench.events import Impression, events
 from bench.formats import NestedImpression, nested
 from bench.headrace_writer import batch_limits, lake_sink, open_pipelines
 from bench.peers import figures
-from bench.peers.contest import BROKER, HEAP_MB, PARTITIONS, Contest, Findings, run_once
-from bench.peers.figures import Run
+from bench.peers.contest import (
+    BROKER,
+    HEAP_MB,
+    PARTITIONS,
+    THREADS,
+    Contest,
+    Findings,
+    run_once,
+    setup_for,
+)
+from bench.peers.figures import Measurement
 from bench.setup import Setup
 from bench.writer import check
 from headrace import Avro, Json, Pipeline, Topic
 from headrace.events.avro import AvroWriter, avro_schema
 from headrace.kafka.schema_registry import register
 from headrace.model import event_schema
-from headrace.runtime.java import Java, find_java
+from headrace.runtime.java import find_java
 from headrace.settings import SchemaRegistrySettings
 
 BENCHMARK = "formats-lake"
 MESSAGES = 1_000_000
 QUICK_MESSAGES = 100_000
 ROUNDS = 3
-THREADS = 2
 BATCHES = 5
-UNITS = {
-    "messages_per_second": "messages/s",
-    "cpu_us_per_message": "us",
-    "broker_cpu_us_per_message": "us",
-    "peak_memory_mb": "MB",
-}
-
-
-@dataclass(frozen=True)
-class FormatRun:
-    """A run, with the figures of this benchmark."""
-
-    run: Run
-
-    def figures(self) -> dict[str, float]:
-        """By metric of :data:`UNITS`."""
-        per_message = 1e6 / self.run.messages
-        return {
-            "messages_per_second": self.run.messages_per_second,
-            "cpu_us_per_message": self.run.usage.cpu_seconds * per_message,
-            "broker_cpu_us_per_message": self.run.broker_cpu_seconds * per_message,
-            "peak_memory_mb": self.run.usage.peak_memory_mb,
-        }
-
-    def __str__(self) -> str:
-        return str(self.run)
 
 
 def topic(name: str) -> Topic:
@@ -114,15 +94,11 @@ def _opened_registry() -> Iterator[SchemaRegistrySettings]:
         server.stop()
 
 
-def measure(broker: Broker, messages: int, driver: Driver, label: str) -> FormatRun:
-    """One run of one warm pipeline, checked, its output removed."""
-    out = WORK / f"{driver.name}-{label}"
-    # Nobody pays for pages that another one's run left to be written.
-    os.sync()
+def measure(broker: Broker, messages: int, driver: Driver, out: Path) -> Measurement:
+    """One run of one warm pipeline, checked."""
     found = run_once(driver, out, messages, broker)
     check(headrace_writer.table_files(out), messages)
-    shutil.rmtree(out)
-    return FormatRun(found)
+    return Measurement(found)
 
 
 def run(messages: int, rounds: int, console: Console) -> Findings:
@@ -137,26 +113,11 @@ def run(messages: int, rounds: int, console: Console) -> Findings:
             fill_with(broker, topic(name), map(encode, events(messages)), messages, console)
             starts[name] = partial(open_format, name=name, registry=registry)
         measured = partial(measure, broker, messages)
-        contest = Contest(_setup(broker, java, messages), THREADS, measured, findings, console)
-        contest.hold(starts, rounds)
+        setup = setup_for(
+            broker, java, "formats", topic="", messages=messages, batch_records=messages // BATCHES
+        )
+        Contest(setup, THREADS, measured, findings, console).hold(starts, rounds)
     return findings
-
-
-def _setup(broker: Broker, java: Java, messages: int) -> Setup:
-    logs = WORK / "formats"
-    logs.mkdir()
-    return Setup(
-        bootstrap=broker.bootstrap,
-        topic="",
-        messages=messages,
-        partitions=PARTITIONS,
-        threads=THREADS,
-        batch_records=messages // BATCHES,
-        heap_mb=HEAP_MB,
-        java=java.environ(),
-        connector=(),
-        logs=logs,
-    )
 
 
 def settings(messages: int, rounds: int, findings: Findings) -> dict[str, object]:
@@ -183,7 +144,7 @@ def main(given: Sequence[str]) -> int:
 
     def work(console: Console) -> int:
         findings = run(messages, rounds, console)
-        measured = figures.rows(BENCHMARK, "threads", UNITS, findings.runs)
+        measured = figures.rows(BENCHMARK, "threads", figures.PER_MESSAGE, findings.runs)
         told = None if chosen.quick else settings(messages, rounds, findings)
         show(console, BENCHMARK, measured, told, findings.failed)
         return 1 if findings.failed or not findings.runs else 0

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 
 import msgspec
 import psycopg
-from confluent_kafka import TopicPartition
 from tests.integration.postgres_server import USER, PostgresServer
 
-from bench.cluster import Broker, records_in
+from bench.cluster import Broker, values_of
 from bench.driver import OutputWrongError
 from bench.events import BEGIN, SPAN, impressions_topic
-from headrace.kafka.client import client_config, consumer
+from headrace.kafka.client import client_config
 from headrace.kafka.topics import apply_changes, delete_topic, plan_topics
 from headrace.settings.model import KafkaSettings
 
@@ -41,8 +40,6 @@ DATABASE = {
     "checkpoint_timeout": "1h",
     "timezone": "UTC",
 }
-_FETCH_SECONDS = 60.0
-_FETCH_RECORDS = 10_000
 
 
 class Target(abc.ABC):
@@ -96,7 +93,9 @@ class TopicTarget(Target):
 
     def event_ids(self, name: str) -> tuple[int, int]:
         """Reads the topic to its end."""
-        ids = list(self._ids(name, records_in(self.broker, name, self.partitions)))
+        decoder = msgspec.json.Decoder(_Identified)
+        values = values_of(self.broker, name, self.partitions)
+        ids = [decoder.decode(value).event_id for value in values]
         return len(ids), len(set(ids))
 
     def remove(self, name: str) -> None:
@@ -106,21 +105,6 @@ class TopicTarget(Target):
     @property
     def _config(self) -> dict[str, str]:
         return client_config(KafkaSettings(), self.broker.bootstrap)
-
-    def _ids(self, name: str, count: int) -> Iterator[str]:
-        decoder = msgspec.json.Decoder(_Identified)
-        reader = consumer(self._config, tuning={"enable.partition.eof": "false"})
-        places = [TopicPartition(name, number, 0) for number in range(self.partitions)]
-        reader.assign(places)
-        try:
-            while count:
-                records = reader.consume(min(count, _FETCH_RECORDS), _FETCH_SECONDS)
-                if not records:
-                    raise OutputWrongError(f"topic {name}: {count} records can't be read")
-                count -= len(records)
-                yield from (decoder.decode(record.value()).event_id for record in records)
-        finally:
-            reader.close()
 
 
 class _Identified(msgspec.Struct):

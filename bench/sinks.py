@@ -9,23 +9,33 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from rich.console import Console
 from tests.integration.postgres_server import PostgresServer
 
 from bench import headrace_sinks, plain_spark_sinks
-from bench.cluster import WORK, Broker, fill, jars, opened
+from bench.cluster import Broker, fill, opened
 from bench.command import exit_code, show
 from bench.driver import Driver, Open
 from bench.peers import figures, jdbc_sink
-from bench.peers.contest import BROKER, HEAP_MB, PARTITIONS, Contest, Findings, prepared, run_once
-from bench.peers.figures import Run
+from bench.peers.contest import (
+    BROKER,
+    HEAP_MB,
+    PARTITIONS,
+    THREADS,
+    Contest,
+    Findings,
+    prepared,
+    run_once,
+    setup_for,
+)
+from bench.peers.figures import Measurement, Run
 from bench.peers.java_program import locked_version
 from bench.setup import Setup
 from bench.sink_targets import (
@@ -43,7 +53,6 @@ TOPIC = "impressions"
 MESSAGES = 600_000
 QUICK_MESSAGES = 100_000
 ROUNDS = 3
-THREADS = 2
 BATCHES = 5
 UNITS = {
     "messages_per_second": "messages/s",
@@ -113,30 +122,6 @@ SINKS = tuple(headrace_sinks.SINKS)
 
 
 @dataclass(frozen=True)
-class SinkRun:
-    """A run, with the figures of this benchmark."""
-
-    run: Run
-    has_database: bool
-
-    def figures(self) -> dict[str, float]:
-        """By metric of :data:`UNITS`."""
-        per_message = 1e6 / self.run.messages
-        found = {
-            "messages_per_second": self.run.messages_per_second,
-            "cpu_us_per_message": self.run.usage.cpu_seconds * per_message,
-            "broker_cpu_us_per_message": self.run.broker_cpu_seconds * per_message,
-            "peak_memory_mb": self.run.usage.peak_memory_mb,
-        }
-        if self.has_database:
-            found["database_cpu_us_per_message"] = self.run.database_cpu_seconds * per_message
-        return found
-
-    def __str__(self) -> str:
-        return str(self.run)
-
-
-@dataclass(frozen=True)
 class Bench:
     """One topic on one broker, and a database."""
 
@@ -165,31 +150,26 @@ class Bench:
         return TableTarget(self.database, is_keyed=sink == "postgres-upsert")
 
     def _setup(self, sink: str) -> Setup:
-        logs = WORK / f"sink-{sink}"
-        logs.mkdir()
-        return Setup(
-            bootstrap=self.broker.bootstrap,
+        return setup_for(
+            self.broker,
+            self.java,
+            f"sink-{sink}",
             topic=TOPIC,
             messages=self.messages,
-            partitions=PARTITIONS,
-            threads=THREADS,
             batch_records=self.messages // BATCHES,
-            heap_mb=HEAP_MB,
-            java=self.java.environ(),
-            connector=tuple(jars("spark-kafka", self.java)),
-            logs=logs,
         )
 
-    def _measure(self, target: Target, driver: Driver, label: str) -> SinkRun:
-        out = WORK / f"{driver.name}-{label}"
+    def _measure(self, target: Target, driver: Driver, out: Path) -> Measurement:
         target.create(out.name)
-        # Nobody pays for pages that another one's run left to be written.
-        os.sync()
         found = run_once(driver, out, self.messages, self.broker, target.database_pid)
         check(target, out.name, self.messages)
         target.remove(out.name)
-        shutil.rmtree(out)
-        return SinkRun(found, target.database_pid is not None)
+        return Measurement(found, database_figures(found) if target.database_pid else {})
+
+
+def database_figures(run: Run) -> dict[str, float]:
+    """What a run took of the database, by metric."""
+    return {"database_cpu_us_per_message": run.database_cpu_seconds * 1e6 / run.messages}
 
 
 def run(

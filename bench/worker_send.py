@@ -13,16 +13,26 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from rich.console import Console
 
-from bench.cluster import WORK, Broker, fill, opened
+from bench.cluster import Broker, fill, opened
 from bench.command import exit_code, show
 from bench.driver import Driver
 from bench.events import impressions_topic
 from bench.peers import figures
-from bench.peers.contest import BROKER, HEAP_MB, PARTITIONS, Contest, Findings, prepared, run_once
-from bench.peers.figures import Run
+from bench.peers.contest import (
+    BROKER,
+    HEAP_MB,
+    PARTITIONS,
+    Contest,
+    Findings,
+    prepared,
+    run_once,
+    setup_for,
+)
+from bench.peers.figures import Measurement
 from bench.peers.kafka_workers import VERSION as KAFKA_WORKERS
 from bench.peers.record.job import COMMIT_SECONDS, SEND, Job
 from bench.peers.record.python_programs import quix_version
@@ -40,23 +50,6 @@ QUICK_MESSAGES = 60_000
 ROUNDS = 3
 THREADS = os.cpu_count() or 1
 UNITS = {"messages_per_second": "messages/s", "cpu_us_per_message": "us"}
-
-
-@dataclass(frozen=True)
-class SendRun:
-    """A run, with the figures of this benchmark."""
-
-    run: Run
-
-    def figures(self) -> dict[str, float]:
-        """By metric of :data:`UNITS`."""
-        return {
-            "messages_per_second": self.run.messages_per_second,
-            "cpu_us_per_message": self.run.usage.cpu_seconds * 1e6 / self.run.messages,
-        }
-
-    def __str__(self) -> str:
-        return str(self.run)
 
 
 @dataclass(frozen=True)
@@ -88,26 +81,18 @@ class Bench:
 
     def _setup(self, lanes: int) -> Setup:
         name = f"send-{lanes}-lanes"
-        logs = WORK / name
-        logs.mkdir()
-        return Setup(
-            bootstrap=self.broker.bootstrap,
+        return setup_for(
+            self.broker,
+            self.java,
+            name,
             topic=name,
             messages=self.messages,
-            partitions=PARTITIONS,
             threads=THREADS,
             batch_records=0,
-            heap_mb=HEAP_MB,
-            java=self.java.environ(),
-            connector=(),
-            logs=logs,
         )
 
-    def _measure(self, setup: Setup, driver: Driver, label: str) -> SendRun:
-        out = WORK / f"{driver.name}-{label}"
-        found = run_once(driver, out, setup.messages, self.broker)
-        out.rmdir()
-        return SendRun(found)
+    def _measure(self, setup: Setup, driver: Driver, out: Path) -> Measurement:
+        return Measurement(run_once(driver, out, setup.messages, self.broker))
 
 
 def run(systems: Sequence[str], messages: int, rounds: int, console: Console) -> Findings:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from rich.console import Console
 
-from bench.cluster import Broker
+from bench.cluster import WORK, Broker, jars
 from bench.command import in_turn
 from bench.driver import Driver, Open, OutputWrongError, SystemFailedError
 from bench.peers.figures import Run
@@ -26,6 +28,7 @@ Start = TypeVar("Start")
 # Of the topic: speed is measured between the first commits that hold this much of it.
 FROM, UNTIL = 0.2, 0.7
 PARTITIONS = 4
+THREADS = 2
 HEAP_MB = 1024
 # Kafka's default. Without it a group's first member begins alone, and its work is thrown away as
 # soon as the second one joins.
@@ -36,25 +39,65 @@ _LOG_TAIL = 3_000
 def run_once(
     driver: Driver, out: Path, messages: int, broker: Broker, database_pid: int | None = None
 ) -> Run:
-    """One run of one warm system from the topic's start to its end.
+    """One run of one warm system from the topic's start to its end, measured in its middle.
 
     ``database_pid`` is the first process of the database that it writes to, if there is one.
 
     Raises:
         SystemFailedError: it did not do its work.
     """
+    [run] = run_in_stretches(driver, out, messages, broker, (FROM, UNTIL), database_pid)
+    return run
+
+
+def run_in_stretches(
+    driver: Driver,
+    out: Path,
+    messages: int,
+    broker: Broker,
+    marks: Sequence[float],
+    database_pid: int | None = None,
+) -> list[Run]:
+    """One run of one warm system: what lay between the first commits that reached each mark.
+
+    ``marks`` are shares of the messages. Raises as :func:`run_once`.
+    """
+    # Nobody pays for pages that another one's run left to be written.
+    os.sync()
     driver.begin(out)
-    first = driver.await_committed(int(messages * FROM))
-    if first > messages * UNTIL:
-        raise SystemFailedError(f"{driver.name}: its first commit had {first}: too many")
-    began, before = time.monotonic(), _cpu_seconds(broker.pid, database_pid)
-    with Watch(driver.pid) as watch:
-        last = driver.await_committed(int(messages * UNTIL))
-        ended = time.monotonic()
-    after = _cpu_seconds(broker.pid, database_pid)
+    last = driver.await_committed(int(messages * marks[0]))
+    if last > messages * marks[1]:
+        raise SystemFailedError(f"{driver.name}: its first commit had {last}: too many")
+    found = []
+    for mark in marks[1:]:
+        first, began, before = last, time.monotonic(), _cpu_seconds(broker.pid, database_pid)
+        with Watch(driver.pid) as watch:
+            last = driver.await_committed(int(messages * mark))
+            ended = time.monotonic()
+        after = _cpu_seconds(broker.pid, database_pid)
+        servers = [now - then for then, now in zip(before, after, strict=True)]
+        found.append(Run(last - first, ended - began, watch.usage, *servers))
     driver.finish()
-    servers = [now - then for then, now in zip(before, after, strict=True)]
-    return Run(last - first, ended - began, watch.usage, *servers)
+    return found
+
+
+def setup_for(broker: Broker, java: Java, name: str, **fields: Any) -> Setup:
+    """What every system of a contest is given, with a new folder for what it says.
+
+    ``fields`` are those of :class:`Setup` that it has of its own.
+    """
+    logs = WORK / name
+    logs.mkdir()
+    alike = {
+        "bootstrap": broker.bootstrap,
+        "partitions": PARTITIONS,
+        "threads": THREADS,
+        "heap_mb": HEAP_MB,
+        "java": java.environ(),
+        "connector": tuple(jars("spark-kafka", java)),
+        "logs": logs,
+    }
+    return Setup(**{**alike, **fields})
 
 
 def _cpu_seconds(*roots: int | None) -> list[float]:
@@ -109,7 +152,7 @@ class Contest:
     Args:
         setup: what each is given.
         size: how many threads or lanes that is.
-        measure: one run of one system, with a label that no other run has.
+        measure: one run of one system into a folder, which is removed after it.
         findings: where the figures go.
         console: where it is told.
     """
@@ -118,7 +161,7 @@ class Contest:
         self,
         setup: Setup,
         size: int,
-        measure: Callable[[Driver, str], Measured],
+        measure: Callable[[Driver, Path], Measured],
         findings: Findings,
         console: Console,
     ) -> None:
@@ -126,7 +169,7 @@ class Contest:
         self._findings = findings
         self._console = console
 
-    def hold(self, systems: Mapping[str, Open], rounds: int) -> None:
+    def hold(self, systems: Mapping[str, Open], rounds: int, *, warm_up: bool = True) -> None:
         """A run of each to warm up, then the rounds."""
         with ExitStack() as stack:
             drivers = {
@@ -137,7 +180,7 @@ class Contest:
             }
             for driver in drivers.values():
                 self._guarded(driver, lambda driver: driver.await_ready())
-            for driver in drivers.values():
+            for driver in drivers.values() if warm_up else ():
                 self._run(driver, "warm-up")
             for number, name in in_turn(list(drivers), rounds):
                 if (found := self._run(drivers[name], f"round-{number + 1}")) is not None:
@@ -146,7 +189,9 @@ class Contest:
 
     def _run(self, driver: Driver, label: str) -> Measured | None:
         label = f"{self._setup.logs.name}-{label}"
-        found = self._guarded(driver, lambda driver: self._measure(driver, label))
+        out = WORK / f"{driver.name}-{label}"
+        found = self._guarded(driver, lambda driver: self._measure(driver, out))
+        shutil.rmtree(out, ignore_errors=True)
         if found is not None:
             self._console.print(f"{driver.name}, {label}: {found}")
         return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bench.results import Row, row
 from bench.usage import Usage
@@ -15,6 +15,12 @@ UNITS = {
     "messages_per_second": "messages/s",
     "cpu_seconds_per_million": "s",
     "broker_cpu_seconds_per_million": "s",
+    "peak_memory_mb": "MB",
+}
+PER_MESSAGE = {
+    "messages_per_second": "messages/s",
+    "cpu_us_per_message": "us",
+    "broker_cpu_us_per_message": "us",
     "peak_memory_mb": "MB",
 }
 
@@ -41,6 +47,22 @@ class Run:
             f"{self.messages_per_second:,.0f} messages/s, {cpu:.2f} CPU s/million"
         )
 
+    @classmethod
+    def of_stretches(cls, runs: Sequence[Run]) -> Run:
+        """What lay between the first commit and the last of stretches that follow each other."""
+        usages = [run.usage for run in runs]
+        return cls(
+            sum(run.messages for run in runs),
+            sum(run.seconds for run in runs),
+            Usage(
+                sum(usage.cpu_seconds for usage in usages),
+                max(usage.peak_memory_mb for usage in usages),
+                max(usage.peak_worker_memory_mb for usage in usages),
+            ),
+            sum(run.broker_cpu_seconds for run in runs),
+            sum(run.database_cpu_seconds for run in runs),
+        )
+
     def figures(self) -> dict[str, float]:
         """By metric of :data:`UNITS`."""
         millions = self.messages / 1e6
@@ -50,6 +72,29 @@ class Run:
             "broker_cpu_seconds_per_million": self.broker_cpu_seconds / millions,
             "peak_memory_mb": self.usage.peak_memory_mb,
         }
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A run, with its figures by message, and others that a benchmark has of it by metric."""
+
+    run: Run
+    others: Mapping[str, float] = field(default_factory=dict)
+
+    def figures(self) -> dict[str, float]:
+        """By metric: those of :data:`PER_MESSAGE`, and the others."""
+        per_message = 1e6 / self.run.messages
+        return {
+            "messages_per_second": self.run.messages_per_second,
+            "cpu_us_per_message": self.run.usage.cpu_seconds * per_message,
+            "broker_cpu_us_per_message": self.run.broker_cpu_seconds * per_message,
+            "peak_memory_mb": self.run.usage.peak_memory_mb,
+            **self.others,
+        }
+
+    def __str__(self) -> str:
+        others = (f"{name} {value:,.4g}" for name, value in self.others.items())
+        return ", ".join((str(self.run), *others))
 
 
 def rows(benchmark: str, kind: str, units: Mapping[str, str], runs: Runs) -> list[Row]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from bench.driver import OnCommit
@@ -45,8 +45,21 @@ def follow(
 
 def follow_group(setup: Setup, group: str, on_commit: OnCommit, check: Callable[[], None]) -> None:
     """:func:`follow` what a consumer group commits of the topic."""
+    follow_groups(setup, [setup.topic], group, on_commit, check)
+
+
+def follow_groups(
+    setup: Setup,
+    topics: Sequence[str],
+    group: str,
+    on_commit: OnCommit,
+    check: Callable[[], None],
+) -> None:
+    """:func:`follow` what a consumer group commits of several topics of as many partitions."""
     config = client_config(KafkaSettings(), setup.bootstrap)
-    partitions = [TopicPartition(setup.topic, number) for number in range(setup.partitions)]
+    partitions = [
+        TopicPartition(topic, number) for topic in topics for number in range(setup.partitions)
+    ]
     look = partial(_committed, config, group, partitions)
     follow(look, setup.messages, on_commit, check)
 

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from fractions import Fraction
 from functools import partial
+from pathlib import Path
 
 from rich.console import Console
 
-from bench.cluster import WORK, Broker, fill, jars, opened
+from bench.cluster import Broker, fill, opened
 from bench.command import exit_code, show
 from bench.driver import Driver
 from bench.peers import figures
@@ -31,6 +31,7 @@ from bench.peers.contest import (
     Findings,
     prepared,
     run_once,
+    setup_for,
 )
 from bench.peers.figures import Run, Runs
 from bench.peers.java_program import locked_version
@@ -109,37 +110,28 @@ class Bench:
     messages: int
 
     def setup(self, threads: int) -> Setup:
-        """What every system is given, with a folder of its own for what it says."""
-        logs = WORK / f"{threads}-threads"
-        logs.mkdir()
-        return Setup(
-            bootstrap=self.broker.bootstrap,
+        """What every system is given."""
+        return setup_for(
+            self.broker,
+            self.java,
+            f"{threads}-threads",
             topic=TOPIC,
             messages=self.messages,
-            partitions=PARTITIONS,
             threads=threads,
             batch_records=self.messages // BATCHES,
             commit_every_ms=self.messages // MESSAGES_A_MS,
-            heap_mb=HEAP_MB,
-            java=self.java.environ(),
-            connector=tuple(jars("spark-kafka", self.java)),
-            logs=logs,
         )
 
-    def measure(self, threads: int, driver: Driver, label: str) -> Written:
-        """One run of one warm system, checked, its output removed.
+    def measure(self, threads: int, driver: Driver, out: Path) -> Written:
+        """One run of one warm system, checked.
 
         Raises:
             SystemFailedError: it did not do its work.
             OutputWrongError: its files do not hold every event once.
         """
-        out = WORK / f"{driver.name}-{label}"
-        # Nobody pays for pages that another one's run left to be written.
-        os.sync()
         found = run_once(driver, out, self.messages, self.broker)
         files = SYSTEMS[driver.name].files(out)
         check(files, self.messages)
-        shutil.rmtree(out)
         return Written(found, threads, len(files))
 
 

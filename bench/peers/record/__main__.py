@@ -14,10 +14,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from rich.console import Console
 
-from bench.cluster import WORK, Broker, fill, opened
+from bench.cluster import Broker, fill, opened
 from bench.command import exit_code, show
 from bench.driver import Driver
 from bench.peers import figures
@@ -29,6 +30,7 @@ from bench.peers.contest import (
     Findings,
     prepared,
     run_once,
+    setup_for,
 )
 from bench.peers.figures import Run
 from bench.peers.kafka_workers import VERSION as KAFKA_WORKERS
@@ -112,26 +114,18 @@ class Bench:
 
     def _setup(self, kind: str, lanes: int) -> Setup:
         name = f"{kind}-{lanes}-lanes"
-        logs = WORK / name
-        logs.mkdir()
-        return Setup(
-            bootstrap=self.broker.bootstrap,
+        return setup_for(
+            self.broker,
+            self.java,
+            name,
             topic=name,
             messages=messages_of(kind, lanes, self.seconds),
-            partitions=PARTITIONS,
             threads=THREADS,
             batch_records=0,
-            heap_mb=HEAP_MB,
-            java=self.java.environ(),
-            connector=(),
-            logs=logs,
         )
 
-    def _measure(self, setup: Setup, ideal: float, driver: Driver, label: str) -> Worked:
-        out = WORK / f"{driver.name}-{label}"
-        found = run_once(driver, out, setup.messages, self.broker)
-        out.rmdir()
-        return Worked(found, ideal)
+    def _measure(self, setup: Setup, ideal: float, driver: Driver, out: Path) -> Worked:
+        return Worked(run_once(driver, out, setup.messages, self.broker), ideal)
 
 
 def run(

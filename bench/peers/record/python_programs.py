@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -33,18 +34,25 @@ class Programs:
 
     def run(self, setup: Setup, job: Job, out: Path, on_commit: OnCommit) -> None:
         """From their start until the whole topic is committed."""
-        told = argument(job, out.name)
-        running = [started([*self.command, told]) for _ in range(self.count)]
-
-        def check() -> None:
-            for program in running:
-                check_running(program)
-
-        try:
+        command = [*self.command, argument(job, out.name)]
+        with running_programs(command, self.count) as check:
             follow_group(setup, self.prefix + out.name, on_commit, check)
-        finally:
-            for program in running:
-                end(program)
+
+
+@contextmanager
+def running_programs(command: Sequence[str], count: int) -> Iterator[Callable[[], None]]:
+    """So many processes of one command, ended with the block; what raises when one has ended."""
+    running = [started(command) for _ in range(count)]
+
+    def check() -> None:
+        for program in running:
+            check_running(program)
+
+    try:
+        yield check
+    finally:
+        for program in running:
+            end(program)
 
 
 def open_headrace(setup: Setup, *, job: Job, processes: int = 1) -> WriteOnce:

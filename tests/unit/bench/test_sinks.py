@@ -9,11 +9,11 @@ from bench import formats_lake, headrace_sinks
 from bench.driver import OutputWrongError
 from bench.events import Impression, events
 from bench.peers import figures, jdbc_sink
-from bench.peers.figures import Run
+from bench.peers.figures import Measurement, Run
 from bench.report import PAGE
 from bench.setup import Setup
 from bench.sink_targets import COLUMNS, Target, check, jdbc_url, table_name
-from bench.sinks import SINKS, SYSTEMS, UNITS, SinkRun
+from bench.sinks import SINKS, SYSTEMS, UNITS, database_figures
 from bench.usage import Usage
 from tests.mock_registry import MockRegistry
 
@@ -68,7 +68,7 @@ def test_an_event_missing_or_twice_or_unknown_fails(held):
 
 def test_cpu_is_counted_by_message_for_the_system_the_broker_and_the_database():
     run = Run(500_000, 10.0, Usage(4.0, 900.0, 0.0), 0.5, 2.0)
-    found = SinkRun(run, has_database=True).figures()
+    found = Measurement(run, database_figures(run)).figures()
     assert set(found) == set(UNITS)
     assert (found["messages_per_second"], found["cpu_us_per_message"]) == (50_000, 8.0)
     assert (found["broker_cpu_us_per_message"], found["database_cpu_us_per_message"]) == (1, 4)
@@ -76,7 +76,7 @@ def test_cpu_is_counted_by_message_for_the_system_the_broker_and_the_database():
 
 def test_a_sink_without_a_database_has_no_figure_of_one():
     run = Run(500_000, 10.0, Usage(4.0, 900.0, 0.0), 0.5)
-    runs = {("headrace-fused", 2): [SinkRun(run, has_database=False).figures()]}
+    runs = {("headrace-fused", 2): [Measurement(run).figures()]}
     metrics = [one.metric for one in figures.rows("sinks-kafka", "threads", UNITS, runs)]
     assert metrics == [name for name in UNITS if name != "database_cpu_us_per_message"]
 
