@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PYTHON ?= python3
 SEED := $(or $(SEED),$(shell date +%s))
 
-.PHONY: help env lint docs test drills demo demo-errors bench bench-writer bench-ingest bench-formats bench-sinks bench-live-edge bench-batch-end bench-worker-send bench-peers lock clean
+.PHONY: help env lint docs test drills demo demo-errors bench bench-writer bench-ingest bench-formats bench-sinks bench-live-edge bench-batch-end bench-worker-send bench-peers bench-flow lock clean
 
 help:
 	@echo "make demo    real Kafka, Spark, PostgreSQL and a lake, a week of real ads joined and counted, and the proof"
@@ -17,6 +17,7 @@ help:
 	@echo "make bench   speed against plain Spark, and against services on Node, FastAPI and Go"
 	@echo "make bench-sinks  speed of Kafka to Kafka and to PostgreSQL, beside plain Spark and Kafka Connect"
 	@echo "make bench-formats  speed of JSON, nested JSON and Avro, in memory and from Kafka to a lake"
+	@echo "make bench-flow  speed of joins, de-duplication, statistics and the ledger, beside others (FLOW=\"join dedup\": parts)"
 	@echo "make bench-peers  speed against Kafka Workers, Kafka Connect, Flink and Quix Streams, in an hour"
 
 env: $(VENV)/.installed
@@ -75,6 +76,9 @@ bench-batch-end: env
 bench-peers: env
 	cd $(ROOT) && $(BIN)/python -m bench.peers.writer
 	cd $(ROOT) && $(BIN)/python -m bench.peers.record
+
+bench-flow: env
+	cd $(ROOT) && $(BIN)/python -m bench.flow $(FLOW)
 
 # Resolves pyproject.toml anew; the lock is reviewed like code.
 lock: env

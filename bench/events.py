@@ -49,12 +49,12 @@ def impressions_topic(name: str, partitions: int) -> Topic:
     return Topic(name, event=Impression, event_time="event_time", partitions=partitions)
 
 
-def events(count: int, source: Path = IMPRESSIONS) -> Iterator[bytes]:
-    """``count`` events as JSON, in order of event time but for a little disorder."""
+def events(count: int, source: Path = IMPRESSIONS, *, span: timedelta = SPAN) -> Iterator[bytes]:
+    """``count`` events as JSON, over ``span``, in order of event time but for a little disorder."""
     bodies = _bodies(source)
     draw = random.Random(count)
     begin_ms = int(BEGIN.timestamp() * 1000)
-    span_ms = int(SPAN.total_seconds() * 1000)
+    span_ms = int(span.total_seconds() * 1000)
     for number in range(count):
         event_id = uuid.UUID(int=draw.getrandbits(128), version=4)
         in_order = DISORDER_MS + number * (span_ms - DISORDER_MS) // count

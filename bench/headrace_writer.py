@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -31,14 +32,22 @@ def marked(impressions: DataFrame) -> DataFrame:
     return impressions.where(is_shown).select("*", first)
 
 
-def open_headrace(setup: Setup, *, with_step: bool) -> WriteOnce:
-    """Starts Spark; the function returned writes the whole topic into a fresh lake."""
+def open_headrace(setup: Setup, *, with_step: bool, **settings: Any) -> WriteOnce:
+    """Starts Spark; the function returned writes the whole topic into a fresh lake.
+
+    ``settings`` are those of :func:`open_pipelines`.
+    """
     pipeline = partial(_lake_pipeline, setup, with_step=with_step)
-    return open_pipelines(setup, "spark-step" if with_step else "fused", pipeline)
+    return open_pipelines(setup, "spark-step" if with_step else "fused", pipeline, **settings)
 
 
 def open_pipelines(
-    setup: Setup, name: str, pipeline_for: Callable[[Path], Pipeline], **settings: Any
+    setup: Setup,
+    name: str,
+    pipeline_for: Callable[[Path], Pipeline],
+    *,
+    until: int | None = None,
+    **settings: Any,
 ) -> WriteOnce:
     """Starts Spark; the function returned runs a pipeline once over its whole topic.
 
@@ -46,14 +55,17 @@ def open_pipelines(
         setup: of the benchmark.
         name: of the session's folder.
         pipeline_for: makes the pipeline of a run, from the folder of the run.
+        until: of a pipeline that follows its topic: the records after which it is stopped.
         settings: other fields of the project's settings, such as ``sinks``.
     """
     from headrace.pipelines.run import Deployment, PipelineRun
     from headrace.pipelines.session import start_session
 
     spark_settings = SparkSettings(setup.master, {"spark.driver.memory": f"{setup.heap_mb}m"})
+    # Systems of one contest may be the same pipelines with other settings.
+    state = setup.logs / f"{name}-{os.getpid()}"
     spark = start_session(
-        "bench", spark_settings, master=setup.master, java=setup.java, state=setup.logs / name
+        "bench", spark_settings, master=setup.master, java=setup.java, state=state
     )
 
     def write_once(out: Path, on_commit: OnCommit) -> None:
@@ -62,8 +74,8 @@ def open_pipelines(
             root=out, name="bench", modules=(), lake=str(out), kafka=kafka, **settings
         )
         deployment = Deployment(setup.bootstrap, str(out), setup.master, setup.java)
-        run = PipelineRun(spark, project, pipeline_for(out), deployment, once=True)
-        _finish(run, on_commit)
+        run = PipelineRun(spark, project, pipeline_for(out), deployment, once=until is None)
+        _finish(run, on_commit, until)
 
     return write_once
 
@@ -91,28 +103,40 @@ def _lake_pipeline(setup: Setup, out: Path, *, with_step: bool) -> Pipeline:
     )
 
 
-def _finish(run: PipelineRun, on_commit: OnCommit) -> None:
+def _finish(run: PipelineRun, on_commit: OnCommit, until: int | None) -> None:
     from headrace.pipelines.progress import PipelineState
 
     told = 0
+
+    def tell() -> None:
+        nonlocal told
+        if run.progress.rows_in > told:
+            told = run.progress.rows_in
+            on_commit(told)
+
     try:
-        while not run.progress.final:
+        while not run.progress.final and (until is None or run.progress.rows_in < until):
             run.poll()
-            if run.progress.batches > told:
-                told = run.progress.batches
-                on_commit(run.progress.rows_in)
+            tell()
             time.sleep(LOOK_SECONDS)
+        tell()  # batches end on another thread
     finally:
         run.stop()
-    if run.progress.state is not PipelineState.FINISHED:
+    has_read_all = until is not None and run.progress.rows_in >= until
+    if not has_read_all and run.progress.state is not PipelineState.FINISHED:
         raise RuntimeError(f"{run.pipeline.name}: {run.progress.state}: {run.progress.reason}")
 
 
 def table_files(out: Path) -> list[Path]:
     """The Parquet files of the table's present version."""
+    return files_of(out / TABLE)
+
+
+def files_of(table: Path) -> list[Path]:
+    """The Parquet files of a Delta table's present version."""
     from urllib.parse import unquote, urlparse
 
     from deltalake import DeltaTable
 
-    uris: Mapping[int, str] = dict(enumerate(DeltaTable(str(out / TABLE)).file_uris()))
+    uris: Mapping[int, str] = dict(enumerate(DeltaTable(str(table)).file_uris()))
     return [Path(unquote(urlparse(uri).path)) for uri in uris.values()]

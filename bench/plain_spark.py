@@ -91,11 +91,11 @@ def partitioned(records: DataFrame) -> DataFrame:
     return rows.withColumn("day", F.to_date("event_time")).withColumn("hour", F.hour("event_time"))
 
 
-def parsed(records: DataFrame) -> DataFrame:
+def parsed(records: DataFrame, schema: str = SCHEMA) -> DataFrame:
     """Kafka's records as the event's columns."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    event = F.from_json(F.col("value").cast("string"), SCHEMA)
+    event = F.from_json(F.col("value").cast("string"), schema)
     return records.select(event.alias("event")).select("event.*")
 
 

@@ -6,6 +6,7 @@ PyFlink would run the same job: SQL is planned and run on the JVM, Python only h
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from bench.driver import OnCommit, WriteOnce
@@ -55,20 +56,22 @@ FROM topic"""
 _SPARK_JARS = ("hadoop-client-api", "hadoop-client-runtime", "zstd-jni")
 
 
-def prepare(java: Java) -> Program:
+def prepare(java: Java, connectors: Sequence[Path] = ()) -> Program:
     """Fetches Flink, compiles what runs the statements.
+
+    ``connectors`` are jars of those that not every job needs.
 
     Raises:
         PeerMissingError: there is no compiler.
     """
-    libraries = (*peer_jars("flink", java), *map(spark_jar, _SPARK_JARS))
+    libraries = (*peer_jars("flink", java), *map(spark_jar, _SPARK_JARS), *connectors)
     return Program(java, (compiled("flink", libraries, java), *libraries), "Sql", OPTIONS)
 
 
 def open_flink(setup: Setup, *, program: Program) -> WriteOnce:
     """Starts the JVM; the function returned runs one job over the topic."""
     home = setup.logs / "flink-sql"
-    settings = [f"{name}={value}" for name, value in (SETTINGS | _own(setup, home)).items()]
+    settings = [f"{name}={value}" for name, value in all_settings(setup, home).items()]
     command = program.command(home, setup.heap_mb, str(setup.threads), *settings)
     jvm = Conversation(started(command, subprocess.PIPE))
 
@@ -82,8 +85,9 @@ def open_flink(setup: Setup, *, program: Program) -> WriteOnce:
     return write_once
 
 
-def _own(setup: Setup, home: Path) -> dict[str, str]:
-    return {
+def all_settings(setup: Setup, home: Path) -> dict[str, str]:
+    """Those of every run, and those of this one, whose checkpoints are in ``home``."""
+    return SETTINGS | {
         "execution.checkpointing.interval": f"{setup.commit_every_ms} ms",
         "execution.checkpointing.dir": (home / "checkpoints").as_uri(),
         "rest.bind-address": LOOPBACK,

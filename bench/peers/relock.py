@@ -128,6 +128,14 @@ ROOTS = {
         ),
         closure=True,
     ),
+    # Their closure is Flink's own and drivers of databases.
+    "flink-jdbc": Roots(
+        (
+            (FLINK, "flink-connector-jdbc-core", "4.0.0-2.0"),
+            (FLINK, "flink-connector-jdbc-postgres", "4.0.0-2.0"),
+        ),
+        closure=False,
+    ),
 }
 
 

@@ -1,0 +1,34 @@
+"""The benchmarks of event flow run whole in their quick form, and find headrace's output right."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from bench.flow.__main__ import PARTS
+from bench.results import RESULTS
+
+ROOT = Path(__file__).resolve().parents[2]
+EVENTS = {"join-latency": 10_000}
+TIMEOUT_SECONDS = 600
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_quick_run_measures_every_way_of_headrace_and_keeps_nothing(part):
+    """``bench.flow`` ends with 1 where a system fails, or has written a row too few or too many."""
+    kept = RESULTS.read_bytes()
+    ours = [name for name in PARTS[part](1).systems if name.startswith("headrace")]
+    events = str(EVENTS.get(part, 40_000))
+    command = [sys.executable, "-m", "bench.flow", part, "--quick", "--events", events]
+    done = subprocess.run(
+        [*command, "--systems", *ours],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = [line for line in done.stdout.splitlines() if line.startswith("│") and " 2 │" in line]
+    assert len(rows) == len(ours)
+    assert RESULTS.read_bytes() == kept
