@@ -6,12 +6,15 @@ root, so root runs it as ``nobody``, whose folder it then is.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -68,6 +71,18 @@ class PostgresServer:
         """The crash of the server."""
         self._run("pg_ctl", "stop", "-m", "immediate")
 
+    def kill_processes(self) -> None:
+        """SIGKILL to the first process and all others: not even shared memory is cleaned up."""
+        processes = [self.pid, *_children(self.pid)]
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        # The next start is refused as long as one of them has the shared memory.
+        while any(map(_is_alive, processes)):
+            time.sleep(0.01)
+        # Where nobody has asked yet how it ended, the first process would be taken for a live one.
+        self._lock.unlink()
+
     @property
     def running(self) -> bool:
         """It has a process."""
@@ -115,6 +130,23 @@ class PostgresServer:
     def _log(self) -> str:
         log = self.folder / "log"
         return log.read_text() if log.exists() else ""
+
+
+def _children(process: int) -> list[int]:
+    parents = ((int(entry.name), _state(int(entry.name))) for entry in Path("/proc").glob("[0-9]*"))
+    return [child for child, state in parents if state[1:2] == [str(process)]]
+
+
+def _is_alive(process: int) -> bool:
+    return _state(process)[:1] not in ([], ["Z"])
+
+
+def _state(process: int) -> list[str]:
+    """State, parent and more of a process; empty: it is gone."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
 
 
 @functools.cache

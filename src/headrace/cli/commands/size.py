@@ -157,7 +157,8 @@ def _check_lag(
 def _check_join(join: Mapping[str, object]) -> None:
     options = [f"--{name.replace('_', '-')}" for name, value in join.items() if value is not None]
     if join["join_within"] is None and options:
-        raise click.UsageError(f"{', '.join(options)} needs --join-within, such as --join-within 1d")
+        names = ", ".join(options)
+        raise click.UsageError(f"{names} needs --join-within, such as --join-within 1d")
 
 
 def _check_measure(
