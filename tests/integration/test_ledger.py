@@ -5,7 +5,7 @@ from datetime import datetime
 
 import pytest
 from click.testing import CliRunner
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from tests.integration.flow import NOW_MS, Flow, click
 
 from headrace import Kafka, Lake, LateData, Metadata, Source, Topic
@@ -241,3 +241,65 @@ def test_the_command_names_the_hop_and_ends_with_its_own_exit_code(flow, monkeyp
     hour = ["--window", window["start"].replace(":00:00Z", ":30:00Z")]
     assert CliRunner().invoke(main, [*call, *hour]).exit_code == UNBALANCED
     assert CliRunner().invoke(main, [*call, "--window", "2001-01-01"]).exit_code == 0
+
+
+SIDE = Lake("late", partition_by=("day",))
+
+
+def send_late(flow, pipeline):
+    """Four hours, and seven events of the first one that are late."""
+    send_hours(flow, range(4))
+    run(flow, pipeline)
+    flow.send([*(at(n, 0) for n in range(900, 907)), at(999, 3)], partition=0)
+    run(flow, pipeline)
+
+
+@pytest.mark.parametrize("build", [Flow.pipeline, Flow.stepped])
+def test_the_side_table_is_recounted_and_a_row_that_is_lost_there_is_named(flow, build):
+    pipeline = build(flow, late_data=SIDE)
+    send_late(flow, pipeline)
+    result = balance(flow, pipeline)
+    assert totals(result)[Fate.LATE] == 7
+    assert [window.side_rows for window in result.windows] == [7, 0, 0, 0]
+    assert set(states(result)) <= {WindowState.BALANCED, WindowState.CLOSING, WindowState.OPEN}
+    table = DeltaTable(f"{flow.lake}/late")
+    rows = table.to_pyarrow_table()
+    table.delete("event_id = 'e901'")
+    assert side_differences(balance(flow, pipeline)) == [(Hop.SIDE_TABLE, 1, 0)]
+    write_deltalake(table, rows.slice(0, 3), mode="append")
+    assert side_differences(balance(flow, pipeline)) == [(Hop.SIDE_TABLE, -2, 0)]
+
+
+def side_differences(result):
+    """Hop, number and window of each difference."""
+    return [
+        (each.hop, each.number, number)
+        for number, window in enumerate(result.windows)
+        for each in window.differences
+    ]
+
+
+def test_a_batch_that_is_in_the_side_table_alone_is_no_difference(flow, monkeypatch):
+    """The driver dies between the two commits: the ledger does not count the batch yet."""
+    pipeline = flow.pipeline(late_data=SIDE)
+    send_hours(flow, range(4))
+    run(flow, pipeline)
+    flow.send([*(at(n, 0) for n in range(900, 907)), at(999, 3)], partition=0)
+    commit, calls, between = LakeDriver.commit, [], []
+
+    def crashing(self, *values):
+        calls.append(self)
+        if len(calls) == 2:
+            between.append(balance(flow, pipeline))
+            raise SinkUnavailableError("table", "the driver was killed here")
+        return commit(self, *values)
+
+    monkeypatch.setattr(LakeDriver, "commit", crashing)
+    assert run(flow, pipeline).restarts == 1
+    assert len(flow.rows("late")) == 7
+    [unfinished] = between
+    assert side_differences(unfinished) == []
+    assert totals(unfinished) == {"read": 160, Fate.OUT: 160}
+    result = balance(flow, pipeline)
+    assert side_differences(result) == []
+    assert [window.side_rows for window in result.windows] == [7, 0, 0, 0]

@@ -75,14 +75,14 @@ class LoadedProject:
         }
         return self.sources | of_workers
 
-    def writers_beside(self, pipeline: Pipeline) -> list[str]:
-        """Returns the names of pipelines that write to the target of ``pipeline``, too."""
-        own = (pipeline.sink.kind, pipeline.sink.resolved_target)
+    def writers_beside(self, own_sink: Sink) -> list[str]:
+        """Returns the names of pipelines that write to the target of one's sink, too."""
+        own = (own_sink.kind, own_sink.resolved_target)
         return [
             other.name
             for other in self.pipelines.values()
             for sink in other.sinks
-            if (sink.kind, sink.resolved_target) == own and sink is not pipeline.sink
+            if (sink.kind, sink.resolved_target) == own and sink is not own_sink
         ]
 
 

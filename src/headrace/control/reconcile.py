@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
 from math import lcm
@@ -31,7 +32,7 @@ from headrace.pipelines.ledger.windows import (
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.positions import CheckpointIds
 from headrace.settings import Settings
-from headrace.sinks.api import CountsEvents, Recountable
+from headrace.sinks.api import CountsEvents, Recountable, Sink, Snapshot
 
 _NO_ENTRIES = "it has no entries in the ledger"
 
@@ -123,9 +124,14 @@ def reconcile(
         SinkError: if a ledger or a table can't be read.
         ServerStartError: if the lake is on the embedded HDFS, which is down.
     """
-    return Reconciliation(
-        tuple(_PipelineReconciliation(project, each, request).balance() for each in pipelines)
-    )
+    return Reconciliation(tuple(_balance(project, each, request) for each in pipelines))
+
+
+def _balance(
+    project: LoadedProject, pipeline: Pipeline, request: ReconcileRequest
+) -> PipelineBalance:
+    with closing(_PipelineReconciliation(project, pipeline, request)) as reconciliation:
+        return reconciliation.balance()
 
 
 class _PipelineReconciliation:
@@ -138,6 +144,7 @@ class _PipelineReconciliation:
         self._settings: Settings = project.settings
         self._pipeline = pipeline
         self._request = request
+        self._lake = lake_uri(self._settings)
         sink, context = pipeline.sink, sink_context(self._settings, pipeline, pipeline.sink)
         # What the sink holds comes first: an entry is written before its batch is committed.
         self._rows = sink.snapshot(context) if isinstance(sink, Recountable) else None
@@ -145,7 +152,14 @@ class _PipelineReconciliation:
         if isinstance(sink, CountsEvents) and request.recount:
             self._counts = sink.window_counts(context)
         self._recorded = self._rows or self._counts or sink.position_store(context)
-        self._lake = lake_uri(self._settings)
+        # What is beside comes last: a batch is in the side table before it is in the sink.
+        self._beside = self._side_snapshot() if request.recount else None
+
+    def close(self) -> None:
+        """Ends the reading of the rows."""
+        for rows in (self._rows, self._beside):
+            if rows is not None:
+                rows.close()
 
     def balance(self) -> PipelineBalance:
         """Returns the balance."""
@@ -167,9 +181,10 @@ class _PipelineReconciliation:
             is_join=self._pipeline.join is not None,
         )
         counted = self._recount(balance) if self._request.recount else None
+        beside = self._recount_beside(balance, entries) if self._request.recount else None
         windows = tuple(
             window
-            for window in balance.windows(counted)
+            for window in balance.windows(counted, beside)
             if self._is_requested(window.start, balance.window_seconds)
         )
         breaks = tuple(balance.breaks(self._positions(entries)))
@@ -228,19 +243,49 @@ class _PipelineReconciliation:
 
     def _recount(self, balance: Balance) -> Recount:
         sink = self._pipeline.sink
-        if others := self._project.writers_beside(self._pipeline):
+        rule = self._rule(balance, sink)
+        if isinstance(rule, Recount):
+            return rule
+        if self._counts is not None:
+            return added_counts(self._counts, rule, balance.changed)
+        if self._rows is not None:
+            return recount(self._rows, rule, balance.changed)
+        return _not_countable(sink)
+
+    def _recount_beside(self, balance: Balance, entries: Sequence[LedgerEntry]) -> Recount | None:
+        """Counts the side table: its rows are events as they were read, whatever steps change."""
+        sink = self._pipeline.side_table
+        if sink is None:
+            return None
+        rule = self._rule(balance, sink)
+        if isinstance(rule, Recount):
+            return rule
+        if not (isinstance(sink, Recountable) and sink.takes_every_row):
+            return _not_countable(sink)
+        if self._beside is None:
+            return Recount()  # nothing was written to it yet
+        newest = max(entries, key=lambda entry: (entry.checkpoint, entry.last))
+        name = CheckpointIds(self._pipeline.name, newest.checkpoint).batch
+        if self._beside.versions([name]).get(name, -1) > newest.last:
+            return Recount(failure=f"a batch is on its way into {sink.label}: ask again")
+        return recount(self._beside, rule)
+
+    def _side_snapshot(self) -> Snapshot | None:
+        sink = self._pipeline.side_table
+        if sink is None or not isinstance(sink, Recountable) or not sink.takes_every_row:
+            return None
+        return sink.snapshot(sink_context(self._settings, self._pipeline, sink))
+
+    def _rule(self, balance: Balance, sink: Sink) -> LedgerRule | Recount:
+        """Returns by what the ledger counts the rows of a sink, or why they can't be compared."""
+        if others := self._project.writers_beside(sink):
             return Recount(failure=f"{sink.label} has rows of {', '.join(others)} too")
         rows_of = self._pipeline.sources[: None if self._pipeline.join is None else 1]
         topics = [source.topic for source in rows_of]
         rules = {LedgerRule(balance.window_seconds, t.event_time, t.event_id) for t in topics}
         if len(rules) > 1:
             return Recount(failure="its topics have other fields for the event id or the time")
-        rule = rules.pop()
-        if self._counts is not None:
-            return added_counts(self._counts, rule, balance.changed)
-        if self._rows is not None:
-            return recount(self._rows, rule, balance.changed)
-        return Recount(failure=f"the rows of {sink.label} can't be counted")
+        return rules.pop()
 
     def _letters(self, balance: Balance) -> LetterRecount:
         if not any(balance.dead_letters().values()):
@@ -257,6 +302,10 @@ class _PipelineReconciliation:
             return recount_letters(own, balance)
         except BrokerUnreachableError:
             return LetterRecount(unknown="Kafka does not respond, so dead letters are not counted")
+
+
+def _not_countable(sink: Sink) -> Recount:
+    return Recount(failure=f"the rows of {sink.label} can't be counted")
 
 
 def _last_ended(folder: CheckpointFolder, number: int) -> int:

@@ -84,7 +84,7 @@ def plan_reprocessing(
         BrokerUnreachableError: if the broker does not respond within 15 seconds.
         SinkError: if the sink's positions can't be read.
     """
-    refuse_inexact(pipeline, project.writers_beside(pipeline))
+    refuse_inexact(pipeline, project.writers_beside(pipeline.sink))
     if request.times.start >= request.times.end:
         raise ReprocessRefusedError(pipeline.name, "the range ends before it begins")
     settings = project.settings

@@ -438,17 +438,25 @@ class Snapshot(Protocol):
             SinkError: they can't be read.
         """
 
+    def close(self) -> None:
+        """Ends the reading: called once, also if no row was read."""
+
 
 class Recountable(abc.ABC):
     """A sink whose rows ``headrace reconcile --recount`` can count."""
 
     @abc.abstractmethod
     def snapshot(self, context: SinkContext) -> Snapshot | None:
-        """Returns the target as it is now; None: there is none yet.
+        """Returns the target as it is now; None: there is none, or its rows can't be told apart.
 
         Raises:
             SinkError: it can't be read.
         """
+
+    @property
+    def takes_every_row(self) -> bool:
+        """Whether a commit takes every row that tasks have written: it rejects and drops none."""
+        return False
 
 
 @dataclass(frozen=True)

@@ -44,15 +44,18 @@ def _show(balance: PipelineBalance, screen: Screen) -> None:
     balanced = [each for each in balance.windows if each.state is WindowState.BALANCED]
     hidden = set(map(id, balanced[:-MAX_BALANCED]))
     fates = list(dict.fromkeys(fate for window in balance.windows for fate in window.fates))
-    figures = tuple(range(2, 4 + len(fates)))
-    windows = table("window", "state", "read", *fates, "in table", "", right=figures)
+    has_side = any(window.side_rows is not None for window in balance.windows)
+    tables = ("in table", "in side table") if has_side else ("in table",)
+    figures = tuple(range(2, 3 + len(fates) + len(tables)))
+    windows = table("window", "state", "read", *fates, *tables, "", right=figures)
     for window in balance.windows:
         if id(window) not in hidden:
             counts = [str(window.fates.get(fate, 0)) for fate in fates]
-            rows = "" if window.rows is None else str(window.rows)
+            counted = (window.rows, window.side_rows)[: len(tables)]
+            rows = ["" if number is None else str(number) for number in counted]
             state = f"[{_STYLES.get(window.state, 'default')}]{window.state}[/]"
             windows.add_row(
-                _time(window), state, str(window.read), *counts, rows, escape(_detail(window))
+                _time(window), state, str(window.read), *counts, *rows, escape(_detail(window))
             )
     screen.out.print(windows, highlight=False)
     if hidden:

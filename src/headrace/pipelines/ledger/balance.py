@@ -107,15 +107,29 @@ class Balance:
             for range_ in self._total.ranges
         )
 
-    def windows(self, recount: Recount | None = None) -> list[WindowBalance]:
-        """Returns each window that has events, those without an event time first."""
-        starts = {*self._windows, *(recount.sums if recount else ())}
-        ordered = sorted(starts, key=lambda start: -1 if start is None else start)
-        return [self._window(start, recount) for start in ordered]
+    def windows(
+        self, recount: Recount | None = None, beside: Recount | None = None
+    ) -> list[WindowBalance]:
+        """Returns each window that has events, those without an event time first.
 
-    def _window(self, start: int | None, recount: Recount | None) -> WindowBalance:
-        differences = [*self._differences(start), *self._recounted(start, recount)]
-        unknown = self._unknown(start, recount)
+        Args:
+            recount: of the table.
+            beside: of the side table; None: there is none, or it was not counted.
+        """
+        counted = (count.sums for count in (recount, beside) if count is not None)
+        starts = set(self._windows).union(*counted)
+        ordered = sorted(starts, key=lambda start: -1 if start is None else start)
+        return [self._window(start, recount, beside) for start in ordered]
+
+    def _window(
+        self, start: int | None, recount: Recount | None, beside: Recount | None
+    ) -> WindowBalance:
+        differences = [
+            *self._differences(start),
+            *self._recounted(start, recount),
+            *self._recounted_beside(start, beside),
+        ]
+        unknown = self._unknown(start, recount) or self._unknown_beside(start, beside)
         if differences:
             state = WindowState.UNBALANCED
         elif unknown:
@@ -130,7 +144,8 @@ class Balance:
             {fate: number for fate, number in fates.items() if number},
             tuple(differences),
             "" if differences else unknown,
-            recount.sums.get(start, Sums()).number if recount and not recount.failure else None,
+            _rows_of(recount, start),
+            _rows_of(beside, start),
         )
 
     def _fate(self, fate: Fate, start: int | None) -> int:
@@ -193,11 +208,26 @@ class Balance:
         missing = out - rows
         if not recount.has_ids:
             missing = replace(missing, hash=0)
-        if self._is_reprocessed(start, missing, recount):
+        if not self._is_reprocessed(start, missing, recount):
+            yield from _missing_rows(Hop.TABLE, missing)
+
+    def _recounted_beside(self, start: int | None, beside: Recount | None) -> Iterable[Imbalance]:
+        if beside is None or beside.failure or self._began_before(start):
             return
-        ids_differ = missing.hash != 0
-        if missing.number or ids_differ:
-            yield Imbalance(Hop.TABLE, missing.number, 0, ids_differ)
+        missing = self._went_beside(start) - beside.sums.get(start, Sums())
+        if not beside.has_ids:
+            missing = replace(missing, hash=0)
+        yield from _missing_rows(Hop.SIDE_TABLE, missing)
+
+    def _went_beside(self, start: int | None) -> Sums:
+        """Late events, and those that a join has not matched."""
+        unmatched = self._of(Hop.JOIN, Fate.UNMATCHED, start)
+        return self._of(Hop.READ, Fate.LATE, start) + unmatched
+
+    def _unknown_beside(self, start: int | None, beside: Recount | None) -> str:
+        if beside is None or not self._went_beside(start).number:
+            return ""
+        return beside.failure
 
     def _is_reprocessed(self, start: int | None, missing: Sums, recount: Recount) -> bool:
         changes = self._changes.get(start, [])
@@ -261,6 +291,18 @@ def _sum(sums: Iterable[Sums]) -> Sums:
 def _waiting(waiting: WaitingByPartition) -> dict[Place, Sums]:
     held = (lines for partitions in waiting.values() for lines in partitions.values())
     return added(line for lines in held for line in lines)
+
+
+def _missing_rows(hop: Hop, missing: Sums) -> Iterable[Imbalance]:
+    """The difference of a recount; rows have no bytes to compare."""
+    if missing.number or missing.hash:
+        yield Imbalance(hop, missing.number, 0, missing.hash != 0)
+
+
+def _rows_of(recount: Recount | None, start: int | None) -> int | None:
+    if recount is None or recount.failure:
+        return None
+    return recount.sums.get(start, Sums()).number
 
 
 def _difference(hop: Hop, came: Sums, went: Sums, partition: str) -> Iterable[Imbalance]:

@@ -135,7 +135,9 @@ def _window(rule: LedgerRule) -> str:
 
 def _hash(rule: LedgerRule) -> str:
     if rule.event_id is None:
-        return f"place_hash({', '.join(map(_quoted, POSITION))})"
+        topic, partition, offset = map(_quoted, POSITION)
+        # PostgreSQL may keep them as any integers; DuckDB makes none smaller unasked.
+        return f"place_hash({topic}, {partition}::INTEGER, {offset}::BIGINT)"
     return f"id_hash({'.'.join(map(_quoted, rule.event_id.split('.')))})"
 
 

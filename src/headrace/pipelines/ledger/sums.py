@@ -18,6 +18,7 @@ class Hop(enum.StrEnum):
     STEPS = "steps"
     SINK = "sink"
     TABLE = "table"
+    SIDE_TABLE = "side table"
     DEAD_LETTERS = "dead letters"
 
 

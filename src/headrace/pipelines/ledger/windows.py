@@ -76,6 +76,7 @@ class WindowBalance:
         differences: where it does not balance.
         unknown: why it is not known whether it does, as a sentence; empty: it is known.
         rows: that a recount has found; None: there was none.
+        side_rows: that a recount of the side table has found; None: there was none.
     """
 
     start: datetime | None
@@ -85,6 +86,7 @@ class WindowBalance:
     differences: tuple[Imbalance, ...] = ()
     unknown: str = ""
     rows: int | None = None
+    side_rows: int | None = None
 
 
 @dataclass(frozen=True)

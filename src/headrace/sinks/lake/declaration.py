@@ -151,6 +151,11 @@ class Lake(Sink, Compactable, Readable, Recountable, Reprocessable):
 
         return lake_snapshot(self._uri(context), context.storage)
 
+    @property
+    def takes_every_row(self) -> bool:
+        """Whether repeats are kept: a table without repeats drops them in the commit."""
+        return self.unique is None
+
     def reprocessing_fault(
         self, columns: Collection[str] | None, event_id: str | None
     ) -> Fault | None:

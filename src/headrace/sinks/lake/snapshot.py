@@ -37,6 +37,9 @@ class LakeSnapshot:
         except (DeltaError, OSError) as error:
             raise SinkError(self._table.table_uri, f"its rows can't be read: {error}") from error
 
+    def close(self) -> None:
+        """Nothing is open: a version of the table stays."""
+
 
 def lake_snapshot(uri: str, options: Options) -> LakeSnapshot | None:
     """Returns the newest version of a table; None when there is no table."""

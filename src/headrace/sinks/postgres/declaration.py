@@ -13,10 +13,12 @@ from headrace.sinks.api import (
     DeclaredRows,
     Guarantee,
     PositionStore,
+    Recountable,
     Reprocessable,
     Sink,
     SinkContext,
     SinkDriver,
+    Snapshot,
 )
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ class WriteMode(enum.StrEnum):
 
 
 @dataclass(frozen=True)
-class Postgres(Sink, Reprocessable):
+class Postgres(Sink, Recountable, Reprocessable):
     """Sink: a table of PostgreSQL. Exactly once; :mod:`headrace.sinks.postgres` has the contract.
 
     Attributes:
@@ -152,6 +154,22 @@ class Postgres(Sink, Reprocessable):
         from headrace.sinks.postgres.positions import PostgresPositions
 
         return PostgresPositions(context.settings[URL], self.table)
+
+    def snapshot(self, context: SinkContext) -> Snapshot | None:
+        """Returns the table's rows of APPEND, each of which is one that was written.
+
+        Returns None for UPSERT and ADD, whose rows are what several have made of them.
+
+        Raises:
+            ExtraMissingError: psycopg is not installed.
+            SinkUnavailableError: the server does not answer.
+            TableMismatchError: the table was made again since a pipeline wrote to it.
+        """
+        if self.mode is not WriteMode.APPEND:
+            return None
+        from headrace.sinks.postgres.snapshot import postgres_snapshot
+
+        return postgres_snapshot(context.settings[URL], self.table)
 
     def reprocessing_fault(
         self,

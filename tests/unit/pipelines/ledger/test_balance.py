@@ -186,6 +186,39 @@ def test_a_recount_that_failed_leaves_a_window_unknown():
     )
 
 
+@pytest.mark.parametrize(
+    ("rows", "number", "ids_differ"),
+    [((1, 0, 7), None, None), ((0, 0, 0), 1, True), ((2, 0, 7), -1, False), ((1, 0, 8), 0, True)],
+)
+def test_a_recount_of_the_side_table_has_a_hop_of_its_own(rows, number, ids_differ):
+    balance = Balance([entry(balanced())], ALLOWED, has_steps=False)
+    [only] = balance.windows(None, Recount({0: Sums(*rows)}))
+    if number is None:
+        assert (only.state, only.side_rows, only.rows) == (WindowState.BALANCED, 1, None)
+        return
+    [difference] = only.differences
+    assert (difference.hop, difference.number) == (Hop.SIDE_TABLE, number)
+    assert difference.ids_differ is ids_differ
+
+
+def test_a_side_table_that_is_not_counted_leaves_windows_with_late_events_unknown():
+    nothing_late = [
+        line(hop, fate, (3, 3, 3), HOUR)
+        for hop in (Hop.READ, Hop.SINK)
+        for fate in (Fate.IN, Fate.OUT)
+    ]
+    balance = Balance([entry([*balanced(), *nothing_late])], ALLOWED, has_steps=False)
+    windows = balance.windows(None, Recount(failure="ask again"))
+    assert [each.unknown for each in windows] == ["ask again", ""]
+    assert windows[0].state is WindowState.UNKNOWN
+
+
+def test_rows_of_a_side_table_that_nothing_was_sent_to_are_too_many():
+    balance = Balance([entry(balanced())], ALLOWED, has_steps=False)
+    windows = balance.windows(None, Recount({0: Sums(1, 0, 7), HOUR: Sums(2, 0, 1)}))
+    assert [(each.hop, each.number) for each in windows[1].differences] == [(Hop.SIDE_TABLE, -2)]
+
+
 def test_rows_from_before_the_ledger_are_no_difference():
     only = window(balanced(), recount=Recount({0: Sums(99, 0, 1)}), unknown_before=1)
     assert only.state is WindowState.UNKNOWN

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from headrace.errors import TableMismatchError
 from headrace.sinks.api import Transaction
 from headrace.sinks.postgres.connection import find_table, quoted, table_identifier
-from headrace.sinks.postgres.positions import recorded
+from headrace.sinks.postgres.snapshot import ONE_MOMENT, recorded_by_all
 from headrace.sinks.postgres.statements import (
     LOCK,
     POSITIONS_ARE_THERE,
@@ -61,11 +61,9 @@ SELECT EXISTS (
 )
 """
 _NULLS_NOT_DISTINCT = 150_000
-_ONE_MOMENT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 _COUNTED = """
 SELECT extract(epoch FROM {window})::bigint, sum({count})::bigint FROM {table} GROUP BY 1
 """
-_APPLICATIONS = "SELECT app_id FROM headrace.positions WHERE target = %s"
 
 
 def creation(
@@ -158,7 +156,7 @@ def counted(
     from psycopg import sql
 
     with connection.transaction():
-        connection.execute(_ONE_MOMENT)
+        connection.execute(ONE_MOMENT)
         [(has_positions,)] = connection.execute(POSITIONS_ARE_THERE).fetchall()
         if not has_positions or find_table(connection, table) is None:
             return {}, {}
@@ -168,8 +166,7 @@ def counted(
             table=table_identifier(table),
         )
         events: dict[int, int] = dict(connection.execute(statement).fetchall())
-        names = [name for (name,) in connection.execute(_APPLICATIONS, (table,)).fetchall()]
-        return events, recorded(connection, table, names)
+        return events, recorded_by_all(connection, table)
 
 
 def _sql_type(kind: pa.DataType) -> str:

@@ -1,0 +1,138 @@
+"""The rows of a table at one moment, and what the database records of pipelines at that moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from headrace.settings import Secret
+from headrace.sinks.postgres.connection import (
+    connect,
+    find_table,
+    table_identifier,
+    translated_errors,
+)
+from headrace.sinks.postgres.positions import recorded
+from headrace.sinks.postgres.statements import POSITIONS_ARE_THERE
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from psycopg import sql
+
+    from headrace.sinks.postgres.connection import Connection
+
+ONE_MOMENT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+_APPLICATIONS = "SELECT app_id FROM headrace.positions WHERE target = %s"
+_BATCH_ROWS = 50_000
+_TIMES = ("timestamp with time zone", "timestamp without time zone")
+_TEXTS = ("text", "character varying")
+_INTEGERS = ("smallint", "integer", "bigint")
+# A timestamp without a zone holds what the sink has sent, which is UTC. A comparison of windows
+# needs microseconds, not the form in which a session shows times.
+_MICROSECONDS = "(extract(epoch FROM {column}) * 1000000)::bigint"
+
+
+class PostgresSnapshot:
+    """The rows that one transaction sees, which is open until :meth:`close`.
+
+    Other writers go on meanwhile; the server keeps rows that they delete until it ends.
+
+    Args:
+        connection: in a transaction of ``ONE_MOMENT``.
+        table: its name.
+        columns: types of its columns by name.
+        recorded_versions: by application id, the number recorded.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        table: str,
+        columns: Mapping[str, str],
+        recorded_versions: Mapping[str, int],
+    ) -> None:
+        self._connection, self._table = connection, table
+        readable = (*_TIMES, *_TEXTS, *_INTEGERS)
+        self._columns = {name: kind for name, kind in columns.items() if kind in readable}
+        self._recorded = recorded_versions
+
+    @property
+    def column_names(self) -> Sequence[str]:
+        """Returns the names of the columns that hold times, texts and integers as they came.
+
+        Others are left out: a ``uuid`` or a ``char(n)`` shows a text in another form than was sent.
+        """
+        return list(self._columns)
+
+    def versions(self, app_ids: Iterable[str]) -> Mapping[str, int]:
+        """Returns what the database recorded of applications at that moment."""
+        return {name: self._recorded[name] for name in app_ids if name in self._recorded}
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yields the rows by a cursor of the server: times as timestamps in UTC."""
+        import pyarrow as pa
+        from psycopg import sql
+
+        schema = pa.schema([(name, self._arrow_type(name)) for name in columns])
+        listed = sql.SQL(", ").join(map(self._selected, columns))
+        statement = sql.SQL("SELECT {columns} FROM {table}").format(
+            columns=listed, table=table_identifier(self._table)
+        )
+        with translated_errors(), self._connection.cursor("headrace_rows") as cursor:
+            cursor.execute(statement)
+            while rows := cursor.fetchmany(_BATCH_ROWS):
+                values = zip(*rows, strict=True)
+                yield pa.record_batch(
+                    [
+                        pa.array(column, field.type)
+                        for column, field in zip(values, schema, strict=True)
+                    ],
+                    schema=schema,
+                )
+
+    def close(self) -> None:
+        """Ends the transaction."""
+        self._connection.close()
+
+    def _selected(self, name: str) -> sql.Composable:
+        from psycopg import sql
+
+        column = sql.Identifier(name)
+        if self._columns[name] in _TIMES:
+            return sql.SQL(_MICROSECONDS).format(column=column)
+        return column
+
+    def _arrow_type(self, name: str) -> pa.DataType:
+        import pyarrow as pa
+
+        if self._columns[name] in _TIMES:
+            return pa.timestamp("us", "UTC")
+        return pa.string() if self._columns[name] in _TEXTS else pa.int64()
+
+
+def postgres_snapshot(url: Secret, table: str) -> PostgresSnapshot | None:
+    """Returns a table as it is now; None when there is no table, or no pipeline has written to it.
+
+    Raises:
+        SinkUnavailableError: the server does not answer.
+        TableMismatchError: the table was made again since a pipeline wrote to it.
+    """
+    with ExitStack() as opened, translated_errors():
+        connection = connect(url)
+        opened.callback(connection.close)
+        connection.autocommit = False
+        connection.execute(ONE_MOMENT)
+        [(has_positions,)] = connection.execute(POSITIONS_ARE_THERE).fetchall()
+        known = find_table(connection, table) if has_positions else None
+        if known is None:
+            return None
+        versions = recorded_by_all(connection, table)
+        opened.pop_all()
+        return PostgresSnapshot(connection, table, known.columns, versions)
+
+
+def recorded_by_all(connection: Connection, table: str) -> dict[str, int]:
+    """Returns what is recorded of a table by every application id, in the caller's transaction."""
+    names = [name for (name,) in connection.execute(_APPLICATIONS, (table,)).fetchall()]
+    return recorded(connection, table, names)
