@@ -213,11 +213,12 @@ class ContestPart(Part):
 def growth(commits: Sequence[tuple[float, int]]) -> float:
     """Time of a message in the last fifth of the batches, as a multiple of that in the first fifth.
 
-    Batches that are much smaller than others say nothing; before the first commit a query starts.
+    Batches that are much smaller than others say nothing. The first two commits don't either: a
+    query starts before them, and who starts it hears of them when it has started.
     """
     steps = [
         (until - since, now - before)
-        for (since, before), (until, now) in itertools.pairwise(commits)
+        for (since, before), (until, now) in itertools.pairwise(commits[min(2, len(commits) - 2) :])
     ]
     usual = statistics.median(count for _, count in steps)
     whole = [seconds / count for seconds, count in steps if count and count >= usual / 2]

@@ -110,6 +110,12 @@ def test_growth_compares_the_last_batches_with_the_first_and_leaves_out_small_on
     assert growth(slower) == 3
 
 
+def test_growth_leaves_out_commits_that_were_told_while_the_query_started():
+    late = [(5.0, 100), (5.1, 200), *((5.1 + number, 200 + 100 * number) for number in (1, 2, 3))]
+    assert growth(late) == pytest.approx(1)
+    assert growth([(5.0, 100), (7.0, 200)]) == 1
+
+
 def figures_of(cpu):
     run = Run(1_000_000, 10.0, Usage(cpu, 900.0, 0.0), 0.5)
     return Measurement(run).figures()
