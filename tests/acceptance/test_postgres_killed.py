@@ -195,7 +195,7 @@ def test_kills_of_postgres_and_lost_checkpoints_leave_what_duckdb_counts(
     start_cluster, tmp_path, server, drill_run
 ):
     """The driver runs on while the server dies, and is killed before checkpoints are damaged."""
-    rounds = drill_run.size(short=1, long=6)
+    rounds = drill_run.size(short=1, long=5)
     url = server.create_database("drill")
     with psycopg.connect(url) as connection:
         connection.execute(TABLE)
