@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from math import lcm
 
 from headrace.model import TopicPartition
-from headrace.pipelines.ledger.entry import EntryRange, LedgerEntry, joined, merged
+from headrace.pipelines.ledger.breaks import breaks_of
+from headrace.pipelines.ledger.entry import LedgerEntry, merged
 from headrace.pipelines.ledger.reprocessed import (
     ReprocessedEntry,
     by_window,
     explains,
-    unread,
 )
 from headrace.pipelines.ledger.sums import FATES, Fate, Hop, Place, Sums, added
 from headrace.pipelines.ledger.waiting import WaitingByPartition
@@ -75,19 +75,7 @@ class Balance:
         Args:
             recorded: by topic, topic id and partition, the positions that the sink records.
         """
-        by_place: dict[tuple[str, str, int], list[EntryRange]] = {}
-        for range_ in joined(self._total.ranges):
-            by_place.setdefault(range_.place, []).append(range_)
-        result = []
-        for place, ranges in by_place.items():
-            end = max(range_.end for range_ in ranges)
-            if (at := recorded.get(place, end)) > end:
-                ranges.append(EntryRange(*place, at, at))
-            for fault in _breaks(ranges):
-                gap = EntryRange(*place, fault.start, fault.end)
-                left = unread(self._read_again, gap) if fault.is_gap else [gap]
-                result += [replace(fault, start=part.start, end=part.end) for part in left]
-        return result
+        return breaks_of(self._total.ranges, recorded, self._read_again)
 
     def dead_letters(self) -> dict[TopicPartition | None, int]:
         """Returns how many records became dead letters by partition; None: rows at the sink."""
@@ -309,17 +297,3 @@ def _difference(hop: Hop, came: Sums, went: Sums, partition: str) -> Iterable[Im
     missing = came - went
     if missing != Sums():
         yield Imbalance(hop, missing.number, missing.bytes, missing.hash != 0, partition)
-
-
-def _breaks(ranges: Sequence[EntryRange]) -> list[Break]:
-    """Gaps and overlaps of the ranges of one partition, which are sorted."""
-    result, read_to = [], ranges[0].start
-    for range_ in ranges:
-        name = f"{range_.topic}/{range_.partition}"
-        if range_.start > read_to:
-            result.append(Break(name, read_to, range_.start, is_gap=True))
-        elif range_.start < read_to:
-            overlap = min(read_to, range_.end)
-            result.append(Break(name, range_.start, overlap, is_gap=False))
-        read_to = max(read_to, range_.end)
-    return result
