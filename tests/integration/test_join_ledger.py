@@ -12,11 +12,12 @@ from tests.integration.test_join import PARTITIONS, Site
 from tests.integration.test_ledger import balance, totals
 from tests.integration.test_planted_defects import found
 
-from headrace import Lake, Match, filter_rows
-from headrace.errors import SinkUnavailableError
+from headrace import Lake, Match, Unique, filter_rows
+from headrace.errors import SinkError, SinkUnavailableError
 from headrace.pipelines.ledger.folder import LedgerFolder
 from headrace.pipelines.ledger.sums import Fate
 from headrace.pipelines.ledger.windows import WindowState
+from headrace.pipelines.progress import PipelineState
 from headrace.sinks.lake.driver import LakeDriver
 
 MINUTE = timedelta(minutes=1)
@@ -136,6 +137,36 @@ def test_deleted_rows_and_a_lost_wait_are_named(site):
     ledger.write(replace(entry, waiting={site.clicks.name: {0: (), 1: ()}}))
     differences = {(hop, number) for hop, _, number in found(balance(site.flow, pipeline))}
     assert differences == {("join", 1), ("table", 1), ("side table", 1)}
+
+
+def test_repeats_that_the_side_table_drops_are_counted_once_over_a_crash(site, monkeypatch):
+    """The crash comes between its commit and the other one, which is looked at in between."""
+    once = Lake("unmatched", unique=Unique(by=["id"], within=timedelta(days=1)))
+    pipeline = site.pipeline(unmatched=once)
+    site.send(site.impressions, map(site.impression, range(60)))
+    site.send(site.clicks, [site.click(8)])
+    site.run(pipeline)
+    unknown = [site.click(n, minute=5, impression_id="none") for n in range(70, 77)]
+    site.send(site.clicks, [*unknown, unknown[0], unknown[3]])
+    commit = LakeDriver.commit
+
+    def failing(self, *arguments):
+        if self._table.unique is None:
+            raise SinkError("table", "the driver was killed here")
+        return commit(self, *arguments)
+
+    monkeypatch.setattr(LakeDriver, "commit", failing)
+    assert site.flow.run(pipeline)[pipeline.name].state is PipelineState.FAILED
+    monkeypatch.undo()
+    between = balance(site.flow, pipeline)
+    assert found(between) == set()
+    assert len(site.flow.rows("unmatched")) == 7
+    site.run(pipeline)
+    result = balance(site.flow, pipeline)
+    assert found(result) == set()
+    assert WindowState.UNKNOWN not in {window.state for window in result.windows}
+    counted = totals(result)
+    assert (counted[Fate.UNMATCHED], counted[Fate.DEDUPLICATED]) == (7, 2)
 
 
 def test_a_reset_that_forgets_what_waits_is_named(site):

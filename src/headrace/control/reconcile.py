@@ -260,7 +260,7 @@ class _PipelineReconciliation:
         rule = self._rule(balance, sink)
         if isinstance(rule, Recount):
             return rule
-        if not (isinstance(sink, Recountable) and sink.takes_every_row):
+        if not (isinstance(sink, Recountable) and sink.keeps_each_row):
             return _not_countable(sink)
         if self._beside is None:
             return Recount()  # nothing was written to it yet
@@ -272,7 +272,7 @@ class _PipelineReconciliation:
 
     def _side_snapshot(self) -> Snapshot | None:
         sink = self._pipeline.side_table
-        if sink is None or not isinstance(sink, Recountable) or not sink.takes_every_row:
+        if sink is None or not isinstance(sink, Recountable) or not sink.keeps_each_row:
             return None
         return sink.snapshot(sink_context(self._settings, self._pipeline, sink))
 

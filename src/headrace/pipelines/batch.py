@@ -254,7 +254,8 @@ class BatchCommitter:
             planned_ms = {topic: end.planned_ms for topic, end in planned.ends.items()}
             feedback = before.after(reports, planned_ms)
             self._record(manifest, reports, planned, feedback)
-            side = self._commit_side_table(reports, planned, watermark_us, reject)
+            beside = self._recording_rejects(reject, is_side=True)
+            side = self._commit_side_table(reports, planned, watermark_us, beside)
             rejected_late = len(rejected)
         # Before the commit: a batch that the sink holds is not read again.
         ends = {topic: end.partitions for topic, end in planned.ends.items()}
@@ -262,7 +263,7 @@ class BatchCommitter:
         # Not in the block above: where this fails it can be unknown whether the rows are committed,
         # and files of a committed batch must not be deleted.
         transaction = self._transaction(planned, feedback)
-        both = self._recording_rejects(reject)
+        both = self._recording_rejects(reject, is_side=False)
         done = CommitResult(False, 0)
         if self._changes(manifest, reports, planned):
             done = self._commit(manifest, planned, transaction, watermark_us, both)
@@ -376,16 +377,21 @@ class BatchCommitter:
             lines = [*manifest.lines, *of_steps]
             clocks = {topic: feedback.event_us(topic) for topic in feedback.clocks}
             adds_to_rows = self._positions.know_pipeline(planned)
-            self._ledger.record(RecordedBatch(planned, reports, lines, clocks, adds_to_rows))
+            side = self._side_table if _side_pieces(reports) else None
+            is_aside = side is not None and side.holds(planned)
+            self._ledger.record(
+                RecordedBatch(planned, reports, lines, clocks, adds_to_rows, is_aside)
+            )
 
-    def _recording_rejects(self, reject: Reject) -> Reject:
+    def _recording_rejects(self, reject: Reject, *, is_side: bool) -> Reject:
         origin, ledger = self._pipeline.sources[0].topic.name, self._ledger
         if ledger is None:
             return reject
+        correct = ledger.correct_aside if is_side else ledger.correct
 
         def both(rejection: CommitRejection) -> None:
             reject(rejection)
-            ledger.correct(rejection, origin)
+            correct(rejection, origin)
 
         return both
 

@@ -454,8 +454,8 @@ class Recountable(abc.ABC):
         """
 
     @property
-    def takes_every_row(self) -> bool:
-        """Whether a commit takes every row that tasks have written: it rejects and drops none."""
+    def keeps_each_row(self) -> bool:
+        """Whether a snapshot has each row that commits took, and is None only before the first."""
         return False
 
 

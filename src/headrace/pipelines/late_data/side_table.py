@@ -38,7 +38,7 @@ class SideTable:
         """
         if not pieces:
             return _NOTHING
-        if self._holds(planned):
+        if self.holds(planned):
             _LOG.info("Batch %d: its late events were committed before", planned.batch_id)
             self.discard(pieces)
             return _NOTHING
@@ -59,7 +59,12 @@ class SideTable:
         """Closes the sink."""
         self._sink.close(max_wait_seconds)
 
-    def _holds(self, planned: PlannedBatch) -> bool:
+    def holds(self, planned: PlannedBatch) -> bool:
+        """Whether it holds the events of a batch.
+
+        Raises:
+            CheckpointBehindTableError: it holds batches that the checkpoint does not know of.
+        """
         recorded = self._known().batch_id
         if recorded is not None and recorded > planned.batch_id:
             reason = f"its side table has late events of batch {recorded}"

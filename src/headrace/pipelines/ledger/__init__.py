@@ -18,7 +18,13 @@ steps     rows through steps of Spark          out of ``read``, or ``join`` = wh
 sink      rows to the sink                     in = out + dead + deduplicated; without
                                                steps, in = out of ``read``, or ``join``
 table     a recount of the rows in the sink    rows = out of ``sink``
+side      a recount of the rows in a side      rows = late of ``read``, or unmatched of
+table     table                                ``join``
 ========= ==================================== ===============================================
+
+Rows that the commit of a sink or a side table drops or rejects get another fate in the entry,
+before the commit is tried again. A side table's commit is not repeated after a crash behind it, so
+then the repeated batch keeps what its entry was corrected by.
 
 With a recount, the dead letters in their topics are compared, too: as many as ``read``, ``join``
 and ``sink`` count, by partition.

@@ -82,7 +82,7 @@ class Balance:
         dead: dict[TopicPartition | None, int] = {}
         for place, sums in added(self._total.lines).items():
             if place.fate is Fate.DEAD:
-                is_record = place.hop is not Hop.SINK
+                is_record = place.hop is not Hop.SINK and place.partition >= 0
                 partition = TopicPartition(place.topic, place.partition) if is_record else None
                 dead[partition] = dead.get(partition, 0) + sums.number
         return dead

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from operator import attrgetter
@@ -16,12 +16,21 @@ from headrace.model.event import value_at
 from headrace.pipelines.checkpoint import PlannedBatch
 from headrace.pipelines.ledger.entry import EntryRange, LedgerEntry, Span
 from headrace.pipelines.ledger.folder import LedgerFolder
-from headrace.pipelines.ledger.sums import Fate, Hop, LedgerLine, Place, Sums, added, lines_of
+from headrace.pipelines.ledger.sums import (
+    Fate,
+    Hop,
+    LedgerLine,
+    Place,
+    Sums,
+    added,
+    lines_of,
+    set_aside,
+)
 from headrace.pipelines.ledger.table_facts import facts_of_rows
 from headrace.pipelines.ledger.tally import LedgerRule
 from headrace.pipelines.ledger.waiting import Waiting, WaitingByPartition
 from headrace.pipelines.source.report import RangeReport
-from headrace.sinks.api import CommitRejection, RejectedValues
+from headrace.sinks.api import CommitRejection
 
 MERGED_AT_ONCE = 64
 _UNKNOWN_PARTITION = -1
@@ -53,6 +62,8 @@ class RecordedBatch:
         lines: of its steps, and of the rows behind them.
         clocks: event clocks after it, by topic and partition, in microseconds since 1970.
         adds_to_rows: whether the sink holds rows of the pipeline from before.
+        is_aside: whether the side table holds the batch already: its commit, and what the entry
+            was corrected by for it, are those of an earlier attempt.
     """
 
     planned: PlannedBatch
@@ -60,6 +71,7 @@ class RecordedBatch:
     lines: Sequence[LedgerLine]
     clocks: Mapping[str, Mapping[int, int]]
     adds_to_rows: bool
+    is_aside: bool = False
 
 
 class Ledger:
@@ -101,13 +113,14 @@ class Ledger:
         planned = batch.planned
         lines = [line for report in batch.reports for line in report.ledger]
         unknown = self._into_steps(lines) if self._rows.uncounted else ()
+        aside = self._corrected_aside(planned.batch_id) if batch.is_aside else ()
         self._entry = LedgerEntry(
             checkpoint=self._checkpoint,
             first=planned.batch_id,
             last=planned.batch_id,
             window_seconds=self._rule.window_seconds,
             ranges=tuple(_ranges(planned)),
-            lines=lines_of(added((*lines, *batch.lines, *unknown))),
+            lines=lines_of(added((*lines, *batch.lines, *unknown, *aside))),
             clocks=batch.clocks,
             positions={topic: dict(end.partitions) for topic, end in planned.ends.items()},
             unknown_before=self._unknown_before(batch),
@@ -120,13 +133,32 @@ class Ledger:
 
     def correct(self, rejection: CommitRejection, topic: str) -> None:
         """Corrects the entry by rows that a commit did not take, before it is tried again."""
-        if self._entry is None or self._rows.uncounted:
+        if not self._rows.uncounted:
+            self._correct(rejection, topic, (Hop.SINK, Fate.OUT), self._rows.changed)
+
+    def correct_aside(self, rejection: CommitRejection, topic: str) -> None:
+        """Corrects the entry by rows that the commit of the side table did not take."""
+        self._correct(rejection, topic, set_aside(self._rows.come_from), ())
+
+    def _correct(
+        self,
+        rejection: CommitRejection,
+        topic: str,
+        came: tuple[Hop, Fate],
+        changed: Collection[str],
+    ) -> None:
+        if self._entry is None:
             return
-        lines = [line for row in rejection.rejected for line in self._rejected(row, topic)]
+        moved = [(Fate.DEAD, *self._identity(row.values)) for row in rejection.rejected]
+        lines = [
+            line
+            for fate, window, hash_ in moved
+            for line in _moved(came, fate, window, topic, Sums(1, 0, hash_))
+        ]
         if rejection.repeats is not None:
-            facts = facts_of_rows(self._rule, rejection.repeats, self._rows.changed)
+            facts = facts_of_rows(self._rule, rejection.repeats, changed)
             for window, sums in facts.sums.items():
-                lines += _moved(sums, Fate.DEDUPLICATED, window, topic)
+                lines += _moved(came, Fate.DEDUPLICATED, window, topic, sums)
         self._entry = replace(self._entry, lines=lines_of(added((*self._entry.lines, *lines))))
         self._folder.write(self._entry)
 
@@ -175,9 +207,14 @@ class Ledger:
             if (line.place.hop, line.place.fate) == (self._rows.come_from, Fate.OUT):
                 yield replace(line, place=replace(line.place, hop=Hop.STEPS, fate=Fate.UNKNOWN))
 
-    def _rejected(self, row: RejectedValues, topic: str) -> Sequence[LedgerLine]:
-        window, hash_ = self._identity(row.values)
-        return _moved(Sums(1, 0, hash_), Fate.DEAD, window, topic)
+    def _corrected_aside(self, batch_id: int) -> Sequence[LedgerLine]:
+        try:
+            entry = self._folder.read(Span(self._checkpoint, 0, batch_id, batch_id))
+        except FileNotFoundError:  # the folder was deleted, to begin anew
+            return ()
+        hop, _ = set_aside(self._rows.come_from)
+        at = (hop, _UNKNOWN_PARTITION)
+        return [line for line in entry.lines if (line.place.hop, line.place.partition) == at]
 
     def _identity(self, text: str) -> tuple[int | None, int]:
         """Returns the window and the hash of a row that is only known as JSON."""
@@ -205,11 +242,12 @@ def _by_partition(
     return by_topic
 
 
-def _moved(sums: Sums, fate: Fate, window: int | None, topic: str) -> Sequence[LedgerLine]:
-    """Lines that give rows that went out another fate."""
-    out, other = (
-        Place(Hop.SINK, each, window, topic, _UNKNOWN_PARTITION) for each in (Fate.OUT, fate)
-    )
+def _moved(
+    came: tuple[Hop, Fate], fate: Fate, window: int | None, topic: str, sums: Sums
+) -> Sequence[LedgerLine]:
+    """Lines that give rows another fate at their hop."""
+    hop, before = came
+    out, other = (Place(hop, each, window, topic, _UNKNOWN_PARTITION) for each in (before, fate))
     return LedgerLine(out, Sums() - sums), LedgerLine(other, sums)
 
 

@@ -105,6 +105,11 @@ class LedgerLine:
     sums: Sums
 
 
+def set_aside(hop: Hop) -> tuple[Hop, Fate]:
+    """Returns hop and fate of the events in a side table, by the hop before steps or sink."""
+    return (Hop.JOIN, Fate.UNMATCHED) if hop is Hop.JOIN else (Hop.READ, Fate.LATE)
+
+
 def added(lines: Iterable[LedgerLine]) -> dict[Place, Sums]:
     """Returns the sums of lines by place; the order of the lines does not matter."""
     totals: dict[Place, Sums] = {}

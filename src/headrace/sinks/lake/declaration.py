@@ -152,9 +152,9 @@ class Lake(Sink, Compactable, Readable, Recountable, Reprocessable):
         return lake_snapshot(self._uri(context), context.storage)
 
     @property
-    def takes_every_row(self) -> bool:
-        """Whether repeats are kept: a table without repeats drops them in the commit."""
-        return self.unique is None
+    def keeps_each_row(self) -> bool:
+        """Returns True: what a table without repeats drops, its commit has not taken."""
+        return True
 
     def reprocessing_fault(
         self, columns: Collection[str] | None, event_id: str | None

@@ -318,6 +318,46 @@ def test_rows_that_the_commit_drops_as_repeats_are_deduplicated_in_their_windows
     }
 
 
+@pytest.mark.parametrize(
+    ("come_from", "aside"),
+    [(Hop.READ, (Hop.READ, Fate.LATE)), (Hop.JOIN, (Hop.JOIN, Fate.UNMATCHED))],
+)
+def test_what_the_side_table_drops_is_kept_when_the_batch_is_repeated(site, come_from, aside):
+    """Its commit is not repeated, so that nobody says it again; that of the sink is."""
+    site.send(10, 0)
+    site.run()
+    planned = replace(site.started().end._checkpoint.batch(0), batch_id=0)
+    repeats = pa.table({"at": pa.array([60_000_000], pa.timestamp("us", "UTC"))})
+    batch = RecordedBatch(planned, [], [], {}, adds_to_rows=True)
+
+    def attempt(batch):
+        rows = CountedRows(come_from=come_from)
+        ledger = Ledger(site.ledger, 2, LedgerRule(60, "at", "id"), rows, latest_ahead_us=0)
+        ledger.record(batch)
+        return ledger
+
+    def lines():
+        [entry] = [each for each in site.ledger.counted({2: 0}) if each.checkpoint == 2]
+        return added(entry.lines)
+
+    first = attempt(batch)
+    first.correct_aside(CommitRejection([RejectedValues("{}", "not-unique", "")], []), "clicks")
+    first.correct_aside(CommitRejection([], [], repeats), "clicks")
+    (hop, fate) = aside
+    corrected = {
+        Place(hop, fate, None, "clicks", -1): Sums(-1),
+        Place(hop, Fate.DEAD, None, "clicks", -1): Sums(1),
+        Place(hop, fate, 60, "clicks", -1): Sums(-1),
+        Place(hop, Fate.DEDUPLICATED, 60, "clicks", -1): Sums(1),
+    }
+    assert lines() == corrected
+    first.correct(CommitRejection([], [], repeats), "clicks")
+    attempt(replace(batch, is_aside=True))
+    assert lines() == corrected
+    attempt(batch)
+    assert lines() == {}
+
+
 def test_a_snapshot_keeps_what_it_had(site):
     assert lake_snapshot(site.table.uri, {}) is None
     site.send(10, 0)
