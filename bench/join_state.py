@@ -18,11 +18,13 @@ import msgspec
 
 from bench.events import events
 from headrace.pipelines.join.declaration import Match
-from headrace.pipelines.join.events import KeyedEvent
-from headrace.pipelines.join.facts import FactIndex, slice_length_us
+from headrace.pipelines.join.events import KeyedEvent, KeyedEvents
+from headrace.pipelines.join.facts import FactIndex
 from headrace.pipelines.join.matching import JoinWindow
 from headrace.pipelines.join.partition import JoinPartition
-from headrace.pipelines.join.state import JoinPosition, StateFolder
+from headrace.pipelines.join.position import JoinPosition
+from headrace.pipelines.join.slices import slice_length_us
+from headrace.pipelines.join.state import StateFolder
 
 
 def main() -> None:
@@ -57,9 +59,9 @@ def _keep(
     partition = JoinPartition(StateFolder(str(state), at, "bench", {}), facts, window, match)
     for batch in batches:
         end = JoinPosition(batch[-1].offset + 1, 0, batch[-1].time_us, 0)
-        partition.join(at, end, batch, [])
+        partition.join(at, end, KeyedEvents.of(batch), [])
         at, value_bytes = end, value_bytes + sum(len(event.value) for event in batch)
-    partition.join(at, at, [], [])  # deletes what the last batch no longer needs
+    partition.join(at, at, KeyedEvents.of([]), [])  # deletes what the last batch no longer needs
     facts.close()
     return value_bytes
 

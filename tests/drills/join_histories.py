@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import weakref
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import mkdtemp
 
 import numpy as np
 import pyarrow as pa
@@ -12,11 +15,13 @@ import pyarrow as pa
 from headrace.events.event_hash import hash_positions
 from headrace.model import TopicPartition
 from headrace.pipelines.join.declaration import Match
-from headrace.pipelines.join.events import DecodedEvents, KeyedEvent
-from headrace.pipelines.join.facts import FactIndex, slice_length_us
+from headrace.pipelines.join.events import DecodedEvents, KeyedEvent, KeyedEvents
+from headrace.pipelines.join.facts import FactIndex
 from headrace.pipelines.join.matching import JoinWindow
 from headrace.pipelines.join.partition import JoinedBatch, JoinPartition
-from headrace.pipelines.join.state import JoinPosition, StateFolder
+from headrace.pipelines.join.position import JoinPosition
+from headrace.pipelines.join.slices import slice_length_us
+from headrace.pipelines.join.state import StateFolder
 from headrace.pipelines.join.tally import EarlierTally, LaterTally, event_hashes, offsets_of
 from headrace.pipelines.ledger.balance import Balance
 from headrace.pipelines.ledger.entry import LedgerEntry
@@ -30,6 +35,7 @@ from headrace.pipelines.ledger.tally import (
 )
 from headrace.pipelines.ledger.windows import Progress, WindowState
 
+MEMORY = Path("/dev/shm")
 MINUTE = 60_000_000
 WINDOW = JoinWindow(within_us=30 * MINUTE, wait_us=5 * MINUTE)
 SLICE = slice_length_us(WINDOW.within_us)
@@ -154,7 +160,10 @@ class Place:
 
     def __init__(self, folder, match):
         self.match = match
-        self.folder, self.indexes = folder, folder / "indexes"
+        self.folder = folder
+        # In memory where there is such a folder: RocksDB syncs files that a machine may lose.
+        self.indexes = Path(mkdtemp(dir=MEMORY if MEMORY.is_dir() else folder))
+        weakref.finalize(self, shutil.rmtree, self.indexes, ignore_errors=True)
         self.durable = folder / "durable"
         self.durable.mkdir()
 
@@ -168,7 +177,7 @@ class Place:
             return JoinPartition(state, index, WINDOW, self.match).join(
                 start,
                 end,
-                history.earlier[start.earlier : end.earlier],
+                KeyedEvents.of(history.earlier[start.earlier : end.earlier]),
                 history.later[start.later : end.later],
             )
         finally:
@@ -290,7 +299,7 @@ def entry_of(number, committed, history, decoded=rows_of):
         *read_lines(EARLIER, history.earlier[start.earlier : end.earlier], earlier),
         *read_lines(LATER, history.later[start.later : end.later]),
     ]
-    earlier.joined(batch, history.earlier[start.earlier : end.earlier])
+    earlier.joined(batch, KeyedEvents.of(history.earlier[start.earlier : end.earlier]))
     later.joined(batch)
     later.put_beside(batch.unmatched, decoded(batch.unmatched))
     matched = [event for event, _ in batch.matched]

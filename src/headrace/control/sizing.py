@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from fractions import Fraction
 
-from headrace.pipelines.join.facts import CACHE_BYTES, slice_length_us
+from headrace.pipelines.join.slices import CACHE_BYTES, slice_length_us
 
 KIB = 1024
 MIB = 1024**2

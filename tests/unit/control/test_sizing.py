@@ -23,8 +23,8 @@ from headrace.control.sizing import (
     rate_to_catch_up,
     size,
 )
-from headrace.pipelines.join.facts import slice_length_us
 from headrace.pipelines.join.matching import JoinWindow
+from headrace.pipelines.join.slices import slice_length_us
 
 DAY = timedelta(days=1)
 ROLLBAR = {

@@ -1,89 +1,53 @@
 """Events of the earlier side, which later ones ask for: an index on this machine's disk.
 
-RocksDB keeps one entry an event, by slice of event time and key. Entries enter in sorted files
-(:func:`sorted_file`), which are the durable state of the join too: an index that is lost is made
-again from them. Nothing is written to the index in any other way, so it needs no log of its own,
-and a crash leaves it with a file or without it.
+Each slice of event time is a column family of RocksDB, which is dropped when the slice expires. It
+takes the sorted files of batches (:mod:`headrace.pipelines.join.sorted_files`), which are the
+durable state of the join too: an index that is lost is made again from them. Nothing is written to
+the index in any other way, so it needs no log of its own, and a crash leaves it with a file or
+without it.
 
-================= ==================================================================================
-entry             bytes; numbers are big-endian
-================= ==================================================================================
-``Match.ID``      ``slice (4) | key``
-``Match.LAST``    ``slice (4) | length of the key (4) | key | time (8) | offset (8)``: the events
-                  of a key in order of time
-value             ``time (8) | offset (8) | value of the record``
-================= ==================================================================================
-
-A slice is as long as :func:`slice_length_us` says; whole slices expire.
+Most earlier events are new, and an index would look for each of them in all slices. So a slice has
+an entry of fingerprints, too: those of all of its keys. It says of nearly all keys that the slice
+does not hold them. It enters together with the events.
 """
 
 from __future__ import annotations
 
 import shutil
-import struct
 from bisect import bisect
-from collections.abc import Collection, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 
-from headrace.pipelines.join.declaration import Match
-from headrace.pipelines.join.events import KeyedEvent
+from headrace.pipelines.join.events import FINGERPRINT, Fingerprints, Integers, KeyedEvent
+from headrace.pipelines.join.slices import slice_of
+from headrace.pipelines.join.sorted_files import (
+    SortedFile,
+    entry_key,
+    event_of,
+    index_options,
+    key_prefix,
+    last_entry_key,
+    sst_file,
+)
 from headrace.runtime.durable_files import replace_file
 
 if TYPE_CHECKING:
-    from rocksdict import Options, Rdict, RdictIter
+    from rocksdict import CompactOptions, Options, Rdict, RdictIter
 
-# An index is asked once a slice, and holds at most one slice more than it must.
-SLICES = 8
-MIN_SLICE_US = 60_000_000
-_HEAD = struct.Struct(">qq")
-_SLICE = struct.Struct(">I")
-_LAST_SLICE = 2**32 - 1
-_OF_KEY = struct.Struct(">II")
-_PLACE = struct.Struct(">QQ")
-_MIDDLE = 2**63  # times before 1970 sort before those after it
-_MAX_OFFSET = 2**63 - 1
+_FINGERPRINTS = b"\x00"
+"""Key of the entry, which sorts before those of events."""
 _MARKS = "marks.json"
-CACHE_BYTES = 32 * 1024 * 1024
-"""Memory of one index; two or three of them are open at once, one a task."""
-_OPEN_FILES = 128
-
-
-def slice_length_us(within_us: int) -> int:
-    """Returns the length of a slice of an index that holds events for ``within_us``."""
-    return max(MIN_SLICE_US, within_us // SLICES)
-
-
-def slice_of(time_us: int, slice_us: int) -> int:
-    """Returns the number of a time's slice; those before 1970 are in the first one."""
-    return min(max(0, time_us // slice_us), _LAST_SLICE - 1)
-
-
-def sorted_file(facts: Iterable[KeyedEvent], slice_us: int, match: Match) -> bytes:
-    """Returns a sorted file of events, at least one; of ``Match.ID`` with different keys."""
-    from rocksdict import SstFileWriter
-
-    if match is Match.ID:
-        entries = {_entry_key(slice_of(fact.time_us, slice_us), fact.key): fact for fact in facts}
-    else:
-        entries = {
-            _prefix(slice_of(fact.time_us, slice_us), fact.key)
-            + _PLACE.pack(fact.time_us + _MIDDLE, fact.offset): fact
-            for fact in facts
-        }
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "facts.sst"
-        writer = SstFileWriter(_options())
-        writer.open(str(path))
-        for key in sorted(entries):
-            fact = entries[key]
-            writer[key] = _HEAD.pack(fact.time_us, fact.offset) + fact.value
-        writer.finish()
-        return path.read_bytes()
+_DEFAULT = "default"
+_LEVELS = range(7)
+# A lookup may ask each of them; merging them copies what the slice holds.
+_MAX_FILES_OF_A_SLICE = 32
 
 
 @dataclass(frozen=True)
@@ -118,7 +82,8 @@ class FactIndex:
         folder.mkdir(parents=True, exist_ok=True)
         self.slice_us = slice_us
         self._marks = folder / _MARKS
-        self._index: Rdict = _opened(folder / "index")
+        self._options = index_options()
+        self._index, self._slices = _opened(folder / "index", self._options)
         # Of this index: marks of one that was deleted say nothing of it.
         self._identity = (folder / "index" / "IDENTITY").read_text()
 
@@ -131,13 +96,13 @@ class FactIndex:
             return Marks()
         return marks if marks.identity == self._identity else Marks()
 
-    def apply(self, name: str, parts: Sequence[bytes]) -> None:
+    def apply(self, name: str, files: Sequence[SortedFile]) -> None:
         """Takes sorted files, known together by a name. Once more, they change nothing."""
-        with TemporaryDirectory() as folder:
-            paths = [Path(folder) / f"{number}.sst" for number in range(len(parts))]
-            for path, part in zip(paths, parts, strict=True):
-                path.write_bytes(part)
-            self._index.ingest_external_file([str(path) for path in paths])
+        by_slice: defaultdict[int, list[SortedFile]] = defaultdict(list)
+        for file in files:
+            by_slice[file.slice].append(file)
+        for number, of_slice in by_slice.items():
+            self._take(number, of_slice)
         # After they are in: without a mark they are taken once more.
         self.note(name)
 
@@ -147,21 +112,29 @@ class FactIndex:
         self._mark(Marks(marks.files | {name}, marks.expired_us))
 
     def find(
-        self, keys: Collection[bytes], slices: Sequence[int], before_offset: int
+        self,
+        keys: Sequence[bytes],
+        prints: Fingerprints,
+        slices: Sequence[int],
+        before_offset: int,
     ) -> dict[bytes, KeyedEvent]:
-        """Returns the events of ``keys`` in some slices, by key.
+        """Returns the events of ``keys``, which have these fingerprints, in some slices, by key.
 
         Those that were read from ``before_offset`` on are passed over.
         """
+        order = np.argsort(prints)
+        ordered = prints[order]  # sorted: looked up several times as fast
         events: dict[bytes, KeyedEvent] = {}
-        for number in slices:
-            missing = [key for key in keys if key not in events]
-            values: Any = self._index.get([_entry_key(number, key) for key in missing])
+        for number in self._of(slices):
+            entries = self._slices[number]
+            places = order[_found(_fingerprints(entries), ordered)].tolist()
+            missing = [key for i in places if (key := keys[i]) not in events]
+            values: Any = entries.get([entry_key(key) for key in missing])
             for key, value in zip(missing, values, strict=True):
                 if value is not None:
-                    time_us, offset = _HEAD.unpack_from(value)
-                    if offset < before_offset:
-                        events[key] = KeyedEvent(key, time_us, offset, value[_HEAD.size :])
+                    event = event_of(key, value)
+                    if event.offset < before_offset:
+                        events[key] = event
         return events
 
     def last(
@@ -171,80 +144,122 @@ class FactIndex:
 
         Those that were read from ``before_offset`` on are passed over.
         """
-        entries = self._index.iter()
-        return [self._last(entries, event, slices, before_offset) for event in later]
+        entries = {number: self._slices[number].iter() for number in self._of(slices)}
+        return [self._last(entries, event, before_offset) for event in later]
 
     def _last(
-        self, entries: RdictIter, later: KeyedEvent, slices: Sequence[int], before_offset: int
+        self, entries: Mapping[int, RdictIter], later: KeyedEvent, before_offset: int
     ) -> KeyedEvent | None:
-        newest = self._slice(later.time_us)
-        for number in reversed(slices[: bisect(slices, newest)]):
-            prefix = _prefix(number, later.key)
-            entries.seek_for_prev(prefix + _PLACE.pack(later.time_us + _MIDDLE, _MAX_OFFSET))
-            while entries.valid() and (entry := entries.key()).startswith(prefix):
-                time_us, offset = _PLACE.unpack_from(entry, len(prefix))
-                if offset < before_offset:
-                    value = entries.value()[_HEAD.size :]
-                    return KeyedEvent(later.key, time_us - _MIDDLE, offset, value)
-                entries.prev()
+        prefix = key_prefix(later.key)
+        numbers = [*entries]
+        newest = slice_of(later.time_us, self.slice_us)
+        for number in reversed(numbers[: bisect(numbers, newest)]):
+            of_slice = entries[number]
+            of_slice.seek_for_prev(last_entry_key(prefix, later.time_us))
+            while of_slice.valid() and of_slice.key().startswith(prefix):
+                event = event_of(later.key, of_slice.value())
+                if event.offset < before_offset:
+                    return event
+                of_slice.prev()
         return None
 
     def expire(self, before_us: int, files: Collection[str]) -> None:
         """Deletes the slices that end before a time, and forgets all files but ``files``."""
         marks = self.marks
-        number = self._slice(before_us)
+        number = slice_of(before_us, self.slice_us)
         expired_us = max(marks.expired_us, number * self.slice_us)
         self._mark(Marks(marks.files & frozenset(files), expired_us))
-        if expired_us > marks.expired_us:
-            self._index.delete_range(_entry_key(0, b""), _entry_key(number, b""))
+        self._drop([each for each in self._slices if each < number])
 
     def forget(self) -> None:
         """Empties it."""
         self._mark(Marks())
-        self._index.delete_range(_entry_key(0, b""), _entry_key(_LAST_SLICE, b""))
+        self._drop([*self._slices])
 
     def close(self) -> None:
         """Closes it, so that another process can open it."""
+        for entries in self._slices.values():
+            entries.close()
         self._index.close()
 
-    def _slice(self, time_us: int) -> int:
-        return slice_of(time_us, self.slice_us)
+    def _of(self, slices: Sequence[int]) -> list[int]:
+        return [number for number in slices if number in self._slices]
+
+    def _take(self, number: int, files: Sequence[SortedFile]) -> None:
+        """Takes files of one slice, and their fingerprints with those that it has."""
+        if number not in self._slices:
+            created = self._index.create_column_family(str(number), self._options)
+            self._slices[number] = created
+        entries = self._slices[number]
+        contents = [file.entries for file in files]
+        added = [np.frombuffer(file.fingerprints, FINGERPRINT) for file in files]
+        prints = np.unique(np.concatenate([_fingerprints(entries), *added])).tobytes()
+        contents.append(sst_file([(_FINGERPRINTS, prints)]))
+        with TemporaryDirectory() as folder:
+            paths = [Path(folder) / f"{number}.sst" for number in range(len(contents))]
+            for path, content in zip(paths, contents, strict=True):
+                path.write_bytes(content)
+            entries.ingest_external_file([str(path) for path in paths])
+        if _file_count(entries) > _MAX_FILES_OF_A_SLICE:
+            entries.compact_range(None, None, _compaction())
+
+    def _drop(self, slices: Sequence[int]) -> None:
+        for number in slices:
+            del self._slices[number]
+            self._index.drop_column_family(str(number))
 
     def _mark(self, marks: Marks) -> None:
         replace_file(self._marks, msgspec.json.encode(replace(marks, identity=self._identity)))
 
 
-def _opened(folder: Path) -> Rdict:
-    """Opens an index; one that is damaged, as by a cleaner of temporary files, is begun anew."""
-    from rocksdict import Rdict
+def _opened(folder: Path, options: Options) -> tuple[Rdict, dict[int, Rdict]]:
+    """Opens an index, and its slices by number.
 
+    One that is damaged, as by a cleaner of temporary files, is begun anew.
+    """
     try:
-        return Rdict(str(folder), _options())
+        return _opened_as_it_is(folder, options)
     except Exception as error:
         if "Corruption" not in str(error):  # another process has it open, or the disk fails
             raise
         shutil.rmtree(folder)
-        return Rdict(str(folder), _options())
+        return _opened_as_it_is(folder, options)
 
 
-def _entry_key(number: int, key: bytes) -> bytes:
-    return _SLICE.pack(number) + key
+def _opened_as_it_is(folder: Path, options: Options) -> tuple[Rdict, dict[int, Rdict]]:
+    from rocksdict import Rdict
+
+    is_there = (folder / "CURRENT").exists()
+    names = Rdict.list_cf(str(folder), options) if is_there else [_DEFAULT]
+    index = Rdict(str(folder), options, column_families=dict.fromkeys(names, options))
+    numbers = sorted(int(name) for name in names if name != _DEFAULT)
+    return index, {number: index.get_column_family(str(number)) for number in numbers}
 
 
-def _prefix(number: int, key: bytes) -> bytes:
-    return _OF_KEY.pack(number, len(key)) + key
+def _file_count(entries: Rdict) -> int:
+    counts = (entries.property_int_value(f"rocksdb.num-files-at-level{each}") for each in _LEVELS)
+    return sum(count or 0 for count in counts)
 
 
-def _options() -> Options:
-    from rocksdict import BlockBasedOptions, Cache, DBCompressionType, Options
+def _compaction() -> CompactOptions:
+    """Returns how the files of a slice become few: those whose keys do not overlap, too."""
+    from rocksdict import BottommostLevelCompaction, CompactOptions
 
-    blocks = BlockBasedOptions()
-    # Indexes and filters count in the cache, so that memory does not grow with the index.
-    blocks.set_block_cache(Cache(CACHE_BYTES))
-    blocks.set_cache_index_and_filter_blocks(True)
-    blocks.set_bloom_filter(10, False)
-    options = Options(raw_mode=True)
-    options.set_block_based_table_factory(blocks)
-    options.set_compression_type(DBCompressionType.zstd())
-    options.set_max_open_files(_OPEN_FILES)
+    options = CompactOptions()
+    options.set_bottommost_level_compaction(BottommostLevelCompaction.force_optimized())
     return options
+
+
+def _fingerprints(entries: Rdict) -> Fingerprints:
+    """Returns the fingerprints of a slice, in order."""
+    content: Any = entries.get(_FINGERPRINTS)
+    return np.frombuffer(content or b"", FINGERPRINT)
+
+
+def _found(known: Fingerprints, prints: Fingerprints) -> Integers:
+    """Returns the places in ``prints`` of those that are in ``known``, which is in order."""
+    if not len(known):
+        return np.empty(0, np.int64)
+    places = np.searchsorted(known, prints)
+    places[places == len(known)] = 0
+    return np.flatnonzero(known[places] == prints)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import abc
 from bisect import bisect
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from headrace.pipelines.join.declaration import Match
-from headrace.pipelines.join.events import KeyedEvent
+from headrace.pipelines.join.events import KeyedEvent, KeyedEvents, fingerprints
 from headrace.pipelines.join.facts import FactIndex
 
 
@@ -56,9 +58,14 @@ class KnownFacts:
     slices: Sequence[int]
     before_offset: int
 
-    def of(self, keys: Collection[bytes]) -> dict[bytes, KeyedEvent]:
-        """Returns the events of keys that name one event each."""
-        return self.index.find(keys, self.slices, self.before_offset)
+    def of(self, events: KeyedEvents) -> dict[bytes, KeyedEvent]:
+        """Returns by key the earlier events of the keys of ``events`` that name one event each."""
+        return self.index.find(events.keys, events.fingerprints, self.slices, self.before_offset)
+
+    def of_keys(self, keys: Collection[bytes]) -> dict[bytes, KeyedEvent]:
+        """Returns by key the earlier events of keys that name one event each."""
+        listed = [*keys]
+        return self.index.find(listed, fingerprints(listed), self.slices, self.before_offset)
 
     def last(self, later: Sequence[KeyedEvent]) -> list[KeyedEvent | None]:
         """Returns for each event the last one of its key that is not after it."""
@@ -89,18 +96,24 @@ class Matching(abc.ABC):
         repeated: those that were there with the same bytes.
     """
 
-    kept: Sequence[KeyedEvent]
-    conflicting: Sequence[KeyedEvent] = ()
-    repeated: Sequence[KeyedEvent] = ()
+    kept: KeyedEvents
+    conflicting: KeyedEvents
+    repeated: KeyedEvents
 
     @abc.abstractmethod
-    def divide(self, later: Sequence[KeyedEvent], clock_us: int) -> MatchOutcomes:
-        """Returns what becomes of later events when the earlier topic has passed a time."""
+    def divide(
+        self, waiting: Sequence[KeyedEvent], later: Sequence[KeyedEvent], clock_us: int
+    ) -> MatchOutcomes:
+        """Returns what becomes of later events when the earlier topic has passed a time.
+
+        Args:
+            waiting: those that the batch before left.
+            later: those of this batch.
+            clock_us: the time that was passed.
+        """
 
 
-def matching(
-    match: Match, window: JoinWindow, known: KnownFacts, earlier: Sequence[KeyedEvent]
-) -> Matching:
+def matching(match: Match, window: JoinWindow, known: KnownFacts, earlier: KeyedEvents) -> Matching:
     """Returns the matching of a batch with these earlier events, in order of offset."""
     kind = MatchingById if match is Match.ID else MatchingLast
     return kind(window, known, earlier)
@@ -109,30 +122,35 @@ def matching(
 class MatchingById(Matching):
     """A key names one event: the first that was read."""
 
-    def __init__(
-        self, window: JoinWindow, known: KnownFacts, earlier: Sequence[KeyedEvent]
-    ) -> None:
+    def __init__(self, window: JoinWindow, known: KnownFacts, earlier: KeyedEvents) -> None:
         self._window, self._known = window, known
-        before = known.of({event.key for event in earlier})
-        self._first: dict[bytes, KeyedEvent] = {}
-        conflicting, repeated = [], []
-        for event in earlier:
-            other = before.get(event.key) or self._first.setdefault(event.key, event)
-            if other.value != event.value:
-                conflicting.append(event)
-            elif other is not event:
-                repeated.append(event)
-        self.kept = [*self._first.values()]
-        self.conflicting, self.repeated = conflicting, repeated
+        before = known.of(earlier)
+        # By its first event: of those with the same key, the last one that is put in counts.
+        first = dict(zip(reversed(earlier.keys), range(len(earlier) - 1, -1, -1), strict=True))
+        is_first, is_conflicting = np.ones(len(earlier), np.bool_), np.zeros(len(earlier), np.bool_)
+        if before or len(first) < len(earlier):
+            for i, key in enumerate(earlier.keys):
+                is_first[i] = first[key] == i and key not in before
+        for i in np.flatnonzero(~is_first).tolist():
+            event = earlier[i]
+            other = before.get(event.key) or earlier[first[event.key]]
+            is_conflicting[i] = other.value != event.value
+        self._earlier = earlier
+        self._first = {key: i for key, i in first.items() if key not in before} if before else first
+        self.kept = earlier.where(is_first)
+        self.conflicting = earlier.where(is_conflicting)
+        self.repeated = earlier.where(~is_first & ~is_conflicting)
 
-    def divide(self, later: Sequence[KeyedEvent], clock_us: int) -> MatchOutcomes:
+    def divide(
+        self, waiting: Sequence[KeyedEvent], later: Sequence[KeyedEvent], clock_us: int
+    ) -> MatchOutcomes:
         """Returns what becomes of later events; those that are matched need not wait."""
-        known: Mapping[bytes, KeyedEvent] = (
-            self._known.of({event.key for event in later}) | self._first
-        )
+        # What was known before this batch, waiting events have been compared with.
+        before = self._known.of_keys({event.key for event in later})
         divided = MatchOutcomes()
-        for event in later:
-            other = known.get(event.key)
+        for event in (*waiting, *later):
+            first = self._first.get(event.key)
+            other = before.get(event.key) if first is None else self._earlier[first]
             if other is not None and self._window.holds(other.time_us, event.time_us):
                 divided.matched.append((event, other))
             elif other is not None or self._window.is_over(event.time_us, clock_us):
@@ -145,20 +163,21 @@ class MatchingById(Matching):
 class MatchingLast(Matching):
     """A key has many events, of which the newest counts that is not after the later one."""
 
-    def __init__(
-        self, window: JoinWindow, known: KnownFacts, earlier: Sequence[KeyedEvent]
-    ) -> None:
+    def __init__(self, window: JoinWindow, known: KnownFacts, earlier: KeyedEvents) -> None:
         self._window, self._known = window, known
         self.kept = earlier
+        self.conflicting = self.repeated = KeyedEvents.of([])
         self._by_key: defaultdict[bytes, list[KeyedEvent]] = defaultdict(list)
         for event in sorted(earlier, key=_place):
             self._by_key[event.key].append(event)
 
-    def divide(self, later: Sequence[KeyedEvent], clock_us: int) -> MatchOutcomes:
+    def divide(
+        self, waiting: Sequence[KeyedEvent], later: Sequence[KeyedEvent], clock_us: int
+    ) -> MatchOutcomes:
         """Returns what becomes of later events; all wait until their time is over."""
         divided = MatchOutcomes()
         due: list[KeyedEvent] = []
-        for event in later:
+        for event in (*waiting, *later):
             is_over = self._window.is_over(event.time_us, clock_us)
             (due if is_over else divided.waiting).append(event)
         for event, known in zip(due, self._known.last(due), strict=True):

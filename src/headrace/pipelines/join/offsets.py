@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.pipelines.join.state import JoinPosition
+from headrace.pipelines.join.position import JoinPosition
 from headrace.pipelines.source.offsets import SourceOffset
 
 

@@ -27,12 +27,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.pipelines.join.declaration import Match
-from headrace.pipelines.join.events import KeyedEvent
-from headrace.pipelines.join.facts import FactIndex, slice_of, sorted_file
+from headrace.pipelines.join.events import KeyedEvent, KeyedEvents
+from headrace.pipelines.join.facts import FactIndex
 from headrace.pipelines.join.matching import JoinWindow, KnownFacts, matching
+from headrace.pipelines.join.position import JoinPosition
+from headrace.pipelines.join.slices import slice_of
+from headrace.pipelines.join.sorted_files import sorted_files
 from headrace.pipelines.join.state import (
     FactsFile,
-    JoinPosition,
     JoinState,
     StateFolder,
     facts_name,
@@ -58,10 +60,10 @@ class JoinedBatch:
 
     matched: Sequence[tuple[KeyedEvent, KeyedEvent]]
     unmatched: Sequence[KeyedEvent]
-    kept: Sequence[KeyedEvent]
-    expired: Sequence[KeyedEvent]
-    repeated: Sequence[KeyedEvent]
-    conflicting: Sequence[KeyedEvent]
+    kept: KeyedEvents
+    expired: KeyedEvents
+    repeated: KeyedEvents
+    conflicting: KeyedEvents
     waited: Sequence[KeyedEvent]
     waiting: Sequence[KeyedEvent]
     counts: JoinCounts
@@ -86,7 +88,7 @@ class JoinPartition:
         self,
         start: JoinPosition,
         end: JoinPosition,
-        earlier: Sequence[KeyedEvent],
+        earlier: KeyedEvents,
         later: Sequence[KeyedEvent],
     ) -> JoinedBatch:
         """Joins the events between two positions, in order of their offsets.
@@ -104,8 +106,8 @@ class JoinPartition:
         slices = sorted({n for file in before.facts.values() for n in file.slices if n >= first})
         known = KnownFacts(self._index, slices, start.earlier)
         read = matching(self._match, self._window, known, earlier)
-        divided = read.divide([*before.waiting, *later], end.clock_us)
-        lasting = [event for event in read.kept if event.time_us >= since_us]
+        divided = read.divide(before.waiting, later, end.clock_us)
+        lasting = read.kept.where(read.kept.times_us >= since_us)
         after = self._state_after(before, lasting, start, end, divided.waiting)
         self._folder.write(end, after)
         self._index.expire(since_us, before.facts.keys() | after.facts.keys())
@@ -124,7 +126,7 @@ class JoinPartition:
             matched=divided.matched,
             unmatched=divided.unmatched,
             kept=lasting,
-            expired=[event for event in read.kept if event.time_us < since_us],
+            expired=read.kept.where(read.kept.times_us < since_us),
             repeated=read.repeated,
             conflicting=read.conflicting,
             waited=before.waiting,
@@ -135,7 +137,7 @@ class JoinPartition:
     def _state_after(
         self,
         before: JoinState,
-        read: Sequence[KeyedEvent],
+        read: KeyedEvents,
         start: JoinPosition,
         end: JoinPosition,
         waiting: Sequence[KeyedEvent],
@@ -143,17 +145,17 @@ class JoinPartition:
         facts = dict(before.facts) | self._added(read, start, end)
         first = slice_of(end.horizon_us, self._slice_us)
         needed = {name: file for name, file in facts.items() if file.slices[-1] >= first}
-        return JoinState(self._folder.packed(needed, self._index), tuple(waiting))
+        return JoinState(self._folder.packed(needed, self._index, first), tuple(waiting))
 
     def _added(
-        self, facts: Sequence[KeyedEvent], start: JoinPosition, end: JoinPosition
+        self, facts: KeyedEvents, start: JoinPosition, end: JoinPosition
     ) -> dict[str, FactsFile]:
         """Makes the facts durable, gives them to the index, and returns their file."""
-        if not facts:
+        if not len(facts):
             return {}
-        slices = tuple(sorted({slice_of(event.time_us, self._slice_us) for event in facts}))
+        files = sorted_files(facts, self._slice_us, self._match)
+        slices = tuple(file.slice for file in files)
         name = facts_name(start.earlier, end.earlier, slices)
-        parts = [sorted_file(facts, self._slice_us, self._match)]
-        size = self._folder.write_facts(name, parts)
-        self._index.apply(name, parts)
+        size = self._folder.write_facts(name, files)
+        self._index.apply(name, files)
         return {name: FactsFile(slices, size)}

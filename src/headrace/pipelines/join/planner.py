@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 from headrace.pipelines.join.matching import JoinWindow
 from headrace.pipelines.join.offsets import JoinOffset
-from headrace.pipelines.join.state import JoinPosition
+from headrace.pipelines.join.position import JoinPosition
 from headrace.pipelines.source.feedback import Feedback
 from headrace.pipelines.source.offsets import SourceOffset
 from headrace.pipelines.source.planner import Planner

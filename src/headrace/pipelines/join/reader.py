@@ -8,9 +8,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,17 +17,18 @@ from headrace.kafka.range_reader import Record
 from headrace.model import CONFLICTING_KEY, DeadLetter, Metadata, OffsetRange, TopicPartition
 from headrace.pipelines.join.columns import joined_columns
 from headrace.pipelines.join.declaration import Match
-from headrace.pipelines.join.events import DecodedEvents, KeyedEvent
-from headrace.pipelines.join.facts import FactIndex, slice_length_us
+from headrace.pipelines.join.events import DecodedEvents, KeyedEvent, KeyedEvents
+from headrace.pipelines.join.facts import FactIndex
 from headrace.pipelines.join.matching import JoinWindow
 from headrace.pipelines.join.partition import JoinedBatch, JoinPartition
 from headrace.pipelines.join.planner import PartitionWork
 from headrace.pipelines.join.rows import UnmatchedRows, joined_rows
+from headrace.pipelines.join.slices import slice_length_us
 from headrace.pipelines.join.state import StateFolder
 from headrace.pipelines.join.tally import EarlierTally, LaterTally, event_hashes
 from headrace.pipelines.ledger.row_facts import FACTS, facts_column, facts_type
-from headrace.pipelines.ledger.tally import EventFacts, SinkTally
-from headrace.pipelines.source.reader import RangeReader, read_chunks
+from headrace.pipelines.ledger.tally import EventFacts, SinkTally, record_offsets
+from headrace.pipelines.source.reader import RangeReader, gc_paused, read_chunks
 from headrace.pipelines.source.report import JoinCounts, RangeReport
 from headrace.pipelines.source.spec import SourceSpec
 from headrace.runtime import storage
@@ -78,6 +78,27 @@ class JoinSpec:
         return columns.append(pa.field(FACTS, facts_type())) if self.adds_facts else columns
 
 
+class ReadEvents:
+    """The events of one topic that a task has read, and their records.
+
+    Attributes:
+        records: in order of offset.
+    """
+
+    def __init__(self) -> None:
+        self._parts: list[KeyedEvents] = []
+        self.records: list[Record] = []
+
+    def add(self, events: KeyedEvents, records: Sequence[Record]) -> None:
+        """Adds the events of a chunk."""
+        self._parts.append(events)
+        self.records += records
+
+    def events(self) -> KeyedEvents:
+        """Returns all of them."""
+        return KeyedEvents.concat(self._parts)
+
+
 class JoinReader:
     """Reads and joins the work of one task."""
 
@@ -121,21 +142,20 @@ class JoinReader:
 
     def tables(self) -> Iterator[pa.Table]:
         """Joined rows, in order of the later offsets; nothing if there are none."""
+        with gc_paused():
+            yield from self._rows()
+
+    def _rows(self) -> Iterator[pa.Table]:
         spec, work = self._spec, self._work
-        records: dict[str, list[tuple[KeyedEvent, Record]]] = {
-            spec.later.topic: [],
-            spec.earlier.topic: [],
-        }
-        ranges = [read.range for read in work.ranges if read.range is not None]
+        read = {topic: ReadEvents() for topic in (spec.later.topic, spec.earlier.topic)}
+        ranges = [planned.range for planned in work.ranges if planned.range is not None]
         for chunk in read_chunks(spec.later, ranges) if ranges else ():
             topic = chunk.partition.topic
-            for rows, of_rows in self._readers[topic].take_records(chunk):
-                records[topic] += self._keyed(topic, rows, of_rows)
-        earlier, later = (
-            [event for event, _ in records[side.topic]] for side in (spec.earlier, spec.later)
-        )
-        joined = self._joined(earlier, later)
-        self._reject(joined.conflicting, records[spec.earlier.topic])
+            for rows, records in self._readers[topic].take_records(chunk):
+                read[topic].add(self._keyed(topic, rows, records), records)
+        earlier, later = (read[side.topic].events() for side in (spec.earlier, spec.later))
+        joined = self._joined(earlier, [*later])
+        self._reject(joined.conflicting, read[spec.earlier.topic].records)
         self._counts = joined.counts
         if self._tally is not None and self._earlier_tally is not None:
             self._tally.joined(joined)
@@ -178,27 +198,26 @@ class JoinReader:
             aborts.append(self._unmatched.abort)
         return cleaning_up_after_failure(*aborts)
 
-    def _keyed(
-        self, topic: str, rows: pa.Table, records: Sequence[Record]
-    ) -> Iterator[tuple[KeyedEvent, Record]]:
-        """Yields the events that have a key, with their records."""
+    def _keyed(self, topic: str, rows: pa.Table, records: Sequence[Record]) -> KeyedEvents:
         import pyarrow as pa
 
         is_later = topic == self._spec.later.topic
         side = self._spec.later if is_later else self._spec.earlier
         key = self._spec.later_key if is_later else self._spec.earlier_key
-        keys = rows.column(key).to_pylist()
-        times = rows.column(side.event_time).cast(pa.int64()).to_pylist()
-        hashes = self._hashes(rows, records) if is_later else repeat(0, len(records))
-        for value, time_us, record, hash_ in zip(keys, times, records, hashes, strict=True):
-            bytes_ = record.value() or b""
-            yield KeyedEvent(str(value).encode(), time_us, record.offset(), bytes_, hash_), record
-
-    def _hashes(self, rows: pa.Table, records: Sequence[Record]) -> Sequence[int]:
-        """Without a ledger too, since it may be turned on while events wait."""
-        offsets = np.fromiter((record.offset() for record in records), np.int64, len(records))
-        hashes = event_hashes(self._spec.later_id, rows, self._place, offsets)
-        return cast("list[int]", hashes.tolist())
+        offsets = record_offsets(records)
+        # Without a ledger too, since it may be turned on while events wait.
+        hashes = (
+            event_hashes(self._spec.later_id, rows, self._place, offsets)
+            if is_later
+            else np.zeros(len(records), np.uint64)
+        )
+        return KeyedEvents(
+            keys=rows.column(key).cast(pa.string()).cast(pa.binary()).to_pylist(),
+            times_us=rows.column(side.event_time).cast(pa.int64()).to_numpy(),
+            offsets=offsets,
+            values=[record.value() or b"" for record in records],
+            hashes=hashes,
+        )
 
     def _write_unmatched(self, sink: UnmatchedRows, events: Sequence[KeyedEvent]) -> None:
         if not events:
@@ -218,7 +237,7 @@ class JoinReader:
         column = facts_column(self._spec.later.number, self._work.partition, facts)
         return decoded.rows.append_column(FACTS, column)
 
-    def _joined(self, earlier: Sequence[KeyedEvent], later: Sequence[KeyedEvent]) -> JoinedBatch:
+    def _joined(self, earlier: KeyedEvents, later: Sequence[KeyedEvent]) -> JoinedBatch:
         spec, work = self._spec, self._work
         slice_us = slice_length_us(spec.window.within_us)
         uri = storage.join(spec.later.checkpoint, "headrace", "join", str(work.partition))
@@ -227,16 +246,15 @@ class JoinReader:
             partition = JoinPartition(folder, index, spec.window, spec.match)
             return partition.join(work.start, work.end, earlier, later)
 
-    def _reject(
-        self, conflicting: Sequence[KeyedEvent], read: Sequence[tuple[KeyedEvent, Record]]
-    ) -> None:
-        offsets = {event.offset for event in conflicting}
-        for event, record in read:
-            if event.offset in offsets:
-                detail = f"{self._spec.earlier_key} {event.key.decode()!r} was there before with "
-                self._readers[self._spec.earlier.topic].reject(
-                    record, CONFLICTING_KEY, detail + "other values"
-                )
+    def _reject(self, conflicting: KeyedEvents, read: Sequence[Record]) -> None:
+        if not len(conflicting):
+            return
+        records = {record.offset(): record for record in read}
+        for event in conflicting:
+            detail = f"{self._spec.earlier_key} {event.key.decode()!r} was there before with "
+            self._readers[self._spec.earlier.topic].reject(
+                records[event.offset], CONFLICTING_KEY, detail + "other values"
+            )
 
 
 def _index_folder(uri: str) -> Path:

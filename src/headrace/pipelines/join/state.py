@@ -1,8 +1,8 @@
 """The durable state of a join: one folder a partition, in the checkpoint.
 
 =============================================== ===================================================
-``facts-<start>-<end>-<slice>.msgpack``         sorted files of events of the earlier side that were
-                                                read between two offsets; the last slice of times
+``facts-<start>-<end>-<first>-<last>.msgpack``  sorted files of events of the earlier side that were
+                                                read between two offsets; their slices of times
 ``state-<numbers>.msgpack``                     which of these count, and which later events wait,
                                                 where a batch ended: the numbers of its position
 =============================================== ===================================================
@@ -25,6 +25,8 @@ import msgspec
 from headrace.errors import JoinStateError
 from headrace.pipelines.join.events import KeyedEvent
 from headrace.pipelines.join.facts import FactIndex
+from headrace.pipelines.join.position import JoinPosition
+from headrace.pipelines.join.sorted_files import SortedFile
 from headrace.runtime import storage
 
 # Files of batches are some hundred kilobytes. A listing of a month's packs stays short, and a pack
@@ -32,28 +34,6 @@ from headrace.runtime import storage
 FILES_OF_A_PACK = 16
 MAX_LEVEL = 4
 MAX_PACKED_BYTES = 64 * 1024 * 1024
-
-
-@dataclass(frozen=True)
-class JoinPosition:
-    """The place at which a partition of a join stands, at the start or at the end of a batch.
-
-    Attributes:
-        earlier: next offset of the topic whose events come first.
-        later: next offset of the other topic.
-        clock_us: time that the earlier topic has passed: what was to be read before it was read.
-        horizon_us: earlier events before it are forgotten: no later one asks for them any more.
-    """
-
-    earlier: int
-    later: int
-    clock_us: int
-    horizon_us: int
-
-    @property
-    def file(self) -> str:
-        """Name of the state's file."""
-        return "state-" + "-".join(f"{number:020d}" for number in astuple(self)) + ".msgpack"
 
 
 @dataclass(frozen=True)
@@ -121,17 +101,20 @@ class StateFolder:
         content = msgspec.msgpack.encode(state)
         storage.write_bytes_atomic(storage.join(self._uri, at.file), content, self._options)
 
-    def write_facts(self, name: str, parts: Sequence[bytes]) -> int:
+    def write_facts(self, name: str, files: Sequence[SortedFile]) -> int:
         """Writes a file of facts, which holds sorted files; returns its size."""
-        content = msgspec.msgpack.encode(parts)
+        content = msgspec.msgpack.encode(files)
         storage.write_bytes_atomic(storage.join(self._uri, name), content, self._options)
         return len(content)
 
-    def packed(self, facts: Mapping[str, FactsFile], index: FactIndex) -> dict[str, FactsFile]:
+    def packed(
+        self, facts: Mapping[str, FactsFile], index: FactIndex, first_slice: int
+    ) -> dict[str, FactsFile]:
         """Returns ``facts`` with the small files of a level in one, once there are many.
 
         So the files are few, however long the join looks back: an event is copied as often as there
-        are levels. ``index`` holds all of them, and holds the new file then.
+        are levels. Slices before ``first_slice`` are left out. ``index`` holds all of the files,
+        and holds the new one then.
 
         Raises:
             JoinStateError: one of them is gone.
@@ -145,12 +128,12 @@ class StateFolder:
             }
             if len(small) >= FILES_OF_A_PACK:
                 ranges = [_numbers(name) for name in small]
-                first, last = min(at[0] for at in ranges), max(at[1] for at in ranges)
-                slices = tuple(sorted({each for file in small.values() for each in file.slices}))
-                name = facts_name(first, last, slices)
-                size = self.write_facts(
-                    name, [part for each in small for part in self._parts(each)]
-                )
+                start, end = min(at[0] for at in ranges), max(at[1] for at in ranges)
+                parts = [part for name in small for part in self._parts(name)]
+                parts = [part for part in parts if part.slice >= first_slice]
+                slices = tuple(sorted({part.slice for part in parts}))
+                name = facts_name(start, end, slices)
+                size = self.write_facts(name, parts)
                 index.note(name)
                 files = {each: file for each, file in files.items() if each not in small}
                 files[name] = FactsFile(slices, size, level + 1)
@@ -183,18 +166,18 @@ class StateFolder:
         unneeded = [name for name in names if name not in needed and _is_before(name, at)]
         storage.delete_files(self._uri, unneeded, self._options)
 
-    def _parts(self, name: str) -> list[bytes]:
+    def _parts(self, name: str) -> list[SortedFile]:
         uri = storage.join(self._uri, name)
         try:
             content = storage.read_bytes(uri, self._options)
         except FileNotFoundError:
             raise JoinStateError(self._pipeline, uri) from None
-        return msgspec.msgpack.decode(content, type=list[bytes])
+        return msgspec.msgpack.decode(content, type=list[SortedFile])
 
 
 def facts_name(start: int, end: int, slices: Sequence[int]) -> str:
     """Returns the name of the file of events between two offsets, in slices of event time."""
-    return f"facts-{start:020d}-{end:020d}-{slices[-1]:010d}.msgpack"
+    return f"facts-{start:020d}-{end:020d}-{slices[0]:010d}-{slices[-1]:010d}.msgpack"
 
 
 def _numbers(name: str) -> list[int]:

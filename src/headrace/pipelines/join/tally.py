@@ -31,7 +31,7 @@ import numpy as np
 
 from headrace.events.event_hash import Hashes, hash_positions
 from headrace.model import TopicPartition
-from headrace.pipelines.join.events import DecodedEvents, KeyedEvent
+from headrace.pipelines.join.events import DecodedEvents, KeyedEvent, KeyedEvents
 from headrace.pipelines.join.partition import JoinedBatch
 from headrace.pipelines.ledger.sums import Fate, Hop, LedgerLine
 from headrace.pipelines.ledger.tally import (
@@ -86,7 +86,7 @@ class EarlierTally:
         """Takes what was counted of the events of the next chunk that was read."""
         self._chunks.append(facts)
 
-    def joined(self, batch: JoinedBatch, read: Sequence[KeyedEvent]) -> None:
+    def joined(self, batch: JoinedBatch, read: KeyedEvents) -> None:
         """Counts the events of all chunks, which are ``read`` in their order, by their fates."""
         if not self._chunks:
             return
@@ -95,17 +95,15 @@ class EarlierTally:
             np.concatenate([chunk.bytes for chunk in self._chunks]),
             np.concatenate([chunk.hashes for chunk in self._chunks]),
         )
-        fates: Mapping[Fate, Sequence[KeyedEvent]] = {
+        fates: Mapping[Fate, KeyedEvents] = {
             Fate.KEPT: batch.kept,
             Fate.EXPIRED: batch.expired,
             Fate.DEDUPLICATED: batch.repeated,
             Fate.DEAD: batch.conflicting,
         }
         for fate, events in fates.items():
-            if len(read) == len(facts) and events == read:  # nearly every batch: all are kept
-                self._tally.add(Hop.JOIN, fate, facts)
-            elif events:
-                indices = np.searchsorted(offsets_of(read), offsets_of(events))
+            if len(events):
+                indices = np.searchsorted(read.offsets, events.offsets)
                 self._tally.add(Hop.JOIN, fate, facts.take(indices))
 
     def lines(self) -> tuple[LedgerLine, ...]:

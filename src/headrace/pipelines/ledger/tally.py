@@ -142,7 +142,7 @@ class RangeTally:
             hashes = id_hashes(self._rule.event_id, rows)
         else:
             place = self._partition
-            hashes = hash_positions(place.topic, place.partition, _offsets(records))
+            hashes = hash_positions(place.topic, place.partition, record_offsets(records))
         return EventFacts(event_windows(self._rule, rows), bytes_, hashes)
 
     def rejected(self, fate: Fate, bytes_: Integers) -> None:
@@ -226,7 +226,8 @@ def value_bytes(values: Sequence[bytes | None]) -> Integers:
         return np.fromiter((len(value or b"") for value in values), np.int64, len(values))
 
 
-def _offsets(records: Sequence[Record]) -> Integers:
+def record_offsets(records: Sequence[Record]) -> Integers:
+    """Returns the offset of each record; records are in order of offset."""
     if not records:
         return np.empty(0, np.int64)
     first, last = records[0].offset(), records[-1].offset()

@@ -13,6 +13,7 @@ from tests.drills.join_histories import (
 )
 
 from headrace.pipelines.join.declaration import Match
+from headrace.pipelines.join.events import KeyedEvents
 
 
 @pytest.fixture(autouse=True)
@@ -45,6 +46,10 @@ def test_a_batch_gives_what_it_gives_without_a_disturbance(tmp_path, seed, match
 
 
 def what_it_gave(batch):
-    facts = {field.name: getattr(batch, field.name) for field in fields(batch)}
+    values = {field.name: getattr(batch, field.name) for field in fields(batch)}
+    facts = {
+        name: [*value] if isinstance(value, KeyedEvents) else value
+        for name, value in values.items()
+    }
     of_machine = {"state_bytes": 0, "rebuilt_files": 0, "rebuild_ms": 0}
     return facts | {"waited": [*batch.waited], "counts": replace(batch.counts, **of_machine)}

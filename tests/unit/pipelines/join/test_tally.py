@@ -18,9 +18,10 @@ from tests.drills.join_histories import (
 )
 
 from headrace.pipelines.join.declaration import Match
-from headrace.pipelines.join.events import KeyedEvent
+from headrace.pipelines.join.events import KeyedEvent, KeyedEvents
 from headrace.pipelines.join.matching import MatchingById
-from headrace.pipelines.join.state import JoinPosition, StateFolder
+from headrace.pipelines.join.position import JoinPosition
+from headrace.pipelines.join.state import StateFolder
 from headrace.pipelines.ledger.entry import merged
 from headrace.pipelines.ledger.sums import Fate, Hop
 from headrace.pipelines.ledger.windows import WindowState
@@ -112,8 +113,8 @@ def test_a_later_event_that_the_matching_loses_is_missing_at_the_join(
 ):
     divide = MatchingById.divide
 
-    def losing(self, later, clock_us):
-        outcomes = divide(self, later, clock_us)
+    def losing(self, waiting, later, clock_us):
+        outcomes = divide(self, waiting, later, clock_us)
         return replace(outcomes, matched=outcomes.matched[1:])
 
     monkeypatch.setattr(MatchingById, "divide", losing)
@@ -122,14 +123,14 @@ def test_a_later_event_that_the_matching_loses_is_missing_at_the_join(
 
 def test_an_earlier_event_that_is_kept_twice_is_too_many_at_the_join(tmp_path, history):
     [first, *others] = batches(tmp_path, history)
-    twice = replace(first.batch, kept=[*first.batch.kept, first.batch.kept[0]])
+    twice = replace(first.batch, kept=KeyedEvents.of([*first.batch.kept, first.batch.kept[0]]))
     committed = [replace(first, batch=twice), *others]
     assert found(entries_of(committed, history)) == {(Hop.JOIN, -1)}
 
 
 def test_an_earlier_event_that_is_not_kept_is_missing_at_the_join(tmp_path, history):
     [first, *others] = batches(tmp_path, history)
-    fewer = replace(first.batch, kept=first.batch.kept[1:])
+    fewer = replace(first.batch, kept=KeyedEvents.of([*first.batch.kept][1:]))
     committed = [replace(first, batch=fewer), *others]
     assert found(entries_of(committed, history)) == {(Hop.JOIN, 1)}
 
