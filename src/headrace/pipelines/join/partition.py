@@ -49,8 +49,8 @@ class JoinedBatch:
     Attributes:
         matched: pairs of a later event and its earlier one, in order of the later offsets.
         unmatched: later events that found none, in order of offset.
-        kept: earlier events of the batch that are kept.
-        expired: those that are older than all that is kept.
+        kept: earlier events of the batch that batches after it may need.
+        expired: those that are older than all of these.
         repeated: those whose key was there with the same bytes.
         conflicting: those whose key was there with other bytes.
         waited: later events that waited when it began.
@@ -107,8 +107,13 @@ class JoinPartition:
         known = KnownFacts(self._index, slices, start.earlier)
         read = matching(self._match, self._window, known, earlier)
         divided = read.divide(before.waiting, later, end.clock_us)
-        lasting = read.kept.where(read.kept.times_us >= since_us)
-        after = self._state_after(before, lasting, start, end, divided.waiting)
+        first_after = slice_of(end.horizon_us, self._slice_us)
+        lasts = read.kept.times_us >= first_after * self._slice_us
+        kept = read.kept.where(lasts)
+        facts = dict(before.facts) | self._added(kept, start, end)
+        needed = {name: file for name, file in facts.items() if file.slices[-1] >= first_after}
+        packed = self._folder.packed(needed, self._index, first_after)
+        after = JoinState(packed, tuple(divided.waiting))
         self._folder.write(end, after)
         self._index.expire(since_us, before.facts.keys() | after.facts.keys())
         counts = JoinCounts(
@@ -125,27 +130,14 @@ class JoinPartition:
         return JoinedBatch(
             matched=divided.matched,
             unmatched=divided.unmatched,
-            kept=lasting,
-            expired=read.kept.where(read.kept.times_us < since_us),
+            kept=kept,
+            expired=read.kept.where(~lasts),
             repeated=read.repeated,
             conflicting=read.conflicting,
             waited=before.waiting,
             waiting=after.waiting,
             counts=counts,
         )
-
-    def _state_after(
-        self,
-        before: JoinState,
-        read: KeyedEvents,
-        start: JoinPosition,
-        end: JoinPosition,
-        waiting: Sequence[KeyedEvent],
-    ) -> JoinState:
-        facts = dict(before.facts) | self._added(read, start, end)
-        first = slice_of(end.horizon_us, self._slice_us)
-        needed = {name: file for name, file in facts.items() if file.slices[-1] >= first}
-        return JoinState(self._folder.packed(needed, self._index, first), tuple(waiting))
 
     def _added(
         self, facts: KeyedEvents, start: JoinPosition, end: JoinPosition
