@@ -126,6 +126,19 @@ def test_clicks_find_impressions_of_earlier_batches_and_of_later_ones(site):
     assert row["impression"]["price"] == 15.5
 
 
+def test_late_events_of_both_topics_are_counted_and_joined(site):
+    pipeline = site.pipeline(allowed_lateness=timedelta(minutes=5))
+    site.send(site.impressions, [site.impression(n) for n in range(14)])
+    site.send(site.clicks, [site.click(n) for n in range(14)])
+    assert site.run(pipeline).late_rows == 0
+    site.send(site.impressions, [site.impression(20, minute=1)])
+    late = [site.click(0, minute=1, id="c0-late"), site.click(20, minute=1)]
+    site.send(site.clicks, [*late, site.click(13, id="c13-again")])
+    assert site.run(pipeline).late_rows == 3
+    expected = pairs(*range(14), 20) | {"c0-late": "i0", "c13-again": "i13"}
+    assert site.joined() == expected
+
+
 def test_a_click_is_unmatched_once_when_the_time_of_its_impression_is_over(site):
     site.send(site.impressions, [site.impression(n) for n in range(14)])
     site.send(site.clicks, [site.click(n, minute=5, impression_id="none") for n in range(7)])

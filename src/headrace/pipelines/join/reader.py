@@ -124,6 +124,7 @@ class JoinReader:
                 read.planned_ms,
                 topic_id=read.topic_id,
                 may_hold_replays=read.may_hold_replays,
+                event_us=read.event_us,
                 ranges=read.ranges,
                 facts_taker=None if side is spec.later else self._earlier_tally,
             )
