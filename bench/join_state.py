@@ -18,8 +18,8 @@ import msgspec
 
 from bench.events import events
 from headrace.pipelines.join.declaration import Match
+from headrace.pipelines.join.earlier_index import EarlierIndex
 from headrace.pipelines.join.events import KeyedEvent, KeyedEvents
-from headrace.pipelines.join.facts import FactIndex
 from headrace.pipelines.join.matching import JoinWindow
 from headrace.pipelines.join.partition import JoinPartition
 from headrace.pipelines.join.position import JoinPosition
@@ -55,14 +55,14 @@ def _keep(
 ) -> int:
     """Gives a join all batches, and returns how many bytes their values have."""
     at, value_bytes = JoinPosition(0, 0, 0, 0), 0
-    facts = FactIndex(index, slice_length_us(window.within_us))
-    partition = JoinPartition(StateFolder(str(state), at, "bench", {}), facts, window, match)
+    earlier = EarlierIndex(index, slice_length_us(window.within_us))
+    partition = JoinPartition(StateFolder(str(state), at, "bench", {}), earlier, window, match)
     for batch in batches:
         end = JoinPosition(batch[-1].offset + 1, 0, batch[-1].time_us, 0)
         partition.join(at, end, KeyedEvents.of(batch), [])
         at, value_bytes = end, value_bytes + sum(len(event.value) for event in batch)
     partition.join(at, at, KeyedEvents.of([]), [])  # deletes what the last batch no longer needs
-    facts.close()
+    earlier.close()
     return value_bytes
 
 

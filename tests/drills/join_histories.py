@@ -15,14 +15,14 @@ import pyarrow as pa
 from headrace.events.event_hash import hash_positions
 from headrace.model import TopicPartition
 from headrace.pipelines.join.declaration import Match
+from headrace.pipelines.join.earlier_index import EarlierIndex
 from headrace.pipelines.join.events import DecodedEvents, KeyedEvent, KeyedEvents
-from headrace.pipelines.join.facts import FactIndex
 from headrace.pipelines.join.matching import JoinWindow
 from headrace.pipelines.join.partition import JoinedBatch, JoinPartition
 from headrace.pipelines.join.position import JoinPosition
 from headrace.pipelines.join.slices import slice_length_us
 from headrace.pipelines.join.state import StateFolder
-from headrace.pipelines.join.tally import EarlierTally, LaterTally, event_hashes, offsets_of
+from headrace.pipelines.join.tally import EarlierTally, LaterTally, event_hashes, event_offsets
 from headrace.pipelines.ledger.balance import Balance
 from headrace.pipelines.ledger.entry import LedgerEntry
 from headrace.pipelines.ledger.sums import Fate, Hop
@@ -121,7 +121,7 @@ class History:
         matched, unmatched = set(), set()
         for event in later:
             other = first.get(event.key)
-            if other is not None and WINDOW.holds(other.time_us, event.time_us):
+            if other is not None and WINDOW.contains(other.time_us, event.time_us):
                 matched.add((event.offset, other.offset))
             else:
                 unmatched.add(event.offset)
@@ -170,7 +170,7 @@ class Place:
     def join(self, machine, start, end, history, crash=None):
         initial = JoinPosition(0, 0, 0, 0)
         state = StateFolder(str(self.durable), initial, "p", {})
-        index = FactIndex(self.indexes / machine, SLICE)
+        index = EarlierIndex(self.indexes / machine, SLICE)
         if crash is not None:
             crash(state, index)
         try:
@@ -196,7 +196,7 @@ class Place:
 
 def crash_at(rng):
     """Fails before or after one of the writes."""
-    name, after = rng.choice(["write", "write_facts", "apply", "expire"]), rng.random() < 0.5
+    name, after = rng.choice(["write", "write_segment", "ingest", "expire"]), rng.random() < 0.5
 
     def prepare(state, index):
         owner = state if hasattr(state, name) else index
@@ -301,10 +301,10 @@ def entry_of(number, committed, history, decoded=rows_of):
     ]
     earlier.joined(batch, KeyedEvents.of(history.earlier[start.earlier : end.earlier]))
     later.joined(batch)
-    later.put_beside(batch.unmatched, decoded(batch.unmatched))
+    later.sent_to_side_table(batch.unmatched, decoded(batch.unmatched))
     matched = [event for event, _ in batch.matched]
     rows = decoded(matched)
-    later.gone_on(matched, rows)
+    later.passed_on(matched, rows)
     later.sink.written(rows.rows.num_rows, [])
     return LedgerEntry(
         *(1, number, number, RULE.window_seconds, ()),
@@ -320,7 +320,7 @@ def read_lines(place, events, taker=None):
     facts = EventFacts(
         event_windows(RULE, rows),
         value_bytes([event.value for event in events]),
-        event_hashes(None, rows, place, offsets_of(events)),
+        event_hashes(None, rows, place, event_offsets(events)),
     )
     tally.add(Hop.READ, Fate.IN, facts)
     tally.add(Hop.READ, Fate.OUT, facts)

@@ -61,7 +61,8 @@ class Join:
                        :attr:`Match.LAST` a key has many events
     too late           an earlier event that is read after later ones have given it up is kept for
                        others; a later event that is older than all that is kept is unmatched
-    a crash            repeats nothing that the sink holds. The state is in the checkpoint
+    a crash            repeats what its sink repeats: nothing in one that is exactly once, rows of
+                       the last batch in one that is at least once. The state is in the checkpoint
                        (``headrace/join``); each machine has an index of it in its temporary
                        folder, which is made again where it is missing
     ================== ========================================================================

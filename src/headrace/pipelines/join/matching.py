@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from headrace.pipelines.join.declaration import Match
+from headrace.pipelines.join.earlier_index import EarlierIndex
 from headrace.pipelines.join.events import KeyedEvent, KeyedEvents, fingerprints
-from headrace.pipelines.join.facts import FactIndex
 
 
 @dataclass(frozen=True)
@@ -27,53 +27,56 @@ class JoinWindow:
     within_us: int
     wait_us: int
 
-    def holds(self, earlier_us: int, later_us: int) -> bool:
+    def contains(self, earlier_us: int, later_us: int) -> bool:
         """Whether events of these times go together."""
         return later_us - self.within_us <= earlier_us <= later_us + self.wait_us
 
-    def is_over(self, later_us: int, clock_us: int) -> bool:
-        """Whether no event can come any more that goes with a later one of this time."""
+    def has_expired(self, later_us: int, clock_us: int) -> bool:
+        """Whether the watermark has passed the end of the wait of a later event of this time."""
         return clock_us > later_us + self.wait_us
 
     def horizon_us(self, reached_us: int) -> int:
-        """Returns the time before which earlier events are forgotten.
+        """Returns the time before which earlier events are deleted.
+
+        Later events may be late by twice ``wait``: such a one needs those of ``within`` before it.
 
         Args:
-            reached_us: time that both topics have passed, later ones by ``wait`` at most.
+            reached_us: the smaller of the event clocks of both topics, as far as the planner lets
+                them go apart.
         """
         return max(0, reached_us - self.within_us - 2 * self.wait_us)
 
 
 @dataclass(frozen=True)
-class KnownFacts:
+class EarlierSnapshot:
     """The earlier events that a batch begins with.
 
     Attributes:
-        index: which may hold more: events of batches that were given up.
-        slices: of event time in which it has them, in order; others are forgotten.
+        index: which may hold more: events of attempts that were not committed.
+        since_us: events before it do not count.
         before_offset: events that were read from here on do not count.
     """
 
-    index: FactIndex
-    slices: Sequence[int]
+    index: EarlierIndex
+    since_us: int
     before_offset: int
 
-    def of(self, events: KeyedEvents) -> dict[bytes, KeyedEvent]:
+    def find(self, events: KeyedEvents) -> dict[bytes, KeyedEvent]:
         """Returns by key the earlier events of the keys of ``events`` that name one event each."""
-        return self.index.find(events.keys, events.fingerprints, self.slices, self.before_offset)
+        return self.index.find(events.keys, events.fingerprints, self.since_us, self.before_offset)
 
-    def of_keys(self, keys: Collection[bytes]) -> dict[bytes, KeyedEvent]:
+    def find_keys(self, keys: Collection[bytes]) -> dict[bytes, KeyedEvent]:
         """Returns by key the earlier events of keys that name one event each."""
         listed = [*keys]
-        return self.index.find(listed, fingerprints(listed), self.slices, self.before_offset)
+        return self.index.find(listed, fingerprints(listed), self.since_us, self.before_offset)
 
     def last(self, later: Sequence[KeyedEvent]) -> list[KeyedEvent | None]:
         """Returns for each event the last one of its key that is not after it."""
-        return self.index.last(later, self.slices, self.before_offset)
+        return self.index.last(later, self.since_us, self.before_offset)
 
 
 @dataclass
-class MatchOutcomes:
+class MatchResult:
     """Later events by what becomes of them.
 
     Attributes:
@@ -87,23 +90,23 @@ class MatchOutcomes:
     waiting: list[KeyedEvent] = field(default_factory=list)
 
 
-class Matching(abc.ABC):
+class Matcher(abc.ABC):
     """The matching of one batch.
 
     Attributes:
-        kept: earlier events of the batch that later ones may ask for.
+        accepted: earlier events of the batch that later ones may refer to.
         conflicting: those whose key was there with other bytes.
         repeated: those that were there with the same bytes.
     """
 
-    kept: KeyedEvents
+    accepted: KeyedEvents
     conflicting: KeyedEvents
     repeated: KeyedEvents
 
     @abc.abstractmethod
-    def divide(
+    def match(
         self, waiting: Sequence[KeyedEvent], later: Sequence[KeyedEvent], clock_us: int
-    ) -> MatchOutcomes:
+    ) -> MatchResult:
         """Returns what becomes of later events when the earlier topic has passed a time.
 
         Args:
@@ -113,18 +116,20 @@ class Matching(abc.ABC):
         """
 
 
-def matching(match: Match, window: JoinWindow, known: KnownFacts, earlier: KeyedEvents) -> Matching:
-    """Returns the matching of a batch with these earlier events, in order of offset."""
-    kind = MatchingById if match is Match.ID else MatchingLast
+def matcher_for(
+    match: Match, window: JoinWindow, known: EarlierSnapshot, earlier: KeyedEvents
+) -> Matcher:
+    """Returns the matcher of a batch with these earlier events, in order of offset."""
+    kind = IdMatcher if match is Match.ID else LastMatcher
     return kind(window, known, earlier)
 
 
-class MatchingById(Matching):
+class IdMatcher(Matcher):
     """A key names one event: the first that was read."""
 
-    def __init__(self, window: JoinWindow, known: KnownFacts, earlier: KeyedEvents) -> None:
+    def __init__(self, window: JoinWindow, known: EarlierSnapshot, earlier: KeyedEvents) -> None:
         self._window, self._known = window, known
-        before = known.of(earlier)
+        before = known.find(earlier)
         # By its first event: of those with the same key, the last one that is put in counts.
         first = dict(zip(reversed(earlier.keys), range(len(earlier) - 1, -1, -1), strict=True))
         is_first, is_conflicting = np.ones(len(earlier), np.bool_), np.zeros(len(earlier), np.bool_)
@@ -137,56 +142,58 @@ class MatchingById(Matching):
             is_conflicting[i] = other.value != event.value
         self._earlier = earlier
         self._first = {key: i for key, i in first.items() if key not in before} if before else first
-        self.kept = earlier.where(is_first)
+        self.accepted = earlier.where(is_first)
         self.conflicting = earlier.where(is_conflicting)
         self.repeated = earlier.where(~is_first & ~is_conflicting)
 
-    def divide(
+    def match(
         self, waiting: Sequence[KeyedEvent], later: Sequence[KeyedEvent], clock_us: int
-    ) -> MatchOutcomes:
+    ) -> MatchResult:
         """Returns what becomes of later events; those that are matched need not wait."""
         # What was known before this batch, waiting events have been compared with.
-        before = self._known.of_keys({event.key for event in later})
-        divided = MatchOutcomes()
+        before = self._known.find_keys({event.key for event in later})
+        result = MatchResult()
         for event in (*waiting, *later):
             first = self._first.get(event.key)
             other = before.get(event.key) if first is None else self._earlier[first]
-            if other is not None and self._window.holds(other.time_us, event.time_us):
-                divided.matched.append((event, other))
-            elif other is not None or self._window.is_over(event.time_us, clock_us):
-                divided.unmatched.append(event)
+            if other is not None and self._window.contains(other.time_us, event.time_us):
+                result.matched.append((event, other))
+            elif other is not None or self._window.has_expired(event.time_us, clock_us):
+                result.unmatched.append(event)
             else:
-                divided.waiting.append(event)
-        return divided
+                result.waiting.append(event)
+        return result
 
 
-class MatchingLast(Matching):
+class LastMatcher(Matcher):
     """A key has many events, of which the newest counts that is not after the later one."""
 
-    def __init__(self, window: JoinWindow, known: KnownFacts, earlier: KeyedEvents) -> None:
+    def __init__(self, window: JoinWindow, known: EarlierSnapshot, earlier: KeyedEvents) -> None:
         self._window, self._known = window, known
-        self.kept = earlier
+        self.accepted = earlier
         self.conflicting = self.repeated = KeyedEvents.of([])
         self._by_key: defaultdict[bytes, list[KeyedEvent]] = defaultdict(list)
-        for event in sorted(earlier, key=_place):
+        for event in sorted(earlier, key=_time_and_offset):
             self._by_key[event.key].append(event)
 
-    def divide(
+    def match(
         self, waiting: Sequence[KeyedEvent], later: Sequence[KeyedEvent], clock_us: int
-    ) -> MatchOutcomes:
+    ) -> MatchResult:
         """Returns what becomes of later events; all wait until their time is over."""
-        divided = MatchOutcomes()
+        result = MatchResult()
         due: list[KeyedEvent] = []
         for event in (*waiting, *later):
-            is_over = self._window.is_over(event.time_us, clock_us)
-            (due if is_over else divided.waiting).append(event)
+            has_expired = self._window.has_expired(event.time_us, clock_us)
+            (due if has_expired else result.waiting).append(event)
         for event, known in zip(due, self._known.last(due), strict=True):
-            last = max(filter(None, (known, self._last_read(event))), key=_place, default=None)
-            if last is not None and self._window.holds(last.time_us, event.time_us):
-                divided.matched.append((event, last))
+            last = max(
+                filter(None, (known, self._last_read(event))), key=_time_and_offset, default=None
+            )
+            if last is not None and self._window.contains(last.time_us, event.time_us):
+                result.matched.append((event, last))
             else:
-                divided.unmatched.append(event)
-        return divided
+                result.unmatched.append(event)
+        return result
 
     def _last_read(self, later: KeyedEvent) -> KeyedEvent | None:
         events = self._by_key.get(later.key, [])
@@ -194,5 +201,5 @@ class MatchingLast(Matching):
         return events[place - 1] if place else None
 
 
-def _place(event: KeyedEvent) -> tuple[int, int]:
+def _time_and_offset(event: KeyedEvent) -> tuple[int, int]:
     return event.time_us, event.offset

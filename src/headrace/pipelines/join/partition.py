@@ -27,17 +27,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.pipelines.join.declaration import Match
+from headrace.pipelines.join.earlier_index import EarlierIndex
 from headrace.pipelines.join.events import KeyedEvent, KeyedEvents
-from headrace.pipelines.join.facts import FactIndex
-from headrace.pipelines.join.matching import JoinWindow, KnownFacts, matching
+from headrace.pipelines.join.matching import EarlierSnapshot, JoinWindow, matcher_for
 from headrace.pipelines.join.position import JoinPosition
 from headrace.pipelines.join.slices import slice_of
 from headrace.pipelines.join.sorted_files import sorted_files
 from headrace.pipelines.join.state import (
-    FactsFile,
     JoinState,
+    SegmentFile,
     StateFolder,
-    facts_name,
 )
 from headrace.pipelines.source.report import JoinCounts
 
@@ -76,7 +75,7 @@ class JoinPartition:
     """
 
     def __init__(
-        self, folder: StateFolder, index: FactIndex, window: JoinWindow, match: Match
+        self, folder: StateFolder, index: EarlierIndex, window: JoinWindow, match: Match
     ) -> None:
         self._folder = folder
         self._index = index
@@ -97,57 +96,53 @@ class JoinPartition:
             JoinStateError: the state that the batch begins with is gone.
         """
         before = self._folder.read(start)
-        self._folder.clear(start, before)
-        first = slice_of(start.horizon_us, self._slice_us)
-        since_us = first * self._slice_us
+        self._folder.delete_obsolete(start, before)
+        since_us = slice_of(start.horizon_us, self._slice_us) * self._slice_us
         began = time.monotonic()
-        rebuilt = self._folder.bring(self._index, before, since_us)
+        rebuilt = self._folder.load_missing(self._index, before, since_us)
         rebuild_ms = int((time.monotonic() - began) * 1000) if rebuilt else 0
-        slices = sorted({n for file in before.facts.values() for n in file.slices if n >= first})
-        known = KnownFacts(self._index, slices, start.earlier)
-        read = matching(self._match, self._window, known, earlier)
-        divided = read.divide(before.waiting, later, end.clock_us)
+        known = EarlierSnapshot(self._index, since_us, start.earlier)
+        matcher = matcher_for(self._match, self._window, known, earlier)
+        result = matcher.match(before.waiting, later, end.clock_us)
         first_after = slice_of(end.horizon_us, self._slice_us)
-        lasts = read.kept.times_us >= first_after * self._slice_us
-        kept = read.kept.where(lasts)
-        facts = dict(before.facts) | self._added(kept, start, end)
-        needed = {name: file for name, file in facts.items() if file.slices[-1] >= first_after}
-        packed = self._folder.packed(needed, self._index, first_after)
-        after = JoinState(packed, tuple(divided.waiting))
+        lasts = matcher.accepted.times_us >= first_after * self._slice_us
+        kept = matcher.accepted.where(lasts)
+        segments = dict(before.segments) | self._added(kept, start, end)
+        needed = {name: file for name, file in segments.items() if file.last >= first_after}
+        compacted = self._folder.compacted(needed, self._index, first_after)
+        after = JoinState(compacted, tuple(result.waiting))
         self._folder.write(end, after)
-        self._index.expire(since_us, before.facts.keys() | after.facts.keys())
+        self._index.expire(since_us, before.segments.keys() | after.segments.keys())
         counts = JoinCounts(
-            matched=len(divided.matched),
-            unmatched=len(divided.unmatched),
-            conflicting=len(read.conflicting),
-            repeated=len(read.repeated),
-            waiting=len(divided.waiting),
-            oldest_waiting_us=min((event.time_us for event in divided.waiting), default=None),
-            state_bytes=sum(file.size for file in after.facts.values()),
+            matched=len(result.matched),
+            unmatched=len(result.unmatched),
+            conflicting=len(matcher.conflicting),
+            repeated=len(matcher.repeated),
+            waiting=len(result.waiting),
+            oldest_waiting_us=min((event.time_us for event in result.waiting), default=None),
+            state_bytes=sum(file.size for file in after.segments.values()),
             rebuilt_files=rebuilt,
             rebuild_ms=rebuild_ms,
         )
         return JoinedBatch(
-            matched=divided.matched,
-            unmatched=divided.unmatched,
+            matched=result.matched,
+            unmatched=result.unmatched,
             kept=kept,
-            expired=read.kept.where(~lasts),
-            repeated=read.repeated,
-            conflicting=read.conflicting,
+            expired=matcher.accepted.where(~lasts),
+            repeated=matcher.repeated,
+            conflicting=matcher.conflicting,
             waited=before.waiting,
             waiting=after.waiting,
             counts=counts,
         )
 
     def _added(
-        self, facts: KeyedEvents, start: JoinPosition, end: JoinPosition
-    ) -> dict[str, FactsFile]:
-        """Makes the facts durable, gives them to the index, and returns their file."""
-        if not len(facts):
+        self, events: KeyedEvents, start: JoinPosition, end: JoinPosition
+    ) -> dict[str, SegmentFile]:
+        """Makes the events durable, gives them to the index, and returns their file."""
+        if not len(events):
             return {}
-        files = sorted_files(facts, self._slice_us, self._match)
-        slices = tuple(file.slice for file in files)
-        name = facts_name(start.earlier, end.earlier, slices)
-        size = self._folder.write_facts(name, files)
-        self._index.apply(name, files)
-        return {name: FactsFile(slices, size)}
+        files = sorted_files(events, self._slice_us, self._match)
+        name, segment = self._folder.write_segment(start.earlier, end.earlier, files)
+        self._index.ingest(name, files)
+        return {name: segment}

@@ -120,7 +120,7 @@ class JoinPlanner:
         waiting = self._state.waiting(self._spec.checkpoint)
         return any(
             (oldest_us := waiting.get(p, 0)) is not None
-            and self._window.is_over(oldest_us, times.earlier_us)
+            and self._window.has_expired(oldest_us, times.earlier_us)
             for p, times in reached.items()
             if start.clock_us.get(p, 0) < times.earlier_us
         )

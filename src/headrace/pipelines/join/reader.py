@@ -17,8 +17,8 @@ from headrace.kafka.range_reader import Record
 from headrace.model import CONFLICTING_KEY, DeadLetter, Metadata, OffsetRange, TopicPartition
 from headrace.pipelines.join.columns import joined_columns
 from headrace.pipelines.join.declaration import Match
+from headrace.pipelines.join.earlier_index import EarlierIndex
 from headrace.pipelines.join.events import DecodedEvents, KeyedEvent, KeyedEvents
-from headrace.pipelines.join.facts import FactIndex
 from headrace.pipelines.join.matching import JoinWindow
 from headrace.pipelines.join.partition import JoinedBatch, JoinPartition
 from headrace.pipelines.join.planner import PartitionWork
@@ -105,11 +105,11 @@ class JoinReader:
     def __init__(self, spec: JoinSpec, work: PartitionWork) -> None:
         self._spec = spec
         self._work = work
-        self._place = TopicPartition(spec.later.topic, work.partition)
+        self._partition = TopicPartition(spec.later.topic, work.partition)
         self._tally, self._earlier_tally = None, None
         if spec.later.ledger is not None and spec.earlier.ledger is not None:
             writes = spec.later.writers is not None
-            self._tally = LaterTally(spec.later.ledger, self._place, writes=writes)
+            self._tally = LaterTally(spec.later.ledger, self._partition, writes=writes)
             of_earlier = TopicPartition(spec.earlier.topic, work.partition)
             self._earlier_tally = EarlierTally(spec.earlier.ledger, of_earlier)
         self._readers: dict[str, RangeReader] = {}
@@ -182,7 +182,7 @@ class JoinReader:
         reports = {topic: reader.report() for topic, reader in self._readers.items()}
         topic = self._spec.later.topic
         at = self._work.end.later
-        nothing = OffsetRange(self._place, at, at)
+        nothing = OffsetRange(self._partition, at, at)
         later = reports.get(topic) or RangeReport(nothing, at, 0, 0, -1, ())
         later = replace(later, join=self._counts, dead=(*later.dead, *self._rejected))
         if self._unmatched is not None:
@@ -208,7 +208,7 @@ class JoinReader:
         offsets = record_offsets(records)
         # Without a ledger too, since it may be turned on while events wait.
         hashes = (
-            event_hashes(self._spec.later_id, rows, self._place, offsets)
+            event_hashes(self._spec.later_id, rows, self._partition, offsets)
             if is_later
             else np.zeros(len(records), np.uint64)
         )
@@ -226,13 +226,13 @@ class JoinReader:
         taken = sink.write(events)
         self._rejected += taken.rejected
         if self._tally is not None:
-            self._tally.put_beside(events, taken)
+            self._tally.sent_to_side_table(events, taken)
 
     def _counted(self, events: Sequence[KeyedEvent], decoded: DecodedEvents) -> pa.Table:
         """Returns the rows of events that go on, after they were counted."""
         if self._tally is None:
             return decoded.rows
-        facts = self._tally.gone_on(events, decoded)
+        facts = self._tally.passed_on(events, decoded)
         if not self._spec.adds_facts:
             return decoded.rows
         column = facts_column(self._spec.later.number, self._work.partition, facts)
@@ -243,7 +243,7 @@ class JoinReader:
         slice_us = slice_length_us(spec.window.within_us)
         uri = storage.join(spec.later.checkpoint, "headrace", "join", str(work.partition))
         folder = StateFolder(uri, work.initial, spec.later.pipeline, spec.later.storage)
-        with closing(FactIndex(_index_folder(uri), slice_us)) as index:
+        with closing(EarlierIndex(_index_folder(uri), slice_us)) as index:
             partition = JoinPartition(folder, index, spec.window, spec.match)
             return partition.join(work.start, work.end, earlier, later)
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 SLICES = 8
 MIN_SLICE_US = 60_000_000
 LAST_SLICE = 2**32 - 1
+MAX_RANGES = 16
+"""Into so many ranges of slices a batch divides its events at most; a backlog spans many slices."""
 CACHE_BYTES = 32 * 1024 * 1024
 """Memory of one index; two or three of them are open at once, one a task."""
 

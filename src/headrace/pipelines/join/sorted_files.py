@@ -1,7 +1,8 @@
-"""Sorted files of events of the earlier side, one for each slice of event time.
+"""Sorted files of events of the earlier side, each of a range of slices of event time.
 
-A batch writes the events it has read as such files. They are the durable state of the join, and the
-index on a machine (:class:`~headrace.pipelines.join.facts.FactIndex`) takes them as they are.
+A batch writes the events it has read as such files, which are SST files of RocksDB. They are the
+durable state of the join, and the index on a machine
+(:class:`~headrace.pipelines.join.earlier_index.EarlierIndex`) ingests them as they are.
 
 ================= ==================================================================================
 entry             bytes; numbers are big-endian
@@ -12,7 +13,8 @@ entry             bytes; numbers are big-endian
 value             ``time (8) | offset (8) | value of the record``
 ================= ==================================================================================
 
-A slice is as long as :func:`~headrace.pipelines.join.slices.slice_length_us` says.
+A slice is as long as :func:`~headrace.pipelines.join.slices.slice_length_us` says. A range is one
+slice, where a batch does not span many: then it is as many as are needed, a power of two.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ import numpy as np
 
 from headrace.pipelines.join.declaration import Match
 from headrace.pipelines.join.events import KeyedEvent, KeyedEvents
-from headrace.pipelines.join.slices import CACHE_BYTES, LAST_SLICE
+from headrace.pipelines.join.slices import CACHE_BYTES, LAST_SLICE, MAX_RANGES
 
 if TYPE_CHECKING:
     from rocksdict import Options
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 _ENTRY = b"\x01"
 _HEAD = struct.Struct(">qq")
 _LENGTH = struct.Struct(">I")
-_PLACE = struct.Struct(">QQ")
+_TIME_OFFSET = struct.Struct(">QQ")
 _MIDDLE = 2**63  # times before 1970 sort before those after it
 _MAX_OFFSET = 2**63 - 1
 # Records of JSON take a third less room than in RocksDB's 4 KiB, and a lookup hardly more time.
@@ -44,43 +46,52 @@ _OPEN_FILES = 128
 
 
 class SortedFile(NamedTuple):
-    """Events of one slice, as an index takes them.
+    """Events of a range of slices, as an index ingests them.
 
     Attributes:
-        slice: its number.
+        first: number of the first slice.
+        last: number of the last one.
         entries: a file of RocksDB.
         fingerprints: of the keys of ``Match.ID``: in order, each once, four bytes each,
             little-endian.
     """
 
-    slice: int
+    first: int
+    last: int
     entries: bytes
     fingerprints: bytes
 
 
 def sorted_files(events: KeyedEvents, slice_us: int, match: Match) -> list[SortedFile]:
-    """Returns the files of events, in order of slice; of ``Match.ID`` with different keys."""
+    """Returns the files of events, in order of time; of ``Match.ID`` with different keys."""
     slices = np.clip(events.times_us // slice_us, 0, LAST_SLICE)
+    shift = 0
+    while len(numbers := np.unique(slices >> shift)) > MAX_RANGES:
+        shift += 1
     return [
-        _sorted_file(number, events.where(slices == number), match)
-        for number in np.unique(slices).tolist()
+        SortedFile(
+            number << shift,
+            ((number + 1) << shift) - 1,
+            *_contents(events.where(slices >> shift == number), match),
+        )
+        for number in numbers.tolist()
     ]
 
 
-def _sorted_file(number: int, events: KeyedEvents, match: Match) -> SortedFile:
+def _contents(events: KeyedEvents, match: Match) -> tuple[bytes, bytes]:
     heads = np.stack((events.times_us, events.offsets), axis=1).astype(">i8").tobytes()
-    keys = map(entry_key, events.keys) if match is Match.ID else _place_keys(events)
+    keys = map(entry_key, events.keys) if match is Match.ID else _last_entry_keys(events)
     entries = sst_file(
         (key, heads[_HEAD.size * i : _HEAD.size * (i + 1)] + events.values[i])
         for key, i in sorted(zip(keys, range(len(events)), strict=True))
     )
     prints = np.unique(events.fingerprints).tobytes() if match is Match.ID else b""
-    return SortedFile(number, entries, prints)
+    return entries, prints
 
 
-def _place_keys(events: KeyedEvents) -> Iterator[bytes]:
+def _last_entry_keys(events: KeyedEvents) -> Iterator[bytes]:
     for event in events:
-        yield key_prefix(event.key) + _PLACE.pack(event.time_us + _MIDDLE, event.offset)
+        yield key_prefix(event.key) + _TIME_OFFSET.pack(event.time_us + _MIDDLE, event.offset)
 
 
 def sst_file(entries: Iterable[tuple[bytes, bytes]]) -> bytes:
@@ -109,7 +120,7 @@ def key_prefix(key: bytes) -> bytes:
 
 def last_entry_key(prefix: bytes, time_us: int) -> bytes:
     """Returns the greatest key that an entry with a prefix and not after a time can have."""
-    return prefix + _PLACE.pack(time_us + _MIDDLE, _MAX_OFFSET)
+    return prefix + _TIME_OFFSET.pack(time_us + _MIDDLE, _MAX_OFFSET)
 
 
 def event_of(key: bytes, value: bytes) -> KeyedEvent:

@@ -1,8 +1,9 @@
 """The durable state of a join: one folder a partition, in the checkpoint.
 
 =============================================== ===================================================
-``facts-<start>-<end>-<first>-<last>.msgpack``  sorted files of events of the earlier side that were
-                                                read between two offsets; their slices of times
+``segment-<numbers>.msgpack``                   sorted files of events of the earlier side: the
+                                                offsets between which they were read, and the first
+                                                and the last slice of their times
 ``state-<numbers>.msgpack``                     which of these count, and which later events wait,
                                                 where a batch ended: the numbers of its position
 =============================================== ===================================================
@@ -23,30 +24,32 @@ from operator import le
 import msgspec
 
 from headrace.errors import JoinStateError
+from headrace.pipelines.join.earlier_index import EarlierIndex
 from headrace.pipelines.join.events import KeyedEvent
-from headrace.pipelines.join.facts import FactIndex
 from headrace.pipelines.join.position import JoinPosition
 from headrace.pipelines.join.sorted_files import SortedFile
 from headrace.runtime import storage
 
 # Files of batches are some hundred kilobytes. A listing of a month's packs stays short, and a pack
 # fits into the memory of a task.
-FILES_OF_A_PACK = 16
+COMPACTION_FAN_IN = 16
 MAX_LEVEL = 4
-MAX_PACKED_BYTES = 64 * 1024 * 1024
+MAX_COMPACTED_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True)
-class FactsFile:
-    """A durable file of facts: those of a batch, or of several that were packed into one.
+class SegmentFile:
+    """A durable file of earlier events: those of a batch, or of several that were compacted.
 
     Attributes:
-        slices: of event time in which it has events, in order.
+        first: slice of event time in which it has events.
+        last: such slice.
         size: in bytes.
-        level: how often its facts were packed.
+        level: how often its events were compacted.
     """
 
-    slices: tuple[int, ...]
+    first: int
+    last: int
     size: int
     level: int = 0
 
@@ -56,11 +59,11 @@ class JoinState:
     """What a partition of a join knows.
 
     Attributes:
-        facts: the files of facts by name.
+        segments: the files of earlier events, by name.
         waiting: later events that may find theirs yet, in order of offset.
     """
 
-    facts: Mapping[str, FactsFile] = field(default_factory=dict)
+    segments: Mapping[str, SegmentFile] = field(default_factory=dict)
     waiting: tuple[KeyedEvent, ...] = ()
 
 
@@ -101,16 +104,20 @@ class StateFolder:
         content = msgspec.msgpack.encode(state)
         storage.write_bytes_atomic(storage.join(self._uri, at.file), content, self._options)
 
-    def write_facts(self, name: str, files: Sequence[SortedFile]) -> int:
-        """Writes a file of facts, which holds sorted files; returns its size."""
-        content = msgspec.msgpack.encode(files)
+    def write_segment(
+        self, start: int, end: int, files: Sequence[SortedFile], level: int = 0
+    ) -> tuple[str, SegmentFile]:
+        """Writes sorted files of the events between two offsets; returns the name of their file."""
+        first, last = min(file.first for file in files), max(file.last for file in files)
+        numbers = f"{start:020d}-{end:020d}-{first:010d}-{last:010d}"
+        name, content = f"segment-{numbers}.msgpack", msgspec.msgpack.encode(files)
         storage.write_bytes_atomic(storage.join(self._uri, name), content, self._options)
-        return len(content)
+        return name, SegmentFile(first, last, len(content), level)
 
-    def packed(
-        self, facts: Mapping[str, FactsFile], index: FactIndex, first_slice: int
-    ) -> dict[str, FactsFile]:
-        """Returns ``facts`` with the small files of a level in one, once there are many.
+    def compacted(
+        self, segments: Mapping[str, SegmentFile], index: EarlierIndex, first_slice: int
+    ) -> dict[str, SegmentFile]:
+        """Returns ``segments`` with the small files of a level in one, once there are many.
 
         So the files are few, however long the join looks back: an event is copied as often as there
         are levels. Slices before ``first_slice`` are left out. ``index`` holds all of the files,
@@ -119,27 +126,25 @@ class StateFolder:
         Raises:
             JoinStateError: one of them is gone.
         """
-        files = dict(facts)
+        files = dict(segments)
         for level in range(MAX_LEVEL):
             small = {
                 name: file
                 for name, file in sorted(files.items())
-                if file.level == level and file.size <= MAX_PACKED_BYTES // FILES_OF_A_PACK
+                if file.level == level and file.size <= MAX_COMPACTED_BYTES // COMPACTION_FAN_IN
             }
-            if len(small) >= FILES_OF_A_PACK:
+            if len(small) >= COMPACTION_FAN_IN:
                 ranges = [_numbers(name) for name in small]
                 start, end = min(at[0] for at in ranges), max(at[1] for at in ranges)
-                parts = [part for name in small for part in self._parts(name)]
-                parts = [part for part in parts if part.slice >= first_slice]
-                slices = tuple(sorted({part.slice for part in parts}))
-                name = facts_name(start, end, slices)
-                size = self.write_facts(name, parts)
-                index.note(name)
+                parts = [part for name in small for part in self._read_segment(name)]
+                parts = [part for part in parts if part.last >= first_slice]
+                name, segment = self.write_segment(start, end, parts, level + 1)
+                index.mark_ingested(name)
                 files = {each: file for each, file in files.items() if each not in small}
-                files[name] = FactsFile(slices, size, level + 1)
+                files[name] = segment
         return files
 
-    def bring(self, index: FactIndex, state: JoinState, since_us: int) -> int:
+    def load_missing(self, index: EarlierIndex, state: JoinState, since_us: int) -> int:
         """Gives an index the files of ``state`` that it lacks; returns how many these are.
 
         An index that has deleted what is needed again, of slices from ``since_us`` on, is made
@@ -148,36 +153,31 @@ class StateFolder:
         Raises:
             JoinStateError: one of them is gone.
         """
-        if index.marks.expired_us > since_us:
-            index.forget()
-        missing = sorted(state.facts.keys() - index.marks.files)
+        if index.ingested.expired_us > since_us:
+            index.clear()
+        missing = sorted(state.segments.keys() - index.ingested.files)
         for name in missing:
-            index.apply(name, self._parts(name))
+            index.ingest(name, self._read_segment(name))
         return len(missing)
 
-    def clear(self, at: JoinPosition, state: JoinState) -> None:
+    def delete_obsolete(self, at: JoinPosition, state: JoinState) -> None:
         """Deletes what batches before ``at`` left, and none from there on needs.
 
         Files of later positions stay: where this is a late attempt of an earlier batch, another
         task has gone on from them.
         """
         names = storage.list_files(self._uri, self._options)
-        needed = {at.file, *state.facts}
+        needed = {at.file, *state.segments}
         unneeded = [name for name in names if name not in needed and _is_before(name, at)]
         storage.delete_files(self._uri, unneeded, self._options)
 
-    def _parts(self, name: str) -> list[SortedFile]:
+    def _read_segment(self, name: str) -> list[SortedFile]:
         uri = storage.join(self._uri, name)
         try:
             content = storage.read_bytes(uri, self._options)
         except FileNotFoundError:
             raise JoinStateError(self._pipeline, uri) from None
         return msgspec.msgpack.decode(content, type=list[SortedFile])
-
-
-def facts_name(start: int, end: int, slices: Sequence[int]) -> str:
-    """Returns the name of the file of events between two offsets, in slices of event time."""
-    return f"facts-{start:020d}-{end:020d}-{slices[0]:010d}-{slices[-1]:010d}.msgpack"
 
 
 def _numbers(name: str) -> list[int]:
@@ -187,6 +187,6 @@ def _numbers(name: str) -> list[int]:
 
 def _is_before(name: str, at: JoinPosition) -> bool:
     places = _numbers(name)
-    if name.startswith("facts-"):
+    if name.startswith("segment-"):
         return places[1] <= at.earlier
     return all(map(le, places, astuple(at)))

@@ -54,7 +54,7 @@ _MICROSECONDS = 1_000_000
 _offset = attrgetter("offset")
 
 
-def offsets_of(events: Collection[KeyedEvent]) -> Integers:
+def event_offsets(events: Collection[KeyedEvent]) -> Integers:
     """Returns the offset of each event."""
     return np.fromiter(map(_offset, events), np.int64, len(events))
 
@@ -134,7 +134,7 @@ class LaterTally:
         )
         self.waiting = Waiting(before, after)
 
-    def gone_on(self, events: Sequence[KeyedEvent], decoded: DecodedEvents) -> EventFacts:
+    def passed_on(self, events: Sequence[KeyedEvent], decoded: DecodedEvents) -> EventFacts:
         """Counts events that go on, and notes their rows, which go to the sink next.
 
         Args:
@@ -153,7 +153,7 @@ class LaterTally:
             self.sink.expect(self._tally, facts)
         return facts
 
-    def put_beside(self, events: Sequence[KeyedEvent], decoded: DecodedEvents) -> None:
+    def sent_to_side_table(self, events: Sequence[KeyedEvent], decoded: DecodedEvents) -> None:
         """Counts unmatched events by the rows that a sink of their own has taken.
 
         Args:
@@ -185,6 +185,6 @@ class LaterTally:
         # Of the rows: an event whose row is lost on the way to the sink must not be counted.
         rows, number = decoded.rows, decoded.rows.num_rows
         sizes = value_bytes([event.value for event in decoded.events])[:number]
-        offsets = offsets_of(decoded.events)[:number]
+        offsets = event_offsets(decoded.events)[:number]
         hashes = event_hashes(self._rule.event_id, rows, self._place, offsets)
         return EventFacts(event_windows(self._rule, rows), sizes, hashes)

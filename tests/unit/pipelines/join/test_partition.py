@@ -18,7 +18,7 @@ from headrace.pipelines.join.events import KeyedEvents
 
 @pytest.fixture(autouse=True)
 def small_packs(monkeypatch):
-    monkeypatch.setattr("headrace.pipelines.join.state.FILES_OF_A_PACK", 3)
+    monkeypatch.setattr("headrace.pipelines.join.state.COMPACTION_FAN_IN", 3)
 
 
 @pytest.mark.parametrize("match", Match)

@@ -19,7 +19,7 @@ from tests.drills.join_histories import (
 
 from headrace.pipelines.join.declaration import Match
 from headrace.pipelines.join.events import KeyedEvent, KeyedEvents
-from headrace.pipelines.join.matching import MatchingById
+from headrace.pipelines.join.matching import IdMatcher
 from headrace.pipelines.join.position import JoinPosition
 from headrace.pipelines.join.state import StateFolder
 from headrace.pipelines.ledger.entry import merged
@@ -111,13 +111,13 @@ def test_events_that_wait_when_a_checkpoint_begins_anew_are_missing_at_the_join(
 def test_a_later_event_that_the_matching_loses_is_missing_at_the_join(
     tmp_path, history, monkeypatch
 ):
-    divide = MatchingById.divide
+    match = IdMatcher.match
 
     def losing(self, waiting, later, clock_us):
-        outcomes = divide(self, waiting, later, clock_us)
+        outcomes = match(self, waiting, later, clock_us)
         return replace(outcomes, matched=outcomes.matched[1:])
 
-    monkeypatch.setattr(MatchingById, "divide", losing)
+    monkeypatch.setattr(IdMatcher, "match", losing)
     assert found(entries_of(batches(tmp_path, history), history)) == {(Hop.JOIN, 2)}
 
 

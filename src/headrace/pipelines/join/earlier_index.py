@@ -1,0 +1,297 @@
+"""Events of the earlier side, which later ones ask for: an index on this machine's disk.
+
+Each range of slices of event time is a column family of RocksDB, which is dropped when it expires.
+It ingests the sorted files of batches (:mod:`headrace.pipelines.join.sorted_files`), which are the
+durable state of the join too: an index that is lost is restored from them. Nothing is written to
+the index in any other way, so it needs no write-ahead log, and a crash leaves it with a file or
+without it.
+
+Most earlier events are new, and an index would look for each of them in all ranges. So, with
+``Match.ID``, a range has an entry of fingerprints, too: those of all of its keys. It says of nearly
+all keys that the range does not hold them. It is ingested together with the events. A lookup reads
+the fingerprints of one range at a time, four bytes a key.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from headrace.pipelines.join.events import FINGERPRINT, Fingerprints, Integers, KeyedEvent
+from headrace.pipelines.join.slices import slice_of
+from headrace.pipelines.join.sorted_files import (
+    SortedFile,
+    entry_key,
+    event_of,
+    index_options,
+    key_prefix,
+    last_entry_key,
+    sst_file,
+)
+from headrace.runtime.durable_files import replace_file
+
+if TYPE_CHECKING:
+    from rocksdict import CompactOptions, Options, Rdict, RdictIter
+
+_FINGERPRINTS = b"\x00"
+"""Key of the entry, which sorts before those of events."""
+_MARKS = "marks.json"
+_DEFAULT = "default"
+_LEVELS = range(7)
+# A lookup may ask each of them; merging them copies what the range holds.
+_MAX_FILES_OF_A_RANGE = 32
+
+
+class Range(NamedTuple):
+    """Slices of event time, as a column family is named: ``<first>-<last>``."""
+
+    first: int
+    last: int
+
+    @classmethod
+    def parse(cls, name: str) -> Range:
+        """Returns the range of a column family."""
+        first, last = name.split("-")
+        return cls(int(first), int(last))
+
+    def __str__(self) -> str:
+        return f"{self.first}-{self.last}"
+
+
+@dataclass(frozen=True)
+class IngestedFiles:
+    """What an index holds.
+
+    Attributes:
+        files: names of files that it has taken.
+        expired_us: slices that end before it are deleted.
+        identity: of the index, as RocksDB has it.
+    """
+
+    files: frozenset[str] = frozenset()
+    expired_us: int = 0
+    identity: str = ""
+
+
+class EarlierIndex:
+    """The index of one partition; open in one process at a time.
+
+    Attributes:
+        slice_us: length of its slices.
+
+    It may hold more than a batch asks for, of one that was repeated since: events from an offset on
+    are passed over.
+
+    Raises:
+        Exception: as RocksDB words it: another process has it open, or the disk fails.
+    """
+
+    def __init__(self, folder: Path, slice_us: int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.slice_us = slice_us
+        self._marks = folder / _MARKS
+        self._options = index_options()
+        self._index, self._ranges = _opened(folder / "index", self._options)
+        # Of this index: marks of one that was deleted say nothing of it.
+        self._identity = (folder / "index" / "IDENTITY").read_text()
+
+    @property
+    def ingested(self) -> IngestedFiles:
+        """What it holds, at least."""
+        try:
+            marks = msgspec.json.decode(self._marks.read_bytes(), type=IngestedFiles)
+        except (FileNotFoundError, msgspec.DecodeError):  # torn by a full disk or a crash
+            return IngestedFiles()
+        return marks if marks.identity == self._identity else IngestedFiles()
+
+    def ingest(self, name: str, files: Sequence[SortedFile]) -> None:
+        """Takes sorted files, known together by a name. Once more, they change nothing."""
+        by_range: defaultdict[Range, list[SortedFile]] = defaultdict(list)
+        for file in files:
+            by_range[Range(file.first, file.last)].append(file)
+        for range_, of_range in by_range.items():
+            self._ingest(range_, of_range)
+        # After they are in: without a mark they are taken once more.
+        self.mark_ingested(name)
+
+    def mark_ingested(self, name: str) -> None:
+        """Notes that it holds what a name stands for."""
+        marks = self.ingested
+        self._mark(IngestedFiles(marks.files | {name}, marks.expired_us))
+
+    def find(
+        self, keys: Sequence[bytes], prints: Fingerprints, since_us: int, before_offset: int
+    ) -> dict[bytes, KeyedEvent]:
+        """Returns the events of ``keys``, which have these fingerprints, by key.
+
+        Those that are older than ``since_us``, or were read from ``before_offset`` on, are passed
+        over.
+        """
+        order = np.argsort(prints)
+        ordered = prints[order]  # sorted: looked up several times as fast
+        events: dict[bytes, KeyedEvent] = {}
+        for entries in self._since(since_us).values():
+            indices = order[_found(_fingerprints(entries), ordered)].tolist()
+            missing = [key for i in indices if (key := keys[i]) not in events]
+            values: Any = entries.get([entry_key(key) for key in missing])
+            for key, value in zip(missing, values, strict=True):
+                if value is not None:
+                    event = event_of(key, value)
+                    if event.offset < before_offset and event.time_us >= since_us:
+                        events[key] = event
+        return events
+
+    def last(
+        self, later: Sequence[KeyedEvent], since_us: int, before_offset: int
+    ) -> list[KeyedEvent | None]:
+        """Returns for each event the newest one of its key that is not after it.
+
+        Those that are older than ``since_us``, or were read from ``before_offset`` on, are passed
+        over.
+        """
+        entries = {range_: each.iter() for range_, each in self._since(since_us).items()}
+        newest_first = sorted(entries.items(), key=lambda item: item[0].last, reverse=True)
+        return [self._last(newest_first, event, since_us, before_offset) for event in later]
+
+    def _last(
+        self,
+        ranges: Sequence[tuple[Range, RdictIter]],
+        later: KeyedEvent,
+        since_us: int,
+        before_offset: int,
+    ) -> KeyedEvent | None:
+        last: KeyedEvent | None = None
+        for range_, entries in ranges:
+            if range_.first > slice_of(later.time_us, self.slice_us):
+                continue
+            if last is not None and range_.last < slice_of(last.time_us, self.slice_us):
+                break  # all that follow are older
+            event = _last_before(entries, later, before_offset)
+            if event is not None and event.time_us >= since_us:
+                last = event if last is None else max(last, event, key=_time_and_offset)
+        return last
+
+    def expire(self, before_us: int, files: Collection[str]) -> None:
+        """Deletes the slices that end before a time, and forgets all files but ``files``."""
+        marks = self.ingested
+        number = slice_of(before_us, self.slice_us)
+        expired_us = max(marks.expired_us, number * self.slice_us)
+        self._mark(IngestedFiles(marks.files & frozenset(files), expired_us))
+        self._drop([each for each in self._ranges if each.last < number])
+
+    def clear(self) -> None:
+        """Empties it."""
+        self._mark(IngestedFiles())
+        self._drop([*self._ranges])
+
+    def close(self) -> None:
+        """Closes it, so that another process can open it."""
+        for entries in self._ranges.values():
+            entries.close()
+        self._index.close()
+
+    def _since(self, since_us: int) -> dict[Range, Rdict]:
+        first = slice_of(since_us, self.slice_us)
+        return {range_: entries for range_, entries in self._ranges.items() if range_.last >= first}
+
+    def _ingest(self, range_: Range, files: Sequence[SortedFile]) -> None:
+        """Takes files of one range, and their fingerprints with those that it has."""
+        if range_ not in self._ranges:
+            created = self._index.create_column_family(str(range_), self._options)
+            self._ranges[range_] = created
+        entries = self._ranges[range_]
+        contents = [file.entries for file in files]
+        added = [np.frombuffer(file.fingerprints, FINGERPRINT) for file in files]
+        prints = np.unique(np.concatenate([_fingerprints(entries), *added])).tobytes()
+        contents.append(sst_file([(_FINGERPRINTS, prints)]))
+        with TemporaryDirectory() as folder:
+            paths = [Path(folder) / f"{number}.sst" for number in range(len(contents))]
+            for path, content in zip(paths, contents, strict=True):
+                path.write_bytes(content)
+            entries.ingest_external_file([str(path) for path in paths])
+        if _file_count(entries) > _MAX_FILES_OF_A_RANGE:
+            entries.compact_range(None, None, _compaction())
+
+    def _drop(self, ranges: Sequence[Range]) -> None:
+        for range_ in ranges:
+            del self._ranges[range_]
+            self._index.drop_column_family(str(range_))
+
+    def _mark(self, marks: IngestedFiles) -> None:
+        replace_file(self._marks, msgspec.json.encode(replace(marks, identity=self._identity)))
+
+
+def _opened(folder: Path, options: Options) -> tuple[Rdict, dict[Range, Rdict]]:
+    """Opens an index, and its column families by range.
+
+    One that is damaged, as by a cleaner of temporary files, is begun anew.
+    """
+    try:
+        return _opened_as_it_is(folder, options)
+    except Exception as error:
+        if "Corruption" not in str(error):  # another process has it open, or the disk fails
+            raise
+        shutil.rmtree(folder)
+        return _opened_as_it_is(folder, options)
+
+
+def _opened_as_it_is(folder: Path, options: Options) -> tuple[Rdict, dict[Range, Rdict]]:
+    from rocksdict import Rdict
+
+    is_there = (folder / "CURRENT").exists()
+    names = Rdict.list_cf(str(folder), options) if is_there else [_DEFAULT]
+    index = Rdict(str(folder), options, column_families=dict.fromkeys(names, options))
+    ranges = [Range.parse(name) for name in names if name != _DEFAULT]
+    return index, {range_: index.get_column_family(str(range_)) for range_ in sorted(ranges)}
+
+
+def _last_before(entries: RdictIter, later: KeyedEvent, before_offset: int) -> KeyedEvent | None:
+    prefix = key_prefix(later.key)
+    entries.seek_for_prev(last_entry_key(prefix, later.time_us))
+    while entries.valid() and entries.key().startswith(prefix):
+        event = event_of(later.key, entries.value())
+        if event.offset < before_offset:
+            return event
+        entries.prev()
+    return None
+
+
+def _time_and_offset(event: KeyedEvent) -> tuple[int, int]:
+    return event.time_us, event.offset
+
+
+def _file_count(entries: Rdict) -> int:
+    counts = (entries.property_int_value(f"rocksdb.num-files-at-level{each}") for each in _LEVELS)
+    return sum(count or 0 for count in counts)
+
+
+def _compaction() -> CompactOptions:
+    """Returns how the files of a range become few: those whose keys do not overlap, too."""
+    from rocksdict import BottommostLevelCompaction, CompactOptions
+
+    options = CompactOptions()
+    options.set_bottommost_level_compaction(BottommostLevelCompaction.force_optimized())
+    return options
+
+
+def _fingerprints(entries: Rdict) -> Fingerprints:
+    """Returns the fingerprints of a range, in order."""
+    content: Any = entries.get(_FINGERPRINTS)
+    return np.frombuffer(content or b"", FINGERPRINT)
+
+
+def _found(known: Fingerprints, prints: Fingerprints) -> Integers:
+    """Returns the places in ``prints`` of those that are in ``known``, which is in order."""
+    if not len(known):
+        return np.empty(0, np.int64)
+    places = np.searchsorted(known, prints)
+    places[places == len(known)] = 0
+    return np.flatnonzero(known[places] == prints)

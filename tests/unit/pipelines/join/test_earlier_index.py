@@ -1,0 +1,136 @@
+"""An index that is damaged is made again."""
+
+import shutil
+
+import pytest
+
+from headrace.pipelines.join.declaration import Match
+from headrace.pipelines.join.earlier_index import EarlierIndex
+from headrace.pipelines.join.events import KeyedEvent, KeyedEvents, fingerprints
+from headrace.pipelines.join.slices import MAX_RANGES
+from headrace.pipelines.join.sorted_files import sorted_files
+
+SLICE = 60_000_000
+BEGIN = 1_764_000_000_000_000
+EVENT = KeyedEvent(b"a", 1_000_000_000, 1, b"value")
+
+
+def index_with_event(folder):
+    index = EarlierIndex(folder, SLICE)
+    index.ingest("one", sorted_files(KeyedEvents.of([EVENT]), SLICE, Match.ID))
+    assert index.find([b"a"], fingerprints([b"a"]), 0, 5) == {b"a": EVENT}
+    index.close()
+
+
+def lose_files(folder):
+    for file in (folder / "index").glob("*.sst"):
+        file.unlink()
+
+
+def lose_all(folder):
+    shutil.rmtree(folder / "index")
+
+
+@pytest.mark.parametrize("lose", [lose_files, lose_all])
+def test_what_was_lost_is_not_taken_for_what_is_there(tmp_path, lose):
+    """Else later events would find nothing, without an error."""
+    index_with_event(tmp_path)
+    lose(tmp_path)
+    index = EarlierIndex(tmp_path, SLICE)
+    assert not index.ingested.files
+    index.close()
+
+
+def test_an_index_has_one_process_at_a_time(tmp_path):
+    index = EarlierIndex(tmp_path, SLICE)
+    with pytest.raises(Exception, match="lock"):
+        EarlierIndex(tmp_path, SLICE)
+    index.close()
+    index_with_event(tmp_path)
+
+
+def applied(index, name, *events):
+    index.ingest(name, sorted_files(KeyedEvents.of(events), SLICE, Match.ID))
+
+
+def keys_found(index, keys, since_us=0):
+    return set(index.find(keys, fingerprints(keys), since_us, 10**9))
+
+
+def test_keys_with_the_same_fingerprint_are_told_apart(tmp_path):
+    """CRC-32 gives both of these words 0x4ddb0c25."""
+    index = EarlierIndex(tmp_path, SLICE)
+    there, asked = EVENT._replace(key=b"plumless"), b"buckeroo"
+    assert fingerprints([there.key]) == fingerprints([asked])
+    applied(index, "one", there)
+    assert keys_found(index, [there.key, asked]) == {there.key}
+    index.close()
+
+
+def test_many_files_of_a_slice_are_merged_and_nothing_is_lost(tmp_path):
+    keys = [b"%d" % number for number in range(100)]
+    for offset, key in enumerate(keys):
+        index = EarlierIndex(tmp_path, SLICE)
+        applied(index, f"file-{offset}", EVENT._replace(key=key, offset=offset))
+        index.close()
+    index = EarlierIndex(tmp_path, SLICE)
+    assert keys_found(index, keys) == {*keys}
+    assert len(list((tmp_path / "index").glob("*.sst"))) < 50
+    index.close()
+
+
+def test_an_expired_slice_leaves_the_disk_at_once(tmp_path):
+    index = EarlierIndex(tmp_path, SLICE)
+    old, young = EVENT, EVENT._replace(key=b"b", time_us=EVENT.time_us + SLICE)
+    applied(index, "one", old, young)
+    index.expire(young.time_us, ["one"])
+    assert keys_found(index, [b"a", b"b"]) == {b"b"}
+    index.close()
+    assert len(list((tmp_path / "index").glob("*.sst"))) == 2  # events and fingerprints
+    index = EarlierIndex(tmp_path, SLICE)
+    assert keys_found(index, [b"a", b"b"]) == {b"b"}
+    index.close()
+
+
+def test_a_file_that_is_taken_again_changes_nothing(tmp_path):
+    index = EarlierIndex(tmp_path, SLICE)
+    for _ in range(2):
+        applied(index, "one", EVENT)
+    assert index.find([b"a"], fingerprints([b"a"]), 0, 5) == {b"a": EVENT}
+    assert index.find([b"a"], fingerprints([b"a"]), 0, EVENT.offset) == {}
+    index.close()
+
+
+def test_a_backlog_that_spans_a_year_is_in_few_ranges_and_found(tmp_path):
+    """An index with a column family for each of its minutes would take hours to make."""
+    index = EarlierIndex(tmp_path, SLICE)
+    events = [
+        EVENT._replace(key=b"%d" % day, time_us=(day + 1) * 86_400_000_000, offset=day)
+        for day in range(365)
+    ]
+    applied(index, "one", *events)
+    assert len(list((tmp_path / "index").glob("*.sst"))) <= 2 * MAX_RANGES
+    keys = [event.key for event in events]
+    assert keys_found(index, keys) == {*keys}
+    assert keys_found(index, keys, since_us=events[300].time_us) == {*keys[300:]}
+    index.expire(events[300].time_us, ["one"])
+    assert keys_found(index, keys[300:]) == {*keys[300:]}
+    assert not keys_found(index, keys[:200])
+    index.close()
+
+
+@pytest.mark.parametrize("spread", [0, 1, 40 * SLICE])
+def test_the_last_event_is_the_last_one_of_all_ranges(tmp_path, spread):
+    """Ranges of batches that span many slices lie over those of batches that do not."""
+    index = EarlierIndex(tmp_path, SLICE)
+    wide = [EVENT._replace(time_us=BEGIN + n * SLICE, offset=n) for n in range(40)]
+    narrow = [EVENT._replace(time_us=BEGIN + n * SLICE + 5, offset=100 + n) for n in (3, 20, 39)]
+    index.ingest("wide", sorted_files(KeyedEvents.of(wide), SLICE, Match.LAST))
+    index.ingest("narrow", sorted_files(KeyedEvents.of(narrow), SLICE, Match.LAST))
+    for later_us in range(BEGIN, BEGIN + 41 * SLICE, SLICE // 2):
+        later = EVENT._replace(time_us=later_us + spread)
+        before = [each for each in (*wide, *narrow) if each.time_us <= later.time_us]
+        expected = max(before, key=lambda each: each.time_us)
+        assert index.last([later], 0, 10**9) == [expected]
+    assert index.last([EVENT._replace(time_us=BEGIN + SLICE)], BEGIN + 2 * SLICE, 10**9) == [None]
+    index.close()
