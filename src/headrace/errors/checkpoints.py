@@ -23,7 +23,7 @@ class CheckpointInUseError(RefusedError):
 
 @dataclass(eq=False)
 class JoinStateError(RefusedError):
-    """A file of a join's state is gone, so that events would find no match that had one."""
+    """A file of a join's state is gone or of another form: events would find no match."""
 
     code = "JOIN_STATE_LOST"
     pipeline: str

@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import shutil
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -41,6 +42,7 @@ from headrace.runtime.durable_files import replace_file
 if TYPE_CHECKING:
     from rocksdict import CompactOptions, Options, Rdict, RdictIter
 
+_T = TypeVar("_T")
 _FINGERPRINTS = b"\x00"
 """Key of the entry, which sorts before those of events."""
 _MARKS = "marks.json"
@@ -48,6 +50,9 @@ _DEFAULT = "default"
 _LEVELS = range(7)
 # A lookup may ask each of them; merging them copies what the range holds.
 _MAX_FILES_OF_A_RANGE = 32
+# Each batch writes all fingerprints of a range again.
+_MAX_COPIED_BYTES = 256 * 1024
+_LOCK = "/LOCK"
 
 
 class Range(NamedTuple):
@@ -71,14 +76,17 @@ class IngestedFiles:
     """What an index holds.
 
     Attributes:
-        files: names of files that it has taken.
+        files: names of files that it has ingested.
         expired_us: slices that end before it are deleted.
-        identity: of the index, as RocksDB has it.
+        state_id: of the state that it belongs to.
+        sst_files: RocksDB's own files: where one of them is missing, the index is not the one that
+            this was written for, or has lost a part.
     """
 
     files: frozenset[str] = frozenset()
     expired_us: int = 0
-    identity: str = ""
+    state_id: str = ""
+    sst_files: frozenset[str] = frozenset()
 
 
 class EarlierIndex:
@@ -86,12 +94,14 @@ class EarlierIndex:
 
     Attributes:
         slice_us: length of its slices.
+        ingested: what it holds, at least.
 
     It may hold more than a batch asks for, of one that was repeated since: events from an offset on
     are passed over.
 
     Raises:
-        Exception: as RocksDB words it: another process has it open, or the disk fails.
+        Exception: as RocksDB words it: another process has it open, the disk fails, or what is read
+            is damaged (:func:`with_index`).
     """
 
     def __init__(self, folder: Path, slice_us: int) -> None:
@@ -100,17 +110,7 @@ class EarlierIndex:
         self._marks = folder / _MARKS
         self._options = index_options()
         self._index, self._ranges = _opened(folder / "index", self._options)
-        # Of this index: marks of one that was deleted say nothing of it.
-        self._identity = (folder / "index" / "IDENTITY").read_text()
-
-    @property
-    def ingested(self) -> IngestedFiles:
-        """What it holds, at least."""
-        try:
-            marks = msgspec.json.decode(self._marks.read_bytes(), type=IngestedFiles)
-        except (FileNotFoundError, msgspec.DecodeError):  # torn by a full disk or a crash
-            return IngestedFiles()
-        return marks if marks.identity == self._identity else IngestedFiles()
+        self.ingested = self._read_marks()
 
     def ingest(self, name: str, files: Sequence[SortedFile]) -> None:
         """Takes sorted files, known together by a name. Once more, they change nothing."""
@@ -181,16 +181,16 @@ class EarlierIndex:
 
     def expire(self, before_us: int, files: Collection[str]) -> None:
         """Deletes the slices that end before a time, and forgets all files but ``files``."""
-        marks = self.ingested
         number = slice_of(before_us, self.slice_us)
-        expired_us = max(marks.expired_us, number * self.slice_us)
-        self._mark(IngestedFiles(marks.files & frozenset(files), expired_us))
         self._drop([each for each in self._ranges if each.last < number])
+        expired_us = max(self.ingested.expired_us, number * self.slice_us)
+        kept = self.ingested.files & frozenset(files)
+        self._mark(replace(self.ingested, files=kept, expired_us=expired_us))
 
-    def clear(self) -> None:
-        """Empties it."""
-        self._mark(IngestedFiles())
+    def clear(self, state_id: str) -> None:
+        """Empties it, for another state."""
         self._drop([*self._ranges])
+        self._mark(IngestedFiles(state_id=state_id))
 
     def close(self) -> None:
         """Closes it, so that another process can open it."""
@@ -210,8 +210,8 @@ class EarlierIndex:
         entries = self._ranges[range_]
         contents = [file.entries for file in files]
         added = [np.frombuffer(file.fingerprints, FINGERPRINT) for file in files]
-        prints = np.unique(np.concatenate([_fingerprints(entries), *added])).tobytes()
-        contents.append(sst_file([(_FINGERPRINTS, prints)]))
+        prints = _merged([_fingerprints(entries), *added])
+        contents.append(sst_file([(_FINGERPRINTS, prints.tobytes())]))
         with TemporaryDirectory() as folder:
             paths = [Path(folder) / f"{number}.sst" for number in range(len(contents))]
             for path, content in zip(paths, contents, strict=True):
@@ -219,14 +219,43 @@ class EarlierIndex:
             entries.ingest_external_file([str(path) for path in paths])
         if _file_count(entries) > _MAX_FILES_OF_A_RANGE:
             entries.compact_range(None, None, _compaction())
+        elif prints.nbytes > _MAX_COPIED_BYTES:
+            entries.compact_range(_FINGERPRINTS, _FINGERPRINTS, _compaction())
 
     def _drop(self, ranges: Sequence[Range]) -> None:
         for range_ in ranges:
             del self._ranges[range_]
             self._index.drop_column_family(str(range_))
 
+    def _read_marks(self) -> IngestedFiles:
+        try:
+            marks = msgspec.json.decode(self._marks.read_bytes(), type=IngestedFiles)
+        except (FileNotFoundError, UnicodeDecodeError, msgspec.DecodeError):  # torn by a crash
+            return IngestedFiles()
+        return marks if marks.sst_files <= self._sst_files() else IngestedFiles()
+
+    def _sst_files(self) -> frozenset[str]:
+        return frozenset(str(file["name"]) for file in self._index.live_files())
+
     def _mark(self, marks: IngestedFiles) -> None:
-        replace_file(self._marks, msgspec.json.encode(replace(marks, identity=self._identity)))
+        self.ingested = replace(marks, sst_files=self._sst_files())
+        replace_file(self._marks, msgspec.json.encode(self.ingested))
+
+
+def with_index(folder: Path, slice_us: int, use: Callable[[EarlierIndex], _T]) -> _T:
+    """Opens the index of a folder, and returns what ``use`` returns of it.
+
+    Where what is read turns out to be damaged, it is deleted, and ``use`` is called once more.
+    """
+    try:
+        with closing(EarlierIndex(folder, slice_us)) as index:
+            return use(index)
+    except Exception as error:
+        if "Corruption" not in str(error):
+            raise
+    shutil.rmtree(folder)
+    with closing(EarlierIndex(folder, slice_us)) as index:
+        return use(index)
 
 
 def _opened(folder: Path, options: Options) -> tuple[Rdict, dict[Range, Rdict]]:
@@ -237,7 +266,7 @@ def _opened(folder: Path, options: Options) -> tuple[Rdict, dict[Range, Rdict]]:
     try:
         return _opened_as_it_is(folder, options)
     except Exception as error:
-        if "Corruption" not in str(error):  # another process has it open, or the disk fails
+        if _LOCK in str(error):  # another process has it open
             raise
         shutil.rmtree(folder)
         return _opened_as_it_is(folder, options)
@@ -261,6 +290,7 @@ def _last_before(entries: RdictIter, later: KeyedEvent, before_offset: int) -> K
         if event.offset < before_offset:
             return event
         entries.prev()
+    entries.status()  # raises where it ends for an error
     return None
 
 
@@ -286,6 +316,13 @@ def _fingerprints(entries: Rdict) -> Fingerprints:
     """Returns the fingerprints of a range, in order."""
     content: Any = entries.get(_FINGERPRINTS)
     return np.frombuffer(content or b"", FINGERPRINT)
+
+
+def _merged(parts: Sequence[Fingerprints]) -> Fingerprints:
+    """Returns the fingerprints of sorted parts in order, each once."""
+    prints = np.concatenate(parts)
+    prints.sort(kind="stable")  # of parts that are sorted: np.unique takes a hundred times as long
+    return prints[np.append(True, prints[1:] != prints[:-1])] if len(prints) else prints
 
 
 def _found(known: Fingerprints, prints: Fingerprints) -> Integers:

@@ -108,9 +108,9 @@ class JoinPartition:
         lasts = matcher.accepted.times_us >= first_after * self._slice_us
         kept = matcher.accepted.where(lasts)
         segments = dict(before.segments) | self._added(kept, start, end)
-        needed = {name: file for name, file in segments.items() if file.last >= first_after}
+        needed = {name: file for name, file in segments.items() if file.newest >= first_after}
         compacted = self._folder.compacted(needed, self._index, first_after)
-        after = JoinState(compacted, tuple(result.waiting))
+        after = JoinState(before.id, compacted, tuple(result.waiting))
         self._folder.write(end, after)
         self._index.expire(since_us, before.segments.keys() | after.segments.keys())
         counts = JoinCounts(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -17,7 +17,7 @@ from headrace.kafka.range_reader import Record
 from headrace.model import CONFLICTING_KEY, DeadLetter, Metadata, OffsetRange, TopicPartition
 from headrace.pipelines.join.columns import joined_columns
 from headrace.pipelines.join.declaration import Match
-from headrace.pipelines.join.earlier_index import EarlierIndex
+from headrace.pipelines.join.earlier_index import with_index
 from headrace.pipelines.join.events import DecodedEvents, KeyedEvent, KeyedEvents
 from headrace.pipelines.join.matching import JoinWindow
 from headrace.pipelines.join.partition import JoinedBatch, JoinPartition
@@ -240,12 +240,15 @@ class JoinReader:
 
     def _joined(self, earlier: KeyedEvents, later: Sequence[KeyedEvent]) -> JoinedBatch:
         spec, work = self._spec, self._work
-        slice_us = slice_length_us(spec.window.within_us)
         uri = storage.join(spec.later.checkpoint, "headrace", "join", str(work.partition))
         folder = StateFolder(uri, work.initial, spec.later.pipeline, spec.later.storage)
-        with closing(EarlierIndex(_index_folder(uri), slice_us)) as index:
-            partition = JoinPartition(folder, index, spec.window, spec.match)
-            return partition.join(work.start, work.end, earlier, later)
+        return with_index(
+            _index_folder(uri),
+            slice_length_us(spec.window.within_us),
+            lambda index: JoinPartition(folder, index, spec.window, spec.match).join(
+                work.start, work.end, earlier, later
+            ),
+        )
 
     def _reject(self, conflicting: KeyedEvents, read: Sequence[Record]) -> None:
         if not len(conflicting):

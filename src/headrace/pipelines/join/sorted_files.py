@@ -51,13 +51,14 @@ class SortedFile(NamedTuple):
     Attributes:
         first: number of the first slice.
         last: number of the last one.
+        newest: number of the slice of the newest event.
         entries: a file of RocksDB.
-        fingerprints: of the keys of ``Match.ID``: in order, each once, four bytes each,
-            little-endian.
+        fingerprints: of the keys of ``Match.ID``: in order, four bytes each, little-endian.
     """
 
     first: int
     last: int
+    newest: int
     entries: bytes
     fingerprints: bytes
 
@@ -72,6 +73,7 @@ def sorted_files(events: KeyedEvents, slice_us: int, match: Match) -> list[Sorte
         SortedFile(
             number << shift,
             ((number + 1) << shift) - 1,
+            int(slices[slices >> shift == number].max()),
             *_contents(events.where(slices >> shift == number), match),
         )
         for number in numbers.tolist()
@@ -85,7 +87,7 @@ def _contents(events: KeyedEvents, match: Match) -> tuple[bytes, bytes]:
         (key, heads[_HEAD.size * i : _HEAD.size * (i + 1)] + events.values[i])
         for key, i in sorted(zip(keys, range(len(events)), strict=True))
     )
-    prints = np.unique(events.fingerprints).tobytes() if match is Match.ID else b""
+    prints = np.sort(events.fingerprints).tobytes() if match is Match.ID else b""
     return entries, prints
 
 

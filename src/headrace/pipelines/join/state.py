@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from operator import le
+from uuid import uuid4
 
 import msgspec
 
@@ -42,14 +43,12 @@ class SegmentFile:
     """A durable file of earlier events: those of a batch, or of several that were compacted.
 
     Attributes:
-        first: slice of event time in which it has events.
-        last: such slice.
+        newest: slice of event time of its newest event.
         size: in bytes.
         level: how often its events were compacted.
     """
 
-    first: int
-    last: int
+    newest: int
     size: int
     level: int = 0
 
@@ -59,10 +58,12 @@ class JoinState:
     """What a partition of a join knows.
 
     Attributes:
+        id: of this state, from its first batch on: an index of another one holds other events.
         segments: the files of earlier events, by name.
         waiting: later events that may find theirs yet, in order of offset.
     """
 
+    id: str
     segments: Mapping[str, SegmentFile] = field(default_factory=dict)
     waiting: tuple[KeyedEvent, ...] = ()
 
@@ -89,15 +90,16 @@ class StateFolder:
         """Returns the state that a batch begins with.
 
         Raises:
-            JoinStateError: it is gone.
+            JoinStateError: it is gone, or of another form.
         """
         if at == self._initial:
-            return JoinState()
+            return JoinState(uuid4().hex)
+        uri = storage.join(self._uri, at.file)
         try:
-            content = storage.read_bytes(storage.join(self._uri, at.file), self._options)
-        except FileNotFoundError:
-            raise JoinStateError(self._pipeline, storage.join(self._uri, at.file)) from None
-        return msgspec.msgpack.decode(content, type=JoinState)
+            content = storage.read_bytes(uri, self._options)
+            return msgspec.msgpack.decode(content, type=JoinState)
+        except (FileNotFoundError, msgspec.DecodeError):
+            raise JoinStateError(self._pipeline, uri) from None
 
     def write(self, at: JoinPosition, state: JoinState) -> None:
         """Writes the state that a batch ends with; the same again when it is repeated."""
@@ -108,11 +110,11 @@ class StateFolder:
         self, start: int, end: int, files: Sequence[SortedFile], level: int = 0
     ) -> tuple[str, SegmentFile]:
         """Writes sorted files of the events between two offsets; returns the name of their file."""
-        first, last = min(file.first for file in files), max(file.last for file in files)
-        numbers = f"{start:020d}-{end:020d}-{first:010d}-{last:010d}"
+        first, newest = min(file.first for file in files), max(file.newest for file in files)
+        numbers = f"{start:020d}-{end:020d}-{first:010d}-{newest:010d}"
         name, content = f"segment-{numbers}.msgpack", msgspec.msgpack.encode(files)
         storage.write_bytes_atomic(storage.join(self._uri, name), content, self._options)
-        return name, SegmentFile(first, last, len(content), level)
+        return name, SegmentFile(newest, len(content), level)
 
     def compacted(
         self, segments: Mapping[str, SegmentFile], index: EarlierIndex, first_slice: int
@@ -137,7 +139,7 @@ class StateFolder:
                 ranges = [_numbers(name) for name in small]
                 start, end = min(at[0] for at in ranges), max(at[1] for at in ranges)
                 parts = [part for name in small for part in self._read_segment(name)]
-                parts = [part for part in parts if part.last >= first_slice]
+                parts = [part for part in parts if part.newest >= first_slice]
                 name, segment = self.write_segment(start, end, parts, level + 1)
                 index.mark_ingested(name)
                 files = {each: file for each, file in files.items() if each not in small}
@@ -147,14 +149,14 @@ class StateFolder:
     def load_missing(self, index: EarlierIndex, state: JoinState, since_us: int) -> int:
         """Gives an index the files of ``state`` that it lacks; returns how many these are.
 
-        An index that has deleted what is needed again, of slices from ``since_us`` on, is made
-        anew: it belonged to a newer checkpoint.
+        An index that belongs to another state is emptied before, and so is one that has deleted
+        what is needed again, of slices from ``since_us`` on: it belonged to a newer checkpoint.
 
         Raises:
             JoinStateError: one of them is gone.
         """
-        if index.ingested.expired_us > since_us:
-            index.clear()
+        if index.ingested.state_id != state.id or index.ingested.expired_us > since_us:
+            index.clear(state.id)
         missing = sorted(state.segments.keys() - index.ingested.files)
         for name in missing:
             index.ingest(name, self._read_segment(name))
@@ -175,9 +177,9 @@ class StateFolder:
         uri = storage.join(self._uri, name)
         try:
             content = storage.read_bytes(uri, self._options)
-        except FileNotFoundError:
+            return msgspec.msgpack.decode(content, type=list[SortedFile])
+        except (FileNotFoundError, msgspec.DecodeError):
             raise JoinStateError(self._pipeline, uri) from None
-        return msgspec.msgpack.decode(content, type=list[SortedFile])
 
 
 def _numbers(name: str) -> list[int]:

@@ -1,12 +1,15 @@
 """An index that is damaged is made again."""
 
+import random
 import shutil
+from contextlib import closing
 
+import numpy as np
 import pytest
 
 from headrace.pipelines.join.declaration import Match
-from headrace.pipelines.join.earlier_index import EarlierIndex
-from headrace.pipelines.join.events import KeyedEvent, KeyedEvents, fingerprints
+from headrace.pipelines.join.earlier_index import EarlierIndex, _merged, with_index
+from headrace.pipelines.join.events import FINGERPRINT, KeyedEvent, KeyedEvents, fingerprints
 from headrace.pipelines.join.slices import MAX_RANGES
 from headrace.pipelines.join.sorted_files import sorted_files
 
@@ -31,7 +34,26 @@ def lose_all(folder):
     shutil.rmtree(folder / "index")
 
 
-@pytest.mark.parametrize("lose", [lose_files, lose_all])
+def lose_manifest(folder):
+    manifest(folder).unlink()
+
+
+def cut_manifest(folder):
+    """As a disk that lies about flushes does; RocksDB takes it for the end."""
+    path = manifest(folder)
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def tear_marks(folder):
+    (folder / "marks.json").write_bytes(b'{"files": ["\xff')
+
+
+def manifest(folder):
+    [path] = (folder / "index").glob("MANIFEST-*")
+    return path
+
+
+@pytest.mark.parametrize("lose", [lose_files, lose_all, lose_manifest, cut_manifest, tear_marks])
 def test_what_was_lost_is_not_taken_for_what_is_there(tmp_path, lose):
     """Else later events would find nothing, without an error."""
     index_with_event(tmp_path)
@@ -134,3 +156,52 @@ def test_the_last_event_is_the_last_one_of_all_ranges(tmp_path, spread):
         assert index.last([later], 0, 10**9) == [expected]
     assert index.last([EVENT._replace(time_us=BEGIN + SLICE)], BEGIN + 2 * SLICE, 10**9) == [None]
     index.close()
+
+
+@pytest.mark.parametrize("match", Match)
+def test_a_damaged_block_is_noticed_where_it_is_read_and_the_index_made_again(tmp_path, match):
+    """An iterator of RocksDB ends at it as at the end of its entries."""
+    events = [
+        EVENT._replace(key=b"%d" % n, offset=n, value=random.Random(n).randbytes(1000))
+        for n in range(300)
+    ]
+    files = sorted_files(KeyedEvents.of(events), SLICE, match)
+    with closing(EarlierIndex(tmp_path, SLICE)) as index:
+        index.ingest("one", files)
+    largest = max((tmp_path / "index").glob("*.sst"), key=lambda file: file.stat().st_size)
+    content = bytearray(largest.read_bytes())
+    for place in range(1000, len(content) * 3 // 4, 1000):
+        content[place] ^= 1
+    largest.write_bytes(content)
+    opened = []
+
+    def use(index):
+        opened.append(index)
+        if not index.ingested.files:
+            index.ingest("one", files)
+        if match is Match.LAST:
+            return index.last(events, 0, 10**9)
+        keys = [event.key for event in events]
+        return [*index.find(keys, fingerprints(keys), 0, 10**9).values()]
+
+    found = with_index(tmp_path, SLICE, use)
+    assert sorted(found) == sorted(events)
+    assert len(opened) == 2
+
+
+def test_fingerprints_are_merged_as_sets_in_order():
+    rng = random.Random(1)
+    parts = [
+        np.sort(np.array([rng.randrange(50) for _ in range(n)], FINGERPRINT)) for n in (0, 30, 9)
+    ]
+    assert _merged(parts).tolist() == np.unique(np.concatenate(parts)).tolist()
+    assert _merged(parts[:1]).tolist() == []
+
+
+def test_a_range_says_where_its_newest_event_is():
+    """By it a file is kept, and not until the end of a range that spans a day."""
+    events = [EVENT._replace(time_us=BEGIN + n * SLICE, offset=n) for n in range(1000)]
+    files = sorted_files(KeyedEvents.of(events), SLICE, Match.LAST)
+    assert len(files) <= MAX_RANGES
+    assert max(file.newest for file in files) == BEGIN // SLICE + 999
+    assert all(file.first <= file.newest <= file.last for file in files)
