@@ -11,7 +11,7 @@ from headrace.cli.output import Live, PrintLine
 from headrace.cli.screen import Screen, status_line, table
 from headrace.cli.views import view
 from headrace.control.reprocess import ReprocessResult
-from headrace.pipelines.reprocessing.ranges import ReprocessedRange
+from headrace.pipelines.reprocessing.ranges import PlannedRange
 from headrace.pipelines.reprocessing.run import Observe, ReprocessPlan, ReprocessProgress
 
 
@@ -51,7 +51,7 @@ def _times(plan: ReprocessPlan) -> str:
     return f"{plan.times.start.isoformat()} and {plan.times.end.isoformat()}"
 
 
-def _remark(range_: ReprocessedRange) -> str:
+def _remark(range_: PlannedRange) -> str:
     remarks = []
     if range_.expired:
         remarks.append(f"what came before offset {range_.expired:,} is gone")

@@ -27,7 +27,7 @@ class TimeRange:
 
 
 @dataclass(frozen=True)
-class ReprocessedRange:
+class PlannedRange:
     """Offsets of one partition.
 
     Attributes:
@@ -65,7 +65,7 @@ def planned_ranges(
     taken: Mapping[int, int],
     *,
     accept_loss: bool,
-) -> list[ReprocessedRange]:
+) -> list[PlannedRange]:
     """Returns a range for each partition that has records of ``times``.
 
     Args:
@@ -92,11 +92,11 @@ def planned_ranges(
         left = max(ends[p] - max(end, start), 0)
         if end > start or gone or left:
             name = f"{partition.topic}/{p}"
-            ranges.append(ReprocessedRange(name, start, max(start, end), gone, left))
+            ranges.append(PlannedRange(name, start, max(start, end), gone, left))
     return ranges
 
 
-def parts(ranges: Sequence[ReprocessedRange]) -> list[list[OffsetRange]]:
+def parts(ranges: Sequence[PlannedRange]) -> list[list[OffsetRange]]:
     """Cuts ranges into parts of at most :data:`PART_OFFSETS`, each with its share of every one."""
     left = {range_.offsets.partition: range_.offsets for range_ in ranges if range_.span}
     numbers = dict(enumerate(left))

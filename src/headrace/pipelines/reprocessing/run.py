@@ -39,7 +39,7 @@ from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.positions import CheckpointIds
 from headrace.pipelines.references.positions import announce, live_positions
 from headrace.pipelines.reprocessing.checks import ANEW, reprocessable_sink
-from headrace.pipelines.reprocessing.ranges import ReprocessedRange, TimeRange, parts
+from headrace.pipelines.reprocessing.ranges import PlannedRange, TimeRange, parts
 from headrace.pipelines.source.datasource import range_source, row_schema
 from headrace.pipelines.source.offsets import SourceOffset, split
 from headrace.pipelines.source.packs import packs
@@ -83,7 +83,7 @@ class ReprocessPlan:
     times: TimeRange
     topic_id: str
     checkpoint: int | None
-    ranges: tuple[ReprocessedRange, ...]
+    ranges: tuple[PlannedRange, ...]
     tasks: int
 
     @property

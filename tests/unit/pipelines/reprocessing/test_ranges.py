@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.pipelines.reprocessing import ranges as module
-from headrace.pipelines.reprocessing.ranges import ReprocessedRange, parts
+from headrace.pipelines.reprocessing.ranges import PlannedRange, parts
 
 SPANS = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 40)), max_size=5)
 
@@ -15,7 +15,7 @@ SPANS = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 40)), max_size=5)
 @given(spans=SPANS, size=st.integers(1, 30))
 def test_parts_hold_every_offset_once_and_in_order(spans, size):
     ranges = [
-        ReprocessedRange(f"clicks/{p}", start, start + span)
+        PlannedRange(f"clicks/{p}", start, start + span)
         for p, (start, span) in enumerate(spans)
     ]
     with pytest.MonkeyPatch.context() as patch:
