@@ -161,13 +161,13 @@ def test_records_that_retention_removes_meanwhile_are_named_with_the_way_to_go_o
     pipeline = built(flow)
     flow.send([click(n) for n in range(100)], partition=0)
     run(flow, pipeline)
-    parts = run_module.parts
+    cut_into_parts = run_module.cut_into_parts
 
     def removing(ranges):
         delete_before(flow, 0, 40)
-        return parts(ranges)
+        return cut_into_parts(ranges)
 
-    monkeypatch.setattr(run_module, "parts", removing)
+    monkeypatch.setattr(run_module, "cut_into_parts", removing)
     with pytest.raises(RangeExpiredError, match="--accept-loss"):
         again(flow, pipeline)
     assert again(flow, pipeline, accept_loss=True).records == 60

@@ -96,7 +96,7 @@ def planned_ranges(
     return ranges
 
 
-def parts(ranges: Sequence[PlannedRange]) -> list[list[OffsetRange]]:
+def cut_into_parts(ranges: Sequence[PlannedRange]) -> list[list[OffsetRange]]:
     """Cuts ranges into parts of at most :data:`PART_OFFSETS`, each with its share of every one."""
     left = {range_.offsets.partition: range_.offsets for range_ in ranges if range_.span}
     numbers = dict(enumerate(left))

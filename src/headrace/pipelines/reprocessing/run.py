@@ -39,7 +39,7 @@ from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.positions import CheckpointIds
 from headrace.pipelines.references.positions import announce, live_positions
 from headrace.pipelines.reprocessing.checks import ANEW, reprocessable_sink
-from headrace.pipelines.reprocessing.ranges import PlannedRange, TimeRange, parts
+from headrace.pipelines.reprocessing.ranges import PlannedRange, TimeRange, cut_into_parts
 from headrace.pipelines.source.datasource import range_source, row_schema
 from headrace.pipelines.source.offsets import SourceOffset, split
 from headrace.pipelines.source.packs import packs
@@ -94,7 +94,7 @@ class ReprocessPlan:
     @property
     def parts(self) -> int:
         """Returns the number of commits in which they are written."""
-        return len(parts(self.ranges))
+        return len(cut_into_parts(self.ranges))
 
     def to_json(self) -> dict[str, object]:
         """Returns the members, and how many offsets and parts there are."""
@@ -188,7 +188,7 @@ class Reprocessing:
         try:
             names = [topic.name for topic in self._pipeline.references]
             announce(self._spark, live_positions(self._cluster, names))
-            for ranges in parts(self._plan.ranges):
+            for ranges in cut_into_parts(self._plan.ranges):
                 if stop.is_set():
                     break
                 progress = self._part(sink, ranges, progress)

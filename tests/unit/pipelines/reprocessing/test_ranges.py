@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.pipelines.reprocessing import ranges as module
-from headrace.pipelines.reprocessing.ranges import PlannedRange, parts
+from headrace.pipelines.reprocessing.ranges import PlannedRange, cut_into_parts
 
 SPANS = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 40)), max_size=5)
 
@@ -20,7 +20,7 @@ def test_parts_hold_every_offset_once_and_in_order(spans, size):
     ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "PART_OFFSETS", size)
-        cut = parts(ranges)
+        cut = cut_into_parts(ranges)
     read = [
         (range_.partition.partition, offset)
         for part in cut
