@@ -18,13 +18,9 @@ from headrace.pipelines.lock import lock_folder
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.positions import CheckpointIds, newest_checkpoint
 from headrace.pipelines.reprocessing.checks import refuse_inexact
+from headrace.pipelines.reprocessing.plan import Observe, ReprocessPlan, ReprocessProgress
 from headrace.pipelines.reprocessing.ranges import TimeRange, planned_ranges
-from headrace.pipelines.reprocessing.run import (
-    Observe,
-    Reprocessing,
-    ReprocessPlan,
-    ReprocessProgress,
-)
+from headrace.pipelines.reprocessing.run import Reprocessing
 from headrace.pipelines.run import Deployment, run_context
 from headrace.pipelines.runner import driver_session
 from headrace.pipelines.source.offsets import SourceOffset

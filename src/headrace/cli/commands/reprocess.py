@@ -16,7 +16,7 @@ from headrace.runtime.logs import Subject
 
 if TYPE_CHECKING:
     from headrace.control.reprocess import ReprocessResult
-    from headrace.pipelines.reprocessing.run import ReprocessPlan
+    from headrace.pipelines.reprocessing.plan import ReprocessPlan
 
 _EXAMPLE = """headrace reprocess clicks-to-lake --from 2026-11-21 --to 2026-11-22 --dry-run
 headrace reprocess clicks-to-lake --from 2026-11-21T08:00 --to 2026-11-21T09:00"""

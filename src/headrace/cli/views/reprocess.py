@@ -11,8 +11,8 @@ from headrace.cli.output import Live, PrintLine
 from headrace.cli.screen import Screen, status_line, table
 from headrace.cli.views import view
 from headrace.control.reprocess import ReprocessResult
+from headrace.pipelines.reprocessing.plan import Observe, ReprocessPlan, ReprocessProgress
 from headrace.pipelines.reprocessing.ranges import PlannedRange
-from headrace.pipelines.reprocessing.run import Observe, ReprocessPlan, ReprocessProgress
 
 
 @view.register

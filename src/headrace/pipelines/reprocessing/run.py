@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -39,7 +39,8 @@ from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.positions import CheckpointIds
 from headrace.pipelines.references.positions import announce, live_positions
 from headrace.pipelines.reprocessing.checks import ANEW, reprocessable_sink
-from headrace.pipelines.reprocessing.ranges import PlannedRange, TimeRange, cut_into_parts
+from headrace.pipelines.reprocessing.plan import Observe, ReprocessPlan, ReprocessProgress
+from headrace.pipelines.reprocessing.ranges import cut_into_parts
 from headrace.pipelines.source.datasource import range_source, row_schema
 from headrace.pipelines.source.offsets import SourceOffset, split
 from headrace.pipelines.source.packs import packs
@@ -63,74 +64,6 @@ from headrace.sinks.api import (
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-
-
-@dataclass(frozen=True)
-class ReprocessPlan:
-    """What is to be reprocessed.
-
-    Attributes:
-        pipeline: its name.
-        times: of the records.
-        topic_id: id of the topic, in whose offsets ``ranges`` are.
-        checkpoint: number of the checkpoint whose positions bound the ranges; None: the sink
-            records none.
-        ranges: of each partition that has records of these times.
-        tasks: about how many read at the same time.
-    """
-
-    pipeline: str
-    times: TimeRange
-    topic_id: str
-    checkpoint: int | None
-    ranges: tuple[PlannedRange, ...]
-    tasks: int
-
-    @property
-    def offsets(self) -> int:
-        """How many offsets there are, at least as many as records."""
-        return sum(range_.span for range_ in self.ranges)
-
-    @property
-    def parts(self) -> int:
-        """Returns the number of commits in which they are written."""
-        return len(cut_into_parts(self.ranges))
-
-    def to_json(self) -> dict[str, object]:
-        """Returns the members, and how many offsets and parts there are."""
-        return asdict(self) | {"offsets": self.offsets, "parts": self.parts}
-
-
-@dataclass(frozen=True)
-class ReprocessProgress:
-    """How far a reprocessing is.
-
-    Attributes:
-        parts: that are done.
-        offsets: that are done.
-        records: that were read.
-        rows: that they gave.
-        dead_letters: records and rows that were rejected, also those that have a dead letter.
-        rows_added: to a table of the lake.
-        rows_removed: from a table of the lake.
-        rows_kept: of the table, as they were right.
-        tasks: that have read the largest part.
-    """
-
-    event: str = field(default="progress", init=False)
-    parts: int = 0
-    offsets: int = 0
-    records: int = 0
-    rows: int = 0
-    dead_letters: int = 0
-    rows_added: int = 0
-    rows_removed: int = 0
-    rows_kept: int = 0
-    tasks: int = 0
-
-
-Observe = Callable[[ReprocessProgress], None]
-"""Called after each part, on the thread of the reprocessing."""
 
 
 class Reprocessing:

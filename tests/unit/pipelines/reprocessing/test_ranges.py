@@ -15,8 +15,7 @@ SPANS = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 40)), max_size=5)
 @given(spans=SPANS, size=st.integers(1, 30))
 def test_parts_hold_every_offset_once_and_in_order(spans, size):
     ranges = [
-        PlannedRange(f"clicks/{p}", start, start + span)
-        for p, (start, span) in enumerate(spans)
+        PlannedRange(f"clicks/{p}", start, start + span) for p, (start, span) in enumerate(spans)
     ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "PART_OFFSETS", size)
