@@ -6,7 +6,7 @@ import threading
 import time
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -23,15 +23,7 @@ from headrace.model import DeadLetter, OffsetRange
 from headrace.pipelines.commit_rows import commit_rows
 from headrace.pipelines.failures import cause
 from headrace.pipelines.graph import RunContext, load, source_spec, stepped_rows
-from headrace.pipelines.ledger.entry import EntryRange
-from headrace.pipelines.ledger.reprocessed import (
-    ReprocessedEntry,
-    ReprocessedFolder,
-    WindowChange,
-    changes_of,
-)
-from headrace.pipelines.ledger.table_facts import facts_of_rows
-from headrace.pipelines.ledger.tally import LedgerRule
+from headrace.pipelines.ledger.reprocessed import ReprocessedFolder
 from headrace.pipelines.lifecycle_log import log_dead_letters
 from headrace.pipelines.limit_check import LimitCheck
 from headrace.pipelines.manifest import Manifest, arrow_writer, derived_letter, manifest_schema
@@ -39,6 +31,7 @@ from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.positions import CheckpointIds
 from headrace.pipelines.references.positions import announce, live_positions
 from headrace.pipelines.reprocessing.checks import ANEW, reprocessable_sink
+from headrace.pipelines.reprocessing.part import ReprocessedPart
 from headrace.pipelines.reprocessing.plan import Observe, ReprocessPlan, ReprocessProgress
 from headrace.pipelines.reprocessing.ranges import cut_into_parts
 from headrace.pipelines.source.datasource import range_source, row_schema
@@ -190,7 +183,7 @@ class Reprocessing:
         self, sink: SinkDriver, ranges: Sequence[OffsetRange], before: ReprocessProgress
     ) -> ReprocessProgress:
         work = self._work(ranges)
-        part = _Part(self._number + 1, ranges)
+        part = ReprocessedPart(self._number + 1, ranges)
         if isinstance(sink, ReplacingDriver):
             sink.begin(ranges, lambda changes: self._record(part, changes))
         manifest = Manifest.of(self._manifests(sink, work).collect())
@@ -250,7 +243,9 @@ class Reprocessing:
         staging.clear()
         return sorted(reports, key=lambda report: (report.range.partition, report.range.start))
 
-    def _committed(self, sink: SinkDriver, part: _Part, manifest: Manifest) -> CommitResult:
+    def _committed(
+        self, sink: SinkDriver, part: ReprocessedPart, manifest: Manifest
+    ) -> CommitResult:
         with cleaning_up_after_failure(partial(sink.discard, manifest.pieces)):
             part.reports = self._reports(manifest, part.ranges)
             letters = [letter for report in part.reports for letter in report.dead]
@@ -269,74 +264,20 @@ class Reprocessing:
                 self._write_dead(rows, part)
                 part.dead += len(rows)
 
-        transaction = self._transaction(sink, part)
+        is_recorded = sink.positions is not None
+        transaction = part.transaction(self._plan) if is_recorded else Transaction({}, {})
         return commit_rows(sink, manifest.pieces, transaction, 0, reject)
 
-    def _write_dead(self, letters: Sequence[DeadLetter], part: _Part) -> None:
+    def _write_dead(self, letters: Sequence[DeadLetter], part: ReprocessedPart) -> None:
         starts = {range_.partition: range_.start for range_ in part.ranges}
         self._dead.write(letters, lambda partition, offset: offset >= starts.get(partition, 0))
         log_dead_letters(letters)
 
-    def _transaction(self, sink: SinkDriver, part: _Part) -> Transaction:
-        if sink.positions is None:
-            return Transaction({}, {})
-        ids = CheckpointIds(self._pipeline.name, 0)
-        offsets = {str(range_.partition): [range_.start, range_.end] for range_ in part.ranges}
-        # Not under the key of the pipeline's own commits, after which a RESTORE is looked for.
-        facts = {"pipeline": self._pipeline.name, "number": part.number, "offsets": offsets}
-        return Transaction(
-            {ids.reprocess: part.number},
-            # A reset of the pipeline would move the positions up to which records are taken.
-            {ids.reprocess: part.number - 1 or None, ids.newest: self._plan.checkpoint},
-            {"reprocess": facts},
-        )
-
-    def _record(self, part: _Part, changes: RowChanges | None) -> None:
+    def _record(self, part: ReprocessedPart, changes: RowChanges | None) -> None:
         """Writes the ledger's entry of a part, before its commit."""
-        settings = self._context.ledger
-        if not settings.enabled:
-            return
-        topic = self._source.topic
-        changed: tuple[WindowChange, ...] = ()
-        if changes is not None:
-            rows = (changes.added, changes.removed)
-            rule = LedgerRule(settings.window_seconds, topic.event_time, topic.event_id)
-            changed = changes_of(*(facts_of_rows(rule, each).sums for each in rows))
-        entry = ReprocessedEntry(
-            number=part.number,
-            start=self._plan.times.start,
-            end=self._plan.times.end,
-            ranges=tuple(
-                EntryRange(
-                    topic.name,
-                    self._plan.topic_id,
-                    range_.partition.partition,
-                    range_.start,
-                    range_.end,
-                )
-                for range_ in part.ranges
-            ),
-            records=part.records,
-            dead=part.dead,
-            window_seconds=settings.window_seconds,
-            changes=changed,
-        )
-        self._ledger.write(entry)
-
-
-@dataclass
-class _Part:
-    """One part while it is done."""
-
-    number: int
-    ranges: Sequence[OffsetRange]
-    reports: Sequence[RangeReport] = ()
-    dead: int = 0
-    kept: int = 0
-
-    @property
-    def records(self) -> int:
-        return sum(report.records for report in self.reports)
+        settings, topic = self._context.ledger, self._source.topic
+        if settings.enabled:
+            self._ledger.write(part.entry(self._plan, topic, settings.window_seconds, changes))
 
 
 def _staging(context: RunContext, pipeline: Pipeline) -> str:
