@@ -1,14 +1,17 @@
-"""What can't be reprocessed exactly, as far as it is known before anything runs."""
+"""What can't be reprocessed exactly: by its declaration, and by what its table records."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from itertools import chain
 
 from headrace.errors import ReprocessRefusedError
 from headrace.pipelines.late_data.declaration import LateData
 from headrace.pipelines.pipeline import Pipeline
+from headrace.pipelines.positions import CheckpointIds
+from headrace.pipelines.source.offsets import SourceOffset
 from headrace.pipelines.transforms.transform import Transform
-from headrace.sinks.api import Reprocessable, Sink
+from headrace.sinks.api import PositionStore, Reprocessable, Sink
 
 ANEW = (
     "Declare the pipeline under another name and with another table: it begins at the earliest "
@@ -80,6 +83,36 @@ def reprocessable_sink(pipeline: Pipeline, columns: Collection[str] | None) -> R
             pipeline.name, fault.message, f"To change that: {fault.remedy}."
         )
     return sink  # type: ignore[return-value]
+
+
+def refuse_older_topic(
+    pipeline: Pipeline, store: PositionStore, topic: SourceOffset, newest: int
+) -> None:
+    """Refuses a table with rows of an earlier topic of this name: they have the same places.
+
+    Each checkpoint reads one topic, and the table records its positions by the topic's id.
+
+    Args:
+        pipeline: that writes the table.
+        store: what the table records.
+        topic: as it is now; a partition that it lacks is not looked for.
+        newest: number of the pipeline's newest checkpoint, from 1; 0: it has none.
+
+    Raises:
+        ReprocessRefusedError: if a checkpoint has committed a batch and no position in the topic.
+        SinkError: if what the table records can't be read.
+    """
+    checkpoints = [CheckpointIds(pipeline.name, n + 1) for n in range(newest)]
+    places = {each.batch: [*each.partitions({topic.topic: topic}).values()] for each in checkpoints}
+    names = [*places, *chain.from_iterable(places.values())]
+    recorded = store.versions(names)
+    for batch, positions in places.items():
+        if batch in recorded and recorded.keys().isdisjoint(positions):
+            reason = (
+                f"{pipeline.sink.label} has rows of {batch}, which has read another topic or an "
+                f"earlier one of the name {topic.topic!r}, and rows are found by offsets"
+            )
+            raise _refused(pipeline, reason)
 
 
 def _refused(pipeline: Pipeline, reason: str) -> ReprocessRefusedError:
