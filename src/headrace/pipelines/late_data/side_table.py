@@ -1,4 +1,7 @@
-"""The side table of late events on the driver: its commits, before those of the main table."""
+"""The side table of a pipeline on the driver: its commits, before those of the main table.
+
+Its rows are late events, or the unmatched events of a :class:`~headrace.Join`.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,9 @@ _NOTHING = CommitResult(is_new=False, rows=0)
 
 
 class SideTable:
-    """Commits the late events of batches, each once where the sink records positions.
+    """Commits what is set aside of batches, each once where the sink records positions.
 
-    Only batches with late events are committed, so the positions of the main table do not do: a
+    Only batches with such events are committed, so the positions of the main table do not do: a
     batch is known by the number of its checkpoint and Spark's batch id.
     """
 
@@ -30,7 +33,7 @@ class SideTable:
     def commit(
         self, pieces: Sequence[str], planned: PlannedBatch, watermark_us: int, reject: Reject
     ) -> CommitResult:
-        """Makes the late events of a batch visible, unless it holds them already.
+        """Makes the events that a batch sets aside visible, unless it holds them already.
 
         Raises:
             CheckpointBehindTableError: it holds batches that the checkpoint does not know of.
@@ -39,7 +42,7 @@ class SideTable:
         if not pieces:
             return _NOTHING
         if self.holds(planned):
-            _LOG.info("Batch %d: its late events were committed before", planned.batch_id)
+            _LOG.info("Batch %d: its side table was committed before", planned.batch_id)
             self.discard(pieces)
             return _NOTHING
         done = commit_rows(self._sink, pieces, self._transaction(planned), watermark_us, reject)
@@ -67,7 +70,7 @@ class SideTable:
         """
         recorded = self._known().batch_id
         if recorded is not None and recorded > planned.batch_id:
-            reason = f"its side table has late events of batch {recorded}"
+            reason = f"its side table has rows of batch {recorded}"
             raise CheckpointBehindTableError(self._ids.pipeline, "", "", "", reason)
         return recorded == planned.batch_id
 
