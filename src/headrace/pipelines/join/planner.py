@@ -195,8 +195,8 @@ class TopicClock:
     """How far a partition of a topic is.
 
     Attributes:
-        event_us: its event clock; None: not known.
-        idle_us: how long nothing came.
+        event_us: its event clock, in microseconds since 1970; None: not known.
+        idle_us: for how many microseconds nothing came.
         is_read: whether it is read to its end.
         ends: whether this run reads no more of it.
     """

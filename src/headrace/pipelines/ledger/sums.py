@@ -10,7 +10,11 @@ HASH_MODULUS = 2**64
 
 
 class Hop(enum.StrEnum):
-    """A place where events come in and go out; :mod:`headrace.pipelines.ledger` has the table."""
+    """A place where events come in and go out, or are counted again.
+
+    :mod:`headrace.pipelines.ledger` has the table of all but DEAD_LETTERS: the dead-letter topics,
+    whose letters ``reconcile`` counts.
+    """
 
     OFFSETS = "offsets"
     READ = "read"
@@ -23,8 +27,9 @@ class Hop(enum.StrEnum):
 
 
 class Fate(enum.StrEnum):
-    """What became of an event at a hop; ``IN`` is not a fate, but what all of them add up to.
+    """What became of an event at a hop.
 
+    IN is not a fate, but what the others add up to at READ and at SINK. No other hop counts it.
     COPIED: rows that a step made of it beyond the first, as a negative number: they were not read.
     UNKNOWN: it went into a step that does not count what it drops, or makes other rows of it.
     KEPT, EXPIRED, UNMATCHED and WAITING are those of :mod:`headrace.pipelines.join.tally`.

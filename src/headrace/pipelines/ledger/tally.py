@@ -59,9 +59,10 @@ class EventFacts:
     """What the ledger counts of some events: an element of each array for each of them.
 
     Attributes:
-        windows: starts of their windows, in seconds since 1970, or the smallest integer.
-        bytes: of their record values.
-        hashes: of their ids.
+        windows: starts of their windows, int64, in seconds since 1970; the smallest int64 of an
+            event without an event time.
+        bytes: of their record values, int64.
+        hashes: of their ids, uint64.
     """
 
     windows: Integers
@@ -77,7 +78,7 @@ class EventFacts:
 
     @cached_property
     def sums(self) -> Mapping[int | None, Sums]:
-        """The sums by window."""
+        """The sums by start of the window, in seconds since 1970; None: no event time."""
         if not len(self.windows):
             return {}
         if self.windows.min() == self.windows.max():  # nearly every chunk: no sort

@@ -91,11 +91,11 @@ class WindowBalance:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a pipeline has come, as its ledger and the brokers say.
+    """What decides, beside the entries of a ledger, whether event time has passed a window.
 
     Attributes:
         allowed_us: the pipeline's allowed lateness, in microseconds.
-        ends: offsets after the last records of the topics; None: the brokers do not respond.
+        ends: by partition, the offset after its last record; None: the brokers do not respond.
     """
 
     allowed_us: int
@@ -107,7 +107,8 @@ class Recount:
     """Rows that a table holds.
 
     Attributes:
-        sums: by window; bytes are 0, as rows have none.
+        sums: by start of the window, in seconds since 1970; None: rows without an event time.
+            Bytes are 0, as rows have none.
         has_ids: whether the rows tell the ids that the ledger counts.
         failure: why there is none, as a sentence; empty: there is one.
     """
