@@ -22,7 +22,7 @@ from bench.sink_targets import jdbc_url, table_name
 TABLE = "rows"
 STATE = "savepoint"
 HEAPS = 2
-"""As large as the others' heap: state is in it."""
+"""Its heap is so many times as large as the others': state is in it."""
 MINUTE = timedelta(minutes=1)
 Statements = Callable[[Setup, Path], str]
 """The job that writes into a folder, whose name is its group."""
