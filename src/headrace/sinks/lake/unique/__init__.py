@@ -20,11 +20,12 @@ time                                             ``lake_unchecked_rows``
 Within a batch it is the row that was read first, as long as the pipeline has one source and no
 steps; otherwise any. A dead letter is not first: what is equal to it is a dead letter, too.
 
-**Where it is decided.** Tasks write their files as ever, and hand the driver three numbers for each
-row: the hash of its key, the hash of its other columns, and its slice of event time. Just before
-the commit, the driver looks these up among those of the table, writes files that have repeats once
-more without them, and commits. The commit goes in only behind the version of the table that was
-looked at: where another writer was faster, its rows are looked up as well. So
+**Where it is decided.** Tasks write their files as ever, and hand the driver four numbers for each
+row: the hash of its key, the hash of its other columns, its place among the rows of its task, and
+its slice of event time. Just before the commit, the driver looks the rows up among those of the
+table, writes files that have repeats once more without them, and commits. The commit goes in only
+behind the version of the table that was looked at: where another writer was faster, its rows are
+looked up as well. So
 
 - repeats are found within a task, between tasks, between batches and between pipelines, whatever
   the topic is partitioned by;
@@ -34,10 +35,13 @@ looked at: where another writer was faster, its rows are looked up as well. So
   is made again from it. A checkpoint that is reset to the start reads everything again, and adds
   no row; a late event is compared with the rows of its own time, however old.
 
-**What it costs.** The driver keeps 16 bytes for each row of the table within ``within`` of the rows
-that come, in files that have no name, in the folder of temporary files, and that the system frees
-with the process. It reads the rows of these times from the table at the first batch of a run, and
-again when rows of other times come, or another engine has deleted rows.
+**What it costs.** The driver keeps 16 bytes for each row of the table in the 64 slices that it has
+used last: eight times ``within``, and 64 hours at least; more slices only if a single batch needs
+more. Slices of many rows are in files that have no name, in the folder of temporary files, and that
+the system frees with the process; up to 262,144 rows of a slice are in memory. A row of the batch
+takes at least 24 bytes of memory until its commit. The driver reads the rows of a slice from the
+table when a row near to it comes for the first time in a run, or after it has forgotten the slice
+for others, and of all slices when another engine has deleted rows.
 
 **Equal** is decided by hashes of 64 bits each (:mod:`headrace.events.event_hash`). Null and the
 empty text count as equal. To be dropped wrongly, a row must agree with another in both hashes, by

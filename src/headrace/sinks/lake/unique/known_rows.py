@@ -1,4 +1,4 @@
-"""The keys of the rows that a table has, by slice of event time, outside of memory."""
+"""The keys of the rows that a table has, by slice of event time, in files where they are many."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from headrace.events.event_hash import Hashes
 from headrace.sinks.lake.unique.row_keys import RowKeys
 
-# Of one run: a larger one is in a file. Merging takes some times this much memory.
+# Of a merged run: a larger one is in a file. Merging takes some times this much memory.
 _ROWS_IN_MEMORY = 1 << 18
 # A run is merged into the one before it unless that one is so much larger: few runs, few copies.
 _GROWTH = 4
@@ -34,8 +34,9 @@ class _Run:
 class KnownRows:
     """Keys of rows by slice. Used on one thread.
 
-    16 bytes a row, in files that are gone with the process; memory holds their pages as long as
-    nothing else needs it.
+    16 bytes a row. The rows of a slice that come together are a run in memory until it is merged
+    with others; a merged run of more than 262,144 rows is in files that are gone with the process.
+    Memory holds their pages as long as nothing else needs it.
     """
 
     def __init__(self) -> None:

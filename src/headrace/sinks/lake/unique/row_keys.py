@@ -1,4 +1,4 @@
-"""What is compared of each row: hashes of its key and of the rest, and its slice of event time."""
+"""What tasks hand over of each row: hashes of its key and of the rest, its place, its slice."""
 
 from __future__ import annotations
 
