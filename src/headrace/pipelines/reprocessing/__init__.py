@@ -13,6 +13,8 @@ to the live pipeline.
 ======================== ==========================================================================
 ``Lake``                 the rows of the records become what is written now: missing ones are
                          added, others are replaced, and those that are right stay as they are
+``Lake``, ``unique``     rows whose keys the table lacks are added, as by the pipeline itself, and
+                         nothing is removed
 ``Postgres``, upsert     a row goes in if it is not older than the one of its key (``newest_by``)
 ``Kafka``                the events are sent again, with the ids that they had
 others                   refused
@@ -28,10 +30,27 @@ one commit, which records the number of the part beside the positions of the pip
 none of these. A crash leaves whole parts, and the next call does all of them again: rows that are
 right are found to be. Two calls at a time are refused on one machine; of two machines, one commits.
 
-**Refused**, since the outcome would be another one: steps with state, several sources, a compacted
-topic, a table that other pipelines write, too, and ``late_data`` other than ``KEEP``: which events
-were late is not recorded. A table with rows of an earlier topic of the name is refused by place,
-since its rows have the same offsets.
+**Refused**, since the outcome would be another one:
+
+============================================= =====================================================
+what is refused                               why
+============================================= =====================================================
+a ``Join``, steps with state                  they depend on the records before the range
+several sources                               they were read side by side
+a compacted topic                             records of the range may be gone
+``late_data`` other than ``KEEP``             which events were late is not recorded
+a table that other pipelines write, too       whose rows are whose is not recorded
+a pipeline that has not run yet               its sink has taken nothing that could be read again
+a table found by place, with rows of an       they have the same offsets
+earlier topic of the name
+a topic that is deleted and created again     its offsets are those of other records
+while it is reprocessed
+============================================= =====================================================
+
+These raise :class:`~headrace.errors.ReprocessRefusedError`. A part that would have to remove rows
+of a table with ``delta.appendOnly`` or ``delta.enableChangeDataFeed`` is not committed
+(:class:`~headrace.errors.SinkError`); parts before it stay. Records that retention has removed are
+refused by :class:`~headrace.errors.RangeExpiredError`, unless that is accepted.
 
 **Bad input.** A record that is rejected again has its dead letter already, and gets no second one.
 A row that the sink rejects behind steps belongs to no record, and gets another one. An event whose

@@ -18,7 +18,8 @@ class ReprocessPlan:
         topic_id: id of the topic, in whose offsets ``ranges`` are.
         checkpoint: number of the checkpoint whose positions bound the ranges; None: the sink
             records none.
-        ranges: of each partition that has records of these times.
+        ranges: of each partition that has, or may have had, records of these times; some may be
+            empty.
         tasks: about how many read at the same time.
     """
 

@@ -66,7 +66,9 @@ def planned_ranges(
     *,
     accept_loss: bool,
 ) -> list[PlannedRange]:
-    """Returns a range for each partition that has records of ``times``.
+    """Returns a range for each partition that has, or may have had, records of ``times``.
+
+    The range is empty where all of them were removed by retention or are left to the live pipeline.
 
     Args:
         client: settings of the cluster.

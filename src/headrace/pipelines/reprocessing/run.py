@@ -74,10 +74,14 @@ class Reprocessing:
         """Reads and writes all parts, or those before ``stop`` is set.
 
         Raises:
-            ReprocessRefusedError: if a step keeps state, or the topic was made again.
+            ReprocessRefusedError: if a step keeps state, the topic was made again, or the table has
+                rows of an earlier topic of its name.
             DeadLetterLimitError: if too many records are bad; their part is not committed.
+            UnreadRangesError: if tasks have not read a part whole; it is not committed.
             SinkError: if a part can't be committed, or it is not known whether it was.
             RangeExpiredError: if retention removes records before they are read.
+            TopicMissingError: if the topic was deleted.
+            BrokerUnreachableError: if the broker does not respond within 15 seconds.
         """
         try:
             return self._run(observe, stop)
