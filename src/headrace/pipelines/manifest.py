@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 PIECE, DEAD, REPORT, OMITTED, LINES = COLUMNS = ("piece", "dead", "report", "omitted", "lines")
 ROWS_AT_ONCE = 50_000
+# Made at import: msgspec crashes where several threads are the first to decode a class.
+_LETTER = msgspec.json.Decoder(DeadLetter)
+_REPORT = msgspec.json.Decoder(RangeReport)
+_LINES = msgspec.json.Decoder(tuple[LedgerLine, ...])
 
 
 @dataclass(frozen=True)
@@ -52,15 +56,10 @@ class Manifest:
         reports = [row[REPORT] for row in collected if row[REPORT]]
         return cls(
             tuple(row[PIECE] for row in collected if row[PIECE]),
-            tuple(msgspec.json.decode(text, type=DeadLetter) for text in dead),
-            tuple(msgspec.json.decode(text, type=RangeReport) for text in reports),
+            tuple(_LETTER.decode(text) for text in dead),
+            tuple(_REPORT.decode(text) for text in reports),
             sum(int(row[OMITTED]) for row in collected if row[OMITTED]),
-            tuple(
-                line
-                for row in collected
-                if row[LINES]
-                for line in msgspec.json.decode(row[LINES], type=tuple[LedgerLine, ...])
-            ),
+            tuple(line for row in collected if row[LINES] for line in _LINES.decode(row[LINES])),
         )
 
 

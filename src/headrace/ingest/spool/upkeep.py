@@ -41,6 +41,10 @@ class _Line(msgspec.Struct, frozen=True):
     partition: int | None
 
 
+# Made at import: msgspec crashes where several threads are the first to decode a class.
+_LINE = msgspec.json.Decoder(_Line)
+
+
 @dataclass(frozen=True)
 class QuarantinedFile:
     """One file of a quarantine.
@@ -188,7 +192,7 @@ def _of_segment(path: Path) -> Iterator[Sequence[SpoolRecord]]:
 
 def _lines(path: Path) -> list[_Line]:
     try:
-        return [msgspec.json.decode(line, type=_Line) for line in path.read_bytes().splitlines()]
+        return [_LINE.decode(line) for line in path.read_bytes().splitlines()]
     except msgspec.DecodeError as error:
         raise SpoolError(str(path), f"a line can't be read: {error}") from error
 

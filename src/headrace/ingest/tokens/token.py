@@ -145,7 +145,11 @@ class Token:
     @classmethod
     def decoded(cls, value: bytes) -> Token:
         """Returns the token of a value in the registry; raises ValueError if it is none."""
-        return msgspec.json.decode(value, type=cls)
+        return _TOKEN.decode(value)
+
+
+# Made at import: msgspec crashes where several threads are the first to decode a class.
+_TOKEN = msgspec.json.Decoder(Token)
 
 
 class Refusal(StrEnum):

@@ -89,6 +89,10 @@ class IngestedFiles:
     sst_files: frozenset[str] = frozenset()
 
 
+# Made at import: msgspec crashes where several threads are the first to decode a class.
+_INGESTED = msgspec.json.Decoder(IngestedFiles)
+
+
 class EarlierIndex:
     """The index of one partition; open in one process at a time.
 
@@ -229,7 +233,7 @@ class EarlierIndex:
 
     def _read_marks(self) -> IngestedFiles:
         try:
-            marks = msgspec.json.decode(self._marks.read_bytes(), type=IngestedFiles)
+            marks = _INGESTED.decode(self._marks.read_bytes())
         except (FileNotFoundError, UnicodeDecodeError, msgspec.DecodeError):  # torn by a crash
             return IngestedFiles()
         return marks if marks.sst_files <= self._sst_files() else IngestedFiles()

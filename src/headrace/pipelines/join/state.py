@@ -68,6 +68,11 @@ class JoinState:
     waiting: tuple[KeyedEvent, ...] = ()
 
 
+# Made at import: msgspec crashes where several threads are the first to decode a class.
+_STATE = msgspec.msgpack.Decoder(JoinState)
+_SORTED_FILES = msgspec.msgpack.Decoder(list[SortedFile])
+
+
 class StateFolder:
     """The files of one partition.
 
@@ -97,7 +102,7 @@ class StateFolder:
         uri = storage.join(self._uri, at.file)
         try:
             content = storage.read_bytes(uri, self._options)
-            return msgspec.msgpack.decode(content, type=JoinState)
+            return _STATE.decode(content)
         except (FileNotFoundError, msgspec.DecodeError):
             raise JoinStateError(self._pipeline, uri) from None
 
@@ -177,7 +182,7 @@ class StateFolder:
         uri = storage.join(self._uri, name)
         try:
             content = storage.read_bytes(uri, self._options)
-            return msgspec.msgpack.decode(content, type=list[SortedFile])
+            return _SORTED_FILES.decode(content)
         except (FileNotFoundError, msgspec.DecodeError):
             raise JoinStateError(self._pipeline, uri) from None
 

@@ -91,7 +91,7 @@ class LedgerEntry:
     @classmethod
     def from_bytes(cls, content: bytes) -> LedgerEntry:
         """Reads what :meth:`to_bytes` wrote. Raises msgspec.DecodeError."""
-        return msgspec.json.decode(content, type=cls, strict=False)
+        return _ENTRY.decode(content)
 
     def __add__(self, other: LedgerEntry) -> LedgerEntry:
         """Returns the entry of both; the result does not depend on their order."""
@@ -147,6 +147,10 @@ class Span:
         """Whether ``other`` was merged into it."""
         is_higher = self.checkpoint == other.checkpoint and self.level > other.level
         return is_higher and self.first <= other.first and other.last <= self.last
+
+
+# Made at import: msgspec crashes where several threads are the first to decode a class.
+_ENTRY = msgspec.json.Decoder(LedgerEntry, strict=False)
 
 
 def span_of(name: str) -> Span | None:

@@ -74,6 +74,10 @@ class ReprocessedEntry:
         return sum(change.removed.number for change in self.changes)
 
 
+# Made at import: msgspec crashes where several threads are the first to decode a class.
+_ENTRY = msgspec.json.Decoder(ReprocessedEntry)
+
+
 class ReprocessedFolder:
     """Reads and writes these entries below ``_headrace/ledger/PIPELINE/reprocessed``."""
 
@@ -113,7 +117,7 @@ class ReprocessedFolder:
         uri = storage.join(self.uri, f"{number}.json")
         try:
             content = storage.read_bytes(uri, self._options)
-            return msgspec.json.decode(content, type=ReprocessedEntry)
+            return _ENTRY.decode(content)
         except ValueError as error:  # msgspec's errors are
             raise SinkError(uri, f"this entry of the ledger can't be read: {error}") from error
 

@@ -20,6 +20,10 @@ from headrace.pipelines.source.report import RangeReport
 from headrace.runtime import storage
 from headrace.runtime.storage import NO_OPTIONS, Options
 
+# Made at import: msgspec crashes where several threads are the first to decode a class.
+_REPORT_DECODER = msgspec.json.Decoder(RangeReport)
+_LINES_DECODER = msgspec.json.Decoder(list[LedgerLine])
+
 
 def driver_staging(lake: str, pipeline: str, state: Path) -> str:
     """Folder for the runs of one pipeline from one project folder, which has an id for that.
@@ -91,7 +95,7 @@ class Staging:
         contents = (
             storage.read_bytes(storage.join(self._folder, name), self._options) for name in names
         )
-        read = (msgspec.json.decode(content, type=list[LedgerLine]) for content in contents)
+        read = (_LINES_DECODER.decode(content) for content in contents)
         return [line for lines in read for line in lines]
 
     def clear(self) -> None:
@@ -109,4 +113,4 @@ class Staging:
 
     def _read(self, name: str) -> RangeReport:
         content = storage.read_bytes(storage.join(self._folder, name), self._options)
-        return msgspec.json.decode(content, type=RangeReport)
+        return _REPORT_DECODER.decode(content)

@@ -12,6 +12,9 @@ import msgspec
 from headrace.pipelines.source.feedback import Feedback
 from headrace.runtime.json_files import read_json, write_json, write_passing
 
+# Made at import: msgspec crashes where several threads are the first to decode a class.
+msgspec.json.Decoder(Feedback)
+
 
 @dataclass(frozen=True)
 class SourceView:

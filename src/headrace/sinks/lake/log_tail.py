@@ -42,6 +42,10 @@ class _LastCheckpoint(msgspec.Struct):
     version: int
 
 
+# Made at import: msgspec crashes where several threads are the first to decode a class.
+_LAST_CHECKPOINT = msgspec.json.Decoder(_LastCheckpoint)
+
+
 class LogTail:
     """The last version of one table's log, and what it says; kept up to date by reading on.
 
@@ -237,7 +241,7 @@ def last_checkpoint(log: str, options: Options) -> int | None:
     """
     try:
         content = storage.read_bytes(storage.join(log, "_last_checkpoint"), options)
-        return msgspec.json.decode(content, type=_LastCheckpoint).version
+        return _LAST_CHECKPOINT.decode(content).version
     except (FileNotFoundError, msgspec.DecodeError):
         return None
 

@@ -42,6 +42,8 @@ _DELAYS_SECONDS = (0.2, 0.4, 0.8, 1.6, 3.2)
 _MISMATCHES = frozenset({"0A", "42"})
 _MISMATCH_STATES = frozenset({"55000"})
 _NO_RIGHT = "42501"
+# Made at import: msgspec crashes where several threads are the first to decode a class.
+_STAGED = msgspec.json.Decoder(StagedRows)
 
 
 class PostgresDriver(SinkDriver):
@@ -93,7 +95,7 @@ class PostgresDriver(SinkDriver):
         """
         import psycopg
 
-        staged = [msgspec.json.decode(piece, type=StagedRows) for piece in pieces]
+        staged = [_STAGED.decode(piece) for piece in pieces]
         try:
             return self._committed_at_last(staged, transaction)
         except SinkError as error:
@@ -124,7 +126,7 @@ class PostgresDriver(SinkDriver):
 
     def discard(self, pieces: Sequence[str]) -> None:
         """Drops the staging tables, if the server answers; else the next start does."""
-        staged = [msgspec.json.decode(piece, type=StagedRows) for piece in pieces]
+        staged = [_STAGED.decode(piece) for piece in pieces]
         with suppress(SinkError), translated_errors(), connect(self._url) as connection:
             drop_tables(connection, [piece.table for piece in staged])
 
