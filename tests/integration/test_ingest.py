@@ -129,10 +129,20 @@ def test_a_webhook_is_taken_by_its_signature_also_while_its_secret_is_rotated(se
     )
 
 
+def logged(service, text: str) -> str:
+    """The line of the access log with ``text``, which is written after the client's answer."""
+    log = service.settings.state / "ingest" / "access.log"
+    deadline = time.monotonic() + 30
+    while not (lines := [line for line in log.read_text().splitlines() if text in line]):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    (line,) = lines
+    return line
+
+
 def test_answers_are_in_the_access_log_and_accounts_in_the_metrics(service, token):
     assert service.post("occurrences", token, text(), x_request_id="seen-1").status_code == 202
-    lines = (service.settings.state / "ingest" / "access.log").read_text().splitlines()
-    (line,) = [json.loads(line) for line in lines if '"seen-1"' in line]
+    line = json.loads(logged(service, '"seen-1"'))
     assert (line["status"], line["account"], line["accepted"]) == (202, "acme", 1)
     metrics = httpx.get(f"{service.url}/metrics", headers=bearer(token)).text
     counted = re.search(

@@ -114,7 +114,7 @@ def size(  # noqa: PLR0913 - one for each option
     seconds: float,
     **join: Any,
 ) -> SizeResult:
-    """Compute disk, partitions, time to catch up, and the state of a join.
+    """Compute disk, partitions and time to catch up.
 
     Needs no project. Units are binary: 1 TiB is 1024 GiB. With --measure it does need one: it
     sends and reads a sample of events on a topic of its own, which it deletes again, and
