@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from confluent_kafka import TopicPartition as Place
+from confluent_kafka import TopicPartition as LedgerKey
 from rich.console import Console
 from rich.progress import Progress
 
@@ -138,7 +138,7 @@ def timed_values_of(broker: Broker, topic: str, partitions: int) -> Iterator[tup
     config = client_config(KafkaSettings(), broker.bootstrap)
     count = records_in(broker, topic, partitions)
     reader = consumer(config, tuning={"enable.partition.eof": "false"})
-    reader.assign([Place(topic, number, 0) for number in range(partitions)])
+    reader.assign([LedgerKey(topic, number, 0) for number in range(partitions)])
     try:
         while count:
             records = reader.consume(min(count, _FETCH_RECORDS), _FETCH_SECONDS)

@@ -4,7 +4,12 @@ import random
 import shutil
 
 import pytest
-from tests.drills.join_histories import History, Place, assert_is_that_of_the_whole, disturbed
+from tests.drills.join_histories import (
+    History,
+    SimulatedPartition,
+    assert_is_that_of_the_whole,
+    disturbed,
+)
 
 from headrace.pipelines.join.declaration import Match
 
@@ -20,6 +25,8 @@ def test_histories_give_what_the_reference_gives(tmp_path, drill_run, match, mon
         folder = tmp_path / str(number)
         folder.mkdir()
         history = History.random(rng, match)
-        assert_is_that_of_the_whole(disturbed(Place(folder, match), history, rng), history)
+        assert_is_that_of_the_whole(
+            disturbed(SimulatedPartition(folder, match), history, rng), history
+        )
         shutil.rmtree(folder)
     drill_run.report(histories=histories)

@@ -24,16 +24,17 @@ from headrace.pipelines.join.slices import slice_length_us
 from headrace.pipelines.join.state import StateFolder
 from headrace.pipelines.join.tally import EarlierTally, LaterTally, event_hashes, event_offsets
 from headrace.pipelines.ledger.balance import Balance
+from headrace.pipelines.ledger.completeness import CompletenessBounds
 from headrace.pipelines.ledger.entry import LedgerEntry
 from headrace.pipelines.ledger.sums import Fate, Hop
 from headrace.pipelines.ledger.tally import (
-    EventFacts,
+    LedgerColumns,
     LedgerRule,
     RangeTally,
     event_windows,
     value_bytes,
 )
-from headrace.pipelines.ledger.windows import Progress, WindowState
+from headrace.pipelines.ledger.windows import WindowState
 
 MEMORY = Path("/dev/shm")
 MINUTE = 60_000_000
@@ -155,7 +156,7 @@ def in_order(later, rng):
     return [event._replace(offset=offset, hash=hashes[offset]) for offset, event in enumerate(read)]
 
 
-class Place:
+class SimulatedPartition:
     """The durable folder, and machines with an index of their own."""
 
     def __init__(self, folder, match):
@@ -221,7 +222,7 @@ class Committed:
     batch: JoinedBatch
 
 
-def disturbed(place, history, rng, ahead_us=0):
+def disturbed(partition, history, rng, ahead_us=0):
     """Batches between crashes, lost indexes, two machines, and one restore of a backup."""
     committed, backup, restores = [], None, 1
     position = JoinPosition(0, 0, 0, 0)
@@ -229,20 +230,20 @@ def disturbed(place, history, rng, ahead_us=0):
     while (end := next(ends, None)) is not None:
         machine = rng.choice(["a", "a", "a", "b"])
         if rng.random() < 0.1:
-            place.lose(machine)
+            partition.lose(machine)
         while rng.random() < 0.3:
             try:
-                place.join(machine, position, end, history, crash_at(rng))
+                partition.join(machine, position, end, history, crash_at(rng))
             except CrashError:
                 machine = rng.choice(["a", "b"])
-        committed.append(Committed(position, end, place.join(machine, position, end, history)))
+        committed.append(Committed(position, end, partition.join(machine, position, end, history)))
         position = end
         if backup is None and rng.random() < 0.2:
-            place.back_up()
+            partition.back_up()
             backup = position, list(committed)
         elif backup is not None and restores and rng.random() < 0.1:
             restores -= 1
-            place.restore()
+            partition.restore()
             position, committed = backup
             ends = history.positions(rng, position, ahead_us)  # planned anew: other ends
     return committed
@@ -315,19 +316,19 @@ def entry_of(number, committed, history, decoded=rows_of):
     )
 
 
-def read_lines(place, events, taker=None):
-    tally, rows = RangeTally(RULE, place), rows_of(events).rows
-    facts = EventFacts(
+def read_lines(partition, events, taker=None):
+    tally, rows = RangeTally(RULE, partition), rows_of(events).rows
+    columns = LedgerColumns(
         event_windows(RULE, rows),
         value_bytes([event.value for event in events]),
-        event_hashes(None, rows, place, event_offsets(events)),
+        event_hashes(None, rows, partition, event_offsets(events)),
     )
-    tally.add(Hop.READ, Fate.IN, facts)
-    tally.add(Hop.READ, Fate.OUT, facts)
+    tally.add(Hop.READ, Fate.IN, columns)
+    tally.add(Hop.READ, Fate.OUT, columns)
     if taker is not None:
-        taker.expect(tally, facts)
+        taker.expect(tally, columns)
     return tally.lines()
 
 
 def balance(entries):
-    return Balance(entries, Progress(0), has_steps=False, is_join=True)
+    return Balance(entries, CompletenessBounds(0), has_steps=False, is_join=True)

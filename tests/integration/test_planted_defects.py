@@ -136,8 +136,8 @@ def test_a_row_of_the_sink_is_deleted(damaged):
 def without(entry, hop, fate, number=1):
     """The entry as if some events of a fate had not been counted."""
     for line in entry.lines:
-        if (line.place.hop, line.place.fate) == (hop, fate) and line.place.window is not None:
-            less = LedgerLine(line.place, line.sums - Sums(number, 0, 1))
+        if (line.key.hop, line.key.fate) == (hop, fate) and line.key.window is not None:
+            less = LedgerLine(line.key, line.sums - Sums(number, 0, 1))
             return replace(entry, lines=tuple(less if x is line else x for x in entry.lines))
     raise AssertionError(entry)
 
@@ -166,7 +166,7 @@ def test_a_replay_that_stops_too_early(damaged):
 
 def test_the_sink_reports_nothing(damaged):
     def silent(entry):
-        lines = (line for line in entry.lines if line.place.hop is not Hop.SINK)
+        lines = (line for line in entry.lines if line.key.hop is not Hop.SINK)
         return replace(entry, lines=tuple(lines))
 
     damaged.entry(1, silent)

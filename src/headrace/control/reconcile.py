@@ -16,6 +16,7 @@ from headrace.kafka.client import describe, watermarks
 from headrace.kafka.dead_letters import dead_letters_topic, scan
 from headrace.pipelines.checkpoint import CheckpointFolder, CurrentCheckpoint, checkpoint_root
 from headrace.pipelines.ledger.balance import Balance
+from headrace.pipelines.ledger.completeness import CompletenessBounds
 from headrace.pipelines.ledger.entry import LedgerEntry, merged
 from headrace.pipelines.ledger.folder import LedgerFolder
 from headrace.pipelines.ledger.letters import LetterRecount, recount_letters
@@ -24,7 +25,6 @@ from headrace.pipelines.ledger.reprocessed import ReprocessedEntry, ReprocessedF
 from headrace.pipelines.ledger.tally import LedgerRule
 from headrace.pipelines.ledger.windows import (
     Break,
-    Progress,
     Recount,
     WindowBalance,
     WindowState,
@@ -152,12 +152,12 @@ class _PipelineReconciliation:
         if isinstance(sink, CountsEvents) and request.recount:
             self._counts = sink.window_counts(context)
         self._recorded = self._rows or self._counts or sink.position_store(context)
-        # What is beside comes last: a batch is in the side table before it is in the sink.
-        self._beside = self._side_snapshot() if request.recount else None
+        # The side table comes last: a batch is in the side table before it is in the sink.
+        self._side_rows = self._side_snapshot() if request.recount else None
 
     def close(self) -> None:
         """Ends the reading of the rows."""
-        for rows in (self._rows, self._beside):
+        for rows in (self._rows, self._side_rows):
             if rows is not None:
                 rows.close()
 
@@ -175,16 +175,16 @@ class _PipelineReconciliation:
         reprocessed = self._reprocessed()
         balance = Balance(
             entries,
-            self._progress(),
+            self._bounds(),
             reprocessed,
             has_steps=not self._pipeline.is_fused,
             is_join=self._pipeline.join is not None,
         )
         counted = self._recount(balance) if self._request.recount else None
-        beside = self._recount_beside(balance, entries) if self._request.recount else None
+        side_recount = self._recount_side_table(balance, entries) if self._request.recount else None
         windows = tuple(
             window
-            for window in balance.windows(counted, beside)
+            for window in balance.windows(counted, side_recount)
             if self._is_requested(window.start, balance.window_seconds)
         )
         breaks = tuple(balance.breaks(self._positions(entries)))
@@ -225,11 +225,11 @@ class _PipelineReconciliation:
             return {}
         newest = max(entry.checkpoint for entry in entries)
         batch = CheckpointIds(self._pipeline.name, newest).batch
-        places = {range_.place for entry in entries for range_ in entry.ranges}
-        ids = {f"{batch}/{topic}/{id_}/{p}": (topic, id_, p) for topic, id_, p in places}
+        partitions = {range_.partition_id for entry in entries for range_ in entry.ranges}
+        ids = {f"{batch}/{topic}/{id_}/{p}": (topic, id_, p) for topic, id_, p in partitions}
         return {ids[name]: at for name, at in self._recorded.versions(ids).items()}
 
-    def _progress(self) -> Progress:
+    def _bounds(self) -> CompletenessBounds:
         allowed_us = int(self._pipeline.allowed_lateness.total_seconds() * 1e6)
         topics = [source.topic.name for source in self._pipeline.sources]
         try:
@@ -238,8 +238,8 @@ class _PipelineReconciliation:
             partitions = [each for topic in live.values() for each in topic.all_partitions]
             ends = {each: latest for each, (_, latest) in watermarks(config, partitions).items()}
         except BrokerUnreachableError:
-            return Progress(allowed_us)
-        return Progress(allowed_us, ends)
+            return CompletenessBounds(allowed_us)
+        return CompletenessBounds(allowed_us, ends)
 
     def _recount(self, balance: Balance) -> Recount:
         sink = self._pipeline.sink
@@ -252,7 +252,9 @@ class _PipelineReconciliation:
             return recount(self._rows, rule, balance.changed)
         return _not_countable(sink)
 
-    def _recount_beside(self, balance: Balance, entries: Sequence[LedgerEntry]) -> Recount | None:
+    def _recount_side_table(
+        self, balance: Balance, entries: Sequence[LedgerEntry]
+    ) -> Recount | None:
         """Counts the side table: its rows are events as they were read, whatever steps change."""
         sink = self._pipeline.side_table
         if sink is None:
@@ -262,13 +264,13 @@ class _PipelineReconciliation:
             return rule
         if not (isinstance(sink, Recountable) and sink.keeps_each_row):
             return _not_countable(sink)
-        if self._beside is None:
+        if self._side_rows is None:
             return Recount()  # nothing was written to it yet
         newest = max(entries, key=lambda entry: (entry.checkpoint, entry.last))
         name = CheckpointIds(self._pipeline.name, newest.checkpoint).batch
-        if self._beside.versions([name]).get(name, -1) > newest.last:
+        if self._side_rows.versions([name]).get(name, -1) > newest.last:
             return Recount(failure=f"a batch is on its way into {sink.label}: ask again")
-        return recount(self._beside, rule)
+        return recount(self._side_rows, rule)
 
     def _side_snapshot(self) -> Snapshot | None:
         sink = self._pipeline.side_table

@@ -24,7 +24,7 @@ from headrace.pipelines.late_data.rule import LateRule
 from headrace.pipelines.late_data.side_table import SideTable
 from headrace.pipelines.ledger.folder import LedgerFolder
 from headrace.pipelines.ledger.recording import CountedRows, Ledger
-from headrace.pipelines.ledger.row_facts import FACTS
+from headrace.pipelines.ledger.row_lineage import LINEAGE
 from headrace.pipelines.ledger.step_ledger import StepLedger
 from headrace.pipelines.ledger.sums import Hop
 from headrace.pipelines.ledger.tally import LedgerRule
@@ -166,7 +166,7 @@ def build(
         stepped = None if pipeline.is_fused else _stepped(spark, pipeline, specs, join)
         schema = row_schema(specs[0]) if join is None else join.row_schema()
         if stepped is not None:
-            schema = to_arrow_schema(stepped.rows.drop(FACTS).schema, timezone="UTC")
+            schema = to_arrow_schema(stepped.rows.drop(LINEAGE).schema, timezone="UTC")
         sink = pipeline.sink.open(context.of_sink(pipeline, pipeline.sink), schema)
         # Both sinks are open now, and Graph.close closes them.
         opened.pop_all()
@@ -187,7 +187,7 @@ def build(
         on_batch=on_batch,
     )
     if stepped is not None:
-        counts_rows = FACTS in stepped.rows.columns
+        counts_rows = LINEAGE in stepped.rows.columns
         topics = [spec.topic for spec in specs]
         write = arrow_writer(sink.writers, topics, counts_rows=counts_rows)
         manifests = stepped.rows.mapInArrow(write, from_arrow_schema(manifest_schema()))
@@ -333,13 +333,13 @@ def _stepped(
     def rows(specs: Sequence[SourceSpec]) -> SteppedRows:
         if join is None:
             return stepped_rows(pipeline, specs, partial(load, spark))
-        adding = replace(join, adds_facts=specs[0].adds_facts)
+        adding = replace(join, adds_lineage=specs[0].adds_lineage)
         frames = [_load_join(spark, adding, None)]
         return apply_steps(list(_running_steps(pipeline, specs)), frames)
 
     if specs[0].ledger is None:
         return rows(specs)
-    counted = [replace(spec, adds_facts=True, number=n) for n, spec in enumerate(specs)]
+    counted = [replace(spec, adds_lineage=True, number=n) for n, spec in enumerate(specs)]
     stepped = rows(counted)
     if not stepped.uncounted:
         return stepped
@@ -372,7 +372,7 @@ def _running_steps(pipeline: Pipeline, specs: Sequence[SourceSpec]) -> Iterator[
             yield step
             continue
         running = step.with_reader(reader)
-        if specs[0].adds_facts and running.keeps_facts:
+        if specs[0].adds_lineage and running.keeps_lineage:
             running = running.with_ledger(StepLedger(staging, number, topics))
         yield running
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headrace.model import DeadLetter, DeadLetterLimit, TopicPartition
-from headrace.pipelines.ledger.row_facts import RowFacts, RowTally, without_facts
+from headrace.pipelines.ledger.row_lineage import RowLineage, RowTally, without_lineage
 from headrace.pipelines.ledger.sums import LedgerLine
 from headrace.pipelines.ledger.tally import SinkTally
 from headrace.pipelines.remote_errors import raising_remote_errors
@@ -144,7 +144,7 @@ def arrow_writer(
     Args:
         writers: of the sink.
         topics: of the pipeline's sources; the first one is named by dead letters.
-        counts_rows: whether rows have the column :data:`FACTS`; the ledger counts them by it.
+        counts_rows: whether rows have the column :data:`LINEAGE`; the ledger counts them by it.
     """
     import pyarrow as pa
 
@@ -155,8 +155,8 @@ def arrow_writer(
             if not counts_rows:
                 yield from write_rows(writers, batches, origin).to_batches()
                 return
-            tally, at_sink = RowTally(topics), SinkTally[RowFacts]()
-            rows = without_facts(batches, at_sink, tally)
+            tally, at_sink = RowTally(topics), SinkTally[RowLineage]()
+            rows = without_lineage(batches, at_sink, tally)
             written = write_rows(writers, rows, origin, tally=at_sink)
             lines = manifest_table(lines=tally.lines())
             yield from pa.concat_tables([written, lines]).to_batches()

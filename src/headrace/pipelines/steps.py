@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.errors import StepError
-from headrace.pipelines.carried_facts import carried_past
-from headrace.pipelines.ledger.row_facts import FACTS
+from headrace.pipelines.carried_lineage import carried_past
+from headrace.pipelines.ledger.row_lineage import LINEAGE
 from headrace.pipelines.stream_joins import unsafe_operator
 from headrace.pipelines.transforms.transform import Transform
 
@@ -66,12 +66,12 @@ def apply_steps(steps: Sequence[Step], frames: Sequence[DataFrame]) -> SteppedRo
     """
     rows, uncounted = list(frames), ""
     for step in steps:
-        is_counted = FACTS in rows[0].columns
+        is_counted = LINEAGE in rows[0].columns
         rows = [_stepped(step, rows)]
         _check_watermark(step, rows[0])
         if problem := unsafe_operator(rows[0]):
             raise StepError(_name(step), problem, _defined_at(step))
-        if is_counted and FACTS not in rows[0].columns:
+        if is_counted and LINEAGE not in rows[0].columns:
             uncounted = f"{_name(step)} does not say which events its rows come from"
     return SteppedRows(rows[0], uncounted)
 
@@ -98,10 +98,10 @@ def raised_in_step(text: str) -> StepError | None:
 def _stepped(step: Step, frames: Sequence[DataFrame]) -> DataFrame:
     """Applies a step; only those that count for the ledger see its column."""
     first, *others = frames
-    if FACTS not in first.columns or (isinstance(step, Transform) and step.keeps_facts):
+    if LINEAGE not in first.columns or (isinstance(step, Transform) and step.keeps_lineage):
         return _applied(step, frames)
     if others:
-        return _applied(step, [frame.drop(FACTS) for frame in frames])
+        return _applied(step, [frame.drop(LINEAGE) for frame in frames])
     return carried_past(lambda rows: _applied(step, [rows]), first)
 
 

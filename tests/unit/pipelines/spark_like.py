@@ -21,7 +21,7 @@ from headrace.pipelines.late_data.side_table import SideTable
 from headrace.pipelines.ledger.folder import LedgerFolder
 from headrace.pipelines.ledger.recording import CountedRows, Ledger
 from headrace.pipelines.ledger.sums import Fate, Hop
-from headrace.pipelines.ledger.tally import EventFacts, LedgerRule, RangeTally, SinkTally
+from headrace.pipelines.ledger.tally import LedgerColumns, LedgerRule, RangeTally, SinkTally
 from headrace.pipelines.manifest import manifest_table, write_rows
 from headrace.pipelines.positions import CheckpointIds, TablePositions
 from headrace.pipelines.resets import Resets
@@ -78,10 +78,10 @@ class Frame:
         )
         tally, sink_tally = RangeTally(LEDGER_RULE, partition), SinkTally()
         tally.rejected(Fate.DEAD, np.ones(len(dead), np.int64))
-        facts = event_facts(partition, np.array(good, np.int64))
-        tally.add(Hop.READ, Fate.IN, facts)
-        tally.add(Hop.READ, Fate.OUT, facts)
-        sink_tally.expect(tally, facts)
+        columns = event_columns(partition, np.array(good, np.int64))
+        tally.add(Hop.READ, Fate.IN, columns)
+        tally.add(Hop.READ, Fate.OUT, columns)
+        sink_tally.expect(tally, columns)
         tables = [rows] if good else []
         written = write_rows(self.writers, tables, partition.topic, tally=sink_tally)
         report = RangeReport(
@@ -99,10 +99,10 @@ class Frame:
         return [*written.to_pylist(), *manifest_table(reports=[report]).to_pylist()]
 
 
-def event_facts(partition, offsets):
+def event_columns(partition, offsets):
     """What the ledger counts of good records: windows of ten offsets, sizes of one byte."""
     hashes = hash_positions(partition.topic, partition.partition, offsets)
-    return EventFacts(offsets // 10 * 60, np.ones(len(offsets), np.int64), hashes)
+    return LedgerColumns(offsets // 10 * 60, np.ones(len(offsets), np.int64), hashes)
 
 
 @dataclass

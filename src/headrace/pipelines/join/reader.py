@@ -26,8 +26,8 @@ from headrace.pipelines.join.rows import UnmatchedRows, joined_rows
 from headrace.pipelines.join.slices import slice_length_us
 from headrace.pipelines.join.state import StateFolder
 from headrace.pipelines.join.tally import EarlierTally, LaterTally, event_hashes
-from headrace.pipelines.ledger.row_facts import FACTS, facts_column, facts_type
-from headrace.pipelines.ledger.tally import EventFacts, SinkTally, record_offsets
+from headrace.pipelines.ledger.row_lineage import LINEAGE, lineage_column, lineage_type
+from headrace.pipelines.ledger.tally import LedgerColumns, SinkTally, record_offsets
 from headrace.pipelines.source.reader import RangeReader, gc_paused, read_chunks
 from headrace.pipelines.source.report import JoinCounts, RangeReport
 from headrace.pipelines.source.spec import SourceSpec
@@ -54,7 +54,7 @@ class JoinSpec:
         unmatched: writers of the sink of later events that found none; None: they go with others.
         unmatched_metadata: columns of the later record that this sink gets.
         later_id: path of the later event's id; None: its place in the topic is its id.
-        adds_facts: whether rows have the ledger's column, for the steps behind the join.
+        adds_lineage: whether rows have the ledger's column, for the steps behind the join.
     """
 
     later: SourceSpec
@@ -67,7 +67,7 @@ class JoinSpec:
     unmatched: WriterFactory | None = None
     unmatched_metadata: tuple[Metadata, ...] = ()
     later_id: str | None = None
-    adds_facts: bool = False
+    adds_lineage: bool = False
 
     def row_schema(self) -> pa.Schema:
         """Returns the columns: the later event, the earlier one, metadata, and the ledger's."""
@@ -75,7 +75,7 @@ class JoinSpec:
 
         later, earlier = self.later, self.earlier
         columns = joined_columns(later.schema, earlier.schema, self.column, later.metadata)
-        return columns.append(pa.field(FACTS, facts_type())) if self.adds_facts else columns
+        return columns.append(pa.field(LINEAGE, lineage_type())) if self.adds_lineage else columns
 
 
 class ReadEvents:
@@ -126,7 +126,7 @@ class JoinReader:
                 may_hold_replays=read.may_hold_replays,
                 event_us=read.event_us,
                 ranges=read.ranges,
-                facts_taker=None if side is spec.later else self._earlier_tally,
+                read_listener=None if side is spec.later else self._earlier_tally,
             )
         self._counts = JoinCounts()
         self._rejected: list[DeadLetter] = []
@@ -137,7 +137,7 @@ class JoinReader:
             )
 
     @property
-    def sink_tally(self) -> SinkTally[EventFacts] | None:
+    def sink_tally(self) -> SinkTally[LedgerColumns] | None:
         """Counts the rows that this task hands to the sink; None: there is nothing to count."""
         return None if self._tally is None else self._tally.sink
 
@@ -232,11 +232,11 @@ class JoinReader:
         """Returns the rows of events that go on, after they were counted."""
         if self._tally is None:
             return decoded.rows
-        facts = self._tally.passed_on(events, decoded)
-        if not self._spec.adds_facts:
+        counted = self._tally.passed_on(events, decoded)
+        if not self._spec.adds_lineage:
             return decoded.rows
-        column = facts_column(self._spec.later.number, self._work.partition, facts)
-        return decoded.rows.append_column(FACTS, column)
+        column = lineage_column(self._spec.later.number, self._work.partition, counted)
+        return decoded.rows.append_column(LINEAGE, column)
 
     def _joined(self, earlier: KeyedEvents, later: Sequence[KeyedEvent]) -> JoinedBatch:
         spec, work = self._spec, self._work

@@ -50,10 +50,10 @@ def joined_rows(
 
     ordered = sorted([*(event for event, _ in matched), *unmatched], key=attrgetter("offset"))
     of_later = decoded(later, ordered, partition)
-    of_earlier = decoded(earlier, [fact for _, fact in matched], partition)
-    indices = {fact.offset: i for i, fact in enumerate(of_earlier.events)}
-    facts = {event.offset: indices.get(fact.offset) for event, fact in matched}
-    taken = pa.array([facts.get(event.offset) for event in of_later.events], pa.int64())
+    of_earlier = decoded(earlier, [other for _, other in matched], partition)
+    indices = {event.offset: i for i, event in enumerate(of_earlier.events)}
+    partners = {event.offset: indices.get(other.offset) for event, other in matched}
+    taken = pa.array([partners.get(event.offset) for event in of_later.events], pa.int64())
     kind = joined_columns(later.schema, earlier.schema, column, ()).field(column).type
     nested = of_earlier.rows.to_struct_array().combine_chunks().cast(kind)
     rows = of_later.rows.append_column(column, nested.take(taken))

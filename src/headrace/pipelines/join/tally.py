@@ -35,8 +35,8 @@ from headrace.pipelines.join.events import DecodedEvents, KeyedEvent, KeyedEvent
 from headrace.pipelines.join.partition import JoinedBatch
 from headrace.pipelines.ledger.sums import Fate, Hop, LedgerLine
 from headrace.pipelines.ledger.tally import (
-    EventFacts,
     Integers,
+    LedgerColumns,
     LedgerRule,
     RangeTally,
     SinkTally,
@@ -60,37 +60,37 @@ def event_offsets(events: Collection[KeyedEvent]) -> Integers:
 
 
 def event_hashes(
-    event_id: str | None, rows: pa.Table, place: TopicPartition, offsets: Integers
+    event_id: str | None, rows: pa.Table, partition: TopicPartition, offsets: Integers
 ) -> Hashes:
-    """Returns the hash of each event's id, or of its place in the topic where events have none.
+    """Returns the hash of each event's id, or of its record's position where events have none.
 
     Args:
         event_id: path of the field with the id; None: events have none.
         rows: of the events.
-        place: the partition of their records.
+        partition: the partition of their records.
         offsets: of their records.
     """
     if event_id is not None:
         return id_hashes(event_id, rows)
-    return hash_positions(place.topic, place.partition, offsets)
+    return hash_positions(partition.topic, partition.partition, offsets)
 
 
 class EarlierTally:
     """The sums of one batch of the earlier topic. Used on one thread, for one attempt of a task."""
 
-    def __init__(self, rule: LedgerRule, place: TopicPartition) -> None:
-        self._tally = RangeTally(rule, place)
-        self._chunks: list[EventFacts] = []
+    def __init__(self, rule: LedgerRule, partition: TopicPartition) -> None:
+        self._tally = RangeTally(rule, partition)
+        self._chunks: list[LedgerColumns] = []
 
-    def expect(self, _tally: Tally[EventFacts], facts: EventFacts) -> None:
+    def expect(self, _tally: Tally[LedgerColumns], columns: LedgerColumns) -> None:
         """Takes what was counted of the events of the next chunk that was read."""
-        self._chunks.append(facts)
+        self._chunks.append(columns)
 
     def joined(self, batch: JoinedBatch, read: KeyedEvents) -> None:
         """Counts the events of all chunks, which are ``read`` in their order, by their fates."""
         if not self._chunks:
             return
-        facts = EventFacts(
+        columns = LedgerColumns(
             np.concatenate([chunk.windows for chunk in self._chunks]),
             np.concatenate([chunk.bytes for chunk in self._chunks]),
             np.concatenate([chunk.hashes for chunk in self._chunks]),
@@ -104,7 +104,7 @@ class EarlierTally:
         for fate, events in fates.items():
             if len(events):
                 indices = np.searchsorted(read.offsets, events.offsets)
-                self._tally.add(Hop.JOIN, fate, facts.take(indices))
+                self._tally.add(Hop.JOIN, fate, columns.take(indices))
 
     def lines(self) -> tuple[LedgerLine, ...]:
         """Returns what was counted."""
@@ -119,22 +119,24 @@ class LaterTally:
         waiting: what waits, before and after the batch.
     """
 
-    def __init__(self, rule: LedgerRule, place: TopicPartition, *, writes: bool) -> None:
+    def __init__(self, rule: LedgerRule, partition: TopicPartition, *, writes: bool) -> None:
         self._rule = rule
-        self._place = place
-        self._tally = RangeTally(rule, place)
-        self.sink = SinkTally[EventFacts]() if writes else None
+        self._partition = partition
+        self._tally = RangeTally(rule, partition)
+        self.sink = SinkTally[LedgerColumns]() if writes else None
         self.waiting = Waiting()
 
     def joined(self, batch: JoinedBatch) -> None:
         """Counts what waits."""
         before, after = (
-            waiting_lines(self._place.topic, self._place.partition, self._facts(events).sums)
+            waiting_lines(
+                self._partition.topic, self._partition.partition, self._columns(events).sums
+            )
             for events in (batch.waited, batch.waiting)
         )
         self.waiting = Waiting(before, after)
 
-    def passed_on(self, events: Sequence[KeyedEvent], decoded: DecodedEvents) -> EventFacts:
+    def passed_on(self, events: Sequence[KeyedEvent], decoded: DecodedEvents) -> LedgerColumns:
         """Counts events that go on, and notes their rows, which go to the sink next.
 
         Args:
@@ -146,12 +148,12 @@ class LaterTally:
         """
         dead = {letter.offset for letter in decoded.rejected}
         going_on = [event for event in events if event.offset not in dead] if dead else events
-        self._tally.add(Hop.JOIN, Fate.OUT, self._facts(going_on))
+        self._tally.add(Hop.JOIN, Fate.OUT, self._columns(going_on))
         self._count_dead(events, dead)
-        facts = self._row_facts(decoded)
+        columns = self._row_columns(decoded)
         if self.sink is not None:
-            self.sink.expect(self._tally, facts)
-        return facts
+            self.sink.expect(self._tally, columns)
+        return columns
 
     def sent_to_side_table(self, events: Sequence[KeyedEvent], decoded: DecodedEvents) -> None:
         """Counts unmatched events by the rows that a sink of their own has taken.
@@ -160,7 +162,7 @@ class LaterTally:
             events: all of them.
             decoded: the rows, and the dead letters of those that have none.
         """
-        self._tally.add(Hop.JOIN, Fate.UNMATCHED, self._row_facts(decoded))
+        self._tally.add(Hop.JOIN, Fate.UNMATCHED, self._row_columns(decoded))
         self._count_dead(events, {letter.offset for letter in decoded.rejected})
 
     def lines(self) -> tuple[LedgerLine, ...]:
@@ -170,21 +172,21 @@ class LaterTally:
     def _count_dead(self, events: Sequence[KeyedEvent], offsets: Collection[int]) -> None:
         if offsets:
             dead = [event for event in events if event.offset in offsets]
-            self._tally.add(Hop.JOIN, Fate.DEAD, self._facts(dead))
+            self._tally.add(Hop.JOIN, Fate.DEAD, self._columns(dead))
 
-    def _facts(self, events: Sequence[KeyedEvent]) -> EventFacts:
+    def _columns(self, events: Sequence[KeyedEvent]) -> LedgerColumns:
         length, number = self._rule.window_seconds, len(events)
         times = np.fromiter((event.time_us for event in events), np.int64, number)
-        return EventFacts(
+        return LedgerColumns(
             times // (length * _MICROSECONDS) * length,
             value_bytes([event.value for event in events]),
             np.fromiter((event.hash for event in events), np.uint64, number),
         )
 
-    def _row_facts(self, decoded: DecodedEvents) -> EventFacts:
+    def _row_columns(self, decoded: DecodedEvents) -> LedgerColumns:
         # Of the rows: an event whose row is lost on the way to the sink must not be counted.
         rows, number = decoded.rows, decoded.rows.num_rows
         sizes = value_bytes([event.value for event in decoded.events])[:number]
         offsets = event_offsets(decoded.events)[:number]
-        hashes = event_hashes(self._rule.event_id, rows, self._place, offsets)
-        return EventFacts(event_windows(self._rule, rows), sizes, hashes)
+        hashes = event_hashes(self._rule.event_id, rows, self._partition, offsets)
+        return LedgerColumns(event_windows(self._rule, rows), sizes, hashes)

@@ -22,16 +22,16 @@ def breaks_of(
         recorded: by topic, topic id and partition, the positions that the sink records.
         read_again: ranges that reprocessings have read: they are no gap.
     """
-    by_place: dict[tuple[str, str, int], list[EntryRange]] = {}
+    by_partition: dict[tuple[str, str, int], list[EntryRange]] = {}
     for range_ in joined(ranges):
-        by_place.setdefault(range_.place, []).append(range_)
+        by_partition.setdefault(range_.partition_id, []).append(range_)
     result = []
-    for place, of_place in by_place.items():
-        end = max(range_.end for range_ in of_place)
-        if (at := recorded.get(place, end)) > end:
-            of_place.append(EntryRange(*place, at, at))
-        for fault in _between(of_place):
-            gap = EntryRange(*place, fault.start, fault.end)
+    for partition_id, of_partition in by_partition.items():
+        end = max(range_.end for range_ in of_partition)
+        if (at := recorded.get(partition_id, end)) > end:
+            of_partition.append(EntryRange(*partition_id, at, at))
+        for fault in _between(of_partition):
+            gap = EntryRange(*partition_id, fault.start, fault.end)
             left = unread(read_again, gap) if fault.is_gap else [gap]
             result += [replace(fault, start=part.start, end=part.end) for part in left]
     return result

@@ -34,7 +34,7 @@ class EntryRange:
     end: int
 
     @property
-    def place(self) -> tuple[str, str, int]:
+    def partition_id(self) -> tuple[str, str, int]:
         """The partition that it is of."""
         return self.topic, self.topic_id, self.partition
 
@@ -169,7 +169,11 @@ def joined(ranges: Iterable[EntryRange]) -> tuple[EntryRange, ...]:
     """Joins ranges that follow one another; gaps stay, and what overlaps is kept as it is."""
     result: list[EntryRange] = []
     for range_ in sorted(ranges):
-        if result and result[-1].place == range_.place and result[-1].end == range_.start:
+        if (
+            result
+            and result[-1].partition_id == range_.partition_id
+            and result[-1].end == range_.start
+        ):
             result[-1] = replace(result[-1], end=range_.end)
         else:
             result.append(range_)
@@ -181,14 +185,14 @@ def _end(entry: LedgerEntry) -> tuple[int, int]:
 
 
 def _order(line: LedgerLine) -> tuple[str, str, int, str, int]:
-    place = line.place
-    window = -1 if place.window is None else place.window
-    return place.hop, place.fate, window, place.topic, place.partition
+    key = line.key
+    window = -1 if key.window is None else key.window
+    return key.hop, key.fate, window, key.topic, key.partition
 
 
 def _with_windows(lines: Iterable[LedgerLine], seconds: int) -> tuple[LedgerLine, ...]:
     coarser = (
-        replace(line, place=replace(line.place, window=_coarser(line.place.window, seconds)))
+        replace(line, key=replace(line.key, window=_coarser(line.key.window, seconds)))
         for line in lines
     )
     return lines_of(added(coarser))

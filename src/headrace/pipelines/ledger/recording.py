@@ -19,14 +19,14 @@ from headrace.pipelines.ledger.folder import LedgerFolder
 from headrace.pipelines.ledger.sums import (
     Fate,
     Hop,
+    LedgerKey,
     LedgerLine,
-    Place,
     Sums,
     added,
     lines_of,
-    set_aside,
+    side_table_fate,
 )
-from headrace.pipelines.ledger.table_facts import facts_of_rows
+from headrace.pipelines.ledger.table_columns import ledger_columns
 from headrace.pipelines.ledger.tally import LedgerRule
 from headrace.pipelines.ledger.waiting import Waiting, WaitingByPartition
 from headrace.pipelines.source.report import RangeReport
@@ -138,7 +138,7 @@ class Ledger:
 
     def correct_aside(self, rejection: CommitRejection, topic: str) -> None:
         """Corrects the entry by rows that the commit of the side table did not take."""
-        self._correct(rejection, topic, set_aside(self._rows.come_from), ())
+        self._correct(rejection, topic, side_table_fate(self._rows.come_from), ())
 
     def _correct(
         self,
@@ -156,8 +156,8 @@ class Ledger:
             for line in _moved(came, fate, window, topic, Sums(1, 0, hash_))
         ]
         if rejection.repeats is not None:
-            facts = facts_of_rows(self._rule, rejection.repeats, changed)
-            for window, sums in facts.sums.items():
+            repeats = ledger_columns(self._rule, rejection.repeats, changed)
+            for window, sums in repeats.sums.items():
                 lines += _moved(came, Fate.DEDUPLICATED, window, topic, sums)
         self._entry = replace(self._entry, lines=lines_of(added((*self._entry.lines, *lines))))
         self._folder.write(self._entry)
@@ -204,17 +204,17 @@ class Ledger:
     def _into_steps(self, lines: Iterable[LedgerLine]) -> Iterator[LedgerLine]:
         """Lines for what went into steps that do not say what becomes of it."""
         for line in lines:
-            if (line.place.hop, line.place.fate) == (self._rows.come_from, Fate.OUT):
-                yield replace(line, place=replace(line.place, hop=Hop.STEPS, fate=Fate.UNKNOWN))
+            if (line.key.hop, line.key.fate) == (self._rows.come_from, Fate.OUT):
+                yield replace(line, key=replace(line.key, hop=Hop.STEPS, fate=Fate.UNKNOWN))
 
     def _corrected_aside(self, batch_id: int) -> Sequence[LedgerLine]:
         try:
             entry = self._folder.read(Span(self._checkpoint, 0, batch_id, batch_id))
         except FileNotFoundError:  # the folder was deleted, to begin anew
             return ()
-        hop, _ = set_aside(self._rows.come_from)
+        hop, _ = side_table_fate(self._rows.come_from)
         at = (hop, _UNKNOWN_PARTITION)
-        return [line for line in entry.lines if (line.place.hop, line.place.partition) == at]
+        return [line for line in entry.lines if (line.key.hop, line.key.partition) == at]
 
     def _identity(self, text: str) -> tuple[int | None, int]:
         """Returns the window and the hash of a row that is only known as JSON."""
@@ -237,8 +237,8 @@ def _by_partition(
     by_topic: dict[str, dict[int, tuple[LedgerLine, ...]]] = {}
     for report in reports:
         if report.waiting is not None:
-            place = report.range.partition
-            by_topic.setdefault(place.topic, {})[place.partition] = lines(report.waiting)
+            partition = report.range.partition
+            by_topic.setdefault(partition.topic, {})[partition.partition] = lines(report.waiting)
     return by_topic
 
 
@@ -247,7 +247,9 @@ def _moved(
 ) -> Sequence[LedgerLine]:
     """Lines that give rows another fate at their hop."""
     hop, before = came
-    out, other = (Place(hop, each, window, topic, _UNKNOWN_PARTITION) for each in (before, fate))
+    out, other = (
+        LedgerKey(hop, each, window, topic, _UNKNOWN_PARTITION) for each in (before, fate)
+    )
     return LedgerLine(out, Sums() - sums), LedgerLine(other, sums)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.errors import SinkError
 from headrace.events.event_hash import hash_texts
 from headrace.pipelines.ledger.sums import HASH_MODULUS, Sums
-from headrace.pipelines.ledger.table_facts import hash_places
+from headrace.pipelines.ledger.table_columns import hash_record_ids
 from headrace.pipelines.ledger.tally import POSITION, LedgerRule
 from headrace.pipelines.ledger.windows import Recount
 from headrace.runtime.extras import require_extra
@@ -30,8 +30,8 @@ def recount(snapshot: Snapshot, rule: LedgerRule, changed: Collection[str] = ())
     DuckDB groups the rows by window and adds up, without the code by which tasks do that; only the
     hash of an id is the ledger's own. It holds a part of the rows in memory at a time.
 
-    Where events have no id, their places in the topic are what the ledger has hashed. If the table
-    has no columns of ids as they were read, rows are counted, and their ids are not compared.
+    Where events have no id, topic, partition and offset are what the ledger has hashed. If the
+    table has no columns of ids as they were read, rows are counted, and their ids are not compared.
 
     Args:
         snapshot: of the table.
@@ -116,7 +116,7 @@ def _id_hash(ids: Any) -> Any:
 def _place_hash(topics: Any, partitions: Any, offsets: Any) -> Any:
     import pyarrow as pa
 
-    return pa.array(hash_places(topics, partitions, offsets))
+    return pa.array(hash_record_ids(topics, partitions, offsets))
 
 
 _HASHES = {

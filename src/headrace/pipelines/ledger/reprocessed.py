@@ -170,12 +170,12 @@ def explains(changes: Sequence[Sums], missing: Sums) -> bool:
 def unread(ranges: Iterable[EntryRange], gap: EntryRange) -> list[EntryRange]:
     """Returns what of a gap between the offsets of batches no reprocessing has read."""
     left, at = [], gap.start
-    for range_ in sorted(range_ for range_ in ranges if range_.place == gap.place):
+    for range_ in sorted(range_ for range_ in ranges if range_.partition_id == gap.partition_id):
         if range_.end <= at or range_.start >= gap.end:
             continue
         if range_.start > at:
-            left.append(EntryRange(*gap.place, at, range_.start))
+            left.append(EntryRange(*gap.partition_id, at, range_.start))
         at = range_.end
     if at < gap.end:
-        left.append(EntryRange(*gap.place, at, gap.end))
+        left.append(EntryRange(*gap.partition_id, at, gap.end))
     return left

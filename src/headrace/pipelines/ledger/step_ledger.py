@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.pipelines.ledger.row_facts import FACTS, RowFacts, RowTally
+from headrace.pipelines.ledger.row_lineage import LINEAGE, RowLineage, RowTally
 from headrace.pipelines.ledger.sums import Fate, Hop, LedgerLine, Sums
 from headrace.pipelines.remote_errors import raising_remote_errors
 from headrace.pipelines.source.staging import Staging
@@ -44,8 +44,8 @@ class StepLedger:
     def without(self, rows: DataFrame, is_dropped: Column, fate: Fate) -> DataFrame:
         """Returns ``rows`` without those for which ``is_dropped`` is true, which get ``fate``.
 
-        Only the column :data:`FACTS` of the dropped rows goes to Python. Rows without that column,
-        behind a step that does not let it through, are not counted.
+        Only the column :data:`LINEAGE` of the dropped rows goes to Python. Rows without that
+        column, behind a step that does not let it through, are not counted.
 
         Args:
             rows: to drop some of.
@@ -54,29 +54,29 @@ class StepLedger:
         """
         from pyspark.sql import functions as F  # noqa: N812
 
-        if FACTS not in rows.columns:
+        if LINEAGE not in rows.columns:
             return rows.where(~F.coalesce(is_dropped, F.lit(False)))
-        return _counted(rows, F.when(is_dropped, F.col(FACTS)), self._dropping(fate))
+        return _counted(rows, F.when(is_dropped, F.col(LINEAGE)), self._dropping(fate))
 
     def around(
         self, rows: DataFrame, step: Callable[[DataFrame], DataFrame], fate: Fate
     ) -> DataFrame:
         """Returns what ``step`` makes of ``rows``; those that it does not give have a fate.
 
-        The column :data:`FACTS` of all rows goes to Python, before the step and behind it. A row
+        The column :data:`LINEAGE` of all rows goes to Python, before the step and behind it. A row
         that the step gives several times counts as less than none.
 
         Args:
             rows: that the step gets.
-            step: passes on the column :data:`FACTS` as it is, and gives rows of a batch with it.
+            step: passes on the column :data:`LINEAGE` as it is, and gives rows of a batch with it.
             fate: that the ledger counts of the difference.
         """
         from pyspark.sql import functions as F  # noqa: N812
 
-        if FACTS not in rows.columns:
+        if LINEAGE not in rows.columns:
             return step(rows)
-        passed = _counted(rows, F.col(FACTS), self._passing(fate, _Side.BEFORE))
-        return _counted(step(passed), F.col(FACTS), self._passing(fate, _Side.BEHIND))
+        passed = _counted(rows, F.col(LINEAGE), self._passing(fate, _Side.BEFORE))
+        return _counted(step(passed), F.col(LINEAGE), self._passing(fate, _Side.BEHIND))
 
     def put(self, lines: Sequence[LedgerLine], side: str = "") -> None:
         """Leaves the sums of this task; called in it once, when it has seen its last row.
@@ -99,9 +99,9 @@ class StepLedger:
         def count(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
             tally = RowTally(self.topics)
             with raising_remote_errors():
-                for facts in batches:
-                    tally.add(Hop.STEPS, fate, RowFacts.of(facts.drop_null()))
-                    yield facts.is_null()
+                for lineage in batches:
+                    tally.add(Hop.STEPS, fate, RowLineage.of(lineage.drop_null()))
+                    yield lineage.is_null()
                 self.put(tally.lines())
 
         return count
@@ -110,9 +110,9 @@ class StepLedger:
         def count(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
             tally = RowTally(self.topics)
             with raising_remote_errors():
-                for facts in batches:
-                    tally.add(Hop.STEPS, fate, RowFacts.of(facts))
-                    yield facts.is_valid()
+                for lineage in batches:
+                    tally.add(Hop.STEPS, fate, RowLineage.of(lineage))
+                    yield lineage.is_valid()
                 self.put([side.signed(line) for line in tally.lines()], side)
 
         return count
@@ -127,11 +127,11 @@ class _Side(enum.StrEnum):
     def signed(self, line: LedgerLine) -> LedgerLine:
         """Returns a line as it adds to the difference."""
         is_added = self is _Side.BEFORE
-        return line if is_added else LedgerLine(line.place, Sums() - line.sums)
+        return line if is_added else LedgerLine(line.key, Sums() - line.sums)
 
 
-def _counted(rows: DataFrame, facts: Column, count: _Count) -> DataFrame:
-    """Returns the rows for which a function of their facts, called in the tasks, is true."""
+def _counted(rows: DataFrame, lineage: Column, count: _Count) -> DataFrame:
+    """Returns the rows for which a function of their lineage, called in the tasks, is true."""
     import pyarrow as pa
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -139,4 +139,4 @@ def _counted(rows: DataFrame, facts: Column, count: _Count) -> DataFrame:
     count.__annotations__ = {"batches": Iterator[pa.Array], "return": Iterator[pa.Array]}
     # Else Spark may evaluate it twice, or in another stage than the step's.
     is_kept = F.arrow_udf(count, "boolean").asNondeterministic()
-    return rows.withColumn(_KEPT, is_kept(facts)).where(F.col(_KEPT)).drop(_KEPT)
+    return rows.withColumn(_KEPT, is_kept(lineage)).where(F.col(_KEPT)).drop(_KEPT)

@@ -84,8 +84,8 @@ class Sums:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
-    """A line of the ledger belongs to one hop, fate, window and partition.
+class LedgerKey:
+    """What the sums of a line are of: one hop, fate, window and partition.
 
     Attributes:
         hop: of the events.
@@ -104,25 +104,25 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class LedgerLine:
-    """Sums of one place."""
+    """The sums of one key."""
 
-    place: Place
+    key: LedgerKey
     sums: Sums
 
 
-def set_aside(hop: Hop) -> tuple[Hop, Fate]:
+def side_table_fate(hop: Hop) -> tuple[Hop, Fate]:
     """Returns hop and fate of the events in a side table, by the hop before steps or sink."""
     return (Hop.JOIN, Fate.UNMATCHED) if hop is Hop.JOIN else (Hop.READ, Fate.LATE)
 
 
-def added(lines: Iterable[LedgerLine]) -> dict[Place, Sums]:
-    """Returns the sums of lines by place; the order of the lines does not matter."""
-    totals: dict[Place, Sums] = {}
+def added(lines: Iterable[LedgerLine]) -> dict[LedgerKey, Sums]:
+    """Returns the sums of lines by key; the order of the lines does not matter."""
+    totals: dict[LedgerKey, Sums] = {}
     for line in lines:
-        totals[line.place] = totals.get(line.place, Sums()) + line.sums
+        totals[line.key] = totals.get(line.key, Sums()) + line.sums
     return totals
 
 
-def lines_of(totals: Mapping[Place, Sums]) -> tuple[LedgerLine, ...]:
-    """Returns a line for each place whose sums are not zero."""
-    return tuple(LedgerLine(place, sums) for place, sums in totals.items() if sums != Sums())
+def lines_of(totals: Mapping[LedgerKey, Sums]) -> tuple[LedgerLine, ...]:
+    """Returns a line for each key whose sums are not zero."""
+    return tuple(LedgerLine(key, sums) for key, sums in totals.items() if sums != Sums())

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from headrace.events.event_hash import Hashes, hash_positions, hash_texts
 from headrace.model import Metadata, TopicPartition
-from headrace.pipelines.ledger.sums import Fate, Hop, LedgerLine, Place, Sums, lines_of
+from headrace.pipelines.ledger.sums import Fate, Hop, LedgerKey, LedgerLine, Sums, lines_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,7 +25,7 @@ _MICROSECONDS = 1_000_000
 _NO_WINDOW = np.iinfo(np.int64).min
 
 Integers = NDArray[np.int64]
-FactsT = TypeVar("FactsT", bound="Facts")
+CountableT = TypeVar("CountableT", bound="Countable")
 _Added_contra = TypeVar("_Added_contra", contravariant=True)
 
 
@@ -36,7 +36,7 @@ class LedgerRule:
     Attributes:
         window_seconds: length of a window.
         event_time: field of the event time; None: the topic declares none.
-        event_id: path of the field with the event's id; None: the record's place is its id.
+        event_id: path of the field with the event's id; None: its record's position is its id.
     """
 
     window_seconds: int
@@ -45,7 +45,7 @@ class LedgerRule:
 
     @property
     def id_columns(self) -> tuple[str, ...]:
-        """The columns of a table that tell ids: that of the event's id, or the record's place."""
+        """The columns of a table that tell ids: of the event's id, or of its record's position."""
         return POSITION if self.event_id is None else (self.event_id.partition(".")[0],)
 
     @property
@@ -55,7 +55,7 @@ class LedgerRule:
 
 
 @dataclass(frozen=True)
-class EventFacts:
+class LedgerColumns:
     """What the ledger counts of some events: an element of each array for each of them.
 
     Attributes:
@@ -72,9 +72,9 @@ class EventFacts:
     def __len__(self) -> int:
         return len(self.windows)
 
-    def take(self, indices: Integers) -> EventFacts:
-        """Returns the facts of the events at ``indices``."""
-        return EventFacts(self.windows[indices], self.bytes[indices], self.hashes[indices])
+    def take(self, indices: Integers) -> LedgerColumns:
+        """Returns those of the events at ``indices``."""
+        return LedgerColumns(self.windows[indices], self.bytes[indices], self.hashes[indices])
 
     @cached_property
     def sums(self) -> Mapping[int | None, Sums]:
@@ -135,88 +135,88 @@ class RangeTally:
     def __init__(self, rule: LedgerRule, partition: TopicPartition) -> None:
         self._rule = rule
         self._partition = partition
-        self._totals: dict[Place, Sums] = {}
+        self._totals: dict[LedgerKey, Sums] = {}
 
-    def facts(self, rows: pa.Table, records: Sequence[Record], bytes_: Integers) -> EventFacts:
-        """Returns the facts of rows that were decoded from ``records``, in their order."""
+    def columns(self, rows: pa.Table, records: Sequence[Record], bytes_: Integers) -> LedgerColumns:
+        """Returns what is counted of rows that were decoded from ``records``, in their order."""
         if self._rule.event_id is not None:
             hashes = id_hashes(self._rule.event_id, rows)
         else:
-            place = self._partition
-            hashes = hash_positions(place.topic, place.partition, record_offsets(records))
-        return EventFacts(event_windows(self._rule, rows), bytes_, hashes)
+            partition = self._partition
+            hashes = hash_positions(partition.topic, partition.partition, record_offsets(records))
+        return LedgerColumns(event_windows(self._rule, rows), bytes_, hashes)
 
     def rejected(self, fate: Fate, bytes_: Integers) -> None:
         """Counts records that came in and could not be read: they have no id and no event time."""
         hashes = np.zeros(len(bytes_), np.uint64)
-        facts = EventFacts(np.full(len(bytes_), _NO_WINDOW), bytes_, hashes)
-        self.add(Hop.READ, Fate.IN, facts)
-        self.add(Hop.READ, fate, facts)
+        columns = LedgerColumns(np.full(len(bytes_), _NO_WINDOW), bytes_, hashes)
+        self.add(Hop.READ, Fate.IN, columns)
+        self.add(Hop.READ, fate, columns)
 
-    def add(self, hop: Hop, fate: Fate, facts: EventFacts) -> None:
+    def add(self, hop: Hop, fate: Fate, columns: LedgerColumns) -> None:
         """Counts events with a fate at a hop."""
         topic, partition = self._partition.topic, self._partition.partition
-        for window, sums in facts.sums.items():
-            place = Place(hop, fate, window, topic, partition)
-            self._totals[place] = self._totals.get(place, Sums()) + sums
+        for window, sums in columns.sums.items():
+            key = LedgerKey(hop, fate, window, topic, partition)
+            self._totals[key] = self._totals.get(key, Sums()) + sums
 
     def lines(self) -> tuple[LedgerLine, ...]:
         """Returns what was counted."""
         return lines_of(self._totals)
 
 
-class Facts(Protocol):
-    """What is known of some rows: :class:`EventFacts`, or such facts with their partitions."""
+class Countable(Protocol):
+    """What a tally adds up: :class:`LedgerColumns`, of one partition or of several."""
 
     def __len__(self) -> int: ...
 
     def take(self, indices: Integers) -> Self:
-        """Returns the facts of the rows at ``indices``."""
+        """Returns those of the rows at ``indices``."""
 
 
 class Tally(Protocol[_Added_contra]):
-    """Adds up facts."""
+    """Adds up what the ledger counts."""
 
-    def add(self, hop: Hop, fate: Fate, facts: _Added_contra) -> None:
+    def add(self, hop: Hop, fate: Fate, columns: _Added_contra) -> None:
         """Counts rows with a fate at a hop."""
 
 
-class FactsTaker(Protocol):
+class ReadListener(Protocol):
     """Is told what was counted of events that were read, chunk by chunk, and go on."""
 
-    def expect(self, tally: Tally[EventFacts], facts: EventFacts) -> None:
-        """Takes the facts of the next chunk, which ``tally`` has counted."""
+    def expect(self, tally: Tally[LedgerColumns], columns: LedgerColumns) -> None:
+        """Takes the columns of the next chunk, which ``tally`` has counted."""
 
 
-class SinkTally(Generic[FactsT]):
+class SinkTally(Generic[CountableT]):
     """Counts the rows of a task where they are handed to the sink.
 
     Tables are written whole and in the order in which they were read, several at once.
     """
 
     def __init__(self) -> None:
-        self._read: deque[tuple[Tally[FactsT], FactsT]] = deque()
+        self._read: deque[tuple[Tally[CountableT], CountableT]] = deque()
 
-    def expect(self, tally: Tally[FactsT], facts: FactsT) -> None:
+    def expect(self, tally: Tally[CountableT], columns: CountableT) -> None:
         """Notes a table that goes to the sink next."""
-        self._read.append((tally, facts))
+        self._read.append((tally, columns))
 
     def written(self, rows: int, rejected: Collection[int]) -> None:
         """Counts the next ``rows`` rows, of which the sink rejects those at some indices."""
         begin = 0
         while begin < rows and self._read:
-            tally, facts = self._read.popleft()
-            if len(facts) > rows - begin:  # rows were lost on the way here
-                facts = facts.take(np.arange(rows - begin))
-            tally.add(Hop.SINK, Fate.IN, facts)
-            dead = [index - begin for index in rejected if begin <= index < begin + len(facts)]
+            tally, columns = self._read.popleft()
+            if len(columns) > rows - begin:  # rows were lost on the way here
+                columns = columns.take(np.arange(rows - begin))
+            tally.add(Hop.SINK, Fate.IN, columns)
+            dead = [index - begin for index in rejected if begin <= index < begin + len(columns)]
             if dead:
-                tally.add(Hop.SINK, Fate.DEAD, facts.take(np.array(dead, np.int64)))
-                facts_out = facts.take(np.delete(np.arange(len(facts)), dead))
+                tally.add(Hop.SINK, Fate.DEAD, columns.take(np.array(dead, np.int64)))
+                going_on = columns.take(np.delete(np.arange(len(columns)), dead))
             else:
-                facts_out = facts
-            tally.add(Hop.SINK, Fate.OUT, facts_out)
-            begin += len(facts)
+                going_on = columns
+            tally.add(Hop.SINK, Fate.OUT, going_on)
+            begin += len(columns)
 
 
 def value_bytes(values: Sequence[bytes | None]) -> Integers:

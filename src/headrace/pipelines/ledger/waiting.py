@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from headrace.pipelines.ledger.sums import Fate, Hop, LedgerLine, Place, Sums, added, lines_of
+from headrace.pipelines.ledger.sums import Fate, Hop, LedgerKey, LedgerLine, Sums, added, lines_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Waiting:
     @property
     def lines(self) -> tuple[LedgerLine, ...]:
         """Lines that a batch adds to those of the batches before: negative where a wait ends."""
-        less = (LedgerLine(line.place, Sums() - line.sums) for line in self.before)
+        less = (LedgerLine(line.key, Sums() - line.sums) for line in self.before)
         return lines_of(added((*self.after, *less)))
 
 
@@ -38,7 +38,7 @@ def waiting_lines(
     """Returns the lines of what waits in a partition, from its sums by window."""
     return lines_of(
         {
-            Place(Hop.JOIN, Fate.WAITING, window, topic, partition): each
+            LedgerKey(Hop.JOIN, Fate.WAITING, window, topic, partition): each
             for window, each in sums.items()
         }
     )

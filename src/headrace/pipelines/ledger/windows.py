@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from headrace.model import TopicPartition
 from headrace.pipelines.ledger.sums import Fate, Hop, Sums
 
 
@@ -87,19 +86,6 @@ class WindowBalance:
     unknown: str = ""
     rows: int | None = None
     side_rows: int | None = None
-
-
-@dataclass(frozen=True)
-class Progress:
-    """What decides, beside the entries of a ledger, whether event time has passed a window.
-
-    Attributes:
-        allowed_us: the pipeline's allowed lateness, in microseconds.
-        ends: by partition, the offset after its last record; None: the brokers do not respond.
-    """
-
-    allowed_us: int
-    ends: Mapping[TopicPartition, int] | None = None
 
 
 @dataclass(frozen=True)

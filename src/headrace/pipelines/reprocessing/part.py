@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from headrace.model import OffsetRange, Topic
 from headrace.pipelines.ledger.entry import EntryRange
 from headrace.pipelines.ledger.reprocessed import ReprocessedEntry, WindowChange, changes_of
-from headrace.pipelines.ledger.table_facts import facts_of_rows
+from headrace.pipelines.ledger.table_columns import ledger_columns
 from headrace.pipelines.ledger.tally import LedgerRule
 from headrace.pipelines.positions import CheckpointIds
 from headrace.pipelines.reprocessing.plan import ReprocessPlan
@@ -56,7 +56,7 @@ class ReprocessedPart:
         if changes is not None:
             rows = (changes.added, changes.removed)
             rule = LedgerRule(window_seconds, topic.event_time, topic.event_id)
-            changed = changes_of(*(facts_of_rows(rule, each).sums for each in rows))
+            changed = changes_of(*(ledger_columns(rule, each).sums for each in rows))
         return ReprocessedEntry(
             number=self.number,
             start=plan.times.start,

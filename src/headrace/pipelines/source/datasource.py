@@ -18,7 +18,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from headrace.pipelines.ledger.row_facts import FACTS, facts_type
+from headrace.pipelines.ledger.row_lineage import LINEAGE, lineage_type
 from headrace.pipelines.manifest import manifest_schema, manifest_table, write_rows
 from headrace.pipelines.remote_errors import raising_remote_errors
 from headrace.pipelines.source.offsets import SourceOffset
@@ -82,8 +82,8 @@ def row_schema(spec: SourceSpec) -> pa.Schema:
         schema = schema.append(pa.field("_subpartition", pa.int32()))
     if spec.heartbeat_after_us:
         schema = schema.append(pa.field(HEARTBEAT, pa.bool_()))
-    if spec.adds_facts:
-        schema = schema.append(pa.field(FACTS, facts_type()))
+    if spec.adds_lineage:
+        schema = schema.append(pa.field(LINEAGE, lineage_type()))
     return pa.schema([field.with_nullable(True) for field in schema])
 
 

@@ -21,13 +21,13 @@ from headrace.model import DeadLetter, OffsetRange
 from headrace.pipelines.late_data.event_clock import EventTimeSamples
 from headrace.pipelines.late_data.late_events import LateEvents, OnTime
 from headrace.pipelines.late_data.rule import LATE_EVENT
-from headrace.pipelines.ledger.row_facts import FACTS, facts_column
+from headrace.pipelines.ledger.row_lineage import LINEAGE, lineage_column
 from headrace.pipelines.ledger.sums import Fate, Hop
 from headrace.pipelines.ledger.tally import (
-    EventFacts,
-    FactsTaker,
     Integers,
+    LedgerColumns,
     RangeTally,
+    ReadListener,
     SinkTally,
     value_bytes,
 )
@@ -81,7 +81,7 @@ class TaskReader:
         self._spec = spec
         self._ranges = [read.range for read in work if read.range is not None]
         is_counted = spec.ledger is not None and spec.writers is not None
-        self.sink_tally = SinkTally[EventFacts]() if is_counted else None
+        self.sink_tally = SinkTally[LedgerColumns]() if is_counted else None
         self._readers = {
             read.range.partition: RangeReader(
                 spec,
@@ -91,7 +91,7 @@ class TaskReader:
                 may_hold_replays=read.may_hold_replays,
                 event_us=read.event_us,
                 ranges=read.ranges,
-                facts_taker=self.sink_tally,
+                read_listener=self.sink_tally,
             )
             for read in work
             if read.range is not None
@@ -137,7 +137,7 @@ class RangeReader:
         may_hold_replays: bool = False,
         event_us: int | None = None,
         ranges: int = 1,
-        facts_taker: FactsTaker | None = None,
+        read_listener: ReadListener | None = None,
     ) -> None:
         self._spec = spec
         self._range = range_
@@ -162,7 +162,7 @@ class RangeReader:
             side_rows=self._side_rows,
         )
         self._tally = RangeTally(spec.ledger, range_.partition) if spec.ledger else None
-        self._facts_taker = facts_taker
+        self._read_listener = read_listener
 
     def tables(self) -> Iterator[pa.Table]:
         """Decoded chunks: the event's fields, then the metadata columns asked for."""
@@ -230,10 +230,10 @@ class RangeReader:
         on_time = self._on_time(decoded.rows, records)
         rows = _with_source_columns(on_time.rows, on_time.records, self._range, self._spec)
         if self._tally:
-            facts = self._count(self._tally, decoded.rows, records, sizes, on_time)
-            if self._spec.adds_facts:
+            columns = self._count(self._tally, decoded.rows, records, sizes, on_time)
+            if self._spec.adds_lineage:
                 number, partition = self._spec.number, self._range.partition.partition
-                rows = rows.append_column(FACTS, facts_column(number, partition, facts))
+                rows = rows.append_column(LINEAGE, lineage_column(number, partition, columns))
         return rows, on_time.records
 
     def _count(
@@ -243,28 +243,28 @@ class RangeReader:
         records: Sequence[Record],
         sizes: Integers,
         on_time: OnTime,
-    ) -> EventFacts:
+    ) -> LedgerColumns:
         """Counts accepted rows for the ledger, and those that go on, which are looked at anew.
 
         Returns:
             what was counted of those that go on.
         """
-        facts = tally.facts(rows, records, sizes)
-        tally.add(Hop.READ, Fate.IN, facts)
-        going_on = facts
+        columns = tally.columns(rows, records, sizes)
+        tally.add(Hop.READ, Fate.IN, columns)
+        going_on = columns
         if on_time.diverted:
             reasons = {i: reason for i, (reason, _) in on_time.rejected.items()}
             dead = [i for i in on_time.diverted if reasons.get(i, LATE_EVENT) != LATE_EVENT]
             late = [i for i in on_time.diverted if reasons.get(i, LATE_EVENT) == LATE_EVENT]
-            tally.add(Hop.READ, Fate.DEAD, facts.take(np.array(dead, np.int64)))
-            tally.add(Hop.READ, Fate.LATE, facts.take(np.array(late, np.int64)))
+            tally.add(Hop.READ, Fate.DEAD, columns.take(np.array(dead, np.int64)))
+            tally.add(Hop.READ, Fate.LATE, columns.take(np.array(late, np.int64)))
         # By what goes on, not by what is said to be late: else one that is lost would not be seen.
         if len(on_time.records) != len(records):
             staying = value_bytes([record.value() for record in on_time.records])
-            going_on = tally.facts(on_time.rows, on_time.records, staying)
+            going_on = tally.columns(on_time.rows, on_time.records, staying)
         tally.add(Hop.READ, Fate.OUT, going_on)
-        if self._facts_taker is not None:
-            self._facts_taker.expect(tally, going_on)
+        if self._read_listener is not None:
+            self._read_listener.expect(tally, going_on)
         return going_on
 
     def _on_time(self, rows: pa.Table, records: Sequence[Record]) -> OnTime:

@@ -54,7 +54,7 @@ class SourceSpec:
         references: topics whose ends are noted with each batch.
         ledger: what events are counted by; ``None``: they are not.
         number: of the source in its pipeline, for the ledger's column of rows.
-        adds_facts: whether rows have that column, :data:`FACTS`, for the steps behind the source.
+        adds_lineage: whether rows have that column, :data:`LINEAGE`, for the steps that follow.
     """
 
     pipeline: str
@@ -84,4 +84,4 @@ class SourceSpec:
     references: tuple[str, ...] = ()
     ledger: LedgerRule | None = None
     number: int = 0
-    adds_facts: bool = False
+    adds_lineage: bool = False

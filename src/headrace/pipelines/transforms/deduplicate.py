@@ -87,7 +87,7 @@ class deduplicate(Transform):  # noqa: N801  a verb, as the steps of users are
         ),
     )
 
-    keeps_facts: ClassVar[bool] = True
+    keeps_lineage: ClassVar[bool] = True
 
     @property
     def watermark_delay(self) -> timedelta:

@@ -81,7 +81,7 @@ class fan_out(Transform):  # noqa: N801  a verb, as the steps of users are
         """The metrics of every ``fan_out``, and one for each stream."""
         return (*self.metrics, *(_metric(name) for name in self.streams))
 
-    keeps_facts: ClassVar[bool] = True
+    keeps_lineage: ClassVar[bool] = True
 
     def with_ledger(self, ledger: StepLedger) -> fan_out:
         """Returns the step with what counts the rows that it drops and adds."""

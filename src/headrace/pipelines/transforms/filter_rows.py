@@ -72,7 +72,7 @@ class filter_rows(Transform):  # noqa: N801  a verb, as the steps of users are
         """The metrics of every ``filter_rows``, and one for each reason."""
         return (*self.metrics, *(_metric(reason) for reason in self.drop))
 
-    keeps_facts: ClassVar[bool] = True
+    keeps_lineage: ClassVar[bool] = True
 
     def with_ledger(self, ledger: StepLedger) -> filter_rows:
         """Returns the step with what counts the rows that it drops."""

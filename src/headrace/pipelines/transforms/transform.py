@@ -35,13 +35,13 @@ class Transform(abc.ABC):
     Attributes:
         metrics: of its figures, which stand in the pipeline's status and metrics. Their names must
             not be those of other figures of pipelines.
-        keeps_facts: whether it tells the ledger of each row that it drops (:meth:`with_ledger`),
+        keeps_lineage: whether it tells the ledger of each row that it drops (:meth:`with_ledger`),
             and gives rows with the ledger's column if they come with it. Where it is False, it does
             not see that column.
     """
 
     metrics: ClassVar[tuple[Metric, ...]] = ()
-    keeps_facts: ClassVar[bool] = False
+    keeps_lineage: ClassVar[bool] = False
 
     @property
     def all_metrics(self) -> tuple[Metric, ...]:
@@ -68,7 +68,7 @@ class Transform(abc.ABC):
     def with_ledger(self, ledger: StepLedger) -> Transform:  # noqa: ARG002
         """Returns the transform with what it tells the ledger by; called before the step itself.
 
-        It is called only for rows that the ledger can count, and where :attr:`keeps_facts` is True.
+        Called only for rows that the ledger can count, and where :attr:`keeps_lineage` is True.
         """
         return self
 

@@ -7,7 +7,7 @@ import pytest
 from tests.drills.join_histories import (
     MINUTE,
     History,
-    Place,
+    SimulatedPartition,
     assert_is_that_of_the_whole,
     disturbed,
 )
@@ -25,8 +25,8 @@ def small_packs(monkeypatch):
 @pytest.mark.parametrize("seed", range(30))
 def test_the_output_is_that_of_the_whole_history(tmp_path, seed, match):
     rng = random.Random(seed)
-    history, place = History.random(rng, match), Place(tmp_path, match)
-    assert_is_that_of_the_whole(disturbed(place, history, rng), history)
+    history, partition = History.random(rng, match), SimulatedPartition(tmp_path, match)
+    assert_is_that_of_the_whole(disturbed(partition, history, rng), history)
 
 
 @pytest.mark.parametrize("match", Match)
@@ -37,9 +37,9 @@ def test_a_batch_gives_what_it_gives_without_a_disturbance(tmp_path, seed, match
     (tmp_path / "disturbed").mkdir()
     (tmp_path / "quiet").mkdir()
     history = History.random(rng, match)
-    place = Place(tmp_path / "disturbed", match)
-    committed = disturbed(place, history, rng, ahead_us=20 * MINUTE)
-    quiet = Place(tmp_path / "quiet", match)
+    partition = SimulatedPartition(tmp_path / "disturbed", match)
+    committed = disturbed(partition, history, rng, ahead_us=20 * MINUTE)
+    quiet = SimulatedPartition(tmp_path / "quiet", match)
     for each in committed:
         alone = quiet.join("a", each.start, each.end, history)
         assert what_it_gave(each.batch) == what_it_gave(alone)

@@ -9,7 +9,7 @@ from tests.drills.join_histories import (
     WINDOW,
     Committed,
     History,
-    Place,
+    SimulatedPartition,
     balance,
     entries_of,
     entry_of,
@@ -47,11 +47,11 @@ def history():
 
 def batches(folder, history, ends=((5, 3), (11, 3), (11, 3))):
     """Three batches: what matches at once, what has waited, and what found none."""
-    place, committed, start = Place(folder, Match.ID), [], START
+    partition, committed, start = SimulatedPartition(folder, Match.ID), [], START
     for number, (earlier, later) in enumerate(ends):
         clock_us = BEGIN + (number + 1) * 3 * MINUTE
         end = JoinPosition(earlier, later, clock_us, WINDOW.horizon_us(clock_us))
-        committed.append(Committed(start, end, place.join("a", start, end, history)))
+        committed.append(Committed(start, end, partition.join("a", start, end, history)))
         start = end
     return committed
 
@@ -103,7 +103,7 @@ def test_events_that_wait_when_a_checkpoint_begins_anew_are_missing_at_the_join(
     (tmp_path / "anew").mkdir()
     [first, *_] = entries_of(batches(tmp_path, history), history)
     end = JoinPosition(0, 0, BEGIN + 9 * MINUTE, 0)
-    anew = Place(tmp_path / "anew", Match.ID).join("a", START, end, history)
+    anew = SimulatedPartition(tmp_path / "anew", Match.ID).join("a", START, end, history)
     second = replace(entry_of(1, Committed(START, end, anew), history), checkpoint=2)
     assert found([first, second]) == {(Hop.JOIN, 2)}
 

@@ -6,18 +6,19 @@ import pytest
 
 from headrace.model import TopicPartition
 from headrace.pipelines.ledger.balance import Balance
+from headrace.pipelines.ledger.completeness import CompletenessBounds
 from headrace.pipelines.ledger.entry import EntryRange, LedgerEntry
 from headrace.pipelines.ledger.reprocessed import ReprocessedEntry, changes_of
-from headrace.pipelines.ledger.sums import Fate, Hop, LedgerLine, Place, Sums
-from headrace.pipelines.ledger.windows import Progress, Recount, WindowState
+from headrace.pipelines.ledger.sums import Fate, Hop, LedgerKey, LedgerLine, Sums
+from headrace.pipelines.ledger.windows import Recount, WindowState
 
 HOUR, SECOND_US = 3600, 1_000_000
-ALLOWED = Progress(allowed_us=HOUR * SECOND_US)
+ALLOWED = CompletenessBounds(allowed_us=HOUR * SECOND_US)
 FIRST, OTHER = TopicPartition("clicks", 0), TopicPartition("clicks", 1)
 
 
 def line(hop, fate, sums, window=0, partition=0):
-    return LedgerLine(Place(hop, fate, window, "clicks", partition), Sums(*sums))
+    return LedgerLine(LedgerKey(hop, fate, window, "clicks", partition), Sums(*sums))
 
 
 def balanced(window=0, number=10):
@@ -41,8 +42,8 @@ def entry(lines, clock=3 * HOUR, batch=0, start=0, **changes):
     return LedgerEntry(1, batch, batch, HOUR, ranges, tuple(lines), **values)
 
 
-def window(lines, progress=ALLOWED, recount=None, *, has_steps=False, **changes):
-    balance = Balance([entry(lines, **changes)], progress, has_steps=has_steps)
+def window(lines, bounds=ALLOWED, recount=None, *, has_steps=False, **changes):
+    balance = Balance([entry(lines, **changes)], bounds, has_steps=has_steps)
     [only] = balance.windows(recount)
     return only
 
@@ -72,7 +73,7 @@ def test_a_window_is_open_until_its_end_and_closing_for_the_allowed_lateness(clo
 )
 def test_a_difference_names_the_hop_and_how_many_are_missing(number, hop, missing):
     lines = balanced()
-    lines[number] = LedgerLine(lines[number].place, lines[number].sums + Sums(2, 2, 2))
+    lines[number] = LedgerLine(lines[number].key, lines[number].sums + Sums(2, 2, 2))
     only = window(lines, clock=0)
     assert only.state is WindowState.UNBALANCED
     assert (only.differences[0].hop, only.differences[0].number) == (hop, missing)
@@ -81,7 +82,7 @@ def test_a_difference_names_the_hop_and_how_many_are_missing(number, hop, missin
 
 def test_as_many_events_with_other_ids_do_not_balance():
     lines = balanced()
-    lines[5] = LedgerLine(lines[5].place, lines[5].sums + Sums(0, 0, 1))
+    lines[5] = LedgerLine(lines[5].key, lines[5].sums + Sums(0, 0, 1))
     [difference] = window(lines).differences
     assert (difference.hop, difference.number, difference.ids_differ) == (Hop.SINK, 0, True)
 
@@ -102,12 +103,12 @@ def test_a_partition_that_has_more_records_keeps_a_window_closing():
         ({FIRST: 10, OTHER: 4}, WindowState.BALANCED),
         (None, WindowState.CLOSING),
     ]:
-        progress = Progress(ALLOWED.allowed_us, ends)
-        assert window(balanced(), progress, **behind).state is state
+        bounds = CompletenessBounds(ALLOWED.allowed_us, ends)
+        assert window(balanced(), bounds, **behind).state is state
 
 
 def test_a_partition_that_has_reported_nothing_makes_windows_unknown():
-    only = window(balanced(), Progress(ALLOWED.allowed_us, {FIRST: 10, OTHER: 1}))
+    only = window(balanced(), CompletenessBounds(ALLOWED.allowed_us, {FIRST: 10, OTHER: 1}))
     assert (only.state, only.unknown) == (
         WindowState.UNKNOWN,
         "partition clicks/1 has reported nothing",

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from headrace.errors import SinkError
 from headrace.pipelines.ledger.entry import EntryRange, LedgerEntry, merged, span_of
 from headrace.pipelines.ledger.folder import LedgerFolder
-from headrace.pipelines.ledger.sums import Fate, Hop, LedgerLine, Place, Sums, added
+from headrace.pipelines.ledger.sums import Fate, Hop, LedgerKey, LedgerLine, Sums, added
 from headrace.runtime import storage
 
 lines = st.lists(
     st.builds(
         LedgerLine,
         st.builds(
-            Place,
+            LedgerKey,
             st.sampled_from([Hop.READ, Hop.SINK]),
             st.sampled_from(list(Fate)),
             st.none() | st.integers(0, 5).map(lambda n: n * 3600),
@@ -56,7 +56,7 @@ def test_the_sums_do_not_depend_on_how_entries_are_merged(of_batches, random):
 def test_what_waited_is_of_the_first_batch_and_what_waits_of_the_last_one(order):
     """Batch ids begin anew with a checkpoint, and not every batch has every partition."""
     held = [
-        (LedgerLine(Place(Hop.JOIN, Fate.WAITING, 0, "clicks", 0), Sums(n, n, n)),)
+        (LedgerLine(LedgerKey(Hop.JOIN, Fate.WAITING, 0, "clicks", 0), Sums(n, n, n)),)
         for n in range(5)
     ]
     entries = [
@@ -81,11 +81,11 @@ def test_an_entry_is_read_as_it_was_written(of_batch):
 
 def test_windows_of_another_length_are_added_to_the_longer_ones():
     hour, minute = (
-        [LedgerLine(Place(Hop.READ, Fate.IN, start, "clicks", 0), Sums(1, 1, 1))]
+        [LedgerLine(LedgerKey(Hop.READ, Fate.IN, start, "clicks", 0), Sums(1, 1, 1))]
         for start in (3600, 3660)
     )
     total = entry(0, hour) + entry(1, minute, seconds=60)
-    assert added(total.lines) == {Place(Hop.READ, Fate.IN, 3600, "clicks", 0): Sums(2, 2, 2)}
+    assert added(total.lines) == {LedgerKey(Hop.READ, Fate.IN, 3600, "clicks", 0): Sums(2, 2, 2)}
 
 
 @pytest.mark.parametrize("name", [".1-0-1-1.json.x.tmp", "1-0-1.json", "a-0-1-1.json", "1-0-1-1"])

@@ -17,23 +17,23 @@ from tests.unit.pipelines.spark_like import (
     CRASHES,
     Crashed,
     Site,
-    event_facts,
+    event_columns,
     without_kafka,
 )
 
 from headrace.events.event_hash import hash_texts
 from headrace.model import OffsetRange, TopicPartition
 from headrace.pipelines.ledger.balance import Balance
+from headrace.pipelines.ledger.completeness import CompletenessBounds
 from headrace.pipelines.ledger.recording import (
     MERGED_AT_ONCE,
     CountedRows,
     Ledger,
     RecordedBatch,
 )
-from headrace.pipelines.ledger.sums import Fate, Hop, LedgerLine, Place, Sums, added
+from headrace.pipelines.ledger.sums import Fate, Hop, LedgerKey, LedgerLine, Sums, added
 from headrace.pipelines.ledger.tally import LedgerRule
 from headrace.pipelines.ledger.waiting import Waiting
-from headrace.pipelines.ledger.windows import Progress
 from headrace.pipelines.positions import CheckpointIds
 from headrace.pipelines.source.report import RangeReport
 from headrace.runtime import storage
@@ -63,22 +63,22 @@ def counted(site):
 
 
 def balance(site):
-    return Balance(counted(site), Progress(0), has_steps=False)
+    return Balance(counted(site), CompletenessBounds(0), has_steps=False)
 
 
 def truth(site, hop, fate, good):
-    """The sums of records that were read, or of rows that are in the table, by place."""
+    """The sums of records that were read, or of rows that are in the table, by key."""
     sums = {}
     for partition in (0, 1):
         where = TopicPartition("clicks", partition)
         offsets = np.array(sorted(at for p, at in site.rows() if p == partition), np.int64)
         assert set(Counter(site.rows()).values()) <= {1}
-        for window, each in event_facts(where, offsets).sums.items():
-            sums[Place(hop, fate, window, "clicks", partition)] = each
+        for window, each in event_columns(where, offsets).sums.items():
+            sums[LedgerKey(hop, fate, window, "clicks", partition)] = each
         if not good:
             read = int(offsets.max()) + 1 if len(offsets) else 0
             dead = sum(1 for at in range(read) if at % BAD_EVERY == 0)
-            sums[Place(hop, fate, None, "clicks", partition)] = Sums(dead, dead)
+            sums[LedgerKey(hop, fate, None, "clicks", partition)] = Sums(dead, dead)
     return sums
 
 
@@ -90,8 +90,8 @@ def assert_ledger_is_true(site):
     sums = {}
     for entry in counted(site):
         for line in entry.lines:
-            if (line.place.hop, line.place.fate) == (Hop.SINK, Fate.OUT):
-                sums[line.place] = sums.get(line.place, Sums()) + line.sums
+            if (line.key.hop, line.key.fate) == (Hop.SINK, Fate.OUT):
+                sums[line.key] = sums.get(line.key, Sums()) + line.sums
     assert sums == truth(site, Hop.SINK, Fate.OUT, good=True)
     assert sum(window.read for window in windows) == len(site.rows()) + len(site.letter_counts())
 
@@ -221,7 +221,7 @@ def test_a_reset_that_reads_records_again_is_an_overlap(site):
     site.run()
     [entry] = counted(site)
     site.ledger.write(replace(entry, checkpoint=2))
-    result = Balance(site.ledger.counted({1: 0, 2: 0}), Progress(0), has_steps=False)
+    result = Balance(site.ledger.counted({1: 0, 2: 0}), CompletenessBounds(0), has_steps=False)
     [gap] = result.breaks({})
     assert (gap.start, gap.end, gap.is_gap) == (0, 10, False)
 
@@ -247,7 +247,7 @@ def test_what_goes_from_a_join_into_steps_that_do_not_count_is_unknown(site):
     rule = LedgerRule(60, "at", "meta.id")
     ledger = Ledger(site.ledger, 2, rule, rows, latest_ahead_us=0)
     read, joined, waited = (
-        LedgerLine(Place(hop, fate, 60, "clicks", 0), Sums(n, n, n))
+        LedgerLine(LedgerKey(hop, fate, 60, "clicks", 0), Sums(n, n, n))
         for hop, fate, n in [
             (Hop.READ, Fate.OUT, 7),
             (Hop.JOIN, Fate.OUT, 3),
@@ -261,8 +261,8 @@ def test_what_goes_from_a_join_into_steps_that_do_not_count_is_unknown(site):
     )
     ledger.record(RecordedBatch(planned, [report], [], {}, adds_to_rows=True))
     [entry] = [each for each in site.ledger.counted({2: 0}) if each.checkpoint == 2]
-    assert added(entry.lines) == {line.place: line.sums for line in (read, joined, waited)} | {
-        Place(Hop.STEPS, Fate.UNKNOWN, 60, "clicks", 0): Sums(3, 3, 3)
+    assert added(entry.lines) == {line.key: line.sums for line in (read, joined, waited)} | {
+        LedgerKey(Hop.STEPS, Fate.UNKNOWN, 60, "clicks", 0): Sums(3, 3, 3)
     }
     assert (entry.waited, entry.waiting) == ({"clicks": {0: ()}}, {"clicks": {0: (waited,)}})
 
@@ -285,7 +285,7 @@ def test_rows_that_the_commit_rejects_are_dead_in_their_windows(site):
     [entry] = site.ledger.counted({2: 0})
     [id_hash] = hash_texts(pa.array(["e1"])).tolist()
     assert added(entry.lines) == {
-        Place(Hop.SINK, fate, window, "clicks", -1): sums
+        LedgerKey(Hop.SINK, fate, window, "clicks", -1): sums
         for window, dead in [(120, Sums(2, 0, id_hash * 2 % 2**64)), (None, Sums(1, 0, 0))]
         for fate, sums in [(Fate.DEAD, dead), (Fate.OUT, Sums() - dead)]
     }
@@ -309,7 +309,7 @@ def test_rows_that_the_commit_drops_as_repeats_are_deduplicated_in_their_windows
     [entry] = site.ledger.counted({2: 0})
     first, second, third = hash_texts(pa.array(["e1", "e2", "e3"])).tolist()
     assert added(entry.lines) == {
-        Place(Hop.SINK, fate, window, "clicks", -1): sums
+        LedgerKey(Hop.SINK, fate, window, "clicks", -1): sums
         for window, repeated in [
             (120, Sums(2, 0, (first + third) % 2**64)),
             (60, Sums(1, 0, second)),
@@ -345,10 +345,10 @@ def test_what_the_side_table_drops_is_kept_when_the_batch_is_repeated(site, come
     first.correct_aside(CommitRejection([], [], repeats), "clicks")
     (hop, fate) = aside
     corrected = {
-        Place(hop, fate, None, "clicks", -1): Sums(-1),
-        Place(hop, Fate.DEAD, None, "clicks", -1): Sums(1),
-        Place(hop, fate, 60, "clicks", -1): Sums(-1),
-        Place(hop, Fate.DEDUPLICATED, 60, "clicks", -1): Sums(1),
+        LedgerKey(hop, fate, None, "clicks", -1): Sums(-1),
+        LedgerKey(hop, Fate.DEAD, None, "clicks", -1): Sums(1),
+        LedgerKey(hop, fate, 60, "clicks", -1): Sums(-1),
+        LedgerKey(hop, Fate.DEDUPLICATED, 60, "clicks", -1): Sums(1),
     }
     assert lines() == corrected
     first.correct(CommitRejection([], [], repeats), "clicks")

@@ -17,10 +17,10 @@ from headrace.model import OffsetRange, event_schema
 from headrace.pipelines.late_data.late_events import LateEvents, OnTime
 from headrace.pipelines.late_data.rule import LateRule
 from headrace.pipelines.ledger.balance import Balance
+from headrace.pipelines.ledger.completeness import CompletenessBounds
 from headrace.pipelines.ledger.entry import LedgerEntry
 from headrace.pipelines.ledger.sums import Fate, Hop
 from headrace.pipelines.ledger.tally import LedgerRule, RangeTally
-from headrace.pipelines.ledger.windows import Progress
 from headrace.pipelines.source.reader import RangeReader
 from headrace.testing.memory import MemoryCluster
 
@@ -48,7 +48,7 @@ def differences(tmp_path):
         reader = RangeReader(declared, range_, NOW_MS, topic_id="id", event_us=NOW_MS * 1000)
         pa.concat_tables(reader.tables())
         entry = LedgerEntry(1, 0, 0, 3600, (), reader.report().ledger)
-        balance = Balance([entry], Progress(0), has_steps=False)
+        balance = Balance([entry], CompletenessBounds(0), has_steps=False)
         late = sum(window.fates.get(Fate.LATE, 0) for window in balance.windows())
         missing = [each for window in balance.windows() for each in window.differences]
         return late, sum(each.number for each in missing if each.hop is Hop.READ)
@@ -74,10 +74,10 @@ def test_a_late_event_that_is_dropped_is_missing_at_read(differences, monkeypatc
 def test_a_late_event_that_goes_on_and_is_counted_as_late_is_too_many(differences, monkeypatch):
     add = RangeTally.add
 
-    def twice(self, hop, fate, facts):
-        add(self, hop, fate, facts)
+    def twice(self, hop, fate, columns):
+        add(self, hop, fate, columns)
         if fate is Fate.LATE:
-            add(self, hop, Fate.OUT, facts)
+            add(self, hop, Fate.OUT, columns)
 
     monkeypatch.setattr(RangeTally, "add", twice)
     assert differences() == (1, -1)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from headrace.events.event_hash import hash_texts
 from headrace.model import TopicPartition
-from headrace.pipelines.ledger.sums import Fate, Hop, Place, Sums, added
+from headrace.pipelines.ledger.sums import Fate, Hop, LedgerKey, Sums, added
 from headrace.pipelines.ledger.tally import LedgerRule, RangeTally, SinkTally, value_bytes
 
 CLICKS = TopicPartition("clicks", 0)
@@ -45,8 +45,8 @@ def test_windows_have_the_sums_of_their_events(chunks):
     tally = RangeTally(RULE, CLICKS)
     for chunk in chunks:
         sizes = np.array([size for *_, size in chunk], np.int64)
-        tally.add(Hop.READ, Fate.IN, tally.facts(table(chunk), [], sizes))
-    sums = {line.place.window: line.sums for line in tally.lines()}
+        tally.add(Hop.READ, Fate.IN, tally.columns(table(chunk), [], sizes))
+    sums = {line.key.window: line.sums for line in tally.lines()}
     assert sums == {w: s for w, s in brute(chunks).items() if s != Sums()}
 
 
@@ -55,13 +55,13 @@ def test_rows_that_the_sink_rejects_are_dead_in_their_own_windows(chunks, reject
     tally, sink_tally = RangeTally(RULE, CLICKS), SinkTally()
     for chunk in chunks:
         sizes = np.array([size for *_, size in chunk], np.int64)
-        sink_tally.expect(tally, tally.facts(table(chunk), [], sizes))
+        sink_tally.expect(tally, tally.columns(table(chunk), [], sizes))
     rows = [event for chunk in chunks for event in chunk]
     rejected = {index for index in rejected if index < len(rows)}
     sink_tally.written(len(rows), rejected)
     fates = {fate: {} for fate in (Fate.IN, Fate.OUT, Fate.DEAD)}
-    for place, sums in added(tally.lines()).items():
-        fates[place.fate][place.window] = sums
+    for key, sums in added(tally.lines()).items():
+        fates[key.fate][key.window] = sums
     dead = [event for index, event in enumerate(rows) if index in rejected]
     out = [event for index, event in enumerate(rows) if index not in rejected]
     assert fates[Fate.IN] == brute([rows])
@@ -76,7 +76,7 @@ def test_records_without_an_id_are_told_apart_by_their_places():
 
     tally = RangeTally(LedgerRule(60, None, None), CLICKS)
     rows, sizes = pa.table({"value": [b"a", b"b"]}), np.ones(2, np.int64)
-    near, far = (tally.facts(rows, [Record(7), Record(at)], sizes) for at in (8, 9))
+    near, far = (tally.columns(rows, [Record(7), Record(at)], sizes) for at in (8, 9))
     assert near.hashes[0] == far.hashes[0]
     assert near.hashes[1] != far.hashes[1]
 
@@ -85,16 +85,16 @@ def test_a_rejected_record_is_read_and_dead_without_a_window():
     tally = RangeTally(RULE, CLICKS)
     tally.rejected(Fate.DEAD, value_bytes([b"abc", None]))
     assert added(tally.lines()) == {
-        Place(Hop.READ, fate, None, "clicks", 0): Sums(2, 3) for fate in (Fate.IN, Fate.DEAD)
+        LedgerKey(Hop.READ, fate, None, "clicks", 0): Sums(2, 3) for fate in (Fate.IN, Fate.DEAD)
     }
 
 
 def test_rows_that_are_lost_before_the_sink_are_missing_there():
     tally, sink_tally = RangeTally(RULE, CLICKS), SinkTally()
     chunk = [(0, "a", 1), (0, "b", 1), (0, "c", 1)]
-    facts = tally.facts(table(chunk), [], np.ones(3, np.int64))
-    sink_tally.expect(tally, facts)
+    columns = tally.columns(table(chunk), [], np.ones(3, np.int64))
+    sink_tally.expect(tally, columns)
     sink_tally.written(2, [])
-    sink_tally.expect(tally, facts)
-    [came] = [line.sums for line in tally.lines() if line.place.fate is Fate.IN]
+    sink_tally.expect(tally, columns)
+    [came] = [line.sums for line in tally.lines() if line.key.fate is Fate.IN]
     assert came == brute([chunk[:2]])[0]

@@ -1,5 +1,5 @@
 from headrace.model import OffsetRange, TopicPartition
-from headrace.pipelines.ledger.sums import Fate, Hop, LedgerLine, Place, Sums
+from headrace.pipelines.ledger.sums import Fate, Hop, LedgerKey, LedgerLine, Sums
 from headrace.pipelines.source.report import RangeReport
 from headrace.pipelines.source.staging import Staging, driver_staging
 from headrace.runtime import storage
@@ -47,7 +47,7 @@ def test_lines_of_steps_are_those_of_their_batch_and_of_the_last_attempt(tmp_pat
     staging = Staging(str(tmp_path))
 
     def lines(number):
-        place = Place(Hop.STEPS, Fate.FILTERED, 0, "clicks", 0)
+        place = LedgerKey(Hop.STEPS, Fate.FILTERED, 0, "clicks", 0)
         return [LedgerLine(place, Sums(number, number, 2**64 - number))]
 
     staging.put(report(20, 30))

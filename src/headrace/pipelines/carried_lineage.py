@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from headrace.pipelines.ledger.row_facts import FACTS
+from headrace.pipelines.ledger.row_lineage import LINEAGE
 from headrace.pipelines.plan_expressions import items
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ def carried_past(step: Callable[[DataFrame], DataFrame], rows: DataFrame) -> Dat
 
     Args:
         step: returns a DataFrame.
-        rows: with the column :data:`FACTS`.
+        rows: with the column :data:`LINEAGE`.
     """
-    hidden = rows.drop(FACTS)
+    hidden = rows.drop(LINEAGE)
     result = step(hidden)
     plan = _Carrier(rows, hidden).carried(_analyzed(result))
     return result if plan is None else _frame(plan, rows)
@@ -51,7 +51,7 @@ class _Carrier:
     def __init__(self, rows: DataFrame, hidden: DataFrame) -> None:
         self._jvm: Any = rows.sparkSession.sparkContext._jvm  # noqa: SLF001  there is no public way
         self._rows, self._hidden = _analyzed(rows), _analyzed(hidden)
-        [self._facts] = [item for item in items(self._rows.output()) if item.name() == FACTS]
+        [self._lineage] = [item for item in items(self._rows.output()) if item.name() == LINEAGE]
 
     def carried(self, plan: Any) -> Any | None:
         """Returns a plan with the column; None: its rows are not those that went in."""
@@ -64,7 +64,7 @@ class _Carrier:
             return None
         if plan.nodeName() == "Project":
             project = getattr(self._jvm, f"{_CATALYST}.Project")
-            return project(plan.projectList().appended(self._facts), below)
+            return project(plan.projectList().appended(self._lineage), below)
         return plan.withNewChildren(self._jvm.PythonUtils.toSeq([below]))
 
 

@@ -1,20 +1,20 @@
-"""The facts of events that rows carry through steps."""
+"""The lineage that rows carry through steps."""
 
 import numpy as np
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.pipelines.ledger.row_facts import (
-    FACTS,
-    RowFacts,
+from headrace.pipelines.ledger.row_lineage import (
+    LINEAGE,
+    RowLineage,
     RowTally,
-    facts_column,
-    facts_type,
-    without_facts,
+    lineage_column,
+    lineage_type,
+    without_lineage,
 )
-from headrace.pipelines.ledger.sums import Fate, Hop, Place, Sums, added
-from headrace.pipelines.ledger.tally import EventFacts, SinkTally
+from headrace.pipelines.ledger.sums import Fate, Hop, LedgerKey, Sums, added
+from headrace.pipelines.ledger.tally import LedgerColumns, SinkTally
 
 NO_WINDOW = np.iinfo(np.int64).min
 TOPICS = ("clicks", "views")
@@ -34,10 +34,10 @@ rows = st.lists(
 def column(table):
     """The column of rows that come one by one, each from a partition of its own."""
     pieces = [
-        facts_column(
+        lineage_column(
             source,
             partition,
-            EventFacts(
+            LedgerColumns(
                 np.array([window], np.int64),
                 np.array([size], np.int64),
                 np.array([hash_], np.uint64),
@@ -45,27 +45,27 @@ def column(table):
         )
         for source, partition, window, size, hash_ in table
     ]
-    return pa.concat_arrays(pieces) if pieces else pa.array([], facts_type())
+    return pa.concat_arrays(pieces) if pieces else pa.array([], lineage_type())
 
 
 def brute(table, hop, fate):
     sums = {}
     for source, partition, window, size, hash_ in table:
         start = None if window == NO_WINDOW else window
-        place = Place(hop, fate, start, TOPICS[source], partition)
-        sums[place] = sums.get(place, Sums()) + Sums(1, size, hash_)
+        key = LedgerKey(hop, fate, start, TOPICS[source], partition)
+        sums[key] = sums.get(key, Sums()) + Sums(1, size, hash_)
     return sums
 
 
 @given(st.lists(rows, max_size=4), st.sets(st.integers(0, 60)))
 def test_rows_at_the_sink_are_counted_by_the_events_that_they_came_from(tables, rejected):
     tally, at_sink = RowTally(TOPICS), SinkTally()
-    schema = pa.schema([("n", pa.int64()), (FACTS, facts_type())])
+    schema = pa.schema([("n", pa.int64()), (LINEAGE, lineage_type())])
     batches = [
         pa.record_batch([pa.array(range(len(table)), pa.int64()), column(table)], schema=schema)
         for table in tables
     ]
-    stripped = list(without_facts(batches, at_sink, tally))
+    stripped = list(without_lineage(batches, at_sink, tally))
     assert {tuple(table.column_names) for table in stripped} <= {("n",)}
     every = [row for table in tables for row in table]
     rejected = {index for index in rejected if index < len(every)}
@@ -78,11 +78,11 @@ def test_rows_at_the_sink_are_counted_by_the_events_that_they_came_from(tables, 
 
 def test_a_slice_of_the_column_has_the_facts_of_its_rows():
     table = [(0, n, 3600 * n, n, n) for n in range(5)]
-    facts = RowFacts.of(column(table).slice(2, 2))
-    assert facts.places.tolist() == [2, 3]
-    assert facts.events.bytes.tolist() == [2, 3]
+    lineage = RowLineage.of(column(table).slice(2, 2))
+    assert lineage.partitions.tolist() == [2, 3]
+    assert lineage.events.bytes.tolist() == [2, 3]
 
 
 def test_facts_of_nothing_are_null():
-    assert pa.array([None], facts_type()).drop_null().to_pylist() == []
-    assert len(RowFacts.of(pa.array([], facts_type()))) == 0
+    assert pa.array([None], lineage_type()).drop_null().to_pylist() == []
+    assert len(RowLineage.of(pa.array([], lineage_type()))) == 0

@@ -11,7 +11,7 @@ import numpy as np
 from headrace.events.event_hash import Hashes, hash_positions
 from headrace.pipelines.ledger.tally import (
     POSITION,
-    EventFacts,
+    LedgerColumns,
     LedgerRule,
     event_windows,
     id_hashes,
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def facts_of_rows(rule: LedgerRule, rows: pa.Table, changed: Collection[str] = ()) -> EventFacts:
+def ledger_columns(
+    rule: LedgerRule, rows: pa.Table, changed: Collection[str] = ()
+) -> LedgerColumns:
     """Returns what the ledger counts of rows of a table: they have no bytes.
 
     Args:
@@ -33,13 +35,13 @@ def facts_of_rows(rule: LedgerRule, rows: pa.Table, changed: Collection[str] = (
     has_ids = {*rule.id_columns} <= known
     hashes = _hashes(rule, rows) if has_ids else np.zeros(rows.num_rows, np.uint64)
     timed = rule if rule.event_time in known else replace(rule, event_time=None)
-    return EventFacts(event_windows(timed, rows), np.zeros(rows.num_rows, np.int64), hashes)
+    return LedgerColumns(event_windows(timed, rows), np.zeros(rows.num_rows, np.int64), hashes)
 
 
-def hash_places(
+def hash_record_ids(
     topics: pa.ChunkedArray, partitions: pa.ChunkedArray, offsets: pa.ChunkedArray
 ) -> Hashes:
-    """Returns the hash of each record's place in its topic."""
+    """Returns the hash of each record's id where events have none: topic, partition, offset."""
     import pyarrow as pa
 
     numbers, at = partitions.to_numpy(), offsets.cast(pa.int64()).to_numpy()
@@ -54,4 +56,4 @@ def hash_places(
 def _hashes(rule: LedgerRule, rows: pa.Table) -> Hashes:
     if rule.event_id is not None:
         return id_hashes(rule.event_id, rows)
-    return hash_places(*(rows.column(name) for name in POSITION))
+    return hash_record_ids(*(rows.column(name) for name in POSITION))
