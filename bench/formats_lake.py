@@ -116,7 +116,7 @@ def run(messages: int, rounds: int, console: Console) -> Findings:
         setup = setup_for(
             broker, java, "formats", topic="", messages=messages, batch_records=messages // BATCHES
         )
-        Contest(setup, THREADS, measured, findings, console).hold(starts, rounds)
+        Contest(setup, THREADS, measured, findings, console).run(starts, rounds)
     return findings
 
 

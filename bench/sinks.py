@@ -131,7 +131,7 @@ class Bench:
     messages: int
     console: Console
 
-    def hold(self, sink: str, systems: Sequence[str], rounds: int) -> Findings:
+    def run(self, sink: str, systems: Sequence[str], rounds: int) -> Findings:
         """All systems that can write to a sink."""
         prepares = {
             name: partial(SYSTEMS[name].prepare, sink, self.database.url)
@@ -141,7 +141,7 @@ class Bench:
         starts, missing = prepared(prepares, self.java, self.console)
         findings = Findings(missing=missing)
         measure = partial(self._measure, self._target(sink))
-        Contest(self._setup(sink), THREADS, measure, findings, self.console).hold(starts, rounds)
+        Contest(self._setup(sink), THREADS, measure, findings, self.console).run(starts, rounds)
         return findings
 
     def _target(self, sink: str) -> Target:
@@ -182,7 +182,7 @@ def run(
         database = stack.enter_context(opened_database())
         fill(broker, TOPIC, PARTITIONS, messages, console)
         bench = Bench(broker, database, java, messages, console)
-        findings = {sink: bench.hold(sink, systems, rounds) for sink in sinks}
+        findings = {sink: bench.run(sink, systems, rounds) for sink in sinks}
         return findings, database_version(database)
 
 

@@ -77,7 +77,7 @@ class Bench:
             if SYSTEMS[name].has_lanes or lanes == PARTITIONS
         }
         measure = partial(self._measure, setup)
-        Contest(setup, lanes, measure, findings, self.console).hold(chosen, self.rounds)
+        Contest(setup, lanes, measure, findings, self.console).run(chosen, self.rounds)
 
     def _setup(self, lanes: int) -> Setup:
         name = f"send-{lanes}-lanes"

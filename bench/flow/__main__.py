@@ -63,7 +63,7 @@ def run(name: str, chosen: argparse.Namespace, console: Console) -> bool:
     rounds = chosen.rounds or (1 if chosen.quick else kind.rounds)
     systems = [system for system in part.systems if system in chosen.systems]
     console.rule(f"{name}: {part.work()}, {rounds} round(s)")
-    findings = part.hold(systems, rounds, console)
+    findings = part.run(systems, rounds, console)
     is_kept = chosen.keep and not chosen.quick
     settings = part.settings(rounds, findings) if is_kept else None
     show(console, name, part.rows(findings), settings, findings.failed)

@@ -21,7 +21,7 @@ from bench.sink_targets import jdbc_url, table_name
 
 TABLE = "rows"
 STATE = "savepoint"
-HEAPS = 2
+HEAP_FACTOR = 2
 """Its heap is so many times as large as the others': state is in it."""
 MINUTE = timedelta(minutes=1)
 Statements = Callable[[Setup, Path], str]
@@ -129,9 +129,9 @@ def open_flow(
     ``settings`` are those that it has beside those of all jobs.
     """
     home = setup.logs / "flink-sql"
-    told = flink_sql.all_settings(setup, home) | dict(settings or {})
-    arguments = [f"{name}={value}" for name, value in told.items()]
-    command = program.command(home, HEAPS * setup.heap_mb, str(setup.threads), *arguments)
+    job_settings = flink_sql.all_settings(setup, home) | dict(settings or {})
+    arguments = [f"{name}={value}" for name, value in job_settings.items()]
+    command = program.command(home, HEAP_FACTOR * setup.heap_mb, str(setup.threads), *arguments)
     jvm = Conversation(started(command, subprocess.PIPE))
 
     def write_once(out: Path, on_commit: OnCommit) -> None:

@@ -87,7 +87,7 @@ class JoinLatency(Part):
         """Of a round: those of the warm-up, too."""
         return self.events + WARM_UP_SECONDS * EVENTS_PER_SECOND
 
-    def hold(self, names: Sequence[str], rounds: int, console: Console) -> Findings:
+    def run(self, names: Sequence[str], rounds: int, console: Console) -> Findings:
         """Measures the systems of these names, one at a time."""
         java = find_java(os.environ)
         chosen = {name: self.systems[name].prepare for name in names}
@@ -105,7 +105,7 @@ class JoinLatency(Part):
             )
             measure = partial(self._measure, broker)
             contest = Contest(setup, THREADS, measure, findings, console)
-            contest.hold(starts, rounds, warm_up=False)
+            contest.run(starts, rounds, warm_up=False)
         return findings
 
     def work(self) -> str:

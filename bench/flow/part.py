@@ -86,7 +86,7 @@ class Part(abc.ABC):
         """Who takes part, by name."""
 
     @abc.abstractmethod
-    def hold(self, names: Sequence[str], rounds: int, console: Console) -> Findings:
+    def run(self, names: Sequence[str], rounds: int, console: Console) -> Findings:
         """Measures the systems of these names."""
 
     @abc.abstractmethod
@@ -159,7 +159,7 @@ class ContestPart(Part):
     def open(self, stack: ExitStack) -> None:
         """Starts what there must be beside the broker."""
 
-    def hold(self, names: Sequence[str], rounds: int, console: Console) -> Findings:
+    def run(self, names: Sequence[str], rounds: int, console: Console) -> Findings:
         """Measures the systems of these names."""
         java = find_java(os.environ)
         chosen = {name: self.systems[name].prepare for name in names}
@@ -170,7 +170,7 @@ class ContestPart(Part):
             findings = Findings(missing=missing)
             self.fill(console)
             contest = Contest(self.setup(java), THREADS, self.measure, findings, console)
-            contest.hold(starts, rounds, warm_up=self.has_warm_up)
+            contest.run(starts, rounds, warm_up=self.has_warm_up)
         return findings
 
     def setup(self, java: Java) -> Setup:

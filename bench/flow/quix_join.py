@@ -41,8 +41,8 @@ def open_join(setup: Setup, *, python: Path, traffic: Traffic, times: Times) -> 
         )
         config = client_config(KafkaSettings(), setup.bootstrap)
         apply_changes(config, plan_topics([topic], {}))
-        told = json.dumps(_told(setup, out, traffic, times))
-        with running_programs([str(python), str(PROGRAM), told], setup.partitions) as check:
+        arguments = json.dumps(_arguments(setup, out, traffic, times))
+        with running_programs([str(python), str(PROGRAM), arguments], setup.partitions) as check:
             topics = [traffic.clicks_topic.name, traffic.impressions_topic.name]
             follow_groups(setup, topics, out.name, on_commit, check)
 
@@ -55,7 +55,7 @@ class Joined:
     event_id: str
 
 
-def _told(setup: Setup, out: Path, traffic: Traffic, times: Times) -> dict[str, object]:
+def _arguments(setup: Setup, out: Path, traffic: Traffic, times: Times) -> dict[str, object]:
     return {
         "names": {
             "bootstrap": setup.bootstrap,

@@ -21,18 +21,20 @@ def merged(click: dict[str, object], impression: dict[str, object] | None) -> di
     return {**click, "impression": impression}
 
 
-def main(told: dict[str, str], *, within_ms: int, wait_ms: int, commit_seconds: float) -> None:
+def main(names: dict[str, str], *, within_ms: int, wait_ms: int, commit_seconds: float) -> None:
     application = Application(
-        broker_address=told["bootstrap"],
-        consumer_group=told["group"],
+        broker_address=names["bootstrap"],
+        consumer_group=names["group"],
         auto_offset_reset="earliest",
         commit_interval=commit_seconds,
-        state_dir=told["state"],
+        state_dir=names["state"],
         loglevel="WARNING",
     )
     clicks, impressions = (
         application.dataframe(
-            application.topic(told[side], value_deserializer="json", timestamp_extractor=event_time)
+            application.topic(
+                names[side], value_deserializer="json", timestamp_extractor=event_time
+            )
         )
         for side in ("clicks", "impressions")
     )
@@ -44,10 +46,10 @@ def main(told: dict[str, str], *, within_ms: int, wait_ms: int, commit_seconds: 
         backward_ms=within_ms,
         forward_ms=wait_ms,
     )
-    pairs.to_topic(application.topic(told["out"], value_serializer="json"))
+    pairs.to_topic(application.topic(names["out"], value_serializer="json"))
     application.run()
 
 
 if __name__ == "__main__":
-    told = json.loads(sys.argv[1])
-    main(told["names"], **told["times"])
+    arguments = json.loads(sys.argv[1])
+    main(arguments["names"], **arguments["times"])

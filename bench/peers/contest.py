@@ -169,7 +169,7 @@ class Contest:
         self._findings = findings
         self._console = console
 
-    def hold(self, systems: Mapping[str, Open], rounds: int, *, warm_up: bool = True) -> None:
+    def run(self, systems: Mapping[str, Open], rounds: int, *, warm_up: bool = True) -> None:
         """A run of each to warm up, then the rounds."""
         with ExitStack() as stack:
             drivers = {

@@ -149,7 +149,7 @@ def run(
         bench = Bench(broker, java, messages)
         for number in threads:
             measure = partial(bench.measure, number)
-            Contest(bench.setup(number), number, measure, findings, console).hold(starts, rounds)
+            Contest(bench.setup(number), number, measure, findings, console).run(starts, rounds)
     return findings
 
 

@@ -110,7 +110,7 @@ class Bench:
             if SYSTEMS[name].has_lanes or lanes == PARTITIONS
         }
         measure = partial(self._measure, setup, ideal(kind, lanes))
-        Contest(setup, lanes, measure, findings, self.console).hold(chosen, self.rounds)
+        Contest(setup, lanes, measure, findings, self.console).run(chosen, self.rounds)
 
     def _setup(self, kind: str, lanes: int) -> Setup:
         name = f"{kind}-{lanes}-lanes"

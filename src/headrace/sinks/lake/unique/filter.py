@@ -134,17 +134,19 @@ class UniqueFilter:
         order = np.lexsort((keys["place"], tasks))
         self._read_slices(keys)
         verdicts = np.empty(len(keys), np.uint8)
-        verdicts[order] = judge(keys[order], self._known, self._rule.reach)
+        verdicts[order] = judge(keys[order], self._known, self._rule.max_distance)
         parts = np.split(verdicts, np.cumsum([len(k) for k in of_files])[:-1]) if files else []
         return [JudgedFile(*each) for each in zip(files, of_files, parts, strict=True)]
 
     def _read_slices(self, keys: RowKeys) -> None:
         """Reads rows of the table that can be near to those of ``keys``, where it has not yet."""
-        reach, slices = self._rule.reach, np.unique(keys["slice"][keys["key"] != 0]).tolist()
-        needed = {near for each in slices for near in range(each - reach, each + reach + 1)}
+        distance, slices = self._rule.max_distance, np.unique(keys["slice"][keys["key"] != 0])
+        needed = {
+            near for each in slices.tolist() for near in range(each - distance, each + distance + 1)
+        }
         missing = needed - self._known.slices
-        self._known.know(needed)
-        self._known.forget_but(max(_KEPT_SLICES, len(needed)))
+        self._known.begin(needed)
+        self._known.keep_last(max(_KEPT_SLICES, len(needed)))
         # A log of its own: the list of all files takes memory.
         table = (
             DeltaLog(self._spec.root, self._spec.storage_options).snapshot() if missing else None

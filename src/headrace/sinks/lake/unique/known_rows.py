@@ -22,10 +22,10 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class _Run:
-    """Keys in ascending order, and the hashes of the rest of their rows."""
+    """Keys in ascending order, and the hashes of the other columns of their rows."""
 
     keys: Hashes
-    rests: Hashes
+    values: Hashes
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -47,7 +47,7 @@ class KnownRows:
         """The slices whose rows it knows."""
         return frozenset(self._slices)
 
-    def know(self, slices: Iterable[int]) -> None:
+    def begin(self, slices: Iterable[int]) -> None:
         """Begins slices that have no rows yet, and marks them as the last ones that were used."""
         for number in slices:
             self._slices[number] = self._slices.pop(number, [])
@@ -58,9 +58,9 @@ class KnownRows:
             if number in self._slices:
                 rows = keys[(keys["slice"] == number) & (keys["key"] != 0)]
                 order = np.argsort(rows["key"], kind="stable")
-                self._add_run(self._slices[number], _Run(rows["key"][order], rows["rest"][order]))
+                self._add_run(self._slices[number], _Run(rows["key"][order], rows["values"][order]))
 
-    def forget_but(self, count: int) -> None:
+    def keep_last(self, count: int) -> None:
         """Forgets all but the ``count`` slices that were used last."""
         for number in list(self._slices)[: max(0, len(self._slices) - count)]:
             del self._slices[number]
@@ -69,22 +69,22 @@ class KnownRows:
         """Forgets all slices."""
         self._slices.clear()
 
-    def find(self, keys: RowKeys, reach: int) -> tuple[Flags, Flags]:
-        """Returns for each of ``keys`` whether its row is known, and whether with the same rest.
+    def find(self, keys: RowKeys, max_distance: int) -> tuple[Flags, Flags]:
+        """Returns for each of ``keys`` whether its row is known, and whether with the same values.
 
         Args:
             keys: in ascending order of their hashes, which is many times faster than another.
-            reach: how far the slice of a known row may be from the row's own.
+            max_distance: how far the slice of a known row may be from the row's own.
         """
         known, same = np.zeros(len(keys), np.bool_), np.zeros(len(keys), np.bool_)
         for number, runs in self._slices.items():
-            near = np.flatnonzero(np.abs(keys["slice"].astype(np.int64) - number) <= reach)
+            near = np.flatnonzero(np.abs(keys["slice"].astype(np.int64) - number) <= max_distance)
             hashes = keys["key"][near]
             for run in runs if len(near) else ():
                 places = np.minimum(np.searchsorted(run.keys, hashes), len(run) - 1)
                 hits = np.flatnonzero(run.keys[places] == hashes)
                 known[near[hits]] = True
-                same[near[hits]] |= run.rests[places[hits]] == keys["rest"][near[hits]]
+                same[near[hits]] |= run.values[places[hits]] == keys["values"][near[hits]]
         return known, same
 
     def _add_run(self, runs: list[_Run], run: _Run) -> None:
@@ -101,13 +101,13 @@ def _merged(runs: Sequence[_Run]) -> _Run:
         [part] = parts
         return part
     # Without a name from the start: a process that is killed leaves nothing.
-    with tempfile.TemporaryFile() as keys, tempfile.TemporaryFile() as rests:
+    with tempfile.TemporaryFile() as keys, tempfile.TemporaryFile() as values:
         for part in parts:
             keys.write(part.keys.tobytes())
-            rests.write(part.rests.tobytes())
+            values.write(part.values.tobytes())
         keys.flush()
-        rests.flush()
-        return _Run(np.memmap(keys, np.uint64, "r"), np.memmap(rests, np.uint64, "r"))
+        values.flush()
+        return _Run(np.memmap(keys, np.uint64, "r"), np.memmap(values, np.uint64, "r"))
 
 
 def _merged_parts(runs: Sequence[_Run]) -> Iterator[_Run]:
@@ -120,6 +120,6 @@ def _merged_parts(runs: Sequence[_Run]) -> Iterator[_Run]:
     for part in range(len(bounds) + 1):
         spans = [slice(b[part], e[part]) for b, e in zip(begins, ends, strict=True)]
         keys = np.concatenate([run.keys[span] for run, span in zip(runs, spans, strict=True)])
-        rests = np.concatenate([run.rests[span] for run, span in zip(runs, spans, strict=True)])
+        values = np.concatenate([run.values[span] for run, span in zip(runs, spans, strict=True)])
         order = np.argsort(keys, kind="stable")
-        yield _Run(keys[order], rests[order])
+        yield _Run(keys[order], values[order])

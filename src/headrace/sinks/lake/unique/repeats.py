@@ -24,29 +24,29 @@ class Verdict(enum.IntEnum):
     CONFLICT = 2
 
 
-def judge(keys: RowKeys, known: KnownRows, reach: int) -> Verdicts:
+def judge(keys: RowKeys, known: KnownRows, max_distance: int) -> Verdicts:
     """Returns a :class:`Verdict` for each row of a batch.
 
     Args:
         keys: of its rows, in the order in which the first row of a key is kept.
         known: rows of the table, of all slices that can be near.
-        reach: rows are near whose slices are at most so far apart.
+        max_distance: rows are near whose slices are at most so far apart.
     """
     verdicts = np.zeros(len(keys), np.uint8)
     order = np.argsort(keys["key"], kind="stable")
     order = order[np.searchsorted(keys["key"][order], 1) :]  # those without a key are kept
-    is_known, is_same = known.find(keys[order], reach)
+    is_known, is_same = known.find(keys[order], max_distance)
     verdicts[order[is_known]] = np.where(
         is_same[is_known], np.uint8(Verdict.REPEAT), np.uint8(Verdict.CONFLICT)
     )
     left = order[~is_known]
     while len(left):
-        left = _judge_by_first(keys, left, reach, verdicts)
+        left = _judge_by_first(keys, left, max_distance, verdicts)
     return verdicts
 
 
 def _judge_by_first(
-    keys: RowKeys, left: NDArray[np.int64], reach: int, verdicts: Verdicts
+    keys: RowKeys, left: NDArray[np.int64], max_distance: int, verdicts: Verdicts
 ) -> NDArray[np.int64]:
     """Keeps the first row of each key and judges the rows near it; returns those that are not.
 
@@ -60,9 +60,9 @@ def _judge_by_first(
     later = left != firsts
     left, firsts = left[later], firsts[later]
     distance = keys["slice"][left].astype(np.int64) - keys["slice"][firsts]
-    near = np.abs(distance) <= reach
-    same = keys["rest"][left] == keys["rest"][firsts]
+    near = np.abs(distance) <= max_distance
+    same = keys["values"][left] == keys["values"][firsts]
     verdicts[left[near & same]] = Verdict.REPEAT
     verdicts[left[near & ~same]] = Verdict.CONFLICT
-    rest: NDArray[np.int64] = left[~near]
-    return rest
+    undecided: NDArray[np.int64] = left[~near]
+    return undecided

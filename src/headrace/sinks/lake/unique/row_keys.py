@@ -1,4 +1,4 @@
-"""What tasks hand over of each row: hashes of its key and of the rest, its place, its slice."""
+"""What tasks hand over of each row: hashes of key and values, its number in the task, its slice."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 RowKeys: TypeAlias = NDArray[np.void]
 """An element for each row, of type :data:`ROW_KEY`."""
 
-ROW_KEY = np.dtype([("key", "<u8"), ("rest", "<u8"), ("place", "<u4"), ("slice", "<i4")])
+ROW_KEY = np.dtype([("key", "<u8"), ("values", "<u8"), ("place", "<u4"), ("slice", "<i4")])
 """The hash of the key, 0 for a row without; that of the columns that are compared; where the row
 stands among those of its task; the number of its slice."""
 
@@ -43,14 +43,14 @@ class KeyRule:
         compared: the columns in which a repeat equals the first row, but for those of the key.
         event_time: column of the event time.
         slice_us: length of a slice of event time.
-        reach: rows are near whose slices are at most so far apart.
+        max_distance: rows are near whose slices are at most so far apart.
     """
 
     by: tuple[str, ...]
     compared: tuple[str, ...]
     event_time: str
     slice_us: int
-    reach: int
+    max_distance: int
 
     @classmethod
     def of(cls, spec: WriteSpec) -> KeyRule | None:
@@ -84,7 +84,7 @@ class KeyRule:
         compared = [(name, columns[name]) for name in self.compared if name in columns]
         keys = np.zeros(rows.num_rows, ROW_KEY)
         keys["key"] = self._key_hashes(columns, rows.num_rows)
-        keys["rest"] = hash_rows(compared, rows.num_rows)
+        keys["values"] = hash_rows(compared, rows.num_rows)
         keys["place"] = np.arange(first_place, first_place + rows.num_rows)
         keys["slice"] = self._slices(columns, keys["key"])
         return keys

@@ -10,15 +10,15 @@ from headrace.sinks.lake.unique.known_rows import KnownRows
 from headrace.sinks.lake.unique.repeats import Verdict, judge
 from headrace.sinks.lake.unique.row_keys import ROW_KEY
 
-REACH = 2
+MAX_DISTANCE = 2
 ROWS = st.tuples(st.integers(0, 9), st.integers(0, 1), st.integers(0, 9))
 BATCHES = st.lists(st.lists(ROWS, max_size=30), max_size=8)
 
 
 def keyed(rows):
     keys = np.zeros(len(rows), ROW_KEY)
-    for place, (key, rest, number) in enumerate(rows):
-        keys[place] = (key, rest, place, number)
+    for place, (key, values, number) in enumerate(rows):
+        keys[place] = (key, values, place, number)
     return keys
 
 
@@ -31,17 +31,20 @@ class Reference:
     def verdicts(self, rows):
         return [self.verdict(*row) for row in rows]
 
-    def verdict(self, key, rest, number):
-        near = [r for k, r, n in self.kept if key and k == key and abs(n - number) <= REACH]
+    def verdict(self, key, values, number):
+        near = [r for k, r, n in self.kept if key and k == key and abs(n - number) <= MAX_DISTANCE]
         if near:
-            return {Verdict.REPEAT if rest in near else Verdict.CONFLICT, *self.unsure(near, rest)}
-        self.kept.append((key, rest, number))
+            return {
+                Verdict.REPEAT if values in near else Verdict.CONFLICT,
+                *self.unsure(near, values),
+            }
+        self.kept.append((key, values, number))
         return {Verdict.KEEP}
 
     @staticmethod
-    def unsure(near, rest):
+    def unsure(near, values):
         """Where several rows are near that differ, one of them decides."""
-        return {Verdict.CONFLICT} if any(other != rest for other in near) else set()
+        return {Verdict.CONFLICT} if any(other != values for other in near) else set()
 
 
 @pytest.fixture(autouse=True)
@@ -56,10 +59,10 @@ def test_the_first_row_of_a_key_is_kept_over_any_batches(batches):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(known_rows, "_ROWS_IN_MEMORY", 5)
         known, reference = KnownRows(), Reference()
-        known.know(range(20))
+        known.begin(range(20))
         for rows in batches:
             keys = keyed(rows)
-            verdicts = judge(keys, known, REACH)
+            verdicts = judge(keys, known, MAX_DISTANCE)
             assert all(
                 Verdict(verdict) in expected
                 for verdict, expected in zip(verdicts, reference.verdicts(rows), strict=True)
@@ -69,18 +72,18 @@ def test_the_first_row_of_a_key_is_kept_over_any_batches(batches):
 
 def test_rows_without_a_key_are_kept_however_equal_they_are():
     known = KnownRows()
-    known.know([0])
+    known.begin([0])
     keys = keyed([(0, 1, 0)] * 3)
     known.add(keys)
-    assert judge(keys, known, REACH).tolist() == [Verdict.KEEP] * 3
+    assert judge(keys, known, MAX_DISTANCE).tolist() == [Verdict.KEEP] * 3
 
 
 def test_slices_that_were_used_longest_ago_are_forgotten_first():
     known = KnownRows()
-    known.know([1, 2, 3])
+    known.begin([1, 2, 3])
     known.add(keyed([(7, 0, 1), (8, 0, 2), (9, 0, 3)]))
-    known.know([1])
-    known.forget_but(2)
+    known.begin([1])
+    known.keep_last(2)
     assert known.slices == {1, 3}
     found, _ = known.find(keyed([(7, 0, 1), (8, 0, 2), (9, 0, 3)]), 0)
     assert found.tolist() == [True, False, True]
@@ -88,7 +91,7 @@ def test_slices_that_were_used_longest_ago_are_forgotten_first():
 
 def test_many_runs_of_a_slice_are_few_after_they_were_merged():
     known = KnownRows()
-    known.know([0])
+    known.begin([0])
     for batch in range(200):
         known.add(keyed([(1 + batch * 3 + place, batch, 0) for place in range(3)]))
     [runs] = known._slices.values()
