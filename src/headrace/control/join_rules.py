@@ -57,6 +57,11 @@ def _side_faults(source: Source, field: str) -> Iterator[Fault]:
             f"a Join reads topic {topic.name!r} in whole partitions",
             "a Source without subpartitions and min_tasks",
         )
+    if topic.compaction:
+        yield Fault(
+            f"topic {topic.name!r} of a Join is compacted: of each key only the last event stays",
+            "a topic without compaction",
+        )
     if source.watermark is not None:
         yield Fault(f"Source.watermark of topic {topic.name!r} is not that of a Join", "wait=...")
     schema = schema_of(topic)
@@ -84,7 +89,8 @@ def _key_faults(join: Join) -> Iterator[Fault]:
         schema = schema_of(source.topic) if source.topic.event is not None else None
         types += [each.type for each in schema.fields if each.name == name] if schema else []
     if len(types) == 2 and (types[0] != types[1] or types[0] not in _KEY_TYPES):  # noqa: PLR2004
-        yield Fault(f"Join.on names fields of types {types[0]} and {types[1]}", "both str or int")
+        later, earlier = (each.value for each in types)
+        yield Fault(f"Join.on names fields of types {later} and {earlier}", "both str or int")
 
 
 def _column_faults(pipeline: Pipeline, join: Join) -> Iterator[Fault]:

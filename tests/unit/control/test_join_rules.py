@@ -1,0 +1,92 @@
+"""What ``check`` refuses of a join, each with the value that is wrong."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from headrace import Join, Lake, LateData, Metadata, Pipeline, Source, Topic
+from headrace.control.join_rules import join_faults
+
+MINUTE = timedelta(minutes=1)
+
+
+@dataclass
+class Impression:
+    event_id: str
+    at: datetime
+    place: str | None = None
+    number: int = 0
+
+
+@dataclass
+class Click:
+    event_id: str
+    impression_id: str
+    at: datetime
+    price: float = 0.0
+
+
+IMPRESSIONS = Topic("impressions", event=Impression, event_time="at", partitions=3)
+CLICKS = Topic("clicks", event=Click, event_time="at", partitions=3)
+JOIN = Join(CLICKS, IMPRESSIONS, on=("impression_id", "event_id"), column="impression")
+PIPELINE = Pipeline("joined", JOIN, Lake("joined"))
+
+
+def of(**changes):
+    return replace(PIPELINE, source=replace(JOIN, **changes))
+
+
+def messages(pipeline):
+    return [fault.message for fault in join_faults(pipeline)]
+
+
+def test_a_join_without_faults_is_taken():
+    assert messages(PIPELINE) == []
+
+
+def test_pipelines_without_a_join_have_no_faults_of_one():
+    assert messages(Pipeline("p", CLICKS, Lake("t"))) == []
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "texts"),
+    [
+        (of(within=timedelta(0)), ["within"]),
+        (of(wait=-MINUTE), ["wait"]),
+        (
+            of(earlier=replace(IMPRESSIONS, partitions=6)),
+            ["the same key in the same partition", "'clicks' has 3 ", "'impressions' has 6"],
+        ),
+        (of(later=Source(CLICKS, subpartitions=2)), ["reads topic 'clicks' in whole partitions"]),
+        (of(later=Source(CLICKS, min_tasks=6)), ["reads topic 'clicks' in whole partitions"]),
+        (of(later=Source(CLICKS, watermark=MINUTE)), ["Source.watermark of topic 'clicks'"]),
+        (
+            of(earlier=replace(IMPRESSIONS, compaction=True, key="event_id")),
+            ["topic 'impressions' of a Join is compacted"],
+        ),
+        (
+            of(earlier=replace(IMPRESSIONS, event_time=None)),
+            ["needs the event class and the event time of topic 'impressions'"],
+        ),
+        (of(on=("impression", "event_id")), ["topic 'clicks' has no field 'impression'"]),
+        (of(on=("impression_id", "place")), ["field 'place' of topic 'impressions' may be null"]),
+        (of(on=("impression_id", "number")), ["Join.on names fields of types string and long"]),
+        (of(on=("price", "number")), ["Join.on names fields of types double and long"]),
+        (of(column="the impression"), ["Join.column is 'the impression'"]),
+        (of(column="Price"), ["Join.column 'Price' is a field of topic 'clicks', too"]),
+        (
+            of(later=Source(CLICKS, metadata=(Metadata.TIMESTAMP,))),
+            ["can't give column", "is not kept of records that wait"],
+        ),
+        (
+            replace(PIPELINE, late_data=LateData.DEAD_LETTER),
+            ["late_data is dead-letter, and its source is a Join"],
+        ),
+        (of(unmatched=Lake("joined")), ["Join.unmatched is the pipeline's own", "joined"]),
+    ],
+)
+def test_each_fault_is_one_that_names_its_value(pipeline, texts):
+    [message] = messages(pipeline)
+    assert message.startswith("pipeline 'joined': ")
+    assert [text for text in texts if text not in message] == []
