@@ -8,8 +8,9 @@ from datetime import timedelta
 import pytest
 from deltalake import DeltaTable
 from tests.integration.flow import NOW_MS, Flow
+from tests.integration.test_sinks import records
 
-from headrace import EpochMillis, Join, Lake, Match, Topic
+from headrace import EpochMillis, Join, Kafka, Lake, Match, Topic
 from headrace.errors import SinkUnavailableError
 from headrace.pipelines.progress import PipelineState
 from headrace.sinks.lake.driver import LakeDriver
@@ -212,6 +213,21 @@ def test_unmatched_clicks_go_to_a_table_of_their_own(site, monkeypatch, steps):
     rows = site.flow.rows("unmatched")
     assert sorted(row["id"] for row in rows) == [f"c{n}" for n in range(70, 77)]
     assert "impression" not in rows[0]
+
+
+def test_unmatched_clicks_go_to_a_topic(site):
+    target = Topic(f"unmatched-{uuid.uuid4().hex[:8]}", event=Click, event_id="id")
+    site.flow.create(target.name, 1)
+    pipeline = site.pipeline(unmatched=Kafka(target))
+    site.send(site.impressions, map(site.impression, range(10)))
+    site.send(site.clicks, [site.click(1), *(site.click(n, minute=5) for n in range(70, 77))])
+    site.run(pipeline)
+    site.send(site.impressions, [site.impression(n) for n in range(100, 200)])
+    site.run(pipeline)
+    site.run(pipeline)
+    assert site.joined() == pairs(1)
+    sent = [json.loads(record.value()) for record in records(site.flow.client, target.name)]
+    assert sorted(event["id"] for event in sent) == [f"c{n}" for n in range(70, 77)]
 
 
 def test_a_click_comes_with_the_last_impression_of_its_user(site):
