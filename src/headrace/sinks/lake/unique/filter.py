@@ -35,6 +35,7 @@ MAX_CONFLICTS = 100_000
 # A live pipeline uses two horizons of slices, one before its rows and one behind them.
 _KEPT_SLICES = 64
 _HOURS_SHOWN = 3
+_PLACE_BITS = 32
 _HOUR_US = 3_600_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -129,12 +130,11 @@ class UniqueFilter:
     def _judged(self, files: Sequence[WrittenFile]) -> list[JudgedFile]:
         of_files = [keys_of_text(file.keys) for file in files]
         keys = _joined(of_files)
-        # Files of a task are by partition: its rows come one after the other again.
         tasks = np.repeat(_numbers([task_of(file) for file in files]), [len(k) for k in of_files])
-        order = np.lexsort((keys["place"], tasks))
+        # Files of a task are by partition, and its rows are in several of them.
+        ranks = (tasks << _PLACE_BITS) + keys["place"]
         self._read_slices(keys)
-        verdicts = np.empty(len(keys), np.uint8)
-        verdicts[order] = judge(keys[order], self._known, self._rule.max_distance)
+        verdicts = judge(keys, ranks, self._known, self._rule.max_distance)
         parts = np.split(verdicts, np.cumsum([len(k) for k in of_files])[:-1]) if files else []
         return [JudgedFile(*each) for each in zip(files, of_files, parts, strict=True)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,7 +21,7 @@ from headrace.sinks.lake.unique.row_keys import KeyRule, RowKeys, keys_text
 from headrace.sinks.lake.unique.table_keys import with_partition_values
 from headrace.sinks.row_json import row_json
 
-_AT_ONCE = 8
+_AT_ONCE = 8  # files in memory
 
 
 @dataclass(frozen=True)
@@ -62,24 +63,37 @@ class Rewriter:
 
     def divide(self, files: Sequence[JudgedFile]) -> list[Divided]:
         """Returns the files, those with other rows written anew; the old ones are deleted."""
+        dirty = [judged for judged in files if not judged.is_clean]
+        encoding = self._encoding(max(dirty, key=lambda judged: judged.file.rows).file)
         written: list[str] = []
 
         def divide(judged: JudgedFile) -> Divided:
-            divided = self._divided(judged)
+            divided = self._divided(judged, encoding)
             written.extend([divided.file.path] if divided.file is not None else ())
             return divided
 
-        dirty = [judged for judged in files if not judged.is_clean]
-        with cleaning_up_after_failure(lambda: self._folder.delete(written)):
-            divided = self._folder.each(divide, dirty, at_once=_AT_ONCE)
+        # Threads also for local files: no task of the batch runs any more, and Parquet is read and
+        # written outside of Python.
+        with (
+            cleaning_up_after_failure(lambda: self._folder.delete(written)),
+            ThreadPoolExecutor(_AT_ONCE) as pool,
+        ):
+            divided = list(pool.map(divide, dirty))
         self._folder.delete(judged.file.path for judged in dirty)
         return [Divided(judged.file) for judged in files if judged.is_clean] + divided
 
-    def _divided(self, judged: JudgedFile) -> Divided:
+    def _encoding(self, sample: WrittenFile) -> ParquetEncoding:
+        rows, codec = self._folder.read(sample.path), self._spec.layout.compression
+        return ParquetEncoding(rows, codec, self._rule.event_time)
+
+    def _divided(self, judged: JudgedFile, encoding: ParquetEncoding) -> Divided:
         file, verdicts = judged.file, judged.verdicts
         rows = self._folder.read(file.path)
         keep = verdicts == Verdict.KEEP
-        kept = self._rewritten(file, rows.filter(pa.array(keep)), judged.keys[keep])
+        kept = None
+        if keep.any():
+            keys = judged.keys[keep]
+            kept = self._rewritten(file, rows.filter(pa.array(keep)), keys, encoding)
         others = rows.filter(pa.array(~keep))
         others = with_partition_values(others, file.partition_values, self._spec)
         others = others.select(self._spec.schema.names)
@@ -89,12 +103,12 @@ class Rewriter:
         ]
         return Divided(kept, others.filter(pa.array(is_repeat)), conflicts)
 
-    def _rewritten(self, file: WrittenFile, rows: pa.Table, keys: RowKeys) -> WrittenFile | None:
-        if not rows.num_rows:
-            return None
-        codec, event_time = self._spec.layout.compression, self._rule.event_time
-        path = self._folder.new_path(file.partition, task_of(file), codec)
-        size = self._folder.write(path, [rows], ParquetEncoding(rows, codec, event_time))
+    def _rewritten(
+        self, file: WrittenFile, rows: pa.Table, keys: RowKeys, encoding: ParquetEncoding
+    ) -> WrittenFile:
+        event_time = self._rule.event_time
+        path = self._folder.new_path(file.partition, task_of(file), self._spec.layout.compression)
+        size = self._folder.write(path, [rows], encoding)
         times = event_times_of(rows[event_time])
         return replace(
             file,

@@ -32,6 +32,7 @@ _COLUMN = "__headrace_{}"
 _COLUMNS = [_COLUMN.format(name) for name in ROW_KEY.names or ()]
 _LAST_SLICE = 2**31 - 1
 _MICROSECOND = timedelta(microseconds=1)
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,8 @@ class KeyRule:
             what = f"column {missing[0]!r}" if missing else "an event time"
             raise TableMismatchError(spec.root, f"its rows are to be unique and lack {what}")
         own = {*unique.by, *unique.ignore, *(each.value for each in Metadata)}
-        slice_us = max(MIN_SLICE_US, unique.within // _MICROSECOND // SLICES)
+        # In whole milliseconds, as engines write the statistics of files.
+        slice_us = max(MIN_SLICE_US, unique.within // _MILLISECOND // SLICES * 1_000)
         return cls(
             tuple(unique.by),
             tuple(name for name in spec.schema.names if name not in own),
