@@ -169,8 +169,7 @@ class SimulatedPartition:
         self.durable.mkdir()
 
     def join(self, machine, start, end, history, crash=None):
-        initial = JoinPosition(0, 0, 0, 0)
-        state = StateFolder(str(self.durable), initial, "p", {})
+        state = self._states()
         index = EarlierIndex(self.indexes / machine, SLICE)
         if crash is not None:
             crash(state, index)
@@ -183,6 +182,12 @@ class SimulatedPartition:
             )
         finally:
             index.close()
+
+    def state(self, position):
+        return self._states().read(position)
+
+    def _states(self):
+        return StateFolder(str(self.durable), JoinPosition(0, 0, 0, 0), "p", {})
 
     def lose(self, machine):
         shutil.rmtree(self.indexes / machine, ignore_errors=True)

@@ -128,8 +128,7 @@ class EarlierIndex:
 
     def mark_ingested(self, name: str) -> None:
         """Notes that it holds what a name stands for."""
-        marks = self.ingested
-        self._mark(IngestedFiles(marks.files | {name}, marks.expired_us))
+        self._mark(replace(self.ingested, files=self.ingested.files | {name}))
 
     def find(
         self, keys: Sequence[bytes], prints: Fingerprints, since_us: int, before_offset: int
