@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import abc
+import functools
+import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
@@ -156,10 +158,17 @@ class PlannedStreamReader(
         """Called in a Python worker, once per attempt of a task."""
         with raising_remote_errors():
             yield from self._read(*partition.value)
+        _freeze_loaded_objects()
 
     @abc.abstractmethod
     def _read(self, task: int, work: Any) -> Iterator[pa.RecordBatch]:
         """Yields what a task reads, or what it wrote of it."""
+
+
+@functools.cache
+def _freeze_loaded_objects() -> None:
+    """Once a process: Spark collects after each task, and would go through every module loaded."""
+    gc.freeze()
 
 
 class KafkaStreamReader(PlannedStreamReader[SourceOffset]):

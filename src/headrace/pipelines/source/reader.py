@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import gc
 import zlib
 from collections.abc import Iterator, Sequence
@@ -337,12 +336,5 @@ def gc_paused() -> Iterator[None]:
     try:
         yield
     finally:
-        _freeze_loaded_objects()
         if enabled:
             gc.enable()
-
-
-@functools.cache
-def _freeze_loaded_objects() -> None:
-    """Once a process: Spark collects after each task, and would go through every module loaded."""
-    gc.freeze()
