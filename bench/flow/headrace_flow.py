@@ -35,7 +35,7 @@ from headrace.settings.model import SecretUrl
 from headrace.sinks.api import Sink
 
 CLICKS = "clicks"
-LIVE_WAIT = timedelta(milliseconds=100)
+LIVE_WAIT = timedelta(milliseconds=10)
 """How long a batch of a live join waits for more."""
 INDEXES = WORK / "indexes"
 """Of joins, which are in the folder for temporary files."""

@@ -75,8 +75,7 @@ class JoinPlanner:
         feedback = self._state.feedback_at(self._spec.checkpoint, ends)
         reached = self._reached(start, feedback)
         self._later.held, self._earlier.held = self._held(reached)
-        later = self._later.plan_next(start.later)
-        earlier = self._earlier.plan_next(start.earlier)
+        later, earlier = self._planned(start)
         both = later.partitions.keys() & earlier.partitions.keys()
         end = replace(
             start,
@@ -114,6 +113,17 @@ class JoinPlanner:
             )
             for p in sorted(moved)
         ]
+
+    def _planned(self, start: JoinOffset) -> tuple[SourceOffset, SourceOffset]:
+        """Returns the ends of both topics; where one is read, the other waits for no more records.
+
+        Else live topics would take turns, and a later event would come a batch later.
+        """
+        later = self._later.plan_next(start.later)
+        earlier = self._earlier.plan_next(start.earlier, at_once=later != start.later)
+        if later == start.later and earlier != start.earlier:
+            later = self._later.plan_next(start.later, at_once=True)
+        return later, earlier
 
     def _is_due(self, start: JoinOffset, reached: Mapping[int, Reached]) -> bool:
         """Whether the time alone ends the wait of an event, or may: it is not known at a start."""

@@ -86,11 +86,15 @@ class Planner:
         """Returns whether a run that ends reads no more of a partition."""
         return self._target is not None and position >= self._target.get(partition, 0)
 
-    def plan_next(self, start: SourceOffset) -> SourceOffset:
+    def plan_next(self, start: SourceOffset, *, at_once: bool = False) -> SourceOffset:
         """End of the next batch; ``start`` itself while there is nothing to do.
 
         An unreachable broker is nothing to do: the query waits instead of failing. Only a run
         that ends at a target would take that for its end.
+
+        Args:
+            start: of the batch.
+            at_once: take what is there, without waiting for more.
 
         Raises:
             RefusedError: going on would lose or repeat records.
@@ -104,7 +108,7 @@ class Planner:
             return start
         try:
             live = self._look(start)
-            return self._plan(start, live, live.latest)
+            return self._plan(start, live, live.latest, at_once=at_once)
         except BrokerUnreachableError as error:
             self._state.write_view(self._spec.topic, SourceView(unreachable=str(error)))
             return start
@@ -175,7 +179,12 @@ class Planner:
         return ""
 
     def _plan(
-        self, start: SourceOffset, live: LivePositions, upto: Mapping[int, int]
+        self,
+        start: SourceOffset,
+        live: LivePositions,
+        upto: Mapping[int, int],
+        *,
+        at_once: bool = False,
     ) -> SourceOffset:
         paused = self._paused()
         self._observe(start, live, paused)
@@ -190,7 +199,7 @@ class Planner:
         found_since = self._pause.end()
         # More is there than one batch takes: waiting would only make the next ones later.
         behind = any(upto.get(p, at) > at for p, at in ends.items() if p not in paused)
-        if not behind and self._should_wait(start, ends, found_since):
+        if not at_once and not behind and self._should_wait(start, ends, found_since):
             return start
         self._pending_since = None
         epochs = {p: epoch for p, epoch in live.epochs.items() if p in ends}

@@ -23,14 +23,16 @@ class TopicPlanner:
 
     def __init__(self, latest, looked_ms):
         self.latest, self.looked_ms, self.found, self.taken = latest, looked_ms, latest, {}
-
+        self.waits = False
         self.target = None
 
     def is_at_target(self, partition, position):
         return self.target is not None and position >= self.target[partition]
 
-    def plan_next(self, start):
+    def plan_next(self, start, *, at_once=False):
         self.latest = self.found
+        if self.waits and not at_once:
+            return start
         return replace(start, partitions={**start.partitions, **self.taken})
 
 
@@ -105,3 +107,18 @@ def test_a_topic_does_not_wait_for_one_that_the_run_has_read_to_its_target(plann
     planner._earlier.target = {0: 10}
     planner.plan_next(offset())
     assert not planner._later.held
+
+
+@pytest.mark.parametrize("waiting", ["_later", "_earlier"])
+def test_where_one_topic_is_read_the_other_waits_for_no_more_records(planner, waiting):
+    """Else the batches of live topics would take turns."""
+    planner._later.taken, planner._earlier.taken = {0: 11}, {0: 12}
+    getattr(planner, waiting).waits = True
+    end = planner.plan_next(offset())
+    assert (end.later.partitions, end.earlier.partitions) == ({0: 11}, {0: 12})
+
+
+def test_a_batch_waits_while_both_topics_do(planner):
+    for topic in (planner._later, planner._earlier):
+        topic.taken, topic.waits = {0: 11}, True
+    assert planner.plan_next(offset()) == offset()

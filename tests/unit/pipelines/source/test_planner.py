@@ -221,6 +221,14 @@ def test_an_idle_source_is_looked_at_less_often_and_its_earliest_offsets_rarely(
     assert cluster.asked == {"earliest": 1}
 
 
+def test_a_batch_waits_for_more_unless_it_is_to_be_planned_at_once(cluster, source):
+    found = Planner(replace(source, limits=BatchLimits(max_wait=timedelta(hours=1))))
+    start = found.initial_offset()
+    fill(cluster, 3)
+    assert found.plan_next(start) == start
+    assert found.plan_next(start, at_once=True).partitions == {0: 3}
+
+
 def test_a_backlog_is_never_waited_for(cluster, source):
     found = Planner(source)
     start = found.initial_offset()
