@@ -21,9 +21,13 @@ class ReaderGoneError(SystemExit):
 def end_output(file: int) -> NoReturn:
     """Ends the process after a write that met a closed pipe.
 
+    From here on SIGINT is ignored: what is left is to close what the command opened.
+
     Raises:
         ReaderGoneError: always.
     """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     # The interpreter flushes at its end, and would fail at the pipe again.
     os.dup2(os.open(os.devnull, os.O_WRONLY), file)
     raise ReaderGoneError(1) from None

@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from headrace.cli import main
-from headrace.cli.closed_pipe import ReaderGoneError, interrupt_when_closed
+from headrace.cli.closed_pipe import ReaderGoneError, end_output, interrupt_when_closed
 
 _TAIL = """
 import sys, time
@@ -49,6 +49,38 @@ def test_a_wait_ends_when_the_reader_goes(pipe):
             close_and_wait(reader)
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupt_after_the_write_that_met_the_closed_pipe_cuts_no_cleanup_short(
+    pipe, monkeypatch
+):
+    reader, writer = pipe
+    cut_short: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", cut_short.append)
+
+    def records():
+        try:
+            yield 1
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+    def look() -> None:
+        with interrupt_when_closed(writer):
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            for _ in records():
+                os.close(reader)
+                (watching,) = (each for each in threading.enumerate() if each.name == "closed-pipe")
+                watching.join(60)
+                end_output(writer)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(ReaderGoneError):
+            look()
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        signal.signal(signal.SIGINT, before)
+    assert not cut_short
 
 
 def test_while_the_reader_is_there_nothing_happens_and_ctrl_c_is_ctrl_c(pipe):
