@@ -121,8 +121,8 @@ class ContestPart(Part):
     """A part whose systems work through topics from their start to their end, in turn.
 
     Attributes:
-        messages_a_ms: who commits by time does it as often as so fast a system would end; a system
-            that is as fast as that has one commit.
+        messages_a_ms: rate by which commits are timed: systems that commit by time do it every
+            ``messages / messages_a_ms`` milliseconds.
         has_warm_up: each system works through the topics once before the rounds.
         broker: where the topics are, while it is held.
         database_pid: the first process of the database that they write to, if there is one.

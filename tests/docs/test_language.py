@@ -37,6 +37,7 @@ _FRAGMENT = re.compile(
     r"(?:Of|As|Its|From|Where|Those|These|Such|Up to|The same|And|Or|But|Also)\b"
     r"|(?:Until|With|Without|At|By|After|Before|In|On|For|To|Between|Behind|Beside|Per)\b[^,]*\Z"
 )
+_LINE = 160
 _FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
@@ -70,6 +71,16 @@ def test_words_are_plain(offences: dict[str, set[str]], root: Path) -> None:
     known = _known(root)
     new = {line for area, lines in offences.items() for line in lines - known[area]}
     assert not new, "\n".join(["write it differently:", *sorted(new)])
+
+
+def test_lines_of_pages_are_short(pages: dict[str, str]) -> None:
+    long = [
+        f"{page}: {line}"
+        for page, text in pages.items()
+        for line in _FENCED.sub("", text).splitlines()
+        if len(line) > _LINE and not line.lstrip().startswith("|")
+    ]
+    assert long == []
 
 
 def test_a_corrected_offence_is_off_its_list(offences: dict[str, set[str]], root: Path) -> None:

@@ -88,11 +88,11 @@ def ingest_config(project: LoadedProject, overrides: Overrides | None = None) ->
     """What the service is told.
 
     Raises:
-        ProjectError: no topic has an event class, Redis is wanted without its client, or an
+        ProjectError: if no topic has an event class, Redis is wanted without its client, or an
             environment variable of ``[ingest]`` is not set.
-        BrokerUnreachableError: the embedded broker is down, and no topic has a spool.
-        RegistryUnreachableError: the schema registry of an Avro topic does not answer.
-        SchemaRejectedError: it rejects the schema of an event class.
+        BrokerUnreachableError: if the embedded broker is down, and no topic has a spool.
+        RegistryUnreachableError: if the schema registry of an Avro topic does not answer.
+        SchemaRejectedError: if it rejects the schema of an event class.
     """
     overridden = {name: value for name, value in vars(overrides or Overrides()).items() if value}
     settings = replace(project.settings.require_ingest(), **overridden)
@@ -124,9 +124,9 @@ def reserved(config: IngestConfig) -> Iterator[None]:
     """Holds what a service needs for itself on this host, once nothing stands in its way.
 
     Raises:
-        ServiceRunningError: another service of the project is running here.
-        ServerStartError: the port is taken, or the system allows too few open files.
-        BrokerUnreachableError: Kafka does not answer, and no topic has a spool.
+        ServiceRunningError: if another service of the project is running here.
+        ServerStartError: if the port is taken, or the system allows too few open files.
+        BrokerUnreachableError: if Kafka does not answer, and no topic has a spool.
     """
     # In this order: a second service is refused as that, not for a port that is in use.
     with only_service(config.state, ingest_address(config.settings)):
@@ -140,7 +140,7 @@ def serve(config: IngestConfig) -> None:
     """Serves until SIGTERM or SIGINT. Call it while it is :func:`reserved`.
 
     Raises:
-        IngestFailedError: workers can't start.
+        IngestFailedError: if workers can't start.
     """
     from headrace.ingest.server import serve as run
 
@@ -216,8 +216,8 @@ def rotate_token(
     """Gives a token another secret; the last one ends within seconds, or after ``overlap``.
 
     Raises:
-        TokenUnknownError: there is none, or it is revoked, or has expired.
-        TokenInvalidError: it is a webhook, and there is no key for its secret.
+        TokenUnknownError: if there is none, or it is revoked, or has expired.
+        TokenInvalidError: if it is a webhook, and there is no key for its secret.
     """
     token, now = _token(settings, public_id), datetime.now(UTC)
     state = token.state(now)

@@ -8,13 +8,36 @@ from datetime import timedelta
 
 from headrace.control.late_data_rules import side_table_faults
 from headrace.control.topic_rules import schema_of
-from headrace.model import EventField, FieldType, Source
-from headrace.model.fault import Fault, duration
-from headrace.pipelines.join.declaration import JOIN_METADATA, Join
+from headrace.model import EventField, FieldType, Source, Topic
+from headrace.model.fault import Fault, duration, is_a
+from headrace.pipelines.join.declaration import JOIN_METADATA, Join, Match
 from headrace.pipelines.late_data.declaration import LateData
 from headrace.pipelines.pipeline import Pipeline
+from headrace.sinks.api import Sink
 
 _KEY_TYPES = (FieldType.STRING, FieldType.LONG)
+
+
+def join_type_faults(pipeline: Pipeline) -> Iterator[Fault]:
+    """Gives every part of a pipeline's join that is of another type than the model's."""
+    join = pipeline.join
+    if join is None:
+        return
+    for fault in _type_faults(join):
+        yield replace(fault, message=f"pipeline {pipeline.name!r}: {fault.message}")
+
+
+def _type_faults(join: Join) -> Iterator[Fault]:
+    for side in (join.later, join.earlier):
+        if not is_a(side, Topic | Source):
+            yield Fault(f"Join reads {side!r}", "a declared Topic")
+    is_pair = isinstance(join.on, tuple) and len(join.on) == 2  # noqa: PLR2004  one of each side
+    if not is_pair or not all(isinstance(name, str) for name in join.on):
+        yield Fault(f"Join.on is {join.on!r}", 'on=("impression_id", "event_id")')
+    if not is_a(join.match, Match):
+        yield Fault(f"Join.match is {join.match!r}", "Match.ID or Match.LAST")
+    if not is_a(join.unmatched, Sink | None):
+        yield Fault(f"Join.unmatched is {join.unmatched!r}", "a sink or None")
 
 
 def join_faults(pipeline: Pipeline) -> Iterator[Fault]:

@@ -59,7 +59,7 @@ class LoadOptions:
         """The source.
 
         Raises:
-            OfflineFilesError: it can't be a name.
+            OfflineFilesError: if it can't be a name.
         """
         name = self.source or self.folder.resolve().name
         if not _SOURCE.fullmatch(name):
@@ -80,10 +80,10 @@ def load_offline_files(
         on_batch: called after each batch.
 
     Raises:
-        OfflineFilesError: the folder or a file can't be read, or no file is there.
-        ProjectError: a topic is not declared, or has no event class.
-        SinkError: the destination stays away, or can't take a batch.
-        RefusedError: another loader of the source runs, or the counters are of two sources.
+        OfflineFilesError: if the folder or a file can't be read, or no file is there.
+        ProjectError: if a topic is not declared, or has no event class.
+        SinkError: if the destination stays away, or can't take a batch.
+        RefusedError: if another loader of the source runs, or the counters are of two sources.
     """
     files = find_files(options.folder, options.order, options.pattern)
     # A dry run does no line, so no file is done.

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 
-from headrace.control.join_rules import join_faults
+from headrace.control.join_rules import join_faults, join_type_faults
 from headrace.control.late_data_rules import late_data_faults
 from headrace.control.source_columns import column_types, source_columns
 from headrace.control.topic_rules import name_faults
@@ -23,7 +23,7 @@ from headrace.model import (
 )
 from headrace.model.fault import Fault, at_least, duration, is_a
 from headrace.model.name import NAME, NAME_WORDS
-from headrace.pipelines.join.declaration import Join, Match
+from headrace.pipelines.join.declaration import Join
 from headrace.pipelines.late_data.declaration import LateData
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.transforms.transform import Transform
@@ -89,29 +89,11 @@ def _type_faults(pipeline: Pipeline) -> Iterator[Fault]:
     if not is_a(pipeline.source, Topic | Source | Join | list | tuple):
         yield Fault(f"{_label(pipeline)}: source is {pipeline.source!r}", "a declared Topic")
         return
-    yield from _join_type_faults(pipeline)
+    yield from join_type_faults(pipeline)
     for source in pipeline.sources:
         if not is_a(source.topic, Topic) or not is_a(source.topic.name, str):
             yield Fault(f"{_label(pipeline)}: source {source.topic!r} is not a Topic")
     yield from _part_type_faults(pipeline)
-
-
-def _join_type_faults(pipeline: Pipeline) -> Iterator[Fault]:
-    join = pipeline.join
-    if join is None:
-        return
-    for side in (join.later, join.earlier):
-        if not is_a(side, Topic | Source):
-            yield Fault(f"{_label(pipeline)}: Join reads {side!r}", "a declared Topic")
-    is_pair = isinstance(join.on, tuple) and len(join.on) == 2  # noqa: PLR2004  one of each side
-    if not is_pair or not all(isinstance(name, str) for name in join.on):
-        yield Fault(
-            f"{_label(pipeline)}: Join.on is {join.on!r}", 'on=("impression_id", "event_id")'
-        )
-    if not is_a(join.match, Match):
-        yield Fault(f"{_label(pipeline)}: Join.match is {join.match!r}", "Match.ID or Match.LAST")
-    if not is_a(join.unmatched, Sink | None):
-        yield Fault(f"{_label(pipeline)}: Join.unmatched is {join.unmatched!r}", "a sink or None")
 
 
 def _part_type_faults(pipeline: Pipeline) -> Iterator[Fault]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
 from math import lcm
@@ -14,6 +14,7 @@ from headrace.control.sinks import sink_context
 from headrace.errors import BrokerUnreachableError
 from headrace.kafka.client import describe, watermarks
 from headrace.kafka.dead_letters import dead_letters_topic, scan
+from headrace.model.durations import microseconds
 from headrace.pipelines.checkpoint import CheckpointFolder, CurrentCheckpoint, checkpoint_root
 from headrace.pipelines.ledger.balance import Balance
 from headrace.pipelines.ledger.completeness import CompletenessBounds
@@ -130,15 +131,19 @@ def reconcile(
 def _balance(
     project: LoadedProject, pipeline: Pipeline, request: ReconcileRequest
 ) -> PipelineBalance:
-    with closing(_PipelineReconciliation(project, pipeline, request)) as reconciliation:
-        return reconciliation.balance()
+    with ExitStack() as opened:
+        return _PipelineReconciliation(project, pipeline, request, opened).balance()
 
 
 class _PipelineReconciliation:
-    """The comparison of one pipeline."""
+    """The comparison of one pipeline; ``opened`` closes the rows that it reads."""
 
     def __init__(
-        self, project: LoadedProject, pipeline: Pipeline, request: ReconcileRequest
+        self,
+        project: LoadedProject,
+        pipeline: Pipeline,
+        request: ReconcileRequest,
+        opened: ExitStack,
     ) -> None:
         self._project = project
         self._settings: Settings = project.settings
@@ -148,18 +153,16 @@ class _PipelineReconciliation:
         sink, context = pipeline.sink, sink_context(self._settings, pipeline, pipeline.sink)
         # What the sink holds comes first: an entry is written before its batch is committed.
         self._rows = sink.snapshot(context) if isinstance(sink, Recountable) else None
+        if self._rows is not None:
+            opened.callback(self._rows.close)
         self._counts = None
         if isinstance(sink, CountsEvents) and request.recount:
             self._counts = sink.window_counts(context)
         self._recorded = self._rows or self._counts or sink.position_store(context)
         # The side table comes last: a batch is in the side table before it is in the sink.
         self._side_rows = self._side_snapshot() if request.recount else None
-
-    def close(self) -> None:
-        """Ends the reading of the rows."""
-        for rows in (self._rows, self._side_rows):
-            if rows is not None:
-                rows.close()
+        if self._side_rows is not None:
+            opened.callback(self._side_rows.close)
 
     def balance(self) -> PipelineBalance:
         """Returns the balance."""
@@ -230,7 +233,7 @@ class _PipelineReconciliation:
         return {ids[name]: at for name, at in self._recorded.versions(ids).items()}
 
     def _bounds(self) -> CompletenessBounds:
-        allowed_us = int(self._pipeline.allowed_lateness.total_seconds() * 1e6)
+        allowed_us = microseconds(self._pipeline.allowed_lateness)
         topics = [source.topic.name for source in self._pipeline.sources]
         try:
             config = broker_config(self._settings)

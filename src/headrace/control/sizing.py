@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from fractions import Fraction
 
+from headrace.model.durations import microseconds
 from headrace.pipelines.join.slices import CACHE_BYTES, slice_length_us
 
 KIB = 1024
@@ -145,7 +146,7 @@ class JoinSize:
 
 def join_size(load: JoinLoad) -> JoinSize:
     """Computes what a join keeps: for ``within`` and two times ``wait``, in whole slices."""
-    slice_us = slice_length_us(load.within // timedelta(microseconds=1))
+    slice_us = slice_length_us(microseconds(load.within))
     seconds = _seconds(load.within + 2 * load.wait + timedelta(microseconds=slice_us))
     kept = load.earlier_per_second * seconds
     on_disk = kept * load.earlier_bytes / load.compression
@@ -226,4 +227,4 @@ def _warnings(load: TopicLoad, partitions: int | None) -> Iterator[str]:
 
 
 def _seconds(duration: timedelta) -> Fraction:
-    return Fraction(duration // timedelta(microseconds=1), 1_000_000)
+    return Fraction(microseconds(duration), 1_000_000)

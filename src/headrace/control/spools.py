@@ -77,7 +77,7 @@ def replay(
     A file that can't be put back stays, with its ``failure``, and holds up no other.
 
     Raises:
-        SpoolError: a file is not there, or the spool can't be read.
+        SpoolError: if a file is not there, or the spool can't be read.
     """
     with _opened(settings, topic) as spool:
         replayable = [file for file in quarantined_files(spool) if file.kind != DAMAGED]
@@ -93,7 +93,7 @@ def drop(
     """Removes quarantined files, ``files`` or all of them, or instead the events that wait.
 
     Raises:
-        SpoolError: a file is not there, or a worker is replaying the events.
+        SpoolError: if a file is not there, or a worker is replaying the events.
     """
     with _opened(settings, topic) as spool:
         if waiting:

@@ -15,7 +15,7 @@ def map_file(file: int, path: Path, size: int) -> mmap.mmap:
     A page without a block on the disk kills its writer with SIGBUS when the disk is full.
 
     Raises:
-        IngestStateError: the disk has no room for it.
+        IngestStateError: if the disk has no room for it.
     """
     try:
         os.posix_fallocate(file, 0, size)
@@ -28,7 +28,7 @@ def open_shared(path: Path) -> int:
     """Opens a file, and creates it with its folder where it is missing, for this user alone.
 
     Raises:
-        IngestStateError: it can't be made or opened.
+        IngestStateError: if it can't be made or opened.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

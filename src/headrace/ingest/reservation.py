@@ -23,7 +23,7 @@ def only_service(state: Path, address: str) -> Iterator[None]:
         address: where the service answers, for :func:`running_service`.
 
     Raises:
-        ServiceRunningError: another service has the folder.
+        ServiceRunningError: if another service has the folder.
     """
     lock = _lock(state)
     if not lock.try_acquire(address=address):
@@ -51,7 +51,7 @@ def allow_connections(settings: IngestSettings) -> None:
     At that limit, new connections would wait without a word.
 
     Raises:
-        ServerStartError: the system's own limit is lower.
+        ServerStartError: if the system's own limit is lower.
     """
     needed = settings.max_connections // settings.workers + _OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -33,7 +33,7 @@ def serve(config: IngestConfig) -> None:
     Blocks, and must be called in the main thread: it handles signals.
 
     Raises:
-        IngestFailedError: workers can't start, after three tries of each.
+        IngestFailedError: if workers can't start, after three tries of each.
     """
     # Kafka clients have threads, and a fork would copy the locks that those hold.
     multiprocessing.set_start_method("spawn", force=True)

@@ -159,7 +159,7 @@ class _Reading:
         """Handles an error between records. librdkafka reconnects by itself; the wait has a limit.
 
         Raises:
-            HeadraceError: waiting would not help.
+            HeadraceError: if waiting would not help.
         """
         partition = TopicPartition(event.topic() or "", event.partition())
         range_ = self._open.get(partition)

@@ -201,7 +201,7 @@ def event_schema(event: type) -> EventSchema:
     """The schema of an event class, from its annotations (inherited ones first).
 
     Raises:
-        UnsupportedFieldError: an annotation has no column type, or a class has no fields.
+        UnsupportedFieldError: if an annotation has no column type, or a class has no fields.
     """
     schema, unsupported = readable_schema(event)
     for error in unsupported:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
+from headrace.model.durations import milliseconds
 from headrace.model.event import EventSchema, event_schema
 from headrace.model.format import Format, Json, Raw
 from headrace.model.partitioning import ByKey, Partitioning
@@ -87,5 +88,5 @@ class Topic:
         # key.
         config = {"cleanup.policy": "compact" if self.compaction else "delete"}
         if self.retention is not None:
-            config["retention.ms"] = str(int(self.retention.total_seconds() * 1000))
+            config["retention.ms"] = str(milliseconds(self.retention))
         return config | dict(self.config)

@@ -41,8 +41,8 @@ class Destination(Protocol):
         Returns what is done, with every batch that was ever written.
 
         Raises:
-            UnknownCommitStateError: it may work later.
-            HeadraceError: it will not.
+            UnknownCommitStateError: if it may work later.
+            HeadraceError: if it will not.
         """
 
     def write(
@@ -53,9 +53,9 @@ class Destination(Protocol):
         Returns every rejected line: those of the batch, and those that the destination rejects.
 
         Raises:
-            UnknownCommitStateError: all of it may be written, or nothing.
-            LoaderRunningError: another loader of the source has taken over.
-            HeadraceError: nothing of it was written, and trying again is no use.
+            UnknownCommitStateError: if all of it may be written, or nothing.
+            LoaderRunningError: if another loader of the source has taken over.
+            HeadraceError: if nothing of it was written, and trying again is no use.
         """
 
     def close(self) -> None:
@@ -71,7 +71,7 @@ def require_known_table(
     """Checks a source's first batch: a forgotten destination must not empty it into dead letters.
 
     Raises:
-        SinkError: no line of the batch has one.
+        SinkError: if no line of the batch has one.
     """
     readable = sum(isinstance(line, Entry) for line in batch)
     unknown = [line for line in rejected if line.reason == UNKNOWN_TABLE]

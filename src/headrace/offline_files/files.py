@@ -78,7 +78,7 @@ def find_files(folder: Path, order: FileOrder, pattern: str = "*") -> list[Offli
     """Files of ``folder`` whose name fits ``pattern``, oldest first; not hidden ones.
 
     Raises:
-        OfflineFilesError: the folder can't be read, or there is no such file in it.
+        OfflineFilesError: if the folder can't be read, or there is no such file in it.
     """
     try:
         with os.scandir(folder) as entries:
@@ -106,7 +106,7 @@ def read_file(
     ``on_open`` is called with the identity of the opened file before its first byte is read.
 
     Raises:
-        OfflineFilesError: the file can't be read.
+        OfflineFilesError: if the file can't be read.
     """
     try:
         with file.path.open("rb") as opened:

@@ -93,10 +93,10 @@ def load(plan: LoadPlan, destination: Destination, figures: LoadStats, on_batch:
     ``figures`` are counted up as it goes. Whatever ends it, the destination is closed.
 
     Raises:
-        OfflineFilesError: a file can't be read.
-        CounterReusedError: files of another source are among these.
-        LoaderRunningError: another loader of the source runs.
-        SinkError: the destination stays away, or can't take a batch.
+        OfflineFilesError: if a file can't be read.
+        CounterReusedError: if files of another source are among these.
+        LoaderRunningError: if another loader of the source runs.
+        SinkError: if the destination stays away, or can't take a batch.
     """
     try:
         _Loader(plan, destination, figures, on_batch).run()

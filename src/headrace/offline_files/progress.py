@@ -51,7 +51,7 @@ class LoadProgress:
         """It is done.
 
         Raises:
-            CounterReusedError: another line with this counter is.
+            CounterReusedError: if another line with this counter is.
         """
         covering = self.covers(counter)
         if covering is None:
@@ -81,7 +81,7 @@ class LoadProgress:
         """The ranges.
 
         Raises:
-            OfflineFilesError: there are too many to be kept in a record.
+            OfflineFilesError: if there are too many to be kept in a record.
         """
         if len(self.ranges) > MAX_RANGES:
             reason = f"its counters have more than {MAX_RANGES} holes"

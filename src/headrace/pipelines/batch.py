@@ -25,6 +25,7 @@ from headrace.kafka.client import ClientConfig
 from headrace.kafka.cluster import KafkaCluster
 from headrace.kafka.dead_letter_writer import DeadLetterWriter
 from headrace.model import DeadLetter, TopicPartition
+from headrace.model.durations import microseconds
 from headrace.pipelines.checkpoint import Checkpoint, PlannedBatch, positions_of
 from headrace.pipelines.commit_rows import Reject, commit_rows
 from headrace.pipelines.complete_until import complete_until
@@ -138,8 +139,8 @@ class BatchCommitter:
         """Compares the checkpoint with the sink, before the first batch of a run.
 
         Raises:
-            CheckpointBehindTableError: the table holds more than the checkpoint knows of.
-            TableBehindCheckpointError: the table lacks batches.
+            CheckpointBehindTableError: if the table holds more than the checkpoint knows of.
+            TableBehindCheckpointError: if the table lacks batches.
         """
         planned, is_done = self._checkpoint.last_planned()
         if planned is not None and is_done:
@@ -213,7 +214,7 @@ class BatchCommitter:
         """Reports that tile the planned ranges exactly.
 
         Raises:
-            UnreadRangesError: there are none for a part of them, and they can't be had.
+            UnreadRangesError: if there are none for a part of them, and they can't be had.
         """
         reports = [*manifest.reports, *self._staging.take(planned.ranges)]
         missing = unread(planned.ranges, reports)
@@ -222,7 +223,9 @@ class BatchCommitter:
             _LOG.warning(
                 "%s: a step has not read %d of its input ranges to their ends, %s first; they are "
                 "read once more for their dead letters",
-                *(self._pipeline.name, len(missing), missing[0]),
+                self._pipeline.name,
+                len(missing),
+                missing[0],
             )
             partial = [read for read in reports if any(map(read.range.within, missing))]
             self._discard_side(partial)
@@ -361,7 +364,7 @@ class BatchCommitter:
     def _watermark_us(self, before: Feedback) -> int:
         """The watermark of the partition that has come furthest; 0: not known."""
         newest = before.newest_us
-        allowed_us = int(self._pipeline.allowed_lateness.total_seconds() * 1e6)
+        allowed_us = microseconds(self._pipeline.allowed_lateness)
         return max(0, max(newest.values(), default=0) - allowed_us)
 
     def _record(

@@ -179,7 +179,7 @@ class Checkpoint:
         """Starts and ends of a batch that Spark has planned.
 
         Raises:
-            SinkError: a file of the checkpoint is torn, of another format, or not there.
+            SinkError: if a file of the checkpoint is torn, of another format, or not there.
         """
         ends = self._offsets(batch_id)
         initial = {topic: self._initial(topic) for topic in ends}

@@ -32,8 +32,8 @@ def commit_rows(
     committed meanwhile is discarded.
 
     Raises:
-        DeadLetterLimitError: there are too many of them; nothing is committed.
-        SinkError: nothing is committed, or it is not known whether it was.
+        DeadLetterLimitError: if there are too many of them; nothing is committed.
+        SinkError: if nothing is committed, or it is not known whether it was.
     """
     done = sink.commit(pieces, transaction, watermark_us)
     # It ends: each round rejects or drops a row at least.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from headrace.kafka.client import ClientConfig
 from headrace.kafka.cluster import KafkaCluster
 from headrace.model import EventSchema, Metadata, Source, Start, Topic
+from headrace.model.durations import microseconds
 from headrace.pipelines.batch import BatchCommitter, BatchResult
 from headrace.pipelines.checkpoint import Checkpoint
 from headrace.pipelines.derived_letters import DerivedLetters
@@ -145,8 +146,8 @@ def build(
     ``start``, when given, overrides where the sources declare that they begin.
 
     Raises:
-        SinkError: the sink can't be opened, or can't take the rows.
-        TableMismatchError: the rows do not fit the table that is there.
+        SinkError: if the sink can't be opened, or can't take the rows.
+        TableMismatchError: if the rows do not fit the table that is there.
     """
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
@@ -246,7 +247,7 @@ def _open_side_table(pipeline: Pipeline, context: RunContext) -> SinkDriver | No
 
 def _late_rule(pipeline: Pipeline, side: SinkDriver | None) -> LateRule:
     return LateRule(
-        allowed_us=int(pipeline.allowed_lateness.total_seconds() * 1e6),
+        allowed_us=microseconds(pipeline.allowed_lateness),
         to_dead_letters=pipeline.late_data is LateData.DEAD_LETTER,
         writers=None if side is None or pipeline.join is not None else side.writers,
     )
@@ -266,7 +267,7 @@ def source_spec(
         registry=context.registry,
         event_time=topic.event_time,
         earliest_event_us=int(topic.earliest_event_time.timestamp() * 1e6),
-        latest_ahead_us=int(topic.latest_ahead.total_seconds() * 1e6),
+        latest_ahead_us=microseconds(topic.latest_ahead),
         cluster=KafkaCluster(context.client),
         consumer_group=pipeline.consumer_group,
         start=start or source.start,
@@ -311,12 +312,20 @@ def _join_spec(
     if join is None:
         return None
     (later, earlier), (later_key, earlier_key) = specs, join.on
-    window = JoinWindow(*(int(time.total_seconds() * 1e6) for time in (join.within, join.wait)))
+    window = JoinWindow(microseconds(join.within), microseconds(join.wait))
     unmatched = None if side is None else side.writers
     metadata = pipeline.side_metadata(join.sources[0])
     return JoinSpec(
-        *(later, earlier, later_key, earlier_key, join.column, window, join.match),
-        *(unmatched, metadata, join.sources[0].topic.event_id),
+        later=later,
+        earlier=earlier,
+        later_key=later_key,
+        earlier_key=earlier_key,
+        column=join.column,
+        window=window,
+        match=join.match,
+        unmatched=unmatched,
+        unmatched_metadata=metadata,
+        later_id=join.sources[0].topic.event_id,
     )
 
 

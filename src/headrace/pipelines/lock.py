@@ -31,7 +31,7 @@ class CheckpointLock:
         """Takes the lock; harmless when it is held already.
 
         Raises:
-            CheckpointInUseError: another process holds it.
+            CheckpointInUseError: if another process holds it.
         """
         if not self._lock.try_acquire():
             holder = self._lock.holder()

@@ -129,8 +129,8 @@ class TablePositions:
         """Whether the table holds the batch; False: it ends just where the batch begins.
 
         Raises:
-            CheckpointBehindTableError: the table holds more than the checkpoint knows of.
-            TableBehindCheckpointError: the table lacks what came before.
+            CheckpointBehindTableError: if the table holds more than the checkpoint knows of.
+            TableBehindCheckpointError: if the table lacks what came before.
         """
         recorded = self._known(planned)
         # Both: a checkpoint from a backup plans other offsets under a batch id that the table
@@ -146,8 +146,8 @@ class TablePositions:
         """Checks that the table stands at the end of ``planned``, which Spark has finished.
 
         Raises:
-            CheckpointBehindTableError: the table holds more than the checkpoint knows of.
-            TableBehindCheckpointError: the table lacks batches.
+            CheckpointBehindTableError: if the table holds more than the checkpoint knows of.
+            TableBehindCheckpointError: if the table lacks batches.
         """
         recorded = self._known(planned)
         later = recorded.batch_id is not None and recorded.batch_id > planned.batch_id

@@ -30,7 +30,7 @@ def raising_remote_errors() -> Iterator[None]:
     """Raises errors of ours as :class:`RemoteError`; for the outermost call of a process.
 
     Raises:
-        RemoteError: an error of ours was raised.
+        RemoteError: if an error of ours was raised.
     """
     try:
         yield

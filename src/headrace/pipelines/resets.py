@@ -44,7 +44,7 @@ class Resets:
         """Begins at what the topics or the group's committed offsets say.
 
         Raises:
-            NothingCommittedError: the group has no offsets to begin at.
+            NothingCommittedError: if the group has no offsets to begin at.
         """
         if start is Start.COMMITTED:
             self._refuse_uncommitted()
@@ -61,8 +61,8 @@ class Resets:
             accept_loss: begin at the earliest record where retention has passed that place.
 
         Raises:
-            NothingCommittedError: the table records no place.
-            RetentionPassedError: records after that place are gone.
+            NothingCommittedError: if the table records no place.
+            RetentionPassedError: if records after that place are gone.
         """
         if self.positions is None:
             reason = f"its sink, {self.pipeline.sink.kind}, records no offsets"

@@ -257,7 +257,8 @@ class PipelineRun:
         current = checks.resets.take_over(number, graph.sink)
         _LOG.warning(
             "%s: going on from the positions that the sink records, as checkpoint %d",
-            *(error.code, number),
+            error.code,
+            number,
         )
         return current, graph
 

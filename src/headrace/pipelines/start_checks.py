@@ -38,7 +38,7 @@ def check_dead_letter_topics(client: ClientConfig, pipeline: Pipeline) -> None:
     While the cluster does not answer it is not known, and the pipeline waits for it anyway.
 
     Raises:
-        TopicMissingError: there is none.
+        TopicMissingError: if there is none.
     """
     names = [source.topic.dead_letters for source in pipeline.sources]
     try:
@@ -76,10 +76,10 @@ class StartChecks:
         """The checkpoint to go on with; a new one only where nothing was there before.
 
         Raises:
-            CheckpointLostError: there are traces of a checkpoint that is gone.
-            CheckpointBehindTableError: the sink knows a newer checkpoint, or another driver has
+            CheckpointLostError: if there are traces of a checkpoint that is gone.
+            CheckpointBehindTableError: if the sink knows a newer checkpoint, or another driver has
                 committed since this one was reset to the table.
-            TableBehindCheckpointError: a RESTORE or replacement has taken rows from the table.
+            TableBehindCheckpointError: if a RESTORE or replacement has taken rows from the table.
         """
         current = self.folder.current()
         ids = CheckpointIds(self.pipeline.name, current.number if current else 1)
@@ -103,7 +103,7 @@ class StartChecks:
         the query may be another one.
 
         Raises:
-            QueryChangedError: offsets or state would be taken for those of something else.
+            QueryChangedError: if offsets or state would be taken for those of something else.
         """
         recorded = read_query(checkpoint.uri)
         if recorded is not None and checkpoint.has_batches():

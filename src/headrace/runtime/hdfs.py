@@ -99,7 +99,7 @@ class EmbeddedHdfs:
         """Starts what is down and returns the URI once the DataNode has joined.
 
         Raises:
-            ServerStartError: a port is taken, a server ended or was not ready in time.
+            ServerStartError: if a port is taken, a server ended or was not ready in time.
         """
         with exclusive(self._folder / "start.lock"):
             ports = self._ports()

@@ -81,7 +81,7 @@ def fetch(group: str, java: Java, *, cache: Path, on_progress: Progress) -> list
     With all of them in place, nothing is started. Any number of processes may call it at once.
 
     Raises:
-        JarError: a jar could not be downloaded, or is not the one that was locked.
+        JarError: if a jar could not be downloaded, or is not the one that was locked.
     """
     return fetch_jars(locked(group), java, cache=cache, on_progress=on_progress)
 

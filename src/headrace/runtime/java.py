@@ -63,7 +63,7 @@ def find_java(environ: Mapping[str, str]) -> Java:
     Usable: it starts, is release 17 or 21, and has the module that Spark asks for.
 
     Raises:
-        JavaUnavailableError: none is usable; says what was tried and why each was refused.
+        JavaUnavailableError: if none is usable; says what was tried and why each was refused.
     """
     refused: list[str] = []
     search_path = environ.get("PATH", "")

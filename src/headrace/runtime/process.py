@@ -84,7 +84,7 @@ class ServerProcess:
         """Starts it in a session of its own, unless it runs already. The last log is kept as .1.
 
         Raises:
-            ServerStartError: the command can't be executed.
+            ServerStartError: if the command can't be executed.
         """
         if self.alive():
             return
@@ -180,7 +180,7 @@ class ServerProcess:
         """Returns once ``ready()`` is true.
 
         Raises:
-            ServerStartError: the process ended, or was not ready in time; quotes its last lines.
+            ServerStartError: if the process ended, or was not ready in time; quotes its last lines.
         """
         deadline = time.monotonic() + timeout.total_seconds()
         while not ready():

@@ -59,7 +59,7 @@ def serving(host: str, port: int | None) -> Iterator[MetricsServer | None]:
     """A server for as long as the context lasts; none without a port.
 
     Raises:
-        ServerStartError: the port is taken.
+        ServerStartError: if the port is taken.
     """
     if port is None:
         yield None

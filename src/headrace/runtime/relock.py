@@ -54,7 +54,7 @@ def write_lock(java: Java, lock: Path = LOCK, roots: Mapping[str, Roots] = ROOTS
     """Resolves every group of ``roots`` anew and replaces the lock.
 
     Raises:
-        JarError: a root or something it depends on could not be had.
+        JarError: if a root or something it depends on could not be had.
     """
     groups = {group: resolve(coordinates, java) for group, coordinates in roots.items()}
     lock.write_text("\n".join(_entry(group, jar) for group, jars in groups.items() for jar in jars))

@@ -55,7 +55,7 @@ class Document:
         """Parse ``file``.
 
         Raises:
-            ProjectError: it is missing, unreadable or not TOML.
+            ProjectError: if it is missing, unreadable or not TOML.
         """
         try:
             text = file.read_text(encoding="utf-8")

@@ -289,7 +289,7 @@ class Settings:
         """Returns the settings of the HTTP service, whole; the defaults where there are none.
 
         Raises:
-            ProjectError: an environment variable or a file of a secret is not there.
+            ProjectError: if an environment variable or a file of a secret is not there.
         """
         if self.unset:
             raise ProjectError(list(self.unset))

@@ -113,7 +113,7 @@ class PositionStore(Protocol):
         """Returns the number recorded for each application id; ids never recorded are left out.
 
         Raises:
-            SinkError: it can't be read.
+            SinkError: if it can't be read.
         """
 
     def restored(self, writer: Mapping[str, object]) -> PositionStore | None:
@@ -216,7 +216,7 @@ class TaskWriter(Protocol):
             the rows that can't be taken; the others are.
 
         Raises:
-            SinkError: none can be taken. The task fails, after :meth:`abort`.
+            SinkError: if none can be taken. The task fails, after :meth:`abort`.
         """
 
     def close(self) -> Sequence[str]:
@@ -272,7 +272,7 @@ class SinkDriver(abc.ABC):
                 sink may take for complete what ended before; it counts nothing by it.
 
         Raises:
-            SinkError: nothing is committed, also where the sink records something else than
+            SinkError: if nothing is committed, also where the sink records something else than
                 ``transaction.expected``, or it is not known whether it was.
         """
 
@@ -373,7 +373,7 @@ class Sink(abc.ABC):
             schema: of its rows.
 
         Raises:
-            SinkError: the target can't be looked at.
+            SinkError: if the target can't be looked at.
             TableMismatchError: as :meth:`open`.
         """
         return ()
@@ -387,8 +387,8 @@ class Sink(abc.ABC):
             schema: of the rows that writers will get.
 
         Raises:
-            SinkError: the sink can't be reached, or can't take such rows.
-            TableMismatchError: the table that is there has other columns.
+            SinkError: if the sink can't be reached, or can't take such rows.
+            TableMismatchError: if the table that is there has other columns.
         """
 
 
@@ -435,7 +435,7 @@ class Snapshot(Protocol):
         """Yields the rows with ``columns``, in no order, a part of them at a time.
 
         Raises:
-            SinkError: they can't be read.
+            SinkError: if they can't be read.
         """
 
     def close(self) -> None:
@@ -443,14 +443,20 @@ class Snapshot(Protocol):
 
 
 class Recountable(abc.ABC):
-    """A sink whose rows ``headrace reconcile --recount`` can count."""
+    """A sink whose rows ``headrace reconcile --recount`` can count.
+
+    It records positions in its target, as of the rows (a :class:`PositionStore`): a batch whose
+    number a snapshot does not have counts as not there. Rows are told by the columns of the
+    declaration: the topic's ``event_time`` as a timestamp, and its ``event_id``, or else
+    ``_topic``, ``_partition`` and ``_offset``.
+    """
 
     @abc.abstractmethod
     def snapshot(self, context: SinkContext) -> Snapshot | None:
         """Returns the target as it is now; None: there is none, or its rows can't be told apart.
 
         Raises:
-            SinkError: it can't be read.
+            SinkError: if it can't be read.
         """
 
     @property
@@ -488,7 +494,7 @@ class CountsEvents(abc.ABC):
         """Returns the counts as they are now; None: it keeps none.
 
         Raises:
-            SinkError: they can't be read.
+            SinkError: if they can't be read.
         """
 
 

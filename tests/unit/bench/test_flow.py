@@ -239,7 +239,8 @@ def test_the_page_has_a_place_for_each_table(benchmark):
 def test_each_system_tells_its_guarantee_and_headrace_is_one(name):
     systems = PARTS[name](1_000).systems
     assert OURS in systems
-    assert all("once" in system.guarantee for system in systems.values())
+    first_words = {system.guarantee.partition(" once")[0] for system in systems.values()}
+    assert first_words <= {"exactly", "at least"}
 
 
 def test_a_part_that_there_is_not_is_named(capsys):

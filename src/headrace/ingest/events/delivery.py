@@ -180,8 +180,8 @@ class Delivery:
         """Returns once all in-sync replicas have every event.
 
         Raises:
-            QueueFullError: nothing was sent.
-            RejectedByKafkaError: some events can't be sent, all others are there.
+            QueueFullError: if nothing was sent.
+            RejectedByKafkaError: if some events can't be sent, all others are there.
             UnknownOutcomeError: after ``seconds``, or when Kafka said no to an event.
         """
         if topic in self._overdue:
@@ -203,9 +203,9 @@ class Delivery:
         at that moment Kafka may have got; it can't be known.
 
         Raises:
-            QueueFullError: nothing was sent.
-            RejectedByKafkaError: some events can't be sent, all others are there.
-            UnknownOutcomeError: Kafka rejected an event for ever.
+            QueueFullError: if nothing was sent.
+            RejectedByKafkaError: if some events can't be sent, all others are there.
+            UnknownOutcomeError: if Kafka rejected an event for ever.
         """
         producer = self._producers[topic]
         outstanding = producer.enqueue(topic, events, headers)

@@ -50,8 +50,8 @@ class EventStore:
         """Returns once the events are safe: ``True`` when the spool has some of them.
 
         Raises:
-            NotTakenError: nothing was taken.
-            UnknownOutcomeError: Kafka did not confirm them, nor did the disk.
+            NotTakenError: if nothing was taken.
+            UnknownOutcomeError: if Kafka did not confirm them, nor did the disk.
         """
         self._require(topic)
         spool = self._spools.get(topic)

@@ -45,7 +45,7 @@ class OverdueTopics:
         """Shares the times with all processes that name this file, which must not outlive a boot.
 
         Raises:
-            IngestStateError: the file can't be made, or the disk has no room for it.
+            IngestStateError: if the file can't be made, or the disk has no room for it.
         """
         names = sorted(topics)
         file = open_shared(path)

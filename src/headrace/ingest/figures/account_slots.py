@@ -28,7 +28,7 @@ class AccountSlots:
     a record count is written after its text.
 
     Raises:
-        IngestStateError: the file can't be made, or the disk has no room for it.
+        IngestStateError: if the file can't be made, or the disk has no room for it.
     """
 
     def __init__(self, file: Path, max_accounts: int) -> None:

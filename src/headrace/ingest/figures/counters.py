@@ -23,7 +23,7 @@ class Counters:
     The file of a worker that ended is taken over by the next one, so no count goes back.
 
     Raises:
-        IngestStateError: the file can't be made, or the disk has no room for it.
+        IngestStateError: if the file can't be made, or the disk has no room for it.
     """
 
     def __init__(self, folder: Path, names: Iterable[Labels]) -> None:

@@ -31,7 +31,7 @@ class LocalLimiter(Limiter):
     with the machine, so the file must not outlive the service.
 
     Raises:
-        IngestStateError: the file can't be made, or the disk has no room for it.
+        IngestStateError: if the file can't be made, or the disk has no room for it.
     """
 
     def __init__(self, file: Path, clock: Callable[[], float] = time.monotonic) -> None:

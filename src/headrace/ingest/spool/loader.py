@@ -96,8 +96,8 @@ class Loader:
         """Replays what is there and returns.
 
         Raises:
-            SpoolError: the disk failed.
-            NotSentError: records wait that Kafka did not take.
+            SpoolError: if the disk failed.
+            NotSentError: if records wait that Kafka did not take.
             Exception: whatever ``send`` raises; what was not acknowledged stays in the spool.
         """
         self._failure = None

@@ -66,7 +66,7 @@ class SegmentReader:
     """Goes through one segment once; ``damages`` are the ranges that hold no record.
 
     Raises:
-        UnknownVersionError: another version of headrace wrote it.
+        UnknownVersionError: if another version of headrace wrote it.
     """
 
     def __init__(self, path: Path, segment: Segment) -> None:

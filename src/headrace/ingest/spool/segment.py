@@ -66,7 +66,7 @@ def created_ms(begin: bytes) -> int | None:
     """Returns when a segment was created, by its first bytes; ``None`` if they are damaged.
 
     Raises:
-        UnknownVersionError: the header is sound and of another version.
+        UnknownVersionError: if the header is sound and of another version.
     """
     if len(begin) < HEADER_BYTES:
         return None

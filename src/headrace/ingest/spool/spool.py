@@ -83,7 +83,7 @@ class Spool:
         """Makes the folder when it is not there.
 
         Raises:
-            SpoolError: it can't be made or read.
+            SpoolError: if it can't be made or read.
         """
         self._limits, self._clock = limits, clock
         self.store = Store(folder)
@@ -107,8 +107,8 @@ class Spool:
         """Returns once all records are on the disk: one write and one fsync.
 
         Raises:
-            SpoolFullError: the budget is used up; nothing was written.
-            SpoolError: the disk failed; the records are not replayed unless undoing failed too.
+            SpoolFullError: if the budget is used up; nothing was written.
+            SpoolError: if the disk failed; the records are not replayed unless undoing failed too.
         """
         payloads = [encode(record) for record in records]
         if payloads:
@@ -141,7 +141,7 @@ class Spool:
         """Reads the folder for what the spool holds, such as for ``/metrics``.
 
         Raises:
-            SpoolError: it can't be read.
+            SpoolError: if it can't be read.
         """
         with self.store.exclusive():
             held = segments(self.store.folder) if self.pending else []

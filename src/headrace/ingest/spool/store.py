@@ -35,7 +35,7 @@ class Store:
     """What appenders and the loader share. Every method but ``exclusive`` needs the lock.
 
     Raises:
-        SpoolError: the folder can't be made, locked or read.
+        SpoolError: if the folder can't be made, locked or read.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -22,7 +22,7 @@ class TopicSpools:
     Those of topics that have no spool any more are replayed all the same.
 
     Raises:
-        SpoolError: a folder can't be made or read.
+        SpoolError: if a folder can't be made or read.
     """
 
     def __init__(self, folder: Path, limits: SpoolLimits, topics: Collection[str]) -> None:

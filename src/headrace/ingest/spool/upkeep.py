@@ -68,7 +68,7 @@ def quarantined_files(spool: Spool) -> list[QuarantinedFile]:
     """Returns the quarantined files by name; those that headrace did not name are left alone.
 
     Raises:
-        SpoolError: a file can't be read.
+        SpoolError: if a file can't be read.
     """
     quarantine = spool.store.quarantine
     with spool.store.failing():
@@ -89,8 +89,8 @@ def put_back(spool: Spool, name: str) -> int:
     removed leaves it, and its records twice.
 
     Raises:
-        SpoolFullError: the budget has no room for them beside the file.
-        SpoolError: the file is not there, can't be read, or holds no records.
+        SpoolFullError: if the budget has no room for them beside the file.
+        SpoolError: if the file is not there, can't be read, or holds no records.
     """
     path = _existing(spool, name)
     with spool.store.failing():
@@ -105,7 +105,7 @@ def drop(spool: Spool, name: str) -> None:
     """Removes a quarantined file for good.
 
     Raises:
-        SpoolError: it is not there, or can't be removed.
+        SpoolError: if it is not there, or can't be removed.
     """
     path = _existing(spool, name)
     with spool.store.exclusive():
@@ -117,7 +117,7 @@ def drop_waiting(spool: Spool) -> int:
     """Removes all events that wait to be replayed for good, and returns their number.
 
     Raises:
-        SpoolError: a worker is replaying them.
+        SpoolError: if a worker is replaying them.
     """
     store = spool.store
     with store.failing():

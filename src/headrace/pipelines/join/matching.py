@@ -120,8 +120,11 @@ def matcher_for(
     match: Match, window: JoinWindow, known: EarlierSnapshot, earlier: KeyedEvents
 ) -> Matcher:
     """Returns the matcher of a batch with these earlier events, in order of offset."""
-    kind = IdMatcher if match is Match.ID else LastMatcher
-    return kind(window, known, earlier)
+    match match:
+        case Match.ID:
+            return IdMatcher(window, known, earlier)
+        case Match.LAST:
+            return LastMatcher(window, known, earlier)
 
 
 class IdMatcher(Matcher):

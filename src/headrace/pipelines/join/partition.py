@@ -93,7 +93,7 @@ class JoinPartition:
         """Joins the events between two positions, in order of their offsets.
 
         Raises:
-            JoinStateError: the state that the batch begins with is gone.
+            JoinStateError: if the state that the batch begins with is gone.
         """
         before = self._folder.read(start)
         self._folder.delete_obsolete(start, before)

@@ -12,7 +12,7 @@ class JoinPosition:
     Attributes:
         earlier: next offset of the topic whose events come first.
         later: next offset of the other topic.
-        clock_us: time that the earlier topic has passed: what was to be read before it was read.
+        clock_us: event time up to which the earlier topic has been read.
         horizon_us: earlier events before it are forgotten: no later one asks for them any more.
     """
 

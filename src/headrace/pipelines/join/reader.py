@@ -167,8 +167,7 @@ class JoinReader:
             unmatched = []
         if joined.matched or unmatched:
             going_on = joined_rows(
-                *(joined.matched, unmatched, spec.later, spec.earlier),
-                *(spec.column, work.partition),
+                joined.matched, unmatched, spec.later, spec.earlier, spec.column, work.partition
             )
             self._rejected += going_on.rejected
             events = [*(event for event, _ in joined.matched), *unmatched]

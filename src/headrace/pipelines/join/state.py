@@ -95,7 +95,7 @@ class StateFolder:
         """Returns the state that a batch begins with.
 
         Raises:
-            JoinStateError: it is gone, or of another form.
+            JoinStateError: if it is gone, or of another form.
         """
         if at == self._initial:
             return JoinState(uuid4().hex)

@@ -36,8 +36,8 @@ class SideTable:
         """Makes the events that a batch sets aside visible, unless it holds them already.
 
         Raises:
-            CheckpointBehindTableError: it holds batches that the checkpoint does not know of.
-            SinkError: nothing is committed, or it is not known whether it was.
+            CheckpointBehindTableError: if it holds batches that the checkpoint does not know of.
+            SinkError: if nothing is committed, or it is not known whether it was.
         """
         if not pieces:
             return _NOTHING
@@ -66,7 +66,7 @@ class SideTable:
         """Whether it holds the events of a batch.
 
         Raises:
-            CheckpointBehindTableError: it holds batches that the checkpoint does not know of.
+            CheckpointBehindTableError: if it holds batches that the checkpoint does not know of.
         """
         recorded = self._known().batch_id
         if recorded is not None and recorded > planned.batch_id:

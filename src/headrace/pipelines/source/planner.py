@@ -64,7 +64,7 @@ class Planner:
         """Position of the first batch; the same again when that batch is replayed.
 
         Raises:
-            TopicMissingError: there is no such topic.
+            TopicMissingError: if there is no such topic.
             BrokerUnreachableError: if the broker does not respond.
         """
         known = read_initial(self._spec.checkpoint, self._spec.topic)
@@ -97,7 +97,7 @@ class Planner:
             at_once: take what is there, without waiting for more.
 
         Raises:
-            RefusedError: going on would lose or repeat records.
+            RefusedError: if going on would lose or repeat records.
             BrokerUnreachableError: in a run with a target, if the broker does not respond, or the
                 target is not there.
         """
@@ -151,7 +151,7 @@ class Planner:
         except RefusedError as error:
             return error
         # Spark repeats a batch without asking for the next one, which may be a minute away.
-        self._observe(start, live, self._paused())
+        self._observe(start, live)
         return None
 
     def _toward(self, start: SourceOffset, target: Mapping[int, int]) -> SourceOffset:
@@ -171,7 +171,7 @@ class Planner:
 
     def _missing(self, end: SourceOffset, live: LivePositions, target: Mapping[int, int]) -> str:
         """What of the target, or of what was read, the topic does not have; nothing when it has."""
-        for p in sorted(target.keys() - self._paused()):
+        for p in sorted(target.keys() - self._stopped()):
             position, latest = end.partitions.get(p, 0), live.latest.get(p, 0)
             if position < target[p] or latest < position:
                 ended = f"{self._spec.topic}[{p}] ended at {max(position, target[p])}"
@@ -186,9 +186,9 @@ class Planner:
         *,
         at_once: bool = False,
     ) -> SourceOffset:
-        paused = self._paused()
-        self._observe(start, live, paused)
-        ends = self._allocate(start, upto, paused)
+        self._observe(start, live)
+        stopped = self._stopped()
+        ends = self._allocate(start, upto, stopped)
         # A partition that was added to the topic begins at 0, wherever the source began: its
         # records are all newer than the checkpoint.
         ends |= {p: 0 for p in live.latest if p not in start.partitions}
@@ -198,7 +198,7 @@ class Planner:
             return self._heartbeat(start)
         found_since = self._pause.end()
         # More is there than one batch takes: waiting would only make the next ones later.
-        behind = any(upto.get(p, at) > at for p, at in ends.items() if p not in paused)
+        behind = any(upto.get(p, at) > at for p, at in ends.items() if p not in stopped)
         if not at_once and not behind and self._should_wait(start, ends, found_since):
             return start
         self._pending_since = None
@@ -228,7 +228,7 @@ class Planner:
             timer.cancel()
             timer.join()  # what it writes comes before the view of this look
 
-    def _paused(self) -> frozenset[int]:
+    def _stopped(self) -> frozenset[int]:
         return self._state.paused(self._spec.topic) | self.held
 
     def _live(self) -> LivePositions:
@@ -251,7 +251,7 @@ class Planner:
         return {p: at.offset for p, at in committed.items()} | dict(cluster.cuts(topic, committed))
 
     def _allocate(
-        self, start: SourceOffset, ceiling: Mapping[int, int], paused: frozenset[int]
+        self, start: SourceOffset, ceiling: Mapping[int, int], stopped: frozenset[int]
     ) -> dict[int, int]:
         limits, partitions = self._spec.limits, start.partitions
         known = self._feedback().mean_bytes(self._spec.topic, partitions)
@@ -261,7 +261,7 @@ class Planner:
             max_records=limits.max_records,
             max_bytes=limits.max_bytes,
             mean_bytes=known or dict.fromkeys(partitions, UNKNOWN_BYTES),
-            paused=paused,
+            paused=stopped,
         )
 
     def _feedback(self) -> Feedback:
@@ -278,7 +278,7 @@ class Planner:
         waited = time.monotonic() - self._pending_since
         return waited < self._spec.limits.max_wait.total_seconds()
 
-    def _observe(self, start: SourceOffset, live: LivePositions, paused: frozenset[int]) -> None:
+    def _observe(self, start: SourceOffset, live: LivePositions) -> None:
         """Leaves what the broker has for the driver's progress; notes which partitions are idle."""
         self.latest, self.looked_ms = dict(live.latest), self._looking_ms
         now = time.monotonic()
@@ -292,7 +292,7 @@ class Planner:
             latest=dict(live.latest),
             positions=dict(start.partitions),
             idle=tuple(sorted(idle)),
-            paused=tuple(paused),
+            paused=tuple(self._state.paused(self._spec.topic)),
         )
         self._state.write_view(self._spec.topic, view)
 

@@ -81,7 +81,7 @@ class Kafka(Sink, Reprocessable):
         """Compares the rows with the topic's class; no broker is asked.
 
         Raises:
-            SinkError: a field of the event is no column of the rows, or has another type, or the
+            SinkError: if a field of the event is no column of the rows, or has another type, or the
                 rows have a column that is no field.
         """
         from headrace.sinks.kafka.records import problem

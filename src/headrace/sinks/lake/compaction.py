@@ -85,7 +85,7 @@ class Compaction:
                 committed are deleted.
 
         Raises:
-            SinkError: there is no table, it uses features that headrace does not write, or the
+            SinkError: if there is no table, it uses features that headrace does not write, or the
                 compaction was abandoned.
         """
         table = self._log.existing()

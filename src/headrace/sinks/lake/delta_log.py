@@ -111,7 +111,7 @@ class DeltaLog:
         were not asked for before, or after its columns or protocol have changed.
 
         Raises:
-            SinkError: the log can't be read.
+            SinkError: if the log can't be read.
         """
         try:
             known = self._tail.app_ids if self._tail is not None else frozenset()
@@ -139,7 +139,7 @@ class DeltaLog:
         """The table as it is now; None when it does not exist.
 
         Raises:
-            SinkError: the log can't be read.
+            SinkError: if the log can't be read.
         """
         try:
             if self._table is None:
@@ -206,7 +206,7 @@ class DeltaLog:
         """The result of ``attempt``, which is repeated while other writers come in between.
 
         Raises:
-            SinkError: they came in between too often, or the commit failed for another reason.
+            SinkError: if they came in between too often, or the commit failed for another reason.
         """
         for number in range(_ATTEMPTS):
             try:
@@ -244,7 +244,7 @@ class DeltaLog:
         """Add the files of ``batch`` in one transaction.
 
         Raises:
-            SinkError: the table asks more of a writer than headrace does.
+            SinkError: if the table asks more of a writer than headrace does.
         """
         if tail.unfulfilled is not None:
             raise SinkError(self.uri, not_written(tail.unfulfilled))

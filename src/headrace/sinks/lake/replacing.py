@@ -264,7 +264,7 @@ class LakeReplacingDriver(ReplacingDriver):
         shown: columns of rows that :class:`RowChanges` has, beside those of ``keys``.
 
     Raises:
-        TableMismatchError: a column's type or the partitioning differs from the table's, or the
+        TableMismatchError: if a column's type or the partitioning differs from the table's, or the
             table asks more of a writer than headrace does.
         StorageError: if the table's storage can't be used.
     """
@@ -297,7 +297,7 @@ class LakeReplacingDriver(ReplacingDriver):
         """One Delta transaction, which may remove rows; ``rows`` counts those written again.
 
         Raises:
-            SinkError: nothing is committed, or it is not known whether it was: another call with
+            SinkError: if nothing is committed, or it is not known whether it was: another call with
                 rows that were written again then finds out.
         """
         written = [WrittenFile.from_json(piece) for piece in pieces]

@@ -87,8 +87,8 @@ class LakeTable:
             the files without them: nothing changed.
 
         Raises:
-            SinkError: the table records neither what is expected nor ``versions``.
-            TableMismatchError: a column's type or the partitioning differs from the table's.
+            SinkError: if the table records neither what is expected nor ``versions``.
+            TableMismatchError: if a column's type or the partitioning differs from the table's.
         """
         batch = DeltaBatch(tuple(files), Transaction(versions, expected, metadata))
         return self._log.retrying(lambda: self._commit_once(batch))
@@ -126,7 +126,7 @@ class LakeTable:
         """Adds the columns of the rows that the table lacks, in transactions of their own.
 
         Raises:
-            TableMismatchError: a column's type or the partitioning differs from the table's.
+            TableMismatchError: if a column's type or the partitioning differs from the table's.
         """
         while (tail := self._log.tail()) is not None and tail.unfulfilled is None:
             if not self._has_grown(tail):
@@ -148,7 +148,7 @@ class LakeTable:
         """Compares the declaration with the table that is there.
 
         Raises:
-            TableMismatchError: a column's type or the partitioning differs, the pipeline wrote
+            TableMismatchError: if a column's type or the partitioning differs, the pipeline wrote
                 columns before that it lacks now, or the table asks more of a writer than headrace
                 does.
         """

@@ -22,7 +22,7 @@ def table_schema(spec: WriteSpec) -> pa.Schema:
     """Columns of the table: those of the rows, then ``day``, ``hour``, ``_rescued`` as declared.
 
     Raises:
-        TableMismatchError: the declaration and the rows do not fit.
+        TableMismatchError: if the declaration and the rows do not fit.
     """
     _check_partition_columns(spec)
     fields = [pa.field(field.name, field.type) for field in spec.schema]
@@ -65,7 +65,7 @@ def new_columns(spec: WriteSpec, tail: LogTail) -> list[Field]:
     """Returns the columns that the table lacks, and those whose structs lack fields.
 
     Raises:
-        TableMismatchError: a column's type or the partitioning is another one, or a name differs
+        TableMismatchError: if a column's type or the partitioning is another one, or a name differs
             from the table's in upper and lower case only: engines take the two for one column.
     """
     _check_partitioning(spec, tail.partition_columns)

@@ -80,7 +80,7 @@ class PartitionedWriter:
             rows whose partition value has no home: always empty under ``UnsafeValues.RESCUE``.
 
         Raises:
-            SinkError: a column is missing.
+            SinkError: if a column is missing.
         """
         table = self._table(rows)
         refused: dict[tuple[object, ...], str] = {}

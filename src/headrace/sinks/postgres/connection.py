@@ -49,8 +49,8 @@ def connect(url: Secret) -> Connection:
 
     Raises:
         ExtraMissingError: if psycopg is not installed.
-        SinkUnavailableError: the server does not answer, or does not let us in.
-        SinkError: the URL is none. No message holds the password.
+        SinkUnavailableError: if the server does not answer, or does not let us in.
+        SinkError: if the URL is none. No message holds the password.
     """
     require_extra("postgres")
     import psycopg

@@ -118,9 +118,9 @@ class Postgres(Sink, Recountable, Reprocessable):
         """Returns nothing: only its owner changes the table.
 
         Raises:
-            TableMismatchError: there is no such table, it lacks a column of the rows or needs
+            TableMismatchError: if there is no such table, it lacks a column of the rows or needs
                 another one, or it has no unique index on the key.
-            SinkUnavailableError: the server does not answer.
+            SinkUnavailableError: if the server does not answer.
         """
         from headrace.sinks.postgres.connection import connect, translated_errors
         from headrace.sinks.postgres.driver import check_table
@@ -161,9 +161,9 @@ class Postgres(Sink, Recountable, Reprocessable):
         Returns None for UPSERT and ADD, whose rows are what several have made of them.
 
         Raises:
-            ExtraMissingError: psycopg is not installed.
-            SinkUnavailableError: the server does not answer.
-            TableMismatchError: the table was made again since a pipeline wrote to it.
+            ExtraMissingError: if psycopg is not installed.
+            SinkUnavailableError: if the server does not answer.
+            TableMismatchError: if the table was made again since a pipeline wrote to it.
         """
         if self.mode is not WriteMode.APPEND:
             return None
@@ -202,9 +202,9 @@ class Postgres(Sink, Recountable, Reprocessable):
         """Looks at the table, and drops staging tables that earlier starts left.
 
         Raises:
-            TableMismatchError: there is no such table, or it does not take the rows.
-            SinkError: the role lacks a right.
-            SinkUnavailableError: the server does not answer.
+            TableMismatchError: if there is no such table, or it does not take the rows.
+            SinkError: if the role lacks a right.
+            SinkUnavailableError: if the server does not answer.
         """
         from headrace.sinks.postgres.driver import PostgresDriver
 

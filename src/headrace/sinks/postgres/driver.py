@@ -56,8 +56,8 @@ class PostgresDriver(SinkDriver):
         beside: what else the transaction of a batch writes.
 
     Raises:
-        TableMismatchError: there is no such table, it lacks a column, or has no unique key.
-        SinkUnavailableError: the server does not answer.
+        TableMismatchError: if there is no such table, it lacks a column, or has no unique key.
+        SinkUnavailableError: if the server does not answer.
     """
 
     def __init__(
@@ -195,7 +195,7 @@ def check_table(connection: Connection, spec: TargetSpec) -> None:
     """Looks at the table's columns and keys, and changes nothing.
 
     Raises:
-        TableMismatchError: there is no such table, it lacks a column or needs another one, or it
+        TableMismatchError: if there is no such table, it lacks a column or needs another one, or it
             has no unique index on the key.
     """
     table = find_table(connection, spec.table)
@@ -248,7 +248,7 @@ def _try_without_rows(connection: Connection, spec: TargetSpec, staging: str) ->
     """Prepares and commits no rows, and takes it back: PostgreSQL itself says whether they fit.
 
     Raises:
-        TableMismatchError: a number is added to a text, or a view takes no rows.
+        TableMismatchError: if a number is added to a text, or a view takes no rows.
     """
     import psycopg
 

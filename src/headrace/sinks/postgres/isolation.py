@@ -43,7 +43,7 @@ def remove_rejected(
         the rows, and how many of them each staging table had.
 
     Raises:
-        SinkError: there are more than :data:`MAX_REJECTED_ROWS`.
+        SinkError: if there are more than :data:`MAX_REJECTED_ROWS`.
     """
     tables = sorted(staging)
     rejected: list[RejectedValues] = []

@@ -35,8 +35,8 @@ class PostgresPositions:
         """Returns the number recorded for each application id.
 
         Raises:
-            SinkUnavailableError: the server does not answer.
-            TableMismatchError: the table was made again since.
+            SinkUnavailableError: if the server does not answer.
+            TableMismatchError: if the table was made again since.
         """
         with translated_errors(), connect(self._url) as connection:
             # Also asked before the first start, when there is no such table.
@@ -52,7 +52,7 @@ def recorded(connection: Connection, table: str, app_ids: Iterable[str]) -> dict
     """Returns what is recorded of ``table`` by application id, in the caller's transaction.
 
     Raises:
-        TableMismatchError: the table was made again since, without the rows.
+        TableMismatchError: if the table was made again since, without the rows.
     """
     names = {"target": table, "quoted": quoted(connection, table), "app_ids": list(app_ids)}
     rows = connection.execute(statements.RECORDED, names).fetchall()

@@ -67,7 +67,7 @@ def insert_with_sketches(connection: Connection, spec: TargetSpec, staging: Sequ
     read: what another transaction has merged meanwhile is in them.
 
     Raises:
-        SinkError: a sketch in the table is none, or a trigger has moved a row meanwhile.
+        SinkError: if a sketch in the table is none, or a trigger has moved a row meanwhile.
     """
     cursor = connection.execute(statements.select_sketches(spec, staging), binary=True)
     staged = {number: sketches for number, *sketches in cursor}

@@ -115,8 +115,8 @@ def postgres_snapshot(url: Secret, table: str) -> PostgresSnapshot | None:
     """Returns a table as it is now; None when there is no table, or no pipeline has written to it.
 
     Raises:
-        SinkUnavailableError: the server does not answer.
-        TableMismatchError: the table was made again since a pipeline wrote to it.
+        SinkUnavailableError: if the server does not answer.
+        TableMismatchError: if the table was made again since a pipeline wrote to it.
     """
     with ExitStack() as opened, translated_errors():
         connection = connect(url)

@@ -67,8 +67,8 @@ class StagingWriter:
         """Copies the rows; those that the table's types and constraints do not take are returned.
 
         Raises:
-            SinkUnavailableError: the server does not answer.
-            SinkError: PostgreSQL refuses all of them.
+            SinkUnavailableError: if the server does not answer.
+            SinkError: if PostgreSQL refuses all of them.
         """
         with translated_errors(), connect(self._url) as connection:
             if not self._is_made:
@@ -153,7 +153,7 @@ def create_staging_table(connection: Connection, spec: TargetSpec, staging: str)
     """Makes a staging table with the columns that the rows have.
 
     Raises:
-        SinkError: the table that it is for is gone.
+        SinkError: if the table that it is for is gone.
     """
     if find_table(connection, spec.table) is None:
         raise SinkError(f"table {spec.table}", "there is no such table any more")

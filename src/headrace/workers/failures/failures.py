@@ -16,6 +16,7 @@ from headrace.errors import (
 )
 from headrace.kafka.dead_letter_limiter import DeadLetterLimiter
 from headrace.model import DeadLetter, DeadLetterLimit, TopicPartition
+from headrace.model.durations import milliseconds
 from headrace.workers.clock import Clock, system_clock
 from headrace.workers.failures.failure_log import FailureLog, raised_at
 from headrace.workers.lanes.assigned_partition import AssignedPartition
@@ -103,7 +104,7 @@ class Failures:
         self, attempt: RecordAttempt, error: BaseException, delay: timedelta
     ) -> None:
         record = attempt.record
-        due_ms = self._clock() + int(delay.total_seconds() * 1000)
+        due_ms = self._clock() + milliseconds(delay)
         headers = retry_headers(record, due_ms, attempt.first_failed_ms, _detail(error))
         topic = retry_topic(self._worker.name, record.topic, record.attempt)
         headers += attempt.replay

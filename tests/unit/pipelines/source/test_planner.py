@@ -212,6 +212,15 @@ def test_a_paused_partition_is_no_target(cluster, source):
     assert found.plan_next(start) == start
 
 
+def test_only_partitions_that_an_operator_paused_are_shown_as_paused(cluster, source):
+    fill(cluster, 5)
+    planner, state = Planner(source), SourceState(source.state)
+    planner.held = frozenset({0})
+    start = planner.initial_offset()
+    assert planner.plan_next(start) == start
+    assert state.view(source.topic).paused == ()
+
+
 def test_an_idle_source_is_looked_at_less_often_and_its_earliest_offsets_rarely(cluster, source):
     found = Planner(replace(source, limits=BatchLimits(max_wait=timedelta(hours=1))))
     start = found.initial_offset()

@@ -78,8 +78,8 @@ class UniqueFilter:
             repeats, and pieces without them; files that had some are deleted.
 
         Raises:
-            SinkError: the table can't be read, or more than :data:`MAX_CONFLICTS` rows conflict.
-            OSError: a file can't be read or written.
+            SinkError: if the table can't be read, or more than :data:`MAX_CONFLICTS` rows conflict.
+            OSError: if a file can't be read or written.
         """
         self._follow(version)
         paths = _paths(files)

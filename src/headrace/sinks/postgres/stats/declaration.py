@@ -166,9 +166,9 @@ class Stats(Sink, CountsEvents):
         """Returns the statement by which the first start makes the table, if there is none.
 
         Raises:
-            ExtraMissingError: ``headrace[stats]`` is not installed.
-            TableMismatchError: the table that is there does not fit, or was there before.
-            SinkUnavailableError: the server does not answer.
+            ExtraMissingError: if ``headrace[stats]`` is not installed.
+            TableMismatchError: if the table that is there does not fit, or was there before.
+            SinkUnavailableError: if the server does not answer.
         """
         require_extra(self.extra)
         from headrace.sinks.postgres.connection import connect, find_table, translated_errors
@@ -192,8 +192,8 @@ class Stats(Sink, CountsEvents):
         """Returns how many events the first :class:`Count` has counted; None: there is none.
 
         Raises:
-            ExtraMissingError: psycopg is not installed.
-            SinkUnavailableError: the server does not answer.
+            ExtraMissingError: if psycopg is not installed.
+            SinkUnavailableError: if the server does not answer.
         """
         count = next((name for name, each in self.measures.items() if is_a(each, Count)), None)
         event_time = self.event_time or context.event_time
@@ -210,10 +210,10 @@ class Stats(Sink, CountsEvents):
         """Makes the table if there is none, or looks whether it fits.
 
         Raises:
-            ExtraMissingError: ``headrace[stats]`` is not installed.
+            ExtraMissingError: if ``headrace[stats]`` is not installed.
             TableMismatchError: the rows lack a column, the table does not fit, or was there before.
-            SinkError: the role lacks a right.
-            SinkUnavailableError: the server does not answer.
+            SinkError: if the role lacks a right.
+            SinkUnavailableError: if the server does not answer.
         """
         require_extra(self.extra)
         from headrace.sinks.postgres.connection import connect, translated_errors
@@ -237,7 +237,7 @@ class Stats(Sink, CountsEvents):
         """Returns how rows are grouped.
 
         Raises:
-            TableMismatchError: the rows lack a column, or one has another type.
+            TableMismatchError: if the rows lack a column, or one has another type.
         """
         event_time = self.event_time or context.event_time
         if event_time is None:

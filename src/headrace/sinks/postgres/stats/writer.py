@@ -33,8 +33,8 @@ class StatsWriter:
         """Groups the rows; those of groups that the table does not take are returned.
 
         Raises:
-            SinkUnavailableError: the server does not answer.
-            SinkError: PostgreSQL refuses all of them.
+            SinkUnavailableError: if the server does not answer.
+            SinkError: if PostgreSQL refuses all of them.
         """
         rejected = self._grouping.unusable(rows)
         indices = _others(rows, rejected)
