@@ -71,7 +71,7 @@ class JoinStreamReader(PlannedStreamReader[JoinOffset]):
                 for report in reader.reports():
                     staging.put(report)
             else:
-                tasks = max([1, *(read.ranges for read in work.ranges)])
+                tasks = max([1, *(read.range_count for read in work.ranges)])
                 tables, tally = reader.tables(), reader.sink_tally
                 written = write_rows(later.writers, tables, later.topic, task, tasks, tally)
                 reports = manifest_table(reports=reader.reports())

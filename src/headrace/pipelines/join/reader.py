@@ -118,16 +118,8 @@ class JoinReader:
                 continue
             topic = read.range.partition.topic
             side = spec.later if topic == spec.later.topic else spec.earlier
-            self._readers[topic] = RangeReader(
-                side,
-                read.range,
-                read.planned_ms,
-                topic_id=read.topic_id,
-                may_hold_replays=read.may_hold_replays,
-                event_us=read.event_us,
-                ranges=read.ranges,
-                read_listener=None if side is spec.later else self._earlier_tally,
-            )
+            listener = None if side is spec.later else self._earlier_tally
+            self._readers[topic] = RangeReader.of(side, read, read.range, listener)
         self._counts = JoinCounts()
         self._rejected: list[DeadLetter] = []
         self._unmatched: UnmatchedRows | None = None

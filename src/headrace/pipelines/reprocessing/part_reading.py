@@ -99,7 +99,7 @@ class PartReader:
                 now_ms,
                 may_hold_replays=may_hold_replays(windows, piece),
                 topic_id=self._topic_id,
-                ranges=len(pieces),
+                range_count=len(pieces),
             )
             for piece in pieces
         ]

@@ -210,7 +210,12 @@ def _read_task(
                 staging.put(report)
         else:
             written = write_rows(
-                spec.writers, reader.tables(), spec.topic, task, first.ranges, reader.sink_tally
+                spec.writers,
+                reader.tables(),
+                spec.topic,
+                task,
+                first.range_count,
+                reader.sink_tally,
             )
             reports = manifest_table(reports=reader.reports())
             yield from as_batches([written, reports], schema)

@@ -135,7 +135,7 @@ class Planner:
                 refusal=refusal,
                 topic_id=end.topic_id,
                 event_us=end.event_us.get(piece.partition.partition),
-                ranges=len(pieces),
+                range_count=len(pieces),
             )
             for piece in pieces
         ]

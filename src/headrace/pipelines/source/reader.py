@@ -55,7 +55,7 @@ class ReadRange:
     that were replayed to the topic of ``topic_id`` for others are looked for where
     ``may_hold_replays`` says so. With a refusal it must not be read: its offsets mean other
     records now. ``event_us`` is the event clock of the partition, by which events are late.
-    ``ranges`` is how many the batch has.
+    ``range_count`` is how many ranges the batch has.
     """
 
     range: OffsetRange | None
@@ -65,7 +65,7 @@ class ReadRange:
     refusal: RefusedError | None = None
     topic_id: str = ""
     event_us: int | None = None
-    ranges: int = 1
+    range_count: int = 1
 
 
 class TaskReader:
@@ -82,16 +82,7 @@ class TaskReader:
         is_counted = spec.ledger is not None and spec.writers is not None
         self.sink_tally = SinkTally[LedgerColumns]() if is_counted else None
         self._readers = {
-            read.range.partition: RangeReader(
-                spec,
-                read.range,
-                read.planned_ms,
-                topic_id=read.topic_id,
-                may_hold_replays=read.may_hold_replays,
-                event_us=read.event_us,
-                ranges=read.ranges,
-                read_listener=self.sink_tally,
-            )
+            read.range.partition: RangeReader.of(spec, read, read.range, self.sink_tally)
             for read in work
             if read.range is not None
         }
@@ -135,7 +126,7 @@ class RangeReader:
         topic_id: str,
         may_hold_replays: bool = False,
         event_us: int | None = None,
-        ranges: int = 1,
+        range_count: int = 1,
         read_listener: ReadListener | None = None,
     ) -> None:
         self._spec = spec
@@ -151,7 +142,7 @@ class RangeReader:
         self._bytes = 0
         self._last_timestamp_ms = -1
         self._bad_runs = BadRuns()
-        self._bad = BadRecords(spec.dead_letter_limit, ranges)
+        self._bad = BadRecords(spec.dead_letter_limit, range_count)
         self._event_times = EventTimeSamples(spec.event_time)
         self._late = LateEvents(
             spec.late,
@@ -162,6 +153,26 @@ class RangeReader:
         )
         self._tally = RangeTally(spec.ledger, range_.partition) if spec.ledger else None
         self._read_listener = read_listener
+
+    @classmethod
+    def of(
+        cls,
+        spec: SourceSpec,
+        read: ReadRange,
+        range_: OffsetRange,
+        read_listener: ReadListener | None,
+    ) -> RangeReader:
+        """Returns the reader of a range, as it was planned."""
+        return cls(
+            spec,
+            range_,
+            read.planned_ms,
+            topic_id=read.topic_id,
+            may_hold_replays=read.may_hold_replays,
+            event_us=read.event_us,
+            range_count=read.range_count,
+            read_listener=read_listener,
+        )
 
     def tables(self) -> Iterator[pa.Table]:
         """Decoded chunks: the event's fields, then the metadata columns asked for."""

@@ -45,7 +45,7 @@ class Rereading:
 
 
 def read_report(
-    spec: SourceSpec, range_: OffsetRange, end: SourceOffset, ranges: int = 1
+    spec: SourceSpec, range_: OffsetRange, end: SourceOffset, range_count: int = 1
 ) -> RangeReport:
     """Reads and judges a range of the batch up to ``end``, and drops its rows.
 
@@ -58,7 +58,7 @@ def read_report(
         topic_id=end.topic_id,
         may_hold_replays=True,
         event_us=end.event_us.get(range_.partition.partition),
-        ranges=ranges,
+        range_count=range_count,
     )
     with cleaning_up_after_failure(reader.abort):
         for _ in reader.tables():
