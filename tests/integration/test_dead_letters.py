@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import TopicPartition as Assignment
 from tests.integration.dead_letters import write_dead_letters
 
+from headrace.control.dead_letters import find_dead_letters, summarize
 from headrace.errors import (
     ReplayedRecordError,
     ReplayRefusedError,
@@ -231,6 +232,20 @@ def test_replays_by_reason_remember_exactly_what_they_sent(config, origin):
     assert [one.already for one in outcomes] == [0, 0, 0, 2, 2]
     write_dead_letters(config, [letter(origin, 9, reason="a")], "p", "1")
     assert replay(config, origin, DeadLetterFilter()) == Replay(1, 5, 0, readers={"p": 1})
+
+
+def test_rows_that_a_sink_rejected_are_shown_by_their_own_place_and_not_replayed(config, origin):
+    row = DeadLetter(TopicPartition(origin, -1), -1, "conflicting-key", "a", None, b'{"n":1}')
+    write_dead_letters(config, [letter(origin, 5), row, row], "p", "1")
+    names = [stored.origin for stored in scan(config, origin) if not stored.is_of_record]
+    assert len(set(names)) == 2
+    for name in names:
+        (found,) = find_dead_letters(config, name)
+        assert found.letter.value == b'{"n":1}'
+    outcome = replay(config, origin, DeadLetterFilter())
+    assert outcome == Replay(1, 0, 0, without_record=2, readers={"p": 1})
+    assert [key for _, key, _, _ in records(config, origin)] == [b"k"]
+    assert summarize(config, origin, DeadLetterFilter()).waiting == 0
 
 
 def test_a_replay_can_be_repeated_on_demand(config, origin):

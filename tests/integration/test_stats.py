@@ -171,6 +171,14 @@ def test_a_batch_that_is_repeated_and_a_lost_checkpoint_count_nothing_twice(open
     assert stats(database) == {"a": 10}
 
 
+def test_two_counts_have_the_same_number(database):
+    sink = Stats("ads", by=(), every=MINUTE, measures={"clicks": Count(), "rows": Count()})
+    found = database()
+    driver = sink.open(found.context, SCHEMA)
+    driver.commit(written(driver, [event(), event()]), batch(0), 0)
+    assert found.execute("SELECT clicks, rows FROM ads") == [(2, 2)]
+
+
 def test_null_is_a_group_and_adds_nothing_to_a_sum_or_a_distinct_count(opened):
     database, driver = opened
     nothing = event(None, n=None, price=None, ratio=None, user=None)

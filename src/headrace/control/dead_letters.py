@@ -12,6 +12,7 @@ from headrace.errors import TopicMissingError
 from headrace.kafka.client import ClientConfig, describe
 from headrace.kafka.dead_letters import StoredDeadLetter, dead_letters_topic, scan
 from headrace.kafka.replay import DeadLetterFilter, replayed
+from headrace.model import DEAD_LETTERS_SUFFIX
 
 _ORIGIN = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)/(?P<partition>\d+):(?P<offset>\d+)")
 
@@ -23,7 +24,7 @@ class TopicDeadLetters:
     Attributes:
         topic: the origin topic.
         count: how many there are.
-        waiting: of those, not replayed yet.
+        waiting: of those, how many are of records that were not replayed yet.
         reasons: how many by reason code.
         pipelines: how many by the pipeline that wrote them.
         latest_ms: when the last was written, milliseconds since 1970; -1 when there is none.
@@ -44,10 +45,11 @@ def summarize(config: ClientConfig, topic: str, only: DeadLetterFilter) -> Topic
         BrokerUnreachableError: if the broker does not respond within 15 seconds.
     """
     dead_letters = [stored for stored in scan(config, topic) if stored in only]
+    of_records = [stored for stored in dead_letters if stored.is_of_record]
     return TopicDeadLetters(
         topic,
         len(dead_letters),
-        len(dead_letters) - len(replayed(config, topic, dead_letters)),
+        len(of_records) - len(replayed(config, topic, of_records)),
         dict(Counter(stored.letter.reason for stored in dead_letters).most_common()),
         dict(Counter(stored.pipeline for stored in dead_letters).most_common()),
         max((stored.written_ms for stored in dead_letters), default=-1),
@@ -73,10 +75,19 @@ def latest_dead_letters(
 def find_dead_letters(config: ClientConfig, origin: str) -> list[StoredDeadLetter]:
     """Returns the dead letters of a record, ``topic/partition:offset``: one for each pipeline.
 
+    A letter of a row, which belongs to no record, is found by its own place.
+
     Raises:
         BrokerUnreachableError: if the broker does not respond within 15 seconds.
     """
-    return [stored for stored in scan(config, origin_topic(origin)) if stored.origin == origin]
+    topic = origin_topic(origin)
+    topics = (topic, topic.removesuffix(DEAD_LETTERS_SUFFIX))
+    return [
+        stored
+        for each in dict.fromkeys(topics)
+        for stored in scan(config, each)
+        if stored.origin == origin
+    ]
 
 
 def origin_topic(origin: str) -> str:

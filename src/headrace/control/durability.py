@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 
+from headrace.control.join_rules import join_warnings
 from headrace.kafka.brokers import Brokers
 from headrace.kafka.client import MAX_MESSAGE_BYTES, LiveTopic
 from headrace.model import ByField, ByKey, Topic
@@ -47,11 +48,12 @@ def topic_warnings(topic: Topic) -> Iterator[Fault]:
 
 
 def pipeline_warnings(pipeline: Pipeline) -> Iterator[Fault]:
-    """Warns if topics that are read together are partitioned differently or kept too shortly."""
+    """Warns if topics that are read together are partitioned differently or kept too briefly."""
     yield from _partition_counts(pipeline)
     yield from _strategies(pipeline)
     yield from _horizons(pipeline)
     yield from _lateness_of_steps(pipeline)
+    yield from join_warnings(pipeline)
 
 
 def declared_retention(topic: Topic) -> timedelta | None:

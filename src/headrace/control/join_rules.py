@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from headrace.control.late_data_rules import side_table_faults
 from headrace.control.topic_rules import schema_of
-from headrace.model import EventField, FieldType, Source, Topic
+from headrace.model import ByField, ByKey, EventField, FieldType, Source, Topic
 from headrace.model.fault import Fault, duration, is_a
 from headrace.pipelines.join.declaration import JOIN_METADATA, Join, Match
 from headrace.pipelines.late_data.declaration import LateData
@@ -47,6 +47,32 @@ def join_faults(pipeline: Pipeline) -> Iterator[Fault]:
         return
     for fault in _faults(pipeline, join):
         yield replace(fault, message=f"pipeline {pipeline.name!r}: {fault.message}")
+
+
+def join_warnings(pipeline: Pipeline) -> Iterator[Fault]:
+    """Warns if one topic of a join is partitioned by the field that is matched, and one is not."""
+    join = pipeline.join
+    if join is None:
+        return
+    fields = [_partition_field(source.topic) for source in join.sources]
+    is_matched = [field == name for field, name in zip(fields, join.on, strict=True)]
+    if None not in fields and any(is_matched) and not all(is_matched):
+        later, earlier = (source.topic.name for source in join.sources)
+        yield Fault(
+            f"pipeline {pipeline.name!r} joins topic {later!r}, whose partitions are by "
+            f"{fields[0]!r}, with topic {earlier!r}, whose partitions are by {fields[1]!r}: events "
+            f"with equal {join.on[0]!r} and {join.on[1]!r} are in different partitions, and most "
+            "of them will not match",
+            f"{later!r} by {join.on[0]!r} and {earlier!r} by {join.on[1]!r}, or both by a field "
+            "that is equal for events that match, such as the user",
+        )
+
+
+def _partition_field(topic: Topic) -> str | None:
+    """Returns the field that decides the partition of an event; None: no field does."""
+    if isinstance(topic.partitioning, ByField):
+        return topic.partitioning.field
+    return topic.key if isinstance(topic.partitioning, ByKey) else None
 
 
 def _faults(pipeline: Pipeline, join: Join) -> Iterator[Fault]:

@@ -272,7 +272,10 @@ class _PipelineReconciliation:
         newest = max(entries, key=lambda entry: (entry.checkpoint, entry.last))
         name = CheckpointIds(self._pipeline.name, newest.checkpoint).batch
         if self._side_rows.versions([name]).get(name, -1) > newest.last:
-            return Recount(failure=f"a batch is on its way into {sink.label}: ask again")
+            return Recount(
+                failure=f"{sink.label} has rows of a batch that the sink does not hold yet: ask "
+                "again when the pipeline has committed it"
+            )
         return recount(self._side_rows, rule)
 
     def _side_snapshot(self) -> Snapshot | None:

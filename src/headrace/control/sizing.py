@@ -13,7 +13,7 @@ from datetime import timedelta
 from fractions import Fraction
 
 from headrace.model.durations import microseconds
-from headrace.pipelines.join.slices import CACHE_BYTES, slice_length_us
+from headrace.pipelines.join.slices import CACHE_BYTES, FINGERPRINT_BYTES, slice_length_us
 
 KIB = 1024
 MIB = 1024**2
@@ -134,6 +134,8 @@ class JoinSize:
         waiting_events: later events that wait at the same time if none has found its match.
         waiting_bytes: of these, which each batch reads from the checkpoint and writes to it.
         cache_bytes: memory of the index of each partition, while a task has it open.
+        fingerprint_bytes: memory for the fingerprints of a slice (``Match.ID``), over all
+            partitions.
     """
 
     kept_events: Fraction
@@ -142,12 +144,14 @@ class JoinSize:
     waiting_events: Fraction
     waiting_bytes: Fraction
     cache_bytes: int
+    fingerprint_bytes: Fraction
 
 
 def join_size(load: JoinLoad) -> JoinSize:
     """Computes what a join keeps: for ``within`` and two times ``wait``, in whole slices."""
     slice_us = slice_length_us(microseconds(load.within))
-    seconds = _seconds(load.within + 2 * load.wait + timedelta(microseconds=slice_us))
+    slice_seconds = Fraction(slice_us, 1_000_000)
+    seconds = _seconds(load.within + 2 * load.wait) + slice_seconds
     kept = load.earlier_per_second * seconds
     on_disk = kept * load.earlier_bytes / load.compression
     waiting = load.later_per_second * _seconds(load.wait)
@@ -158,6 +162,8 @@ def join_size(load: JoinLoad) -> JoinSize:
         waiting_events=waiting,
         waiting_bytes=waiting * load.later_bytes,
         cache_bytes=CACHE_BYTES,
+        # Those that are read, and both copies of a merge.
+        fingerprint_bytes=3 * FINGERPRINT_BYTES * load.earlier_per_second * slice_seconds,
     )
 
 

@@ -73,10 +73,20 @@ class StoredDeadLetter:
     written_ms: int
 
     @property
+    def is_of_record(self) -> bool:
+        """Whether it is of a record: not of a row that a sink rejected, nor of an offline line."""
+        return self.letter.offset >= 0 and self.pipeline != OFFLINE_FILES
+
+    @property
     def origin(self) -> str:
-        """The original record, as commands name it: ``topic/partition:offset``."""
-        origin = self.letter.partition
-        return f"{origin.topic}/{origin.partition}:{self.letter.offset}"
+        """The original record, as commands name it: ``topic/partition:offset``.
+
+        A letter of a row, which belongs to no record, is named by its own place.
+        """
+        partition, offset = self.letter.partition, self.letter.offset
+        if offset < 0:
+            partition, offset = self.position
+        return f"{partition.topic}/{partition.partition}:{offset}"
 
 
 def dead_letters_topic(topic: str) -> str:

@@ -27,7 +27,6 @@ from headrace.errors import (
 )
 from headrace.kafka.client import ClientConfig, LiveTopic, committed, describe
 from headrace.kafka.dead_letters import (
-    OFFLINE_FILES,
     Position,
     StoredDeadLetter,
     dead_letters_topic,
@@ -87,12 +86,14 @@ class Replay:
         sent: records sent to their topic.
         already: dead letters that were replayed before, left alone.
         given_up: dead letters that came back after :data:`MAX_REPLAYS` replays, left alone.
+        without_record: dead letters of rows and of lines of offline files, left alone.
         readers: how many of the records are for each pipeline or worker.
     """
 
     sent: int
     already: int
     given_up: int
+    without_record: int = 0
     readers: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -108,7 +109,8 @@ def replay(
 
     Each goes to its own partition with its key, value, headers, a count of its replays and the
     names of those who refused it.
-    Lines of offline files stay: they never were records of the topic.
+    Those of rows that a sink rejected and of lines of offline files stay: they never were records
+    of the topic.
 
     Args:
         config: librdkafka's configuration.
@@ -138,8 +140,10 @@ def _replay(
     *,
     again: bool,
 ) -> Replay:
-    letters = [letter for letter in scan(config, topic) if letter.pipeline != OFFLINE_FILES]
+    scanned = list(scan(config, topic))
+    letters = [letter for letter in scanned if letter.is_of_record]
     done = replayed(config, topic, letters)
+    without_record = sum(not letter.is_of_record and letter in selection for letter in scanned)
     selected = [letter for letter in letters if letter in selection]
     alive = [letter for letter in selected if letter.replays < MAX_REPLAYS]
     due = [letter for letter in alive if again or letter.position not in done]
@@ -147,7 +151,13 @@ def _replay(
     if due and member is not None:
         _Sending(config, topic, member, letters, done).send(records)
     readers = Counter(name for record in records for name in {letter.pipeline for letter in record})
-    return Replay(len(records), len(alive) - len(due), len(selected) - len(alive), dict(readers))
+    return Replay(
+        len(records),
+        len(alive) - len(due),
+        len(selected) - len(alive),
+        without_record,
+        dict(readers),
+    )
 
 
 def replayed(
@@ -212,11 +222,9 @@ def _memory(
 
 
 def _by_record(due: Iterable[StoredDeadLetter]) -> list[list[StoredDeadLetter]]:
-    """The dead letters of each record; one of a derived row has no offset and stands alone."""
     records: dict[tuple[object, ...], list[StoredDeadLetter]] = {}
     for letter in due:
-        alone = letter.position if letter.letter.offset < 0 else None
-        records.setdefault((letter.topic_id, letter.letter.position, alone), []).append(letter)
+        records.setdefault((letter.topic_id, letter.letter.position), []).append(letter)
     return list(records.values())
 
 

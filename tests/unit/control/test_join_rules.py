@@ -5,8 +5,8 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from headrace import Join, Lake, LateData, Metadata, Pipeline, Source, Topic
-from headrace.control.join_rules import join_faults
+from headrace import ByField, Join, Lake, LateData, Metadata, Pipeline, Source, Topic
+from headrace.control.join_rules import join_faults, join_warnings
 
 MINUTE = timedelta(minutes=1)
 
@@ -90,3 +90,29 @@ def test_each_fault_is_one_that_names_its_value(pipeline, texts):
     [message] = messages(pipeline)
     assert message.startswith("pipeline 'joined': ")
     assert [text for text in texts if text not in message] == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_warned"),
+    [
+        ({}, False),
+        ({"later": replace(CLICKS, key="impression_id")}, False),
+        ({"later": replace(CLICKS, key="event_id")}, True),
+        ({"later": replace(CLICKS, partitioning=ByField("event_id"))}, True),
+        ({"later": replace(CLICKS, partitioning=ByField("impression_id"))}, False),
+        ({"earlier": replace(IMPRESSIONS, key="place")}, True),
+    ],
+)
+def test_topics_of_which_one_is_partitioned_by_the_matched_field_are_warned_of(changes, is_warned):
+    keyed = {
+        "later": replace(CLICKS, key="impression_id"),
+        "earlier": replace(IMPRESSIONS, key="event_id"),
+    }
+    found = list(join_warnings(of(**keyed | changes)))
+    assert bool(found) == is_warned
+    assert all("'clicks'" in fault.message and "'impressions'" in fault.message for fault in found)
+
+
+def test_topics_that_are_both_partitioned_by_another_field_are_not_warned_of():
+    by_place = {"later": replace(CLICKS, key="user"), "earlier": replace(IMPRESSIONS, key="place")}
+    assert not list(join_warnings(of(**by_place)))

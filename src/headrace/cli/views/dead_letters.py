@@ -93,6 +93,8 @@ def _replayed(result: ReplayResult, screen: Screen) -> None:
         f"{replay.sent} {verb} to {escape(result.topic)}, {replay.already} replayed before, "
         f"{replay.given_up} exceeded the replay limit."
     )
+    if replay.without_record:
+        screen.out.print(f"  {replay.without_record} left alone: they belong to no record")
     for name, count in sorted(replay.readers.items()):
         screen.out.print(f"  {count} for {escape(name)}")
 

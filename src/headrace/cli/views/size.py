@@ -102,6 +102,7 @@ def _join_rows(join: JoinSize | None) -> Iterator[tuple[str, str, str]]:
         yield "waiting at most", f"{float(join.waiting_events):,.0f}", "events"
         yield "read and written by each batch", *_binary(join.waiting_bytes)
     yield "memory of each task that joins", *_binary(Fraction(join.cache_bytes))
+    yield "and for fingerprints, divided by the partitions", *_binary(join.fingerprint_bytes)
 
 
 def _binary(size: Fraction) -> tuple[str, str]:

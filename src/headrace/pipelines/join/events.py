@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 
 from headrace.events.event_hash import Hashes
 from headrace.model import DeadLetter
+from headrace.pipelines.join.slices import FINGERPRINT_BYTES
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 Integers = NDArray[np.int64]
 Fingerprints = NDArray[np.uint32]
-FINGERPRINT = np.dtype("<u4")
+FINGERPRINT = np.dtype(f"<u{FINGERPRINT_BYTES}")
 
 
 class KeyedEvent(NamedTuple):

@@ -10,6 +10,8 @@ MAX_RANGES = 16
 """Into so many ranges of slices a batch divides its events at most; a backlog spans many slices."""
 CACHE_BYTES = 32 * 1024 * 1024
 """Memory of one index; two or three of them are open at once, one a task."""
+FINGERPRINT_BYTES = 4
+"""Size of the fingerprint of a key (``Match.ID``)."""
 
 
 def slice_length_us(within_us: int) -> int:

@@ -100,14 +100,13 @@ class StatsGrouping:
         import pyarrow.compute as pc
 
         inputs = self._keyed(rows)
-        aggregations: list[tuple[Any, ...]] = []
+        is_counted = any(isinstance(measure, Count) for measure in self.measures.values())
+        aggregations: list[tuple[Any, ...]] = [([], "count_all")] if is_counted else []
         for name, measure in self.measures.items():
-            if isinstance(measure, Count):
-                aggregations.append(([], "count_all"))
-            elif isinstance(measure, Sum):
+            if isinstance(measure, Sum):
                 inputs = inputs.append_column(f"m_{name}", _exact(rows[measure.column]))
                 aggregations.append((f"m_{name}", "sum"))
-            else:
+            elif isinstance(measure, Distinct):
                 inputs = inputs.append_column(f"m_{name}", rows[measure.column])
                 aggregations.append((f"m_{name}", "distinct", pc.CountOptions(mode="only_valid")))
         groups = self._grouped(inputs, aggregations)
