@@ -40,7 +40,8 @@ METRICS = (
         "rows_out",
         "rows",
         "rows committed to the sink",
-        "far from rows_in without steps that filter: look at dead_letters; of `Stats`, rows are groups",
+        "far from rows_in without steps that filter: look at dead_letters; of `Stats`, rows are "
+        "groups",
         is_counter=True,
     ),
     Metric(

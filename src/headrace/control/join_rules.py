@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -15,6 +16,8 @@ from headrace.pipelines.late_data.declaration import LateData
 from headrace.pipelines.pipeline import Pipeline
 from headrace.sinks.api import Sink
 
+MAX_WAITS = 8
+"""Of so many times ``within``, ``wait`` makes an index of about 140 parts."""
 _KEY_TYPES = (FieldType.STRING, FieldType.LONG)
 
 
@@ -50,10 +53,25 @@ def join_faults(pipeline: Pipeline) -> Iterator[Fault]:
 
 
 def join_warnings(pipeline: Pipeline) -> Iterator[Fault]:
-    """Warns if one topic of a join is partitioned by the field that is matched, and one is not."""
-    join = pipeline.join
-    if join is None:
-        return
+    """Warns of joins that are valid, and match little or keep many parts."""
+    if pipeline.join is not None:
+        yield from _partitioning_warnings(pipeline, pipeline.join)
+        yield from _wait_warnings(pipeline, pipeline.join)
+
+
+def _wait_warnings(pipeline: Pipeline, join: Join) -> Iterator[Fault]:
+    if join.wait > MAX_WAITS * join.within:
+        yield Fault(
+            f"pipeline {pipeline.name!r}: Join.wait is {join.wait}, more than {MAX_WAITS} times "
+            f"within, {join.within}: events are kept for both, in slices of an eighth of within, "
+            "of which each batch opens all",
+            f"within=timedelta(seconds={math.ceil((join.wait / MAX_WAITS).total_seconds())}) or "
+            "longer",
+        )
+
+
+def _partitioning_warnings(pipeline: Pipeline, join: Join) -> Iterator[Fault]:
+    """Warns if one topic is partitioned by the field that is matched, and the other is not."""
     fields = [_partition_field(source.topic) for source in join.sources]
     is_matched = [field == name for field, name in zip(fields, join.on, strict=True)]
     if None not in fields and any(is_matched) and not all(is_matched):

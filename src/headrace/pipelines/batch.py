@@ -245,7 +245,8 @@ class BatchCommitter:
         rejected: list[DeadLetter] = []
         records = sum(report.records for report in reports)
         reject = self._rejecting(planned, records, rejected)
-        before = self._state.feedback(self._checkpoint.uri, planned.batch_id)
+        known = self._state.feedback(self._checkpoint.uri, planned.batch_id)
+        before = known.with_clocks_from({at.topic: at.event_us for at in planned.ends.values()})
         watermark_us = self._watermark_us(before)
         with cleaning_up_after_failure(
             partial(self._sink.discard, manifest.pieces), partial(self._discard_side, reports)

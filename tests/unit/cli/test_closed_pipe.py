@@ -67,9 +67,9 @@ def test_an_interrupt_after_the_write_that_met_the_closed_pipe_cuts_no_cleanup_s
     def look() -> None:
         with interrupt_when_closed(writer):
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            (watching,) = (each for each in threading.enumerate() if each.name == "closed-pipe")
             for _ in records():
                 os.close(reader)
-                (watching,) = (each for each in threading.enumerate() if each.name == "closed-pipe")
                 watching.join(60)
                 end_output(writer)
 

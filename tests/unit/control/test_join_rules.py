@@ -116,3 +116,10 @@ def test_topics_of_which_one_is_partitioned_by_the_matched_field_are_warned_of(c
 def test_topics_that_are_both_partitioned_by_another_field_are_not_warned_of():
     by_place = {"later": replace(CLICKS, key="user"), "earlier": replace(IMPRESSIONS, key="place")}
     assert not list(join_warnings(of(**by_place)))
+
+
+@pytest.mark.parametrize(("wait", "is_warned"), [(8 * 60 * MINUTE, False), (481 * MINUTE, True)])
+def test_a_wait_of_many_times_within_is_warned_of(wait, is_warned):
+    found = list(join_warnings(of(within=60 * MINUTE, wait=wait)))
+    assert bool(found) == is_warned
+    assert all("8:01:00, more than 8 times within, 1:00:00" in fault.message for fault in found)

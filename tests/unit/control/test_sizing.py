@@ -204,10 +204,11 @@ def test_a_join_is_sized_beside_its_topic():
     shown = run(*command.split(), "--json")
     assert json.loads(shown.stdout)["join"]["checkpoint_bytes"] == join_size(JOIN).checkpoint_bytes
     rows = [line.split()[-2:] for line in run(*command.split()).stdout.splitlines()]
-    assert (rows[-5:]) == [["9.16", "GiB"]] * 2 + [
+    assert (rows[-6:]) == [["9.16", "GiB"]] * 2 + [
         ["30,000", "events"],
         ["5.72", "MiB"],
         ["32.00", "MiB"],
+        ["123.60", "MiB"],
     ]
 
 

@@ -15,6 +15,7 @@ the fingerprints of one range at a time, four bytes a key.
 from __future__ import annotations
 
 import shutil
+import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
@@ -53,6 +54,8 @@ _MAX_FILES_OF_A_RANGE = 32
 # Each batch writes all fingerprints of a range again.
 _MAX_COPIED_BYTES = 256 * 1024
 _LOCK = "/LOCK"
+_LOCKED_SECONDS = 300.0  # a task that makes an index of many events again has it for minutes
+_LOCK_POLL_SECONDS = 0.05
 
 
 class Range(NamedTuple):
@@ -94,7 +97,7 @@ _INGESTED = msgspec.json.Decoder(IngestedFiles)
 
 
 class EarlierIndex:
-    """The index of one partition; open in one process at a time.
+    """The index of one partition; open in one task at a time, for which others wait.
 
     Attributes:
         slice_us: length of its slices.
@@ -104,8 +107,8 @@ class EarlierIndex:
     are passed over.
 
     Raises:
-        Exception: as RocksDB words it: another process has it open, the disk fails, or what is read
-            is damaged (:func:`with_index`).
+        Exception: as RocksDB words it: another task has it open for minutes, the disk fails, or
+            what is read is damaged (:func:`with_index`).
     """
 
     def __init__(self, folder: Path, slice_us: int) -> None:
@@ -182,13 +185,20 @@ class EarlierIndex:
                 last = event if last is None else max(last, event, key=_time_and_offset)
         return last
 
-    def expire(self, before_us: int, files: Collection[str]) -> None:
-        """Deletes the slices that end before a time, and forgets all files but ``files``."""
+    def expire(self, before_us: int) -> None:
+        """Deletes the slices that end before a time."""
         number = slice_of(before_us, self.slice_us)
-        self._drop([each for each in self._ranges if each.last < number])
+        expired = [each for each in self._ranges if each.last < number]
         expired_us = max(self.ingested.expired_us, number * self.slice_us)
+        self._drop(expired)
+        if expired or expired_us != self.ingested.expired_us:
+            self._mark(replace(self.ingested, expired_us=expired_us))
+
+    def forget_others(self, files: Collection[str]) -> None:
+        """Forgets the names of all files but ``files``; their events stay until they expire."""
         kept = self.ingested.files & frozenset(files)
-        self._mark(replace(self.ingested, files=kept, expired_us=expired_us))
+        if kept != self.ingested.files:
+            self._mark(replace(self.ingested, files=kept))
 
     def clear(self, state_id: str) -> None:
         """Empties it, for another state."""
@@ -264,15 +274,20 @@ def with_index(folder: Path, slice_us: int, use: Callable[[EarlierIndex], _T]) -
 def _opened(folder: Path, options: Options) -> tuple[Rdict, dict[Range, Rdict]]:
     """Opens an index, and its column families by range.
 
-    One that is damaged, as by a cleaner of temporary files, is begun anew.
+    One that is damaged, as by a cleaner of temporary files, is begun anew. One that another task
+    has open is waited for: steps may use their rows twice, and Spark then reads them twice.
     """
-    try:
-        return _opened_as_it_is(folder, options)
-    except Exception as error:
-        if _LOCK in str(error):  # another process has it open
-            raise
-        shutil.rmtree(folder)
-        return _opened_as_it_is(folder, options)
+    deadline = time.monotonic() + _LOCKED_SECONDS
+    while True:
+        try:
+            return _opened_as_it_is(folder, options)
+        except Exception as error:
+            if _LOCK not in str(error):
+                shutil.rmtree(folder)
+                return _opened_as_it_is(folder, options)
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(_LOCK_POLL_SECONDS)
 
 
 def _opened_as_it_is(folder: Path, options: Options) -> tuple[Rdict, dict[Range, Rdict]]:

@@ -101,6 +101,8 @@ class JoinPartition:
         began = time.monotonic()
         rebuilt = self._folder.load_missing(self._index, before, since_us)
         rebuild_ms = int((time.monotonic() - began) * 1000) if rebuilt else 0
+        # Before it takes events, which may stand in for some that an older checkpoint still needs.
+        self._index.expire(since_us)
         known = EarlierSnapshot(self._index, since_us, start.earlier)
         matcher = matcher_for(self._match, self._window, known, earlier)
         result = matcher.match(before.waiting, later, end.clock_us)
@@ -112,7 +114,7 @@ class JoinPartition:
         compacted = self._folder.compacted(needed, self._index, first_after)
         after = JoinState(before.id, compacted, tuple(result.waiting))
         self._folder.write(end, after)
-        self._index.expire(since_us, before.segments.keys() | after.segments.keys())
+        self._index.forget_others(before.segments.keys() | after.segments.keys())
         counts = JoinCounts(
             matched=len(result.matched),
             unmatched=len(result.unmatched),

@@ -6,7 +6,8 @@ end, the wall clock from when it last moved to that look is added: an idle topic
 what waits for it, and one that can't be looked at does. A partition that never had an event goes by
 its counterpart of the other topic.
 
-**Partitions.** One that only one of the topics has is not read: it waits for its counterpart.
+**Partitions.** One that only one of the topics has is not read: it waits for its counterpart, where
+it began.
 
 **Keeping together.** A topic with a backlog is not read ahead of the other one by more than the
 join's times: later events would wait, and earlier ones would be kept, in great numbers.
@@ -15,7 +16,7 @@ join's times: later events would wait, and earlier ones would be kept, in great 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from headrace.pipelines.join.matching import JoinWindow
@@ -74,14 +75,9 @@ class JoinPlanner:
         ends = {at.topic: at.partitions for at in (start.later, start.earlier)}
         feedback = self._state.feedback_at(self._spec.checkpoint, ends)
         reached = self._reached(start, feedback)
-        self._later.held, self._earlier.held = self._held(reached)
+        self._hold(start, reached)
         later, earlier = self._planned(start)
-        both = later.partitions.keys() & earlier.partitions.keys()
-        end = replace(
-            start,
-            later=_within(start.later, later, both),
-            earlier=_within(start.earlier, earlier, both),
-        )
+        end = replace(start, later=later, earlier=earlier)
         # By this look: what it has found unread must not be passed over.
         reached = self._reached(start, feedback)
         if end == start and not self._is_due(start, reached):
@@ -163,21 +159,23 @@ class JoinPlanner:
             clocks[p] = TopicClock(event_us.get(p), max(0, idle_us), is_read=is_read, ends=ends)
         return clocks
 
-    def _held(self, reached: Mapping[int, Reached]) -> tuple[frozenset[int], frozenset[int]]:
-        """Returns the partitions of the later and of the earlier topic that wait for the other."""
+    def _hold(self, start: JoinOffset, reached: Mapping[int, Reached]) -> None:
+        """Holds the partitions of each topic that wait for the other one, or that it lacks."""
         window = self._window
-        later = {
+        later, earlier = start.later.partitions.keys(), start.earlier.partitions.keys()
+        later_ahead = {
             p
             for p, times in reached.items()
             if not times.is_earlier_read and times.later_us > times.earlier_us + window.wait_us
         }
-        earlier = {
+        earlier_ahead = {
             p
             for p, times in reached.items()
             if not times.is_later_read
             and times.earlier_us > times.later_us + window.within_us + window.wait_us
         }
-        return frozenset(later), frozenset(earlier)
+        self._later.held = frozenset(later_ahead | (later - earlier))
+        self._earlier.held = frozenset(earlier_ahead | (earlier - later))
 
     def _timed(
         self, start: JoinOffset, end: JoinOffset, reached: Mapping[int, Reached]
@@ -238,12 +236,6 @@ class Reached:
             later.is_read or later.ends,
             earlier.is_read or earlier.ends,
         )
-
-
-def _within(start: SourceOffset, end: SourceOffset, partitions: Collection[int]) -> SourceOffset:
-    """Returns ``end`` with these partitions only; ``start`` if none of them moves."""
-    shared = {p: at for p, at in end.partitions.items() if p in partitions}
-    return start if shared == start.partitions else replace(end, partitions=shared)
 
 
 def _time_of(own: TopicClock, other: TopicClock) -> int:

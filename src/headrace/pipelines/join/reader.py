@@ -22,7 +22,7 @@ from headrace.pipelines.join.events import DecodedEvents, KeyedEvent, KeyedEvent
 from headrace.pipelines.join.matching import JoinWindow
 from headrace.pipelines.join.partition import JoinedBatch, JoinPartition
 from headrace.pipelines.join.planner import PartitionWork
-from headrace.pipelines.join.rows import UnmatchedRows, joined_rows
+from headrace.pipelines.join.rows import UnmatchedRows, in_parts, joined_rows
 from headrace.pipelines.join.slices import slice_length_us
 from headrace.pipelines.join.state import StateFolder
 from headrace.pipelines.join.tally import EarlierTally, LaterTally, event_hashes
@@ -157,13 +157,10 @@ class JoinReader:
         if self._unmatched is not None:
             self._write_unmatched(self._unmatched, unmatched)
             unmatched = []
-        if joined.matched or unmatched:
-            going_on = joined_rows(
-                joined.matched, unmatched, spec.later, spec.earlier, spec.column, work.partition
-            )
+        for pairs in in_parts(joined.matched, unmatched):
+            going_on = joined_rows(pairs, spec.later, spec.earlier, spec.column, work.partition)
             self._rejected += going_on.rejected
-            events = [*(event for event, _ in joined.matched), *unmatched]
-            yield self._counted(events, going_on)
+            yield self._counted([event for event, _ in pairs], going_on)
 
     def reports(self) -> list[RangeReport]:
         """What each range held; complete once ``tables`` is exhausted.
@@ -212,12 +209,12 @@ class JoinReader:
         )
 
     def _write_unmatched(self, sink: UnmatchedRows, events: Sequence[KeyedEvent]) -> None:
-        if not events:
-            return
-        taken = sink.write(events)
-        self._rejected += taken.rejected
-        if self._tally is not None:
-            self._tally.sent_to_side_table(events, taken)
+        for pairs in in_parts([], events):
+            part = [event for event, _ in pairs]
+            taken = sink.write(part)
+            self._rejected += taken.rejected
+            if self._tally is not None:
+                self._tally.sent_to_side_table(part, taken)
 
     def _counted(self, events: Sequence[KeyedEvent], decoded: DecodedEvents) -> pa.Table:
         """Returns the rows of events that go on, after they were counted."""

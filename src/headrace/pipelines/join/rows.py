@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.model import DeadLetter, Metadata, TopicPartition
 from headrace.pipelines.join.columns import joined_columns
@@ -18,6 +17,13 @@ from headrace.sinks.api import WriterFactory
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+JoinedPair: TypeAlias = tuple[KeyedEvent, KeyedEvent | None]
+"""A later event, and the earlier one that it has."""
+
+# Arrow's texts end at 2 GiB a column, and decoding takes a few times the bytes of the values.
+MAX_PART_BYTES = 32 * 1024 * 1024
 
 
 def decoded(side: SourceSpec, events: Sequence[KeyedEvent], partition: int) -> DecodedEvents:
@@ -33,26 +39,48 @@ def decoded(side: SourceSpec, events: Sequence[KeyedEvent], partition: int) -> D
     return DecodedEvents(result.rows, accepted, letters)
 
 
+def in_parts(
+    matched: Sequence[tuple[KeyedEvent, KeyedEvent]], unmatched: Sequence[KeyedEvent]
+) -> Iterator[Sequence[JoinedPair]]:
+    """Yields later events with their earlier ones, in order of offset, some megabytes at a time.
+
+    Each later event brings the whole earlier one, also where many have the same one.
+    """
+    pairs: list[JoinedPair] = [*matched, *((event, None) for event in unmatched)]
+    pairs.sort(key=lambda pair: pair[0].offset)
+    part: list[JoinedPair] = []
+    size = 0
+    for event, other in pairs:
+        part.append((event, other))
+        size += len(event.value) + (0 if other is None else len(other.value))
+        if size >= MAX_PART_BYTES:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
+
+
 def joined_rows(
-    matched: Sequence[tuple[KeyedEvent, KeyedEvent]],
-    unmatched: Sequence[KeyedEvent],
+    pairs: Sequence[JoinedPair],
     later: SourceSpec,
     earlier: SourceSpec,
     column: str,
     partition: int,
 ) -> DecodedEvents:
-    """Returns the rows of later events, in order of their offsets, with their earlier one or null.
+    """Returns the rows of later events, in their order, with their earlier one or null.
 
     An earlier event that its topic's declaration rejects by now counts as not there. A later one is
     a dead letter.
     """
     import pyarrow as pa
 
-    ordered = sorted([*(event for event, _ in matched), *unmatched], key=attrgetter("offset"))
-    of_later = decoded(later, ordered, partition)
-    of_earlier = decoded(earlier, [other for _, other in matched], partition)
+    of_later = decoded(later, [event for event, _ in pairs], partition)
+    others = [other for _, other in pairs if other is not None]
+    of_earlier = decoded(earlier, others, partition)
     indices = {event.offset: i for i, event in enumerate(of_earlier.events)}
-    partners = {event.offset: indices.get(other.offset) for event, other in matched}
+    partners = {
+        event.offset: indices.get(other.offset) for event, other in pairs if other is not None
+    }
     taken = pa.array([partners.get(event.offset) for event in of_later.events], pa.int64())
     kind = joined_columns(later.schema, earlier.schema, column, ()).field(column).type
     nested = of_earlier.rows.to_struct_array().combine_chunks().cast(kind)

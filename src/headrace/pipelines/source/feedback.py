@@ -50,6 +50,14 @@ class Feedback:
         """Returns what is known after a batch, which was planned at ``planned_ms``, by topic."""
         return Feedback(self._sizes_after(reports), self._clocks_after(reports, planned_ms))
 
+    def with_clocks_from(self, event_us: Mapping[str, Mapping[int, int]]) -> Feedback:
+        """Returns it with clocks at these event times, by topic, of partitions that have none."""
+        clocks = {
+            topic: {p: EventClock(us) for p, us in times.items()} | dict(self.clocks.get(topic, {}))
+            for topic, times in event_us.items()
+        }
+        return Feedback(self.sizes, {**self.clocks, **clocks})
+
     def event_us(self, topic: str) -> dict[int, int]:
         """Returns the event time that partitions of ``topic`` have reached, as far as known."""
         return {

@@ -80,6 +80,27 @@ class SourceState:
         stored = self._read("feedback.json").get("ends")
         return self.feedback(checkpoint) if stored == _as_json(ends) else Feedback()
 
+    def forget_clocks_of_another_history(
+        self, checkpoint: str, ends: Mapping[int, Mapping[str, Mapping[int, int]]]
+    ) -> None:
+        """Deletes event clocks unless the checkpoint has the batch that they are of.
+
+        A checkpoint that was restored goes back, and this folder does not: clocks of records that
+        are read again would make all of these late. Sizes of records stay.
+
+        Args:
+            checkpoint: its URI.
+            ends: offsets by topic and partition at the ends of its last two batches, by batch.
+        """
+        stored = self._read("feedback.json")
+        if stored.get("checkpoint") != checkpoint:
+            return
+        batch_id = stored["batch_id"]
+        if batch_id not in ends or stored["ends"] != _as_json(ends[batch_id]):
+            without_clocks = asdict(Feedback(self.feedback(checkpoint).sizes))
+            content = {"before": without_clocks, "feedback": without_clocks, "ends": {}}
+            write_json(self._folder / "feedback.json", stored | content)
+
     def write_feedback(
         self,
         checkpoint: str,

@@ -2,6 +2,7 @@
 
 import random
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import numpy as np
@@ -63,7 +64,8 @@ def test_what_was_lost_is_not_taken_for_what_is_there(tmp_path, lose):
     index.close()
 
 
-def test_an_index_has_one_process_at_a_time(tmp_path):
+def test_an_index_has_one_process_at_a_time(tmp_path, monkeypatch):
+    monkeypatch.setattr("headrace.pipelines.join.earlier_index._LOCKED_SECONDS", 0.2)
     index = EarlierIndex(tmp_path, SLICE)
     with pytest.raises(Exception, match="lock"):
         EarlierIndex(tmp_path, SLICE)
@@ -105,12 +107,42 @@ def test_an_expired_slice_leaves_the_disk_at_once(tmp_path):
     index = EarlierIndex(tmp_path, SLICE)
     old, young = EVENT, EVENT._replace(key=b"b", time_us=EVENT.time_us + SLICE)
     applied(index, "one", old, young)
-    index.expire(young.time_us, ["one"])
+    index.expire(young.time_us)
     assert keys_found(index, [b"a", b"b"]) == {b"b"}
     index.close()
     assert len(list((tmp_path / "index").glob("*.sst"))) == 2  # events and fingerprints
     index = EarlierIndex(tmp_path, SLICE)
     assert keys_found(index, [b"a", b"b"]) == {b"b"}
+    index.close()
+
+
+def test_files_whose_slices_are_gone_leave_an_index_that_is_known(tmp_path):
+    """Else it would be made again in each batch."""
+    index = EarlierIndex(tmp_path, SLICE)
+    index.expire(EVENT.time_us + SLICE)
+    applied(index, "one", EVENT)
+    index.expire(EVENT.time_us + SLICE)
+    index.close()
+    index = EarlierIndex(tmp_path, SLICE)
+    assert index.ingested.files == {"one"}
+    index.forget_others(["two"])
+    index.close()
+    index = EarlierIndex(tmp_path, SLICE)
+    assert index.ingested.files == set()
+    index.close()
+
+
+def test_an_index_that_another_task_has_open_is_waited_for(tmp_path):
+    """Steps may use their rows twice, and Spark then reads them twice at the same time."""
+    first = EarlierIndex(tmp_path, SLICE)
+    applied(first, "one", EVENT)
+    with ThreadPoolExecutor(1) as pool:
+        second = pool.submit(EarlierIndex, tmp_path, SLICE)
+        with pytest.raises(TimeoutError):
+            second.result(0.5)
+        first.close()
+        index = second.result(60)
+    assert keys_found(index, [b"a"]) == {b"a"}
     index.close()
 
 
@@ -135,7 +167,7 @@ def test_a_backlog_that_spans_a_year_is_in_few_ranges_and_found(tmp_path):
     keys = [event.key for event in events]
     assert keys_found(index, keys) == {*keys}
     assert keys_found(index, keys, since_us=events[300].time_us) == {*keys[300:]}
-    index.expire(events[300].time_us, ["one"])
+    index.expire(events[300].time_us)
     assert keys_found(index, keys[300:]) == {*keys[300:]}
     assert not keys_found(index, keys[:200])
     index.close()

@@ -1,10 +1,12 @@
 """A partition's join gives the same events whatever is cut, crashes, is lost, moved or restored."""
 
 import random
+import shutil
 from dataclasses import fields, replace
 
 import pytest
 from tests.drills.join_histories import (
+    BEGIN,
     MINUTE,
     History,
     SimulatedPartition,
@@ -13,11 +15,17 @@ from tests.drills.join_histories import (
 )
 
 from headrace.pipelines.join.declaration import Match
-from headrace.pipelines.join.events import KeyedEvents
+from headrace.pipelines.join.earlier_index import with_index
+from headrace.pipelines.join.events import KeyedEvent, KeyedEvents
+from headrace.pipelines.join.matching import JoinWindow
+from headrace.pipelines.join.partition import JoinPartition
+from headrace.pipelines.join.position import JoinPosition
+from headrace.pipelines.join.slices import slice_length_us
+from headrace.pipelines.join.state import StateFolder
 
 
 @pytest.fixture(autouse=True)
-def small_packs(monkeypatch):
+def few_files_are_compacted(monkeypatch):
     monkeypatch.setattr("headrace.pipelines.join.state.COMPACTION_FAN_IN", 3)
 
 
@@ -59,3 +67,45 @@ def what_it_gave(batch):
     }
     of_machine = {"state_bytes": 0, "rebuilt_files": 0, "rebuild_ms": 0}
     return facts | {"waited": [*batch.waited], "counts": replace(batch.counts, **of_machine)}
+
+
+def test_an_index_that_forgot_events_serves_no_older_checkpoint(tmp_path, monkeypatch):
+    """It took others with their ids before it could note what it forgot."""
+    window = JoinWindow(within_us=60 * MINUTE, wait_us=5 * MINUTE)
+    slice_us = slice_length_us(window.within_us)
+    begin = BEGIN // (64 * slice_us) * 64 * slice_us
+
+    def earlier(offset, slice_, key):
+        return KeyedEvent(key, begin + slice_ * slice_us + 1, offset, b"%d" % offset)
+
+    # A backlog: batches span more than sixteen slices. The id is there again three slices later.
+    backlog = [earlier(n, n, b"%d" % n if n else b"id") for n in range(62)]
+    events = [*backlog, earlier(62, 3, b"id"), *(earlier(51 + n, n, b"x") for n in range(12, 62))]
+    click = KeyedEvent(b"id", begin + slice_us + 1, 0, b"click")
+
+    def joined(machine, durable, start, end):
+        folder = StateFolder(str(tmp_path / durable), JoinPosition(0, 0, 0, 0), "p", {})
+        read = KeyedEvents.of(events[start.earlier : end.earlier])
+        clicks = [click][start.later : end.later]
+        return with_index(
+            tmp_path / machine,
+            slice_us,
+            lambda index: JoinPartition(folder, index, window, Match.ID).join(
+                start, end, read, clicks
+            ),
+        )
+
+    def position(earlier, later, slice_):
+        clock_us = begin + slice_ * slice_us + 1
+        return JoinPosition(earlier, later, clock_us, window.horizon_us(clock_us))
+
+    first, second = position(62, 0, 3), position(62, 0, 12)
+    (tmp_path / "durable").mkdir()
+    joined("machine", "durable", JoinPosition(0, 0, 0, 0), first)
+    shutil.copytree(tmp_path / "durable", tmp_path / "backup")
+    joined("machine", "durable", first, second)
+    with monkeypatch.context() as patch:
+        patch.setattr(StateFolder, "write", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            joined("machine", "durable", second, position(len(events), 0, 12))
+    assert joined("machine", "backup", first, position(62, 1, 4)).matched == [(click, events[0])]

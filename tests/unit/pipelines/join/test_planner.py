@@ -1,10 +1,13 @@
 """How far the time of a join goes, and which partitions it reads."""
 
 from dataclasses import replace
+from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
+from tests.contracts.source import event, spec
 
+from headrace.model import BatchLimits, Start
 from headrace.pipelines.join.matching import JoinWindow
 from headrace.pipelines.join.offsets import JoinOffset
 from headrace.pipelines.join.planner import JoinPlanner
@@ -12,10 +15,12 @@ from headrace.pipelines.late_data.event_clock import EventClock
 from headrace.pipelines.source.feedback import Feedback
 from headrace.pipelines.source.offsets import SourceOffset
 from headrace.pipelines.source.state import SourceState
+from headrace.testing import MemoryCluster
 
 SECOND = 1_000_000
 NOW_MS = 1_764_000_000_000
 HOUR_MS = 3_600_000
+NO_WAIT = BatchLimits(max_wait=timedelta(0))
 
 
 class TopicPlanner:
@@ -87,12 +92,46 @@ def test_clocks_of_another_position_say_nothing(planner):
     assert end.clock_us[0] == 7 * SECOND + HOUR_MS * 1000
 
 
-def test_a_partition_that_one_topic_has_is_not_read_before_the_other_has_it(planner):
-    planner._earlier.taken = {1: 0}
-    assert planner.plan_next(offset()) == offset()
-    planner._later.taken = {1: 0}
-    end = planner.plan_next(offset())
-    assert (end.later.partitions, end.earlier.partitions) == ({0: 10, 1: 0}, {0: 10, 1: 0})
+@pytest.mark.parametrize(("start", "begins_at"), [(Start.EARLIEST, 0), (Start.LATEST, 500)])
+def test_a_partition_that_one_topic_has_waits_where_it_began(tmp_path, start, begins_at):
+    """Until the other topic has it, too; else its state would be looked for, and not be there."""
+    cluster, planner = planned_topics(tmp_path, {"clicks": 3, "views": 2}, 500, start)
+    initial = planner.initial_offset()
+    cluster.append("views", 0, event(1))
+    end = planner.plan_next(initial)
+    assert (end.later.partitions[2], end.earlier.partitions[0]) == (begins_at, 1)
+    assert [work.partition for work in planner.tasks(initial, end)] == [0]
+    cluster.add_partitions("views", 3)
+    cluster.append("clicks", 2, event(501))
+    known = planner.plan_next(end)
+    read = planner.plan_next(known)
+    (work,) = planner.tasks(known, read)
+    assert [(each.range.start, each.range.end) for each in work.ranges] == [(begins_at, 501)]
+    assert work.start == work.initial
+
+
+@pytest.mark.parametrize("partitions", [{"clicks": 3, "views": 2}, {"clicks": 2, "views": 3}])
+def test_a_partition_that_waits_for_its_counterpart_ends_the_wait_of_no_other(tmp_path, partitions):
+    limits = BatchLimits(max_wait=timedelta(hours=1))
+    cluster, planner = planned_topics(tmp_path, partitions, 5, Start.EARLIEST, limits=limits)
+    initial = planner.initial_offset()
+    cluster.append("views", 0, event(1))
+    for _ in range(3):
+        assert planner.plan_next(initial) == initial
+
+
+def planned_topics(tmp_path, partitions, records, start, **changes):
+    """Returns topics, and the planner of their join; ``records`` are in partition 2 of one."""
+    cluster = MemoryCluster()
+    for topic, count in partitions.items():
+        cluster.create(topic, count)
+        for n in range(records if count == 3 else 0):
+            cluster.append(topic, 2, event(n))
+    later, earlier = (
+        spec(cluster, topic, tmp_path, start=start, **{"limits": NO_WAIT} | changes)
+        for topic in ("clicks", "views")
+    )
+    return cluster, JoinPlanner(later, earlier, JoinWindow(3600 * SECOND, 60 * SECOND))
 
 
 def test_a_topic_does_not_wait_for_one_that_the_run_has_read_to_its_target(planner):

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 from headrace import Topic
 from headrace.pipelines.join.events import KeyedEvent
-from headrace.pipelines.join.rows import joined_rows
+from headrace.pipelines.join.rows import in_parts, joined_rows
 
 
 class View:
@@ -33,11 +33,8 @@ def test_a_later_event_is_a_dead_letter_and_an_earlier_one_is_as_not_there():
     clicks = [event(n, id=f"c{n}", view=f"v{n}") for n in (3, 1, 2)]
     clicks.append(event(4, id="c4"))  # has no view
     views = [event(7, id="v3", price=0.5), event(8, id="v1")]  # the second one has no price
-    joined = joined_rows(
-        [(clicks[0], views[0]), (clicks[1], views[1])],
-        [clicks[2], clicks[3]],
-        *(side("clicks", Click), side("views", View), "seen", 5),
-    )
+    [pairs] = in_parts([(clicks[0], views[0]), (clicks[1], views[1])], clicks[2:])
+    joined = joined_rows(pairs, side("clicks", Click), side("views", View), "seen", 5)
     assert joined.rows.to_pylist() == [
         {"id": "c1", "view": "v1", "seen": None},
         {"id": "c2", "view": "v2", "seen": None},
@@ -47,3 +44,23 @@ def test_a_later_event_is_a_dead_letter_and_an_earlier_one_is_as_not_there():
     [letter] = joined.rejected
     assert (letter.partition.topic, letter.partition.partition, letter.offset) == ("clicks", 5, 4)
     assert letter.value == clicks[3].value
+
+
+def test_rows_come_in_parts_since_each_has_the_whole_earlier_event(monkeypatch):
+    """Else a batch of more than 2 GiB of them would not fit in a column, and fail for ever."""
+    view = event(7, id="v", price=0.5)
+    matched = [(event(n, id=f"c{n}", view="v"), view) for n in range(9, -1, -2)]
+    unmatched = [event(n, id=f"c{n}", view="w") for n in range(0, 10, 2)]
+    size = len(matched[0][0].value) + len(view.value)
+    monkeypatch.setattr("headrace.pipelines.join.rows.MAX_PART_BYTES", 2 * size)
+    parts = list(in_parts(matched, unmatched))
+    assert [event.offset for pairs in parts for event, _ in pairs] == list(range(10))
+    assert {len(pairs) for pairs in parts} == {3, 1}
+    rows = [
+        row
+        for pairs in parts
+        for row in joined_rows(
+            pairs, side("clicks", Click), side("views", View), "seen", 0
+        ).rows.to_pylist()
+    ]
+    assert [bool(row["seen"]) for row in rows] == [n % 2 == 1 for n in range(10)]

@@ -7,7 +7,7 @@ import pytest
 from tests.contracts.source import spec
 
 from headrace.model import EpochMillis, OffsetRange, TopicPartition, event_schema
-from headrace.pipelines.late_data.event_clock import reached
+from headrace.pipelines.late_data.event_clock import EventClock, reached
 from headrace.pipelines.source.feedback import Feedback
 from headrace.pipelines.source.offsets import allocate_batch
 from headrace.pipelines.source.reader import RangeReader
@@ -128,3 +128,13 @@ def test_a_range_reports_the_event_time_without_its_outlier(tmp_path):
     samples = reader.report().event_times
     assert reached(samples) == (NOW_MS - 1_000 + 496) * 1000
     assert sum(events for _, events in samples) == 500
+
+
+def test_clocks_that_are_not_known_begin_at_those_of_the_offsets():
+    known = Feedback(clocks={"t": {0: EventClock(9, 8)}, "u": {0: EventClock(3)}})
+    found = known.with_clocks_from({"t": {0: 5, 1: 6}, "v": {}})
+    assert found.clocks == {
+        "t": {0: EventClock(9, 8), 1: EventClock(6)},
+        "u": {0: EventClock(3)},
+        "v": {},
+    }

@@ -116,7 +116,7 @@ def test_a_range_knows_with_how_many_it_shares_the_drivers_memory(cluster, sourc
     planner = Planner(replace(source, min_tasks=4))
     start = planner.initial_offset()
     tasks = planner.tasks(start, drained(planner, start))
-    assert (len(tasks) > 1, {task.ranges for task in tasks}) == (True, {len(tasks)})
+    assert (len(tasks) > 1, {task.range_count for task in tasks}) == (True, {len(tasks)})
 
 
 def test_the_backlog_is_known_from_the_first_look_on(cluster, source):

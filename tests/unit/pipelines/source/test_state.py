@@ -88,3 +88,28 @@ def test_a_batch_does_not_fail_of_what_it_cannot_tell_but_a_pause_does(tmp_path)
     state.write_view("t", SourceView())
     with pytest.raises(OSError, match="p"):
         state.pause("t", frozenset({1}))
+
+
+@pytest.mark.parametrize(
+    ("ends", "is_known"),
+    [
+        ({1: {"t": {0: 20}}, 0: {"t": {0: 10}}}, True),
+        ({2: {"t": {0: 30}}, 1: {"t": {0: 20}}}, True),
+        ({1: {"t": {0: 15}}, 0: {"t": {0: 10}}}, False),
+        ({0: {"t": {0: 10}}, -1: {"t": {0: 0}}}, False),
+        ({}, False),
+    ],
+    ids=["the last one", "the one before", "other offsets", "an older one", "none"],
+)
+def test_clocks_of_a_batch_that_the_checkpoint_does_not_have_are_forgotten(
+    tmp_path, ends, is_known
+):
+    """It was restored: by clocks of newer records, those that are read again would be late."""
+    state, uri = SourceState(tmp_path), "lake/p/1"
+    sizes, clocks = {"t": {0: RecordSizes(10.0, 1.0, 10.0)}}, {"t": {0: EventClock(5, 4)}}
+    state.write_feedback(uri, 0, Feedback(sizes), {"t": {0: 10}})
+    state.write_feedback(uri, 1, Feedback(sizes, clocks), {"t": {0: 20}})
+    state.forget_clocks_of_another_history(uri, ends)
+    assert state.feedback(uri) == Feedback(sizes, clocks if is_known else {})
+    state.forget_clocks_of_another_history("lake/p/2", {})
+    assert state.feedback(uri).sizes == sizes
