@@ -60,7 +60,7 @@ def join_warnings(pipeline: Pipeline) -> Iterator[Fault]:
 
 
 def _wait_warnings(pipeline: Pipeline, join: Join) -> Iterator[Fault]:
-    if join.wait > MAX_WAITS * join.within:
+    if join.wait / MAX_WAITS > join.within:
         yield Fault(
             f"pipeline {pipeline.name!r}: Join.wait is {join.wait}, more than {MAX_WAITS} times "
             f"within, {join.within}: events are kept for both, in slices of an eighth of within, "

@@ -14,6 +14,7 @@ the fingerprints of one range at a time, four bytes a key.
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
 from collections import defaultdict
@@ -54,6 +55,8 @@ _MAX_FILES_OF_A_RANGE = 32
 # Each batch writes all fingerprints of a range again.
 _MAX_COPIED_BYTES = 256 * 1024
 _LOCK = "/LOCK"
+# As another process has it, and as another thread of this one has it.
+_LOCKED = re.compile("Resource temporarily unavailable|No locks available")
 _LOCKED_SECONDS = 300.0  # a task that makes an index of many events again has it for minutes
 _LOCK_POLL_SECONDS = 0.05
 
@@ -285,7 +288,7 @@ def _opened(folder: Path, options: Options) -> tuple[Rdict, dict[Range, Rdict]]:
             if _LOCK not in str(error):
                 shutil.rmtree(folder)
                 return _opened_as_it_is(folder, options)
-            if time.monotonic() > deadline:
+            if not _LOCKED.search(str(error)) or time.monotonic() > deadline:
                 raise
         time.sleep(_LOCK_POLL_SECONDS)
 
