@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 
@@ -23,11 +23,8 @@ _KEY_TYPES = (FieldType.STRING, FieldType.LONG)
 
 def join_type_faults(pipeline: Pipeline) -> Iterator[Fault]:
     """Gives every part of a pipeline's join that is of another type than the model's."""
-    join = pipeline.join
-    if join is None:
-        return
-    for fault in _type_faults(join):
-        yield replace(fault, message=f"pipeline {pipeline.name!r}: {fault.message}")
+    if pipeline.join is not None:
+        yield from _named(pipeline, _type_faults(pipeline.join))
 
 
 def _type_faults(join: Join) -> Iterator[Fault]:
@@ -45,26 +42,28 @@ def _type_faults(join: Join) -> Iterator[Fault]:
 
 def join_faults(pipeline: Pipeline) -> Iterator[Fault]:
     """Gives every fault of a pipeline's join, whose parts have the types of the model."""
-    join = pipeline.join
-    if join is None:
-        return
-    for fault in _faults(pipeline, join):
-        yield replace(fault, message=f"pipeline {pipeline.name!r}: {fault.message}")
+    if pipeline.join is not None:
+        yield from _named(pipeline, _faults(pipeline, pipeline.join))
 
 
 def join_warnings(pipeline: Pipeline) -> Iterator[Fault]:
     """Warns of joins that are valid, and match little or keep many parts."""
     if pipeline.join is not None:
         yield from _partitioning_warnings(pipeline, pipeline.join)
-        yield from _wait_warnings(pipeline, pipeline.join)
+        yield from _named(pipeline, _wait_warnings(pipeline.join))
 
 
-def _wait_warnings(pipeline: Pipeline, join: Join) -> Iterator[Fault]:
+def _named(pipeline: Pipeline, faults: Iterable[Fault]) -> Iterator[Fault]:
+    """Yields faults with the name of their pipeline."""
+    for fault in faults:
+        yield replace(fault, message=f"pipeline {pipeline.name!r}: {fault.message}")
+
+
+def _wait_warnings(join: Join) -> Iterator[Fault]:
     if join.wait / MAX_WAITS > join.within:
         yield Fault(
-            f"pipeline {pipeline.name!r}: Join.wait is {join.wait}, more than {MAX_WAITS} times "
-            f"within, {join.within}: events are kept for both, in slices of an eighth of within, "
-            "of which each batch opens all",
+            f"Join.wait is {join.wait}, more than {MAX_WAITS} times within, {join.within}: events "
+            "are kept for both, in slices of an eighth of within, of which each batch opens all",
             f"within=timedelta(seconds={math.ceil((join.wait / MAX_WAITS).total_seconds())}) or "
             "longer",
         )

@@ -44,6 +44,7 @@ from headrace.pipelines.references.positions import (
     live_positions,
 )
 from headrace.pipelines.source.feedback import Feedback
+from headrace.pipelines.source.offsets import SourceOffset
 from headrace.pipelines.source.report import JoinCounts, LateCounts, RangeReport, unread
 from headrace.pipelines.source.rereading import Rereading
 from headrace.pipelines.source.staging import Staging
@@ -136,7 +137,7 @@ class BatchCommitter:
         self.failure: Exception | None = None
 
     def check_start(self) -> None:
-        """Compares the checkpoint with the sink, before the first batch of a run.
+        """Compares the checkpoint with the sink and the state, before the first batch of a run.
 
         Raises:
             CheckpointBehindTableError: if the table holds more than the checkpoint knows of.
@@ -147,6 +148,11 @@ class BatchCommitter:
             self._positions.check_end(planned)
         elif planned is not None:
             self._positions.holds(planned)
+        ends = {}
+        if planned is not None:
+            ends[planned.batch_id] = _offsets(planned.ends)
+            ends[planned.batch_id - 1] = _offsets(planned.starts)
+        self._state.forget_clocks_of_another_history(self._checkpoint.uri, ends)
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Runs the batch and ends it."""
@@ -262,8 +268,9 @@ class BatchCommitter:
             side = self._commit_side_table(reports, planned, watermark_us, beside)
             rejected_late = len(rejected)
         # Before the commit: a batch that the sink holds is not read again.
-        ends = {topic: end.partitions for topic, end in planned.ends.items()}
-        self._state.write_feedback(self._checkpoint.uri, planned.batch_id, feedback, ends)
+        self._state.write_feedback(
+            self._checkpoint.uri, planned.batch_id, feedback, _offsets(planned.ends)
+        )
         # Not in the block above: where this fails it can be unknown whether the rows are committed,
         # and files of a committed batch must not be deleted.
         transaction = self._transaction(planned, feedback)
@@ -410,6 +417,10 @@ class BatchCommitter:
 def _is_counted(reports: Sequence[RangeReport]) -> bool:
     """Whether the ledger counts anything of them: also events of a join whose wait has ended."""
     return any(report.ledger for report in reports)
+
+
+def _offsets(positions: Mapping[str, SourceOffset]) -> dict[str, Mapping[int, int]]:
+    return {topic: at.partitions for topic, at in positions.items()}
 
 
 def _side_pieces(reports: Sequence[RangeReport]) -> list[str]:

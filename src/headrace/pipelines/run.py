@@ -206,7 +206,6 @@ class PipelineRun:
             current, graph = self._taken_over(checks, error)
         checkpoint = checks.folder.checkpoint(current)
         checks.check_query(checkpoint, graph.query)
-        self._forget_clocks_of_another_history(checkpoint)
         writer = graph.manifests.writeStream.queryName(self.pipeline.name)
         # Spark takes a bare path for one of its default file system, which may be another. And it
         # takes the text as it is: of a path with a space, `Path.as_uri` would name another folder.
@@ -228,18 +227,6 @@ class PipelineRun:
             raise
         self._has_begun = True
         return query
-
-    def _forget_clocks_of_another_history(self, checkpoint: Checkpoint) -> None:
-        planned, _ = checkpoint.last_planned()
-        at_ends = {}
-        if planned is not None:
-            before = planned.batch_id - 1
-            at_ends = {planned.batch_id: planned.ends, before: planned.starts}
-        ends = {
-            number: {topic: at.partitions for topic, at in offsets.items()}
-            for number, offsets in at_ends.items()
-        }
-        SourceState(self._context.state).forget_clocks_of_another_history(checkpoint.uri, ends)
 
     def _built(self, checkpoint: Checkpoint, starts_at: str) -> Graph:
         start = Start(starts_at) if starts_at not in ("", FROM_TABLE) else None
