@@ -385,40 +385,23 @@ def admin_request(config: ClientConfig, request: Callable[[AdminClient], Result]
         BrokerUnreachableError: if the brokers do not answer in time.
         KafkaException: if the broker answers with an error that a retry does not cure.
     """
-    _log_in(config)
-    client = admin(config)
     deadline = time.monotonic() + REQUEST_TIMEOUT_SECONDS
     while True:
+        _log_in(config, deadline)
         try:
-            return _request_with_retry(config, client, request)
+            return _request_with_retry(config, admin(config), request)
         except BrokerUnreachableError:
-            if not _wait_for_controller(client, deadline):
+            _cluster.cache_clear()  # it may have lost all brokers: see lost_brokers.py
+            if time.monotonic() > deadline:
                 raise
 
 
-def _wait_for_controller(client: AdminClient, deadline: float) -> bool:
-    """Waits until the client's metadata name a controller; ``False`` if none does in time.
-
-    Those of a moment in which no broker was in service name none. librdkafka then waits for one
-    until the request's timeout, without fetching newer metadata.
-    """
-    while time.monotonic() < deadline:
-        with suppress(KafkaException):
-            metadata = client.list_topics(ALWAYS_THERE, timeout=_METADATA_SECONDS)
-            if metadata.controller_id >= 0:
-                return True
-        time.sleep(_RETRY_DELAY_SECONDS)
-    return False
-
-
-def _log_in(config: ClientConfig) -> None:
+def _log_in(config: ClientConfig, deadline: float) -> None:
     """Waits for the first answer, since a login that is refused looks like a broker that is silent.
 
-    Once a process and cluster: a login that is refused later may be a server of tokens that is
-    away, and passes.
+    Once a client: a login that is refused later may be a server of tokens that is away, and passes.
     """
     cluster = _cluster(os.getpid(), frozenset(config.items()))
-    deadline = time.monotonic() + REQUEST_TIMEOUT_SECONDS
     while not cluster.logged_in.is_set():
         try:
             cluster.client.list_topics(ALWAYS_THERE, timeout=_LOGIN_SLICE_SECONDS)
@@ -446,9 +429,9 @@ def _group_request(
         AuthorizationError: if the brokers forbid the group.
         BrokerUnreachableError: if the brokers do not answer in time.
     """
-    _log_in(config)
-    client = _group(config, group)
     deadline = time.monotonic() + REQUEST_TIMEOUT_SECONDS
+    _log_in(config, deadline)
+    client = _group(config, group)
     with needs(config, "READ", _topics(partitions)), needs(config, "READ", f"group {group}"):
         while True:
             try:
