@@ -394,6 +394,7 @@ def admin_request(config: ClientConfig, request: Callable[[AdminClient], Result]
             _cluster.cache_clear()  # it may have lost all brokers: see lost_brokers.py
             if time.monotonic() > deadline:
                 raise
+        time.sleep(_RETRY_DELAY_SECONDS)
 
 
 def _log_in(config: ClientConfig, deadline: float) -> None:
