@@ -6,10 +6,9 @@ durable state of the join too: an index that is lost is restored from them. Noth
 the index in any other way, so it needs no write-ahead log, and a crash leaves it with a file or
 without it.
 
-Most earlier events are new, and an index would look for each of them in all ranges. So, with
-``Match.ID``, a range has an entry of fingerprints, too: those of all of its keys. It says of nearly
-all keys that the range does not hold them. It is ingested together with the events. A lookup reads
-the fingerprints of one range at a time, four bytes a key.
+With ``Match.ID``, beside each range are the fingerprints of its keys
+(:mod:`headrace.pipelines.join.fingerprint_runs`), by which it is asked for few that it does not
+hold. A lookup reads those of one range at a time, at most four bytes a key.
 """
 
 from __future__ import annotations
@@ -28,7 +27,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
-from headrace.pipelines.join.events import FINGERPRINT, Fingerprints, Integers, KeyedEvent
+from headrace.pipelines.join.events import FINGERPRINT, Fingerprints, KeyedEvent
+from headrace.pipelines.join.fingerprint_runs import (
+    DamagedRunError,
+    FingerprintRuns,
+    merged_prints,
+)
 from headrace.pipelines.join.slices import slice_of
 from headrace.pipelines.join.sorted_files import (
     SortedFile,
@@ -37,7 +41,6 @@ from headrace.pipelines.join.sorted_files import (
     index_options,
     key_prefix,
     last_entry_key,
-    sst_file,
 )
 from headrace.runtime.durable_files import replace_file
 
@@ -45,15 +48,11 @@ if TYPE_CHECKING:
     from rocksdict import CompactOptions, Options, Rdict, RdictIter
 
 _T = TypeVar("_T")
-_FINGERPRINTS = b"\x00"
-"""Key of the entry, which sorts before those of events."""
 _MARKS = "marks.json"
 _DEFAULT = "default"
 _LEVELS = range(7)
 # A lookup may ask each of them; merging them copies what the range holds.
 _MAX_FILES_OF_A_RANGE = 32
-# Each batch writes all fingerprints of a range again.
-_MAX_COPIED_BYTES = 256 * 1024
 _LOCK = "/LOCK"
 # As another process has it, and as another thread of this one has it.
 _LOCKED = re.compile("Resource temporarily unavailable|No locks available")
@@ -85,14 +84,14 @@ class IngestedFiles:
         files: names of files that it has ingested.
         expired_us: slices that end before it are deleted.
         state_id: of the state that it belongs to.
-        sst_files: RocksDB's own files: where one of them is missing, the index is not the one that
-            this was written for, or has lost a part.
+        on_disk: its own files: where one of them is missing, the index is not the one that this was
+            written for, or has lost a part.
     """
 
+    on_disk: frozenset[str]
     files: frozenset[str] = frozenset()
     expired_us: int = 0
     state_id: str = ""
-    sst_files: frozenset[str] = frozenset()
 
 
 # Made at import: msgspec crashes where several threads are the first to decode a class.
@@ -120,6 +119,10 @@ class EarlierIndex:
         self._marks = folder / _MARKS
         self._options = index_options()
         self._index, self._ranges = _opened(folder / "index", self._options)
+        self._fingerprints_folder = folder / "fingerprints"
+        for each in self._fingerprints_folder.glob("*"):
+            if Range.parse(each.name) not in self._ranges:  # a crash, or a damaged index, left it
+                shutil.rmtree(each)
         self.ingested = self._read_marks()
 
     def ingest(self, name: str, files: Sequence[SortedFile]) -> None:
@@ -147,8 +150,8 @@ class EarlierIndex:
         order = np.argsort(prints)
         ordered = prints[order]  # sorted: looked up several times as fast
         events: dict[bytes, KeyedEvent] = {}
-        for entries in self._since(since_us).values():
-            indices = order[_found(_fingerprints(entries), ordered)].tolist()
+        for range_, entries in self._since(since_us).items():
+            indices = order[self._fingerprints(range_).hold(ordered)].tolist()
             missing = [key for i in indices if (key := keys[i]) not in events]
             values: Any = entries.get([entry_key(key) for key in missing])
             for key, value in zip(missing, values, strict=True):
@@ -206,7 +209,7 @@ class EarlierIndex:
     def clear(self, state_id: str) -> None:
         """Empties it, for another state."""
         self._drop([*self._ranges])
-        self._mark(IngestedFiles(state_id=state_id))
+        self._mark(IngestedFiles(frozenset(), state_id=state_id))
 
     def close(self) -> None:
         """Closes it, so that another process can open it."""
@@ -214,47 +217,54 @@ class EarlierIndex:
             entries.close()
         self._index.close()
 
+    def _fingerprints(self, range_: Range) -> FingerprintRuns:
+        return FingerprintRuns(self._fingerprints_folder / str(range_))
+
     def _since(self, since_us: int) -> dict[Range, Rdict]:
         first = slice_of(since_us, self.slice_us)
         return {range_: entries for range_, entries in self._ranges.items() if range_.last >= first}
 
     def _ingest(self, range_: Range, files: Sequence[SortedFile]) -> None:
-        """Takes files of one range, and their fingerprints with those that it has."""
+        """Takes files of one range, and the fingerprints of their keys before."""
         if range_ not in self._ranges:
             created = self._index.create_column_family(str(range_), self._options)
             self._ranges[range_] = created
+        prints = merged_prints([np.frombuffer(file.fingerprints, FINGERPRINT) for file in files])
+        if len(prints):
+            self._fingerprints(range_).add(prints)
         entries = self._ranges[range_]
-        contents = [file.entries for file in files]
-        added = [np.frombuffer(file.fingerprints, FINGERPRINT) for file in files]
-        prints = _merged([_fingerprints(entries), *added])
-        contents.append(sst_file([(_FINGERPRINTS, prints.tobytes())]))
         with TemporaryDirectory() as folder:
-            paths = [Path(folder) / f"{number}.sst" for number in range(len(contents))]
-            for path, content in zip(paths, contents, strict=True):
-                path.write_bytes(content)
+            paths = [Path(folder) / f"{number}.sst" for number in range(len(files))]
+            for path, file in zip(paths, files, strict=True):
+                path.write_bytes(file.entries)
             entries.ingest_external_file([str(path) for path in paths])
         if _file_count(entries) > _MAX_FILES_OF_A_RANGE:
             entries.compact_range(None, None, _compaction())
-        elif prints.nbytes > _MAX_COPIED_BYTES:
-            entries.compact_range(_FINGERPRINTS, _FINGERPRINTS, _compaction())
 
     def _drop(self, ranges: Sequence[Range]) -> None:
         for range_ in ranges:
             del self._ranges[range_]
             self._index.drop_column_family(str(range_))
+            self._fingerprints(range_).delete()
 
     def _read_marks(self) -> IngestedFiles:
+        on_disk = self._on_disk()
         try:
             marks = _INGESTED.decode(self._marks.read_bytes())
         except (FileNotFoundError, UnicodeDecodeError, msgspec.DecodeError):  # torn by a crash
-            return IngestedFiles()
-        return marks if marks.sst_files <= self._sst_files() else IngestedFiles()
+            return IngestedFiles(on_disk)
+        return marks if marks.on_disk <= on_disk else IngestedFiles(on_disk)
 
-    def _sst_files(self) -> frozenset[str]:
-        return frozenset(str(file["name"]) for file in self._index.live_files())
+    def _on_disk(self) -> frozenset[str]:
+        runs = [
+            str(file.relative_to(self._fingerprints_folder))
+            for range_ in self._ranges
+            for file in self._fingerprints(range_).files
+        ]
+        return frozenset(str(file["name"]) for file in self._index.live_files()).union(runs)
 
     def _mark(self, marks: IngestedFiles) -> None:
-        self.ingested = replace(marks, sst_files=self._sst_files())
+        self.ingested = replace(marks, on_disk=self._on_disk())
         replace_file(self._marks, msgspec.json.encode(self.ingested))
 
 
@@ -266,6 +276,8 @@ def with_index(folder: Path, slice_us: int, use: Callable[[EarlierIndex], _T]) -
     try:
         with closing(EarlierIndex(folder, slice_us)) as index:
             return use(index)
+    except DamagedRunError:
+        pass
     except Exception as error:
         if "Corruption" not in str(error):
             raise
@@ -331,25 +343,3 @@ def _compaction() -> CompactOptions:
     options = CompactOptions()
     options.set_bottommost_level_compaction(BottommostLevelCompaction.force_optimized())
     return options
-
-
-def _fingerprints(entries: Rdict) -> Fingerprints:
-    """Returns the fingerprints of a range, in order."""
-    content: Any = entries.get(_FINGERPRINTS)
-    return np.frombuffer(content or b"", FINGERPRINT)
-
-
-def _merged(parts: Sequence[Fingerprints]) -> Fingerprints:
-    """Returns the fingerprints of sorted parts in order, each once."""
-    prints = np.concatenate(parts)
-    prints.sort(kind="stable")  # of parts that are sorted: np.unique takes a hundred times as long
-    return prints[np.append(True, prints[1:] != prints[:-1])] if len(prints) else prints
-
-
-def _found(known: Fingerprints, prints: Fingerprints) -> Integers:
-    """Returns the places in ``prints`` of those that are in ``known``, which is in order."""
-    if not len(known):
-        return np.empty(0, np.int64)
-    places = np.searchsorted(known, prints)
-    places[places == len(known)] = 0
-    return np.flatnonzero(known[places] == prints)

@@ -61,14 +61,14 @@ class EarlierSnapshot:
     since_us: int
     before_offset: int
 
-    def find(self, events: KeyedEvents) -> dict[bytes, KeyedEvent]:
-        """Returns by key the earlier events of the keys of ``events`` that name one event each."""
-        return self.index.find(events.keys, events.fingerprints, self.since_us, self.before_offset)
+    def find(self, events: KeyedEvents, keys: Collection[bytes]) -> dict[bytes, KeyedEvent]:
+        """Returns by key the earlier events of the keys of ``events``, and of further keys.
 
-    def find_keys(self, keys: Collection[bytes]) -> dict[bytes, KeyedEvent]:
-        """Returns by key the earlier events of keys that name one event each."""
-        listed = [*keys]
-        return self.index.find(listed, fingerprints(listed), self.since_us, self.before_offset)
+        Each key names one event.
+        """
+        listed = [*events.keys, *keys]
+        prints = np.concatenate([events.fingerprints, fingerprints(keys)])
+        return self.index.find(listed, prints, self.since_us, self.before_offset)
 
     def last(self, later: Sequence[KeyedEvent]) -> list[KeyedEvent | None]:
         """Returns for each event the last one of its key that is not after it."""
@@ -104,61 +104,65 @@ class Matcher(abc.ABC):
     repeated: KeyedEvents
 
     @abc.abstractmethod
-    def match(
-        self, waiting: Sequence[KeyedEvent], later: Sequence[KeyedEvent], clock_us: int
-    ) -> MatchResult:
+    def match(self, waiting: Sequence[KeyedEvent], clock_us: int) -> MatchResult:
         """Returns what becomes of later events when the earlier topic has passed a time.
 
         Args:
-            waiting: those that the batch before left.
-            later: those of this batch.
+            waiting: those that the batch before left; those of this batch come after them.
             clock_us: the time that was passed.
         """
 
 
 def matcher_for(
-    match: Match, window: JoinWindow, known: EarlierSnapshot, earlier: KeyedEvents
+    match: Match,
+    window: JoinWindow,
+    known: EarlierSnapshot,
+    earlier: KeyedEvents,
+    later: Sequence[KeyedEvent],
 ) -> Matcher:
-    """Returns the matcher of a batch with these earlier events, in order of offset."""
+    """Returns the matcher of a batch with these events, each side in order of offset."""
     match match:
         case Match.ID:
-            return IdMatcher(window, known, earlier)
+            return IdMatcher(window, known, earlier, later)
         case Match.LAST:
-            return LastMatcher(window, known, earlier)
+            return LastMatcher(window, known, earlier, later)
 
 
 class IdMatcher(Matcher):
     """A key names one event: the first that was read."""
 
-    def __init__(self, window: JoinWindow, known: EarlierSnapshot, earlier: KeyedEvents) -> None:
-        self._window, self._known = window, known
-        before = known.find(earlier)
+    def __init__(
+        self,
+        window: JoinWindow,
+        known: EarlierSnapshot,
+        earlier: KeyedEvents,
+        later: Sequence[KeyedEvent],
+    ) -> None:
+        self._window, self._later = window, later
+        # What was known before this batch, waiting events have been compared with.
+        before = known.find(earlier, {event.key for event in later})
         # By its first event: of those with the same key, the last one that is put in counts.
         first = dict(zip(reversed(earlier.keys), range(len(earlier) - 1, -1, -1), strict=True))
         is_first, is_conflicting = np.ones(len(earlier), np.bool_), np.zeros(len(earlier), np.bool_)
-        if before or len(first) < len(earlier):
+        if before.keys() & first.keys() or len(first) < len(earlier):
             for i, key in enumerate(earlier.keys):
                 is_first[i] = first[key] == i and key not in before
         for i in np.flatnonzero(~is_first).tolist():
             event = earlier[i]
             other = before.get(event.key) or earlier[first[event.key]]
             is_conflicting[i] = other.value != event.value
-        self._earlier = earlier
-        self._first = {key: i for key, i in first.items() if key not in before} if before else first
+        self._earlier, self._first, self._before = earlier, first, before
         self.accepted = earlier.where(is_first)
         self.conflicting = earlier.where(is_conflicting)
         self.repeated = earlier.where(~is_first & ~is_conflicting)
 
-    def match(
-        self, waiting: Sequence[KeyedEvent], later: Sequence[KeyedEvent], clock_us: int
-    ) -> MatchResult:
+    def match(self, waiting: Sequence[KeyedEvent], clock_us: int) -> MatchResult:
         """Returns what becomes of later events; those that are matched need not wait."""
-        # What was known before this batch, waiting events have been compared with.
-        before = self._known.find_keys({event.key for event in later})
         result = MatchResult()
-        for event in (*waiting, *later):
-            first = self._first.get(event.key)
-            other = before.get(event.key) if first is None else self._earlier[first]
+        for event in (*waiting, *self._later):
+            other = self._before.get(event.key)
+            if other is None and (first := self._first.get(event.key)) is not None:
+                other = self._earlier[first]
             if other is not None and self._window.contains(other.time_us, event.time_us):
                 result.matched.append((event, other))
             elif other is not None or self._window.has_expired(event.time_us, clock_us):
@@ -171,21 +175,25 @@ class IdMatcher(Matcher):
 class LastMatcher(Matcher):
     """A key has many events, of which the newest counts that is not after the later one."""
 
-    def __init__(self, window: JoinWindow, known: EarlierSnapshot, earlier: KeyedEvents) -> None:
-        self._window, self._known = window, known
+    def __init__(
+        self,
+        window: JoinWindow,
+        known: EarlierSnapshot,
+        earlier: KeyedEvents,
+        later: Sequence[KeyedEvent],
+    ) -> None:
+        self._window, self._known, self._later = window, known, later
         self.accepted = earlier
         self.conflicting = self.repeated = KeyedEvents.of([])
         self._by_key: defaultdict[bytes, list[KeyedEvent]] = defaultdict(list)
         for event in sorted(earlier, key=_time_and_offset):
             self._by_key[event.key].append(event)
 
-    def match(
-        self, waiting: Sequence[KeyedEvent], later: Sequence[KeyedEvent], clock_us: int
-    ) -> MatchResult:
+    def match(self, waiting: Sequence[KeyedEvent], clock_us: int) -> MatchResult:
         """Returns what becomes of later events; all wait until their time is over."""
         result = MatchResult()
         due: list[KeyedEvent] = []
-        for event in (*waiting, *later):
+        for event in (*waiting, *self._later):
             has_expired = self._window.has_expired(event.time_us, clock_us)
             (due if has_expired else result.waiting).append(event)
         for event, known in zip(due, self._known.last(due), strict=True):

@@ -104,8 +104,8 @@ class JoinPartition:
         # Before it takes events, which may stand in for some that an older checkpoint still needs.
         self._index.expire(since_us)
         known = EarlierSnapshot(self._index, since_us, start.earlier)
-        matcher = matcher_for(self._match, self._window, known, earlier)
-        result = matcher.match(before.waiting, later, end.clock_us)
+        matcher = matcher_for(self._match, self._window, known, earlier, later)
+        result = matcher.match(before.waiting, end.clock_us)
         first_after = slice_of(end.horizon_us, self._slice_us)
         lasts = matcher.accepted.times_us >= first_after * self._slice_us
         kept = matcher.accepted.where(lasts)

@@ -5,12 +5,11 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
-import numpy as np
 import pytest
 
 from headrace.pipelines.join.declaration import Match
-from headrace.pipelines.join.earlier_index import EarlierIndex, _merged, with_index
-from headrace.pipelines.join.events import FINGERPRINT, KeyedEvent, KeyedEvents, fingerprints
+from headrace.pipelines.join.earlier_index import EarlierIndex, with_index
+from headrace.pipelines.join.events import KeyedEvent, KeyedEvents, fingerprints
 from headrace.pipelines.join.slices import MAX_RANGES
 from headrace.pipelines.join.sorted_files import sorted_files
 
@@ -29,6 +28,11 @@ def index_with_event(folder):
 def lose_files(folder):
     for file in (folder / "index").glob("*.sst"):
         file.unlink()
+
+
+def lose_fingerprints(folder):
+    [run] = (folder / "fingerprints").glob("*/*.run")
+    run.unlink()
 
 
 def lose_all(folder):
@@ -54,7 +58,10 @@ def manifest(folder):
     return path
 
 
-@pytest.mark.parametrize("lose", [lose_files, lose_all, lose_manifest, cut_manifest, tear_marks])
+@pytest.mark.parametrize(
+    "lose",
+    [lose_files, lose_fingerprints, lose_all, lose_manifest, cut_manifest, tear_marks],
+)
 def test_what_was_lost_is_not_taken_for_what_is_there(tmp_path, lose):
     """Else later events would find nothing, without an error."""
     index_with_event(tmp_path)
@@ -110,7 +117,8 @@ def test_an_expired_slice_leaves_the_disk_at_once(tmp_path):
     index.expire(young.time_us)
     assert keys_found(index, [b"a", b"b"]) == {b"b"}
     index.close()
-    assert len(list((tmp_path / "index").glob("*.sst"))) == 2  # events and fingerprints
+    assert len(list((tmp_path / "index").glob("*.sst"))) == 1
+    assert len(list((tmp_path / "fingerprints").glob("*"))) == 1
     index = EarlierIndex(tmp_path, SLICE)
     assert keys_found(index, [b"a", b"b"]) == {b"b"}
     index.close()
@@ -163,7 +171,7 @@ def test_a_backlog_that_spans_a_year_is_in_few_ranges_and_found(tmp_path):
         for day in range(365)
     ]
     applied(index, "one", *events)
-    assert len(list((tmp_path / "index").glob("*.sst"))) <= 2 * MAX_RANGES
+    assert len(list((tmp_path / "index").glob("*.sst"))) <= MAX_RANGES
     keys = [event.key for event in events]
     assert keys_found(index, keys) == {*keys}
     assert keys_found(index, keys, since_us=events[300].time_us) == {*keys[300:]}
@@ -221,13 +229,37 @@ def test_a_damaged_block_is_noticed_where_it_is_read_and_the_index_made_again(tm
     assert len(opened) == 2
 
 
-def test_fingerprints_are_merged_as_sets_in_order():
-    rng = random.Random(1)
-    parts = [
-        np.sort(np.array([rng.randrange(50) for _ in range(n)], FINGERPRINT)) for n in (0, 30, 9)
-    ]
-    assert _merged(parts).tolist() == np.unique(np.concatenate(parts)).tolist()
-    assert _merged(parts[:1]).tolist() == []
+def damage_run(run):
+    content = bytearray(run.read_bytes())
+    content[len(content) // 2] ^= 1
+    run.write_bytes(content)
+
+
+def cut_run(run):
+    run.write_bytes(run.read_bytes()[:-5])
+
+
+@pytest.mark.parametrize("damage", [damage_run, cut_run])
+def test_fingerprints_that_are_damaged_are_made_again_with_the_index(tmp_path, damage):
+    """Else a key that is there would look as if it were not."""
+    index_with_event(tmp_path)
+    [run] = (tmp_path / "fingerprints").glob("*/*.run")
+    damage(run)
+
+    def use(index):
+        if not index.ingested.files:
+            applied(index, "one", EVENT)
+        return keys_found(index, [b"a"])
+
+    assert with_index(tmp_path, SLICE, use) == {b"a"}
+
+
+def test_fingerprints_of_a_range_that_was_dropped_are_deleted_though_a_crash_left_them(tmp_path):
+    index_with_event(tmp_path)
+    [left] = (tmp_path / "fingerprints").glob("*")
+    shutil.copytree(left, left.with_name("1-1"))
+    EarlierIndex(tmp_path, SLICE).close()
+    assert [*(tmp_path / "fingerprints").glob("*")] == [left]
 
 
 def test_a_range_says_where_its_newest_event_is():
