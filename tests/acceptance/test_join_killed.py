@@ -62,7 +62,7 @@ class Site:
     """What is sent, and what must become of it."""
 
     def __init__(self, rng, count):
-        begin = int(time.time() * 1000) - 1_000_000
+        begin = int(time.time() * 1000) - 10 * count - 60_000
         self.impressions, self.clicks = [], []
         self.by_id, self.last = {}, {}
         self.conflicting = 0

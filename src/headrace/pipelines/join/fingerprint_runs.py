@@ -39,7 +39,7 @@ _SUM = np.dtype("<u8")
 _CHECKSUM_BYTES = 4
 _BYTES_OF_BLOCK = _BLOCK * FINGERPRINT.itemsize
 _BYTES_FOR_BLOCK = _BYTES_OF_BLOCK + FINGERPRINT.itemsize + _SUM.itemsize
-_MOST_TIMES_LARGER = 2
+_MAX_TIMES_LARGER = 2
 
 
 class DamagedRunError(Exception):
@@ -70,7 +70,7 @@ class FingerprintRuns:
         runs, merged = self.files, [prints]
         number = int(runs[-1].stem) + 1 if runs else 0
         size = -(-len(prints) // _BLOCK) * _BYTES_FOR_BLOCK
-        while runs and runs[-1].stat().st_size <= _MOST_TIMES_LARGER * size:
+        while runs and runs[-1].stat().st_size <= _MAX_TIMES_LARGER * size:
             older = runs.pop()
             size += older.stat().st_size
             merged.append(_Run(older).prints())

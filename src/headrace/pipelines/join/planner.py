@@ -3,7 +3,8 @@
 **Time.** The clock of a partition of a topic is its event clock
 (:mod:`headrace.pipelines.late_data`). Where the last look at the topic has found it read to its
 end, the wall clock from when it last moved to that look is added: an idle topic does not hold up
-what waits for it, and one that can't be looked at does. A partition that never had an event goes by
+what waits for it, and one that can't be looked at does. Where a run ends at what the topics hold
+when it begins, the wall clock ends there, too. A partition that never had an event goes by
 its counterpart of the other topic.
 
 **Partitions.** One that only one of the topics has is not read: it waits for its counterpart, where
@@ -60,13 +61,15 @@ class JoinPlanner:
         self._state = SourceState(later.state)
         self._later, self._earlier = Planner(later), Planner(earlier)
         self._window = window
+        self._stopped_ms: int | None = None
 
     def initial_offset(self) -> JoinOffset:
         """Position of the first batch; the same again when that batch is replayed."""
         return JoinOffset(self._later.initial_offset(), self._earlier.initial_offset())
 
     def stop_at_latest(self) -> None:
-        """Plans from now on only up to what the topics hold at this moment."""
+        """Plans from now on only up to what the topics hold, and what is due, at this moment."""
+        self._stopped_ms = _now_ms()
         self._later.stop_at_latest()
         self._earlier.stop_at_latest()
 
@@ -150,9 +153,11 @@ class JoinPlanner:
         # What batches have said since is lost with a crash; the offset has what came before.
         event_us = dict(at.event_us) | dict(feedback.event_us(at.topic))
         clocks = {}
+        looked_ms = planner.looked_ms
+        if self._stopped_ms is not None:
+            looked_ms = min(looked_ms, self._stopped_ms)
         for p, position in at.partitions.items():
             is_read = planner.latest.get(p) == position
-            looked_ms = planner.looked_ms
             since_ms = moved_ms.get(f"{at.topic}/{p}", looked_ms)
             idle_us = (looked_ms - since_ms) * 1000 if is_read else 0
             ends = planner.is_at_target(p, position)
@@ -181,7 +186,7 @@ class JoinPlanner:
         self, start: JoinOffset, end: JoinOffset, reached: Mapping[int, Reached]
     ) -> JoinOffset:
         """Returns ``end`` with the time that was reached; no time goes back."""
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = _now_ms()
         clock_us, horizon_us = dict(start.clock_us), dict(start.horizon_us)
         for p, times in reached.items():
             clock_us[p] = max(clock_us.get(p, 0), times.earlier_us)
@@ -244,3 +249,7 @@ def _time_of(own: TopicClock, other: TopicClock) -> int:
     if own.is_read and other.event_us is not None:
         return other.event_us + other.idle_us
     return 0
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -31,6 +31,9 @@ class TopicPlanner:
         self.waits = False
         self.target = None
 
+    def stop_at_latest(self):
+        self.target = self.latest
+
     def is_at_target(self, partition, position):
         return self.target is not None and position >= self.target[partition]
 
@@ -47,6 +50,7 @@ def planner(tmp_path):
     joins._spec = SimpleNamespace(checkpoint="lake/p/1")
     joins._state = SourceState(tmp_path)
     joins._window = JoinWindow(within_us=3600 * SECOND, wait_us=5 * SECOND)
+    joins._stopped_ms = None
     joins._later, joins._earlier = (TopicPlanner({0: 10}, NOW_MS) for _ in range(2))
     joins._state.write_waiting("lake/p/1", {0: NOW_MS * 1000})
     clocks = {topic: {0: EventClock(NOW_MS * 1000)} for topic in ("clicks", "views")}
@@ -72,6 +76,19 @@ def test_time_stands_still_while_the_topic_can_not_be_looked_at(planner, monkeyp
     monkeypatch.setattr("time.time_ns", lambda: (NOW_MS + HOUR_MS) * 1_000_000)
     planner._earlier.looked_ms = NOW_MS + 1_000
     assert planner.plan_next(offset()) == offset()
+
+
+@pytest.mark.parametrize(("began_after_ms", "is_due"), [(4_000, False), (6_000, True)])
+def test_in_a_run_that_ends_time_goes_to_its_beginning(
+    planner, monkeypatch, began_after_ms, is_due
+):
+    """Else one batch after the other would find the next events due, for as long as they wait."""
+    monkeypatch.setattr("time.time_ns", lambda: (NOW_MS + began_after_ms) * 1_000_000)
+    planner.stop_at_latest()
+    planner._earlier.looked_ms = NOW_MS + HOUR_MS
+    end = planner.plan_next(offset())
+    assert (end.clock_us == {0: (NOW_MS + began_after_ms) * 1000}) is is_due
+    assert (end == offset()) is not is_due
 
 
 def test_what_a_look_finds_unread_is_not_passed_over(planner):

@@ -113,8 +113,8 @@ def test_a_later_event_that_the_matching_loses_is_missing_at_the_join(
 ):
     match = IdMatcher.match
 
-    def losing(self, waiting, later, clock_us):
-        outcomes = match(self, waiting, later, clock_us)
+    def losing(self, waiting, clock_us):
+        outcomes = match(self, waiting, clock_us)
         return replace(outcomes, matched=outcomes.matched[1:])
 
     monkeypatch.setattr(IdMatcher, "match", losing)
