@@ -27,11 +27,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
-from headrace.pipelines.join.events import FINGERPRINT, Fingerprints, KeyedEvent
+from headrace.pipelines.join.events import Fingerprints, KeyedEvent
 from headrace.pipelines.join.fingerprint_runs import (
     DamagedRunError,
     FingerprintRuns,
     merged_prints,
+    unpacked,
 )
 from headrace.pipelines.join.slices import slice_of
 from headrace.pipelines.join.sorted_files import (
@@ -229,7 +230,7 @@ class EarlierIndex:
         if range_ not in self._ranges:
             created = self._index.create_column_family(str(range_), self._options)
             self._ranges[range_] = created
-        prints = merged_prints([np.frombuffer(file.fingerprints, FINGERPRINT) for file in files])
+        prints = merged_prints([unpacked(file.fingerprints) for file in files])
         if len(prints):
             self._fingerprints(range_).add(prints)
         entries = self._ranges[range_]

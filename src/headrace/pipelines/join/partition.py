@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.pipelines.join.declaration import Match
 from headrace.pipelines.join.earlier_index import EarlierIndex
@@ -34,7 +34,6 @@ from headrace.pipelines.join.position import JoinPosition
 from headrace.pipelines.join.slices import slice_of
 from headrace.pipelines.join.sorted_files import sorted_files
 from headrace.pipelines.join.state import (
-    JoinState,
     SegmentFile,
     StateFolder,
 )
@@ -112,7 +111,7 @@ class JoinPartition:
         segments = dict(before.segments) | self._added(kept, start, end)
         needed = {name: file for name, file in segments.items() if file.newest >= first_after}
         compacted = self._folder.compacted(needed, self._index, first_after)
-        after = JoinState(before.id, compacted, tuple(result.waiting))
+        after = replace(before, segments=compacted, waiting=tuple(result.waiting))
         self._folder.write(end, after)
         self._index.forget_others(before.segments.keys() | after.segments.keys())
         counts = JoinCounts(

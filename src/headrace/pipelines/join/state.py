@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from operator import le
+from typing import Literal
 from uuid import uuid4
 
 import msgspec
@@ -58,11 +59,13 @@ class JoinState:
     """What a partition of a join knows.
 
     Attributes:
+        form: of the entries in its files; a state of another form is refused.
         id: of this state, from its first batch on: an index of another one holds other events.
         segments: the files of earlier events, by name.
         waiting: later events that may find theirs yet, in order of offset.
     """
 
+    form: Literal["key left out"]
     id: str
     segments: Mapping[str, SegmentFile] = field(default_factory=dict)
     waiting: tuple[KeyedEvent, ...] = ()
@@ -98,7 +101,7 @@ class StateFolder:
             JoinStateError: if it is gone, or of another form.
         """
         if at == self._initial:
-            return JoinState(uuid4().hex)
+            return JoinState("key left out", uuid4().hex)
         uri = storage.join(self._uri, at.file)
         try:
             content = storage.read_bytes(uri, self._options)

@@ -262,6 +262,34 @@ def test_fingerprints_of_a_range_that_was_dropped_are_deleted_though_a_crash_lef
     assert [*(tmp_path / "fingerprints").glob("*")] == [left]
 
 
+@pytest.mark.parametrize("match", Match)
+def test_events_come_out_as_they_were_wherever_their_key_is_in_their_value(tmp_path, match):
+    """Of the value, the key is not kept twice."""
+    values = {
+        b"begins": b'begins, and begins again"',
+        b"inside": b'{"id": "inside", "n": 1}',
+        b"ends": b"where it ends",
+        b"is": b"is",
+        b"": b"an empty key",
+        b"none": b"",
+        b"far": b"." * 65_534 + b"far",
+        b"farther": b"." * 65_535 + b"farther",
+        b"\xff\x00": b"\x00\xff\x00\xff",
+    }
+    events = [
+        KeyedEvent(key, time_us, offset, value)
+        for offset, (key, value) in enumerate(values.items())
+        for time_us in [BEGIN + 123_456 * offset + 7]
+    ]
+    with closing(EarlierIndex(tmp_path, SLICE)) as index:
+        index.ingest("one", sorted_files(KeyedEvents.of(events), SLICE, match))
+        if match is Match.LAST:
+            held = index.last(events, 0, 10**9)
+        else:
+            held = [*index.find([*values], fingerprints([*values]), 0, 10**9).values()]
+    assert sorted(held) == sorted(events)
+
+
 def test_a_range_says_where_its_newest_event_is():
     """By it a file is kept, and not until the end of a range that spans a day."""
     events = [EVENT._replace(time_us=BEGIN + n * SLICE, offset=n) for n in range(1000)]

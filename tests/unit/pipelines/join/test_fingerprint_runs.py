@@ -9,6 +9,8 @@ from headrace.pipelines.join.fingerprint_runs import (
     DamagedRunError,
     FingerprintRuns,
     merged_prints,
+    packed,
+    unpacked,
 )
 
 LAST = 2**32 - 1
@@ -86,3 +88,16 @@ def test_fingerprints_are_merged_as_sets_in_order():
     parts = [np.sort(rng.integers(0, 50, count).astype(FINGERPRINT)) for count in (0, 30, 9)]
     assert merged_prints(parts).tolist() == np.unique(np.concatenate(parts)).tolist()
     assert merged_prints(parts[:1]).tolist() == []
+
+
+@pytest.mark.parametrize("numbers", [[], [0], [LAST], [0, LAST], [5, 70_000, 2**31, LAST - 1]])
+def test_packed_fingerprints_are_the_same_again(numbers):
+    assert unpacked(packed(prints(numbers))).tolist() == numbers
+    assert not unpacked(b"").size
+
+
+def test_packed_fingerprints_take_less_room():
+    many = prints(np.random.default_rng(1).integers(0, 2**32, 50_000))
+    content = packed(many)
+    assert len(content) < 0.65 * many.nbytes
+    assert np.array_equal(unpacked(content), many)
