@@ -22,9 +22,12 @@ def folder(path):
     return StateFolder(str(path), INITIAL, "p", {})
 
 
-def test_a_state_of_another_form_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    "other", [{"facts": {}, "waiting": []}, {"id": "x", "segments": {}, "waiting": []}]
+)
+def test_a_state_of_another_form_is_refused(tmp_path, other):
     """Taken for an empty one, every event would come out unmatched."""
-    (tmp_path / FIRST.file).write_bytes(msgspec.msgpack.encode({"facts": {}, "waiting": []}))
+    (tmp_path / FIRST.file).write_bytes(msgspec.msgpack.encode(other))
     with pytest.raises(JoinStateError):
         folder(tmp_path).read(FIRST)
 
