@@ -99,9 +99,9 @@ class FingerprintRuns:
 class _Run:
     def __init__(self, file: Path) -> None:
         self._file = file
+        count, rest = divmod(file.stat().st_size - _CHECKSUM_BYTES, _BYTES_FOR_BLOCK)
+        self._check(count > 0 and rest == 0)
         content = np.asarray(np.memmap(file, np.uint8, "r"))
-        count, rest = divmod(len(content) - _CHECKSUM_BYTES, _BYTES_FOR_BLOCK)
-        self._check(rest == 0)
         self._blocks = content[: count * _BYTES_OF_BLOCK].view(FINGERPRINT).reshape(count, _BLOCK)
         tail = content[count * _BYTES_OF_BLOCK :].tobytes()
         entries, checksum = tail[:-_CHECKSUM_BYTES], tail[-_CHECKSUM_BYTES:]

@@ -83,6 +83,16 @@ def test_what_tells_the_blocks_is_damaged(tmp_path, place):
         runs.hold(prints([7]))
 
 
+@pytest.mark.parametrize("size", [0, 3, 4, 31, 33])
+def test_a_run_that_is_cut_off_is_damaged(tmp_path, size):
+    runs = FingerprintRuns(tmp_path / "runs")
+    runs.add(prints(range(40)))
+    [file] = runs.files
+    file.write_bytes(file.read_bytes()[:size])
+    with pytest.raises(DamagedRunError):
+        runs.hold(prints([7]))
+
+
 def test_fingerprints_are_merged_as_sets_in_order():
     rng = np.random.default_rng(1)
     parts = [np.sort(rng.integers(0, 50, count).astype(FINGERPRINT)) for count in (0, 30, 9)]
