@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from bench.usage import parse_stat
-from confluent_kafka.admin import NewTopic
 from tests.drills.checker import (
     Fault,
     History,
@@ -31,8 +30,9 @@ from tests.drills.checker import (
 )
 from tests.drills.instance import VERSION, Spec
 from tests.drills.ledger import Ledger, read_topic, topic_ends
+from tests.kafka_topics import make_topic
 
-from headrace.kafka.client import admin, group_offsets
+from headrace.kafka.client import group_offsets
 from headrace.kafka.dead_letters import scan
 from headrace.model import Topic, TopicPartition
 
@@ -250,9 +250,7 @@ class Drill:
         return False
 
     def create(self, topic: str, partitions: int) -> None:
-        client = admin(self.client)  # drills that begin at once may each have made one of their own
-        for future in client.create_topics([NewTopic(topic, partitions, 1)]).values():
-            future.result()
+        make_topic(self.client, topic, partitions)
 
     def start(self, **changed) -> Instance:
         """One more instance."""

@@ -8,10 +8,10 @@ from collections import Counter
 from pathlib import Path
 
 import confluent_kafka
-from confluent_kafka.admin import NewTopic
+from tests.kafka_topics import make_topic
 
 from headrace import EpochMillis, Lake, Pipeline, Topic
-from headrace.kafka.client import admin, describe, group_offsets, producer
+from headrace.kafka.client import group_offsets, producer
 from headrace.kafka.cluster import KafkaCluster
 from headrace.kafka.dead_letters import scan
 from headrace.model import Start, TopicPartition
@@ -68,11 +68,7 @@ class Flow:
         self.sinks = {}
 
     def create(self, topic, partitions):
-        new = NewTopic(topic, partitions, 1, config={"max.message.bytes": "2000000"})
-        for future in admin(self.client).create_topics([new]).values():
-            future.result()
-        while not describe(self.client, [topic]):  # the broker hears of it from the controller
-            time.sleep(0.05)
+        make_topic(self.client, topic, partitions, config={"max.message.bytes": "2000000"})
 
     def send(self, values, partition=None, topic=None, keys=None):
         sender = producer({**self.client, "message.max.bytes": "2000000"})

@@ -7,9 +7,9 @@ import uuid
 from collections import defaultdict
 
 import confluent_kafka
-from confluent_kafka.admin import NewTopic
+from tests.kafka_topics import make_topic
 
-from headrace.kafka.client import admin, committed, consumer, group_offsets, producer
+from headrace.kafka.client import committed, consumer, group_offsets, producer
 from headrace.model import Topic, TopicPartition
 from headrace.workers import Worker, WorkerInstance, WorkerTask
 
@@ -25,8 +25,7 @@ class Bench:
         self.create(self.topic.name, partitions)
 
     def create(self, topic, partitions=1):
-        for future in admin(self.client).create_topics([NewTopic(topic, partitions, 1)]).values():
-            future.result()
+        make_topic(self.client, topic, partitions)
 
     def send(self, count, *, first=0, partition=None, keys=None, topic=None, headers=None):
         """Values are numbers; keys cycle through ``keys`` where given."""

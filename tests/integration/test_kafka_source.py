@@ -5,8 +5,9 @@ import uuid
 
 import confluent_kafka
 import pytest
-from confluent_kafka.admin import NewPartitions, NewTopic
+from confluent_kafka.admin import NewPartitions
 from tests.contracts.source import SourceContract, event, spec
+from tests.kafka_topics import make_topic
 
 from headrace.kafka import client, log_cuts, replayed
 from headrace.kafka.client import admin, commit_offsets, producer
@@ -23,8 +24,7 @@ class KafkaLab:
         self.cluster = KafkaCluster(self.client)
 
     def create(self, topic, partitions, config=None):
-        new = NewTopic(topic, partitions, 1, config=config or {})
-        self._done(admin(self.client).create_topics([new]))
+        make_topic(self.client, topic, partitions, config=config or {})
 
     def add_partitions(self, topic, partitions):
         self._done(admin(self.client).create_partitions([NewPartitions(topic, partitions)]))

@@ -12,10 +12,10 @@ import confluent_kafka
 import psycopg
 import pyarrow as pa
 import pytest
+from tests.kafka_topics import make_topic
 
 from headrace import Kafka, Postgres, Topic, WriteMode
 from headrace.errors import SinkError, SinkUnavailableError, TableMismatchError
-from headrace.kafka.client import admin
 from headrace.settings import Secret
 from headrace.sinks.api import CommitRejection, CommitResult, SinkContext, Transaction
 from headrace.sinks.kafka.records import RecordsOf, batch_size_of
@@ -103,9 +103,7 @@ class TestKafka(SinkContract):
 
 def made_topic(client, **declared):
     topic = Topic(f"sink-{uuid.uuid4().hex[:8]}", **declared)
-    new = confluent_kafka.admin.NewTopic(topic.name, topic.partitions, 1, config=topic.kafka_config)
-    for future in admin(client).create_topics([new]).values():
-        future.result(30)
+    make_topic(client, topic.name, topic.partitions, config=topic.kafka_config)
     return topic
 
 

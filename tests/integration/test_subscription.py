@@ -3,11 +3,10 @@
 import time
 
 import pytest
-from confluent_kafka.admin import NewTopic
+from tests.kafka_topics import make_topic
 
 from headrace.errors import BrokerUnreachableError
 from headrace.kafka import start_positions
-from headrace.kafka.client import admin
 from headrace.kafka.groups import describe_group, offset_metadata_bytes
 from headrace.kafka.subscription import Membership, Subscription
 from headrace.kafka.topics import ensure_topics
@@ -19,8 +18,7 @@ PATIENCE_SECONDS = 60.0
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_partitions_that_come_while_it_leaves_are_not_taken(broker, topic, protocol):
     client, name, seen = {"bootstrap.servers": broker.bootstrap_servers}, topic(), []
-    for future in admin(client).create_topics([NewTopic(name, 2, 1)]).values():
-        future.result()
+    make_topic(client, name, 2)
     member = Subscription(
         client,
         Membership(name, (name,), protocol=protocol),
