@@ -11,6 +11,7 @@ from headrace.errors import (
     TableMismatchError,
 )
 from headrace.metrics import Metric
+from headrace.mirror.declaration import Mirror
 from headrace.model import (
     Avro,
     BatchLimits,
@@ -124,6 +125,7 @@ __all__ = [
     "Match",
     "Metadata",
     "Metric",
+    "Mirror",
     "OneToOne",
     "Pipeline",
     "PositionStore",

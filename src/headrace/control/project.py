@@ -1,4 +1,4 @@
-"""A project: the topics, pipelines and workers its modules declare, checked as a whole."""
+"""A project: what its modules declare, checked as a whole."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
-from headrace.control import worker_rules
+from headrace.control import mirror_rules, worker_rules
 from headrace.control.declarations import (
     Declaration,
     Declared,
@@ -18,11 +18,13 @@ from headrace.control.durability import (
     topic_contradictions,
     topic_warnings,
 )
+from headrace.control.mirror_rules import mirror_faults
 from headrace.control.pipeline_rules import is_typed, missing_settings, pipeline_faults
 from headrace.control.retention_rules import retention_faults
 from headrace.control.topic_rules import topic_faults
 from headrace.control.worker_rules import sends_dead_letters, worker_faults
 from headrace.errors import Problem, ProjectError
+from headrace.mirror.declaration import Mirror
 from headrace.model import Topic
 from headrace.model.fault import Fault, is_a
 from headrace.pipelines.pipeline import Pipeline
@@ -31,8 +33,8 @@ from headrace.sinks.api import Sink
 from headrace.sinks.registry import installed_kinds
 from headrace.workers import Worker
 
-Named = TypeVar("Named", Topic, Pipeline, Worker)
-Reader: TypeAlias = Pipeline | Worker
+Named = TypeVar("Named", Topic, Pipeline, Worker, Mirror)
+Reader: TypeAlias = Pipeline | Worker | Mirror
 """What reads topics, as a consumer group."""
 
 
@@ -45,6 +47,7 @@ class LoadedProject:
         topics: every declared topic.
         pipelines: every declared pipeline.
         workers: every declared worker.
+        mirrors: every declared mirror.
         warnings: declarations that are valid and do not do what is expected of them, and what the
             HTTP service lacks.
     """
@@ -53,6 +56,7 @@ class LoadedProject:
     topics: Mapping[str, Topic]
     pipelines: Mapping[str, Pipeline]
     workers: Mapping[str, Worker] = field(default_factory=dict)
+    mirrors: Mapping[str, Mirror] = field(default_factory=dict)
     warnings: tuple[Problem, ...] = ()
 
     @property
@@ -109,6 +113,7 @@ def load_project(settings: Settings) -> LoadedProject:
         _by_name(declarations, Topic),
         _by_name(declarations, Pipeline),
         _by_name(declarations, Worker),
+        _by_name(declarations, Mirror),
         warnings,
     )
 
@@ -121,7 +126,10 @@ def _by_name(declarations: Iterable[Declaration], kind: type[Named]) -> dict[str
 def _nothing_declared(settings: Settings) -> Problem:
     modules = ", ".join(settings.modules)
     return Problem(
-        str(settings.root / PROJECT_FILE), 1, f"no Topic, Pipeline or Worker in {modules}", ""
+        str(settings.root / PROJECT_FILE),
+        1,
+        f"no Topic, Pipeline, Worker or Mirror in {modules}",
+        "",
     )
 
 
@@ -152,7 +160,7 @@ def _own_faults(value: Declared, settings: Settings) -> Iterable[Fault]:
         return _topic_faults(value, settings)
     if isinstance(value, Pipeline):
         return [*_pipeline_faults(value), *missing_settings(value, settings.sinks)]
-    return worker_faults(value)
+    return mirror_faults(value, settings) if isinstance(value, Mirror) else worker_faults(value)
 
 
 def _topic_faults(topic: Topic, settings: Settings) -> list[Fault]:
@@ -191,9 +199,14 @@ def _faults_between(declarations: list[Declaration]) -> Iterator[tuple[Declarati
         for each in declarations
         if isinstance(each.value, Worker) and worker_rules.is_typed(each.value)
     ]
+    mirrors = [
+        each
+        for each in declarations
+        if isinstance(each.value, Mirror) and mirror_rules.is_typed(each.value)
+    ]
     # What has parts of wrong types is left out: it has been reported, and the rules below
     # rely on types.
-    readers = [*pipelines, *workers]
+    readers = [*pipelines, *workers, *mirrors]
     yield from _same_names(topics)
     yield from _same_names(readers)
     yield from _same_groups(readers)
@@ -204,7 +217,7 @@ def _faults_between(declarations: list[Declaration]) -> Iterator[tuple[Declarati
 
 
 def _same_names(declarations: list[Declaration]) -> Iterator[tuple[Declaration, Fault]]:
-    """A pipeline and a worker of one name would be one consumer group."""
+    """A pipeline and a worker of one name would be one consumer group, and lines of one log."""
     first: dict[str, Declaration] = {}
     for declaration in declarations:
         value = declaration.value
@@ -263,7 +276,12 @@ def _looked_at(reader: Reader) -> Iterator[tuple[str, Topic]]:
 
 
 def _written(reader: Reader) -> Iterator[tuple[str, Topic]]:
-    """The topics of a pipeline's sinks; none where the sink's own rules say that it has none."""
+    """The topics of a pipeline's sinks; none where the sink's own rules say that it has none.
+
+    A mirror writes the copies.
+    """
+    if isinstance(reader, Mirror):
+        yield from (("copies to", topic) for topic in reader.topics.values())
     if isinstance(reader, Pipeline):
         topics = (topic for sink in reader.sinks for topic in sink.topics)
         yield from (("writes to", topic) for topic in topics if is_a(topic, Topic))
@@ -275,7 +293,8 @@ def _dead_letter_topics(
     dead = {
         topic.dead_letters: topic.name
         for _, reader in _readers(readers)
-        if isinstance(reader, Pipeline) or sends_dead_letters(reader)
+        if isinstance(reader, Pipeline)
+        or (isinstance(reader, Worker) and sends_dead_letters(reader))
         for topic in _read(reader)
     }
     for declaration in topics:
@@ -312,6 +331,6 @@ def _readers(declarations: list[Declaration]) -> Iterator[tuple[Declaration, Rea
 
 
 def _read(reader: Reader) -> tuple[Topic, ...]:
-    if isinstance(reader, Worker):
-        return reader.topics
-    return tuple(source.topic for source in reader.sources)
+    if isinstance(reader, Pipeline):
+        return tuple(source.topic for source in reader.sources)
+    return reader.topics if isinstance(reader, Worker) else ()

@@ -6,13 +6,13 @@ import functools
 import http.client
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 
-from headrace.errors import BrokerUnreachableError, ServerStartError
+from headrace.control.site_clusters import SiteCluster, own_cluster, site_clusters
+from headrace.errors import ServerStartError
 from headrace.ingest.reservation import running_service
-from headrace.kafka.client import client_config
 from headrace.kafka.embedded import EmbeddedCluster, cluster_status, stop_cluster
 from headrace.runtime.cache import cache_folder
 from headrace.runtime.extras import require_extra
@@ -53,25 +53,43 @@ class Server:
 
 
 @dataclass(frozen=True)
+class ClusterAddress:
+    """The address of a site's Kafka.
+
+    Attributes:
+        site: its name.
+        bootstrap_servers: empty when it is embedded and was never started.
+        embedded: whether it is the project's own.
+    """
+
+    site: str
+    bootstrap_servers: str
+    embedded: bool
+
+    def to_json(self) -> Mapping[str, object]:
+        """Returns the members but the name of the site."""
+        return {"bootstrap_servers": self.bootstrap_servers, "embedded": self.embedded}
+
+
+@dataclass(frozen=True)
 class Services:
     """The addresses of Kafka and the lake, and the servers of the project behind them.
 
     Attributes:
-        bootstrap_servers: of Kafka; empty when the embedded one was never started.
-        embedded_kafka: whether Kafka is the project's own.
+        clusters: of all sites, that of ``[kafka]`` first.
         lake: root URI; empty when the embedded HDFS was never started.
         servers: the embedded ones that were ever started, and the HTTP service.
     """
 
-    bootstrap_servers: str
-    embedded_kafka: bool
+    clusters: tuple[ClusterAddress, ...]
     lake: str
     servers: tuple[Server, ...]
 
     def to_json(self) -> Mapping[str, object]:
-        """Returns what is known of Kafka as one member, beside the others."""
-        kafka = {"bootstrap_servers": self.bootstrap_servers, "embedded": self.embedded_kafka}
-        return {"kafka": kafka, "lake": self.lake, "servers": self.servers}
+        """Returns the project's own cluster as ``kafka``, the others by their sites."""
+        own, *others = self.clusters
+        sites = {cluster.site: cluster for cluster in others}
+        return {"kafka": own, "sites": sites, "lake": self.lake, "servers": self.servers}
 
 
 def up(settings: Settings, environ: Mapping[str, str], on_progress: Progress) -> Services:
@@ -92,9 +110,10 @@ def up(settings: Settings, environ: Mapping[str, str], on_progress: Progress) ->
     if settings.ingest is not None:
         require_extra("ingest")
         settings.require_ingest()
-    if not settings.kafka.bootstrap_servers or settings.embedded_hdfs:
+    embedded = [cluster for cluster in site_clusters(settings) if cluster.is_embedded]
+    if embedded or settings.embedded_hdfs:
         java = find_java(environ)
-        _start(settings, java, environ, on_progress)
+        _start(settings, embedded, java, environ, on_progress)
     if settings.ingest is not None:
         _start_ingest(settings, settings.ingest)
     return status(settings)
@@ -106,27 +125,26 @@ def down(settings: Settings) -> Services:
     An HTTP service that was started by hand goes on, and is in the answer.
     """
     ingest_process(settings).stop(_DRAIN)  # first: what it has accepted still goes to Kafka
-    stop_cluster(settings.state)
+    for cluster in site_clusters(settings):
+        stop_cluster(cluster.state)
     stop_hdfs(settings.state)
     return status(settings)
 
 
 def status(settings: Settings) -> Services:
     """Returns which servers run, and where. Connects to nothing."""
-    kafka, hdfs = cluster_status(settings.state), hdfs_status(settings.state)
-    brokers = [
-        Server(f"kafka broker {broker.node}", f"127.0.0.1:{broker.port}", broker.pid)
-        for broker in kafka.brokers
-    ]
+    own, *others = site_clusters(settings)
+    hdfs = hdfs_status(settings.state)
+    brokers = list(_brokers(own, "kafka"))
+    for other in others:
+        brokers += _brokers(other, f"{other.site} kafka")
     # Both nodes have one address to show: clients know the namenode, which knows the datanode.
     nodes = [
         Server("hdfs namenode", hdfs.uri, hdfs.namenode_pid),
         Server("hdfs datanode", hdfs.uri, hdfs.datanode_pid),
     ]
-    own = settings.kafka.bootstrap_servers
     return Services(
-        bootstrap_servers=own or kafka.bootstrap_servers,
-        embedded_kafka=not own,
+        clusters=tuple(_address(cluster) for cluster in (own, *others)),
         lake=_lake(settings),
         servers=(*brokers, *(nodes if hdfs.uri else ()), *_ingest_servers(settings)),
     )
@@ -138,13 +156,7 @@ def bootstrap_servers(settings: Settings, *, may_be_down: bool = False) -> str:
     Raises:
         BrokerUnreachableError: if the embedded broker is down, or was never started.
     """
-    if settings.kafka.bootstrap_servers:
-        return settings.kafka.bootstrap_servers
-    cluster = cluster_status(settings.state)
-    # Its ports outlive a stop, so that clients of a command that waits for it can be made.
-    if not cluster.running and not (may_be_down and cluster.bootstrap_servers):
-        raise BrokerUnreachableError(cluster.bootstrap_servers, "the embedded broker is down")
-    return cluster.bootstrap_servers
+    return own_cluster(settings).bootstrap_servers(may_be_down=may_be_down)
 
 
 def broker_config(settings: Settings, *, may_be_down: bool = False) -> dict[str, str]:
@@ -153,8 +165,7 @@ def broker_config(settings: Settings, *, may_be_down: bool = False) -> dict[str,
     Raises:
         BrokerUnreachableError: if the embedded broker is down, or was never started.
     """
-    servers = bootstrap_servers(settings, may_be_down=may_be_down)
-    return client_config(settings.kafka, servers)
+    return own_cluster(settings).client_config(may_be_down=may_be_down)
 
 
 def lake_uri(settings: Settings) -> str:
@@ -172,12 +183,17 @@ def lake_uri(settings: Settings) -> str:
 
 
 def _start(
-    settings: Settings, java: Java, environ: Mapping[str, str], on_progress: Progress
+    settings: Settings,
+    clusters: Sequence[SiteCluster],
+    java: Java,
+    environ: Mapping[str, str],
+    on_progress: Progress,
 ) -> None:
     cache = cache_folder(environ)
-    if not settings.kafka.bootstrap_servers:
+    if clusters:
         jars = fetch("kafka", java, cache=cache, on_progress=on_progress)
-        EmbeddedCluster(settings.state, settings.kafka.embedded, java, jars).start()
+        for cluster in clusters:
+            EmbeddedCluster(cluster.state, cluster.kafka.embedded, java, jars).start()
     if settings.embedded_hdfs:
         jars = fetch("hdfs", java, cache=cache, on_progress=on_progress)
         EmbeddedHdfs(settings.state, java, jars).start()
@@ -232,6 +248,18 @@ def _ingest_servers(settings: Settings) -> Iterator[Server]:
     elif settings.ingest is not None:
         # A process that `up` has just started is there before it has the lock.
         yield Server("ingest", ingest_address(settings.ingest), ingest_process(settings).pid)
+
+
+def _address(cluster: SiteCluster) -> ClusterAddress:
+    embedded = cluster.is_embedded
+    servers = cluster.status().bootstrap_servers if embedded else cluster.kafka.bootstrap_servers
+    return ClusterAddress(cluster.site, servers, embedded)
+
+
+def _brokers(cluster: SiteCluster, name: str) -> Iterator[Server]:
+    # Also of a cluster that is no more the project's own: `down` stops it.
+    for broker in cluster_status(cluster.state).brokers:
+        yield Server(f"{name} broker {broker.node}", f"127.0.0.1:{broker.port}", broker.pid)
 
 
 def _lake(settings: Settings) -> str:

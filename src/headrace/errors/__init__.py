@@ -37,6 +37,13 @@ HeadraceError                         base
 │   ├── QueryChangedError
 │   ├── NothingCommittedError
 │   ├── TableMismatchError
+│   ├── MirrorRefusedError            mirrors: a partition's source lacks what comes next
+│   │   ├── MirrorGapError
+│   │   ├── MirrorRecreatedError
+│   │   └── MirrorTruncatedError
+│   ├── MirrorRecordError
+│   ├── MirrorNotRefusedError
+│   ├── MirrorRunningError
 │   ├── WorkerRunningError            running
 │   ├── ServiceRunningError
 │   ├── LoaderRunningError
@@ -122,6 +129,15 @@ from headrace.errors.kafka import (
     RegistryUnreachableError,
     SchemaRejectedError,
     TopicChangeError,
+)
+from headrace.errors.mirrors import (
+    MirrorGapError,
+    MirrorNotRefusedError,
+    MirrorRecordError,
+    MirrorRecreatedError,
+    MirrorRefusedError,
+    MirrorRunningError,
+    MirrorTruncatedError,
 )
 from headrace.errors.offsets import (
     CommittedOffsetError,
@@ -226,6 +242,13 @@ __all__ = [
     "LastCommitError",
     "LifespanEndedError",
     "LoaderRunningError",
+    "MirrorGapError",
+    "MirrorNotRefusedError",
+    "MirrorRecordError",
+    "MirrorRecreatedError",
+    "MirrorRefusedError",
+    "MirrorRunningError",
+    "MirrorTruncatedError",
     "NotDeclaredError",
     "NothingCommittedError",
     "OfflineFilesError",

@@ -40,6 +40,25 @@ class TransactionUnsettledError(Exception):
         super().__init__(reason)
 
 
+def finish_step(step: Callable[[float], None], seconds: float) -> None:
+    """Repeats a step of a transaction until it is done: a further call continues it.
+
+    Args:
+        step: takes a time-out in seconds, such as ``Producer.commit_transaction``.
+        seconds: limit of all calls together.
+
+    Raises:
+        KafkaException: if it failed, or was not done in time.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return step(_SLICE_SECONDS)
+        except KafkaException as error:
+            if not error.args[0].retriable() or time.monotonic() > deadline:
+                raise
+
+
 class TransactionalProducer:
     """A producer for one transaction at a time.
 
@@ -112,14 +131,10 @@ class TransactionalProducer:
             self._failures.append((message.topic() or "", error))
 
     def _finish(self, step: Callable[[float], None]) -> None:
-        """Repeats a step until it is done: a further call continues it."""
-        deadline = time.monotonic() + TRANSACTION_SECONDS
-        while True:
-            try:
-                return step(_SLICE_SECONDS)
-            except KafkaException as error:
-                if not error.args[0].retriable() or time.monotonic() > deadline:
-                    raise self._named(error) from error
+        try:
+            finish_step(step, TRANSACTION_SECONDS)
+        except KafkaException as error:
+            raise self._named(error) from error
 
     def _named(self, error: KafkaException) -> Exception:
         cause = error.args[0]

@@ -91,9 +91,8 @@ class Document:
         """Report keys that nothing asked for, then raise everything found, by line."""
         for table in self.tables:
             for name in table.unknown():
-                label = ".".join((*table.path, name))
                 remedy = self._closest(table, name)
-                self.report((*table.path, name), f"unknown key {label}", remedy)
+                self.report((*table.path, name), f"unknown key {table.label(name)}", remedy)
         if self.problems:
             raise ProjectError(sorted(self.problems, key=lambda problem: problem.line))
 
@@ -132,7 +131,9 @@ class Table:
         self.known.add(name)
         values = self._values.get(name, {})
         if not isinstance(values, dict):
-            self.report(name, f"{self._label(name)} must be a table", f"write `[{name}]`")
+            self.report(
+                name, f"{self.label(name)} must be a table", f"write `[{self.label(name)}]`"
+            )
             values = {}
         return Table(self._document, (*self.path, name), values)
 
@@ -146,14 +147,14 @@ class Table:
         before = len(self._document.problems)
         value = self.text(name)
         if not value and len(self._document.problems) == before:
-            self.report(name, f"{self._label(name)} is missing")
+            self.report(name, f"{self.label(name)} is missing")
         return value
 
     def choice(self, name: str, allowed: tuple[str, ...]) -> str:
         """One of ``allowed``, or "" when absent."""
         value = self.text(name)
         if value and value not in allowed:
-            self.report(name, f"{self._label(name)} is {value!r}", f"one of {', '.join(allowed)}")
+            self.report(name, f"{self.label(name)} is {value!r}", f"one of {', '.join(allowed)}")
         return value
 
     def integer(self, name: str, default: int, *, least: int = 1, most: int | None = None) -> int:
@@ -161,7 +162,7 @@ class Table:
         value = self._scalar(name, default, int)
         if value < least or (most is not None and value > most):
             upper = "" if most is None else f" and at most {most}"
-            self.report(name, f"{self._label(name)} is {value}; it must be at least {least}{upper}")
+            self.report(name, f"{self.label(name)} is {value}; it must be at least {least}{upper}")
             return default
         return value
 
@@ -173,7 +174,7 @@ class Table:
         """A number above zero."""
         value = self._scalar(name, default, float)
         if not 0 < value < float("inf"):
-            self.report(name, f"{self._label(name)} is {value}; it must be above 0")
+            self.report(name, f"{self.label(name)} is {value}; it must be above 0")
             return default
         return value
 
@@ -202,7 +203,7 @@ class Table:
             return None
         (kind, where), *_ = value.items()
         if not isinstance(where, str) or not where:
-            self.report(name, f"{self._label(name)}.{kind} must be text")
+            self.report(name, f"{self.label(name)}.{kind} must be text")
             return None
         return (
             self._from_environment(name, where) if kind == "env" else self._from_file(name, where)
@@ -237,7 +238,8 @@ class Table:
         """Keys that are there but that no accessor asked for."""
         return tuple(name for name in self._values if name not in self.known)
 
-    def _label(self, name: str) -> str:
+    def label(self, name: str) -> str:
+        """The dotted name of a key of this table."""
         return ".".join((*self.path, name))
 
     def _scalar(self, name: str, default: Scalar, kind: type[Scalar]) -> Scalar:
@@ -251,7 +253,7 @@ class Table:
         self.known.add(name)
         value = self._values.get(name, [])
         if not isinstance(value, list):
-            self.report(name, f"{self._label(name)} must be a list of {_WORDS[kind]}")
+            self.report(name, f"{self.label(name)} must be a list of {_WORDS[kind]}")
             return ()
         cast = [self._cast(name, item, kind) for item in value]
         return tuple(item for item in cast if item is not None)
@@ -267,7 +269,7 @@ class Table:
         if kind is float and type(value) is int:
             value = float(value)
         if type(value) is not kind:
-            self.report(name, f"{self._label(name)} must be {_WORDS[kind]}, not {value!r}")
+            self.report(name, f"{self.label(name)} must be {_WORDS[kind]}, not {value!r}")
             return None
         return value
 
@@ -290,7 +292,7 @@ class Table:
     def _refuse_inline_secret(self, name: str) -> None:
         self.report(
             name,
-            f"{self._label(name)} is a secret and can't stand in this file",
+            f"{self.label(name)} is a secret and can't stand in this file",
             f'write {name} = {{ env = "{name.upper()}" }} or {{ file = "path" }}',
         )
 
@@ -332,7 +334,7 @@ class Table:
         elif isinstance(value, str):
             flat[name] = self._resolve(name, value) or ""
         else:
-            self.report(name, f"{self._label(name)} must be text, a number, true or false")
+            self.report(name, f"{self.label(name)} must be text, a number, true or false")
 
 
 def key_lines(text: str) -> dict[str, int]:

@@ -1,4 +1,7 @@
-"""``[kafka]`` of headrace.toml: which cluster, how to log in, and what is passed to the client."""
+"""``[kafka]`` of headrace.toml: which cluster, how to log in, and what is passed to the client.
+
+``[sites.NAME.kafka]`` says the same of another site.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,7 @@ _SERVER = re.compile(r"(?:[A-Z_]+://)?(?:\[[0-9A-Fa-f:.%]+\]|[^\s:,/]+):\d{1,5}"
 
 
 def kafka_settings(kafka: Table, root: Path) -> KafkaSettings:
-    """What ``[kafka]`` says; reports what is wrong with it."""
+    """What such a table says; reports what is wrong with it."""
     oauth = kafka.table("oauth")
     secrets = {librdkafka: kafka.secret(name) for name, librdkafka in _SECRETS.items()}
     secrets["sasl.oauthbearer.client.secret"] = oauth.secret("client_secret")
@@ -96,7 +99,7 @@ def _security(kafka: Table, root: Path) -> dict[str, str]:
 def _mechanism(kafka: Table) -> str:
     if kafka.text("sasl_mechanism") == "GSSAPI":
         remedy = f"Kerberos is not supported; one of {', '.join(_MECHANISMS)}"
-        kafka.report("sasl_mechanism", "kafka.sasl_mechanism is 'GSSAPI'", remedy)
+        kafka.report("sasl_mechanism", f"{kafka.label('sasl_mechanism')} is 'GSSAPI'", remedy)
         return ""
     return kafka.choice("sasl_mechanism", _MECHANISMS)
 
@@ -106,7 +109,8 @@ def _oauth(oauth: Table, root: Path) -> dict[str, str]:
     texts["https.ca.location"] = _file(oauth, "ca_file", root)
     url = texts["sasl.oauthbearer.token.endpoint.url"]
     if url and not url.startswith(("https://", "http://")):
-        oauth.report("token_endpoint_url", f"kafka.oauth.token_endpoint_url is {url!r}", "a URL")
+        label = oauth.label("token_endpoint_url")
+        oauth.report("token_endpoint_url", f"{label} is {url!r}", "a URL")
     # By default librdkafka asks the application for tokens, by a callback that there is not.
     method = {"sasl.oauthbearer.method": "oidc"} if url else {}
     return method | {name: value for name, value in texts.items() if value}
@@ -117,7 +121,7 @@ def _client(client: Table) -> dict[str, str]:
     for name, value in texts.items():
         problem, remedy = _client_problem(name, value)
         if problem:
-            client.report(name, f"kafka.client.{name} {problem}", remedy)
+            client.report(name, f"{client.label(name)} {problem}", remedy)
     return texts
 
 
@@ -137,8 +141,7 @@ def _file(kafka: Table, name: str, root: Path) -> str:
         return ""
     file = (root / where).resolve()
     if not file.is_file():
-        label = ".".join((*kafka.path, name))
-        kafka.report(name, f"{label}: there is no file {where}")
+        kafka.report(name, f"{kafka.label(name)}: there is no file {where}")
     return str(file)
 
 
@@ -148,7 +151,8 @@ def _consistent(kafka: Table, oauth: Table, settings: KafkaSettings) -> None:
     if protocol != "PLAINTEXT" and "bootstrap_servers" not in kafka:
         kafka.report(
             "security_protocol",
-            f"kafka.security_protocol is {protocol}, but the embedded broker speaks PLAINTEXT",
+            f"{kafka.label('security_protocol')} is {protocol}, but the embedded broker speaks "
+            "PLAINTEXT",
             "set bootstrap_servers, or leave the security settings out",
         )
     if protocol.startswith("SASL"):
@@ -157,7 +161,7 @@ def _consistent(kafka: Table, oauth: Table, settings: KafkaSettings) -> None:
     elif any(name.startswith("sasl") for name in (*settings.security, *settings.secrets)):
         kafka.report(
             "sasl_mechanism",
-            f"SASL settings have no effect with kafka.security_protocol {protocol}",
+            f"SASL settings have no effect with {kafka.label('security_protocol')} {protocol}",
             "security_protocol = SASL_SSL or SASL_PLAINTEXT",
         )
 
@@ -171,7 +175,7 @@ def _need_login(kafka: Table, oauth: Table, protocol: str) -> None:
         return
     for name in ("sasl_mechanism", "sasl_username", "sasl_password"):
         if name not in kafka:
-            kafka.report("security_protocol", f"{protocol} needs kafka.{name}")
+            kafka.report("security_protocol", f"{protocol} needs {kafka.label(name)}")
 
 
 def _embedded(embedded: Table) -> EmbeddedKafka:
@@ -188,11 +192,11 @@ def _check_ports(embedded: Table, settings: EmbeddedKafka) -> None:
     ports = settings.ports
     for port in ports:
         if not 0 < port < 1 << 16:
-            embedded.report("ports", f"kafka.embedded.ports: {port} is not a port")
+            embedded.report("ports", f"{embedded.label('ports')}: {port} is not a port")
     if ports and len(set(ports)) != settings.brokers:
         embedded.report(
             "ports",
-            f"kafka.embedded.ports names {len(set(ports))} different port(s) "
+            f"{embedded.label('ports')} names {len(set(ports))} different port(s) "
             f"for {settings.brokers} broker(s)",
             "one for each, or none at all for free ones",
         )

@@ -13,6 +13,7 @@ from headrace.settings.ingest import PASSWORD, ingest_settings
 from headrace.settings.kafka import kafka_settings
 from headrace.settings.model import (
     STATE_FOLDER,
+    KafkaSettings,
     LedgerSettings,
     RestartSettings,
     Secret,
@@ -29,6 +30,9 @@ EMBEDDED_HDFS = "embedded-hdfs"
 # `?` and `#` would be part of a key for S3's client, and not for those that parse it as a URL.
 _BUCKET = re.compile(r"s3://[a-z0-9][a-z0-9.-]+(/[^?#]*)?$")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+# It is a part of the names of topics, and of an address of records.
+_SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+_SITE_LETTERS = "up to 63 letters, digits, '_' and '-'"
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
@@ -57,6 +61,8 @@ def load_settings(folder: Path, environ: Mapping[str, str]) -> Settings:
         modules=_modules(project),
         lake=lake,
         kafka=kafka_settings(top.table("kafka"), root),
+        site=(site := _site(project)),
+        sites=_sites(top.table("sites"), root, site),
         spark=_spark(top.table("spark")),
         restart=_restart(top.table("restart")),
         sinks=_sinks(top.table("sinks")),
@@ -120,6 +126,22 @@ def _checkpoints(project: Table, root: Path) -> str:
         remedy = "a folder, or `hdfs://...`: Spark writes them with Hadoop's client"
         project.report("checkpoints", f"project.checkpoints is {checkpoints!r}", remedy)
     return str((root / checkpoints).resolve())
+
+
+def _site(project: Table) -> str:
+    site = project.text("site", Settings.site)
+    if not _SITE.fullmatch(site):
+        project.report("site", f"project.site is {site!r}", _SITE_LETTERS)
+    return site
+
+
+def _sites(sites: Table, root: Path, own: str) -> dict[str, KafkaSettings]:
+    for name in sites.names:
+        if not _SITE.fullmatch(name):
+            sites.report(name, f"{name!r} is no name of a site", _SITE_LETTERS)
+        if name == own:
+            sites.report(name, f"site {name!r} is the project's own", "[kafka] is its cluster")
+    return {name: kafka_settings(sites.table(name).table("kafka"), root) for name in sites.names}
 
 
 def _spark(spark: Table) -> SparkSettings:

@@ -258,6 +258,8 @@ class Settings:
         lake: root URI of the lake: an absolute local path, ``hdfs://...``, ``s3://...``; the word
             ``embedded-hdfs`` is resolved to the embedded NameNode's URI when it is up.
         embedded_hdfs: ``headrace up`` starts a NameNode and a DataNode.
+        site: name of the site that the project's own cluster (``kafka``) is at.
+        sites: clusters of other sites, by name.
         checkpoints: root URI of the checkpoints, which Spark must reach; empty: the lake, and for
             a lake on S3 this machine's folder of the project.
         sinks: settings of sinks, by kind and name.
@@ -277,6 +279,8 @@ class Settings:
     spark: SparkSettings = field(default_factory=SparkSettings)
     restart: RestartSettings = field(default_factory=RestartSettings)
     embedded_hdfs: bool = False
+    site: str = "central"
+    sites: Mapping[str, KafkaSettings] = field(default_factory=dict)
     checkpoints: str = ""
     sinks: Mapping[str, Mapping[str, Secret]] = field(default_factory=dict)
     s3: S3Settings = field(default_factory=S3Settings)
@@ -304,6 +308,10 @@ class Settings:
     def state(self) -> Path:
         """Folder of everything headrace keeps on this machine for the project."""
         return self.root / STATE_FOLDER
+
+    def state_of_site(self, site: str) -> Path:
+        """Folder of what headrace keeps on this machine of another site."""
+        return self.state / "sites" / site
 
     @property
     def log(self) -> Path:

@@ -28,7 +28,7 @@ from headrace.cli.views.size import SizeResult, measuring
 from headrace.control.checkpoints import CheckpointStatus, PartitionPositions
 from headrace.control.dead_letters import TopicDeadLetters
 from headrace.control.measuring import Consumed, Measurement, Produced, Sending
-from headrace.control.services import Server, Services
+from headrace.control.services import ClusterAddress, Server, Services
 from headrace.control.sizing import TopicLoad, size
 from headrace.errors import TopicRecreatedError
 from headrace.ingest.tokens.token import Token
@@ -80,7 +80,11 @@ TOKEN = Token(
     datetime(2026, 1, 1, tzinfo=UTC),
     rate=Rate(events_per_second=5.0),
 )
-SERVICES = Services("", True, "/lake", (Server("kafka broker 1", "127.0.0.1:9", 7),))
+SERVICES = Services(
+    (ClusterAddress("central", "", embedded=True),),
+    "/lake",
+    (Server("kafka broker 1", "127.0.0.1:9", 7),),
+)
 
 SHOWN = [
     (

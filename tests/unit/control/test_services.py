@@ -18,12 +18,14 @@ def settings(tmp_path, lake="/lake", **changes) -> Settings:
 def test_a_cluster_of_ones_own_is_taken_as_it_is_and_never_started(tmp_path):
     own = settings(tmp_path, kafka=KafkaSettings("b:1"))
     found = services.up(own, {}, lambda *_: None)
-    assert (found.bootstrap_servers, found.embedded_kafka, found.servers) == ("b:1", False, ())
+    assert found.clusters == (services.ClusterAddress("central", "b:1", embedded=False),)
+    assert found.servers == ()
     assert services.bootstrap_servers(own) == "b:1"
 
 
 def test_what_was_never_started_has_no_address(tmp_path):
-    assert services.status(settings(tmp_path)).bootstrap_servers == ""
+    [cluster] = services.status(settings(tmp_path)).clusters
+    assert cluster == services.ClusterAddress("central", "", embedded=True)
     with pytest.raises(BrokerUnreachableError, match="headrace up"):
         services.bootstrap_servers(settings(tmp_path))
 
@@ -52,3 +54,12 @@ def test_a_lake_on_s3_names_its_extra_where_it_is_missing(tmp_path, monkeypatch)
     monkeypatch.setattr(extras, "MODULES", {"s3": ("obstore_2",)})
     with pytest.raises(ExtraMissingError, match=r"headrace\[s3\]"):
         services.lake_uri(settings(tmp_path, "s3://bucket/lake"))
+
+
+def test_clusters_of_other_sites_are_shown_by_their_sites(tmp_path):
+    sites = {"warsaw": KafkaSettings("w:1"), "london": KafkaSettings()}
+    found = services.status(settings(tmp_path, sites=sites)).to_json()
+    assert {site: cluster.to_json() for site, cluster in found["sites"].items()} == {
+        "warsaw": {"bootstrap_servers": "w:1", "embedded": False},
+        "london": {"bootstrap_servers": "", "embedded": True},
+    }

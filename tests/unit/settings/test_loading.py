@@ -519,3 +519,43 @@ def test_a_session_token_needs_the_keys_that_it_belongs_to(problems):
 def test_checkpoints_may_lie_beside_the_lake(load, tmp_path, checkpoints, root):
     settings = load("", head=HEAD + f'checkpoints = "{checkpoints}"\n')
     assert settings.checkpoints == root.format(root=tmp_path)
+
+
+def test_a_site_has_a_cluster_of_its_own(load):
+    settings = load(
+        """
+[sites.warsaw.kafka]
+bootstrap_servers = "w:1"
+[sites.london.kafka.embedded]
+brokers = 3
+"""
+    )
+    assert settings.site == "central"
+    assert settings.sites["warsaw"].bootstrap_servers == "w:1"
+    assert settings.sites["london"].embedded.brokers == 3
+    assert settings.state_of_site("london") == settings.state / "sites" / "london"
+
+
+def test_problems_of_a_sites_cluster_name_its_table(problems):
+    text = """
+[sites.warsaw.kafka]
+security_protocol = "SASL_SSL"
+bootstrap_servers = "w:1"
+sasl_mechanism = "PLAIN"
+[sites.warsaw.kafka.client]
+acks = "1"
+"""
+    found = [text for _, text in problems(text)]
+    assert any("needs sites.warsaw.kafka.sasl_username" in text for text in found)
+    assert any("sites.warsaw.kafka.client.acks can't be set" in text for text in found)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[sites.central.kafka]", "site 'central' is the project's own"),
+        ('[sites."a.b".kafka]', "'a.b' is no name of a site"),
+    ],
+)
+def test_names_of_sites_are_checked(problems, text, problem):
+    assert any(problem in found for _, found in problems(text))

@@ -42,7 +42,10 @@ class ProjectStatus:
 
 @view.register
 def _services(services: Services, screen: Screen) -> None:
-    screen.line(f"Kafka  {escape(services.bootstrap_servers or _NOT_STARTED)}")
+    own, *others = services.clusters
+    screen.line(f"Kafka  {escape(own.bootstrap_servers or _NOT_STARTED)}")
+    for cluster in others:
+        screen.line(f"Kafka of {cluster.site}  {escape(cluster.bootstrap_servers or _NOT_STARTED)}")
     screen.line(f"Lake   {escape(services.lake or _NOT_STARTED)}")
     for server in services.servers:
         state = f"[green]up[/], process {server.pid}" if server.running else "[red]down"

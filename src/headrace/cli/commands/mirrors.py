@@ -1,0 +1,102 @@
+"""mirror run, list, accept: copies topics of other sites."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from headrace.cli import parameters
+from headrace.cli.session import REFUSED, Session, command, epilog, log_to_file, unknown
+from headrace.cli.signals import stop_on_signal
+from headrace.runtime.logs import Subject
+
+if TYPE_CHECKING:
+    from headrace.cli.views.mirrors import MirrorStandings
+    from headrace.control.mirrors import AcceptedLoss
+    from headrace.mirror.declaration import Mirror
+    from headrace.model import TopicPartition
+
+
+@click.group(epilog=epilog("Example", "headrace mirror run warsaw"))
+def mirror() -> None:
+    """Copy topics of other sites."""
+
+
+@command("headrace mirror run warsaw")
+@click.argument("name", metavar="MIRROR")
+@parameters.log_format
+def run(session: Session, name: str, *, log_format: str | None) -> None:
+    """Run an instance of MIRROR until Ctrl-C or SIGTERM.
+
+    Progress is shown. Start as many instances as you need, on any machines: they share the
+    partitions. While a site does not respond, the instance waits. A partition whose source has lost
+    what comes next is not copied on; the others are, and `headrace mirror list` says why.
+    """
+    from headrace.cli.views.lifecycle import Stopping
+    from headrace.cli.views.mirrors import mirroring
+    from headrace.control.mirrors import MirrorRun
+
+    declared = _declared(session, name)
+    log_to_file(session, log_format, Subject("mirror", name))
+    instance = MirrorRun(session.settings, declared)
+
+    def stop() -> None:
+        instance.stop()
+        session.output.show(Stopping(name))
+
+    with session.output.live(mirroring) as observe, stop_on_signal(stop):
+        instance.run(observe)
+
+
+@command("headrace mirror list --json", name="list")
+def list_(session: Session) -> MirrorStandings:
+    """Show instances, lag and refused partitions of each mirror.
+
+    The exit code is 3 when a partition is refused.
+    """
+    from headrace.cli.views.mirrors import MirrorStandings
+    from headrace.control.mirrors import mirror_standing
+
+    mirrors = session.project.mirrors.values()
+    standings = tuple(mirror_standing(session.settings, declared) for declared in mirrors)
+    if any(standing.refused for standing in standings):
+        session.exit_code = REFUSED
+    return MirrorStandings(standings)
+
+
+@command("headrace mirror accept warsaw clicks/3")
+@click.argument("name", metavar="MIRROR")
+@click.argument("partition", type=parameters.PartitionName(), metavar="TOPIC/PARTITION")
+@click.option(
+    "--to",
+    type=click.IntRange(min=0),
+    help="The next offset to mirror, instead of the first that the source has.",
+)
+def accept(
+    session: Session, name: str, partition: TopicPartition, *, to: int | None
+) -> AcceptedLoss:
+    """Accept that records of a partition are lost.
+
+    It goes on behind them, with the first record that the source has. TOPIC is the source's name.
+    Refused (exit code 3) while an instance runs, and where nothing is
+    to be accepted. With --to, records are left out that the source still has.
+    """
+    from headrace.control.mirrors import accept_loss
+
+    declared = _declared(session, name)
+    if partition.topic not in declared.topics:
+        known = ", ".join(declared.topics)
+        raise click.BadParameter(f"{name} does not mirror {partition.topic!r}: {known}")
+    return accept_loss(session.settings, declared, partition, to)
+
+
+def _declared(session: Session, name: str) -> Mirror:
+    declared = session.project.mirrors
+    if name not in declared:
+        raise unknown("mirror", name, declared)
+    return declared[name]
+
+
+for subcommand in (run, list_, accept):
+    mirror.add_command(subcommand)

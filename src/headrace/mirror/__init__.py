@@ -1,0 +1,1 @@
+"""Mirrors: topics of one site, copied to another one."""

@@ -1,0 +1,56 @@
+"""An instance of a mirror as a process of its own, to be killed or frozen."""
+
+import json
+import os
+import signal
+import sys
+from dataclasses import asdict
+
+from headrace.kafka.group_member import GroupMember
+from headrace.mirror.copying import Copier
+from headrace.mirror.instance import MirrorInstance
+from headrace.mirror.link import Link
+
+RUNS, BEFORE_METADATA, BEFORE_OFFSETS = "runs", "before-metadata", "before-offsets"
+
+
+def arguments(link: Link, freezes: str = RUNS) -> list[str]:
+    """Arguments of Python's that run an instance, until SIGTERM.
+
+    ``freezes``: it stops itself once, as by SIGSTOP, before it asks for its metadata in the group,
+    or before it adds its offsets to a transaction.
+    """
+    return ["-m", "tests.integration.mirror_instance", json.dumps(asdict(link)), freezes]
+
+
+class FrozenMember(GroupMember):
+    frozen = False
+
+    def metadata(self):
+        if not FrozenMember.frozen:
+            FrozenMember.frozen = True
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return super().metadata()
+
+
+class FrozenCopier(Copier):
+    frozen = False
+
+    def _check_topics(self, partitions):
+        super()._check_topics(partitions)
+        if not FrozenCopier.frozen:
+            FrozenCopier.frozen = True
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+
+if __name__ == "__main__":
+    from headrace.mirror import instance
+
+    link, freezes = Link(**json.loads(sys.argv[1])), sys.argv[2]
+    if freezes == BEFORE_METADATA:
+        instance.GroupMember = FrozenMember
+    if freezes == BEFORE_OFFSETS:
+        instance.Copier = FrozenCopier
+    found = MirrorInstance(link)
+    signal.signal(signal.SIGTERM, lambda *_: found.stop())
+    found.run(lambda _: None)

@@ -1,0 +1,509 @@
+"""A mirror between two real clusters: what is copied, what a crash repeats, what is refused."""
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import NewPartitions
+from tests.integration.mirror_instance import BEFORE_METADATA, BEFORE_OFFSETS, arguments
+from tests.kafka_topics import make_topic
+
+from headrace.errors import MirrorGapError, MirrorRecreatedError
+from headrace.kafka.client import admin, client_config, consumer, producer
+from headrace.kafka.sending import ProducerRecord
+from headrace.kafka.transactions import TransactionalProducer
+from headrace.mirror.instance import MirrorInstance
+from headrace.mirror.link import Link
+from headrace.mirror.origin import ORIGIN
+from headrace.model import TopicPartition
+from headrace.settings.model import KafkaSettings
+
+HEADRACE = Path(sys.executable).with_name("headrace")
+SECONDS = 90
+BEGAN_MS = int(time.time() * 1000)  # what is older than a topic's retention, brokers delete
+
+
+@pytest.fixture(scope="module")
+def source(start_cluster):
+    """The cluster of the other site."""
+    return client_config(KafkaSettings(), start_cluster().bootstrap_servers)
+
+
+@pytest.fixture(scope="module")
+def target(broker):
+    """The cluster that is copied to."""
+    return client_config(KafkaSettings(), broker.bootstrap_servers)
+
+
+@pytest.fixture
+def link(source, target, topic):
+    """A mirror of one topic with two partitions, both of which are there."""
+    found = topic("clicks")
+    make(source, found)
+    make(target, f"waw.{found}")
+    return Link(
+        found, f"headrace.mirror.{found}", "waw", "central", source, target, {found: f"waw.{found}"}
+    )
+
+
+def make(client, name, partitions=2, **config):
+    make_topic(client, name, partitions, config=config)
+
+
+def write(client, name, numbers, partition=0, **options):
+    """Records `n` with key `k<n>`, a timestamp of its own and a header."""
+    sender = producer(client)
+    for n in numbers:
+        sender.produce(
+            name,
+            f"{n}".encode(),
+            f"k{n}".encode(),
+            partition,
+            timestamp=BEGAN_MS + n,
+            **({"headers": [("h", b"\xff"), ("h", None)]} | options),
+        )
+    assert sender.flush(30) == 0
+
+
+def records(client, name, partitions=2, isolation="read_committed"):
+    """All records by partition: key, value, timestamp and headers."""
+    reader = consumer(client, tuning={"isolation.level": isolation})
+    reader.assign([confluent_kafka.TopicPartition(name, p, 0) for p in range(partitions)])
+    found = {p: [] for p in range(partitions)}
+    open_ = set(found)
+    while open_:
+        message = reader.poll(30)
+        assert message is not None
+        if message.error() is not None:
+            assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF
+            open_.discard(message.partition())
+        else:
+            timestamp = message.timestamp()[1]
+            row = (message.key(), message.value(), timestamp, message.headers() or [])
+            found[message.partition()].append(row)
+    reader.close()
+    return found
+
+
+def numbers(client, link, partition=0):
+    [name] = link.copies.values()
+    return [int(value) for _, value, _, _ in records(client, name)[partition]]
+
+
+class Running:
+    """An instance on a thread."""
+
+    def __init__(self, link):
+        self.instance = MirrorInstance(link)
+        self.failure = None
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.instance.stop()
+        self._thread.join(SECONDS)
+        assert not self._thread.is_alive()
+
+    def _run(self):
+        try:
+            self.instance.run(lambda _: None)
+        except Exception as error:  # noqa: BLE001 - told by `until`
+            self.failure = error
+
+    def until(self, holds):
+        wait_until(lambda: self.failure or holds(self.instance.progress))
+        assert self.failure is None, self.failure
+
+
+def wait_until(holds):
+    deadline = time.monotonic() + SECONDS
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_records_are_kept_as_they_are_with_their_origin(link, source, target):
+    [(name, copy)] = link.copies.items()
+    write(source, name, range(100))
+    write(source, name, range(100, 150), partition=1)
+    sender = producer(source)
+    sender.produce(name, None, b"tombstone", 0, timestamp=BEGAN_MS - 5)
+    sender.produce(name, b"", None, 1, timestamp=BEGAN_MS)
+    assert sender.flush(30) == 0
+
+    with Running(link) as running:
+        running.until(lambda progress: progress.copied.records == 152)
+
+    expected = records(source, name)
+    for partition, rows in records(target, copy).items():
+        assert [row[:3] for row in rows] == [row[:3] for row in expected[partition]]
+        for offset, (row, original) in enumerate(zip(rows, expected[partition], strict=True)):
+            origin = f"waw/{name}/{partition}/{offset}".encode()
+            assert row[3] == [*original[3], (ORIGIN, origin)]
+
+
+def test_a_further_instance_goes_on_behind_the_last_record(link, source, target):
+    [name] = link.copies
+    write(source, name, range(50))
+    with Running(link) as running:
+        running.until(lambda progress: progress.copied.records == 50)
+    write(source, name, range(50, 80))
+    with Running(link) as running:
+        running.until(lambda progress: progress.copied.records == 30)
+    assert numbers(target, link) == list(range(80))
+
+
+def test_without_a_committed_offset_the_copys_last_record_tells_where_to_go_on(
+    link, source, target
+):
+    [name] = link.copies
+    write(source, name, range(50))
+    with Running(link) as running:
+        running.until(lambda progress: progress.copied.records == 50)
+    wait_until(lambda: delete_group(target, link.group))
+    write(source, name, range(50, 80))
+    with Running(link) as running:
+        running.until(lambda progress: progress.copied.records == 30)
+    assert numbers(target, link) == list(range(80))
+
+
+def delete_group(client, group):
+    try:
+        admin(client).delete_consumer_groups([group])[group].result(30)
+    except confluent_kafka.KafkaException:
+        return False  # its last member has not left yet
+    return True
+
+
+def test_two_instances_share_the_partitions_and_copy_each_record_once(link, source, target):
+    [name] = link.copies
+    with Running(link) as first:
+        first.until(lambda progress: len(progress.partitions) == 2)
+        with Running(link) as second:
+            second.until(lambda progress: len(progress.partitions) == 1)
+            for n in range(200):
+                write(source, name, [n], partition=n % 2)
+            wait_until(
+                lambda: sum(r.instance.progress.copied.records for r in (first, second)) == 200
+            )
+    assert numbers(target, link, 0) == list(range(0, 200, 2))
+    assert numbers(target, link, 1) == list(range(1, 200, 2))
+
+
+def test_what_comes_from_the_target_is_not_sent_back(link, source, target):
+    [name] = link.copies
+    write(source, name, range(10), headers=[(ORIGIN, b"central/other/0/7")])
+    write(source, name, range(10, 20), headers=[(ORIGIN, b"ams/other/0/7")])
+    with Running(link) as running:
+        running.until(lambda progress: progress.copied.records == 10)
+        assert running.instance.progress.copied.returning == 10
+    assert numbers(target, link) == list(range(10, 20))
+    [copy] = link.copies.values()
+    headers = records(target, copy)[0][0][3]
+    assert headers == [(ORIGIN, b"ams/other/0/7"), (ORIGIN, f"waw/{name}/0/10".encode())]
+
+
+def test_aborted_records_of_the_source_are_not_copied(link, source, target):
+    [name] = link.copies
+    write(source, name, range(5))
+    aborted = TransactionalProducer(source, f"{name}-aborted")
+    aborted._producer.begin_transaction()
+    aborted._producer.produce(name, b"999", partition=0)
+    aborted._producer.flush(30)
+    aborted.close()
+    TransactionalProducer(source, f"{name}-done").send([ProducerRecord(name, b"k5", b"5", (), 0)])
+    with Running(link) as running:
+        running.until(lambda progress: progress.copied.records == 6)
+    assert numbers(target, link) == list(range(6))
+
+
+def test_records_that_retention_removed_are_named_and_hold_up_no_other_partition(
+    link, source, target
+):
+    [name] = link.copies
+    write(source, name, range(10))
+    with Running(link) as running:
+        running.until(lambda progress: progress.copied.records == 10)
+    write(source, name, range(10, 30))
+    at = confluent_kafka.TopicPartition(name, 0, 25)
+    [done] = admin(source).delete_records([at]).values()
+    done.result(30)
+    write(source, name, range(5), partition=1)
+
+    with Running(link) as running:
+        running.until(lambda progress: progress.copied.records == 5)
+        refused = running.instance.progress.refused[TopicPartition(name, 0)]
+    assert isinstance(refused, MirrorGapError)
+    assert "15 offsets are gone, 10 to 24" in str(refused)
+    assert numbers(target, link) == list(range(10))
+
+
+def test_a_topic_that_was_made_again_is_refused(link, source, target):
+    [name] = link.copies
+    write(source, name, range(10))
+    with Running(link) as running:
+        running.until(lambda progress: progress.copied.records == 10)
+    recreate(source, name)
+    write(source, name, range(100, 120))
+    with Running(link) as running:
+        running.until(lambda progress: progress.refused)
+        assert isinstance(
+            running.instance.progress.refused[TopicPartition(name, 0)], MirrorRecreatedError
+        )
+    assert numbers(target, link) == list(range(10))
+
+
+def recreate(client, name):
+    admin(client).delete_topics([name])[name].result(30)
+
+    def made():
+        try:
+            make(client, name)
+        except confluent_kafka.KafkaException:
+            return False  # the deletion is not known to all yet
+        return True
+
+    wait_until(made)
+
+
+def test_a_topic_that_is_made_again_while_it_is_mirrored_is_refused(link, source, target):
+    [name] = link.copies
+    write(source, name, range(10))
+    with Running(link) as running:
+        running.until(lambda progress: progress.copied.records == 10)
+        recreate(source, name)
+        write(source, name, range(100, 150))
+        running.until(lambda progress: len(progress.refused) == 2)
+        refused = running.instance.progress.refused[TopicPartition(name, 0)]
+    assert isinstance(refused, MirrorRecreatedError)
+    assert numbers(target, link) == list(range(10))
+
+
+@pytest.mark.parametrize("freezes", [BEFORE_METADATA, BEFORE_OFFSETS])
+def test_an_instance_that_froze_in_its_transaction_wakes_up_and_repeats_nothing(
+    link, source, target, freezes
+):
+    [name] = link.copies
+    write(source, name, range(200))
+    frozen = subprocess.Popen([sys.executable, *arguments(link, freezes)])
+    try:
+        wait_until(lambda: state(frozen) == "T")
+        with Running(link) as running:
+            wait_until(lambda: numbers(target, link) == list(range(200)))
+            frozen.send_signal(signal.SIGCONT)
+            # As a member again, it shares the partitions.
+            running.until(lambda progress: len(progress.partitions) == 1)
+            write(source, name, range(200, 300))
+            wait_until(lambda: numbers(target, link)[-1:] == [299])
+    finally:
+        frozen.kill()
+        frozen.wait()
+    assert numbers(target, link) == list(range(300))
+
+
+def state(process):
+    """What the kernel says of a process: T where it is stopped."""
+    return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_a_pair_in_both_directions_sends_nothing_back(source, target, topic):
+    name = topic("shared")
+    for client in (source, target):
+        make(client, name)
+    there = Link(
+        f"{name}-there",
+        f"headrace.mirror.{name}-there",
+        "waw",
+        "central",
+        source,
+        target,
+        {name: name},
+    )
+    back = Link(
+        f"{name}-back",
+        f"headrace.mirror.{name}-back",
+        "central",
+        "waw",
+        target,
+        source,
+        {name: name},
+    )
+    write(source, name, range(100))
+    write(target, name, range(100, 200))
+    with Running(there) as first, Running(back) as second:
+        for running in (first, second):
+            running.until(lambda progress: progress.copied.records == 100)
+        write(source, name, range(200, 210))
+        first.until(lambda progress: progress.copied.records == 110)
+        # Each has seen what the other one brought, and left it out.
+        first.until(lambda progress: progress.copied.returning == 100)
+        second.until(lambda progress: progress.copied.returning == 110)
+        assert first.instance.progress.copied.records == 110
+        assert second.instance.progress.copied.records == 100
+    for client in (source, target):
+        values = [int(row[1]) for row in records(client, name)[0]]
+        assert sorted(values) == list(range(210))
+
+
+@pytest.mark.parametrize("away", ["source", "target"])
+def test_while_a_site_is_away_an_instance_waits(start_cluster, topic, away):
+    name = topic("clicks")
+    clusters = {site: start_cluster() for site in ("source", "target")}
+    clients = {
+        site: client_config(KafkaSettings(), running.bootstrap_servers)
+        for site, running in clusters.items()
+    }
+    make(clients["source"], name)
+    make(clients["target"], f"waw.{name}")
+    group = f"headrace.mirror.{name}"
+    link = Link(name, group, "waw", "central", *clients.values(), {name: f"waw.{name}"})
+    broker = clusters[away].cluster
+    with Running(link) as running:
+        for last in (1_000, 2_000):
+            write(clients["source"], name, range(last - 1_000, last))
+            running.until(lambda _, last=last: numbers(clients["target"], link)[-1:] == [last - 1])
+            time.sleep(1)  # no transaction is on its way: see the page, "that does not end"
+            broker.kill(1)
+            time.sleep(12)  # longer than a session, and than a transaction may last
+            broker.start_broker(1)
+        write(clients["source"], name, range(2_000, 3_000))
+        running.until(lambda _: numbers(clients["target"], link)[-1:] == [2_999])
+    assert numbers(clients["target"], link) == list(range(3_000))
+    for running_cluster in clusters.values():
+        running_cluster.cluster.stop()
+
+
+def test_partitions_that_are_added_are_copied_from_their_beginning(link, source, target):
+    [(name, copy)] = link.copies.items()
+    write(source, name, range(10))
+    with Running(link) as running:
+        running.until(lambda progress: progress.copied.records == 10)
+        add_partition(source, name)
+        write(source, name, range(10, 20), partition=2)
+        add_partition(target, copy)
+        running.until(lambda progress: progress.copied.records == 20)
+    assert [int(row[1]) for row in records(target, copy, partitions=3)[2]] == list(range(10, 20))
+
+
+def add_partition(client, name):
+    admin(client).create_partitions([NewPartitions(name, 3)])[name].result(30)
+
+
+def test_records_of_half_a_megabyte_are_copied(link, source, target):
+    [(name, copy)] = link.copies.items()
+    sender = producer(source)
+    for n in range(40):
+        sender.produce(name, b"%d " % n * 100_000, partition=0, timestamp=BEGAN_MS)
+    assert sender.flush(60) == 0
+    with Running(link) as running:
+        running.until(lambda progress: progress.copied.records == 40)
+    assert [row[1][:3].split()[0] for row in records(target, copy)[0]] == [
+        b"%d" % n for n in range(40)
+    ]
+
+
+TOML = """
+[project]
+name = "sites"
+modules = ["flow"]
+[kafka]
+bootstrap_servers = "{target}"
+[sites.waw.kafka]
+bootstrap_servers = "{source}"
+"""
+FLOW = """
+from headrace import Mirror, Topic
+
+clicks = Topic("waw.{topic}", partitions=2)
+warsaw = Mirror("{topic}", source="waw", topics={{"{topic}": clicks}})
+"""
+
+
+@pytest.fixture
+def headrace(source, target, topic, tmp_path):
+    """`headrace("mirror", "list")` in a project that mirrors topic `headrace.topic`."""
+    name = topic("clicks")
+    make(source, name)
+    servers = {"source": source["bootstrap.servers"], "target": target["bootstrap.servers"]}
+    (tmp_path / "headrace.toml").write_text(TOML.format(**servers))
+    (tmp_path / "flow.py").write_text(FLOW.format(topic=name))
+
+    def command(*arguments, code=0):
+        done = subprocess.run(
+            [HEADRACE, *arguments, "--json"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
+
+    command.topic, command.folder = name, tmp_path
+    return command
+
+
+def test_the_commands_run_show_and_accept(headrace, source, target):
+    name, copy = headrace.topic, f"waw.{headrace.topic}"
+    assert headrace("apply")["changes"]
+    write(source, name, range(10))
+    with running_command(headrace) as lines:
+        wait_until(lambda: lines and json.loads(lines[-1])["records"] == 10)
+    [standing] = headrace("mirror", "list")["mirrors"]
+    assert (standing["source"], standing["lag"]) == ("waw", 0)
+
+    write(source, name, range(10, 30))
+    [done] = admin(source).delete_records([confluent_kafka.TopicPartition(name, 0, 25)]).values()
+    done.result(30)
+    [standing] = headrace("mirror", "list", code=3)["mirrors"]
+    [refused] = [one for one in standing["partitions"] if one["refused"]]
+    assert (refused["partition"], refused["next_offset"], refused["lag"]) == (f"{name}/0", 10, 20)
+    assert f"headrace mirror accept {name} {name}/0" in refused["refused"]
+
+    accepted = headrace("mirror", "accept", name, f"{name}/0")
+    assert (accepted["next_offset"], accepted["accepted_offset"], accepted["lost"]) == (10, 25, 15)
+    headrace("mirror", "accept", name, f"{name}/0", code=3)
+    with running_command(headrace) as lines:
+        wait_until(lambda: lines and json.loads(lines[-1])["records"] == 5)
+        headrace("mirror", "accept", name, f"{name}/0", "--to", "30", code=3)
+    assert [int(row[1]) for row in records(target, copy)[0]] == [*range(10), *range(25, 30)]
+
+
+@contextmanager
+def running_command(headrace):
+    """`mirror run` as a process that Ctrl-C ends; gives the lines that it prints."""
+    process = subprocess.Popen(
+        [HEADRACE, "mirror", "run", headrace.topic, "--json"],
+        cwd=headrace.folder,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    lines = []
+    reading = threading.Thread(target=lambda: lines.extend(process.stdout))
+    reading.start()
+    try:
+        yield lines
+    finally:
+        process.send_signal(signal.SIGTERM)
+        code = process.wait(SECONDS)
+        reading.join(SECONDS)
+        process.stdout.close()
+    assert code == 0
+
+
+def test_a_partition_without_a_copy_is_shown(headrace, source):
+    headrace("apply")
+    add_partition(source, headrace.topic)
+    [standing] = headrace("mirror", "list", code=3)["mirrors"]
+    [refused] = [one for one in standing["partitions"] if one["refused"]]
+    assert f"there is no waw.{headrace.topic}/2" in refused["refused"]
