@@ -23,7 +23,7 @@ class CheckpointInUseError(RefusedError):
 
 @dataclass(eq=False)
 class JoinStateError(RefusedError):
-    """A file of a join's state is gone or of another form: events would find no match."""
+    """A file of a join's state is gone, damaged or of another form: events would find no match."""
 
     code = "JOIN_STATE_LOST"
     pipeline: str

@@ -13,13 +13,14 @@ hold. A lookup reads those of one range at a time, at most four bytes a key.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
-from contextlib import closing
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -44,6 +45,7 @@ from headrace.pipelines.join.sorted_files import (
     last_entry_key,
 )
 from headrace.runtime.durable_files import replace_file
+from headrace.runtime.file_locks import FileLock, open_lock_file
 
 if TYPE_CHECKING:
     from rocksdict import CompactOptions, Options, Rdict, RdictIter
@@ -54,9 +56,9 @@ _DEFAULT = "default"
 _LEVELS = range(7)
 # A lookup may ask each of them; merging them copies what the range holds.
 _MAX_FILES_OF_A_RANGE = 32
-_LOCK = "/LOCK"
-# As another process has it, and as another thread of this one has it.
-_LOCKED = re.compile("Resource temporarily unavailable|No locks available")
+_INDEX = "index"
+_FINGERPRINTS = "fingerprints"
+_DAMAGED = re.compile("Corruption|No such file or directory")
 _LOCKED_SECONDS = 300.0  # a task that makes an index of many events again has it for minutes
 _LOCK_POLL_SECONDS = 0.05
 
@@ -77,6 +79,18 @@ class Range(NamedTuple):
         return f"{self.first}-{self.last}"
 
 
+class RangeFiles(NamedTuple):
+    """What is on the disk of a range, at least.
+
+    Attributes:
+        files: number of RocksDB's.
+        runs: names of those of fingerprints.
+    """
+
+    files: int
+    runs: frozenset[str]
+
+
 @dataclass(frozen=True)
 class IngestedFiles:
     """What an index holds.
@@ -85,11 +99,11 @@ class IngestedFiles:
         files: names of files that it has ingested.
         expired_us: slices that end before it are deleted.
         state_id: of the state that it belongs to.
-        on_disk: its own files: where one of them is missing, the index is not the one that this was
+        ranges: its own files: where one of them is missing, the index is not the one that this was
             written for, or has lost a part.
     """
 
-    on_disk: frozenset[str]
+    ranges: Mapping[str, RangeFiles] = field(default_factory=dict)
     files: frozenset[str] = frozenset()
     expired_us: int = 0
     state_id: str = ""
@@ -110,8 +124,9 @@ class EarlierIndex:
     are passed over.
 
     Raises:
-        Exception: as RocksDB words it: another task has it open for minutes, the disk fails, or
-            what is read is damaged (:func:`with_index`).
+        DamagedRunError: if fingerprints that are read are damaged, or gone.
+        Exception: as RocksDB words it: it is open elsewhere, the disk fails, or what is read is
+            damaged (:func:`with_index`).
     """
 
     def __init__(self, folder: Path, slice_us: int) -> None:
@@ -119,10 +134,11 @@ class EarlierIndex:
         self.slice_us = slice_us
         self._marks = folder / _MARKS
         self._options = index_options()
-        self._index, self._ranges = _opened(folder / "index", self._options)
-        self._fingerprints_folder = folder / "fingerprints"
-        for each in self._fingerprints_folder.glob("*"):
-            if Range.parse(each.name) not in self._ranges:  # a crash, or a damaged index, left it
+        self._index, self._ranges = _opened(folder / _INDEX, self._options)
+        self._prints_folder = folder / _FINGERPRINTS
+        self._prints = {range_: self._runs(range_) for range_ in self._ranges}
+        for each in self._prints_folder.glob("*"):
+            if each.name not in map(str, self._ranges):  # a crash left it
                 shutil.rmtree(each)
         self.ingested = self._read_marks()
 
@@ -135,6 +151,9 @@ class EarlierIndex:
             self._ingest(range_, of_range)
         # After they are in: without a mark they are taken once more.
         self.mark_ingested(name)
+        for range_ in by_range:
+            self._prints[range_].delete_replaced()
+        self._compact([each for each in by_range if self._file_count(each) > _MAX_FILES_OF_A_RANGE])
 
     def mark_ingested(self, name: str) -> None:
         """Notes that it holds what a name stands for."""
@@ -152,7 +171,7 @@ class EarlierIndex:
         ordered = prints[order]  # sorted: looked up several times as fast
         events: dict[bytes, KeyedEvent] = {}
         for range_, entries in self._since(since_us).items():
-            indices = order[self._fingerprints(range_).hold(ordered)].tolist()
+            indices = order[self._prints[range_].hold(ordered)].tolist()
             missing = [key for i in indices if (key := keys[i]) not in events]
             values: Any = entries.get([entry_key(key) for key in missing])
             for key, value in zip(missing, values, strict=True):
@@ -197,9 +216,9 @@ class EarlierIndex:
         number = slice_of(before_us, self.slice_us)
         expired = [each for each in self._ranges if each.last < number]
         expired_us = max(self.ingested.expired_us, number * self.slice_us)
-        self._drop(expired)
         if expired or expired_us != self.ingested.expired_us:
-            self._mark(replace(self.ingested, expired_us=expired_us))
+            self._mark(replace(self.ingested, expired_us=expired_us), without=expired)
+        self._drop(expired)
 
     def forget_others(self, files: Collection[str]) -> None:
         """Forgets the names of all files but ``files``; their events stay until they expire."""
@@ -209,8 +228,9 @@ class EarlierIndex:
 
     def clear(self, state_id: str) -> None:
         """Empties it, for another state."""
+        self._mark(IngestedFiles(), without=[*self._ranges])
         self._drop([*self._ranges])
-        self._mark(IngestedFiles(frozenset(), state_id=state_id))
+        self._mark(IngestedFiles(state_id=state_id))
 
     def close(self) -> None:
         """Closes it, so that another process can open it."""
@@ -218,8 +238,8 @@ class EarlierIndex:
             entries.close()
         self._index.close()
 
-    def _fingerprints(self, range_: Range) -> FingerprintRuns:
-        return FingerprintRuns(self._fingerprints_folder / str(range_))
+    def _runs(self, range_: Range) -> FingerprintRuns:
+        return FingerprintRuns(self._prints_folder / str(range_))
 
     def _since(self, since_us: int) -> dict[Range, Rdict]:
         first = slice_of(since_us, self.slice_us)
@@ -229,84 +249,109 @@ class EarlierIndex:
         """Takes files of one range, and the fingerprints of their keys before."""
         if range_ not in self._ranges:
             created = self._index.create_column_family(str(range_), self._options)
-            self._ranges[range_] = created
+            self._ranges[range_], self._prints[range_] = created, self._runs(range_)
         prints = merged_prints([unpacked(file.fingerprints) for file in files])
         if len(prints):
-            self._fingerprints(range_).add(prints)
+            self._prints[range_].add(prints)
         entries = self._ranges[range_]
         with TemporaryDirectory() as folder:
             paths = [Path(folder) / f"{number}.sst" for number in range(len(files))]
             for path, file in zip(paths, files, strict=True):
                 path.write_bytes(file.entries)
             entries.ingest_external_file([str(path) for path in paths])
-        if _file_count(entries) > _MAX_FILES_OF_A_RANGE:
-            entries.compact_range(None, None, _compaction())
+
+    def _compact(self, ranges: Sequence[Range]) -> None:
+        """Merges the files of ranges, each into one or few."""
+        if ranges:
+            self._mark(self.ingested, without=ranges)
+            for range_ in ranges:
+                self._ranges[range_].compact_range(None, None, _compaction())
+            self._mark(self.ingested)
 
     def _drop(self, ranges: Sequence[Range]) -> None:
         for range_ in ranges:
             del self._ranges[range_]
             self._index.drop_column_family(str(range_))
-            self._fingerprints(range_).delete()
+            self._prints.pop(range_).delete()
 
     def _read_marks(self) -> IngestedFiles:
-        on_disk = self._on_disk()
         try:
             marks = _INGESTED.decode(self._marks.read_bytes())
         except (FileNotFoundError, UnicodeDecodeError, msgspec.DecodeError):  # torn by a crash
-            return IngestedFiles(on_disk)
-        return marks if marks.on_disk <= on_disk else IngestedFiles(on_disk)
+            return IngestedFiles()
+        there = {str(each): self._files(each) for each in self._ranges}
+        is_whole = all(
+            name in there and noted.files <= there[name].files and noted.runs <= there[name].runs
+            for name, noted in marks.ranges.items()
+        )
+        return marks if is_whole else IngestedFiles()
 
-    def _on_disk(self) -> frozenset[str]:
-        runs = [
-            str(file.relative_to(self._fingerprints_folder))
-            for range_ in self._ranges
-            for file in self._fingerprints(range_).files
-        ]
-        return frozenset(str(file["name"]) for file in self._index.live_files()).union(runs)
+    def _files(self, range_: Range) -> RangeFiles:
+        runs = frozenset(run.name for run in self._prints[range_].files)
+        return RangeFiles(self._file_count(range_), runs)
 
-    def _mark(self, marks: IngestedFiles) -> None:
-        self.ingested = replace(marks, on_disk=self._on_disk())
+    def _file_count(self, range_: Range) -> int:
+        entries = self._ranges[range_]
+        levels = (entries.property_int_value(f"rocksdb.num-files-at-level{n}") for n in _LEVELS)
+        return sum(count or 0 for count in levels)
+
+    def _mark(self, marks: IngestedFiles, without: Collection[Range] = ()) -> None:
+        """Writes what it holds. Files of the ranges of ``without`` are about to be deleted.
+
+        So a crash leaves marks that name no file that is gone, and none that the next start misses.
+        """
+        files = {str(each): self._files(each) for each in self._ranges if each not in without}
+        self.ingested = replace(marks, ranges=files)
         replace_file(self._marks, msgspec.json.encode(self.ingested))
 
 
 def with_index(folder: Path, slice_us: int, use: Callable[[EarlierIndex], _T]) -> _T:
     """Opens the index of a folder, and returns what ``use`` returns of it.
 
-    Where what is read turns out to be damaged, it is deleted, and ``use`` is called once more.
+    Where it turns out to be damaged, as by a cleaner of temporary files, it is deleted, and ``use``
+    is called once more. Where another task has it open it is waited for: steps may use their rows
+    twice, and Spark then reads them twice.
+
+    Raises:
+        TimeoutError: another task has had it open for minutes.
+        Exception: of ``use``, and what :class:`EarlierIndex` raises that is no damage.
     """
-    try:
+    with _locked(folder):
+        try:
+            with closing(EarlierIndex(folder, slice_us)) as index:
+                return use(index)
+        except Exception as error:
+            if not _is_damage(error):
+                raise
+        (folder / _MARKS).unlink(missing_ok=True)
+        for name in (_INDEX, _FINGERPRINTS):
+            shutil.rmtree(folder / name, ignore_errors=True)
         with closing(EarlierIndex(folder, slice_us)) as index:
             return use(index)
-    except DamagedRunError:
-        pass
-    except Exception as error:
-        if "Corruption" not in str(error):
-            raise
-    shutil.rmtree(folder)
-    with closing(EarlierIndex(folder, slice_us)) as index:
-        return use(index)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    deadline = time.monotonic() + _LOCKED_SECONDS
+    file = open_lock_file(folder / "lock")
+    try:
+        while not FileLock(file).try_acquire():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"another task has {folder} open for {_LOCKED_SECONDS:.0f} s")
+            time.sleep(_LOCK_POLL_SECONDS)
+        yield
+    finally:
+        os.close(file)
+
+
+def _is_damage(error: Exception) -> bool:
+    """Whether an index is damaged: RocksDB raises all of its errors as ``Exception`` itself."""
+    is_rocksdb = type(error) is Exception and _DAMAGED.search(str(error)) is not None
+    return is_rocksdb or isinstance(error, DamagedRunError)
 
 
 def _opened(folder: Path, options: Options) -> tuple[Rdict, dict[Range, Rdict]]:
-    """Opens an index, and its column families by range.
-
-    One that is damaged, as by a cleaner of temporary files, is begun anew. One that another task
-    has open is waited for: steps may use their rows twice, and Spark then reads them twice.
-    """
-    deadline = time.monotonic() + _LOCKED_SECONDS
-    while True:
-        try:
-            return _opened_as_it_is(folder, options)
-        except Exception as error:
-            if _LOCK not in str(error):
-                shutil.rmtree(folder)
-                return _opened_as_it_is(folder, options)
-            if not _LOCKED.search(str(error)) or time.monotonic() > deadline:
-                raise
-        time.sleep(_LOCK_POLL_SECONDS)
-
-
-def _opened_as_it_is(folder: Path, options: Options) -> tuple[Rdict, dict[Range, Rdict]]:
+    """Opens an index, and its column families by range."""
     from rocksdict import Rdict
 
     is_there = (folder / "CURRENT").exists()
@@ -330,11 +375,6 @@ def _last_before(entries: RdictIter, later: KeyedEvent, before_offset: int) -> K
 
 def _time_and_offset(event: KeyedEvent) -> tuple[int, int]:
     return event.time_us, event.offset
-
-
-def _file_count(entries: Rdict) -> int:
-    counts = (entries.property_int_value(f"rocksdb.num-files-at-level{each}") for each in _LEVELS)
-    return sum(count or 0 for count in counts)
 
 
 def _compaction() -> CompactOptions:

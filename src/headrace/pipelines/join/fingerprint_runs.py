@@ -18,14 +18,19 @@ more than twice as large. So runs are few, and a fingerprint is written again as
 number of keys has doubled since.
 
 Runs may hold more keys than the range: what is there too much costs a lookup, what is missing would
-lose an event. So a run is written before its events are ingested, and deleted after them.
+lose an event. So a run is written before its events are ingested, and deleted after them; and the
+runs are listed once, so that one that disappears is noticed.
 """
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -40,10 +45,11 @@ _CHECKSUM_BYTES = 4
 _BYTES_OF_BLOCK = _BLOCK * FINGERPRINT.itemsize
 _BYTES_FOR_BLOCK = _BYTES_OF_BLOCK + FINGERPRINT.itemsize + _SUM.itemsize
 _MAX_TIMES_LARGER = 2
+_NAME = re.compile(r"\d{12}\.run")
 
 
 class DamagedRunError(Exception):
-    """A run is not as it was written."""
+    """A run is not as it was written, or is gone."""
 
 
 class FingerprintRuns:
@@ -51,34 +57,44 @@ class FingerprintRuns:
 
     Args:
         folder: their own; it is there once there is a run.
+
+    Attributes:
+        files: the runs, from the oldest one on: those that were there, and those added since.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-
-    @property
-    def files(self) -> list[Path]:
-        """The runs, from the oldest one on."""
-        return sorted(self._folder.glob("*.run"))
+        files = folder.iterdir() if folder.is_dir() else []
+        self.files = sorted(file for file in files if _NAME.fullmatch(file.name))
+        self._replaced: list[Path] = []
 
     def add(self, prints: Fingerprints) -> None:
         """Adds fingerprints, which are on the disk then.
 
+        The files of runs that they are merged with are left, for :meth:`delete_replaced`.
+
         Raises:
             DamagedRunError: if one that they are merged with is damaged.
         """
-        runs, merged = self.files, [prints]
-        number = int(runs[-1].stem) + 1 if runs else 0
+        kept, merged = [*self.files], [prints]
+        number = int(kept[-1].stem) + 1 if kept else 0
         size = -(-len(prints) // _BLOCK) * _BYTES_FOR_BLOCK
-        while runs and runs[-1].stat().st_size <= _MAX_TIMES_LARGER * size:
-            older = runs.pop()
-            size += older.stat().st_size
-            merged.append(_Run(older).prints())
-        replaced = self.files[len(runs) :]
-        self._folder.mkdir(parents=True, exist_ok=True)
-        replace_file(self._folder / f"{number:012d}.run", _content(merged_prints(merged)))
-        for file in replaced:
-            file.unlink()
+        while kept:
+            with _opened(kept[-1]) as run:
+                if run.size > _MAX_TIMES_LARGER * size:
+                    break
+                size += run.size
+                merged.append(run.prints())
+            self._replaced.append(kept.pop())
+        file = self._folder / f"{number:012d}.run"
+        replace_file(file, _content(merged_prints(merged)))
+        self.files = [*kept, file]
+
+    def delete_replaced(self) -> None:
+        """Deletes the files of runs that were merged into others."""
+        for file in self._replaced:
+            file.unlink(missing_ok=True)
+        self._replaced.clear()
 
     def hold(self, prints: Fingerprints) -> NDArray[np.bool_]:
         """Returns which of ``prints``, which are in order, there are.
@@ -88,33 +104,50 @@ class FingerprintRuns:
         """
         held = np.zeros(len(prints), np.bool_)
         for file in self.files:
-            held |= _Run(file).hold(prints)
+            with _opened(file) as run:
+                held |= run.hold(prints)
         return held
 
     def delete(self) -> None:
         """Deletes all of them."""
         shutil.rmtree(self._folder, ignore_errors=True)
+        self.files = []
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[_Run]:
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise DamagedRunError(f"{file} is gone") from None
+    try:
+        yield _Run(file, descriptor)
+    finally:
+        os.close(descriptor)
 
 
 class _Run:
-    def __init__(self, file: Path) -> None:
+    """An open run, which is read, not mapped: a file that is cut off would end the process."""
+
+    def __init__(self, file: Path, descriptor: int) -> None:
         self._file = file
-        count, rest = divmod(file.stat().st_size - _CHECKSUM_BYTES, _BYTES_FOR_BLOCK)
-        self._check(count > 0 and rest == 0)
-        content = np.asarray(np.memmap(file, np.uint8, "r"))
-        self._blocks = content[: count * _BYTES_OF_BLOCK].view(FINGERPRINT).reshape(count, _BLOCK)
-        tail = content[count * _BYTES_OF_BLOCK :].tobytes()
+        self._descriptor = descriptor
+        self.size = os.fstat(descriptor).st_size
+        self._count, rest = divmod(self.size - _CHECKSUM_BYTES, _BYTES_FOR_BLOCK)
+        self._check(self._count > 0 and rest == 0)
+        begin = self._count * _BYTES_OF_BLOCK
+        tail = os.pread(descriptor, self.size - begin, begin)
         entries, checksum = tail[:-_CHECKSUM_BYTES], tail[-_CHECKSUM_BYTES:]
         self._check(zlib.crc32(entries) == int.from_bytes(checksum, "little"))
-        self._firsts = np.frombuffer(entries, FINGERPRINT, count)
-        self._sums = np.frombuffer(entries, _SUM, count, count * FINGERPRINT.itemsize)
+        self._firsts = np.frombuffer(entries, FINGERPRINT, self._count)
+        self._sums = np.frombuffer(entries, _SUM, self._count, self._firsts.nbytes)
 
     def prints(self) -> Fingerprints:
-        return self._read(np.arange(len(self._blocks)))
+        return self._read(np.arange(self._count))
 
     def hold(self, prints: Fingerprints) -> NDArray[np.bool_]:
         blocks = np.searchsorted(self._firsts, prints, side="right") - 1
-        is_asked = np.zeros(len(self._blocks) + 1, np.bool_)
+        is_asked = np.zeros(self._count + 1, np.bool_)
         is_asked[blocks] = True  # the last one of these is for those before the first block
         known = self._read(np.flatnonzero(is_asked[:-1]))
         if not len(known):
@@ -124,8 +157,12 @@ class _Run:
         return np.equal(known[places], prints)
 
     def _read(self, blocks: NDArray[np.int64]) -> Fingerprints:
-        is_all = len(blocks) == len(self._blocks)
-        content = self._blocks if is_all else self._blocks[blocks]
+        content = np.empty((len(blocks), _BLOCK), FINGERPRINT)
+        begins = [0, *(np.flatnonzero(np.diff(blocks) > 1) + 1).tolist()]
+        for begin, end in pairwise([*begins, len(blocks)] if len(blocks) else []):
+            part = content[begin:end].data
+            at = int(blocks[begin]) * _BYTES_OF_BLOCK
+            self._check(os.preadv(self._descriptor, [part], at) == part.nbytes)
         self._check(np.array_equal(content.sum(axis=1, dtype=_SUM), self._sums[blocks]))
         return content.ravel()
 

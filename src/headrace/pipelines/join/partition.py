@@ -144,6 +144,7 @@ class JoinPartition:
         if not len(events):
             return {}
         files = sorted_files(events, self._slice_us, self._match)
-        name, segment = self._folder.write_segment(start.earlier, end.earlier, files)
+        kept = events.offsets.tobytes()
+        name, segment = self._folder.write_segment(start.earlier, end.earlier, files, kept)
         self._index.ingest(name, files)
         return {name: segment}

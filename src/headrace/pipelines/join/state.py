@@ -1,12 +1,15 @@
 """The durable state of a join: one folder a partition, in the checkpoint.
 
 =============================================== ===================================================
-``segment-<numbers>.msgpack``                   sorted files of events of the earlier side: the
-                                                offsets between which they were read, and the first
-                                                and the last slice of their times
+``segment-<numbers>-<digest>.msgpack``          sorted files of events of the earlier side: the
+                                                offsets between which they were read, the first and
+                                                the last slice of their times, and a digest of
+                                                which events they are
 ``state-<numbers>.msgpack``                     which of these count, and which later events wait,
                                                 where a batch ended: the numbers of its position
 =============================================== ===================================================
+
+Each ends with the CRC-32 of what is before, 4 bytes. Files of other names are not looked at.
 
 A batch reads the state that its start names, and writes the one that its end names, before the
 sink's commit. So a batch that is repeated begins with what it began with before, whatever else the
@@ -17,10 +20,13 @@ deleted.
 
 from __future__ import annotations
 
+import re
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field
+from hashlib import blake2b
 from operator import le
-from typing import Literal
+from typing import Literal, TypeVar
 from uuid import uuid4
 
 import msgspec
@@ -37,6 +43,13 @@ from headrace.runtime import storage
 COMPACTION_FAN_IN = 16
 MAX_LEVEL = 4
 MAX_COMPACTED_BYTES = 64 * 1024 * 1024
+_T = TypeVar("_T")
+_CHECKSUM_BYTES = 4
+_TEMPORARY = r"(?:\.[0-9a-f]+\.tmp)?"  # what a crash left of one that was being written
+_SEGMENT = re.compile(
+    r"\.?segment-(\d{20})-(\d{20})-\d{10}-\d{10}-[0-9a-f]{16}\.msgpack" + _TEMPORARY
+)
+_STATE = re.compile(r"\.?state" + r"-(-?\d{19,20})" * 4 + r"\.msgpack" + _TEMPORARY)
 
 
 @dataclass(frozen=True)
@@ -72,8 +85,8 @@ class JoinState:
 
 
 # Made at import: msgspec crashes where several threads are the first to decode a class.
-_STATE = msgspec.msgpack.Decoder(JoinState)
-_SORTED_FILES = msgspec.msgpack.Decoder(list[SortedFile])
+_STATE_DECODER = msgspec.msgpack.Decoder(JoinState)
+_SEGMENT_DECODER = msgspec.msgpack.Decoder(list[SortedFile])
 
 
 class StateFolder:
@@ -98,31 +111,28 @@ class StateFolder:
         """Returns the state that a batch begins with.
 
         Raises:
-            JoinStateError: if it is gone, or of another form.
+            JoinStateError: if it is gone, damaged, or of another form.
         """
         if at == self._initial:
             return JoinState("key left out", uuid4().hex)
-        uri = storage.join(self._uri, at.file)
-        try:
-            content = storage.read_bytes(uri, self._options)
-            return _STATE.decode(content)
-        except (FileNotFoundError, msgspec.DecodeError):
-            raise JoinStateError(self._pipeline, uri) from None
+        return self._read(at.file, _STATE_DECODER)
 
     def write(self, at: JoinPosition, state: JoinState) -> None:
         """Writes the state that a batch ends with; the same again when it is repeated."""
-        content = msgspec.msgpack.encode(state)
-        storage.write_bytes_atomic(storage.join(self._uri, at.file), content, self._options)
+        self._write(at.file, msgspec.msgpack.encode(state))
 
     def write_segment(
-        self, start: int, end: int, files: Sequence[SortedFile], level: int = 0
+        self, start: int, end: int, files: Sequence[SortedFile], events: bytes, level: int = 0
     ) -> tuple[str, SegmentFile]:
-        """Writes sorted files of the events between two offsets; returns the name of their file."""
+        """Writes sorted files of the events between two offsets; returns the name of their file.
+
+        ``events`` tell which of them these are: an index that has ingested a file knows it by its
+        name, and batches that are planned anew from an older checkpoint may keep other ones.
+        """
         first, newest = min(file.first for file in files), max(file.newest for file in files)
-        numbers = f"{start:020d}-{end:020d}-{first:010d}-{newest:010d}"
-        name, content = f"segment-{numbers}.msgpack", msgspec.msgpack.encode(files)
-        storage.write_bytes_atomic(storage.join(self._uri, name), content, self._options)
-        return name, SegmentFile(newest, len(content), level)
+        digest = blake2b(events, digest_size=8).hexdigest()
+        name = f"segment-{start:020d}-{end:020d}-{first:010d}-{newest:010d}-{digest}.msgpack"
+        return name, SegmentFile(newest, self._write(name, msgspec.msgpack.encode(files)), level)
 
     def compacted(
         self, segments: Mapping[str, SegmentFile], index: EarlierIndex, first_slice: int
@@ -134,7 +144,7 @@ class StateFolder:
         and holds the new one then.
 
         Raises:
-            JoinStateError: one of them is gone.
+            JoinStateError: one of them is gone, or damaged.
         """
         files = dict(segments)
         for level in range(MAX_LEVEL):
@@ -144,11 +154,12 @@ class StateFolder:
                 if file.level == level and file.size <= MAX_COMPACTED_BYTES // COMPACTION_FAN_IN
             }
             if len(small) >= COMPACTION_FAN_IN:
-                ranges = [_numbers(name) for name in small]
+                ranges = [_offsets(name) for name in small]
                 start, end = min(at[0] for at in ranges), max(at[1] for at in ranges)
+                events = f"{first_slice} {sorted(small)}".encode()
                 parts = [part for name in small for part in self._read_segment(name)]
                 parts = [part for part in parts if part.newest >= first_slice]
-                name, segment = self.write_segment(start, end, parts, level + 1)
+                name, segment = self.write_segment(start, end, parts, events, level + 1)
                 index.mark_ingested(name)
                 files = {each: file for each, file in files.items() if each not in small}
                 files[name] = segment
@@ -161,7 +172,7 @@ class StateFolder:
         what is needed again, of slices from ``since_us`` on: it belonged to a newer checkpoint.
 
         Raises:
-            JoinStateError: one of them is gone.
+            JoinStateError: one of them is gone, or damaged.
         """
         if index.ingested.state_id != state.id or index.ingested.expired_us > since_us:
             index.clear(state.id)
@@ -175,28 +186,50 @@ class StateFolder:
 
         Files of later positions stay: where this is a late attempt of an earlier batch, another
         task has gone on from them.
+
+        Raises:
+            JoinStateError: a file of earlier events is gone, which an index on this machine, but
+                on no other one, would make up for.
         """
         names = storage.list_files(self._uri, self._options)
+        for lost in sorted(state.segments.keys() - set(names)):
+            raise JoinStateError(self._pipeline, storage.join(self._uri, lost))
         needed = {at.file, *state.segments}
         unneeded = [name for name in names if name not in needed and _is_before(name, at)]
         storage.delete_files(self._uri, unneeded, self._options)
 
     def _read_segment(self, name: str) -> list[SortedFile]:
+        return self._read(name, _SEGMENT_DECODER)
+
+    def _read(self, name: str, decoder: msgspec.msgpack.Decoder[_T]) -> _T:
         uri = storage.join(self._uri, name)
         try:
             content = storage.read_bytes(uri, self._options)
-            return _SORTED_FILES.decode(content)
+            if content[-_CHECKSUM_BYTES:] == _checksum(content[:-_CHECKSUM_BYTES]):
+                return decoder.decode(content[:-_CHECKSUM_BYTES])
         except (FileNotFoundError, msgspec.DecodeError):
-            raise JoinStateError(self._pipeline, uri) from None
+            pass
+        raise JoinStateError(self._pipeline, uri)
+
+    def _write(self, name: str, content: bytes) -> int:
+        """Returns the size of the file."""
+        whole = content + _checksum(content)
+        storage.write_bytes_atomic(storage.join(self._uri, name), whole, self._options)
+        return len(whole)
 
 
-def _numbers(name: str) -> list[int]:
-    _, *numbers = name.split(".", maxsplit=1)[0].split("-")
-    return [int(number) for number in numbers]
+def _checksum(content: bytes) -> bytes:
+    return zlib.crc32(content).to_bytes(_CHECKSUM_BYTES, "little")
+
+
+def _offsets(segment: str) -> list[int]:
+    numbers = _SEGMENT.fullmatch(segment)
+    return [int(number) for number in numbers.groups()] if numbers else []
 
 
 def _is_before(name: str, at: JoinPosition) -> bool:
-    places = _numbers(name)
-    if name.startswith("segment-"):
-        return places[1] <= at.earlier
-    return all(map(le, places, astuple(at)))
+    """Whether a file was written by a batch before a position; no file of another name was."""
+    if offsets := _offsets(name):
+        return offsets[1] <= at.earlier
+    position = _STATE.fullmatch(name)
+    return position is not None and all(map(le, map(int, position.groups()), astuple(at)))

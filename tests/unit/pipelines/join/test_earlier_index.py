@@ -1,15 +1,20 @@
 """An index that is damaged is made again."""
 
+import contextlib
+import itertools
 import random
+import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
 
+from headrace.pipelines.join import earlier_index, fingerprint_runs
 from headrace.pipelines.join.declaration import Match
 from headrace.pipelines.join.earlier_index import EarlierIndex, with_index
 from headrace.pipelines.join.events import KeyedEvent, KeyedEvents, fingerprints
+from headrace.pipelines.join.fingerprint_runs import FingerprintRuns
 from headrace.pipelines.join.slices import MAX_RANGES
 from headrace.pipelines.join.sorted_files import sorted_files
 
@@ -66,18 +71,109 @@ def test_what_was_lost_is_not_taken_for_what_is_there(tmp_path, lose):
     """Else later events would find nothing, without an error."""
     index_with_event(tmp_path)
     lose(tmp_path)
-    index = EarlierIndex(tmp_path, SLICE)
-    assert not index.ingested.files
-    index.close()
+    assert not with_index(tmp_path, SLICE, lambda index: index.ingested.files)
 
 
-def test_an_index_has_one_process_at_a_time(tmp_path, monkeypatch):
-    monkeypatch.setattr("headrace.pipelines.join.earlier_index._LOCKED_SECONDS", 0.2)
-    index = EarlierIndex(tmp_path, SLICE)
-    with pytest.raises(Exception, match="lock"):
-        EarlierIndex(tmp_path, SLICE)
-    index.close()
+@pytest.mark.parametrize(
+    "lose", [shutil.rmtree, lambda folder: next(folder.glob("*.run")).unlink()]
+)
+def test_fingerprints_that_disappear_while_it_is_open_are_noticed(tmp_path, lose):
+    """Their keys would look as if they were not there, in this batch and in all that follow."""
+    uses = []
+
+    def use(index):
+        uses.append(index.ingested.files)
+        if not index.ingested.files:
+            applied(index, "one", EVENT)
+            applied(index, "two", EVENT._replace(key=b"b", offset=2))
+        if len(uses) == 1:
+            [range_] = (tmp_path / "fingerprints").glob("*")
+            lose(range_)
+        return keys_found(index, [b"a", b"b"])
+
+    assert with_index(tmp_path, SLICE, use) == {b"a", b"b"}
+    assert uses == [frozenset(), frozenset()]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Exception("IO error: No space left on device: While appending to file: 000009.sst"),
+        Exception("IO error: Too many open files: While open a file for random read: 000009.sst"),
+        Exception("Invalid argument: Column families not opened: 1-1"),
+        FileNotFoundError(2, "No such file or directory", "state.msgpack"),
+    ],
+)
+def test_an_error_that_is_no_damage_leaves_it_as_it_is(tmp_path, error):
     index_with_event(tmp_path)
+
+    def use(index):
+        raise error
+
+    with pytest.raises(type(error), match=re.escape(str(error))):
+        with_index(tmp_path, SLICE, use)
+    assert with_index(tmp_path, SLICE, lambda index: index.ingested.files) == {"one"}
+
+
+def test_an_index_has_one_task_at_a_time(tmp_path, monkeypatch):
+    monkeypatch.setattr("headrace.pipelines.join.earlier_index._LOCKED_SECONDS", 0.2)
+
+    def use(index):
+        with pytest.raises(TimeoutError, match=r"another task has .* open"):
+            with_index(tmp_path, SLICE, lambda other: None)
+
+    with_index(tmp_path, SLICE, use)
+    index_with_event(tmp_path)
+
+
+class Crashed(BaseException):
+    """Where a process would have been killed."""
+
+
+@pytest.mark.parametrize("step", range(60))
+def test_a_crash_at_any_step_leaves_an_index_that_is_known_and_right(tmp_path, monkeypatch, step):
+    """Else a kill would often cost a restore of all events."""
+    events = [EVENT._replace(key=b"%d" % n, offset=n) for n in range(12)]
+    young = EVENT._replace(key=b"young", offset=50, time_us=EVENT.time_us + SLICE)
+    steps = itertools.count()
+    monkeypatch.setattr(earlier_index, "_MAX_FILES_OF_A_RANGE", 3)
+
+    def crashing(function):
+        def called(*args, **options):
+            if next(steps) == step:
+                raise Crashed
+            return function(*args, **options)
+
+        return called
+
+    def use(index):
+        for number, event in enumerate([young, *events]):
+            index.ingest(f"file {number}", sorted_files(KeyedEvents.of([event]), SLICE, Match.ID))
+        index.expire(young.time_us)
+
+    index = EarlierIndex(tmp_path, SLICE)
+    applied(index, "first", EVENT._replace(key=b"first"))
+    with monkeypatch.context() as patches:
+        patches.setattr(earlier_index, "replace_file", crashing(earlier_index.replace_file))
+        patches.setattr(fingerprint_runs, "replace_file", crashing(fingerprint_runs.replace_file))
+        for name in ("delete_replaced", "delete"):
+            deletes = crashing(getattr(FingerprintRuns, name))
+            patches.setattr(FingerprintRuns, name, deletes)
+        with contextlib.suppress(Crashed):
+            use(index)
+    index.close()
+    index = EarlierIndex(tmp_path, SLICE)
+    assert "first" in index.ingested.files
+    number = {event.key: f"file {n}" for n, event in enumerate([young, *events])}
+    there = [event for event in (young, *events) if number[event.key] in index.ingested.files]
+    asked = [event.key for event in there if event.time_us >= index.ingested.expired_us]
+    assert keys_found(index, asked) == {*asked}
+    use(index)
+    assert keys_found(index, [young.key]) == {young.key}
+    index.close()
+    index = EarlierIndex(tmp_path, SLICE)
+    assert len(index.ingested.files) == 14
+    index.close()
 
 
 def applied(index, name, *events):
@@ -142,16 +238,16 @@ def test_files_whose_slices_are_gone_leave_an_index_that_is_known(tmp_path):
 
 def test_an_index_that_another_task_has_open_is_waited_for(tmp_path):
     """Steps may use their rows twice, and Spark then reads them twice at the same time."""
-    first = EarlierIndex(tmp_path, SLICE)
-    applied(first, "one", EVENT)
     with ThreadPoolExecutor(1) as pool:
-        second = pool.submit(EarlierIndex, tmp_path, SLICE)
-        with pytest.raises(TimeoutError):
-            second.result(0.5)
-        first.close()
-        index = second.result(60)
-    assert keys_found(index, [b"a"]) == {b"a"}
-    index.close()
+
+        def use(index):
+            applied(index, "one", EVENT)
+            second = pool.submit(with_index, tmp_path, SLICE, lambda it: keys_found(it, [b"a"]))
+            with pytest.raises(TimeoutError):
+                second.result(0.5)
+            return second
+
+        assert with_index(tmp_path, SLICE, use).result(60) == {b"a"}
 
 
 def test_a_file_that_is_taken_again_changes_nothing(tmp_path):
