@@ -55,14 +55,28 @@ def opened(
     shutil.rmtree(WORK, ignore_errors=True)
     WORK.mkdir()
     console.print("starting the broker")
+    try:
+        with opened_in(WORK, java, config) as broker:
+            yield broker
+    finally:
+        shutil.rmtree(WORK, ignore_errors=True)
+
+
+@contextmanager
+def opened_in(
+    folder: Path, java: Java, config: Mapping[str, str] | None = None
+) -> Iterator[Broker]:
+    """A broker with its data in a folder; stopped when the block ends.
+
+    ``config`` wins over headrace's own.
+    """
     settings = EmbeddedKafka(brokers=1, heap_mb=HEAP_MB)
-    cluster = EmbeddedCluster(WORK, settings, java, jars("kafka", java), config=config)
+    cluster = EmbeddedCluster(folder, settings, java, jars("kafka", java), config=config)
     try:
         bootstrap = cluster.start()
         yield Broker(bootstrap, cluster.status().brokers[0].pid or 0)
     finally:
         cluster.stop()
-        shutil.rmtree(WORK, ignore_errors=True)
 
 
 def jars(group: str, java: Java) -> list[Path]:

@@ -11,7 +11,7 @@ import json
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -137,34 +137,45 @@ def connector(setup: Setup, out: Path, control: str) -> dict[str, str]:
 
 
 class Worker:
-    """The running worker and its REST interface."""
+    """The running worker and its REST interface.
 
-    def __init__(self, setup: Setup, program: Program, plugins: Path, home: Path) -> None:
+    Args:
+        setup: its broker and its heap.
+        program: the worker's.
+        plugins: its ``plugin.path``.
+        home: folder for its files.
+        config: its own settings; ``None``: those of a standalone worker, :data:`WORKER`.
+    """
+
+    def __init__(
+        self,
+        setup: Setup,
+        program: Program,
+        plugins: Path,
+        home: Path,
+        config: Mapping[str, str] | None = None,
+    ) -> None:
         home.mkdir(parents=True)
         self._port = free_ports(1)[0]
         own = {
             "bootstrap.servers": setup.bootstrap,
             "listeners": f"http://{LOOPBACK}:{self._port}",
             "plugin.path": str(plugins),
-            "offset.storage.file.filename": str(home / "offsets"),
         }
-        file = write_properties(home / "worker.properties", WORKER, own)
+        standalone = WORKER | {"offset.storage.file.filename": str(home / "offsets")}
+        file = write_properties(home / "worker.properties", config or standalone, own)
         command = program.command(home, setup.heap_mb, str(file))
         self._process = started(command)
         self._await(lambda: self._call("GET", "/connectors")[0] == HTTPStatus.OK)
 
     def add(self, name: str, config: dict[str, str]) -> None:
         """Starts a connector. Raises RuntimeError when the worker refuses."""
-        status, answer = self._call("POST", "/connectors", {"name": name, "config": config})
-        if status != HTTPStatus.CREATED:
-            raise RuntimeError(f"the connector was refused: {answer}")
+        self._await(lambda: self._is_created(name, config))
         self._name = name
 
     def remove(self, name: str) -> None:
         """Ends a connector; returns when the worker no longer knows it."""
-        self._call("DELETE", f"/connectors/{name}")
-        gone = HTTPStatus.NOT_FOUND
-        self._await(lambda: self._call("GET", f"/connectors/{name}/status")[0] == gone)
+        self._await(lambda: self._is_gone(name))
 
     def check(self) -> None:
         """Raises RuntimeError when the worker has ended or one of the connector's tasks failed."""
@@ -173,6 +184,17 @@ class Worker:
         for task in answer.get("tasks", ()):
             if task["state"] == "FAILED":
                 raise RuntimeError(task["trace"])
+
+    def _is_created(self, name: str, config: dict[str, str]) -> bool:
+        status, answer = self._call("POST", "/connectors", {"name": name, "config": config})
+        # A distributed worker takes nothing while its group rebalances.
+        if status not in {HTTPStatus.CREATED, HTTPStatus.CONFLICT}:
+            raise RuntimeError(f"the connector was refused: {answer}")
+        return status == HTTPStatus.CREATED
+
+    def _is_gone(self, name: str) -> bool:
+        self._call("DELETE", f"/connectors/{name}")
+        return self._call("GET", f"/connectors/{name}/status")[0] == HTTPStatus.NOT_FOUND
 
     def _await(self, ready: Callable[[], bool]) -> None:
         deadline = time.monotonic() + _READY_SECONDS

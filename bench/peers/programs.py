@@ -19,12 +19,19 @@ class PeerMissingError(RuntimeError):
     """A peer can't be measured on this machine; the message says what is missing."""
 
 
-def started(command: Sequence[str], pipe: int | None = None) -> subprocess.Popen[str]:
+def started(
+    command: Sequence[str], pipe: int | None = None, folder: Path | None = None
+) -> subprocess.Popen[str]:
     """Starts a program that ends when this process ends, or is asked to.
 
-    ``pipe`` is what its input and output are; ``None``: this process's own.
+    Args:
+        command: its command line.
+        pipe: what its input and output are; ``None``: this process's own.
+        folder: its working directory; ``None``: this process's own.
     """
-    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=child_environ(), text=True)
+    process = subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, env=child_environ(), text=True, cwd=folder
+    )
     atexit.register(end, process)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     return process

@@ -136,6 +136,11 @@ ROOTS = {
         ),
         closure=False,
     ),
+    # Beside Connect's own jars.
+    "mirror-maker": Roots(
+        tuple((KAFKA, name, "4.3.1") for name in ("connect-mirror", "connect-mirror-client")),
+        closure=False,
+    ),
 }
 
 
