@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PYTHON ?= python3
 SEED := $(or $(SEED),$(shell date +%s))
 
-.PHONY: help env lint docs test drills demo demo-errors bench bench-writer bench-ingest bench-formats bench-sinks bench-live-edge bench-batch-end bench-worker-send bench-peers bench-flow lock clean
+.PHONY: help env lint docs test drills demo demo-errors bench bench-writer bench-ingest bench-formats bench-sinks bench-sites bench-live-edge bench-batch-end bench-worker-send bench-peers bench-flow lock clean
 
 help:
 	@echo "make demo    real Kafka, Spark, PostgreSQL and a lake, a week of real ads joined and counted, and the proof"
@@ -16,6 +16,7 @@ help:
 	@echo "make docs    these pages and the API reference as a site, in build/site"
 	@echo "make bench   speed against plain Spark, and against services on Node, FastAPI and Go"
 	@echo "make bench-sinks  speed of Kafka to Kafka and to PostgreSQL, beside plain Spark and Kafka Connect"
+	@echo "make bench-sites  speed of a mirror from one cluster to another, beside MirrorMaker 2, in a quarter of an hour"
 	@echo "make bench-formats  speed of JSON, nested JSON and Avro, in memory and from Kafka to a lake"
 	@echo "make bench-flow  speed of joins, de-duplication, statistics and the ledger, beside others (FLOW=\"join dedup\": parts)"
 	@echo "make bench-peers  speed against Kafka Workers, Kafka Connect, Flink and Quix Streams, in an hour"
@@ -63,6 +64,9 @@ bench-formats: env
 
 bench-sinks: env
 	cd $(ROOT) && $(BIN)/python -m bench.sinks
+
+bench-sites: env
+	cd $(ROOT) && $(BIN)/python -m bench.mirror
 
 bench-live-edge: env
 	cd $(ROOT) && $(BIN)/python -m bench.live_edge
