@@ -105,7 +105,7 @@ class JoinLatency(Part):
             )
             measure = partial(self._measure, broker)
             contest = Contest(setup, THREADS, measure, findings, console)
-            contest.run(starts, rounds, warm_up=False)
+            contest.run(starts, rounds, warm_ups=0)
         return findings
 
     def work(self) -> str:

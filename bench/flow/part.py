@@ -170,7 +170,7 @@ class ContestPart(Part):
             findings = Findings(missing=missing)
             self.fill(console)
             contest = Contest(self.setup(java), THREADS, self.measure, findings, console)
-            contest.run(starts, rounds, warm_up=self.has_warm_up)
+            contest.run(starts, rounds, warm_ups=int(self.has_warm_up))
         return findings
 
     def setup(self, java: Java) -> Setup:

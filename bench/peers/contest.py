@@ -169,8 +169,8 @@ class Contest:
         self._findings = findings
         self._console = console
 
-    def run(self, systems: Mapping[str, Open], rounds: int, *, warm_up: bool = True) -> None:
-        """A run of each to warm up, then the rounds."""
+    def run(self, systems: Mapping[str, Open], rounds: int, *, warm_ups: int = 1) -> None:
+        """Runs of each to warm up, then the rounds."""
         with ExitStack() as stack:
             drivers = {
                 name: stack.enter_context(
@@ -180,8 +180,9 @@ class Contest:
             }
             for driver in drivers.values():
                 self._guarded(driver, lambda driver: driver.await_ready())
-            for driver in drivers.values() if warm_up else ():
-                self._run(driver, "warm-up")
+            for number in range(warm_ups):
+                for driver in drivers.values():
+                    self._run(driver, f"warm-up-{number + 1}")
             for number, name in in_turn(list(drivers), rounds):
                 if (found := self._run(drivers[name], f"round-{number + 1}")) is not None:
                     known = self._findings.runs.setdefault((name, self._size), [])
