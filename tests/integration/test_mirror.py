@@ -1,6 +1,7 @@
 """A mirror between two real clusters: what is copied, what a crash repeats, what is refused."""
 
 import json
+import random
 import signal
 import subprocess
 import sys
@@ -15,14 +16,31 @@ from confluent_kafka.admin import NewPartitions
 from tests.integration.mirror_instance import BEFORE_METADATA, BEFORE_OFFSETS, arguments
 from tests.kafka_topics import make_topic
 
-from headrace.errors import MirrorGapError, MirrorRecreatedError
-from headrace.kafka.client import admin, client_config, consumer, producer
+from headrace.errors import (
+    MirrorGapError,
+    MirrorNoLeaderError,
+    MirrorRecordError,
+    MirrorRecreatedError,
+    MirrorTopicMissingError,
+)
+from headrace.kafka.client import (
+    admin,
+    client_config,
+    consumer,
+    describe,
+    group_offsets,
+    latest_offsets,
+    producer,
+)
+from headrace.kafka.groups import describe_group
 from headrace.kafka.sending import ProducerRecord
 from headrace.kafka.transactions import TransactionalProducer
+from headrace.mirror import instance as instance_module
 from headrace.mirror.instance import MirrorInstance
 from headrace.mirror.link import Link
 from headrace.mirror.origin import ORIGIN
 from headrace.model import TopicPartition
+from headrace.runtime.instance_name import process_name
 from headrace.settings.model import KafkaSettings
 
 HEADRACE = Path(sys.executable).with_name("headrace")
@@ -200,13 +218,15 @@ def test_two_instances_share_the_partitions_and_copy_each_record_once(link, sour
     assert numbers(target, link, 1) == list(range(1, 200, 2))
 
 
-def test_what_comes_from_the_target_is_not_sent_back(link, source, target):
+def test_what_has_been_at_one_of_the_sites_before_is_not_sent(link, source, target):
     [name] = link.copies
     write(source, name, range(10), headers=[(ORIGIN, b"central/other/0/7")])
     write(source, name, range(10, 20), headers=[(ORIGIN, b"ams/other/0/7")])
+    loop = [(ORIGIN, b"waw/other/0/7"), (ORIGIN, b"ams/other/0/7")]
+    write(source, name, range(20, 25), headers=loop)
     with Running(link) as running:
-        running.until(lambda progress: progress.copied.records == 10)
-        assert running.instance.progress.copied.returning == 10
+        running.until(lambda progress: progress.copied.loops_skipped == 15)
+        assert running.instance.progress.copied.records == 10
     assert numbers(target, link) == list(range(10, 20))
     [copy] = link.copies.values()
     headers = records(target, copy)[0][0][3]
@@ -346,13 +366,141 @@ def test_a_pair_in_both_directions_sends_nothing_back(source, target, topic):
         write(source, name, range(200, 210))
         first.until(lambda progress: progress.copied.records == 110)
         # Each has seen what the other one brought, and left it out.
-        first.until(lambda progress: progress.copied.returning == 100)
-        second.until(lambda progress: progress.copied.returning == 110)
+        first.until(lambda progress: progress.copied.loops_skipped == 100)
+        second.until(lambda progress: progress.copied.loops_skipped == 110)
         assert first.instance.progress.copied.records == 110
         assert second.instance.progress.copied.records == 100
     for client in (source, target):
         values = [int(row[1]) for row in records(client, name)[0]]
         assert sorted(values) == list(range(210))
+
+
+def test_markers_that_another_leader_wrote_are_no_truncation(start_cluster, target, topic):
+    cluster = start_cluster()
+    source = client_config(KafkaSettings(), cluster.bootstrap_servers)
+    name = topic("clicks")
+    make(source, name)
+    make(target, f"waw.{name}")
+    link = Link(
+        name, f"headrace.mirror.{name}", "waw", "central", source, target, {name: f"waw.{name}"}
+    )
+    write(source, name, range(10))
+    epoch = leader_epoch(source, name)
+    cluster.cluster.kill(1)
+    cluster.cluster.start_broker(1)
+    wait_until(lambda: leader_epoch(source, name) > epoch)
+    sender = TransactionalProducer(source, f"{name}-aborted")
+    sender._producer.begin_transaction()
+    sender._producer.produce(name, b"999", partition=0)
+    sender._producer.flush(30)
+    sender.close()
+    with Running(link) as running:
+        running.until(lambda progress: progress.copied.records == 10)
+        wait_until(lambda: committed_offset(target, link) == 12)
+    write(source, name, range(10, 20))
+    with Running(link) as running:
+        running.until(lambda progress: progress.copied.records == 10)
+        assert running.instance.progress.refused == {}
+    assert numbers(target, link) == list(range(20))
+    cluster.cluster.stop()
+
+
+def leader_epoch(client, name):
+    partition = TopicPartition(name, 0)
+    return latest_offsets(client, [partition])[partition][1]
+
+
+def committed_offset(client, link):
+    [copy] = link.copies.values()
+    [offset] = group_offsets(client, link.group, [TopicPartition(copy, 0)]).values() or [-1]
+    return offset
+
+
+def test_a_record_that_the_target_refuses_is_named_and_those_before_it_are_copied(
+    source, target, topic
+):
+    name = topic("clicks")
+    make(source, name)
+    make(target, f"waw.{name}", **{"max.message.bytes": "10000"})
+    link = Link(
+        name, f"headrace.mirror.{name}", "waw", "central", source, target, {name: f"waw.{name}"}
+    )
+    # Together, they are more than the target takes in a batch.
+    write(source, name, range(200), headers=[("h", random.Random(1).randbytes(500))])
+    write(source, name, [200], headers=[("h", random.Random(2).randbytes(20_000))])
+    write(source, name, range(201, 220))
+    with Running(link) as running:
+        wait_until(lambda: running.failure)
+    error = running.failure
+    assert isinstance(error, MirrorRecordError)
+    assert (error.site, error.partition, error.offset) == ("waw", f"{name}/0", 200)
+    assert numbers(target, link) == list(range(200))
+    assert committed_offset(target, link) == 200
+
+
+def test_a_partition_that_only_the_copy_has_waits_for_the_source(link, source, target, monkeypatch):
+    monkeypatch.setattr(instance_module, "_WAITING_EVERY_SECONDS", 1.0)
+    [(name, copy)] = link.copies.items()
+    add_partition(target, copy)
+    write(source, name, range(10))
+    with Running(link) as running:
+        running.until(lambda progress: progress.copied.records == 10)
+        add_partition(source, name)
+        write(source, name, range(10, 20), partition=2)
+        running.until(lambda progress: progress.copied.records == 20)
+    assert [int(row[1]) for row in records(target, copy, partitions=3)[2]] == list(range(10, 20))
+
+
+def test_a_topic_that_is_deleted_holds_up_no_other(source, target, topic):
+    names = [topic("clicks"), topic("views")]
+    for name in names:
+        make(source, name)
+        make(target, f"waw.{name}")
+    copies = {name: f"waw.{name}" for name in names}
+    link = Link(names[0], f"headrace.mirror.{names[0]}", "waw", "central", source, target, copies)
+    for name in names:
+        write(source, name, range(10))
+    with Running(link) as running:
+        running.until(lambda progress: progress.copied.records == 20)
+        admin(source).delete_topics(names[:1])[names[0]].result(30)
+        running.until(lambda progress: TopicPartition(names[0], 0) in progress.refused)
+        write(source, names[1], range(10, 20))
+        running.until(lambda progress: progress.copied.records == 30)
+        refused = running.instance.progress.refused
+    assert {partition.topic for partition in refused} == {names[0]}
+    assert {type(refusal) for refusal in refused.values()} == {MirrorTopicMissingError}
+
+
+def test_a_partition_without_a_leader_holds_up_no_other(start_cluster, target, topic, monkeypatch):
+    monkeypatch.setattr(instance_module, "_WAITING_EVERY_SECONDS", 1.0)
+    cluster = start_cluster(brokers=2)
+    source = client_config(KafkaSettings(), cluster.bootstrap_servers)
+    name = topic("clicks")
+    make_topic(source, name, -1, replica_assignment=[[1], [2]])
+    make(target, f"waw.{name}")
+    link = Link(
+        name, f"headrace.mirror.{name}", "waw", "central", source, target, {name: f"waw.{name}"}
+    )
+    write(source, name, range(5), partition=1)
+    cluster.cluster.kill(2)
+    wait_until(lambda: describe(source, [name])[name].leaderless == {1})
+    write(source, name, range(10))
+    with Running(link) as running:
+        running.until(lambda progress: progress.copied.records == 10)
+        refused = running.instance.progress.refused
+        assert {type(refused[TopicPartition(name, 1)])} == {MirrorNoLeaderError}
+        cluster.cluster.start_broker(2)
+        running.until(lambda progress: progress.copied.records == 15)
+    assert numbers(target, link, 1) == list(range(5))
+    cluster.cluster.stop()
+
+
+def test_an_instance_that_ends_leaves_its_group_at_once(link, target):
+    with Running(link) as running:
+        running.until(lambda progress: len(progress.partitions) == 2)
+        [member] = describe_group(target, link.group).members
+        assert member.name == process_name()
+    assert describe_group(target, link.group).members == ()
 
 
 @pytest.mark.parametrize("away", ["source", "target"])
@@ -476,6 +624,9 @@ def test_the_commands_run_show_and_accept(headrace, source, target):
     with running_command(headrace) as lines:
         wait_until(lambda: lines and json.loads(lines[-1])["records"] == 5)
         headrace("mirror", "accept", name, f"{name}/0", "--to", "30", code=3)
+    for partition, to, problem in (("0", "31", "from 25 to 30"), ("2", "0", "are 0 to 1")):
+        place = (f"{name}/{partition}", "--to", to)
+        assert problem in headrace("mirror", "accept", name, *place, code=3)["message"]
     assert [int(row[1]) for row in records(target, copy)[0]] == [*range(10), *range(25, 30)]
 
 
@@ -506,4 +657,4 @@ def test_a_partition_without_a_copy_is_shown(headrace, source):
     add_partition(source, headrace.topic)
     [standing] = headrace("mirror", "list", code=3)["mirrors"]
     [refused] = [one for one in standing["partitions"] if one["refused"]]
-    assert f"there is no waw.{headrace.topic}/2" in refused["refused"]
+    assert f"waw.{headrace.topic}/2" in refused["refused"]

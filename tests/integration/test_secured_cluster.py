@@ -24,6 +24,7 @@ from confluent_kafka.admin import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
+from tests.kafka_topics import make_topic
 
 from headrace.control.plan import apply_plan, make_plan
 from headrace.control.project import load_project
@@ -31,6 +32,8 @@ from headrace.control.services import broker_config
 from headrace.errors import AuthenticationError, AuthorizationError, HeadraceError
 from headrace.kafka import client, sending
 from headrace.kafka.cluster import KafkaCluster
+from headrace.mirror.instance import MirrorInstance
+from headrace.mirror.link import Link
 from headrace.model import OffsetRange, TopicPartition
 from headrace.runtime.ports import free_ports
 from headrace.settings import KafkaSettings, Settings, load_settings
@@ -66,6 +69,8 @@ RIGHTS = {
     "no-group-read": (TOPIC_RIGHTS, GROUP_RIGHTS - {"READ"}),
 }
 """What each user may do with topics, and with groups of the prefix ``headrace.``."""
+OF_IDS = dict.fromkeys(RIGHTS, frozenset({"WRITE", "DESCRIBE"})) | {"no-create": frozenset()}
+"""What each may do with transactional ids of that prefix."""
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +133,7 @@ def acls(user: str) -> list[AclBinding]:
     resources = (
         (ResourceType.TOPIC, "*", ResourcePatternType.LITERAL, of_topics),
         (ResourceType.GROUP, "headrace.", ResourcePatternType.PREFIXED, of_groups),
+        (ResourceType.TRANSACTIONAL_ID, "headrace.", ResourcePatternType.PREFIXED, OF_IDS[user]),
     )
     return [
         AclBinding(
@@ -224,6 +230,31 @@ def test_what_is_forbidden_is_named(project, made, user, act, operation, resourc
     error = raised.value
     named = (error.operation, error.resource, error.principal)
     assert named == (operation, resource.format(made), f"User:{user}")
+
+
+@pytest.mark.parametrize(
+    ("user", "operation", "resource"),
+    [
+        ("no-write", "WRITE", "topic {topic}"),
+        ("no-create", "WRITE", "transactional id {id}"),
+        ("no-group", "READ", "group {group}"),
+    ],
+)
+def test_a_mirror_names_what_is_forbidden_at_its_target(
+    project, made, broker, user, operation, resource
+):
+    source = client.client_config(KafkaSettings(), broker.bootstrap_servers)
+    make_topic(source, made)
+    sending.send(source, [sending.ProducerRecord(made, None, b"{}", (), 0)])
+    target, group = broker_config(project(user=user)), f"headrace.mirror.{made}"
+    link = Link("m", group, "waw", "central", source, target, {made: made})
+    instance = MirrorInstance(link)
+    with pytest.raises(AuthorizationError) as raised:
+        instance.run(lambda _: None)
+    error = raised.value
+    expected = resource.format(topic=made, group=group, id=instance._id)
+    named = (error.operation, error.resource, error.principal)
+    assert named == (operation, f"{expected} at site central", f"User:{user}")
 
 
 def test_a_topic_that_may_not_be_created_is_named(project, topic):

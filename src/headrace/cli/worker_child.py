@@ -15,11 +15,11 @@ from pathlib import Path
 from headrace.control.project import load_project
 from headrace.control.worker_processes import ChildFailure
 from headrace.control.workers import WorkerRun, WorkerRunOptions
+from headrace.runtime.instance_name import process_name
 from headrace.runtime.logs import Subject, log_to
 from headrace.settings import environment, load_settings
 from headrace.workers import Worker
 from headrace.workers.distributed_run import is_permanent
-from headrace.workers.instance_name import process_name
 
 
 def start_child(

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from confluent_kafka import TopicPartition as ConsumerOffset
 
 from headrace.control.site_clusters import cluster_of, own_cluster
-from headrace.errors import MirrorGapError, MirrorNotRefusedError, MirrorRunningError
-from headrace.kafka.client import ClientConfig, commit, describe, latest_offsets
+from headrace.errors import (
+    MirrorGapError,
+    MirrorLossError,
+    MirrorNotRefusedError,
+    MirrorOffsetError,
+    MirrorRunningError,
+    PartitionMissingError,
+)
+from headrace.kafka.client import commit, describe, latest_offsets, watermarks
 from headrace.kafka.groups import ConsumerGroup, describe_group
 from headrace.mirror.declaration import Mirror
 from headrace.mirror.instance import MirrorInstance, MirrorProgress
-from headrace.mirror.link import Link
+from headrace.mirror.link import Link, naming_site
 from headrace.mirror.positions import Position, Starts, committed_positions, find_starts
 from headrace.model import TopicPartition
 from headrace.settings import Settings
@@ -78,16 +85,17 @@ class MirroredPartition:
         partition: as ``topic/partition``.
         copy: the one it is copied to.
         next_offset: the next to copy; ``None``: it was never begun.
-        end_offset: behind the last record of the source.
-        lag: offsets that are to be copied; fewer records, where there are markers or gaps.
+        end_offset: behind the last record of the source; ``None``: no broker tells it.
+        lag: offsets that are to be copied; fewer records, where there are markers or gaps. ``None``
+            where the end is not known.
         refused: why it can't be copied on; empty: it can.
     """
 
     partition: str
     copy: str
     next_offset: int | None
-    end_offset: int
-    lag: int
+    end_offset: int | None
+    lag: int | None
     refused: str = ""
 
 
@@ -115,51 +123,51 @@ class MirrorStanding:
     @property
     def lag(self) -> int:
         """Offsets of all partitions that are to be copied."""
-        return sum(partition.lag for partition in self.partitions)
+        return sum(partition.lag or 0 for partition in self.partitions)
 
 
 def mirror_standing(settings: Settings, mirror: Mirror) -> MirrorStanding:
     """Returns how far a mirror has come, and which partitions can't be copied on.
 
     Raises:
+        AuthorizationError: if an ACL is missing at a site.
         BrokerUnreachableError: if the brokers of a site do not answer.
-        TopicMissingError: if a topic of the source does not exist.
     """
     link = link_of(settings, mirror)
-    copies = _partitions(link.target, link.copies.values())
-    positions = committed_positions(link, copies)
-    starts = find_starts(link, positions)
-    sources = _partitions(link.source, link.copies)
-    ends = latest_offsets(link.source, sources)
-    partitions = (_mirrored(link, source, positions, starts, ends[source][0]) for source in sources)
-    group = describe_group(link.target, link.group)
+    with naming_site(link.source_site):
+        live = describe(link.source, link.copies)
+    with naming_site(link.target_site):
+        copied = describe(link.target, link.copies.values())
+        group = describe_group(link.target, link.group)
+    copies = [copy for topic in copied.values() for copy in topic.all_partitions]
+    sources = {source for topic in live.values() for source in topic.all_partitions}
+    sources |= {link.source_of(copy) for copy in copies if link.source_of(copy).topic not in live}
+    known = dict.fromkeys(map(link.copy_of, sources)) | committed_positions(link, copies)
+    starts = find_starts(link, known)
+    led = {s for s in sources if s.topic in live and s.partition not in live[s.topic].leaderless}
+    with naming_site(link.source_site):
+        ends = {source: end for source, (end, _) in latest_offsets(link.source, led).items()}
+    partitions = (
+        _mirrored(link, source, known[link.copy_of(source)], starts, ends.get(source))
+        for source in sorted(sources)
+    )
     return MirrorStanding(mirror.name, mirror.source, group, tuple(partitions))
 
 
-def _partitions(config: ClientConfig, topics: Iterable[str]) -> list[TopicPartition]:
-    live = describe(config, topics).values()
-    return sorted(partition for topic in live for partition in topic.all_partitions)
-
-
 def _mirrored(
-    link: Link,
-    source: TopicPartition,
-    positions: Mapping[TopicPartition, Position | None],
-    starts: Starts,
-    end: int,
+    link: Link, source: TopicPartition, position: Position | None, starts: Starts, end: int | None
 ) -> MirroredPartition:
     copy, refusal = link.copy_of(source), starts.refused.get(source)
-    names = (f"{source.topic}/{source.partition}", f"{copy.topic}/{copy.partition}")
-    if copy not in positions:
-        refused = f"{names[0]} is not mirrored: there is no {names[1]}. Give {copy.topic} as many"
-        return MirroredPartition(*names, None, end, end, f"{refused} partitions: `headrace apply`.")
-    position = positions[copy]
-    begin = refusal.next_offset if refusal else starts.positions[source].offset
+    start = position or starts.positions.get(source)
+    begin = 0 if start is None else start.offset
+    if isinstance(refusal, MirrorLossError):
+        begin = refusal.next_offset
     return MirroredPartition(
-        *names,
+        f"{source.topic}/{source.partition}",
+        f"{copy.topic}/{copy.partition}",
         position.offset if position else None,
         end,
-        max(end - begin, 0),
+        None if end is None else max(end - begin, 0),
         str(refusal) if refusal else "",
     )
 
@@ -195,17 +203,27 @@ def accept_loss(
     Raises:
         MirrorRunningError: if an instance runs.
         MirrorNotRefusedError: if no loss is to be accepted, or ``to`` would repeat records.
-        PartitionMissingError: if the mirror has no such partition.
+        MirrorOffsetError: if the source's log has no offset ``to``.
+        MirrorTopicMissingError, MirrorNoLeaderError, MirrorNoCopyError: if the partition can't be
+            read or written.
+        PartitionMissingError: if the source's topic has no such partition.
+        AuthorizationError: if an ACL is missing at a site.
         BrokerUnreachableError: if the brokers of a site do not answer.
     """
     link = link_of(settings, mirror)
-    members = describe_group(link.target, link.group).members
+    with naming_site(link.target_site):
+        members = describe_group(link.target, link.group).members
     if members:
         raise MirrorRunningError(mirror.name, len(members))
+    _check_partition(link, partition)
     copy = link.copy_of(partition)
     starts = find_starts(link, committed_positions(link, [copy]))
     refusal, start = starts.refused.get(partition), starts.positions.get(partition)
     name = f"{partition.topic}/{partition.partition}"
+    if refusal is not None and not isinstance(refusal, MirrorLossError):
+        raise refusal
+    if to is not None:
+        _check_offset(link, partition, to)
     if refusal is not None:
         before, after = refusal.next_offset, refusal.accepted_offset if to is None else to
     elif start is not None and to is not None and to > start.offset:
@@ -214,6 +232,22 @@ def accept_loss(
         raise MirrorNotRefusedError(mirror.name, name)
     topic_id = describe(link.source, [partition.topic])[partition.topic].topic_id
     offset = ConsumerOffset(copy.topic, copy.partition, after, Position(after, topic_id).metadata)
-    commit(link.target, link.group, [offset])
+    with naming_site(link.target_site):
+        commit(link.target, link.group, [offset])
     is_known = isinstance(refusal, MirrorGapError) or refusal is None
     return AcceptedLoss(name, before, after, after - before if is_known else None)
+
+
+def _check_partition(link: Link, partition: TopicPartition) -> None:
+    with naming_site(link.source_site):
+        topic = describe(link.source, [partition.topic]).get(partition.topic)
+    if topic is not None and partition.partition >= topic.partitions:
+        raise PartitionMissingError(partition.topic, partition.partition, topic.partitions)
+
+
+def _check_offset(link: Link, partition: TopicPartition, offset: int) -> None:
+    with naming_site(link.source_site):
+        first, end = watermarks(link.source, [partition])[partition]
+    if not first <= offset <= end:
+        name = f"{partition.topic}/{partition.partition}"
+        raise MirrorOffsetError(link.name, link.source_site, name, offset, first, end)

@@ -14,11 +14,11 @@ from headrace.kafka.client import ClientConfig, describe, group_offsets, waterma
 from headrace.kafka.groups import ConsumerGroup, describe_group, first_timestamps
 from headrace.kafka.subscription import Membership
 from headrace.model import TopicPartition
+from headrace.runtime.instance_name import process_name
 from headrace.runtime.prometheus import serving
 from headrace.settings import Settings
 from headrace.workers import Worker, WorkerInstance
 from headrace.workers.consumer_group import pause_requests
-from headrace.workers.instance_name import process_name
 from headrace.workers.monitoring.lag import seconds_since
 from headrace.workers.monitoring.progress import Observe as ObserveInstance
 from headrace.workers.monitoring.progress import (

@@ -37,12 +37,17 @@ HeadraceError                         base
 │   ├── QueryChangedError
 │   ├── NothingCommittedError
 │   ├── TableMismatchError
-│   ├── MirrorRefusedError            mirrors: a partition's source lacks what comes next
-│   │   ├── MirrorGapError
-│   │   ├── MirrorRecreatedError
-│   │   └── MirrorTruncatedError
+│   ├── MirrorRefusedError            mirrors: a partition can't be copied on, others can
+│   │   ├── MirrorTopicMissingError
+│   │   ├── MirrorNoLeaderError
+│   │   ├── MirrorNoCopyError
+│   │   └── MirrorLossError           its source lacks what comes next
+│   │       ├── MirrorGapError
+│   │       ├── MirrorRecreatedError
+│   │       └── MirrorTruncatedError
 │   ├── MirrorRecordError
 │   ├── MirrorNotRefusedError
+│   ├── MirrorOffsetError
 │   ├── MirrorRunningError
 │   ├── WorkerRunningError            running
 │   ├── ServiceRunningError
@@ -132,11 +137,16 @@ from headrace.errors.kafka import (
 )
 from headrace.errors.mirrors import (
     MirrorGapError,
+    MirrorLossError,
+    MirrorNoCopyError,
+    MirrorNoLeaderError,
     MirrorNotRefusedError,
+    MirrorOffsetError,
     MirrorRecordError,
     MirrorRecreatedError,
     MirrorRefusedError,
     MirrorRunningError,
+    MirrorTopicMissingError,
     MirrorTruncatedError,
 )
 from headrace.errors.offsets import (
@@ -243,11 +253,16 @@ __all__ = [
     "LifespanEndedError",
     "LoaderRunningError",
     "MirrorGapError",
+    "MirrorLossError",
+    "MirrorNoCopyError",
+    "MirrorNoLeaderError",
     "MirrorNotRefusedError",
+    "MirrorOffsetError",
     "MirrorRecordError",
     "MirrorRecreatedError",
     "MirrorRefusedError",
     "MirrorRunningError",
+    "MirrorTopicMissingError",
     "MirrorTruncatedError",
     "NotDeclaredError",
     "NothingCommittedError",

@@ -1,4 +1,4 @@
-"""Refused partitions of a mirror: the source no longer has what comes next."""
+"""Partitions of a mirror that can't be copied on, and commands on mirrors that are refused."""
 
 from __future__ import annotations
 
@@ -51,19 +51,83 @@ class MirrorRecordError(RefusedError):
 
 
 @dataclass(eq=False)
+class MirrorOffsetError(RefusedError):
+    """A partition can't go on at an offset that its log does not have."""
+
+    code = "MIRROR_OFFSET"
+    mirror: str
+    site: str
+    partition: str
+    offset: int
+    earliest_offset: int
+    end_offset: int
+
+    @property
+    def remedy(self) -> str:
+        return f"Give --to an offset from {self.earliest_offset} to {self.end_offset}."
+
+
+@dataclass(eq=False)
 class MirrorRefusedError(RefusedError):
-    """A partition can't be mirrored on without losing or repeating records.
+    """A partition can't be mirrored on; the others of its mirror can.
 
     Attributes:
         mirror: its name.
-        site: the source.
-        partition: as ``topic/partition``.
-        next_offset: the next record to mirror.
+        site: the source, or the target where the copy is at fault.
+        partition: there, as ``topic/partition``.
     """
 
     mirror: str
     site: str
     partition: str
+
+
+@dataclass(eq=False)
+class MirrorTopicMissingError(MirrorRefusedError):
+    """A topic of the source does not exist, or was deleted."""
+
+    code = "MIRROR_TOPIC_MISSING"
+
+    @property
+    def remedy(self) -> str:
+        return (
+            f"Create it, or take it out of Mirror {self.mirror!r}. It is looked for every "
+            "30 seconds."
+        )
+
+
+@dataclass(eq=False)
+class MirrorNoLeaderError(MirrorRefusedError):
+    """A partition has no leader: all brokers with an in-sync replica of it are down."""
+
+    code = "MIRROR_NO_LEADER"
+
+    @property
+    def remedy(self) -> str:
+        return "It is mirrored on within 30 seconds after it has a leader: start its brokers."
+
+
+@dataclass(eq=False)
+class MirrorNoCopyError(MirrorRefusedError):
+    """A partition of the source is not mirrored, because its copy does not exist."""
+
+    code = "MIRROR_NO_COPY"
+    copy: str
+
+    @property
+    def remedy(self) -> str:
+        topic = self.copy.rpartition("/")[0]
+        return f"Declare as many partitions for {topic} as the source has, then `headrace apply`."
+
+
+@dataclass(eq=False)
+class MirrorLossError(MirrorRefusedError):
+    """A partition can't be mirrored on without losing or repeating records.
+
+    Attributes:
+        next_offset: the next record to mirror.
+    """
+
     next_offset: int
 
     @property
@@ -81,7 +145,7 @@ class MirrorRefusedError(RefusedError):
 
 
 @dataclass(eq=False)
-class MirrorGapError(MirrorRefusedError):
+class MirrorGapError(MirrorLossError):
     """Records were deleted before they were mirrored."""
 
     code = "MIRROR_GAP"
@@ -102,7 +166,7 @@ class MirrorGapError(MirrorRefusedError):
 
 
 @dataclass(eq=False)
-class MirrorRecreatedError(MirrorRefusedError):
+class MirrorRecreatedError(MirrorLossError):
     """The topic was deleted and created again since it was last mirrored."""
 
     code = "MIRROR_RECREATED"
@@ -123,7 +187,7 @@ class MirrorRecreatedError(MirrorRefusedError):
 
 
 @dataclass(eq=False)
-class MirrorTruncatedError(MirrorRefusedError):
+class MirrorTruncatedError(MirrorLossError):
     """The source's log was truncated before a record that has been mirrored."""
 
     code = "MIRROR_TRUNCATED"

@@ -77,12 +77,16 @@ _TOKENS_AWAY = "Failed to acquire"  # so librdkafka begins where a server of tok
 
 @dataclass(frozen=True, slots=True)
 class LiveTopic:
-    """A topic as the broker has it. ``topic_id`` changes when it is deleted and made again."""
+    """A topic as the broker has it. ``topic_id`` changes when it is deleted and made again.
+
+    ``leaderless`` are the numbers of partitions that no broker leads now.
+    """
 
     name: str
     topic_id: str
     partitions: int
     replication: int
+    leaderless: frozenset[int] = frozenset()
 
     @property
     def has_id(self) -> bool:
@@ -587,7 +591,13 @@ def _unless_missing(future: Future[Any]) -> Any:
 
 def _live(topic: Any) -> LiveTopic:
     replication = min((len(partition.replicas) for partition in topic.partitions), default=0)
-    return LiveTopic(topic.name, str(topic.topic_id), len(topic.partitions), replication)
+    leaderless = frozenset(
+        partition.id
+        for partition in topic.partitions
+        if partition.leader is None or partition.leader.id < 0
+    )
+    topic_id = str(topic.topic_id)
+    return LiveTopic(topic.name, topic_id, len(topic.partitions), replication, leaderless)
 
 
 def _offsets(

@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import OFFSET_END, KafkaException
+from confluent_kafka import OFFSET_END, KafkaError, KafkaException
 
 from headrace.errors import TopicMissingError
-from headrace.kafka.broker_errors import Meaning, meaning
+from headrace.kafka.broker_errors import Meaning, forbidden, is_forbidden, meaning
 from headrace.kafka.client import ClientConfig, without_producer_settings
+from headrace.kafka.groups import leave_group
 from headrace.model import TopicPartition
 
 SESSION_SECONDS = 10
@@ -27,6 +28,8 @@ Changed = Callable[[set[TopicPartition]], None]
 
 _LOG = logging.getLogger("headrace.kafka")
 _COMMITTED_SECONDS = 2.0
+_LEAVE_SECONDS = 5.0
+_MAX_POLL_SECONDS = 3600  # a call may wait for brokers; a process that froze, heartbeats tell
 _WAITED_FOR = frozenset({Meaning.UNREACHABLE, Meaning.TRANSIENT, Meaning.EVICTED, Meaning.END})
 _CONFIG = {
     "enable.auto.commit": "false",
@@ -38,6 +41,7 @@ _CONFIG = {
     "partition.assignment.strategy": "cooperative-sticky",
     "session.timeout.ms": str(SESSION_SECONDS * 1000),
     "heartbeat.interval.ms": "1000",
+    "max.poll.interval.ms": str(_MAX_POLL_SECONDS * 1000),
 }
 
 
@@ -67,7 +71,7 @@ class GroupMember:
         on_revoked: Changed,
         on_lost: Changed,
     ) -> None:
-        self._topics = list(topics)
+        self._config, self._group, self._topics = config, group, list(topics)
         self._on_assigned, self._on_revoked, self._on_lost = on_assigned, on_revoked, on_lost
         self._consumer = confluent_kafka.Consumer(
             without_producer_settings(config) | _CONFIG | {"group.id": group}, logger=_LOG
@@ -94,6 +98,7 @@ class GroupMember:
 
         Raises:
             TopicMissingError: if a topic does not exist.
+            AuthorizationError: if an ACL is missing.
             KafkaException: if an error is permanent, or a callback raised one.
         """
         message = self._consumer.poll(0)
@@ -102,7 +107,7 @@ class GroupMember:
             return
         if meaning(error) is Meaning.MISSING:
             raise TopicMissingError(message.topic() or ", ".join(self._topics))
-        raise KafkaException(error)
+        raise self._named(error)
 
     def committed(
         self, partitions: Iterable[TopicPartition]
@@ -110,18 +115,31 @@ class GroupMember:
         """Returns what is committed of partitions; the offset is negative where nothing is.
 
         Raises:
+            AuthorizationError: if an ACL is missing.
             KafkaException: if the brokers do not answer within two seconds, or a transaction that
                 may move the offsets has not ended.
         """
-        offsets = self._consumer.committed(_plain(partitions), timeout=_COMMITTED_SECONDS)
+        try:
+            offsets = self._consumer.committed(_plain(partitions), timeout=_COMMITTED_SECONDS)
+        except KafkaException as error:
+            raise self._named(error.args[0]) from error
         for offset in offsets:
             if offset.error is not None:
-                raise KafkaException(offset.error)
+                raise self._named(offset.error)
         return list(offsets)
 
     def close(self) -> None:
-        """Leaves the group."""
+        """Leaves the group, which gives its partitions to others at once."""
+        leave_group(self._consumer, _LEAVE_SECONDS)
         self._consumer.close()
+
+    def _named(self, error: KafkaError) -> Exception:
+        if is_forbidden(error):
+            is_group = error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
+            resource = f"group {self._group}" if is_group else f"topic {', '.join(self._topics)}"
+            return forbidden(self._config, "READ" if is_group else "DESCRIBE", resource)
+        named: Exception = KafkaException(error)
+        return named
 
     def _assign(self, consumer: confluent_kafka.Consumer, assigned: list[Any]) -> None:
         partitions = _ours(assigned)

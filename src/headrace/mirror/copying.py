@@ -2,38 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 
-from headrace.errors import MirrorRecordError, SinkError
-from headrace.kafka.broker_errors import Meaning, delivery_failure, is_final_for_topic, meaning
-from headrace.kafka.client import consumer, describe, producer
+from headrace.kafka.broker_errors import Meaning, forbidden, meaning
+from headrace.kafka.client import consumer, describe
 from headrace.kafka.headers import headers_of
 from headrace.kafka.lost_brokers import IdleCheck
-from headrace.kafka.transactions import (
-    TransactionFencedError,
-    TransactionUnsettledError,
-    finish_step,
-)
-from headrace.mirror.link import Link
+from headrace.mirror.link import Link, naming_site
 from headrace.mirror.origin import ORIGIN, origin_prefix, origins
 from headrace.mirror.positions import Position
+from headrace.mirror.writing import CopyWriter, Rejection, record_error
 from headrace.model import TopicPartition
+from headrace.runtime.instance_name import process_name
 
 _LOG = logging.getLogger("headrace.mirror")
 _LOG.addHandler(logging.NullHandler())  # silent unless the application asks for it
 
-TRANSACTION_SECONDS = 10
-"""So long a transaction stays open whose instance is gone: readers of the copy wait for its end."""
-
 _TAKE_RECORDS = 5_000
 _FULL_BYTES = 16 * 1024 * 1024  # at a slow link, too, a transaction is to end in time
+_FULL_RECORDS_ALONE = 1_000  # each of them is a request of its own
 _READING = {
     "fetch.message.max.bytes": "1048576",
     "queued.min.messages": "50000",
@@ -42,15 +35,9 @@ _READING = {
     "fetch.wait.max.ms": "100",
     "check.crcs": "true",
 }
-_WRITING = {
-    "queue.buffering.max.messages": "500000",
-    "queue.buffering.max.kbytes": "131072",
-    "transaction.timeout.ms": str(TRANSACTION_SECONDS * 1000),
-    "message.timeout.ms": str(TRANSACTION_SECONDS * 1000),
-}
-_FENCED = frozenset({Meaning.FENCED, Meaning.REBALANCING, Meaning.EVICTED})
-_POLL_SECONDS = 0.1
-_CLOSE_SECONDS = 1.0
+# A broker that is silent is left after this time, by default after a minute. A response must come
+# within it, so it is limited: at 400 KB/s, one of eight megabytes does.
+_PATIENCE = {"socket.timeout.ms": "20000", "fetch.max.bytes": str(8 * 1024 * 1024)}
 
 
 class SourceChangedError(Exception):
@@ -64,18 +51,18 @@ class CopiedRecords:
     Attributes:
         records: how many.
         value_bytes: of their values.
-        returning: records that came from the target, and were not sent back.
+        loops_skipped: records that have been at one of the two sites before, and were not sent.
     """
 
     records: int = 0
     value_bytes: int = 0
-    returning: int = 0
+    loops_skipped: int = 0
 
     def add(self, other: CopiedRecords) -> None:
         """Adds those of another transaction."""
         self.records += other.records
         self.value_bytes += other.value_bytes
-        self.returning += other.returning
+        self.loops_skipped += other.loops_skipped
 
 
 @dataclass(slots=True)
@@ -88,8 +75,10 @@ class _Partition:
         prefix: of the origin of its records.
         topic_id: of the topic that its offsets are of.
         next: the next offset to copy; those before it are in the transaction, or committed.
-        epoch: of the leader that gave the record before ``next``; -1: not known.
+        copied_to: the offset behind the last record that was copied.
+        epoch: of the leader that gave that record; -1: not known.
         committed: what ``next`` was at the end of the last transaction; -1: nothing is committed.
+        rejection: a record that the target refuses.
     """
 
     source: TopicPartition
@@ -97,52 +86,65 @@ class _Partition:
     prefix: bytes
     topic_id: str
     next: int
+    copied_to: int
     epoch: int
     committed: int
+    rejection: Rejection | None
+
+    @property
+    def position(self) -> Position:
+        """The next record to copy."""
+        return Position(self.next, self.topic_id, self.copied_to, self.epoch)
 
     @property
     def start(self) -> confluent_kafka.TopicPartition:
         """What the reader is assigned: with the epoch, it notices a log that was truncated."""
-        source = self.source
-        return confluent_kafka.TopicPartition(
-            source.topic, source.partition, self.next, "", self.epoch
-        )
+        source, (offset, epoch) = self.source, self.position.seen
+        return confluent_kafka.TopicPartition(source.topic, source.partition, offset, "", epoch)
 
     @property
     def offset(self) -> confluent_kafka.TopicPartition:
         """What is committed for it."""
-        metadata = Position(self.next, self.topic_id, self.epoch).metadata
-        return confluent_kafka.TopicPartition(
-            self.copy.topic, self.copy.partition, self.next, metadata
-        )
+        copy, metadata = self.copy, self.position.metadata
+        return confluent_kafka.TopicPartition(copy.topic, copy.partition, self.next, metadata)
 
 
 class Copier:
     """Copies the partitions it was given. Used on one thread, until it raises.
 
+    When it is there, no transaction of its id is open any more, and what was committed is certain.
+
     Args:
         link: the mirror and its clusters.
         transactional_id: of this instance alone.
+        rejections: records that the target refuses; not ``None``: it refused some, so that each
+            record is sent in a batch of its own.
 
     Raises:
         TransactionUnsettledError: if the target's brokers do not answer.
+        AuthorizationError: if an ACL is missing at the target.
     """
 
-    def __init__(self, link: Link, transactional_id: str) -> None:
+    def __init__(
+        self,
+        link: Link,
+        transactional_id: str,
+        rejections: Mapping[TopicPartition, Rejection] | None = None,
+    ) -> None:
         self._link = link
+        self._alone, self._rejections = rejections is not None, rejections or {}
+        self._writer = CopyWriter(link, transactional_id, one_by_one=self._alone)
         self._reader = self._new_reader()
         self._idle_check = IdleCheck(link.source)
-        self._producer = producer(link.target, _WRITING | {"transactional.id": transactional_id})
         self._partitions: dict[tuple[str, int], _Partition] = {}
-        self._rejections: list[tuple[str, KafkaError]] = []
-        self._is_open = False
         self._uncommitted = CopiedRecords()
-        with _writing():
-            finish_step(self._producer.init_transactions, TRANSACTION_SECONDS)
+        self._sites = {link.source_site, link.target_site}
 
     @property
     def is_full(self) -> bool:
         """Whether the transaction is to end before its time."""
+        if self._alone and self._uncommitted.records >= _FULL_RECORDS_ALONE:
+            return True
         return self._uncommitted.value_bytes >= _FULL_BYTES
 
     def add(self, starts: Mapping[TopicPartition, Position]) -> None:
@@ -153,9 +155,11 @@ class Copier:
                 self._link.copy_of(source),
                 origin_prefix(self._link.source_site, source.topic, source.partition),
                 start.topic_id,
-                start.offset,
+                start.seen.offset,
+                start.copied_to,
                 start.epoch,
-                start.offset if start.is_committed else -1,
+                start.seen.offset if start.is_committed else -1,
+                self._rejections.get(source),
             )
         # A new one: a client that is given a partition again may begin where it was before.
         self._reader.close()
@@ -169,17 +173,34 @@ class Copier:
             [confluent_kafka.TopicPartition(s.topic, s.partition) for s in gone]
         )
 
+    def lags(self) -> dict[TopicPartition, int | None]:
+        """Returns the offsets from the next record to the end of each partition.
+
+        The end is that of the last fetch; ``None``: nothing was fetched yet.
+        """
+        return {partition.source: self._lag(partition) for partition in self._partitions.values()}
+
+    def _lag(self, partition: _Partition) -> int | None:
+        source = confluent_kafka.TopicPartition(partition.source.topic, partition.source.partition)
+        _, end = self._reader.get_watermark_offsets(source, cached=True)
+        return None if end == OFFSET_INVALID else max(end - partition.next, 0)
+
     def copy(self, seconds: float) -> None:
         """Takes up to 5,000 records into the transaction; waits ``seconds`` for the first.
 
         Raises:
             SourceChangedError: if the source does not have the next record of a partition.
-            MirrorRecordError: if a record can't be copied as it is.
-            SinkError: if the target does not take a record.
+            MirrorRecordError: if a record can't be copied as it is. What was taken before it can be
+                committed.
+            RejectedBatchError: if the target has refused records.
+            AuthorizationError: if an ACL is missing at a site.
+            SinkError: if the target takes no records of a topic.
+            TransactionFencedError, TransactionUnsettledError: if the transaction can't go on.
             BrokersLostError: if the client has lost the source's brokers.
             KafkaException: if an error of a site is permanent.
         """
-        messages = self._reader.consume(_TAKE_RECORDS, seconds)
+        limit = _FULL_RECORDS_ALONE if self._alone else _TAKE_RECORDS
+        messages = self._reader.consume(limit, seconds)
         if messages:
             self._idle_check.received()
         else:
@@ -192,8 +213,7 @@ class Copier:
                 self._note(partition, message, error)
             elif partition is not None:
                 self._take(partition, message)
-        with _writing():
-            self._producer.poll(0)
+        self._writer.poll()
 
     def commit(self, group: Any) -> CopiedRecords:
         """Ends the transaction: its records are there for readers, and its positions are kept.
@@ -209,22 +229,19 @@ class Copier:
             TransactionUnsettledError: if it may have been committed or not.
             TransactionFencedError: if another instance has the partitions, or the transaction took
                 longer than ten seconds.
+            RejectedBatchError: if the target has refused records.
             SourceChangedError: if a topic was deleted or made again since its records were read.
-            SinkError: if the target does not take a record.
+            AuthorizationError: if an ACL is missing at a site.
+            SinkError: if the target takes no records of a topic.
             BrokerUnreachableError: if the source's brokers do not answer.
         """
         moved = [each for each in self._partitions.values() if each.next != each.committed]
         if not moved:
             return CopiedRecords()
-        self._open()  # also for offsets alone: at the start, and behind what is not sent back
-        self._flush()
+        self._writer.begin()  # also for offsets alone: at the start, and behind what is not sent
+        self._writer.flush()
         self._check_topics(moved)
-        offsets = [partition.offset for partition in moved]
-        send_offsets = self._producer.send_offsets_to_transaction
-        with _writing():
-            finish_step(lambda seconds: send_offsets(offsets, group, seconds), TRANSACTION_SECONDS)
-            finish_step(self._producer.commit_transaction, TRANSACTION_SECONDS)
-        self._is_open = False
+        self._writer.commit([partition.offset for partition in moved], group)
         for partition in moved:
             partition.committed = partition.next
         counts, self._uncommitted = self._uncommitted, CopiedRecords()
@@ -232,8 +249,7 @@ class Copier:
 
     def close(self) -> None:
         """Gives up what is not committed."""
-        with contextlib.suppress(KafkaException):
-            self._producer.abort_transaction(_CLOSE_SECONDS)
+        self._writer.close()
         self._reader.close()
 
     def _take(self, partition: _Partition, message: Any) -> None:
@@ -242,57 +258,24 @@ class Copier:
             raise SourceChangedError(f"{partition.source} gave offset {offset} again")
         if headers is None:
             reason = "the name of one of its headers is not UTF-8"
-            source = partition.source
-            where = (self._link.name, self._link.source_site, f"{source.topic}/{source.partition}")
-            raise MirrorRecordError(*where, offset, reason)
-        if headers and any(origin.site == self._link.target_site for origin in origins(headers)):
-            self._uncommitted.returning += 1
+            raise record_error(self._link, partition.source, offset, reason)
+        rejection = partition.rejection
+        if rejection is not None and rejection.offset == offset:
+            raise record_error(self._link, partition.source, offset, rejection.reason)
+        if headers and self._is_loop(headers):
+            self._uncommitted.loops_skipped += 1
         else:
-            self._open()
             origin = (ORIGIN, b"%b%d" % (partition.prefix, offset))
-            self._send(partition.copy, message, [*headers, origin])
-        partition.next = offset + 1
+            self._writer.send(partition.source, partition.copy, message, [*headers, origin])
+            self._uncommitted.records += 1
+            self._uncommitted.value_bytes += len(message.value() or b"")
+        partition.next = partition.copied_to = offset + 1
         epoch = message.leader_epoch()
         partition.epoch = -1 if epoch is None else epoch
 
-    def _open(self) -> None:
-        if not self._is_open:
-            with _writing():
-                self._producer.begin_transaction()
-            self._is_open = True
-
-    def _send(self, copy: TopicPartition, message: Any, headers: list[Any]) -> None:
-        value = message.value()
-        while not self._is_queued(copy, message, value, headers):
-            # The queue is full: reports that are taken make room, and only polls take them.
-            with _writing():
-                self._producer.poll(_POLL_SECONDS)
-        self._uncommitted.records += 1
-        self._uncommitted.value_bytes += len(value or b"")
-
-    def _is_queued(
-        self, copy: TopicPartition, message: Any, value: bytes | None, headers: list[Any]
-    ) -> bool:
-        try:
-            self._producer.produce(
-                copy.topic,
-                value,
-                message.key(),
-                copy.partition,
-                self._delivered,
-                timestamp=max(message.timestamp()[1], 0),
-                headers=headers,
-            )
-        except BufferError:
-            return False
-        except KafkaException as error:
-            raise _failure(copy.topic, error.args[0]) from error
-        return True
-
-    def _delivered(self, error: KafkaError | None, message: Any) -> None:
-        failure = delivery_failure(error, message)
-        if failure is not None:
-            self._rejections.append((message.topic(), failure))
+    def _is_loop(self, headers: Any) -> bool:
+        """Whether a record has been at the target before, or came back to the source."""
+        return any(origin.site in self._sites for origin in origins(headers))
 
     def _note(self, partition: _Partition | None, message: Any, error: KafkaError) -> None:
         """Handles what the reader is told beside records."""
@@ -301,6 +284,10 @@ class Copier:
             _LOG.warning("%s: site %s: %s", self._link.name, self._link.source_site, error.str())
         elif means in {Meaning.NO_RECORD, Meaning.TRUNCATED, Meaning.MISSING}:
             raise SourceChangedError(error.str())
+        elif means is Meaning.FORBIDDEN:
+            with naming_site(self._link.source_site):
+                topics = message.topic() or ", ".join(self._link.copies)
+                raise forbidden(self._link.source, "READ", f"topic {topics}")
         elif means is not Meaning.END:
             raise KafkaException(error)
         elif partition is not None:  # markers of transactions behind the last record are no records
@@ -308,38 +295,13 @@ class Copier:
 
     def _check_topics(self, partitions: Collection[_Partition]) -> None:
         """Checks that what was read is of the topic that the positions belong to."""
-        topics = describe(self._link.source, {partition.source.topic for partition in partitions})
+        with naming_site(self._link.source_site):
+            topics = describe(self._link.source, {each.source.topic for each in partitions})
         for partition in partitions:
             topic = topics.get(partition.source.topic)
             if topic is None or topic.topic_id != partition.topic_id:
                 raise SourceChangedError(f"topic {partition.source.topic} was deleted")
 
-    def _flush(self) -> None:
-        """Waits until the target has all records of the transaction."""
-        with _writing():
-            left = self._producer.flush(TRANSACTION_SECONDS)
-        for topic, rejection in self._rejections:
-            raise _failure(topic, rejection)
-        if left:
-            raise TransactionUnsettledError(f"{left} records were not acknowledged in time")
-
     def _new_reader(self) -> confluent_kafka.Consumer:
-        return consumer(self._link.source, self._link.group, _READING)
-
-
-@contextlib.contextmanager
-def _writing() -> Iterator[None]:
-    """Names what the producer raises: its transaction is given up, and another one begins anew."""
-    try:
-        yield
-    except KafkaException as error:
-        cause = error.args[0]
-        fenced = meaning(cause) in _FENCED
-        ended = TransactionFencedError if fenced else TransactionUnsettledError
-        raise ended(cause.str()) from error
-
-
-def _failure(topic: str, error: KafkaError) -> Exception:
-    if is_final_for_topic(error):
-        return SinkError(topic, error.str())
-    return TransactionUnsettledError(error.str())
+        config = {"client.id": process_name()} | _PATIENCE | dict(self._link.source)
+        return consumer(config, self._link.group, _READING)

@@ -11,20 +11,22 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaException
 
-from headrace.errors import BrokerUnreachableError, MirrorRefusedError
+from headrace.errors import BrokerUnreachableError, MirrorRecordError, MirrorRefusedError
 from headrace.kafka.broker_errors import Meaning, meaning
 from headrace.kafka.group_member import GroupMember, NoMemberError
 from headrace.kafka.lost_brokers import BrokersLostError
 from headrace.kafka.transactions import TransactionFencedError, TransactionUnsettledError
 from headrace.mirror.copying import CopiedRecords, Copier, SourceChangedError
-from headrace.mirror.link import Link
+from headrace.mirror.link import Link, naming_site
 from headrace.mirror.positions import Starts, find_starts, positions_of
+from headrace.mirror.writing import RejectedBatchError, Rejection
 from headrace.model import TopicPartition
+from headrace.runtime.instance_name import process_name
 
 _LOG = logging.getLogger("headrace.mirror")
 _TAKE_SECONDS = 0.1
 _START_EVERY_SECONDS = 1.0
-_REFUSED_EVERY_SECONDS = 30.0
+_WAITING_EVERY_SECONDS = 30.0
 _HUNG_SECONDS = 60.0  # brokers end a transaction whose instance is gone within twenty
 _RESTART_SECONDS = 1.0
 _WAITED_FOR = frozenset({Meaning.UNREACHABLE, Meaning.TRANSIENT, Meaning.REBALANCING})
@@ -32,6 +34,7 @@ _INTERRUPTIONS = (
     BrokersLostError,
     BrokerUnreachableError,
     NoMemberError,
+    RejectedBatchError,
     SourceChangedError,
     TransactionFencedError,
     TransactionUnsettledError,
@@ -46,23 +49,23 @@ class MirrorProgress:
         copied: records that were committed.
         partitions: of the source, that are copied now.
         refused: those that can't be copied on, and why.
-        interruptions: how often it began anew from what is committed.
+        restarts: how often it began anew from what is committed.
     """
 
     copied: CopiedRecords = field(default_factory=CopiedRecords)
     partitions: set[TopicPartition] = field(default_factory=set)
     refused: dict[TopicPartition, MirrorRefusedError] = field(default_factory=dict)
-    interruptions: int = 0
+    restarts: int = 0
 
     def to_json(self) -> dict[str, object]:
         """Returns the figures, with the names of partitions and the reasons of refusals."""
         return {
             "records": self.copied.records,
             "value_bytes": self.copied.value_bytes,
-            "returning": self.copied.returning,
+            "loops_skipped": self.copied.loops_skipped,
             "partitions": sorted(f"{p.topic}/{p.partition}" for p in self.partitions),
             "refused": {f"{p.topic}/{p.partition}": str(why) for p, why in self.refused.items()},
-            "interruptions": self.interruptions,
+            "restarts": self.restarts,
         }
 
 
@@ -80,12 +83,13 @@ class MirrorInstance:
         self._stopping = threading.Event()
         self._id = f"{link.group}.{uuid.uuid4()}"
         self._copier: Copier | None = None
+        self._rejections: dict[TopicPartition, Rejection] | None = None
         self._waiting: set[TopicPartition] = set()
         self._start_at = 0.0
         self._unknown_since: float | None = None
         self._commit_at = 0.0
         self._member = GroupMember(
-            link.target,
+            {"client.id": process_name()} | dict(link.target),
             link.group,
             link.copies.values(),
             on_assigned=self._assigned,
@@ -101,9 +105,10 @@ class MirrorInstance:
         """Copies until :meth:`stop`; calls ``observe`` some times a second.
 
         Raises:
-            TopicMissingError: if a topic or a copy does not exist.
-            MirrorRecordError: if a record can't be copied as it is.
-            SinkError: if the target does not take a record.
+            TopicMissingError: if a copy does not exist.
+            MirrorRecordError: if a record can't be copied as it is. What came before it is copied.
+            AuthorizationError: if an ACL is missing at a site.
+            SinkError: if the target takes no records of a topic.
             KafkaException: if an error of a site is permanent.
         """
         try:
@@ -119,12 +124,18 @@ class MirrorInstance:
             self._member.close()
 
     def _step(self) -> None:
-        self._member.poll()
+        with naming_site(self._link.target_site):
+            self._member.poll()
         self._begin_waiting()
         if self._copier is None:
             self._stopping.wait(_TAKE_SECONDS)
             return
-        self._copier.copy(_TAKE_SECONDS)
+        try:
+            self._copier.copy(_TAKE_SECONDS)
+        except MirrorRecordError:
+            # The remedy of the error leaves out all that is not committed before the record.
+            self._commit()
+            raise
         if time.monotonic() >= self._commit_at or self._copier.is_full:
             self._commit()
 
@@ -144,8 +155,11 @@ class MirrorInstance:
         if not self._waiting or time.monotonic() < self._start_at:
             return
         self._start_at = time.monotonic() + _START_EVERY_SECONDS
+        if self._copier is None:  # first: it ends what a former one of this instance left open
+            self._copier = Copier(self._link, self._id, self._rejections)
         try:
-            committed = self._member.committed(self._waiting)
+            with naming_site(self._link.target_site):
+                committed = self._member.committed(self._waiting)
         except KafkaException as error:
             if meaning(error.args[0]) not in _WAITED_FOR:
                 raise
@@ -153,12 +167,13 @@ class MirrorInstance:
             return
         self._unknown_since = None
         starts = find_starts(self._link, positions_of(committed))
-        if self._copier is None:
-            self._copier = Copier(self._link, self._id)
-        self._copier.add(starts.positions)
-        self._waiting = {self._link.copy_of(source) for source in starts.refused}
-        if starts.refused:
-            self._start_at = time.monotonic() + _REFUSED_EVERY_SECONDS
+        if starts.positions:
+            self._copier.add(starts.positions)
+        self._waiting = {
+            self._link.copy_of(source) for source in (*starts.refused, *starts.awaited)
+        }
+        if self._waiting:
+            self._start_at = time.monotonic() + _WAITING_EVERY_SECONDS
         self._note(starts)
 
     def _note_unknown(self, error: KafkaException) -> None:
@@ -182,9 +197,11 @@ class MirrorInstance:
         for source, position in starts.positions.items():
             _LOG.info("%s: %s from offset %d", self._link.name, source, position.offset)
         for source, refusal in starts.refused.items():
-            if source not in self.progress.refused:
+            if type(self.progress.refused.get(source)) is not type(refusal):
                 _LOG.error("%s", refusal)
-        for source in starts.positions:
+        for source in starts.awaited:
+            _LOG.info("%s: %s is not at the source yet", self._link.name, source)
+        for source in (*starts.positions, *starts.awaited):
             self.progress.refused.pop(source, None)
         self.progress.refused.update(starts.refused)
         self.progress.partitions.update(starts.positions)
@@ -213,7 +230,9 @@ class MirrorInstance:
     def _interrupt(self, why: object) -> None:
         """Gives up the transaction; all partitions begin again from what is committed."""
         _LOG.warning("%s: begins anew from what is committed: %s", self._link.name, why)
-        self.progress.interruptions += 1
+        self.progress.restarts += 1
+        if isinstance(why, RejectedBatchError):
+            self._rejections = (self._rejections or {}) | why.records
         self._waiting |= {self._link.copy_of(source) for source in self.progress.partitions}
         self._drop_copier()
         self._start_at = time.monotonic() + _RESTART_SECONDS

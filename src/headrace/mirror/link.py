@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from headrace.errors import AuthorizationError
 from headrace.kafka.client import ClientConfig
 from headrace.model import TopicPartition
 
@@ -41,3 +43,17 @@ class Link:
     def copy_of(self, source: TopicPartition) -> TopicPartition:
         """Returns the partition of the target that is a copy of one of the source."""
         return TopicPartition(self.copies[source.topic], source.partition)
+
+
+@contextlib.contextmanager
+def naming_site(site: str) -> Iterator[None]:
+    """Names the site in the error of a missing ACL: an operator of two clusters has to know which.
+
+    Raises:
+        AuthorizationError: if the block inside raises one.
+    """
+    try:
+        yield
+    except AuthorizationError as error:
+        resource = f"{error.resource} at site {site}"
+        raise AuthorizationError(error.operation, resource, error.principal) from error

@@ -1,49 +1,41 @@
 """Where a partition goes on, and whether the source still has what comes next.
 
 The position is committed at the target, in the transaction that holds the records before it. Its
-metadata names the topic id of the source, and the epoch of the leader that gave the last record
-(KIP-320). Where no offset is committed, as after a week without an instance, the last record of the
-copy says by its origin where it came from.
+metadata names the topic id of the source, and the epoch of the leader that gave the last record,
+with the offset behind that record (KIP-320). Where no offset is committed, as after a week without
+an instance, the last record of the copy says by its origin where it came from.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import confluent_kafka
-from confluent_kafka import KafkaException
 
 from headrace.errors import (
-    BrokerUnreachableError,
     MirrorGapError,
+    MirrorLossError,
+    MirrorNoCopyError,
+    MirrorNoLeaderError,
     MirrorRecreatedError,
     MirrorRefusedError,
+    MirrorTopicMissingError,
     MirrorTruncatedError,
-    TopicMissingError,
 )
-from headrace.kafka.broker_errors import Meaning, meaning
 from headrace.kafka.client import (
-    ClientConfig,
     LiveTopic,
     committed,
-    consumer,
     describe,
     earliest_offsets,
     latest_offsets,
 )
-from headrace.kafka.headers import headers_of
 from headrace.kafka.log_cuts import Seen, find_cuts
-from headrace.mirror.link import Link
-from headrace.mirror.origin import Origin, origins
+from headrace.mirror.link import Link, naming_site
+from headrace.mirror.tail import last_origins
 from headrace.model import TopicPartition
 
-_POLL_SECONDS = 0.2
-_SILENCE_SECONDS = 30.0
-_FIRST_LOOK_OFFSETS = 16  # a record, and markers of transactions behind it
-_LOOK_FACTOR = 16
+_NO_EPOCH = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,30 +43,50 @@ class Position:
     """The next record to copy of a partition of the source.
 
     Attributes:
-        offset: of the record.
+        offset: of the record. Behind the last one that was copied there may be transaction markers.
         topic_id: of the topic that the offset is one of; empty: not known.
-        epoch: of the leader that gave the record before it; -1: not known.
+        copied_to: the offset behind the last record that was copied; at most ``offset``.
+        epoch: of the leader that gave that record; -1: not known.
         is_committed: whether the target knows it; if not, nothing tells a topic that is made again
             from this one.
     """
 
     offset: int
     topic_id: str = ""
-    epoch: int = -1
+    copied_to: int = -1
+    epoch: int = _NO_EPOCH
     is_committed: bool = False
 
     @property
     def metadata(self) -> str:
         """What is committed beside the offset."""
-        return f"{self.topic_id} {self.epoch}"
+        return f"{self.topic_id} {self.copied_to} {self.epoch}"
+
+    @property
+    def seen(self) -> Seen:
+        """The offset to read on from, and the epoch that the log must have had before it.
+
+        An epoch is that of a record, so it says nothing of an offset behind markers: another leader
+        may have written them.
+        """
+        if self.epoch == _NO_EPOCH:
+            return Seen(self.offset)
+        return Seen(self.copied_to, self.epoch)
 
 
 @dataclass(frozen=True, slots=True)
 class Starts:
-    """The positions at which partitions of the source go on, and why some can't."""
+    """The positions at which partitions of the source go on, and why some can't.
+
+    Attributes:
+        positions: of those that can be copied on.
+        refused: those that can't, and why.
+        awaited: those that the source does not have yet.
+    """
 
     positions: Mapping[TopicPartition, Position]
     refused: Mapping[TopicPartition, MirrorRefusedError]
+    awaited: frozenset[TopicPartition]
 
 
 def positions_of(
@@ -87,9 +99,11 @@ def positions_of(
 def _position(offset: confluent_kafka.TopicPartition) -> Position | None:
     if offset.offset < 0:
         return None
-    topic_id, _, epoch = (offset.metadata or "").partition(" ")
-    known = epoch.lstrip("-").isdecimal()
-    return Position(offset.offset, topic_id, int(epoch) if known else -1, is_committed=True)
+    topic_id, *numbers = (offset.metadata or "").split(" ")
+    if len(numbers) == len(Seen._fields) and all(map(str.isdecimal, numbers)):
+        copied_to, epoch = map(int, numbers)
+        return Position(offset.offset, topic_id, copied_to, epoch, is_committed=True)
+    return Position(offset.offset, topic_id, is_committed=True)
 
 
 def committed_positions(
@@ -98,9 +112,11 @@ def committed_positions(
     """Returns the committed positions of partitions of the target, as one who is no member asks.
 
     Raises:
+        AuthorizationError: if an ACL is missing at the target.
         BrokerUnreachableError: if the target's brokers do not answer.
     """
-    return dict.fromkeys(copies) | positions_of(committed(link.target, link.group, copies))
+    with naming_site(link.target_site):
+        return dict.fromkeys(copies) | positions_of(committed(link.target, link.group, copies))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,149 +136,115 @@ def find_starts(link: Link, known: Mapping[TopicPartition, Position | None]) -> 
         known: partitions of the *target*, with what is committed for them.
 
     Raises:
-        TopicMissingError: if a topic of the source does not exist.
+        AuthorizationError: if an ACL is missing at a site.
         BrokerUnreachableError: if the brokers of a site do not answer.
     """
-    held = _held(link, known)
-    new = [copy for copy in held if known[copy] is None]
-    tails = last_origins(link, new)
-    starts = {
-        copy: known[copy] or Position(tails[copy].offset + 1 if copy in tails else held[copy].first)
-        for copy in held
-    }
-    cuts = _cuts(link, {c: at for c, at in starts.items() if at.topic_id == held[c].topic_id})
-    positions: dict[TopicPartition, Position] = {}
+    with naming_site(link.source_site):
+        topics = describe(link.source, {link.source_of(copy).topic for copy in known})
+    with naming_site(link.target_site):
+        copied = describe(link.target, {copy.topic for copy in known})
+    ready: dict[TopicPartition, TopicPartition] = {}
     refused: dict[TopicPartition, MirrorRefusedError] = {}
-    for copy, start in starts.items():
+    awaited: set[TopicPartition] = set()
+    for copy in known:
         source = link.source_of(copy)
-        refusal = _refusal(link, source, start, held[copy], cuts.get(copy))
-        if refusal is None:
-            positions[source] = replace(start, topic_id=held[copy].topic_id)
-        else:
+        topic = topics.get(source.topic)
+        refusal = _unready(link, source, topic, copied.get(copy.topic))
+        if refusal is not None:
             refused[source] = refusal
-    return Starts(positions, refused)
-
-
-def _held(link: Link, copies: Collection[TopicPartition]) -> dict[TopicPartition, _Held]:
-    """What the source has; a partition that the source lacks has nothing to copy, and no entry."""
-    topics = _described(link.source, {link.source_of(copy).topic for copy in copies})
-    sources = {
-        source: copy
-        for copy in copies
-        if (source := link.source_of(copy)).partition < topics[source.topic].partitions
+        elif topic is not None and source.partition >= topic.partitions:
+            awaited.add(source)
+        else:
+            ready[source] = copy
+    held = _held(link, topics, ready)
+    starts = _starts(link, {source: known[copy] for source, copy in ready.items()}, held)
+    losses = _losses(link, starts, held)
+    positions = {
+        source: replace(start, topic_id=held[source].topic_id)
+        for source, start in starts.items()
+        if source not in losses
     }
-    firsts = earliest_offsets(link.source, sources)
-    ends = latest_offsets(link.source, sources)
+    return Starts(positions, {**refused, **losses}, frozenset(awaited))
+
+
+def _unready(
+    link: Link, source: TopicPartition, topic: LiveTopic | None, copied: LiveTopic | None
+) -> MirrorRefusedError | None:
+    """Returns why a partition can't be read or written at all."""
+    copy = link.copy_of(source)
+    partition, target = f"{source.topic}/{source.partition}", f"{copy.topic}/{copy.partition}"
+    if topic is None:
+        return MirrorTopicMissingError(link.name, link.source_site, partition)
+    if source.partition in topic.leaderless:
+        return MirrorNoLeaderError(link.name, link.source_site, partition)
+    if copied is None or copy.partition >= copied.partitions:
+        return MirrorNoCopyError(link.name, link.source_site, partition, target)
+    if copy.partition in copied.leaderless:
+        return MirrorNoLeaderError(link.name, link.target_site, target)
+    return None
+
+
+def _held(
+    link: Link, topics: Mapping[str, LiveTopic], sources: Collection[TopicPartition]
+) -> dict[TopicPartition, _Held]:
+    with naming_site(link.source_site):
+        firsts = earliest_offsets(link.source, sources)
+        ends = latest_offsets(link.source, sources)
     return {
-        copy: _Held(topics[source.topic].topic_id, firsts[source], ends[source][0])
-        for source, copy in sources.items()
+        source: _Held(topics[source.topic].topic_id, firsts[source], ends[source][0])
+        for source in sources
     }
+
+
+def _starts(
+    link: Link,
+    known: Mapping[TopicPartition, Position | None],
+    held: Mapping[TopicPartition, _Held],
+) -> dict[TopicPartition, Position]:
+    tails = last_origins(link, [link.copy_of(source) for source in known if known[source] is None])
+    starts: dict[TopicPartition, Position] = {}
+    for source, position in known.items():
+        first, origin = held[source].first, tails.get(link.copy_of(source))
+        start = position or Position(first if origin is None else origin.offset + 1)
+        # Retention has removed the markers behind the last record: no log can be compared there.
+        is_gone = start.copied_to < first
+        starts[source] = replace(start, epoch=_NO_EPOCH) if is_gone else start
+    return starts
+
+
+def _losses(
+    link: Link, starts: Mapping[TopicPartition, Position], held: Mapping[TopicPartition, _Held]
+) -> dict[TopicPartition, MirrorLossError]:
+    cuts = _cuts(link, {s: at for s, at in starts.items() if at.topic_id == held[s].topic_id})
+    losses = {
+        source: _loss(link, source, start, held[source], cuts.get(source))
+        for source, start in starts.items()
+    }
+    return {source: loss for source, loss in losses.items() if loss is not None}
 
 
 def _cuts(link: Link, starts: Mapping[TopicPartition, Position]) -> dict[TopicPartition, int]:
     """Returns the offsets at which logs were truncated before the positions, as leaders say."""
     seen: dict[str, dict[int, Seen]] = {}
-    for copy, start in starts.items():
-        source = link.source_of(copy)
-        seen.setdefault(source.topic, {})[source.partition] = Seen(start.offset, start.epoch)
-    return {
-        link.copy_of(TopicPartition(topic, partition)): cut
-        for topic, positions in seen.items()
-        for partition, cut in find_cuts(link.source, topic, positions).items()
-    }
+    for source, start in starts.items():
+        seen.setdefault(source.topic, {})[source.partition] = start.seen
+    with naming_site(link.source_site):
+        return {
+            TopicPartition(topic, partition): cut
+            for topic, positions in seen.items()
+            for partition, cut in find_cuts(link.source, topic, positions).items()
+        }
 
 
-def _refusal(
+def _loss(
     link: Link, source: TopicPartition, start: Position, held: _Held, cut: int | None
-) -> MirrorRefusedError | None:
+) -> MirrorLossError | None:
     partition = f"{source.topic}/{source.partition}"
     where = (link.name, link.source_site, partition, start.offset)
     if start.topic_id not in {"", held.topic_id}:
         return MirrorRecreatedError(*where, start.topic_id, held.topic_id, held.first)
     if start.offset < held.first:
         return MirrorGapError(*where, held.first - 1)
-    if cut is not None or start.offset > held.end:
+    if cut is not None or start.seen.offset > held.end:
         return MirrorTruncatedError(*where, held.end if cut is None else cut)
     return None
-
-
-def _described(config: ClientConfig, names: Iterable[str]) -> dict[str, LiveTopic]:
-    declared = set(names)
-    live = describe(config, declared)
-    for name in declared - live.keys():
-        raise TopicMissingError(name)
-    return live
-
-
-def last_origins(link: Link, copies: Collection[TopicPartition]) -> dict[TopicPartition, Origin]:
-    """Returns the origins of the last records that this link brought to partitions of the target.
-
-    Partitions without such a record are left out.
-
-    Raises:
-        BrokerUnreachableError: if the target's brokers do not answer for 30 s.
-    """
-    ends = {copy: end for copy, (end, _) in latest_offsets(link.target, copies).items()}
-    firsts = earliest_offsets(link.target, ends)
-    origins_: dict[TopicPartition, Origin] = {}
-    begins = ends
-    look = _FIRST_LOOK_OFFSETS
-    while begins := {
-        copy: max(firsts[copy], ends[copy] - look)
-        for copy, begin in begins.items()
-        if copy not in origins_ and begin > firsts[copy]
-    }:
-        origins_ |= _last_between(link, begins, ends)
-        look *= _LOOK_FACTOR
-    return origins_
-
-
-def _last_between(
-    link: Link, begins: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, Origin]:
-    last: dict[TopicPartition, Origin] = {}
-    reader = consumer(link.target, link.group)
-    reader.assign(
-        [confluent_kafka.TopicPartition(c.topic, c.partition, at) for c, at in begins.items()]
-    )
-    open_ = set(begins)
-    deadline = time.monotonic() + _SILENCE_SECONDS
-    try:
-        while open_:
-            message = reader.poll(_POLL_SECONDS)
-            if message is None or message.topic() is None:
-                if time.monotonic() > deadline:
-                    servers = link.target["bootstrap.servers"]
-                    raise BrokerUnreachableError(servers, "the ends of its topics can't be read")
-                continue
-            deadline = time.monotonic() + _SILENCE_SECONDS
-            copy = TopicPartition(message.topic(), message.partition())
-            if _is_end(message, ends[copy]):
-                open_.discard(copy)
-            elif message.error() is None and (origin := _origin(link, copy, message)):
-                last[copy] = origin
-    finally:
-        reader.close()
-    return last
-
-
-def _origin(link: Link, copy: TopicPartition, message: Any) -> Origin | None:
-    """The origin of a record, if this link brought it: the last one it has."""
-    known = origins(headers_of(message) or ())
-    source = link.source_of(copy)
-    is_ours = known and (known[-1].site, known[-1].topic, known[-1].partition) == (
-        link.source_site,
-        source.topic,
-        source.partition,
-    )
-    return known[-1] if is_ours else None
-
-
-def _is_end(message: Any, end: int) -> bool:
-    error = message.error()
-    if error is None:
-        return bool(message.offset() >= end)
-    means = meaning(error)
-    if means not in {Meaning.END, Meaning.UNREACHABLE, Meaning.TRANSIENT}:
-        raise KafkaException(error)
-    return means is Meaning.END

@@ -59,8 +59,8 @@ def _text(progress: MirrorProgress) -> str:
         f"{progress.copied.records:,} records copied",
         f"{len(progress.partitions):,} partitions",
     ]
-    if progress.copied.returning:
-        figures.append(f"{progress.copied.returning:,} records not sent back")
+    if progress.copied.loops_skipped:
+        figures.append(f"{progress.copied.loops_skipped:,} records of a loop skipped")
     if progress.refused:
         figures.append(f"{len(progress.refused):,} partitions refused")
     return ", ".join(figures)

@@ -18,7 +18,7 @@ from headrace.kafka.lost_brokers import BrokersLostError
 from headrace.kafka.start_positions import StartPosition
 from headrace.kafka.subscription import Membership, Subscription, Taken
 from headrace.model import TopicPartition
-from headrace.workers.instance_name import process_name
+from headrace.runtime.instance_name import process_name
 from headrace.workers.lanes.assigned_partition import AssignedPartition
 from headrace.workers.lanes.partition_set import PartitionSet
 from headrace.workers.lanes.threads import TaskThreads

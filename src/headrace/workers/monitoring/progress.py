@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.metrics import WORKER_METRICS
+from headrace.runtime.instance_name import process_name
 from headrace.runtime.json_files import read_json, write_passing
-from headrace.workers.instance_name import process_name
 from headrace.workers.monitoring.lag import EndOffsets, seconds_since
 from headrace.workers.states import InstanceState, LaneState, is_final
 

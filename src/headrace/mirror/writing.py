@@ -1,0 +1,263 @@
+"""Records and positions into the target, a transaction at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import KafkaError, KafkaException
+
+from headrace.errors import AuthorizationError, MirrorRecordError, SinkError
+from headrace.kafka.broker_errors import (
+    Meaning,
+    delivery_failure,
+    forbidden,
+    is_final_for_topic,
+    is_forbidden,
+    is_of_record,
+    meaning,
+)
+from headrace.kafka.client import producer
+from headrace.kafka.transactions import (
+    TransactionFencedError,
+    TransactionUnsettledError,
+    finish_step,
+)
+from headrace.mirror.link import Link, naming_site
+from headrace.model import TopicPartition
+from headrace.runtime.instance_name import process_name
+
+TRANSACTION_SECONDS = 10
+"""So long a transaction stays open whose instance is gone: readers of the copy wait for its end."""
+
+_LOG = logging.getLogger("headrace.mirror")
+_MAX_OFFSETS = 1_000  # in one request
+_WRITING = {
+    "linger.ms": "20",
+    "queue.buffering.max.messages": "500000",
+    "queue.buffering.max.kbytes": "131072",
+    "transaction.timeout.ms": str(TRANSACTION_SECONDS * 1000),
+    "message.timeout.ms": str(TRANSACTION_SECONDS * 1000),
+    # Shorter, so that a broker that is silent is left before the transaction ends by its time.
+    "socket.timeout.ms": str(TRANSACTION_SECONDS * 1000 // 2),
+}
+_ONE_BY_ONE = {"batch.num.messages": "1"}
+_FENCED = frozenset({Meaning.FENCED, Meaning.REBALANCING, Meaning.EVICTED})
+_RESOURCES = {
+    "GROUP_AUTHORIZATION_FAILED": "READ",
+    "CLUSTER_AUTHORIZATION_FAILED": "IDEMPOTENT_WRITE",
+}
+_POLL_SECONDS = 0.1
+_CLOSE_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A record that the target refuses for what it is: its offset at the source, and why."""
+
+    offset: int
+    reason: str
+
+
+class RejectedBatchError(Exception):
+    """The target refuses records for what they are; the transaction is given up.
+
+    Attributes:
+        records: the first one of each partition of the source. Empty: brokers refuse a batch as a
+            whole, and it is not known which record of it is at fault.
+    """
+
+    def __init__(self, reason: str, records: dict[TopicPartition, Rejection]) -> None:
+        self.records = records
+        super().__init__(reason)
+
+
+def record_error(link: Link, source: TopicPartition, offset: int, reason: str) -> MirrorRecordError:
+    """Returns the error of a record that can't be copied."""
+    partition = f"{source.topic}/{source.partition}"
+    return MirrorRecordError(link.name, link.source_site, partition, offset, reason)
+
+
+class CopyWriter:
+    """Writes to the copies. Used on one thread, until it raises anything but MirrorRecordError.
+
+    When it is there, no transaction of its id is open any more, and what was committed is certain.
+
+    Args:
+        link: the mirror and its clusters.
+        transactional_id: of this instance alone.
+        one_by_one: send each record in a batch of its own, so that a refusal names the record.
+
+    Raises:
+        TransactionUnsettledError: if the target's brokers do not answer.
+        AuthorizationError: if an ACL is missing.
+    """
+
+    def __init__(self, link: Link, transactional_id: str, *, one_by_one: bool = False) -> None:
+        self._link, self._id, self._one_by_one = link, transactional_id, one_by_one
+        self._producer = producer(
+            {"client.id": process_name()} | dict(link.target),
+            _WRITING | (_ONE_BY_ONE if one_by_one else {}) | {"transactional.id": transactional_id},
+        )
+        self._failures: list[tuple[str, KafkaError]] = []
+        self._rejected: dict[TopicPartition, Rejection] = {}
+        self._is_open = False
+        with self._naming():
+            finish_step(self._producer.init_transactions, TRANSACTION_SECONDS)
+
+    def send(
+        self, source: TopicPartition, copy: TopicPartition, message: Any, headers: list[Any]
+    ) -> None:
+        """Puts a record into the transaction, which is begun where none is open.
+
+        Raises:
+            MirrorRecordError: if the client does not take the record. The transaction goes on.
+            RejectedBatchError: if the target has refused records.
+            AuthorizationError, SinkError: if the target takes no records of the topic.
+            TransactionFencedError, TransactionUnsettledError: if the transaction can't go on.
+        """
+        self.begin()
+        report = (
+            functools.partial(self._delivered_alone, source, message.offset())
+            if self._one_by_one
+            else self._delivered
+        )
+        while not self._is_queued(source, copy, message, headers, report):
+            # The queue is full: reports that are taken make room, and only polls take them.
+            self.poll(_POLL_SECONDS)
+
+    def begin(self) -> None:
+        """Begins a transaction, where none is open."""
+        if not self._is_open:
+            with self._naming():
+                self._producer.begin_transaction()
+            self._is_open = True
+
+    def poll(self, seconds: float = 0) -> None:
+        """Takes reports of deliveries."""
+        with self._naming():
+            self._producer.poll(seconds)
+
+    def flush(self) -> None:
+        """Waits until the target has all records of the transaction. Raises as :meth:`send`."""
+        with self._naming():
+            left = self._producer.flush(TRANSACTION_SECONDS)
+        self._check_failures()
+        if left:
+            raise self._cause(f"{left} records were not acknowledged in time")
+
+    def commit(self, offsets: Sequence[confluent_kafka.TopicPartition], group: Any) -> None:
+        """Commits the transaction, and offsets for the group with it.
+
+        Raises:
+            TransactionUnsettledError: if it may have been committed or not.
+            TransactionFencedError: if it was not: ``group`` names no member, or it took too long.
+            AuthorizationError: if an ACL is missing.
+        """
+        with self._naming():
+            for first in range(0, len(offsets), _MAX_OFFSETS):
+                part = list(offsets[first : first + _MAX_OFFSETS])
+                send = functools.partial(self._producer.send_offsets_to_transaction, part, group)
+                finish_step(send, TRANSACTION_SECONDS)
+            finish_step(self._producer.commit_transaction, TRANSACTION_SECONDS)
+        self._is_open = False
+
+    def close(self) -> None:
+        """Gives up what is not committed."""
+        with contextlib.suppress(KafkaException):
+            self._producer.abort_transaction(_CLOSE_SECONDS)
+
+    def _is_queued(
+        self,
+        source: TopicPartition,
+        copy: TopicPartition,
+        message: Any,
+        headers: list[Any],
+        report: Any,
+    ) -> bool:
+        try:
+            self._producer.produce(
+                copy.topic,
+                message.value(),
+                message.key(),
+                copy.partition,
+                report,
+                timestamp=max(message.timestamp()[1], 0),
+                headers=headers,
+            )
+        except BufferError:
+            return False
+        except KafkaException as error:
+            cause = error.args[0]
+            if is_of_record(cause) or cause.name() == "_INVALID_ARG":
+                raise record_error(self._link, source, message.offset(), cause.str()) from error
+            self.poll()
+            self._check_failures()
+            raise self._cause(cause.str()) from error
+        return True
+
+    def _delivered(self, error: KafkaError | None, message: Any) -> None:
+        failure = delivery_failure(error, message)
+        if failure is not None:
+            self._failures.append((message.topic(), failure))
+
+    def _delivered_alone(
+        self, source: TopicPartition, offset: int, error: KafkaError | None, message: Any
+    ) -> None:
+        self._delivered(error, message)
+        if error is not None and is_of_record(error):
+            self._rejected.setdefault(source, Rejection(offset, error.str()))
+
+    def _check_failures(self) -> None:
+        for _, failure in self._failures:
+            if is_of_record(failure):
+                raise RejectedBatchError(failure.str(), self._rejected)
+        for topic, failure in self._failures:
+            if is_forbidden(failure):
+                raise self._forbidden(failure, topic)
+            if is_final_for_topic(failure):
+                raise SinkError(topic, failure.str())
+        for topic, failure in self._failures:  # such as "purged", of a transaction that has failed
+            raise self._cause(f"{topic}: {failure.str()}")
+
+    def _cause(self, reason: str) -> Exception:
+        """Returns why the transaction can't go on: the client tells it one that begins another."""
+        try:
+            self._producer.begin_transaction()
+        except KafkaException as error:
+            cause = error.args[0]
+            if cause.name() != "_STATE":
+                return self._named(cause)
+        return TransactionUnsettledError(reason)
+
+    @contextlib.contextmanager
+    def _naming(self) -> Iterator[None]:
+        """Names what the producer raises: its transaction is given up, or the mirror ends."""
+        try:
+            yield
+        except KafkaException as error:
+            raise self._named(error.args[0]) from error
+
+    def _named(self, cause: KafkaError) -> Exception:
+        if is_forbidden(cause):
+            return self._forbidden(cause, ", ".join(self._link.copies.values()))
+        ended = TransactionFencedError if meaning(cause) in _FENCED else TransactionUnsettledError
+        return ended(cause.str())
+
+    def _forbidden(self, cause: KafkaError, topic: str) -> AuthorizationError:
+        resource = {
+            "TOPIC_AUTHORIZATION_FAILED": f"topic {topic}",
+            "GROUP_AUTHORIZATION_FAILED": f"group {self._link.group}",
+            "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": f"transactional id {self._id}",
+        }.get(cause.name(), "cluster")
+        operation = _RESOURCES.get(cause.name(), "WRITE")
+        try:
+            with naming_site(self._link.target_site):
+                raise forbidden(self._link.target, operation, resource)
+        except AuthorizationError as error:
+            return error

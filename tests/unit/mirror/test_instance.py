@@ -1,0 +1,128 @@
+"""An instance between its group and its copier: in which order it asks and commits."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import confluent_kafka
+import pytest
+
+from headrace.errors import MirrorRecordError, MirrorTopicMissingError
+from headrace.kafka.transactions import TransactionUnsettledError
+from headrace.mirror import instance as instance_module
+from headrace.mirror.copying import CopiedRecords
+from headrace.mirror.instance import MirrorInstance
+from headrace.mirror.link import Link
+from headrace.mirror.positions import Position, Starts
+from headrace.mirror.writing import RejectedBatchError, Rejection
+from headrace.model import TopicPartition
+
+LINK = Link("m", "g", "waw", "central", {}, {"bootstrap.servers": "t:1"}, {"a": "waw.a"})
+SOURCE, COPY = TopicPartition("a", 0), TopicPartition("waw.a", 0)
+
+
+class World:
+    """A member with one partition, and copiers that do in turn what ``copies`` says."""
+
+    def __init__(self):
+        self.calls, self.copies, self.rejections = [], [], []
+        self.starts = Starts({SOURCE: Position(0)}, {}, frozenset())
+
+    def member(self, config, group, topics, *, on_assigned, **_):
+        self.client_id = config["client.id"]
+        self.assign = on_assigned
+        return SimpleNamespace(
+            poll=lambda: None,
+            committed=self.committed,
+            metadata=lambda: None,
+            close=lambda: self.calls.append("leave"),
+        )
+
+    def committed(self, _):
+        self.calls.append("ask")
+        return [confluent_kafka.TopicPartition("waw.a", 0, 5)]
+
+    def copier(self, _, __, rejections):
+        self.calls.append("new copier")
+        self.rejections.append(rejections)
+        return SimpleNamespace(
+            add=lambda _: None,
+            copy=self.copy,
+            commit=self.commit,
+            close=lambda: self.calls.append("abort"),
+            is_full=False,
+        )
+
+    def commit(self, _):
+        self.calls.append("commit")
+        return CopiedRecords(1)
+
+    def copy(self, _):
+        act = self.copies.pop(0)
+        if isinstance(act, Exception):
+            raise act
+        act()
+
+    def find_starts(self, *_):
+        self.calls.append("find starts")
+        return self.starts
+
+
+@pytest.fixture
+def world(monkeypatch):
+    made = World()
+    monkeypatch.setattr(instance_module, "GroupMember", made.member)
+    monkeypatch.setattr(instance_module, "Copier", made.copier)
+    monkeypatch.setattr(instance_module, "find_starts", made.find_starts)
+    monkeypatch.setattr(instance_module, "_RESTART_SECONDS", 0.0)
+    monkeypatch.setattr(instance_module, "_START_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(instance_module, "_TAKE_SECONDS", 0.0)
+    return made
+
+
+def run(world, *copies):
+    instance = MirrorInstance(LINK)
+    world.copies = [*copies, instance.stop]
+    world.assign({COPY})
+    instance.run(lambda _: None)
+    return instance.progress
+
+
+def test_positions_are_asked_for_when_the_former_transaction_has_ended(world):
+    progress = run(world, TransactionUnsettledError("no answer"))
+    first, second = ("new copier", "ask", "find starts"), ("abort", "new copier", "ask")
+    assert world.calls[:6] == [*first, *second]
+    assert world.calls[-2:] == ["abort", "leave"]
+    assert progress.restarts == 1
+
+
+def test_what_came_before_a_record_that_can_not_be_copied_is_committed(world):
+    error = MirrorRecordError("m", "waw", "a/0", 5, "too large")
+    with pytest.raises(MirrorRecordError):
+        run(world, error)
+    assert world.calls[-3:] == ["commit", "abort", "leave"]
+
+
+def test_refused_records_are_sent_alone_and_known_to_the_next_copier(world):
+    rejections = {SOURCE: Rejection(7, "too large")}
+    run(world, RejectedBatchError("x", {}), RejectedBatchError("x", rejections))
+    assert world.rejections == [None, {}, rejections]
+
+
+def test_a_partition_that_waits_is_looked_at_again(world, monkeypatch):
+    monkeypatch.setattr(instance_module, "_WAITING_EVERY_SECONDS", 0.0)
+    refusal = MirrorTopicMissingError("m", "waw", "a/0")
+    later = TopicPartition("a", 1)
+    world.starts = Starts({}, {SOURCE: refusal}, frozenset({later}))
+
+    def begin():
+        world.starts = Starts({SOURCE: Position(0), later: Position(0)}, {}, frozenset())
+
+    progress = run(world, begin, lambda: None)
+    assert progress.refused == {}
+    assert world.calls.count("find starts") == 2
+
+
+def test_a_member_has_the_name_of_its_process(world):
+    run(world)
+    assert world.client_id == instance_module.process_name()

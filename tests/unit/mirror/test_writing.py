@@ -1,0 +1,167 @@
+"""Transactions at the target: what each failure of the client means, and what brokers are sent."""
+
+from __future__ import annotations
+
+import confluent_kafka
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from headrace.errors import AuthorizationError, MirrorRecordError
+from headrace.kafka.transactions import TransactionFencedError, TransactionUnsettledError
+from headrace.mirror import writing
+from headrace.mirror.link import Link
+from headrace.mirror.writing import CopyWriter, RejectedBatchError, Rejection
+from headrace.model import TopicPartition
+
+TARGET = {"bootstrap.servers": "127.0.0.1:1"}
+LINK = Link("m", "headrace.mirror.m", "waw", "central", {}, TARGET, {"a": "waw.a"})
+A, COPY = TopicPartition("a", 0), TopicPartition("waw.a", 0)
+
+
+class Producer:
+    """Confluent's producer, as far as the writer calls it; raises what is to be raised, by call."""
+
+    def __init__(self):
+        self.raises, self.calls, self.reports = {}, [], []
+
+    def __getattr__(self, call):
+        def act(*arguments):
+            self.calls.append((call, *arguments))
+            if call in self.raises:
+                raise KafkaException(self.raises[call])
+            return 0
+
+        return act
+
+    def produce(self, *arguments, **_):
+        self.reports.append(arguments[4])
+        self.act("produce")
+
+    def act(self, call):
+        if call in self.raises:
+            raise KafkaException(self.raises[call])
+
+
+class Message:
+    def __init__(self, offset, topic="a", stored=None):
+        self.offset, self.topic = (lambda: stored or offset), (lambda: topic)
+        self.value = self.key = lambda: b"v"
+        self.timestamp = lambda: (1, 1)
+
+
+@pytest.fixture
+def client(monkeypatch):
+    made = Producer()
+    monkeypatch.setattr(writing, "producer", lambda *_: made)
+    return made
+
+
+def send(writer, offset=5):
+    writer.send(A, COPY, Message(offset), [])
+
+
+def test_a_write_that_is_forbidden_names_the_acl_and_the_site(client):
+    writer = CopyWriter(LINK, "id")
+    send(writer)
+    client.reports[0](KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), Message(5, "waw.a"))
+    with pytest.raises(AuthorizationError) as raised:
+        writer.flush()
+    assert (raised.value.operation, raised.value.resource) == (
+        "WRITE",
+        "topic waw.a at site central",
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "operation", "resource"),
+    [
+        ("TOPIC", "WRITE", "topic waw.a"),
+        ("GROUP", "READ", "group headrace.mirror.m"),
+        ("TRANSACTIONAL_ID", "WRITE", "transactional id id"),
+        ("CLUSTER", "IDEMPOTENT_WRITE", "cluster"),
+    ],
+)
+def test_an_acl_that_a_transaction_lacks_is_named(client, code, operation, resource):
+    error = KafkaError(getattr(KafkaError, f"{code}_AUTHORIZATION_FAILED"))
+    client.raises["commit_transaction"] = error
+    with pytest.raises(AuthorizationError) as raised:
+        CopyWriter(LINK, "id").commit([], None)
+    assert raised.value.operation == operation
+    assert raised.value.resource == f"{resource} at site central"
+
+
+def test_records_that_are_not_acknowledged_tell_the_reason_of_the_transaction(client):
+    writer = CopyWriter(LINK, "id")
+    send(writer)
+    client.flush = lambda _: 1
+    client.raises["begin_transaction"] = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    with pytest.raises(AuthorizationError):
+        writer.flush()
+    client.raises["begin_transaction"] = KafkaError(KafkaError._STATE)
+    with pytest.raises(TransactionUnsettledError, match="1 records were not acknowledged"):
+        writer.flush()
+
+
+def test_records_that_are_purged_tell_the_reason_of_the_transaction(client):
+    writer = CopyWriter(LINK, "id")
+    send(writer)
+    client.reports[0](KafkaError(KafkaError._PURGE_QUEUE), Message(5, "waw.a"))
+    client.raises["begin_transaction"] = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    with pytest.raises(AuthorizationError):
+        writer.flush()
+
+
+def test_a_record_that_the_client_refuses_is_named(client):
+    writer = CopyWriter(LINK, "id")
+    client.raises["produce"] = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
+    with pytest.raises(MirrorRecordError) as raised:
+        send(writer, 7)
+    error = raised.value
+    assert (error.site, error.partition, error.offset) == ("waw", "a/0", 7)
+    assert "headrace mirror accept m a/0 --to 8" in error.remedy
+
+
+def test_a_batch_that_brokers_refuse_names_no_record(client):
+    writer = CopyWriter(LINK, "id")
+    send(writer)
+    client.reports[0](KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), Message(5, "waw.a"))
+    with pytest.raises(RejectedBatchError) as raised:
+        writer.flush()
+    assert raised.value.records == {}
+
+
+def test_a_record_in_a_batch_of_its_own_is_named_the_first_of_its_partition(client):
+    writer = CopyWriter(LINK, "id", one_by_one=True)
+    for offset in (5, 6, 7):
+        send(writer, offset)
+    client.reports[0](None, Message(5, "waw.a", stored=90))
+    for report in client.reports[1:]:
+        report(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), Message(0, "waw.a"))
+    with pytest.raises(RejectedBatchError) as raised:
+        writer.flush()
+    reason = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE).str()
+    assert raised.value.records == {A: Rejection(6, reason)}
+
+
+def test_offsets_are_sent_a_thousand_in_a_request(client):
+    offsets = [confluent_kafka.TopicPartition("waw.a", n, n) for n in range(2_500)]
+    CopyWriter(LINK, "id").commit(offsets, "member")
+    sent = [call[1] for call in client.calls if call[0] == "send_offsets_to_transaction"]
+    assert list(map(len, sent)) == [1_000, 1_000, 500]
+    assert [offset for part in sent for offset in part] == offsets
+    assert client.calls[-1][0] == "commit_transaction"
+
+
+def test_a_member_that_was_put_out_is_fenced(client):
+    client.raises["send_offsets_to_transaction"] = KafkaError(KafkaError.UNKNOWN_MEMBER_ID)
+    with pytest.raises(TransactionFencedError):
+        CopyWriter(LINK, "id").commit([confluent_kafka.TopicPartition("waw.a", 0, 1)], "member")
+
+
+def test_settings_of_a_project_do_not_outlast_a_transaction(monkeypatch):
+    """The client library refuses a socket timeout that is longer than a transaction."""
+    monkeypatch.setattr(writing, "TRANSACTION_SECONDS", 0)
+    settings = {"socket.timeout.ms": "60000", "linger.ms": "60000", "client.id": "own"}
+    link = Link("m", "g", "waw", "central", {}, TARGET | settings, {"a": "waw.a"})
+    with pytest.raises(TransactionUnsettledError):
+        CopyWriter(link, "id")
