@@ -347,3 +347,69 @@ PARTITION_METRICS = (
     ),
 )
 """Of one partition of an instance; at /metrics ``headrace_worker_partition_<name>``."""
+
+MIRROR_METRICS = (
+    Metric(
+        "records",
+        "records",
+        "records that were copied and committed",
+        "standing still with a lag: the log says which site does not respond",
+        is_counter=True,
+    ),
+    Metric(
+        "value_bytes",
+        "bytes",
+        "bytes of their values",
+        "close to what the link between the sites carries: the lag grows",
+        is_counter=True,
+    ),
+    Metric(
+        "loops_skipped",
+        "records",
+        "records that have been at one of the two sites before, and were not sent",
+        "rising between sites that do not mirror each other: look for a way back through others",
+        is_counter=True,
+    ),
+    Metric(
+        "restarts",
+        "restarts",
+        "times that the instance gave its transaction up and began anew from what is committed",
+        "rising: the log says why; a few with each deploy or election are normal",
+        is_counter=True,
+    ),
+    Metric(
+        "partitions",
+        "partitions",
+        "partitions that it copies",
+        "0 for long: there are more instances than partitions, or all are refused",
+    ),
+    Metric(
+        "refused_partitions",
+        "partitions",
+        "its partitions that can't be copied on",
+        "above 0: `headrace mirror list` says why, and what to do",
+    ),
+    Metric(
+        "lag_records",
+        "records",
+        "offsets from the next record to the end of the partitions that it copies",
+        "rising: more arrives than is copied; more instances, or a faster link",
+    ),
+)
+"""Of one instance of a mirror; at /metrics ``headrace_mirror_<name>``, counts with ``_total``."""
+
+MIRROR_PARTITION_METRICS = (
+    Metric(
+        "lag_records",
+        "records",
+        "offsets from the next record of the source's partition to its end, as of the last fetch",
+        "one far above the others: most records go to that partition",
+    ),
+    Metric(
+        "refused",
+        "1 or 0",
+        "it can't be copied on",
+        "1: `headrace mirror list` says why, and what to do",
+    ),
+)
+"""Of one partition of the source; at /metrics ``headrace_mirror_partition_<name>``."""

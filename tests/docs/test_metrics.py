@@ -7,7 +7,15 @@ import re
 import pytest
 
 from headrace import Join, classify, count_windows, deduplicate, enrich, fan_out, filter_rows
-from headrace.metrics import METRICS, PARTITION_METRICS, WORKER_METRICS, Metric
+from headrace.metrics import (
+    METRICS,
+    MIRROR_METRICS,
+    MIRROR_PARTITION_METRICS,
+    PARTITION_METRICS,
+    WORKER_METRICS,
+    Metric,
+)
+from headrace.mirror.status import MirrorState, MirrorStatus
 from headrace.pipelines.progress import PipelineProgress, PipelineState
 from headrace.sinks.lake.metrics import LAKE_METRICS
 from headrace.workers.monitoring.progress import PartitionProgress, WorkerProgress
@@ -26,9 +34,15 @@ _TITLES = {
         ),
     ),
     "Of a worker": WORKER_METRICS,
-    "Prometheus": PARTITION_METRICS,
+    "Of a mirror": MIRROR_METRICS,
+    "Prometheus": (*PARTITION_METRICS, *MIRROR_PARTITION_METRICS),
 }
-_STATES = {"Of a pipeline": PipelineState, "Of a worker": InstanceState, "Prometheus": ()}
+_STATES = {
+    "Of a pipeline": PipelineState,
+    "Of a worker": InstanceState,
+    "Of a mirror": MirrorState,
+    "Prometheus": (),
+}
 _PARTS_OF_OTHERS = {"topic", "partition", "processing_timestamp_ms"}
 
 
@@ -59,8 +73,9 @@ def test_every_field_of_the_status_is_documented(sections: dict[str, str]) -> No
     for title, fields in (
         ("Of a pipeline", PipelineProgress("any").to_json()),
         ("Of a worker", worker),
+        ("Of a mirror", MirrorStatus("any").to_json()),
     ):
-        wanted = fields.keys() - {"pipeline", "worker"}
+        wanted = fields.keys() - {"pipeline", "worker", "mirror"}
         assert not [name for name in wanted if f"`{name}`" not in sections[title]]
 
 

@@ -1,9 +1,7 @@
-"""Mirrors of a project: run, and looked at."""
+"""Mirrors of a project: how far they are, and the way on behind a loss."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from confluent_kafka import TopicPartition as ConsumerOffset
@@ -20,14 +18,10 @@ from headrace.errors import (
 from headrace.kafka.client import commit, describe, latest_offsets, watermarks
 from headrace.kafka.groups import ConsumerGroup, describe_group
 from headrace.mirror.declaration import Mirror
-from headrace.mirror.instance import MirrorInstance, MirrorProgress
 from headrace.mirror.link import Link, naming_site
 from headrace.mirror.positions import Position, Starts, committed_positions, find_starts
 from headrace.model import TopicPartition
 from headrace.settings import Settings
-
-Observe = Callable[[MirrorProgress], None]
-_OBSERVE_SECONDS = 1.0
 
 
 def link_of(settings: Settings, mirror: Mirror) -> Link:
@@ -48,33 +42,6 @@ def link_of(settings: Settings, mirror: Mirror) -> Link:
         {name: topic.name for name, topic in mirror.topics.items()},
         mirror.commit_every.total_seconds(),
     )
-
-
-class MirrorRun:
-    """One instance of a mirror in this process. Used once. Raises as :func:`link_of`."""
-
-    def __init__(self, settings: Settings, mirror: Mirror) -> None:
-        self._instance = MirrorInstance(link_of(settings, mirror))
-
-    def stop(self) -> None:
-        """Ends it: what is in its transaction is committed. From any thread."""
-        self._instance.stop()
-
-    def run(self, observe: Observe) -> None:
-        """Runs it until it is stopped; ``observe`` is called every second and at the end.
-
-        Raises as :meth:`MirrorInstance.run`.
-        """
-        seen_at = 0.0
-
-        def seen(progress: MirrorProgress) -> None:
-            nonlocal seen_at
-            if time.monotonic() - seen_at >= _OBSERVE_SECONDS:
-                seen_at = time.monotonic()
-                observe(progress)
-
-        self._instance.run(seen)
-        observe(self._instance.progress)
 
 
 @dataclass(frozen=True)

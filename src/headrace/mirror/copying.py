@@ -181,8 +181,12 @@ class Copier:
         return {partition.source: self._lag(partition) for partition in self._partitions.values()}
 
     def _lag(self, partition: _Partition) -> int | None:
-        source = confluent_kafka.TopicPartition(partition.source.topic, partition.source.partition)
-        _, end = self._reader.get_watermark_offsets(source, cached=True)
+        source = partition.source
+        place = confluent_kafka.TopicPartition(source.topic, source.partition)
+        try:
+            _, end = self._reader.get_watermark_offsets(place, cached=True)
+        except KafkaException:  # the client has not begun with it
+            return None
         return None if end == OFFSET_INVALID else max(end - partition.next, 0)
 
     def copy(self, seconds: float) -> None:

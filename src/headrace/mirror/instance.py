@@ -19,6 +19,7 @@ from headrace.kafka.transactions import TransactionFencedError, TransactionUnset
 from headrace.mirror.copying import CopiedRecords, Copier, SourceChangedError
 from headrace.mirror.link import Link, naming_site
 from headrace.mirror.positions import Starts, find_starts, positions_of
+from headrace.mirror.status import MirrorStatus
 from headrace.mirror.writing import RejectedBatchError, Rejection
 from headrace.model import TopicPartition
 from headrace.runtime.instance_name import process_name
@@ -57,17 +58,6 @@ class MirrorProgress:
     refused: dict[TopicPartition, MirrorRefusedError] = field(default_factory=dict)
     restarts: int = 0
 
-    def to_json(self) -> dict[str, object]:
-        """Returns the figures, with the names of partitions and the reasons of refusals."""
-        return {
-            "records": self.copied.records,
-            "value_bytes": self.copied.value_bytes,
-            "loops_skipped": self.copied.loops_skipped,
-            "partitions": sorted(f"{p.topic}/{p.partition}" for p in self.partitions),
-            "refused": {f"{p.topic}/{p.partition}": str(why) for p, why in self.refused.items()},
-            "restarts": self.restarts,
-        }
-
 
 class MirrorInstance:
     """Copies its share of a mirror's partitions until it is stopped, or fails. Used once.
@@ -100,6 +90,20 @@ class MirrorInstance:
     def stop(self) -> None:
         """Ends it; from any thread."""
         self._stopping.set()
+
+    def status(self) -> MirrorStatus:
+        """Returns how it is doing; on its thread, or after its end."""
+        progress = self.progress
+        lags = {} if self._copier is None else self._copier.lags()
+        return MirrorStatus(
+            self._link.name,
+            records=progress.copied.records,
+            value_bytes=progress.copied.value_bytes,
+            loops_skipped=progress.copied.loops_skipped,
+            restarts=progress.restarts,
+            lags={_name(source): lag for source, lag in sorted(lags.items())},
+            refused={_name(source): str(why) for source, why in sorted(progress.refused.items())},
+        )
 
     def run(self, observe: Callable[[MirrorProgress], None]) -> None:
         """Copies until :meth:`stop`; calls ``observe`` some times a second.
@@ -242,3 +246,7 @@ class MirrorInstance:
             self._copier.close()
         self._copier = None
         self.progress.partitions.clear()
+
+
+def _name(partition: TopicPartition) -> str:
+    return f"{partition.topic}/{partition.partition}"

@@ -23,10 +23,19 @@ def mirror() -> None:
     """Copy topics of other sites."""
 
 
-@command("headrace mirror run warsaw")
+@command("headrace mirror run warsaw --metrics-port 9400")
 @click.argument("name", metavar="MIRROR")
+@parameters.metrics_port
+@parameters.metrics_host
 @parameters.log_format
-def run(session: Session, name: str, *, log_format: str | None) -> None:
+def run(
+    session: Session,
+    name: str,
+    *,
+    metrics_port: int | None,
+    metrics_host: str,
+    log_format: str | None,
+) -> None:
     """Run an instance of MIRROR until Ctrl-C or SIGTERM.
 
     Progress is shown. Start as many instances as you need, on any machines: they share the
@@ -35,11 +44,11 @@ def run(session: Session, name: str, *, log_format: str | None) -> None:
     """
     from headrace.cli.views.lifecycle import Stopping
     from headrace.cli.views.mirrors import mirroring
-    from headrace.control.mirrors import MirrorRun
+    from headrace.control.mirror_run import MirrorRun, MirrorRunOptions
 
     declared = _declared(session, name)
     log_to_file(session, log_format, Subject("mirror", name))
-    instance = MirrorRun(session.settings, declared)
+    instance = MirrorRun(session.settings, declared, MirrorRunOptions(metrics_host, metrics_port))
 
     def stop() -> None:
         instance.stop()

@@ -39,9 +39,10 @@ def down(session: Session) -> Services:
 
 @command("headrace status --json")
 def status(session: Session) -> ProjectStatus:
-    """Show how servers, pipelines and workers are doing."""
+    """Show how servers, pipelines, workers and mirrors are doing."""
     from headrace.cli.views.services import ProjectStatus
     from headrace.control import services, workers
+    from headrace.control.mirror_run import mirror_statuses
     from headrace.control.pipeline_progress import pipeline_progress
 
     settings = session.settings
@@ -49,6 +50,7 @@ def status(session: Session) -> ProjectStatus:
         services.status(settings),
         tuple(pipeline_progress(settings, _declared(session))),
         tuple(workers.progress(settings)),
+        tuple(mirror_statuses(settings)),
     )
 
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Group
 from rich.markup import escape
 
 from headrace.cli.encoding import merged
@@ -16,8 +17,11 @@ from headrace.cli.views import view
 from headrace.control.mirrors import AcceptedLoss
 
 if TYPE_CHECKING:
-    from headrace.control.mirrors import MirrorStanding, Observe
-    from headrace.mirror.instance import MirrorProgress
+    from collections.abc import Sequence
+
+    from headrace.control.mirror_run import Observe
+    from headrace.control.mirrors import MirrorStanding
+    from headrace.mirror.status import MirrorStatus
 
 
 @dataclass(frozen=True)
@@ -54,15 +58,39 @@ def _accepted(accepted: AcceptedLoss, screen: Screen) -> None:
     )
 
 
-def _text(progress: MirrorProgress) -> str:
+def summary(statuses: Sequence[MirrorStatus]) -> Group:
+    """Returns a table of instances, and below it why they failed or refuse partitions."""
+    titles = ("mirror", "instance", "state", "records", "partitions", "lag", "refused", "restarts")
+    mirrors = table(*titles, right=(3, 4, 5, 6, 7))
+    for status in statuses:
+        figures = (
+            status.records,
+            status.partitions,
+            status.lag_records,
+            status.refused_partitions,
+            status.restarts,
+        )
+        names = (status.mirror, status.instance, str(status.state))
+        mirrors.add_row(*map(escape, names), *(f"{figure:,}" for figure in figures))
+    remarks = (
+        f"[dim]{escape(f'{status.mirror}: {reason}')}"
+        for status in statuses
+        for reason in (status.reason, *status.refused.values())
+        if reason
+    )
+    return Group(mirrors, *remarks)
+
+
+def _text(status: MirrorStatus) -> str:
     figures = [
-        f"{progress.copied.records:,} records copied",
-        f"{len(progress.partitions):,} partitions",
+        f"{status.records:,} records copied",
+        f"{status.partitions:,} partitions",
+        f"lag {status.lag_records:,}",
     ]
-    if progress.copied.loops_skipped:
-        figures.append(f"{progress.copied.loops_skipped:,} records of a loop skipped")
-    if progress.refused:
-        figures.append(f"{len(progress.refused):,} partitions refused")
+    if status.loops_skipped:
+        figures.append(f"{status.loops_skipped:,} records of a loop skipped")
+    if status.refused:
+        figures.append(f"{status.refused_partitions:,} partitions refused")
     return ", ".join(figures)
 
 
@@ -71,9 +99,9 @@ def _on_screen(screen: Screen) -> Iterator[Observe]:
     with status_line(screen.err, "Waits for partitions") as show:
         last = ""
 
-        def observe(progress: MirrorProgress) -> None:
+        def observe(status: MirrorStatus) -> None:
             nonlocal last
-            last = _text(progress)
+            last = _text(status)
             show(last)
 
         yield observe

@@ -15,10 +15,11 @@ from headrace.cli import progress_view, worker_view
 from headrace.cli.encoding import merged
 from headrace.cli.output import Live, PrintLine
 from headrace.cli.screen import Screen, status_line
-from headrace.cli.views import view
+from headrace.cli.views import mirrors, view
 from headrace.control.services import Services
 
 if TYPE_CHECKING:
+    from headrace.mirror.status import MirrorStatus
     from headrace.pipelines.progress import PipelineProgress
     from headrace.runtime.jars import Progress
     from headrace.workers.monitoring.progress import WorkerProgress
@@ -29,15 +30,21 @@ _NOT_STARTED = "not started yet (`headrace up`)"
 
 @dataclass(frozen=True)
 class ProjectStatus:
-    """The project's servers, and the progress of pipelines and workers."""
+    """The project's servers, and the progress of pipelines, workers and mirrors."""
 
     services: Services
     pipelines: tuple[PipelineProgress, ...]
     workers: tuple[WorkerProgress, ...]
+    mirrors: tuple[MirrorStatus, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the servers' members beside those of pipelines and workers."""
-        return merged(self.services, {"pipelines": self.pipelines, "workers": self.workers})
+        """Returns the servers' members beside those of pipelines, workers and mirrors."""
+        progress = {
+            "pipelines": self.pipelines,
+            "workers": self.workers,
+            "mirrors": self.mirrors,
+        }
+        return merged(self.services, progress)
 
 
 @view.register
@@ -59,7 +66,9 @@ def _status(status: ProjectStatus, screen: Screen) -> None:
         screen.out.print(progress_view.summary(status.pipelines))
     if status.workers:
         screen.out.print(worker_view.summary(status.workers))
-    if not status.pipelines and not status.workers:
+    if status.mirrors:
+        screen.out.print(mirrors.summary(status.mirrors))
+    if not (status.pipelines or status.workers or status.mirrors):
         screen.out.print("Nothing has run yet (`headrace run`, `headrace workers run`).")
 
 

@@ -1,0 +1,70 @@
+"""What instances of mirrors tell others: status files and metrics."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headrace.mirror.prometheus import exposition
+from headrace.mirror.status import (
+    STALE_AFTER_SECONDS,
+    MirrorState,
+    MirrorStatus,
+    MirrorStatusFolder,
+)
+
+STATUS = MirrorStatus(
+    "warsaw",
+    instance="host-1",
+    records=100,
+    value_bytes=2_000,
+    loops_skipped=3,
+    restarts=1,
+    lags={"clicks/0": 7, "clicks/1": None},
+    refused={"clicks/2": "records were deleted"},
+)
+
+
+def test_a_status_is_read_as_it_was_written(tmp_path):
+    folder = MirrorStatusFolder(tmp_path)
+    folder.write(STATUS)
+    assert folder.read() == [STATUS]
+
+
+def test_an_instance_that_is_silent_has_failed(tmp_path):
+    folder = MirrorStatusFolder(tmp_path)
+    folder.write(replace(STATUS, updated_ms=STATUS.updated_ms - int(STALE_AFTER_SECONDS * 1000)))
+    [status] = folder.read()
+    assert status.state is MirrorState.FAILED
+    assert "no heartbeat for 30 s" in status.reason
+
+
+def test_statuses_of_ended_instances_go_with_the_next_start(tmp_path):
+    folder = MirrorStatusFolder(tmp_path)
+    others = [
+        replace(STATUS, mirror="paris", state=MirrorState.STOPPED),
+        replace(STATUS, instance="host-2"),
+    ]
+    for status in (replace(STATUS, state=MirrorState.STOPPED), *others):
+        folder.write(status)
+    folder.forget("warsaw")
+    assert folder.read() == others
+
+
+def test_every_figure_is_a_metric_and_an_unknown_lag_is_none():
+    lines = exposition(STATUS).splitlines()
+    labels = 'mirror="warsaw",instance="host-1"'
+    for line in (
+        f"headrace_mirror_records_total{{{labels}}} 100",
+        f"headrace_mirror_value_bytes_total{{{labels}}} 2000",
+        f"headrace_mirror_loops_skipped_total{{{labels}}} 3",
+        f"headrace_mirror_restarts_total{{{labels}}} 1",
+        f"headrace_mirror_partitions{{{labels}}} 2",
+        f"headrace_mirror_refused_partitions{{{labels}}} 1",
+        f"headrace_mirror_lag_records{{{labels}}} 7",
+        f'headrace_mirror_partition_lag_records{{{labels},topic="clicks",partition="0"}} 7',
+        f'headrace_mirror_partition_refused{{{labels},topic="clicks",partition="0"}} 0',
+        f'headrace_mirror_partition_refused{{{labels},topic="clicks",partition="2"}} 1',
+        f'headrace_mirror_state{{{labels},state="running"}} 1',
+    ):
+        assert line in lines
+    assert not [line for line in lines if "partition_lag" in line and 'partition="1"' in line]
