@@ -451,7 +451,8 @@ def test_a_partition_that_only_the_copy_has_waits_for_the_source(link, source, t
     assert [int(row[1]) for row in records(target, copy, partitions=3)[2]] == list(range(10, 20))
 
 
-def test_a_topic_that_is_deleted_holds_up_no_other(source, target, topic):
+def test_a_topic_that_is_deleted_holds_up_no_other(source, target, topic, monkeypatch):
+    monkeypatch.setattr(instance_module, "_WAITING_EVERY_SECONDS", 1.0)
     names = [topic("clicks"), topic("views")]
     for name in names:
         make(source, name)

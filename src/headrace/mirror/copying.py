@@ -251,6 +251,16 @@ class Copier:
         counts, self._uncommitted = self._uncommitted, CopiedRecords()
         return counts
 
+    def check_topics(self) -> None:
+        """Looks for topics that were deleted: of an idle one, the client may not be told.
+
+        Raises:
+            SourceChangedError: if one was deleted or made again.
+            AuthorizationError: if an ACL is missing at the source.
+            BrokerUnreachableError: if the source's brokers do not answer.
+        """
+        self._check_topics(self._partitions.values())
+
     def close(self) -> None:
         """Gives up what is not committed."""
         self._writer.close()

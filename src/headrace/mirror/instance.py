@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -77,7 +78,7 @@ class MirrorInstance:
         self._waiting: set[TopicPartition] = set()
         self._start_at = 0.0
         self._unknown_since: float | None = None
-        self._commit_at = 0.0
+        self._commit_at = self._check_at = 0.0
         self._member = GroupMember(
             {"client.id": process_name()} | dict(link.target),
             link.group,
@@ -142,11 +143,18 @@ class MirrorInstance:
             raise
         if time.monotonic() >= self._commit_at or self._copier.is_full:
             self._commit()
+            self._check_topics()
 
     def _commit(self) -> None:
         self._commit_at = time.monotonic() + self._link.commit_seconds
         if self._copier is not None:
             self.progress.copied.add(self._copier.commit(self._member.metadata()))
+
+    def _check_topics(self) -> None:
+        if self._copier is not None and time.monotonic() >= self._check_at:
+            self._check_at = time.monotonic() + _WAITING_EVERY_SECONDS
+            with contextlib.suppress(BrokerUnreachableError):  # the reader waits for them
+                self._copier.check_topics()
 
     def _commit_or_interrupt(self) -> None:
         try:

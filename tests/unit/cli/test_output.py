@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from pathlib import Path
@@ -22,6 +23,7 @@ from headrace.cli.views.dead_letters import (
 )
 from headrace.cli.views.ingest import NewToken, Serving, TokenList
 from headrace.cli.views.lifecycle import PausedPartitions, Stopping
+from headrace.cli.views.mirrors import mirroring
 from headrace.cli.views.pipelines import Compacted, PipelineCheckpoint
 from headrace.cli.views.services import ProjectStatus, fetching
 from headrace.cli.views.size import SizeResult, measuring
@@ -34,6 +36,7 @@ from headrace.errors import TopicRecreatedError
 from headrace.ingest.tokens.token import Token
 from headrace.kafka.dead_letters import StoredDeadLetter
 from headrace.kafka.replay import Replay
+from headrace.mirror.status import MirrorStatus
 from headrace.model import DeadLetter, TopicPartition
 from headrace.settings import Rate
 from headrace.sinks.api import CompactionResult
@@ -86,6 +89,7 @@ SERVICES = Services(
     (Server("kafka broker 1", "127.0.0.1:9", 7),),
 )
 
+MIRROR = MirrorStatus("warsaw", instance="host-1", refused={"clicks/2": "clicks/2 is gone [again]"})
 SHOWN = [
     (
         SizeResult(LOAD, size(LOAD), None, MEASURED),
@@ -143,7 +147,12 @@ SHOWN = [
     (
         ProjectStatus(SERVICES, (), ()),
         "Nothing has run yet",
-        {"lake": "/lake", "pipelines": [], "workers": []},
+        {"lake": "/lake", "pipelines": [], "workers": [], "mirrors": []},
+    ),
+    (
+        ProjectStatus(SERVICES, (), (), (MIRROR,)),
+        "warsaw: clicks/2 is gone [again]",
+        {"mirrors": [MIRROR.to_json()]},
     ),
     (
         Serving("http://127.0.0.1:80", 2, ("clicks",)),
@@ -171,6 +180,18 @@ def test_people_and_programs_are_told_the_same(value, text, facts, capsys):
     JsonOutput().show(value)
     document = json.loads(capsys.readouterr().out)
     assert document | facts == document
+
+
+def test_a_mirror_shows_its_figures_while_it_runs(capsys):
+    status = replace(MIRROR, records=1_200, loops_skipped=3, lags={"clicks/0": 5, "clicks/1": None})
+    with ConsoleOutput().live(mirroring) as observe:
+        observe(status)
+    figures = "1,200 records copied, 2 partitions, lag 5, 3 records of a loop skipped, 1 partitions"
+    assert figures in capsys.readouterr().out
+    with JsonOutput().live(mirroring) as observe:
+        observe(status)
+    document = json.loads(capsys.readouterr().out)
+    assert (document["records"], document["lag_records"]) == (1_200, 5)
 
 
 def test_an_error_has_its_remedy(capsys):

@@ -50,6 +50,7 @@ class World:
             copy=self.copy,
             commit=self.commit,
             close=lambda: self.calls.append("abort"),
+            check_topics=lambda: None,
             is_full=False,
         )
 
