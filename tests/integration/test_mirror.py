@@ -467,7 +467,7 @@ def test_a_topic_that_is_deleted_holds_up_no_other(source, target, topic, monkey
         running.until(lambda progress: TopicPartition(names[0], 0) in progress.refused)
         write(source, names[1], range(10, 20))
         running.until(lambda progress: progress.copied.records == 30)
-        refused = running.instance.progress.refused
+        refused = dict(running.instance.progress.refused)
     assert {partition.topic for partition in refused} == {names[0]}
     assert {type(refusal) for refusal in refused.values()} == {MirrorTopicMissingError}
 
@@ -477,7 +477,7 @@ def test_a_partition_without_a_leader_holds_up_no_other(start_cluster, target, t
     cluster = start_cluster(brokers=2)
     source = client_config(KafkaSettings(), cluster.bootstrap_servers)
     name = topic("clicks")
-    make_topic(source, name, -1, replica_assignment=[[1], [2]])
+    make_topic(source, name, 2, replica_assignment=[[1], [2]])
     make(target, f"waw.{name}")
     link = Link(
         name, f"headrace.mirror.{name}", "waw", "central", source, target, {name: f"waw.{name}"}

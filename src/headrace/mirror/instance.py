@@ -169,6 +169,8 @@ class MirrorInstance:
         self._start_at = time.monotonic() + _START_EVERY_SECONDS
         if self._copier is None:  # first: it ends what a former one of this instance left open
             self._copier = Copier(self._link, self._id, self._rejections)
+        else:  # what follows may take longer than a transaction
+            self._commit()
         try:
             with naming_site(self._link.target_site):
                 committed = self._member.committed(self._waiting)
