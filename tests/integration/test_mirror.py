@@ -474,7 +474,7 @@ def test_a_topic_that_is_deleted_holds_up_no_other(source, target, topic, monkey
 
 def test_a_partition_without_a_leader_holds_up_no_other(start_cluster, target, topic, monkeypatch):
     monkeypatch.setattr(instance_module, "_WAITING_EVERY_SECONDS", 1.0)
-    cluster = start_cluster(brokers=2)
+    cluster = start_cluster(brokers=3)
     source = client_config(KafkaSettings(), cluster.bootstrap_servers)
     name = topic("clicks")
     make_topic(source, name, 2, replica_assignment=[[1], [2]])

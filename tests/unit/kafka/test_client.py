@@ -157,3 +157,11 @@ def test_a_time_before_1970_is_no_name_of_an_offset(before_1970_ms):
     clicks = [TopicPartition("clicks", 0)]
     since_1970 = client.offsets_since(brokers.config, clicks, 0)
     assert client.offsets_since(brokers.config, clicks, before_1970_ms) == since_1970
+
+
+@pytest.mark.parametrize("nobody", [None, SimpleNamespace(id=-1)])
+def test_a_partition_that_no_broker_leads_is_known(nobody):
+    leaders = [SimpleNamespace(id=0), nobody]
+    partitions = [SimpleNamespace(id=n, leader=at, replicas=[1]) for n, at in enumerate(leaders)]
+    topic = SimpleNamespace(name="clicks", topic_id="id", partitions=partitions)
+    assert client._live(topic).leaderless == {1}
