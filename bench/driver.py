@@ -37,12 +37,14 @@ class Driver:
 
     Attributes:
         commits: of the newest run: when it was told of each, and the messages committed by then.
+        only_looks: the system is its children; what it uses to look at them is not the system's.
     """
 
     def __init__(self, name: str, start: Open, setup: Setup, log: Path) -> None:
         self.name = name
         self._log = log
         self.commits: list[tuple[float, int]] = []
+        self.only_looks = False
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, start, setup, log))

@@ -139,10 +139,14 @@ def _counted(one: Process, ended: Mapping[int, Process], alive: Mapping[int, Pro
 
 
 class Watch:
-    """Follows the tree of process ``root`` from ``with`` to its end, on a thread of its own."""
+    """Follows the tree of process ``root`` from ``with`` to its end, on a thread of its own.
 
-    def __init__(self, root: int) -> None:
+    Without ``counts_root`` the root only looks at the others, and what it uses is left out.
+    """
+
+    def __init__(self, root: int, *, counts_root: bool = True) -> None:
         self._root = root
+        self._left_out = frozenset() if counts_root else frozenset({root})
         self._known: list[Process] = []
         self._peak_mb = self._peak_worker_mb = 0.0
         self._end = threading.Event()
@@ -174,7 +178,8 @@ class Watch:
                 self._note_memory(processes([one.pid for one in self._known]).values())
 
     def _look(self) -> None:
-        now = tree(self._root, processes(), self._known)
+        members = tree(self._root, processes(), self._known)
+        now = [one for one in members if one.pid not in self._left_out]
         self._note_memory(now)
         self._known = remembered(self._known, now)
 

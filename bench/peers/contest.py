@@ -71,7 +71,7 @@ def run_in_stretches(
     found = []
     for mark in marks[1:]:
         first, began, before = last, time.monotonic(), _cpu_seconds(broker.pid, database_pid)
-        with Watch(driver.pid) as watch:
+        with Watch(driver.pid, counts_root=not driver.only_looks) as watch:
             last = driver.await_committed(int(messages * mark))
             ended = time.monotonic()
         after = _cpu_seconds(broker.pid, database_pid)

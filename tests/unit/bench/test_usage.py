@@ -70,6 +70,12 @@ def test_cpu_of_children_that_came_and_went_is_counted():
     assert watch.usage.peak_memory_mb > 0
 
 
+def test_a_root_that_only_looks_at_the_others_is_left_out():
+    with subprocess.Popen(spinning(0.3)) as root, Watch(root.pid, counts_root=False) as watch:
+        root.wait()
+    assert watch.usage.cpu_seconds == watch.usage.peak_memory_mb == 0.0
+
+
 def test_only_processes_below_the_root_are_workers():
     with subprocess.Popen(spinning(0.3)) as alone, Watch(alone.pid) as watch:
         alone.wait()
