@@ -39,7 +39,7 @@ def down(session: Session) -> Services:
 
 @command("headrace status --json")
 def status(session: Session) -> ProjectStatus:
-    """Show how servers, pipelines, workers and mirrors are doing."""
+    """Show how all parts of the project are doing."""
     from headrace.cli.views.services import ProjectStatus
     from headrace.control import services, workers
     from headrace.control.mirror_run import mirror_statuses
