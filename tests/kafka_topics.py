@@ -2,9 +2,10 @@
 
 import time
 
-from confluent_kafka.admin import NewTopic
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import NewPartitions, NewTopic
 
-from headrace.kafka.client import admin, describe
+from headrace.kafka.client import admin_request, describe
 
 
 def make_topic(client, name, partitions=1, **options):
@@ -12,6 +13,18 @@ def make_topic(client, name, partitions=1, **options):
 
     ``options``: those of NewTopic.
     """
-    admin(client).create_topics([NewTopic(name, partitions, **options)])[name].result(30)
+    topic = NewTopic(name, partitions, **options)
+    try:
+        # Not by `admin`: another thread may discard that client, which cancels its requests.
+        admin_request(client, lambda admin: admin.create_topics([topic])[name].result(30))
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # a request that was repeated
+            raise
     while not describe(client, [name]):
         time.sleep(0.05)
+
+
+def grow_topic(client, name, partitions):
+    """Gives a topic more partitions, ``partitions`` in all."""
+    grown = NewPartitions(name, partitions)
+    admin_request(client, lambda admin: admin.create_partitions([grown])[name].result(30))

@@ -16,12 +16,12 @@ from functools import partial
 from typing import NamedTuple
 
 import pytest
-from confluent_kafka.admin import NewPartitions
 from tests.drills.checker import History, Position, Processed, repeats, repeats_of_committed, report
 from tests.drills.ledger import Ledger, topic_ends
 from tests.drills.processes import POISON, Drill, Instance, until
+from tests.kafka_topics import grow_topic
 
-from headrace.kafka.client import admin, describe
+from headrace.kafka.client import describe
 from headrace.kafka.topics import delete_topic
 from headrace.model import TopicPartition
 from headrace.workers.consumer_group.pause_requests import pause, resume
@@ -240,8 +240,7 @@ def repartitioned(drill: Drill) -> History:
     drill.begin({}, {})
     every = set(range(2 * PARTITIONS))
     with drill.fault("partitions", lambda: set().union(*(o.owned for o in drill.running)) == every):
-        more = admin(drill.client).create_partitions([NewPartitions(drill.topic, len(every))])
-        more[drill.topic].result()
+        grow_topic(drill.client, drill.topic, len(every))
     return drill.finish()
 
 

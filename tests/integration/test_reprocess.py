@@ -263,7 +263,7 @@ def sent_at(flow, values, partition):
     """Sends records whose timestamps begin in an hour, and returns when that is."""
     from headrace.kafka.client import producer
 
-    at_ms = NOW_MS + 3_600_000
+    at_ms = int(time.time() * 1000) + 3_600_000
     sender = producer(flow.client)
     for index, value in enumerate(values):
         sender.produce(flow.name, value, partition=partition, timestamp=at_ms + index)

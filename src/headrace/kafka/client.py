@@ -127,7 +127,8 @@ def without_producer_settings(config: ClientConfig) -> dict[str, str]:
 def admin(config: ClientConfig) -> AdminClient:
     """Returns this process's admin client for ``config``.
 
-    It is cached, so results may outlive the caller.
+    Keep it until its results are there: one that is collected cancels its requests, and
+    :func:`admin_request` discards the cached one where it reaches no broker.
     """
     return _cluster(os.getpid(), frozenset(config.items())).client
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
+
+import pytest
 
 from headrace.mirror.prometheus import exposition
 from headrace.mirror.status import (
@@ -22,6 +25,12 @@ STATUS = MirrorStatus(
     lags={"clicks/0": 7, "clicks/1": None},
     refused={"clicks/2": "records were deleted"},
 )
+
+
+@pytest.fixture(autouse=True)
+def moment(monkeypatch):
+    """Statuses are read in the moment in which this one was written, whenever tests run."""
+    monkeypatch.setattr(time, "time", lambda: STATUS.updated_ms / 1000)
 
 
 def test_a_status_is_read_as_it_was_written(tmp_path):
