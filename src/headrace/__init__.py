@@ -10,6 +10,7 @@ from headrace.errors import (
     SinkUnavailableError,
     TableMismatchError,
 )
+from headrace.merger.declaration import Merger
 from headrace.metrics import Metric
 from headrace.mirror.declaration import Mirror
 from headrace.model import (
@@ -123,6 +124,7 @@ __all__ = [
     "Lake",
     "LateData",
     "Match",
+    "Merger",
     "Metadata",
     "Metric",
     "Mirror",

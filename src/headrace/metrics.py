@@ -413,3 +413,87 @@ MIRROR_PARTITION_METRICS = (
     ),
 )
 """Of one partition of the source; at /metrics ``headrace_mirror_partition_<name>``."""
+
+MERGER_METRICS = (
+    Metric(
+        "records",
+        "records",
+        "records that were merged into the target and committed",
+        "standing still with a lag: `waits_for` in `headrace status --json` says for which source",
+        is_counter=True,
+    ),
+    Metric(
+        "value_bytes",
+        "bytes",
+        "bytes of the values of all records that were written, late ones included",
+        "rising faster than records: records have become larger",
+        is_counter=True,
+    ),
+    Metric(
+        "late",
+        "records",
+        "records that could not be put in order, and are in the topic for those",
+        "rising: give the merger a larger `disorder`, or a longer `idle_after`",
+        is_counter=True,
+    ),
+    Metric(
+        "restarts",
+        "restarts",
+        "times that the instance gave its transaction up and began anew from what is committed",
+        "rising: the log says why; a few with each deploy or election are normal",
+        is_counter=True,
+    ),
+    Metric(
+        "partitions",
+        "partitions",
+        "partitions of sources that it reads",
+        "0 for long: there are more instances than partitions, or all are refused",
+    ),
+    Metric(
+        "refused_partitions",
+        "partitions",
+        "partitions of the target that it can't go on with",
+        "above 0: `headrace merger list` says why, and what to do",
+    ),
+    Metric(
+        "lag_records",
+        "records",
+        "offsets from the first record that is not written to the end of the sources",
+        "rising: more arrives than is merged, or a source is waited for",
+    ),
+    Metric(
+        "waiting_partitions",
+        "partitions",
+        "partitions of the target whose records wait for a source",
+        "above 0 for long: a site is cut off or silent; `waits_for` names the source",
+    ),
+    Metric(
+        "idle_partitions",
+        "partitions",
+        "partitions of sources that are silent, and not waited for",
+        "above 0: what they send later may be late",
+    ),
+    Metric(
+        "sorted_to_age_seconds",
+        "s",
+        "age of the time up to which the hindmost waiting partition is written; 0: none waits",
+        "rising: a source is waited for",
+    ),
+)
+"""Of one instance of a merger; at /metrics ``headrace_merger_<name>``, counts with ``_total``."""
+
+MERGER_PARTITION_METRICS = (
+    Metric(
+        "lag_records",
+        "records",
+        "offsets of a source's partition from the first that is not written to its end",
+        "one far above the others: its records wait for another source",
+    ),
+    Metric(
+        "refused",
+        "1 or 0",
+        "the partition of the target can't be gone on with",
+        "1: `headrace merger list` says why, and what to do",
+    ),
+)
+"""Of one partition; at /metrics ``headrace_merger_partition_<name>``."""

@@ -7,7 +7,10 @@ import re
 import pytest
 
 from headrace import Join, classify, count_windows, deduplicate, enrich, fan_out, filter_rows
+from headrace.merger.status import MergerStatus
 from headrace.metrics import (
+    MERGER_METRICS,
+    MERGER_PARTITION_METRICS,
     METRICS,
     MIRROR_METRICS,
     MIRROR_PARTITION_METRICS,
@@ -15,9 +18,10 @@ from headrace.metrics import (
     WORKER_METRICS,
     Metric,
 )
-from headrace.mirror.status import MirrorState, MirrorStatus
+from headrace.mirror.status import MirrorStatus
 from headrace.pipelines.progress import PipelineProgress, PipelineState
 from headrace.sinks.lake.metrics import LAKE_METRICS
+from headrace.transfer.status import TransferState
 from headrace.workers.monitoring.progress import PartitionProgress, WorkerProgress
 from headrace.workers.states import InstanceState
 
@@ -35,12 +39,14 @@ _TITLES = {
     ),
     "Of a worker": WORKER_METRICS,
     "Of a mirror": MIRROR_METRICS,
-    "Prometheus": (*PARTITION_METRICS, *MIRROR_PARTITION_METRICS),
+    "Of a merger": MERGER_METRICS,
+    "Prometheus": (*PARTITION_METRICS, *MIRROR_PARTITION_METRICS, *MERGER_PARTITION_METRICS),
 }
 _STATES = {
     "Of a pipeline": PipelineState,
     "Of a worker": InstanceState,
-    "Of a mirror": MirrorState,
+    "Of a mirror": TransferState,
+    "Of a merger": TransferState,
     "Prometheus": (),
 }
 _PARTS_OF_OTHERS = {"topic", "partition", "processing_timestamp_ms"}
@@ -74,8 +80,9 @@ def test_every_field_of_the_status_is_documented(sections: dict[str, str]) -> No
         ("Of a pipeline", PipelineProgress("any").to_json()),
         ("Of a worker", worker),
         ("Of a mirror", MirrorStatus("any").to_json()),
+        ("Of a merger", MergerStatus("any").to_json()),
     ):
-        wanted = fields.keys() - {"pipeline", "worker", "mirror"}
+        wanted = fields.keys() - {"pipeline", "worker", "mirror", "merger"}
         assert not [name for name in wanted if f"`{name}`" not in sections[title]]
 
 

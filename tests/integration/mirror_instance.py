@@ -44,13 +44,14 @@ class FrozenCopier(Copier):
 
 
 if __name__ == "__main__":
-    from headrace.mirror import instance
+    from headrace.mirror import instance as mirror
+    from headrace.transfer import instance as transfer
 
     link, freezes = Link(**json.loads(sys.argv[1])), sys.argv[2]
     if freezes == BEFORE_METADATA:
-        instance.GroupMember = FrozenMember
+        transfer.GroupMember = FrozenMember
     if freezes == BEFORE_OFFSETS:
-        instance.Copier = FrozenCopier
+        mirror.Copier = FrozenCopier
     found = MirrorInstance(link)
     signal.signal(signal.SIGTERM, lambda *_: found.stop())
     found.run(lambda _: None)

@@ -35,13 +35,13 @@ from headrace.kafka.client import (
 from headrace.kafka.groups import describe_group
 from headrace.kafka.sending import ProducerRecord
 from headrace.kafka.transactions import TransactionalProducer
-from headrace.mirror import instance as instance_module
 from headrace.mirror.instance import MirrorInstance
 from headrace.mirror.link import Link
 from headrace.mirror.origin import ORIGIN
 from headrace.model import TopicPartition
 from headrace.runtime.instance_name import process_name
 from headrace.settings.model import KafkaSettings
+from headrace.transfer import instance as instance_module
 
 HEADRACE = Path(sys.executable).with_name("headrace")
 SECONDS = 90
@@ -119,7 +119,7 @@ class Running:
     """An instance on a thread."""
 
     def __init__(self, link):
-        self.instance = MirrorInstance(link)
+        self.link, self.instance = link, MirrorInstance(link)
         self.failure = None
         self._thread = threading.Thread(target=self._run)
 
@@ -137,6 +137,12 @@ class Running:
             self.instance.run(lambda _: None)
         except Exception as error:  # noqa: BLE001 - told by `until`
             self.failure = error
+
+    @property
+    def refused(self):
+        """Why partitions of the source can't be copied on."""
+        refused = self.instance.progress.refused
+        return {self.link.source_of(copy): why for copy, why in refused.items()}
 
     def until(self, holds):
         wait_until(lambda: self.failure or holds(self.instance.progress))
@@ -160,7 +166,7 @@ def test_records_are_kept_as_they_are_with_their_origin(link, source, target):
     assert sender.flush(30) == 0
 
     with Running(link) as running:
-        running.until(lambda progress: progress.copied.records == 152)
+        running.until(lambda progress: progress.moved.records == 152)
 
     expected = records(source, name)
     for partition, rows in records(target, copy).items():
@@ -174,10 +180,10 @@ def test_a_further_instance_goes_on_behind_the_last_record(link, source, target)
     [name] = link.copies
     write(source, name, range(50))
     with Running(link) as running:
-        running.until(lambda progress: progress.copied.records == 50)
+        running.until(lambda progress: progress.moved.records == 50)
     write(source, name, range(50, 80))
     with Running(link) as running:
-        running.until(lambda progress: progress.copied.records == 30)
+        running.until(lambda progress: progress.moved.records == 30)
     assert numbers(target, link) == list(range(80))
 
 
@@ -187,11 +193,11 @@ def test_without_a_committed_offset_the_copys_last_record_tells_where_to_go_on(
     [name] = link.copies
     write(source, name, range(50))
     with Running(link) as running:
-        running.until(lambda progress: progress.copied.records == 50)
+        running.until(lambda progress: progress.moved.records == 50)
     wait_until(lambda: delete_group(target, link.group))
     write(source, name, range(50, 80))
     with Running(link) as running:
-        running.until(lambda progress: progress.copied.records == 30)
+        running.until(lambda progress: progress.moved.records == 30)
     assert numbers(target, link) == list(range(80))
 
 
@@ -212,7 +218,7 @@ def test_two_instances_share_the_partitions_and_copy_each_record_once(link, sour
             for n in range(200):
                 write(source, name, [n], partition=n % 2)
             wait_until(
-                lambda: sum(r.instance.progress.copied.records for r in (first, second)) == 200
+                lambda: sum(r.instance.progress.moved.records for r in (first, second)) == 200
             )
     assert numbers(target, link, 0) == list(range(0, 200, 2))
     assert numbers(target, link, 1) == list(range(1, 200, 2))
@@ -225,8 +231,8 @@ def test_what_has_been_at_one_of_the_sites_before_is_not_sent(link, source, targ
     loop = [(ORIGIN, b"waw/other/0/7"), (ORIGIN, b"ams/other/0/7")]
     write(source, name, range(20, 25), headers=loop)
     with Running(link) as running:
-        running.until(lambda progress: progress.copied.loops_skipped == 15)
-        assert running.instance.progress.copied.records == 10
+        running.until(lambda progress: progress.moved.loops_skipped == 15)
+        assert running.instance.progress.moved.records == 10
     assert numbers(target, link) == list(range(10, 20))
     [copy] = link.copies.values()
     headers = records(target, copy)[0][0][3]
@@ -243,7 +249,7 @@ def test_aborted_records_of_the_source_are_not_copied(link, source, target):
     aborted.close()
     TransactionalProducer(source, f"{name}-done").send([ProducerRecord(name, b"k5", b"5", (), 0)])
     with Running(link) as running:
-        running.until(lambda progress: progress.copied.records == 6)
+        running.until(lambda progress: progress.moved.records == 6)
     assert numbers(target, link) == list(range(6))
 
 
@@ -253,7 +259,7 @@ def test_records_that_retention_removed_are_named_and_hold_up_no_other_partition
     [name] = link.copies
     write(source, name, range(10))
     with Running(link) as running:
-        running.until(lambda progress: progress.copied.records == 10)
+        running.until(lambda progress: progress.moved.records == 10)
     write(source, name, range(10, 30))
     at = confluent_kafka.TopicPartition(name, 0, 25)
     [done] = admin(source).delete_records([at]).values()
@@ -261,8 +267,8 @@ def test_records_that_retention_removed_are_named_and_hold_up_no_other_partition
     write(source, name, range(5), partition=1)
 
     with Running(link) as running:
-        running.until(lambda progress: progress.copied.records == 5)
-        refused = running.instance.progress.refused[TopicPartition(name, 0)]
+        running.until(lambda progress: progress.moved.records == 5)
+        refused = running.refused[TopicPartition(name, 0)]
     assert isinstance(refused, MirrorGapError)
     assert "15 offsets are gone, 10 to 24" in str(refused)
     assert numbers(target, link) == list(range(10))
@@ -272,14 +278,12 @@ def test_a_topic_that_was_made_again_is_refused(link, source, target):
     [name] = link.copies
     write(source, name, range(10))
     with Running(link) as running:
-        running.until(lambda progress: progress.copied.records == 10)
+        running.until(lambda progress: progress.moved.records == 10)
     recreate(source, name)
     write(source, name, range(100, 120))
     with Running(link) as running:
         running.until(lambda progress: progress.refused)
-        assert isinstance(
-            running.instance.progress.refused[TopicPartition(name, 0)], MirrorRecreatedError
-        )
+        assert isinstance(running.refused[TopicPartition(name, 0)], MirrorRecreatedError)
     assert numbers(target, link) == list(range(10))
 
 
@@ -300,11 +304,11 @@ def test_a_topic_that_is_made_again_while_it_is_mirrored_is_refused(link, source
     [name] = link.copies
     write(source, name, range(10))
     with Running(link) as running:
-        running.until(lambda progress: progress.copied.records == 10)
+        running.until(lambda progress: progress.moved.records == 10)
         recreate(source, name)
         write(source, name, range(100, 150))
         running.until(lambda progress: len(progress.refused) == 2)
-        refused = running.instance.progress.refused[TopicPartition(name, 0)]
+        refused = running.refused[TopicPartition(name, 0)]
     assert isinstance(refused, MirrorRecreatedError)
     assert numbers(target, link) == list(range(10))
 
@@ -362,14 +366,14 @@ def test_a_pair_in_both_directions_sends_nothing_back(source, target, topic):
     write(target, name, range(100, 200))
     with Running(there) as first, Running(back) as second:
         for running in (first, second):
-            running.until(lambda progress: progress.copied.records == 100)
+            running.until(lambda progress: progress.moved.records == 100)
         write(source, name, range(200, 210))
-        first.until(lambda progress: progress.copied.records == 110)
+        first.until(lambda progress: progress.moved.records == 110)
         # Each has seen what the other one brought, and left it out.
-        first.until(lambda progress: progress.copied.loops_skipped == 100)
-        second.until(lambda progress: progress.copied.loops_skipped == 110)
-        assert first.instance.progress.copied.records == 110
-        assert second.instance.progress.copied.records == 100
+        first.until(lambda progress: progress.moved.loops_skipped == 100)
+        second.until(lambda progress: progress.moved.loops_skipped == 110)
+        assert first.instance.progress.moved.records == 110
+        assert second.instance.progress.moved.records == 100
     for client in (source, target):
         values = [int(row[1]) for row in records(client, name)[0]]
         assert sorted(values) == list(range(210))
@@ -395,12 +399,12 @@ def test_markers_that_another_leader_wrote_are_no_truncation(start_cluster, targ
     sender._producer.flush(30)
     sender.close()
     with Running(link) as running:
-        running.until(lambda progress: progress.copied.records == 10)
+        running.until(lambda progress: progress.moved.records == 10)
         wait_until(lambda: committed_offset(target, link) == 12)
     write(source, name, range(10, 20))
     with Running(link) as running:
-        running.until(lambda progress: progress.copied.records == 10)
-        assert running.instance.progress.refused == {}
+        running.until(lambda progress: progress.moved.records == 10)
+        assert running.refused == {}
     assert numbers(target, link) == list(range(20))
     cluster.cluster.stop()
 
@@ -444,10 +448,10 @@ def test_a_partition_that_only_the_copy_has_waits_for_the_source(link, source, t
     add_partition(target, copy)
     write(source, name, range(10))
     with Running(link) as running:
-        running.until(lambda progress: progress.copied.records == 10)
+        running.until(lambda progress: progress.moved.records == 10)
         add_partition(source, name)
         write(source, name, range(10, 20), partition=2)
-        running.until(lambda progress: progress.copied.records == 20)
+        running.until(lambda progress: progress.moved.records == 20)
     assert [int(row[1]) for row in records(target, copy, partitions=3)[2]] == list(range(10, 20))
 
 
@@ -462,12 +466,12 @@ def test_a_topic_that_is_deleted_holds_up_no_other(source, target, topic, monkey
     for name in names:
         write(source, name, range(10))
     with Running(link) as running:
-        running.until(lambda progress: progress.copied.records == 20)
+        running.until(lambda progress: progress.moved.records == 20)
         admin(source).delete_topics(names[:1])[names[0]].result(30)
-        running.until(lambda progress: TopicPartition(names[0], 0) in progress.refused)
+        running.until(lambda _: TopicPartition(names[0], 0) in running.refused)
         write(source, names[1], range(10, 20))
-        running.until(lambda progress: progress.copied.records == 30)
-        refused = dict(running.instance.progress.refused)
+        running.until(lambda progress: progress.moved.records == 30)
+        refused = dict(running.refused)
     assert {partition.topic for partition in refused} == {names[0]}
     assert {type(refusal) for refusal in refused.values()} == {MirrorTopicMissingError}
 
@@ -487,11 +491,11 @@ def test_a_partition_without_a_leader_holds_up_no_other(start_cluster, target, t
     wait_until(lambda: describe(source, [name])[name].leaderless == {1})
     write(source, name, range(10))
     with Running(link) as running:
-        running.until(lambda progress: progress.copied.records == 10)
-        refused = running.instance.progress.refused
+        running.until(lambda progress: progress.moved.records == 10)
+        refused = running.refused
         assert {type(refused[TopicPartition(name, 1)])} == {MirrorNoLeaderError}
         cluster.cluster.start_broker(2)
-        running.until(lambda progress: progress.copied.records == 15)
+        running.until(lambda progress: progress.moved.records == 15)
     assert numbers(target, link, 1) == list(range(5))
     cluster.cluster.stop()
 
@@ -536,11 +540,11 @@ def test_partitions_that_are_added_are_copied_from_their_beginning(link, source,
     [(name, copy)] = link.copies.items()
     write(source, name, range(10))
     with Running(link) as running:
-        running.until(lambda progress: progress.copied.records == 10)
+        running.until(lambda progress: progress.moved.records == 10)
         add_partition(source, name)
         write(source, name, range(10, 20), partition=2)
         add_partition(target, copy)
-        running.until(lambda progress: progress.copied.records == 20)
+        running.until(lambda progress: progress.moved.records == 20)
     assert [int(row[1]) for row in records(target, copy, partitions=3)[2]] == list(range(10, 20))
 
 
@@ -555,7 +559,7 @@ def test_records_of_half_a_megabyte_are_copied(link, source, target):
         sender.produce(name, b"%d " % n * 100_000, partition=0, timestamp=BEGAN_MS)
     assert sender.flush(60) == 0
     with Running(link) as running:
-        running.until(lambda progress: progress.copied.records == 40)
+        running.until(lambda progress: progress.moved.records == 40)
     assert [row[1][:3].split()[0] for row in records(target, copy)[0]] == [
         b"%d" % n for n in range(40)
     ]

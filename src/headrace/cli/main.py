@@ -9,6 +9,7 @@ from headrace.cli.commands import pipelines, project, services
 from headrace.cli.commands.dead_letters import dead_letters
 from headrace.cli.commands.ingest import ingest, tokens
 from headrace.cli.commands.ledger import reconcile
+from headrace.cli.commands.mergers import merger
 from headrace.cli.commands.mirrors import mirror
 from headrace.cli.commands.offline_files import load_offline_files
 from headrace.cli.commands.reprocess import reprocess
@@ -56,6 +57,7 @@ for subcommand in (
     reconcile,
     workers,
     mirror,
+    merger,
     dead_letters,
     version,
 ):

@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import TypeAlias
 
 from headrace.errors import Problem
+from headrace.merger.declaration import Merger
 from headrace.mirror.declaration import Mirror
 from headrace.model import Topic, declaring_class
 from headrace.pipelines.pipeline import Pipeline
@@ -24,12 +25,12 @@ from headrace.settings import PROJECT_FILE, Settings
 from headrace.settings.document import key_lines
 from headrace.workers import Worker
 
-Declared: TypeAlias = Topic | Pipeline | Worker | Mirror
+Declared: TypeAlias = Topic | Pipeline | Worker | Mirror | Merger
 
 
 @dataclass(frozen=True)
 class Declaration:
-    """A topic, pipeline, worker or mirror, and where it is declared."""
+    """A topic, pipeline, worker, mirror or merger, and where it is declared."""
 
     value: Declared
     file: str
@@ -189,7 +190,7 @@ def _syntax(file: str) -> ast.Module:
 
 def _values(values: object) -> Iterator[Declared]:
     for value in values:  # type: ignore[attr-defined]
-        if isinstance(value, Topic | Pipeline | Worker | Mirror):
+        if isinstance(value, Topic | Pipeline | Worker | Mirror | Merger):
             yield value
         elif isinstance(value, list | tuple):
             yield from _values(value)

@@ -18,14 +18,21 @@ from headrace.errors import (
 from headrace.kafka.client import commit, describe, latest_offsets, watermarks
 from headrace.kafka.groups import ConsumerGroup, describe_group
 from headrace.mirror.declaration import Mirror
-from headrace.mirror.link import Link, naming_site
-from headrace.mirror.positions import Position, Starts, committed_positions, find_starts
+from headrace.mirror.link import Link
+from headrace.mirror.positions import Position, committed_positions, find_starts
 from headrace.model import TopicPartition
 from headrace.settings import Settings
+from headrace.transfer.instance import Starts
+from headrace.transfer.target import naming_site
 
 
-def link_of(settings: Settings, mirror: Mirror) -> Link:
+def link_of(settings: Settings, mirror: Mirror, *, tells_times: bool = False) -> Link:
     """Returns a mirror with the clusters of its sites.
+
+    Args:
+        settings: the project's deployment.
+        mirror: which one.
+        tells_times: whether mergers wait for how far it has copied.
 
     Raises:
         NotDeclaredError: if headrace.toml has no such site.
@@ -41,6 +48,7 @@ def link_of(settings: Settings, mirror: Mirror) -> Link:
         target.client_config(may_be_down=True),
         {name: topic.name for name, topic in mirror.topics.items()},
         mirror.commit_every.total_seconds(),
+        tells_times,
     )
 
 
@@ -122,7 +130,11 @@ def mirror_standing(settings: Settings, mirror: Mirror) -> MirrorStanding:
 
 
 def _mirrored(
-    link: Link, source: TopicPartition, position: Position | None, starts: Starts, end: int | None
+    link: Link,
+    source: TopicPartition,
+    position: Position | None,
+    starts: Starts[Position],
+    end: int | None,
 ) -> MirroredPartition:
     copy, refusal = link.copy_of(source), starts.refused.get(source)
     start = position or starts.positions.get(source)

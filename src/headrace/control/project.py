@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
-from headrace.control import mirror_rules, worker_rules
+from headrace.control import merger_rules, mirror_rules, worker_rules
 from headrace.control.declarations import (
     Declaration,
     Declared,
@@ -18,12 +18,14 @@ from headrace.control.durability import (
     topic_contradictions,
     topic_warnings,
 )
+from headrace.control.merger_rules import merger_faults
 from headrace.control.mirror_rules import mirror_faults
 from headrace.control.pipeline_rules import is_typed, missing_settings, pipeline_faults
 from headrace.control.retention_rules import retention_faults
 from headrace.control.topic_rules import topic_faults
 from headrace.control.worker_rules import sends_dead_letters, worker_faults
 from headrace.errors import Problem, ProjectError
+from headrace.merger.declaration import Merger
 from headrace.mirror.declaration import Mirror
 from headrace.model import Topic
 from headrace.model.fault import Fault, is_a
@@ -33,8 +35,8 @@ from headrace.sinks.api import Sink
 from headrace.sinks.registry import installed_kinds
 from headrace.workers import Worker
 
-Named = TypeVar("Named", Topic, Pipeline, Worker, Mirror)
-Reader: TypeAlias = Pipeline | Worker | Mirror
+Named = TypeVar("Named", Topic, Pipeline, Worker, Mirror, Merger)
+Reader: TypeAlias = Pipeline | Worker | Mirror | Merger
 """What reads topics, as a consumer group."""
 
 
@@ -48,6 +50,7 @@ class LoadedProject:
         pipelines: every declared pipeline.
         workers: every declared worker.
         mirrors: every declared mirror.
+        mergers: every declared merger.
         warnings: declarations that are valid and do not do what is expected of them, and what the
             HTTP service lacks.
     """
@@ -57,6 +60,7 @@ class LoadedProject:
     pipelines: Mapping[str, Pipeline]
     workers: Mapping[str, Worker] = field(default_factory=dict)
     mirrors: Mapping[str, Mirror] = field(default_factory=dict)
+    mergers: Mapping[str, Merger] = field(default_factory=dict)
     warnings: tuple[Problem, ...] = ()
 
     @property
@@ -114,6 +118,7 @@ def load_project(settings: Settings) -> LoadedProject:
         _by_name(declarations, Pipeline),
         _by_name(declarations, Worker),
         _by_name(declarations, Mirror),
+        _by_name(declarations, Merger),
         warnings,
     )
 
@@ -128,7 +133,7 @@ def _nothing_declared(settings: Settings) -> Problem:
     return Problem(
         str(settings.root / PROJECT_FILE),
         1,
-        f"no Topic, Pipeline, Worker or Mirror in {modules}",
+        f"no Topic, Pipeline, Worker, Mirror or Merger in {modules}",
         "",
     )
 
@@ -160,7 +165,9 @@ def _own_faults(value: Declared, settings: Settings) -> Iterable[Fault]:
         return _topic_faults(value, settings)
     if isinstance(value, Pipeline):
         return [*_pipeline_faults(value), *missing_settings(value, settings.sinks)]
-    return mirror_faults(value, settings) if isinstance(value, Mirror) else worker_faults(value)
+    if isinstance(value, Mirror):
+        return mirror_faults(value, settings)
+    return merger_faults(value) if isinstance(value, Merger) else worker_faults(value)
 
 
 def _topic_faults(topic: Topic, settings: Settings) -> list[Fault]:
@@ -204,9 +211,14 @@ def _faults_between(declarations: list[Declaration]) -> Iterator[tuple[Declarati
         for each in declarations
         if isinstance(each.value, Mirror) and mirror_rules.is_typed(each.value)
     ]
+    mergers = [
+        each
+        for each in declarations
+        if isinstance(each.value, Merger) and merger_rules.is_typed(each.value)
+    ]
     # What has parts of wrong types is left out: it has been reported, and the rules below
     # rely on types.
-    readers = [*pipelines, *workers, *mirrors]
+    readers = [*pipelines, *workers, *mirrors, *mergers]
     yield from _same_names(topics)
     yield from _same_names(readers)
     yield from _same_groups(readers)
@@ -278,10 +290,12 @@ def _looked_at(reader: Reader) -> Iterator[tuple[str, Topic]]:
 def _written(reader: Reader) -> Iterator[tuple[str, Topic]]:
     """The topics of a pipeline's sinks; none where the sink's own rules say that it has none.
 
-    A mirror writes the copies.
+    A mirror writes the copies, a merger the sorted topic and the late one.
     """
     if isinstance(reader, Mirror):
         yield from (("copies to", topic) for topic in reader.topics.values())
+    if isinstance(reader, Merger):
+        yield from (("writes to", topic) for topic in (reader.target, reader.late))
     if isinstance(reader, Pipeline):
         topics = (topic for sink in reader.sinks for topic in sink.topics)
         yield from (("writes to", topic) for topic in topics if is_a(topic, Topic))
@@ -333,4 +347,6 @@ def _readers(declarations: list[Declaration]) -> Iterator[tuple[Declaration, Rea
 def _read(reader: Reader) -> tuple[Topic, ...]:
     if isinstance(reader, Pipeline):
         return tuple(source.topic for source in reader.sources)
+    if isinstance(reader, Merger):
+        return tuple(reader.sources)
     return reader.topics if isinstance(reader, Worker) else ()

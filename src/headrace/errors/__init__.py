@@ -45,7 +45,15 @@ HeadraceError                         base
 │   │       ├── MirrorGapError
 │   │       ├── MirrorRecreatedError
 │   │       └── MirrorTruncatedError
-│   ├── MirrorRecordError
+│   ├── TransferRecordError           a record can't be written as it is
+│   │   ├── MirrorRecordError
+│   │   └── MergerRecordError
+│   ├── MergerRefusedError            mergers: a partition can't be merged on, others can
+│   │   ├── MergerNoPartitionError
+│   │   ├── MergerNoLeaderError
+│   │   └── MergerLossError
+│   ├── MergerNotRefusedError
+│   ├── MergerRunningError
 │   ├── MirrorNotRefusedError
 │   ├── MirrorOffsetError
 │   ├── MirrorRunningError
@@ -135,6 +143,15 @@ from headrace.errors.kafka import (
     SchemaRejectedError,
     TopicChangeError,
 )
+from headrace.errors.mergers import (
+    MergerLossError,
+    MergerNoLeaderError,
+    MergerNoPartitionError,
+    MergerNotRefusedError,
+    MergerRecordError,
+    MergerRefusedError,
+    MergerRunningError,
+)
 from headrace.errors.mirrors import (
     MirrorGapError,
     MirrorLossError,
@@ -148,6 +165,7 @@ from headrace.errors.mirrors import (
     MirrorRunningError,
     MirrorTopicMissingError,
     MirrorTruncatedError,
+    TransferRecordError,
 )
 from headrace.errors.offsets import (
     CommittedOffsetError,
@@ -252,6 +270,13 @@ __all__ = [
     "LastCommitError",
     "LifespanEndedError",
     "LoaderRunningError",
+    "MergerLossError",
+    "MergerNoLeaderError",
+    "MergerNoPartitionError",
+    "MergerNotRefusedError",
+    "MergerRecordError",
+    "MergerRefusedError",
+    "MergerRunningError",
     "MirrorGapError",
     "MirrorLossError",
     "MirrorNoCopyError",
@@ -316,6 +341,7 @@ __all__ = [
     "TopicMissingError",
     "TopicRecreatedError",
     "TopicTruncatedError",
+    "TransferRecordError",
     "UnknownFormatError",
     "UnreadRangesError",
     "WorkerError",

@@ -33,8 +33,12 @@ class MirrorNotRefusedError(RefusedError):
         return f"`headrace mirror list` shows what {self.mirror} can't copy on."
 
 
+class TransferRecordError(RefusedError):
+    """A record can't be written as it is."""
+
+
 @dataclass(eq=False)
-class MirrorRecordError(RefusedError):
+class MirrorRecordError(TransferRecordError):
     """A record can't be copied as it is."""
 
     code = "MIRROR_RECORD"

@@ -14,12 +14,15 @@ from headrace.kafka.broker_errors import Meaning, forbidden, meaning
 from headrace.kafka.client import consumer, describe
 from headrace.kafka.headers import headers_of
 from headrace.kafka.lost_brokers import IdleCheck
-from headrace.mirror.link import Link, naming_site
+from headrace.mirror.link import Link
 from headrace.mirror.origin import ORIGIN, origin_prefix, origins
 from headrace.mirror.positions import Position
-from headrace.mirror.writing import CopyWriter, Rejection, record_error
 from headrace.model import TopicPartition
 from headrace.runtime.instance_name import process_name
+from headrace.transfer.instance import MovedRecords, SourceChangedError
+from headrace.transfer.site_times import SITE_TIMES, SourceEnds, site_time_key
+from headrace.transfer.target import naming_site
+from headrace.transfer.writing import Rejection, TransferWriter
 
 _LOG = logging.getLogger("headrace.mirror")
 _LOG.addHandler(logging.NullHandler())  # silent unless the application asks for it
@@ -38,31 +41,6 @@ _READING = {
 # A broker that is silent is left after this time, by default after a minute. A response must come
 # within it, so it is limited: at 400 KB/s, one of eight megabytes does.
 _PATIENCE = {"socket.timeout.ms": "20000", "fetch.max.bytes": str(8 * 1024 * 1024)}
-
-
-class SourceChangedError(Exception):
-    """The next record is not there: where the partitions begin is to be asked again."""
-
-
-@dataclass(slots=True)
-class CopiedRecords:
-    """Records that were committed to the target.
-
-    Attributes:
-        records: how many.
-        value_bytes: of their values.
-        loops_skipped: records that have been at one of the two sites before, and were not sent.
-    """
-
-    records: int = 0
-    value_bytes: int = 0
-    loops_skipped: int = 0
-
-    def add(self, other: CopiedRecords) -> None:
-        """Adds those of another transaction."""
-        self.records += other.records
-        self.value_bytes += other.value_bytes
-        self.loops_skipped += other.loops_skipped
 
 
 @dataclass(slots=True)
@@ -133,11 +111,15 @@ class Copier:
     ) -> None:
         self._link = link
         self._alone, self._rejections = rejections is not None, rejections or {}
-        self._writer = CopyWriter(link, transactional_id, one_by_one=self._alone)
+        self._writer = TransferWriter(
+            link.transfer_target, transactional_id, one_by_one=self._alone
+        )
         self._reader = self._new_reader()
         self._idle_check = IdleCheck(link.source)
         self._partitions: dict[tuple[str, int], _Partition] = {}
-        self._uncommitted = CopiedRecords()
+        self._uncommitted = MovedRecords()
+        self._source_ends = SourceEnds(link.source) if link.tells_times else None
+        self._told_ms = 0
         self._sites = {link.source_site, link.target_site}
 
     @property
@@ -148,11 +130,12 @@ class Copier:
         return self._uncommitted.value_bytes >= _FULL_BYTES
 
     def add(self, starts: Mapping[TopicPartition, Position]) -> None:
-        """Copies further partitions of the source, from their positions on."""
-        for source, start in starts.items():
+        """Copies further partitions, named by their copies, from their positions on."""
+        for copy, start in starts.items():
+            source = self._link.source_of(copy)
             self._partitions[source.topic, source.partition] = _Partition(
                 source,
-                self._link.copy_of(source),
+                copy,
                 origin_prefix(self._link.source_site, source.topic, source.partition),
                 start.topic_id,
                 start.seen.offset,
@@ -166,8 +149,9 @@ class Copier:
         self._reader = self._new_reader()
         self._reader.assign([partition.start for partition in self._partitions.values()])
 
-    def remove(self, sources: Collection[TopicPartition]) -> None:
+    def remove(self, partitions: Collection[TopicPartition]) -> None:
         """Copies these no more. What is in the transaction of them was committed before."""
+        sources = map(self._link.source_of, partitions)
         gone = [s for s in sources if self._partitions.pop((s.topic, s.partition), None)]
         self._reader.incremental_unassign(
             [confluent_kafka.TopicPartition(s.topic, s.partition) for s in gone]
@@ -189,7 +173,7 @@ class Copier:
             return None
         return None if end == OFFSET_INVALID else max(end - partition.next, 0)
 
-    def copy(self, seconds: float) -> None:
+    def move(self, seconds: float) -> None:
         """Takes up to 5,000 records into the transaction; waits ``seconds`` for the first.
 
         Raises:
@@ -219,7 +203,7 @@ class Copier:
                 self._take(partition, message)
         self._writer.poll()
 
-    def commit(self, group: Any) -> CopiedRecords:
+    def commit(self, group: Any) -> MovedRecords:
         """Ends the transaction: its records are there for readers, and its positions are kept.
 
         Args:
@@ -240,15 +224,16 @@ class Copier:
             BrokerUnreachableError: if the source's brokers do not answer.
         """
         moved = [each for each in self._partitions.values() if each.next != each.committed]
-        if not moved:
-            return CopiedRecords()
+        is_told = self._tell_times()
+        if not moved and not is_told:
+            return MovedRecords()
         self._writer.begin()  # also for offsets alone: at the start, and behind what is not sent
         self._writer.flush()
         self._check_topics(moved)
         self._writer.commit([partition.offset for partition in moved], group)
         for partition in moved:
             partition.committed = partition.next
-        counts, self._uncommitted = self._uncommitted, CopiedRecords()
+        counts, self._uncommitted = self._uncommitted, MovedRecords()
         return counts
 
     def check_topics(self) -> None:
@@ -263,8 +248,28 @@ class Copier:
 
     def close(self) -> None:
         """Gives up what is not committed."""
+        if self._source_ends is not None:
+            self._source_ends.close()
         self._writer.close()
         self._reader.close()
+
+    def _tell_times(self) -> bool:
+        """Says of partitions that are copied to their end at a time; whether any is."""
+        if self._source_ends is None:
+            return False
+        self._source_ends.ask_for([each.source for each in self._partitions.values()])
+        time_ms, ends = self._source_ends.latest
+        if time_ms == self._told_ms:
+            return False
+        self._told_ms = time_ms
+        copied = [
+            each.copy
+            for each in self._partitions.values()
+            if each.next >= ends.get(each.source, each.next + 1)
+        ]
+        for copy in copied:
+            self._writer.tell(SITE_TIMES, site_time_key(copy), b"%d" % time_ms)
+        return bool(copied)
 
     def _take(self, partition: _Partition, message: Any) -> None:
         headers, offset = headers_of(message), message.offset()
@@ -272,10 +277,10 @@ class Copier:
             raise SourceChangedError(f"{partition.source} gave offset {offset} again")
         if headers is None:
             reason = "the name of one of its headers is not UTF-8"
-            raise record_error(self._link, partition.source, offset, reason)
+            raise self._link.record_error(partition.source, offset, reason)
         rejection = partition.rejection
         if rejection is not None and rejection.offset == offset:
-            raise record_error(self._link, partition.source, offset, rejection.reason)
+            raise self._link.record_error(partition.source, offset, rejection.reason)
         if headers and self._is_loop(headers):
             self._uncommitted.loops_skipped += 1
         else:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from headrace.errors import AuthorizationError
+from headrace.errors import MirrorRecordError
 from headrace.kafka.client import ClientConfig
 from headrace.model import TopicPartition
+from headrace.transfer.target import TransferTarget
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class Link:
         target: those of the target's cluster.
         copies: names of the source's topics, to those of their copies.
         commit_seconds: interval of transactions.
+        tells_times: whether mergers of the target wait for how far the source is copied.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Link:
     target: ClientConfig = field(repr=False)
     copies: Mapping[str, str]
     commit_seconds: float = 0.2
+    tells_times: bool = False
 
     def source_of(self, copy: TopicPartition) -> TopicPartition:
         """Returns the partition that one of the target is a copy of."""
@@ -44,16 +46,20 @@ class Link:
         """Returns the partition of the target that is a copy of one of the source."""
         return TopicPartition(self.copies[source.topic], source.partition)
 
+    @property
+    def transfer_target(self) -> TransferTarget:
+        """Returns where instances write, and their group."""
+        return TransferTarget(
+            self.name,
+            self.group,
+            self.target,
+            tuple(self.copies.values()),
+            self.record_error,
+            self.target_site,
+            self.commit_seconds,
+        )
 
-@contextlib.contextmanager
-def naming_site(site: str) -> Iterator[None]:
-    """Names the site in the error of a missing ACL: an operator of two clusters has to know which.
-
-    Raises:
-        AuthorizationError: if the block inside raises one.
-    """
-    try:
-        yield
-    except AuthorizationError as error:
-        resource = f"{error.resource} at site {site}"
-        raise AuthorizationError(error.operation, resource, error.principal) from error
+    def record_error(self, source: TopicPartition, offset: int, reason: str) -> MirrorRecordError:
+        """Returns the error of a record that can't be copied."""
+        partition = f"{source.topic}/{source.partition}"
+        return MirrorRecordError(self.name, self.source_site, partition, offset, reason)

@@ -31,9 +31,11 @@ from headrace.kafka.client import (
     latest_offsets,
 )
 from headrace.kafka.log_cuts import Seen, find_cuts
-from headrace.mirror.link import Link, naming_site
+from headrace.mirror.link import Link
 from headrace.mirror.tail import last_origins
 from headrace.model import TopicPartition
+from headrace.transfer.instance import Starts
+from headrace.transfer.target import naming_site
 
 _NO_EPOCH = -1
 
@@ -57,6 +59,9 @@ class Position:
     epoch: int = _NO_EPOCH
     is_committed: bool = False
 
+    def __str__(self) -> str:
+        return f"offset {self.offset}"
+
     @property
     def metadata(self) -> str:
         """What is committed beside the offset."""
@@ -72,21 +77,6 @@ class Position:
         if self.epoch == _NO_EPOCH:
             return Seen(self.offset)
         return Seen(self.copied_to, self.epoch)
-
-
-@dataclass(frozen=True, slots=True)
-class Starts:
-    """The positions at which partitions of the source go on, and why some can't.
-
-    Attributes:
-        positions: of those that can be copied on.
-        refused: those that can't, and why.
-        awaited: those that the source does not have yet.
-    """
-
-    positions: Mapping[TopicPartition, Position]
-    refused: Mapping[TopicPartition, MirrorRefusedError]
-    awaited: frozenset[TopicPartition]
 
 
 def positions_of(
@@ -128,7 +118,7 @@ class _Held:
     end: int
 
 
-def find_starts(link: Link, known: Mapping[TopicPartition, Position | None]) -> Starts:
+def find_starts(link: Link, known: Mapping[TopicPartition, Position | None]) -> Starts[Position]:
     """Returns where partitions go on.
 
     Args:

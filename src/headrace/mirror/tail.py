@@ -18,9 +18,10 @@ from headrace.errors import BrokerUnreachableError
 from headrace.kafka.broker_errors import Meaning, forbidden, meaning
 from headrace.kafka.client import consumer, earliest_offsets, latest_offsets
 from headrace.kafka.headers import headers_of
-from headrace.mirror.link import Link, naming_site
+from headrace.mirror.link import Link
 from headrace.mirror.origin import Origin, origins
 from headrace.model import TopicPartition
+from headrace.transfer.target import naming_site
 
 _POLL_SECONDS = 0.2
 _SILENCE_SECONDS = 30.0

@@ -10,16 +10,17 @@ from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 from headrace.errors import AuthorizationError, MirrorRecordError
 from headrace.kafka.client import LiveTopic
 from headrace.mirror import copying
-from headrace.mirror.copying import Copier, SourceChangedError
+from headrace.mirror.copying import Copier
 from headrace.mirror.link import Link
 from headrace.mirror.origin import ORIGIN
 from headrace.mirror.positions import Position
-from headrace.mirror.writing import Rejection
 from headrace.model import TopicPartition
+from headrace.transfer.instance import SourceChangedError
+from headrace.transfer.writing import Rejection
 
 SOURCE = {"bootstrap.servers": "s:1"}
 LINK = Link("m", "headrace.mirror.m", "waw", "central", SOURCE, {}, {"a": "waw.a"})
-A = TopicPartition("a", 0)
+A, COPY = TopicPartition("a", 0), TopicPartition("waw.a", 0)
 END = KafkaError(KafkaError._PARTITION_EOF)
 
 
@@ -80,21 +81,21 @@ class Fakes:
 def fakes(monkeypatch):
     made = Fakes()
     monkeypatch.setattr(copying, "consumer", made.consumer)
-    monkeypatch.setattr(copying, "CopyWriter", made.writer)
+    monkeypatch.setattr(copying, "TransferWriter", made.writer)
     monkeypatch.setattr(copying, "describe", made.describe)
     return made
 
 
 def copier_from(position, rejections=None):
     copier = Copier(LINK, "id", rejections)
-    copier.add({A: position})
+    copier.add({COPY: position})
     return copier
 
 
 def test_the_epoch_that_is_committed_belongs_to_the_offset_behind_the_last_record(fakes):
     fakes.messages = [Message(5, epoch=3), Message(8, epoch=4, error=END)]
     copier = copier_from(Position(5, "id"))
-    copier.copy(0)
+    copier.move(0)
     copier.commit(None)
     [[offset]] = fakes.committed
     assert (offset.topic, offset.offset, offset.metadata) == ("waw.a", 8, "id 6 3")
@@ -112,7 +113,7 @@ def test_a_name_of_a_header_that_is_not_utf_8_names_the_record(fakes):
     fakes.messages = [Message(5), Message(6, headers=None), Message(7)]
     copier = copier_from(Position(5, "id"))
     with pytest.raises(MirrorRecordError) as raised:
-        copier.copy(0)
+        copier.move(0)
     assert (raised.value.partition, raised.value.offset) == ("a/0", 6)
     assert copier.commit(None).records == 1
     assert [offset.offset for offset in fakes.committed[0]] == [6]
@@ -122,7 +123,7 @@ def test_a_record_that_the_target_has_refused_is_not_sent_again(fakes):
     fakes.messages = [Message(5), Message(6), Message(7)]
     copier = copier_from(Position(5, "id"), {A: Rejection(6, "too large")})
     with pytest.raises(MirrorRecordError, match="too large"):
-        copier.copy(0)
+        copier.move(0)
     assert [offset for offset, _ in fakes.sent] == [5]
     assert fakes.one_by_one
 
@@ -132,7 +133,7 @@ def test_records_that_have_been_at_a_site_before_are_skipped_and_counted(fakes, 
     loop = [(ORIGIN, f"{site}/x/0/1".encode()), (ORIGIN, b"ams/x/0/1")]
     fakes.messages = [Message(5, headers=loop), Message(6, headers=[(ORIGIN, b"ams/x/0/2")])]
     copier = copier_from(Position(5, "id"))
-    copier.copy(0)
+    copier.move(0)
     counts = copier.commit(None)
     assert (counts.records, counts.loops_skipped) == (1, 1)
     assert fakes.sent == [(6, [(ORIGIN, b"ams/x/0/2"), (ORIGIN, b"waw/a/0/6")])]
@@ -142,7 +143,7 @@ def test_a_read_that_is_forbidden_names_the_source(fakes):
     error = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
     fakes.messages = [Message(0, error=error)]
     with pytest.raises(AuthorizationError, match="'READ', resource 'topic a at site waw'"):
-        copier_from(Position(5, "id")).copy(0)
+        copier_from(Position(5, "id")).move(0)
 
 
 @pytest.mark.parametrize("topic_id", ["", "other"])
@@ -158,7 +159,7 @@ def test_a_topic_that_was_deleted_is_noticed_without_a_record(fakes, topic_id):
 def test_the_lag_is_from_the_next_record_to_the_end(fakes, end, lag):
     fakes.messages, fakes.end = [Message(5)], end
     copier = copier_from(Position(5, "id"))
-    copier.copy(0)
+    copier.move(0)
     assert copier.lags() == {A: lag}
 
 

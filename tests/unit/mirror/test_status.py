@@ -7,13 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.mirror.prometheus import exposition
-from headrace.mirror.status import (
-    STALE_AFTER_SECONDS,
-    MirrorState,
-    MirrorStatus,
-    MirrorStatusFolder,
-)
+from headrace.mirror.status import MirrorStatus
+from headrace.transfer.prometheus import exposition
+from headrace.transfer.status import STALE_AFTER_SECONDS, TransferState, TransferStatusFolder
 
 STATUS = MirrorStatus(
     "warsaw",
@@ -34,26 +30,26 @@ def moment(monkeypatch):
 
 
 def test_a_status_is_read_as_it_was_written(tmp_path):
-    folder = MirrorStatusFolder(tmp_path)
+    folder = TransferStatusFolder(tmp_path, MirrorStatus)
     folder.write(STATUS)
     assert folder.read() == [STATUS]
 
 
 def test_an_instance_that_is_silent_has_failed(tmp_path):
-    folder = MirrorStatusFolder(tmp_path)
+    folder = TransferStatusFolder(tmp_path, MirrorStatus)
     folder.write(replace(STATUS, updated_ms=STATUS.updated_ms - int(STALE_AFTER_SECONDS * 1000)))
     [status] = folder.read()
-    assert status.state is MirrorState.FAILED
+    assert status.state is TransferState.FAILED
     assert "no heartbeat for 30 s" in status.reason
 
 
 def test_statuses_of_ended_instances_go_with_the_next_start(tmp_path):
-    folder = MirrorStatusFolder(tmp_path)
+    folder = TransferStatusFolder(tmp_path, MirrorStatus)
     others = [
-        replace(STATUS, mirror="paris", state=MirrorState.STOPPED),
+        replace(STATUS, name="paris", state=TransferState.STOPPED),
         replace(STATUS, instance="host-2"),
     ]
-    for status in (replace(STATUS, state=MirrorState.STOPPED), *others):
+    for status in (replace(STATUS, state=TransferState.STOPPED), *others):
         folder.write(status)
     folder.forget("warsaw")
     assert folder.read() == others

@@ -44,11 +44,12 @@ def run(
     """
     from headrace.cli.views.lifecycle import Stopping
     from headrace.cli.views.mirrors import mirroring
-    from headrace.control.mirror_run import MirrorRun, MirrorRunOptions
+    from headrace.control.transfer_run import TransferRunOptions, mirror_run
 
     declared = _declared(session, name)
     log_to_file(session, log_format, Subject("mirror", name))
-    instance = MirrorRun(session.settings, declared, MirrorRunOptions(metrics_host, metrics_port))
+    options = TransferRunOptions(metrics_host, metrics_port)
+    instance = mirror_run(session.project, declared, options)
 
     def stop() -> None:
         instance.stop()

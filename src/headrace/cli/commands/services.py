@@ -42,8 +42,8 @@ def status(session: Session) -> ProjectStatus:
     """Show how all parts of the project are doing."""
     from headrace.cli.views.services import ProjectStatus
     from headrace.control import services, workers
-    from headrace.control.mirror_run import mirror_statuses
     from headrace.control.pipeline_progress import pipeline_progress
+    from headrace.control.transfer_run import merger_statuses, mirror_statuses
 
     settings = session.settings
     return ProjectStatus(
@@ -51,6 +51,7 @@ def status(session: Session) -> ProjectStatus:
         tuple(pipeline_progress(settings, _declared(session))),
         tuple(workers.progress(settings)),
         tuple(mirror_statuses(settings)),
+        tuple(merger_statuses(settings)),
     )
 
 

@@ -17,9 +17,8 @@ from headrace.cli.views import view
 from headrace.control.mirrors import AcceptedLoss
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from headrace.control.mirror_run import Observe
     from headrace.control.mirrors import MirrorStanding
     from headrace.mirror.status import MirrorStatus
 
@@ -70,10 +69,10 @@ def summary(statuses: Sequence[MirrorStatus]) -> Group:
             status.refused_partitions,
             status.restarts,
         )
-        names = (status.mirror, status.instance, str(status.state))
+        names = (status.name, status.instance, str(status.state))
         mirrors.add_row(*map(escape, names), *(f"{figure:,}" for figure in figures))
     remarks = (
-        f"[dim]{escape(f'{status.mirror}: {reason}')}"
+        f"[dim]{escape(f'{status.name}: {reason}')}"
         for status in statuses
         for reason in (status.reason, *status.refused.values())
         if reason
@@ -95,7 +94,7 @@ def _text(status: MirrorStatus) -> str:
 
 
 @contextmanager
-def _on_screen(screen: Screen) -> Iterator[Observe]:
+def _on_screen(screen: Screen) -> Iterator[Callable[[MirrorStatus], None]]:
     with status_line(screen.err, "Waits for partitions") as show:
         last = ""
 
@@ -109,7 +108,7 @@ def _on_screen(screen: Screen) -> Iterator[Observe]:
 
 
 @contextmanager
-def _in_json(print_line: PrintLine) -> Iterator[Observe]:
+def _in_json(print_line: PrintLine) -> Iterator[Callable[[MirrorStatus], None]]:
     yield print_line
 
 

@@ -15,10 +15,11 @@ from headrace.cli import progress_view, worker_view
 from headrace.cli.encoding import merged
 from headrace.cli.output import Live, PrintLine
 from headrace.cli.screen import Screen, status_line
-from headrace.cli.views import mirrors, view
+from headrace.cli.views import mergers, mirrors, view
 from headrace.control.services import Services
 
 if TYPE_CHECKING:
+    from headrace.merger.status import MergerStatus
     from headrace.mirror.status import MirrorStatus
     from headrace.pipelines.progress import PipelineProgress
     from headrace.runtime.jars import Progress
@@ -30,19 +31,21 @@ _NOT_STARTED = "not started yet (`headrace up`)"
 
 @dataclass(frozen=True)
 class ProjectStatus:
-    """The project's servers, and the progress of pipelines, workers and mirrors."""
+    """The project's servers, and the progress of pipelines, workers, mirrors and mergers."""
 
     services: Services
     pipelines: tuple[PipelineProgress, ...]
     workers: tuple[WorkerProgress, ...]
     mirrors: tuple[MirrorStatus, ...] = ()
+    mergers: tuple[MergerStatus, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the servers' members beside those of pipelines, workers and mirrors."""
+        """Returns the servers' members beside those of what runs."""
         progress = {
             "pipelines": self.pipelines,
             "workers": self.workers,
             "mirrors": self.mirrors,
+            "mergers": self.mergers,
         }
         return merged(self.services, progress)
 
@@ -68,7 +71,9 @@ def _status(status: ProjectStatus, screen: Screen) -> None:
         screen.out.print(worker_view.summary(status.workers))
     if status.mirrors:
         screen.out.print(mirrors.summary(status.mirrors))
-    if not (status.pipelines or status.workers or status.mirrors):
+    if status.mergers:
+        screen.out.print(mergers.summary(status.mergers))
+    if not (status.pipelines or status.workers or status.mirrors or status.mergers):
         screen.out.print("Nothing has run yet (`headrace run`, `headrace workers run`).")
 
 

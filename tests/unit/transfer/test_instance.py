@@ -9,13 +9,14 @@ import pytest
 
 from headrace.errors import MirrorRecordError, MirrorTopicMissingError
 from headrace.kafka.transactions import TransactionUnsettledError
-from headrace.mirror import instance as instance_module
-from headrace.mirror.copying import CopiedRecords
+from headrace.mirror import instance as mirror_module
 from headrace.mirror.instance import MirrorInstance
 from headrace.mirror.link import Link
-from headrace.mirror.positions import Position, Starts
-from headrace.mirror.writing import RejectedBatchError, Rejection
+from headrace.mirror.positions import Position
 from headrace.model import TopicPartition
+from headrace.transfer import instance as instance_module
+from headrace.transfer.instance import MovedRecords, Starts
+from headrace.transfer.writing import RejectedBatchError, Rejection
 
 LINK = Link("m", "g", "waw", "central", {}, {"bootstrap.servers": "t:1"}, {"a": "waw.a"})
 SOURCE, COPY = TopicPartition("a", 0), TopicPartition("waw.a", 0)
@@ -47,7 +48,7 @@ class World:
         self.rejections.append(rejections)
         return SimpleNamespace(
             add=lambda _: None,
-            copy=self.copy,
+            move=self.copy,
             commit=self.commit,
             close=lambda: self.calls.append("abort"),
             check_topics=lambda: None,
@@ -56,7 +57,7 @@ class World:
 
     def commit(self, _):
         self.calls.append("commit")
-        return CopiedRecords(1)
+        return MovedRecords(1)
 
     def copy(self, _):
         act = self.copies.pop(0)
@@ -73,8 +74,8 @@ class World:
 def world(monkeypatch):
     made = World()
     monkeypatch.setattr(instance_module, "GroupMember", made.member)
-    monkeypatch.setattr(instance_module, "Copier", made.copier)
-    monkeypatch.setattr(instance_module, "find_starts", made.find_starts)
+    monkeypatch.setattr(mirror_module, "Copier", made.copier)
+    monkeypatch.setattr(mirror_module, "find_starts", made.find_starts)
     monkeypatch.setattr(instance_module, "_RESTART_SECONDS", 0.0)
     monkeypatch.setattr(instance_module, "_START_EVERY_SECONDS", 0.0)
     monkeypatch.setattr(instance_module, "_TAKE_SECONDS", 0.0)

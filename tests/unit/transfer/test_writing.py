@@ -8,13 +8,14 @@ from confluent_kafka import KafkaError, KafkaException
 
 from headrace.errors import AuthorizationError, MirrorRecordError
 from headrace.kafka.transactions import TransactionFencedError, TransactionUnsettledError
-from headrace.mirror import writing
 from headrace.mirror.link import Link
-from headrace.mirror.writing import CopyWriter, RejectedBatchError, Rejection
 from headrace.model import TopicPartition
+from headrace.transfer import writing
+from headrace.transfer.writing import RejectedBatchError, Rejection, TransferWriter
 
 TARGET = {"bootstrap.servers": "127.0.0.1:1"}
 LINK = Link("m", "headrace.mirror.m", "waw", "central", {}, TARGET, {"a": "waw.a"})
+MIRROR = LINK.transfer_target
 A, COPY = TopicPartition("a", 0), TopicPartition("waw.a", 0)
 
 
@@ -61,7 +62,7 @@ def send(writer, offset=5):
 
 
 def test_a_write_that_is_forbidden_names_the_acl_and_the_site(client):
-    writer = CopyWriter(LINK, "id")
+    writer = TransferWriter(MIRROR, "id")
     send(writer)
     client.reports[0](KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), Message(5, "waw.a"))
     with pytest.raises(AuthorizationError) as raised:
@@ -85,13 +86,13 @@ def test_an_acl_that_a_transaction_lacks_is_named(client, code, operation, resou
     error = KafkaError(getattr(KafkaError, f"{code}_AUTHORIZATION_FAILED"))
     client.raises["commit_transaction"] = error
     with pytest.raises(AuthorizationError) as raised:
-        CopyWriter(LINK, "id").commit([], None)
+        TransferWriter(MIRROR, "id").commit([], None)
     assert raised.value.operation == operation
     assert raised.value.resource == f"{resource} at site central"
 
 
 def test_records_that_are_not_acknowledged_tell_the_reason_of_the_transaction(client):
-    writer = CopyWriter(LINK, "id")
+    writer = TransferWriter(MIRROR, "id")
     send(writer)
     client.flush = lambda _: 1
     client.raises["begin_transaction"] = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
@@ -103,7 +104,7 @@ def test_records_that_are_not_acknowledged_tell_the_reason_of_the_transaction(cl
 
 
 def test_records_that_are_purged_tell_the_reason_of_the_transaction(client):
-    writer = CopyWriter(LINK, "id")
+    writer = TransferWriter(MIRROR, "id")
     send(writer)
     client.reports[0](KafkaError(KafkaError._PURGE_QUEUE), Message(5, "waw.a"))
     client.raises["begin_transaction"] = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
@@ -112,7 +113,7 @@ def test_records_that_are_purged_tell_the_reason_of_the_transaction(client):
 
 
 def test_a_record_that_the_client_refuses_is_named(client):
-    writer = CopyWriter(LINK, "id")
+    writer = TransferWriter(MIRROR, "id")
     client.raises["produce"] = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
     with pytest.raises(MirrorRecordError) as raised:
         send(writer, 7)
@@ -122,7 +123,7 @@ def test_a_record_that_the_client_refuses_is_named(client):
 
 
 def test_a_batch_that_brokers_refuse_names_no_record(client):
-    writer = CopyWriter(LINK, "id")
+    writer = TransferWriter(MIRROR, "id")
     send(writer)
     client.reports[0](KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), Message(5, "waw.a"))
     with pytest.raises(RejectedBatchError) as raised:
@@ -131,7 +132,7 @@ def test_a_batch_that_brokers_refuse_names_no_record(client):
 
 
 def test_a_record_in_a_batch_of_its_own_is_named_the_first_of_its_partition(client):
-    writer = CopyWriter(LINK, "id", one_by_one=True)
+    writer = TransferWriter(MIRROR, "id", one_by_one=True)
     for offset in (5, 6, 7):
         send(writer, offset)
     client.reports[0](None, Message(5, "waw.a", stored=90))
@@ -145,7 +146,7 @@ def test_a_record_in_a_batch_of_its_own_is_named_the_first_of_its_partition(clie
 
 def test_offsets_are_sent_a_thousand_in_a_request(client):
     offsets = [confluent_kafka.TopicPartition("waw.a", n, n) for n in range(2_500)]
-    CopyWriter(LINK, "id").commit(offsets, "member")
+    TransferWriter(MIRROR, "id").commit(offsets, "member")
     sent = [call[1] for call in client.calls if call[0] == "send_offsets_to_transaction"]
     assert list(map(len, sent)) == [1_000, 1_000, 500]
     assert [offset for part in sent for offset in part] == offsets
@@ -155,7 +156,9 @@ def test_offsets_are_sent_a_thousand_in_a_request(client):
 def test_a_member_that_was_put_out_is_fenced(client):
     client.raises["send_offsets_to_transaction"] = KafkaError(KafkaError.UNKNOWN_MEMBER_ID)
     with pytest.raises(TransactionFencedError):
-        CopyWriter(LINK, "id").commit([confluent_kafka.TopicPartition("waw.a", 0, 1)], "member")
+        TransferWriter(MIRROR, "id").commit(
+            [confluent_kafka.TopicPartition("waw.a", 0, 1)], "member"
+        )
 
 
 def test_settings_of_a_project_do_not_outlast_a_transaction(monkeypatch):
@@ -164,4 +167,4 @@ def test_settings_of_a_project_do_not_outlast_a_transaction(monkeypatch):
     settings = {"socket.timeout.ms": "60000", "linger.ms": "60000", "client.id": "own"}
     link = Link("m", "g", "waw", "central", {}, TARGET | settings, {"a": "waw.a"})
     with pytest.raises(TransactionUnsettledError):
-        CopyWriter(link, "id")
+        TransferWriter(link.transfer_target, "id")

@@ -12,7 +12,7 @@ from typing import Any
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
-from headrace.errors import AuthorizationError, MirrorRecordError, SinkError
+from headrace.errors import AuthorizationError, SinkError
 from headrace.kafka.broker_errors import (
     Meaning,
     delivery_failure,
@@ -28,14 +28,14 @@ from headrace.kafka.transactions import (
     TransactionUnsettledError,
     finish_step,
 )
-from headrace.mirror.link import Link, naming_site
 from headrace.model import TopicPartition
 from headrace.runtime.instance_name import process_name
+from headrace.transfer.target import TransferTarget
 
 TRANSACTION_SECONDS = 10
-"""So long a transaction stays open whose instance is gone: readers of the copy wait for its end."""
+"""So long a transaction stays open whose instance is gone: readers wait for its end."""
 
-_LOG = logging.getLogger("headrace.mirror")
+_LOG = logging.getLogger("headrace.transfer")
 _MAX_OFFSETS = 1_000  # in one request
 _WRITING = {
     "linger.ms": "20",
@@ -77,19 +77,13 @@ class RejectedBatchError(Exception):
         super().__init__(reason)
 
 
-def record_error(link: Link, source: TopicPartition, offset: int, reason: str) -> MirrorRecordError:
-    """Returns the error of a record that can't be copied."""
-    partition = f"{source.topic}/{source.partition}"
-    return MirrorRecordError(link.name, link.source_site, partition, offset, reason)
-
-
-class CopyWriter:
-    """Writes to the copies. Used on one thread, until it raises anything but MirrorRecordError.
+class TransferWriter:
+    """Writes records. Used on one thread, until it raises anything but TransferRecordError.
 
     When it is there, no transaction of its id is open any more, and what was committed is certain.
 
     Args:
-        link: the mirror and its clusters.
+        target: where it writes.
         transactional_id: of this instance alone.
         one_by_one: send each record in a batch of its own, so that a refusal names the record.
 
@@ -98,10 +92,12 @@ class CopyWriter:
         AuthorizationError: if an ACL is missing.
     """
 
-    def __init__(self, link: Link, transactional_id: str, *, one_by_one: bool = False) -> None:
-        self._link, self._id, self._one_by_one = link, transactional_id, one_by_one
+    def __init__(
+        self, target: TransferTarget, transactional_id: str, *, one_by_one: bool = False
+    ) -> None:
+        self._target, self._id, self._one_by_one = target, transactional_id, one_by_one
         self._producer = producer(
-            {"client.id": process_name()} | dict(link.target),
+            {"client.id": process_name()} | dict(target.config),
             _WRITING | (_ONE_BY_ONE if one_by_one else {}) | {"transactional.id": transactional_id},
         )
         self._failures: list[tuple[str, KafkaError]] = []
@@ -116,7 +112,7 @@ class CopyWriter:
         """Puts a record into the transaction, which is begun where none is open.
 
         Raises:
-            MirrorRecordError: if the client does not take the record. The transaction goes on.
+            TransferRecordError: if the client does not take the record. The transaction goes on.
             RejectedBatchError: if the target has refused records.
             AuthorizationError, SinkError: if the target takes no records of the topic.
             TransactionFencedError, TransactionUnsettledError: if the transaction can't go on.
@@ -130,6 +126,19 @@ class CopyWriter:
         while not self._is_queued(source, copy, message, headers, report):
             # The queue is full: reports that are taken make room, and only polls take them.
             self.poll(_POLL_SECONDS)
+
+    def tell(self, topic: str, key: bytes, value: bytes) -> None:
+        """Puts a record of the instance's own into the transaction. Raises as :meth:`send`."""
+        self.begin()
+        while True:
+            try:
+                self._producer.produce(topic, value, key, on_delivery=self._delivered)
+            except BufferError:
+                self.poll(_POLL_SECONDS)
+            except KafkaException as error:
+                raise self._cause(error.args[0].str()) from error
+            else:
+                return
 
     def begin(self) -> None:
         """Begins a transaction, where none is open."""
@@ -195,7 +204,7 @@ class CopyWriter:
         except KafkaException as error:
             cause = error.args[0]
             if is_of_record(cause) or cause.name() == "_INVALID_ARG":
-                raise record_error(self._link, source, message.offset(), cause.str()) from error
+                raise self._target.record_error(source, message.offset(), cause.str()) from error
             self.poll()
             self._check_failures()
             raise self._cause(cause.str()) from error
@@ -245,19 +254,19 @@ class CopyWriter:
 
     def _named(self, cause: KafkaError) -> Exception:
         if is_forbidden(cause):
-            return self._forbidden(cause, ", ".join(self._link.copies.values()))
+            return self._forbidden(cause, ", ".join(self._target.topics))
         ended = TransactionFencedError if meaning(cause) in _FENCED else TransactionUnsettledError
         return ended(cause.str())
 
     def _forbidden(self, cause: KafkaError, topic: str) -> AuthorizationError:
         resource = {
             "TOPIC_AUTHORIZATION_FAILED": f"topic {topic}",
-            "GROUP_AUTHORIZATION_FAILED": f"group {self._link.group}",
+            "GROUP_AUTHORIZATION_FAILED": f"group {self._target.group}",
             "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": f"transactional id {self._id}",
         }.get(cause.name(), "cluster")
         operation = _RESOURCES.get(cause.name(), "WRITE")
         try:
-            with naming_site(self._link.target_site):
-                raise forbidden(self._link.target, operation, resource)
+            with self._target.naming():
+                raise forbidden(self._target.config, operation, resource)
         except AuthorizationError as error:
             return error

@@ -1,0 +1,139 @@
+"""Views of `merger run`, `list` and `accept`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group
+from rich.markup import escape
+
+from headrace.cli.encoding import merged
+from headrace.cli.output import Live, PrintLine
+from headrace.cli.screen import Screen, status_line, table
+from headrace.cli.views import view
+from headrace.control.mergers import AcceptedGap
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headrace.control.mergers import MergerStanding
+    from headrace.merger.status import MergerStatus
+
+
+@dataclass(frozen=True)
+class MergerStandings:
+    """The groups, lag and refused partitions of mergers."""
+
+    mergers: tuple[MergerStanding, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the standings, each with its lag."""
+        return {"mergers": [merged(standing, {"lag": standing.lag}) for standing in self.mergers]}
+
+
+@view.register
+def _standings(result: MergerStandings, screen: Screen) -> None:
+    titles = ("merger", "into", "group", "members", "partition", "lag", "sorted to")
+    mergers = table(*titles, right=(5,))
+    for standing in result.mergers:
+        members = ", ".join(member.name for member in standing.group.members)
+        cells = [standing.merger, standing.target, standing.group.state, members]
+        for partition in standing.partitions:
+            lag = "?" if partition.lag is None else f"{partition.lag:,}"
+            sorted_to = _time(partition.sorted_to_ms)
+            mergers.add_row(*map(escape, (*cells, partition.partition)), lag, sorted_to)
+            cells = [""] * len(cells)
+    screen.out.print(mergers)
+    for standing in result.mergers:
+        for refusal in standing.refused:
+            screen.warning(refusal)
+
+
+def _time(time_ms: int | None) -> str:
+    if time_ms is None:
+        return "not known yet"
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+@view.register
+def _accepted(accepted: AcceptedGap, screen: Screen) -> None:
+    screen.line(
+        f"{escape(accepted.partition)} is merged on at offset {accepted.accepted_offset:,}, after "
+        f"{accepted.next_offset:,}: {escape(accepted.reason)}."
+    )
+
+
+def summary(statuses: Sequence[MergerStatus]) -> Group:
+    """Returns a table of instances, and below it what they wait for, and why they failed."""
+    titles = ("merger", "instance", "state", "records", "late", "lag", "waiting", "idle", "refused")
+    mergers = table(*titles, right=(3, 4, 5, 6, 7, 8))
+    for status in statuses:
+        figures = (
+            status.records,
+            status.late,
+            status.lag_records,
+            status.waiting_partitions,
+            status.idle_partitions,
+            status.refused_partitions,
+        )
+        names = (status.name, status.instance, str(status.state))
+        mergers.add_row(*map(escape, names), *(f"{figure:,}" for figure in figures))
+    remarks = (
+        f"[dim]{escape(f'{status.name}: {remark}')}"
+        for status in statuses
+        for remark in _remarks(status)
+    )
+    return Group(mergers, *remarks)
+
+
+def _remarks(status: MergerStatus) -> Iterator[str]:
+    if status.reason:
+        yield status.reason
+    yield from status.refused.values()
+    for partition, sources in status.waits_for.items():
+        if sources:
+            since = _time(status.sorted_to_ms.get(partition))
+            yield f"{partition} is sorted to {since}, and waits for {', '.join(sources)}"
+    if status.idle:
+        yield f"not waited for, since silent: {', '.join(status.idle)}"
+
+
+def _text(status: MergerStatus) -> str:
+    figures = [
+        f"{status.records:,} records merged",
+        f"{status.late:,} late",
+        f"lag {status.lag_records:,}",
+    ]
+    if status.waiting_partitions:
+        figures.append(f"{status.waiting_partitions:,} partitions wait")
+    if status.idle:
+        figures.append(f"{status.idle_partitions:,} idle")
+    if status.refused:
+        figures.append(f"{status.refused_partitions:,} partitions refused")
+    return ", ".join(figures)
+
+
+@contextmanager
+def _on_screen(screen: Screen) -> Iterator[Callable[[MergerStatus], None]]:
+    with status_line(screen.err, "Waits for partitions") as show:
+        last = ""
+
+        def observe(status: MergerStatus) -> None:
+            nonlocal last
+            last = _text(status)
+            show(last)
+
+        yield observe
+    screen.line(escape(last))
+
+
+@contextmanager
+def _in_json(print_line: PrintLine) -> Iterator[Callable[[MergerStatus], None]]:
+    yield print_line
+
+
+merging = Live(_on_screen, _in_json)

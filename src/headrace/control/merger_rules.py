@@ -1,0 +1,119 @@
+"""What must hold for a declared merger before anything starts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+from headrace.control.mirror_rules import MAX_COMMIT_EVERY
+from headrace.control.pipeline_rules import NAME_ROLE
+from headrace.kafka.topics import max_batch_bytes
+from headrace.merger.declaration import Merger
+from headrace.model import Topic
+from headrace.model.fault import Fault, duration, is_a
+from headrace.model.name import NAME
+
+MIN_SOURCES = 2
+
+
+def is_typed(merger: Merger) -> bool:
+    """Whether its parts are what the model says, so that other rules can look at them."""
+    return not any(_type_faults(merger))
+
+
+def merger_faults(merger: Merger) -> Iterator[Fault]:
+    """Everything wrong with one merger by itself; wrong types hide the rest."""
+    wrong = list(_type_faults(merger))
+    yield from wrong
+    if not wrong:
+        yield from _name_faults(merger)
+        yield from _topic_faults(merger)
+        yield from _partition_faults(merger)
+        yield from _size_faults(merger)
+        yield from _time_faults(merger)
+
+
+def _type_faults(merger: Merger) -> Iterator[Fault]:
+    if not is_a(merger.name, str):
+        yield Fault(f"merger {merger.name!r}: name is {merger.name!r}", "text")
+    for attribute in ("sources", "mirrored_elsewhere"):
+        topics: Any = getattr(merger, attribute)
+        if not isinstance(topics, Sequence) or not all(map(_is_topic, topics)):
+            yield Fault(f"{_label(merger)}: {attribute} is {topics!r}", "a list of declared Topics")
+    for attribute in ("target", "late"):
+        if not _is_topic(getattr(merger, attribute)):
+            value = getattr(merger, attribute)
+            yield Fault(f"{_label(merger)}: {attribute} is {value!r}", "a declared Topic")
+
+
+def _is_topic(value: object) -> bool:
+    return isinstance(value, Topic) and is_a(value.name, str) and is_a(value.partitions, int)
+
+
+def _name_faults(merger: Merger) -> Iterator[Fault]:
+    if not NAME.fullmatch(merger.name):
+        yield Fault(f"{merger.name!r} is not a merger name", NAME_ROLE)
+
+
+def _topic_faults(merger: Merger) -> Iterator[Fault]:
+    if len(merger.sources) < MIN_SOURCES:
+        yield Fault(f"{_label(merger)} has {len(merger.sources)} sources", "at least two topics")
+    topics = [topic.name for topic in (*merger.sources, merger.target, merger.late)]
+    for name, count in Counter(topics).items():
+        if count > 1:
+            yield Fault(
+                f"{_label(merger)} has topic {name!r} {count} times",
+                "sources, target and late are different topics: a merger must not read what it "
+                "writes",
+            )
+    sources = {topic.name for topic in merger.sources}
+    for topic in merger.mirrored_elsewhere:
+        if topic.name not in sources:
+            message = f"{_label(merger)}: mirrored_elsewhere has {topic.name!r}"
+            yield Fault(message, f"one of its sources: {', '.join(sorted(sources))}")
+    for topic in (*merger.sources, merger.target):
+        if topic.compaction:
+            yield Fault(
+                f"{_label(merger)}: topic {topic.name!r} is compacted",
+                "a key's record may be gone before it is merged, or before it is read in order",
+            )
+
+
+def _partition_faults(merger: Merger) -> Iterator[Fault]:
+    counts = {
+        topic.name: topic.partitions for topic in (*merger.sources, merger.target, merger.late)
+    }
+    if len(set(counts.values())) > 1:
+        listed = ", ".join(f"{name} {count}" for name, count in counts.items())
+        yield Fault(
+            f"{_label(merger)}: its topics have different partitions: {listed}",
+            "one number: the same key is in the same partition of each",
+        )
+
+
+def _size_faults(merger: Merger) -> Iterator[Fault]:
+    needed = max((max_batch_bytes(topic) for topic in merger.sources), default=0)
+    for topic in (merger.target, merger.late):
+        if max_batch_bytes(topic) < needed:
+            yield Fault(
+                f"{_label(merger)}: topic {topic.name!r} takes {max_batch_bytes(topic)} bytes, and "
+                f"a source {needed}",
+                f'Topic({topic.name!r}, config={{"max.message.bytes": "{needed}"}})',
+            )
+
+
+def _time_faults(merger: Merger) -> Iterator[Fault]:
+    yield from duration(merger, "disorder", timedelta(0))
+    for attribute in ("idle_after", "commit_every"):
+        yield from duration(merger, attribute, timedelta.resolution)
+    if is_a(merger.commit_every, timedelta) and merger.commit_every > MAX_COMMIT_EVERY:
+        yield Fault(
+            f"{_label(merger)}: commit_every is {merger.commit_every}",
+            f"at most {MAX_COMMIT_EVERY}: brokers end a transaction after ten seconds",
+        )
+
+
+def _label(merger: Merger) -> str:
+    return f"merger {merger.name!r}"

@@ -1,0 +1,198 @@
+"""Mergers of a project: how far they are, and the way on behind a loss."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from headrace.control.project import LoadedProject
+from headrace.control.site_clusters import own_cluster
+from headrace.errors import (
+    MergerLossError,
+    MergerNotRefusedError,
+    MergerRunningError,
+    RefusedError,
+    TopicMissingError,
+)
+from headrace.kafka.client import LiveTopic, commit, committed, describe, latest_offsets
+from headrace.kafka.groups import ConsumerGroup, describe_group
+from headrace.merger.declaration import Merger
+from headrace.merger.plan import ClockSource, MergePlan
+from headrace.merger.position import InputPosition, position_of
+from headrace.merger.starts import accepted_offset, find_starts
+from headrace.model import TopicPartition
+
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def plan_of(project: LoadedProject, merger: Merger) -> MergePlan:
+    """Returns a merger with its cluster.
+
+    Raises:
+        BrokerUnreachableError: if the embedded broker was never started.
+    """
+    mirrored = {
+        topic.name for mirror in project.mirrors.values() for topic in mirror.topics.values()
+    }
+    elsewhere = {topic.name for topic in merger.mirrored_elsewhere}
+    return MergePlan(
+        merger.name,
+        merger.consumer_group,
+        own_cluster(project.settings).client_config(may_be_down=True),
+        {
+            topic.name: (
+                ClockSource.RECORDS
+                if topic.name in elsewhere
+                else ClockSource.MIRROR
+                if topic.name in mirrored
+                else ClockSource.WALL
+            )
+            for topic in merger.sources
+        },
+        merger.target.name,
+        merger.late.name,
+        merger.disorder // _MILLISECOND,
+        merger.idle_after.total_seconds(),
+        merger.commit_every.total_seconds(),
+    )
+
+
+@dataclass(frozen=True)
+class MergedPartition:
+    """How far one partition of a source is merged.
+
+    Attributes:
+        partition: as ``topic/partition``.
+        next_offset: the first that is not written; ``None``: it was never begun.
+        end_offset: behind the last record of the source; ``None``: no broker tells it.
+        lag: offsets that are not written yet; ``None`` where the end is not known.
+        sorted_to_ms: the time up to which its partition of the target is written, in milliseconds
+            since 1970; ``None``: not known yet.
+        refused: why its partition of the target can't be gone on with; empty: it can.
+    """
+
+    partition: str
+    next_offset: int | None
+    end_offset: int | None
+    lag: int | None
+    sorted_to_ms: int | None
+    refused: str = ""
+
+
+@dataclass(frozen=True)
+class MergerStanding:
+    """How far a merger has come.
+
+    Attributes:
+        merger: its name.
+        target: the topic that it writes.
+        group: the consumer group, with its members.
+        partitions: of the sources.
+    """
+
+    merger: str
+    target: str
+    group: ConsumerGroup
+    partitions: tuple[MergedPartition, ...]
+
+    @property
+    def refused(self) -> tuple[str, ...]:
+        """Why partitions can't be gone on with, each once."""
+        return tuple(dict.fromkeys(p.refused for p in self.partitions if p.refused))
+
+    @property
+    def lag(self) -> int:
+        """Offsets of all sources that are not written yet."""
+        return sum(partition.lag or 0 for partition in self.partitions)
+
+
+def merger_standing(project: LoadedProject, merger: Merger) -> MergerStanding:
+    """Returns how far a merger has come, and which partitions it can't go on with.
+
+    Raises:
+        AuthorizationError: if an ACL is missing.
+        BrokerUnreachableError: if the brokers do not answer.
+        TopicMissingError: if the target does not exist.
+    """
+    plan = plan_of(project, merger)
+    live = describe(plan.config, (*plan.topics, plan.target))
+    if plan.target not in live:
+        raise TopicMissingError(plan.target)
+    outputs = live[plan.target].all_partitions
+    sources = [source for output in outputs for source in plan.inputs_of(output)]
+    led = [source for source in sources if _is_led(live.get(source.topic), source.partition)]
+    offsets = committed(plan.config, plan.group, led)
+    ends = {source: end for source, (end, _) in latest_offsets(plan.config, led).items()}
+    known = {TopicPartition(at.topic, at.partition): position_of(at) for at in offsets}
+    refused = find_starts(plan, outputs, offsets).refused
+    partitions = tuple(
+        _merged(source, known.get(source), ends.get(source), refused.get(output))
+        for output in outputs
+        for source in plan.inputs_of(output)
+    )
+    group = describe_group(plan.config, plan.group)
+    return MergerStanding(merger.name, plan.target, group, partitions)
+
+
+def _is_led(topic: LiveTopic | None, partition: int) -> bool:
+    return topic is not None and partition < topic.partitions and partition not in topic.leaderless
+
+
+def _merged(
+    source: TopicPartition,
+    position: InputPosition | None,
+    end: int | None,
+    refusal: RefusedError | None,
+) -> MergedPartition:
+    begin = 0 if position is None else position.offset
+    return MergedPartition(
+        f"{source.topic}/{source.partition}",
+        None if position is None else begin,
+        end,
+        None if end is None else max(end - begin, 0),
+        None if position is None or position.reached.time_ms < 0 else position.reached.time_ms,
+        "" if refusal is None else str(refusal),
+    )
+
+
+@dataclass(frozen=True)
+class AcceptedGap:
+    """A partition of a source that is merged on behind records that are lost.
+
+    Attributes:
+        partition: as ``topic/partition``.
+        next_offset: the next one to merge, before.
+        accepted_offset: the next one to merge now.
+        reason: what had happened.
+    """
+
+    partition: str
+    next_offset: int
+    accepted_offset: int
+    reason: str
+
+
+def accept_gap(project: LoadedProject, merger: Merger, partition: TopicPartition) -> AcceptedGap:
+    """Lets a partition of a source go on behind records that it has lost.
+
+    Raises:
+        MergerRunningError: if an instance runs.
+        MergerNotRefusedError: if no loss is to be accepted.
+        MergerNoPartitionError, MergerNoLeaderError: if the partition can't be read or written.
+        AuthorizationError: if an ACL is missing.
+        BrokerUnreachableError: if the brokers do not answer.
+    """
+    plan = plan_of(project, merger)
+    members = describe_group(plan.config, plan.group).members
+    if members:
+        raise MergerRunningError(merger.name, len(members))
+    output = TopicPartition(plan.target, partition.partition)
+    offsets = committed(plan.config, plan.group, plan.inputs_of(output))
+    refusal = find_starts(plan, [output], offsets).refused.get(output)
+    name = f"{partition.topic}/{partition.partition}"
+    if refusal is not None and not isinstance(refusal, MergerLossError):
+        raise refusal
+    if refusal is None or refusal.partition != name:
+        raise MergerNotRefusedError(merger.name, name)
+    commit(plan.config, plan.group, [accepted_offset(plan, partition, refusal, offsets)])
+    return AcceptedGap(name, refusal.next_offset, refusal.accepted_offset, refusal.reason)

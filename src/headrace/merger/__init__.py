@@ -1,0 +1,1 @@
+"""Topics of several sites merged into one that is sorted by time."""

@@ -1,0 +1,397 @@
+"""Records of several topics into one, sorted, a transaction at a time."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
+
+from headrace.errors import TopicMissingError
+from headrace.kafka.broker_errors import Meaning, forbidden, meaning
+from headrace.kafka.client import consumer, describe, high_watermarks
+from headrace.kafka.headers import headers_of
+from headrace.kafka.lost_brokers import IdleCheck
+from headrace.merger.clock import InputClock
+from headrace.merger.order import Pending
+from headrace.merger.plan import ClockSource, MergePlan
+from headrace.merger.position import InputPosition, OutputPosition, committed_offset
+from headrace.merger.target_partition import (
+    SourcePartition,
+    TargetPartition,
+    Written,
+    newest,
+    value_bytes,
+)
+from headrace.model import TopicPartition
+from headrace.runtime.instance_name import process_name
+from headrace.transfer.instance import MovedRecords, SourceChangedError
+from headrace.transfer.writing import Rejection, TransferWriter
+
+LATE_HEADER = "headrace-late"
+"""Header of a record that is not in order, with the reason."""
+
+UNREADABLE_HEADERS = "headers"
+"""The reason beside those of :mod:`headrace.merger.target_partition`."""
+
+SiteTimes = Mapping[TopicPartition, int]
+"""By partition of a copy, the time up to which its mirror has copied all."""
+
+_LOG = logging.getLogger("headrace.merger")
+_LOG.addHandler(logging.NullHandler())  # silent unless the application asks for it
+_TAKE_RECORDS = 5_000
+_FULL_BYTES = 16 * 1024 * 1024  # a transaction is to end in time
+_FULL_RECORDS = 200_000
+_FULL_RECORDS_ALONE = 1_000  # each of them is a request of its own
+_AHEAD_MS = 3_600_000
+_ASK_SECONDS = 0.2
+# Of all inputs together; an input that is ahead of the others is read no further beyond its share.
+_WAITING_RECORDS = 400_000
+_WAITING_BYTES = 128 * 1024 * 1024
+_MIN_WAITING_RECORDS = 1_000
+_READING = {
+    "fetch.message.max.bytes": "1048576",
+    "queued.min.messages": "50000",
+    "queued.max.messages.kbytes": "32768",
+    "fetch.queue.backoff.ms": "10",  # by default a queue that is full is filled again after 1 s
+    "fetch.wait.max.ms": "50",
+    "check.crcs": "true",
+}
+
+
+class Merging:
+    """Merges into the partitions it was given. Used on one thread, until it raises.
+
+    When it is there, no transaction of its id is open any more, and what was committed is certain.
+
+    Args:
+        plan: the merger and its cluster.
+        transactional_id: of this instance alone.
+        site_times: what mirrors say; it changes while it is read.
+        one_by_one: send each record in a batch of its own, so that a refusal names the record.
+
+    Raises:
+        TransactionUnsettledError: if the brokers do not answer.
+        AuthorizationError: if an ACL is missing.
+    """
+
+    def __init__(
+        self,
+        plan: MergePlan,
+        transactional_id: str,
+        site_times: SiteTimes,
+        rejections: Mapping[TopicPartition, Rejection] | None = None,
+    ) -> None:
+        self._plan, self._site_times = plan, site_times
+        self._alone, self._rejections = rejections is not None, rejections or {}
+        self._writer = TransferWriter(
+            plan.transfer_target, transactional_id, one_by_one=self._alone
+        )
+        self._reader = self._new_reader()
+        self._idle_check = IdleCheck(plan.config)
+        self._outputs: dict[TopicPartition, TargetPartition] = {}
+        self._inputs: dict[tuple[str, int], tuple[TargetPartition, SourcePartition]] = {}
+        self._uncommitted = MovedRecords()
+        self._ask_at = 0.0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the transaction is to end before its time."""
+        counts = self._uncommitted
+        most = _FULL_RECORDS_ALONE if self._alone else _FULL_RECORDS
+        return counts.records + counts.late >= most or counts.value_bytes >= _FULL_BYTES
+
+    def add(self, starts: Mapping[TopicPartition, OutputPosition]) -> None:
+        """Merges further partitions, from their positions on."""
+        now = time.monotonic()
+        for target, positions in starts.items():
+            inputs = [
+                self._new_input(source, place, start, now)
+                for place, (source, start) in enumerate(
+                    zip(self._plan.inputs_of(target), positions, strict=True)
+                )
+            ]
+            output = self._outputs[target] = TargetPartition(target, inputs)
+            for each in inputs:
+                self._inputs[each.source.topic, each.source.partition] = (output, each)
+        # A new one: a client that is given a partition again may begin where it was before. What
+        # waits is kept, and each input goes on behind the last record that was read.
+        self._reader.close()
+        self._reader = self._new_reader()
+        self._reader.assign([_at(each) for _, each in self._inputs.values()])
+        self._pause([each for _, each in self._inputs.values() if each.is_paused])
+
+    def remove(self, partitions: Collection[TopicPartition]) -> None:
+        """Merges these no more. What is in the transaction of them was committed before."""
+        outputs = [self._outputs.pop(p) for p in partitions if p in self._outputs]
+        gone = [each for output in outputs for each in output.inputs]
+        for each in gone:
+            del self._inputs[each.source.topic, each.source.partition]
+        self._reader.incremental_unassign([_plain(each) for each in gone])
+
+    def lags(self) -> dict[TopicPartition, int | None]:
+        """Returns, by partition of a source, the offsets from the first record that is not written.
+
+        The end is that of the last fetch; ``None``: nothing was fetched yet.
+        """
+        return {each.source: self._lag(output, each) for output, each in self._inputs.values()}
+
+    def reached_ms(self) -> dict[TopicPartition, int]:
+        """Returns, by partition of the target, the time up to which it is sorted."""
+        return {target: output.reached.time_ms for target, output in self._outputs.items()}
+
+    def waits_for(self) -> dict[TopicPartition, list[TopicPartition]]:
+        """Returns, by partition of the target, the sources that records wait for."""
+        blocking = {target: output.blocking() for target, output in self._outputs.items()}
+        return {target: [each.source for each in inputs] for target, inputs in blocking.items()}
+
+    def idle(self) -> list[TopicPartition]:
+        """Returns the partitions of sources that are not waited for."""
+        return [each.source for _, each in self._inputs.values() if each.clock.is_idle]
+
+    def move(self, seconds: float) -> None:
+        """Reads up to 5,000 records, and writes those whose turn has come into the transaction.
+
+        Raises:
+            SourceChangedError: if a source does not have the next record of a partition.
+            MergerRecordError: if the target does not take a record.
+            RejectedBatchError: if the target has refused records.
+            AuthorizationError: if an ACL is missing.
+            SinkError: if the target takes no records of a topic.
+            TransactionFencedError, TransactionUnsettledError: if the transaction can't go on.
+            BrokersLostError: if the client has lost the brokers.
+            BrokerUnreachableError: if the brokers do not answer.
+            KafkaException: if an error is permanent.
+        """
+        limit = _FULL_RECORDS_ALONE if self._alone else _TAKE_RECORDS
+        messages = self._reader.consume(limit, seconds)
+        if messages:
+            self._idle_check.received()
+        else:
+            self._idle_check.check(self._reader)
+        touched = self._sort_in(messages)
+        if time.monotonic() >= self._ask_at:
+            touched |= self._ask()
+            self._ask_at = time.monotonic() + _ASK_SECONDS
+        for output in map(self._outputs.__getitem__, touched):
+            for written in output.take():
+                self._write(output, written)
+        self._hold_back()
+        self._writer.poll()
+
+    def commit(self, group: Any) -> MovedRecords:
+        """Ends the transaction: its records are there for readers, and its positions are kept.
+
+        Raises:
+            TransactionUnsettledError: if it may have been committed or not.
+            TransactionFencedError: if another instance has the partitions, or the transaction took
+                longer than ten seconds.
+            RejectedBatchError: if the target has refused records.
+            SourceChangedError: if a topic was deleted or made again since its records were read.
+            AuthorizationError: if an ACL is missing.
+            SinkError: if the target takes no records of a topic.
+            BrokerUnreachableError: if the brokers do not answer.
+        """
+        positions = [(each, output.position(each)) for output, each in self._inputs.values()]
+        moved = [(each, at) for each, at in positions if at != each.committed]
+        if not moved:
+            return MovedRecords()
+        self._writer.begin()  # also for offsets alone
+        self._writer.flush()
+        self._check_topics([each for each, _ in moved])
+        self._writer.commit([committed_offset(each.source, at) for each, at in moved], group)
+        for each, at in moved:
+            each.committed = at
+        counts, self._uncommitted = self._uncommitted, MovedRecords()
+        return counts
+
+    def check_topics(self) -> None:
+        """Looks for topics that were deleted: of an idle one, the client may not be told.
+
+        Raises:
+            SourceChangedError: if one was deleted or made again.
+            AuthorizationError: if an ACL is missing.
+            BrokerUnreachableError: if the brokers do not answer.
+        """
+        self._check_topics([each for _, each in self._inputs.values()])
+
+    def close(self) -> None:
+        """Gives up what is not committed."""
+        self._writer.close()
+        self._reader.close()
+
+    def _new_input(
+        self, source: TopicPartition, place: int, start: InputPosition, now: float
+    ) -> SourcePartition:
+        clock = InputClock(place, self._plan.disorder_ms, start.time_ms, now)
+        return SourcePartition.begin(source, self._plan.sources[source.topic], start, clock)
+
+    def _sort_in(self, messages: list[Any]) -> set[TopicPartition]:
+        """Puts records where they wait; returns the outputs that they may move."""
+        taken: dict[tuple[str, int], list[Pending]] = {}
+        notes: list[tuple[SourcePartition | None, Any, KafkaError]] = []
+        for message in messages:
+            source = (message.topic(), message.partition())
+            # None: the client had fetched it of a partition that went meanwhile.
+            known = self._inputs.get(source)
+            error = message.error()
+            if error is not None:
+                notes.append((known and known[1], message, error))
+            elif known is not None:
+                place = known[1].clock.place
+                record = (message.timestamp()[1], place, message.offset(), message)
+                taken.setdefault(source, []).append(record)
+        for source, records in taken.items():
+            self._put(*self._inputs[source], records)
+        for note in notes:  # the end of a partition comes behind its records
+            self._note(*note)
+        return {self._inputs[source][0].target for source in taken}
+
+    def _put(self, output: TargetPartition, each: SourcePartition, records: list[Pending]) -> None:
+        first, last = records[0][2], records[-1][3]
+        if first < each.next:
+            raise SourceChangedError(f"{each.source} gave offset {first} again")
+        epoch = last.leader_epoch()
+        each.epoch = -1 if epoch is None else epoch
+        now_ms = time.time_ns() // 1_000_000
+        for written in output.put(each.clock.place, records, now_ms):
+            self._write(output, written)
+        time_ms = newest(records, now_ms + self._plan.disorder_ms)
+        each.clock.move(time_ms, time.monotonic())  # it is not silent, even where no time has come
+
+    def _ask(self) -> set[TopicPartition]:
+        """Asks how far the inputs are that records wait for; returns the outputs that may move."""
+        silent = [
+            (output, each)
+            for output in self._outputs.values()
+            for each in (
+                *output.blocking(),
+                *(each for each in output.inputs if each.clock.is_idle),
+            )
+        ]
+        if not silent:
+            return set()
+        now_ms = time.time_ns() // 1_000_000  # before the ends: what comes later is not among them
+        site_times = [self._site_time(each, now_ms) for _, each in silent]
+        ends = self._ends([each for _, each in silent])
+        now = time.monotonic()
+        for (_, each), time_ms in zip(silent, site_times, strict=True):
+            if time_ms > each.clock.time_ms and each.next >= ends[each.source]:
+                each.clock.move(time_ms, now)
+            elif each.clock.rest(self._plan.idle_seconds, now):
+                _LOG.warning(
+                    "%s: %s was silent for %.0f s, and is not waited for",
+                    self._plan.name,
+                    each.source,
+                    self._plan.idle_seconds,
+                )
+        return {output.target for output, _ in silent}
+
+    def _site_time(self, each: SourcePartition, now_ms: int) -> int:
+        """Returns the time up to which its site had sent nothing more; -1: it is not known."""
+        if each.clock_source is ClockSource.MIRROR:
+            return self._site_times.get(each.source, -1)
+        return now_ms if each.clock_source is ClockSource.WALL else -1
+
+    def _ends(self, inputs: Collection[SourcePartition]) -> dict[TopicPartition, int]:
+        """Returns the ends of inputs, open transactions included: their records will come."""
+        try:
+            return high_watermarks(self._plan.config, [each.source for each in inputs])
+        except TopicMissingError as error:
+            raise SourceChangedError(str(error)) from error
+
+    def _write(self, output: TargetPartition, written: Written) -> None:
+        """Puts a record into the transaction.
+
+        Brokers take names of headers that the client library can't give: such a record goes without
+        headers to those that are not in order.
+        """
+        (_, place, offset, message), reason = written
+        each, headers = output.inputs[place], headers_of(message)
+        rejection = self._rejections.get(each.source)
+        if rejection is not None and rejection.offset == offset:
+            raise self._plan.record_error(each.source, offset, rejection.reason)
+        if headers is not None and not reason:
+            self._writer.send(each.source, output.target, message, list(headers))
+            self._uncommitted.records += 1
+        else:
+            reason = UNREADABLE_HEADERS if headers is None else reason
+            late = TopicPartition(self._plan.late, output.target.partition)
+            marked = [*(headers or ()), (LATE_HEADER, reason.encode())]
+            self._writer.send(each.source, late, message, marked)
+            self._uncommitted.late += 1
+        self._uncommitted.value_bytes += value_bytes(written.record)
+
+    def _hold_back(self) -> None:
+        """Pauses inputs that are ahead of the others with much that waits; resumes the others."""
+        share = max(len(self._inputs), 1)
+        most_records = max(_WAITING_RECORDS // share, _MIN_WAITING_RECORDS)
+        most_bytes = _WAITING_BYTES // share
+        pause: list[SourcePartition] = []
+        resume: list[SourcePartition] = []
+        for output, each in self._inputs.values():
+            waiting = output.waiting(each)
+            if each.is_paused:
+                if waiting <= most_records // 2 and each.bytes <= most_bytes // 2:
+                    resume.append(each)
+            elif (waiting > most_records or each.bytes > most_bytes) and output.is_ahead(each):
+                pause.append(each)
+        self._pause(pause)
+        self._resume(resume)
+
+    def _pause(self, inputs: Collection[SourcePartition]) -> None:
+        for each in inputs:
+            each.is_paused = True
+        if inputs:
+            self._reader.pause([_plain(each) for each in inputs])
+
+    def _resume(self, inputs: Collection[SourcePartition]) -> None:
+        for each in inputs:
+            each.is_paused = False
+        if inputs:
+            self._reader.resume([_plain(each) for each in inputs])
+
+    def _lag(self, output: TargetPartition, each: SourcePartition) -> int | None:
+        try:
+            _, end = self._reader.get_watermark_offsets(_plain(each), cached=True)
+        except KafkaException:  # the client has not begun with it
+            return None
+        return None if end == OFFSET_INVALID else max(end - output.position(each).offset, 0)
+
+    def _note(self, each: SourcePartition | None, message: Any, error: KafkaError) -> None:
+        """Handles what the reader is told beside records."""
+        means = meaning(error)
+        if means in {Meaning.UNREACHABLE, Meaning.TRANSIENT}:
+            _LOG.warning("%s: %s", self._plan.name, error.str())
+        elif means in {Meaning.NO_RECORD, Meaning.TRUNCATED, Meaning.MISSING}:
+            raise SourceChangedError(error.str())
+        elif means is Meaning.FORBIDDEN:
+            topics = message.topic() or ", ".join(self._plan.topics)
+            raise forbidden(self._plan.config, "READ", f"topic {topics}")
+        elif means is not Meaning.END:
+            raise KafkaException(error)
+        elif each is not None:  # markers of transactions behind the last record are no records
+            each.next = max(each.next, message.offset())
+
+    def _check_topics(self, inputs: Collection[SourcePartition]) -> None:
+        """Checks that what was read is of the topics that the positions belong to."""
+        topics = describe(self._plan.config, {each.source.topic for each in inputs})
+        for each in inputs:
+            topic = topics.get(each.source.topic)
+            if topic is None or topic.topic_id != each.start.topics[topic.name]:
+                raise SourceChangedError(f"topic {each.source.topic} was deleted")
+
+    def _new_reader(self) -> confluent_kafka.Consumer:
+        config = {"client.id": process_name()} | dict(self._plan.config)
+        return consumer(config, self._plan.group, _READING)
+
+
+def _at(each: SourcePartition) -> confluent_kafka.TopicPartition:
+    return confluent_kafka.TopicPartition(each.source.topic, each.source.partition, each.next)
+
+
+def _plain(each: SourcePartition) -> confluent_kafka.TopicPartition:
+    return confluent_kafka.TopicPartition(each.source.topic, each.source.partition)

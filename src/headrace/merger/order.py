@@ -1,0 +1,100 @@
+"""The order of merged records, and how far a partition of the output has come.
+
+Records are sorted by time, then by the place of their topic in the merger's sources, then by
+offset. *Time* is the timestamp of a Kafka record, in milliseconds since 1970.
+
+Each input has a *bound*: the time before which nothing more of it will come, with its place. The
+least bound is how far the output may go, since a record is written once no record that can still
+come sorts before it. So the order of the output is a function of the inputs alone, however they
+are read, unless an input is declared idle or a record comes later than the declared disorder.
+"""
+
+from __future__ import annotations
+
+import sys
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from typing import Any, NamedTuple, TypeAlias
+
+
+class OrderKey(NamedTuple):
+    """A place in the order: of an input's bound, or of the last record that was written.
+
+    Attributes:
+        time_ms: of a record; -1: before all.
+        place: of its topic in the sources.
+    """
+
+    time_ms: int
+    place: int
+
+
+NOTHING_REACHED = OrderKey(-1, -1)
+
+Pending: TypeAlias = tuple[int, int, int, Any]
+"""A record that waits for its turn: time, place of its topic, offset, message of the client.
+
+A plain tuple, since there is one for each record; they are sorted as tuples are.
+"""
+
+
+class SortedOutput:
+    """The records that wait for one partition of the output, by input.
+
+    Args:
+        inputs: how many there are.
+        reached: how far the output is.
+    """
+
+    def __init__(self, inputs: int, reached: OrderKey = NOTHING_REACHED) -> None:
+        self.reached = reached
+        self._waiting: list[list[Pending]] = [[] for _ in range(inputs)]
+
+    def put(self, place: int, records: list[Pending]) -> None:
+        """Takes records of an input, none of which the output has passed."""
+        waiting = self._waiting[place]
+        records.sort()
+        if waiting and records and records[0] < waiting[-1]:
+            # Only what overlaps is sorted again: a whole list for a few records would take longer.
+            first = bisect_left(waiting, records[0])
+            records = sorted(waiting[first:] + records)
+            del waiting[first:]
+        waiting += records
+
+    def take(self, bounds: Iterable[OrderKey]) -> list[Pending]:
+        """Returns the records whose turn has come, in order.
+
+        Args:
+            bounds: of the inputs that are waited for. Without any, all that waits is returned.
+        """
+        ready: list[Pending] = []
+        upto = min(bounds, default=None)
+        if upto is not None:
+            self.reached = max(self.reached, upto)
+        for waiting in self._waiting:
+            count = len(waiting) if upto is None else bisect_right(waiting, self._after_reached)
+            ready += waiting[:count]
+            del waiting[:count]
+        ready.sort()  # of runs that are sorted: in linear time
+        if ready:
+            self.reached = max(self.reached, OrderKey(*ready[-1][:2]))
+        return ready
+
+    @property
+    def _after_reached(self) -> Pending:
+        """What sorts behind each record up to there."""
+        return (*self.reached, sys.maxsize, None)
+
+    @property
+    def first(self) -> OrderKey | None:
+        """The place of the first record that waits; ``None``: none does."""
+        firsts = [waiting[0][:2] for waiting in self._waiting if waiting]
+        return OrderKey(*min(firsts)) if firsts else None
+
+    def first_offset(self, place: int) -> int | None:
+        """Returns the least offset of an input's records that wait; ``None``: none does."""
+        return min((offset for _, _, offset, _ in self._waiting[place]), default=None)
+
+    def waiting(self, place: int) -> int:
+        """Returns how many records of an input wait."""
+        return len(self._waiting[place])

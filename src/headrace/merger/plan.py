@@ -1,0 +1,77 @@
+"""What an instance of a merger needs to know."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headrace.errors import MergerRecordError
+from headrace.kafka.client import ClientConfig
+from headrace.model import TopicPartition
+from headrace.transfer.target import TransferTarget
+
+
+class ClockSource(enum.Enum):
+    """What moves the time of a source that sends no records.
+
+    MIRROR: the mirror that copies it says how far its site is. WALL: the clock, since its topic is
+    of this site. RECORDS: nothing does, since another tool copies it.
+    """
+
+    MIRROR = "mirror"
+    WALL = "wall"
+    RECORDS = "records"
+
+
+@dataclass(frozen=True)
+class MergePlan:
+    """A merger with its cluster.
+
+    Attributes:
+        name: of the merger.
+        group: consumer group in which instances share the partitions of the target.
+        config: librdkafka's settings of the cluster, secrets revealed.
+        sources: names of the topics in the order of ties, each with what moves its time.
+        target: name of the topic that is written.
+        late: name of the topic for records that can't be put in order.
+        disorder_ms: how far a record may be behind.
+        idle_seconds: after which silence a source is not waited for.
+        commit_seconds: interval of transactions.
+    """
+
+    name: str
+    group: str
+    config: ClientConfig = field(repr=False)
+    sources: Mapping[str, ClockSource]
+    target: str
+    late: str
+    disorder_ms: int
+    idle_seconds: float
+    commit_seconds: float = 0.2
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """Names of the sources, in the order of ties."""
+        return tuple(self.sources)
+
+    @property
+    def transfer_target(self) -> TransferTarget:
+        """Returns where instances write, and their group."""
+        return TransferTarget(
+            self.name,
+            self.group,
+            self.config,
+            (self.target,),
+            self.record_error,
+            commit_seconds=self.commit_seconds,
+        )
+
+    def inputs_of(self, output: TopicPartition) -> list[TopicPartition]:
+        """Returns the partitions that are merged into one of the target, in the order of ties."""
+        return [TopicPartition(topic, output.partition) for topic in self.sources]
+
+    def record_error(self, source: TopicPartition, offset: int, reason: str) -> MergerRecordError:
+        """Returns the error of a record that the target does not take."""
+        partition = f"{source.topic}/{source.partition}"
+        return MergerRecordError(self.name, partition, offset, reason, self.target)

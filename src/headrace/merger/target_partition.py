@@ -1,0 +1,204 @@
+"""One partition of the target with its inputs: which records are written next, and which are late.
+
+It reads and writes nothing itself. What it decides depends on what it was given alone, so that an
+instance that goes on from committed positions decides on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from headrace.merger.clock import InputClock
+from headrace.merger.order import OrderKey, Pending, SortedOutput
+from headrace.merger.plan import ClockSource
+from headrace.merger.position import InputPosition
+from headrace.model import TopicPartition
+
+LATE, AHEAD = "late", "ahead"
+"""Reasons why a record is not put in order."""
+
+MAX_AHEAD_MS = 3_600_000
+"""A record that is further ahead of the clock is not waited for."""
+
+
+class Written(NamedTuple):
+    """A record to write.
+
+    Attributes:
+        record: what was read.
+        reason: why it is not in order; empty: it is, and goes to the target.
+    """
+
+    record: Pending
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class SourcePartition:
+    """A partition of a source.
+
+    Attributes:
+        source: the partition.
+        clock_source: what moves its time where it sends nothing.
+        start: where it began.
+        clock: how far its time is.
+        next: the next offset to read.
+        read_to: the offset behind the last record.
+        epoch: of the leader that gave that record; -1: not known.
+        ahead: records that are too far ahead of the clock, until all before them are written.
+        bytes: of the values that wait.
+        is_paused: whether it is ahead of the others, and read no further.
+        committed: what the last transaction committed.
+    """
+
+    source: TopicPartition
+    clock_source: ClockSource
+    start: InputPosition
+    clock: InputClock
+    next: int
+    read_to: int
+    epoch: int
+    ahead: list[Pending] = field(default_factory=list)
+    bytes: int = 0
+    is_paused: bool = False
+    committed: InputPosition | None = None
+
+    @classmethod
+    def begin(
+        cls,
+        source: TopicPartition,
+        clock_source: ClockSource,
+        start: InputPosition,
+        clock: InputClock,
+    ) -> SourcePartition:
+        """Returns an input that goes on from its position."""
+        return cls(source, clock_source, start, clock, start.offset, start.read_to, start.epoch)
+
+    @property
+    def bound(self) -> OrderKey:
+        """The time before which nothing more will come, with its place.
+
+        Nothing is known until what waited at the start is read again.
+        """
+        if self.next < self.start.read_to:
+            return OrderKey(-1, self.clock.place)
+        return self.clock.bound
+
+    def was_written(self, record: Pending) -> bool:
+        """Whether the transaction that committed the start, or one before it, had a record."""
+        return record[2] < self.start.read_to and record[:2] <= self.start.reached
+
+
+class TargetPartition:
+    """Decides for one partition of the target.
+
+    Args:
+        target: the partition.
+        inputs: in the order of ties.
+    """
+
+    def __init__(self, target: TopicPartition, inputs: Sequence[SourcePartition]) -> None:
+        self.target, self.inputs = target, inputs
+        self._sorted = SortedOutput(len(inputs), inputs[0].start.reached)
+
+    @property
+    def reached(self) -> OrderKey:
+        """How far it is."""
+        return self._sorted.reached
+
+    def put(self, place: int, records: Sequence[Pending], now_ms: int) -> list[Written]:
+        """Takes records of an input, in the order of its offsets; returns those that are late.
+
+        Args:
+            place: of the input.
+            records: that follow those it was given before.
+            now_ms: the wall clock, in milliseconds since 1970.
+        """
+        each, reached = self.inputs[place], self._sorted.reached
+        late: list[Written] = []
+        in_order: list[Pending] = []
+        for record in records:
+            if each.was_written(record):
+                continue
+            if record[:2] < reached:
+                late.append(Written(record, LATE))
+                continue
+            (each.ahead if record[0] > now_ms + MAX_AHEAD_MS else in_order).append(record)
+            each.bytes += value_bytes(record)
+        if in_order:
+            self._sorted.put(place, in_order)
+        each.next = records[-1][2] + 1
+        each.read_to = max(each.read_to, each.next)
+        return late
+
+    def take(self) -> list[Written]:
+        """Returns the records whose turn has come, in order; behind them, those too far ahead."""
+        bounds = (each.bound for each in self.inputs if not each.clock.is_idle)
+        written = [Written(record) for record in self._sorted.take(bounds)]
+        for each in self.inputs:
+            if each.ahead:
+                written += [Written(record, AHEAD) for record in self._take_ahead(each)]
+        for record, _ in written:
+            self.inputs[record[1]].bytes -= value_bytes(record)
+        return written
+
+    def blocking(self) -> list[SourcePartition]:
+        """Returns the inputs that the first waiting record waits for."""
+        first = self._sorted.first
+        if first is None:
+            return []
+        return [each for each in self.inputs if not each.clock.is_idle and each.bound < first]
+
+    def waiting(self, each: SourcePartition) -> int:
+        """Returns how many records of an input wait."""
+        return self._sorted.waiting(each.clock.place) + len(each.ahead)
+
+    def is_ahead(self, each: SourcePartition) -> bool:
+        """Whether another input holds up an input's records."""
+        others = (other for other in self.inputs if not other.clock.is_idle)
+        return any(other.bound < each.bound for other in others)
+
+    def position(self, each: SourcePartition) -> InputPosition:
+        """Returns what is to be committed for an input."""
+        return InputPosition(
+            min(self._waiting_offsets(each), default=each.next),
+            each.read_to,
+            each.epoch,
+            each.clock.time_ms,
+            self._sorted.reached,
+            each.start.topics,
+        )
+
+    def _waiting_offsets(self, each: SourcePartition) -> Iterator[int]:
+        first = self._sorted.first_offset(each.clock.place)
+        if first is not None:
+            yield first
+        if each.ahead:
+            yield each.ahead[0][2]
+
+    def _take_ahead(self, each: SourcePartition) -> list[Pending]:
+        """Returns those that the committed offset passes, and those that the output has passed.
+
+        The others would be read again after a crash, and may not be ahead of the clock by then.
+        """
+        first = self._sorted.first_offset(each.clock.place)
+        reached = self._sorted.reached
+        taken: list[Pending] = []
+        kept: list[Pending] = []
+        for record in each.ahead:
+            is_first = first is None or record[2] < first
+            (taken if is_first or record[:2] <= reached else kept).append(record)
+        each.ahead = kept
+        return taken
+
+
+def value_bytes(record: Pending) -> int:
+    """Returns the size of a record's value."""
+    return len(record[3].value() or b"")
+
+
+def newest(records: Iterable[Pending], latest_ms: int) -> int:
+    """Returns the newest time of records that is not after ``latest_ms``; -1: there is none."""
+    return max((time_ms for time_ms, *_ in records if time_ms <= latest_ms), default=-1)

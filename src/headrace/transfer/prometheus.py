@@ -1,0 +1,44 @@
+"""Metrics of an instance of a mirror or a merger, as Prometheus reads them."""
+
+from __future__ import annotations
+
+from headrace.metrics import (
+    MERGER_METRICS,
+    MERGER_PARTITION_METRICS,
+    MIRROR_METRICS,
+    MIRROR_PARTITION_METRICS,
+)
+from headrace.runtime.prometheus import metric_lines, state_lines
+from headrace.transfer.status import TransferState, TransferStatus
+
+_METRICS = {
+    "mirror": (MIRROR_METRICS, MIRROR_PARTITION_METRICS),
+    "merger": (MERGER_METRICS, MERGER_PARTITION_METRICS),
+}
+
+
+def exposition(status: TransferStatus) -> str:
+    """Returns every metric of an instance and of its partitions.
+
+    A lag that is not known yet has no sample.
+    """
+    metrics, partition_metrics = _METRICS[status.kind]
+    prefix = f"headrace_{status.kind}_"
+    labels = {status.kind: status.name, "instance": status.instance}
+    lines: list[str] = []
+    for metric in metrics:
+        lines += metric_lines(prefix, metric, [(labels, getattr(status, metric.name))])
+    lags = {name: lag for name, lag in status.lags.items() if lag is not None}
+    refused = dict.fromkeys(status.lags, 0) | dict.fromkeys(status.refused, 1)
+    for metric in partition_metrics:
+        samples = lags if metric.name == "lag_records" else refused
+        values = [(labels | _place(name), value) for name, value in sorted(samples.items())]
+        lines += metric_lines(f"{prefix}partition_", metric, values)
+    meaning = "the state of the instance: 1 for it"
+    lines += state_lines(f"{prefix}state", meaning, TransferState, [(labels, status.state)])
+    return "\n".join(lines) + "\n"
+
+
+def _place(partition: str) -> dict[str, str]:
+    topic, _, number = partition.rpartition("/")
+    return {"topic": topic, "partition": number}

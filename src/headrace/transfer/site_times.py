@@ -1,0 +1,95 @@
+"""How far sites are mirrored: the technical topic by which a merger tells silence from a cut link.
+
+A mirror that has copied all that a partition of its source held at a time says so in this topic, in
+the transaction of the last of those records, or in a later one. A record's key is the partition of
+the copy, as ``topic/partition``, its value the time in milliseconds since 1970, by the clock of the
+mirror's machine. The topic is compacted: the newest time counts.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from datetime import timedelta
+
+from headrace.errors import HeadraceError
+from headrace.kafka.changelog import ensure_changelog
+from headrace.kafka.client import ClientConfig, high_watermarks
+from headrace.model import TopicPartition
+
+SITE_TIMES = "_headrace.site-times"
+"""Name of the topic."""
+
+_KEPT = timedelta(hours=1)  # an older time is of no use: the site was silent for longer
+_ASK_SECONDS = 1.0
+_KEY = re.compile(rb"([A-Za-z0-9._-]+)/(\d{1,10})")
+_TIME = re.compile(rb"\d{1,16}")
+
+
+def ensure_site_times(config: ClientConfig) -> None:
+    """Creates the topic unless it exists.
+
+    Raises:
+        AuthorizationError: if an ACL is missing.
+        BrokerUnreachableError: if the brokers do not answer.
+    """
+    ensure_changelog(config, SITE_TIMES, _KEPT)
+
+
+def site_time_key(copy: TopicPartition) -> bytes:
+    """Returns the key of the times of a partition."""
+    return f"{copy.topic}/{copy.partition}".encode()
+
+
+def read_site_time(key: bytes, value: bytes | None) -> tuple[TopicPartition, int] | None:
+    """Returns the partition of a copy, and the time up to which it is complete.
+
+    ``None``: the record is not one of ours.
+    """
+    match = _KEY.fullmatch(key)
+    if match is None or value is None or not _TIME.fullmatch(value):
+        return None
+    return TopicPartition(match[1].decode(), int(match[2])), int(value)
+
+
+class SourceEnds:
+    """Asks every second where the partitions of a source end, on a thread of its own.
+
+    While the source does not answer, nothing is known of a later time: who copies from it must not
+    wait for that in a transaction.
+    """
+
+    def __init__(self, config: ClientConfig) -> None:
+        self._config = config
+        self._partitions: frozenset[TopicPartition] = frozenset()
+        self._ends: tuple[int, Mapping[TopicPartition, int]] = (0, {})
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="ends of a source", daemon=True)
+        self._thread.start()
+
+    def ask_for(self, partitions: Collection[TopicPartition]) -> None:
+        """Names the partitions."""
+        self._partitions = frozenset(partitions)
+
+    @property
+    def latest(self) -> tuple[int, Mapping[TopicPartition, int]]:
+        """The last answer: a time, in milliseconds since 1970, and the ends at that time or later.
+
+        They are behind open transactions, too.
+        """
+        return self._ends
+
+    def close(self) -> None:
+        """Ends the thread; a request that is under way is not waited for."""
+        self._ending.set()
+
+    def _run(self) -> None:
+        while not self._ending.wait(_ASK_SECONDS):
+            partitions = self._partitions
+            if partitions:
+                time_ms = time.time_ns() // 1_000_000  # before: what comes later is not counted
+                with suppress(HeadraceError):  # the reader reports what is wrong with the source
+                    self._ends = (time_ms, high_watermarks(self._config, partitions))

@@ -1,0 +1,53 @@
+"""Where records are written, and the consumer group of those who write them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from headrace.errors import AuthorizationError, TransferRecordError
+from headrace.kafka.client import ClientConfig
+from headrace.model import TopicPartition
+
+
+@dataclass(frozen=True)
+class TransferTarget:
+    """The topics that a mirror or a merger writes, and the group whose members share the work.
+
+    Attributes:
+        name: of the mirror or merger.
+        group: its consumer group.
+        config: librdkafka's settings of the cluster, secrets revealed.
+        topics: whose partitions the members share.
+        record_error: makes the error of a record that can't be written as it is, of the partition
+            it was read from, its offset, and the reason.
+        site: of the cluster; named where an ACL is missing. Empty: the project has one site.
+        commit_seconds: interval of transactions.
+    """
+
+    name: str
+    group: str
+    config: ClientConfig = field(repr=False)
+    topics: tuple[str, ...]
+    record_error: Callable[[TopicPartition, int, str], TransferRecordError]
+    site: str = ""
+    commit_seconds: float = 0.2
+
+    def naming(self) -> contextlib.AbstractContextManager[None]:
+        """Names the site in the error of a missing ACL."""
+        return naming_site(self.site) if self.site else contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def naming_site(site: str) -> Iterator[None]:
+    """Names the site in the error of a missing ACL: an operator of two clusters has to know which.
+
+    Raises:
+        AuthorizationError: if the block inside raises one.
+    """
+    try:
+        yield
+    except AuthorizationError as error:
+        resource = f"{error.resource} at site {site}"
+        raise AuthorizationError(error.operation, resource, error.principal) from error

@@ -1,0 +1,358 @@
+"""A merger on a real broker: the order of the output, late records, losses, and its commands."""
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+from tests.kafka_topics import make_topic
+
+from headrace.errors import MergerLossError, MergerNoPartitionError, MergerRecordError
+from headrace.kafka.client import admin_request, client_config, committed, consumer, producer
+from headrace.merger import merging
+from headrace.merger.instance import MergerInstance
+from headrace.merger.merging import LATE_HEADER
+from headrace.merger.plan import ClockSource, MergePlan
+from headrace.model import TopicPartition
+from headrace.settings.model import KafkaSettings
+from headrace.transfer.site_times import SITE_TIMES, ensure_site_times, site_time_key
+
+HEADRACE = Path(sys.executable).with_name("headrace")
+SECONDS = 90
+BY_RECORDS, BY_MIRROR, BY_CLOCK = ClockSource.RECORDS, ClockSource.MIRROR, ClockSource.WALL
+
+
+@pytest.fixture(scope="module")
+def client(broker):
+    return client_config(KafkaSettings(), broker.bootstrap_servers)
+
+
+@pytest.fixture
+def plan(client, topic):
+    """``plan(told, ...)``: a merger whose topics are there, a source for each."""
+
+    def made(*told, partitions=1, disorder_ms=0, idle_seconds=3600.0, **config):
+        name = topic("clicks")
+        sources = {f"{place}.{name}": each for place, each in enumerate(told)}
+        for each in (*sources, name, f"{name}.late"):
+            make_topic(client, each, partitions, config=config if each in sources else {})
+        group = f"headrace.merger.{name}"
+        return MergePlan(
+            name, group, client, sources, name, f"{name}.late", disorder_ms, idle_seconds
+        )
+
+    return made
+
+
+@pytest.fixture
+def began_ms():
+    return int(time.time() * 1000) - 60_000
+
+
+def write(plan, place, times, partition=0, **options):
+    """Records with the given timestamps; values tell place and number."""
+    sender = producer(plan.config)
+    for n, time_ms in enumerate(times):
+        value = f"{place}-{time_ms}-{n}".encode()
+        row = {"key": f"k{n}".encode(), "headers": [("h", b"\xff")]} | options
+        sender.produce(plan.topics[place], value, partition=partition, timestamp=time_ms, **row)
+    assert sender.flush(30) == 0
+
+
+def records(plan, topic, partition=0):
+    """Committed records: timestamp, value and headers."""
+    reader = consumer(plan.config)
+    reader.assign([confluent_kafka.TopicPartition(topic, partition, 0)])
+    found = []
+    while (message := reader.poll(30)).error() is None:
+        found.append((message.timestamp()[1], message.value(), message.headers()))
+    assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF
+    reader.close()
+    return found
+
+
+def times(plan, partition=0):
+    return [time_ms for time_ms, _, _ in records(plan, plan.target, partition)]
+
+
+class Running:
+    """An instance on a thread."""
+
+    def __init__(self, plan):
+        self.instance, self.failure = MergerInstance(plan), None
+        self.status = self.instance.status()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.instance.stop()
+        self._thread.join(SECONDS)
+        assert not self._thread.is_alive()
+
+    def _run(self):
+        try:
+            self.instance.run(lambda _: setattr(self, "status", self.instance.status()))
+        except Exception as error:  # noqa: BLE001 - told by `until`
+            self.failure = error
+
+    def until(self, holds):
+        wait_until(lambda: self.failure or holds(self.status))
+        assert self.failure is None, self.failure
+
+
+def wait_until(holds):
+    deadline = time.monotonic() + SECONDS
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_two_sorted_topics_become_one_and_what_may_be_preceded_is_held(plan):
+    """The vector of Kafka Workers' MergerTest."""
+    merged = plan(BY_RECORDS, BY_RECORDS)
+    first, second = [10, 50, 70, 130, 150], [30, 90, 110, 120, 140]
+    began = int(time.time()) - 3600
+    write(merged, 0, [(began + t) * 1000 for t in first])
+    write(merged, 1, [(began + t) * 1000 for t in second])
+    with Running(merged) as running:
+        running.until(lambda status: status.records == 9)
+    expected = [10, 30, 50, 70, 90, 110, 120, 130, 140]
+    assert times(merged) == [(began + t) * 1000 for t in expected]
+    [held] = committed(merged.config, merged.group, [TopicPartition(merged.topics[0], 0)])
+    assert held.offset == 4
+    assert running.status.waits_for == {f"{merged.target}/0": [f"{merged.topics[1]}/0"]}
+
+
+def test_records_are_kept_as_they_are(plan, began_ms):
+    merged = plan(BY_CLOCK, BY_CLOCK)
+    write(merged, 0, [began_ms], headers=[("a", b"1"), ("a", None)])
+    write(merged, 1, [began_ms + 1])
+    with Running(merged) as running:
+        running.until(lambda status: status.records == 2)
+    first, second = records(merged, merged.target)
+    assert first == (began_ms, b"0-%d-0" % began_ms, [("a", b"1"), ("a", None)])
+    assert second == (began_ms + 1, b"1-%d-0" % (began_ms + 1), [("h", b"\xff")])
+
+
+def test_a_source_of_this_site_that_is_silent_is_as_far_as_the_clock(plan, began_ms):
+    merged = plan(BY_CLOCK, BY_CLOCK)
+    write(merged, 0, [began_ms, began_ms + 5])
+    with Running(merged) as running:
+        running.until(lambda status: status.records == 2)
+        assert running.status.idle == []
+
+
+def test_a_mirrored_source_is_as_far_as_its_mirror_says(plan, began_ms):
+    merged = plan(BY_CLOCK, BY_MIRROR)
+    ensure_site_times(merged.config)
+    write(merged, 0, [began_ms, began_ms + 5_000])
+    with Running(merged) as running:
+        running.until(lambda status: status.waiting_partitions == 1)
+        tell(merged, began_ms + 1_000)
+        running.until(lambda status: status.records == 1)
+        time.sleep(1)
+        assert running.status.records == 1
+        tell(merged, began_ms + 6_000)
+        running.until(lambda status: status.records == 2)
+
+
+def tell(plan, time_ms):
+    sender = producer(plan.config)
+    key = site_time_key(TopicPartition(plan.topics[1], 0))
+    sender.produce(SITE_TIMES, b"%d" % time_ms, key)
+    assert sender.flush(30) == 0
+
+
+def test_a_site_that_is_silent_is_idle_and_what_it_sends_later_is_late(plan, began_ms):
+    merged = plan(BY_RECORDS, BY_RECORDS, idle_seconds=1.0)
+    write(merged, 1, [began_ms])
+    write(merged, 0, [began_ms + 10, began_ms + 20])
+    with Running(merged) as running:
+        running.until(lambda status: status.records == 3)
+        assert running.status.idle
+        write(merged, 1, [began_ms + 15, began_ms + 30])
+        running.until(lambda status: (status.late, status.records) == (1, 4))
+    assert times(merged) == [began_ms + t for t in (0, 10, 20, 30)]
+    [(time_ms, _, headers)] = records(merged, merged.late)
+    assert (time_ms, headers[-1]) == (began_ms + 15, (LATE_HEADER, b"late"))
+
+
+def test_one_partition_that_waits_holds_up_no_other(plan, began_ms):
+    merged = plan(BY_RECORDS, BY_RECORDS, partitions=2)
+    for partition in (0, 1):
+        write(merged, 0, [began_ms + t for t in range(10)], partition)
+    write(merged, 1, [began_ms + 100], 1)
+    with Running(merged) as running:
+        running.until(lambda status: status.records == 10)
+        waiting = running.status.waits_for[f"{merged.target}/0"]
+        assert waiting == [f"{merged.topics[1]}/0"]
+    assert len(times(merged, 1)) == 10
+
+
+def test_an_input_that_is_ahead_is_read_no_further_and_goes_on_later(plan, began_ms, monkeypatch):
+    monkeypatch.setattr(merging, "_WAITING_RECORDS", 200)
+    monkeypatch.setattr(merging, "_MIN_WAITING_RECORDS", 100)
+    monkeypatch.setattr(merging, "_TAKE_RECORDS", 50)
+    merged = plan(BY_RECORDS, BY_RECORDS)
+    write(merged, 0, [began_ms + t for t in range(2_000)])
+    write(merged, 1, [began_ms])
+    with Running(merged) as running:
+        running.until(lambda status: status.waiting_partitions == 1)
+        time.sleep(1)
+        carrier = running.instance.carrier
+        [output] = carrier._outputs.values()
+        assert output.waiting(output.inputs[0]) <= 100 + 50
+        assert output.inputs[0].is_paused
+        write(merged, 1, [began_ms + 5_000])
+        running.until(lambda status: status.records == 2_001)
+    assert times(merged) == sorted([began_ms, *(began_ms + t for t in range(2_000))])
+
+
+def test_records_that_retention_removed_are_refused_until_they_are_accepted(plan, began_ms):
+    merged = plan(BY_CLOCK, BY_CLOCK)
+    write(merged, 0, [began_ms + t for t in range(10)])
+    with Running(merged) as running:
+        running.until(lambda status: status.records == 10)
+    write(merged, 0, [began_ms + t for t in range(10, 40)])
+    delete_records(merged, 25)
+    with Running(merged) as running:
+        running.until(lambda status: status.refused)
+        [refusal] = running.instance.progress.refused.values()
+    assert isinstance(refusal, MergerLossError)
+    assert (refusal.next_offset, refusal.accepted_offset) == (10, 25)
+    assert "15 offsets are gone, 10 to 24" in str(refusal)
+    assert f"headrace merger accept {merged.name} {merged.topics[0]}/0" in str(refusal)
+
+
+def delete_records(plan, offset):
+    at = confluent_kafka.TopicPartition(plan.topics[0], 0, offset)
+    admin_request(plan.config, lambda admin: admin.delete_records([at])[at].result(30))
+
+
+def test_a_topic_that_was_made_again_is_refused(plan, began_ms):
+    merged = plan(BY_CLOCK, BY_CLOCK)
+    write(merged, 0, [began_ms + t for t in range(10)])
+    with Running(merged) as running:
+        running.until(lambda status: status.records == 10)
+    [name, _] = merged.topics
+    admin_request(merged.config, lambda admin: admin.delete_topics([name])[name].result(30))
+    with Running(merged) as running:
+        running.until(lambda status: status.refused)
+        assert {type(why) for why in running.instance.progress.refused.values()} == {
+            MergerNoPartitionError
+        }
+    make_topic(merged.config, name)
+    with Running(merged) as running:
+        running.until(lambda status: status.refused)
+        [refusal] = running.instance.progress.refused.values()
+    assert "deleted and made again" in str(refusal)
+
+
+def test_a_record_that_the_target_refuses_is_named(plan, began_ms):
+    merged = plan(BY_CLOCK, BY_CLOCK, **{"max.message.bytes": "3000000"})
+    sender = producer(merged.config)
+    for n, size in enumerate((10, 2_000_000)):
+        value = random.Random(n).randbytes(size)
+        sender.produce(merged.topics[0], value, partition=0, timestamp=began_ms + n)
+    assert sender.flush(30) == 0
+    running = Running(merged)
+    with running:
+        wait_until(lambda: running.failure)
+    assert isinstance(running.failure, MergerRecordError)
+    assert (running.failure.partition, running.failure.offset) == (f"{merged.topics[0]}/0", 1)
+    assert len(times(merged)) == 1
+
+
+def test_instances_share_the_partitions_and_a_killed_one_is_replaced(plan, began_ms):
+    merged = plan(BY_CLOCK, BY_CLOCK, partitions=4)
+    for partition in range(4):
+        for place in (0, 1):
+            write(merged, place, [began_ms + 2 * t + place for t in range(100)], partition)
+    with Running(merged) as first, Running(merged) as second:
+        wait_until(lambda: first.status.records + second.status.records == 800)
+        first.until(lambda status: status.partitions == 4)
+        second.until(lambda status: status.partitions == 4)
+        first.instance.stop()
+        second.until(lambda status: status.partitions == 8)
+        write(merged, 0, [began_ms + 1_000], 3)
+        second.until(lambda _: first.status.records + second.status.records == 801)
+    for partition in range(4):
+        assert times(merged, partition)[:200] == [began_ms + t for t in range(200)]
+
+
+PROJECT = """
+[project]
+name = "ads"
+modules = ["flow"]
+
+[kafka]
+bootstrap_servers = "{servers}"
+"""
+FLOW = '''
+"""Clicks of two sites, merged."""
+
+from datetime import timedelta
+
+from headrace import Merger, Topic
+
+warsaw = Topic("{name}.waw", partitions=2)
+paris = Topic("{name}.par", partitions=2)
+clicks = Topic("{name}", partitions=2)
+late = Topic("{name}.late", partitions=2)
+merger = Merger("{name}", [warsaw, paris], clicks, late, disorder=timedelta(0))
+'''
+
+
+def test_the_commands_run_show_and_accept(client, broker, topic, tmp_path, began_ms):
+    name = topic("clicks")
+    (tmp_path / "headrace.toml").write_text(PROJECT.format(servers=broker.bootstrap_servers))
+    (tmp_path / "flow.py").write_text(FLOW.format(name=name))
+
+    def headrace(*words, code=0):
+        command = [HEADRACE, *words, "--project", tmp_path]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == code, done.stderr
+        return done.stdout
+
+    headrace("apply")
+    sources = {f"{name}.waw": BY_CLOCK, f"{name}.par": BY_CLOCK}
+    plan = MergePlan(
+        name, f"headrace.merger.{name}", client, sources, name, f"{name}.late", 0, 60.0
+    )
+    write(plan, 0, [began_ms + t for t in range(10)])
+    write(plan, 1, [began_ms + t for t in range(5, 20)])
+    command = [HEADRACE, "merger", "run", name, "--project", tmp_path]
+    running = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: json.loads(headrace("status", "--json"))["mergers"])
+
+        def standing():
+            [found] = json.loads(headrace("merger", "list", "--json"))["mergers"]
+            return found
+
+        wait_until(lambda: standing()["lag"] == 0)
+        assert len(standing()["group"]["members"]) == 1
+        headrace("merger", "accept", name, f"{name}.waw/0", code=3)
+    finally:
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(30) == 0
+    assert times(plan) == sorted([began_ms + t for t in (*range(10), *range(5, 20))])
+    [status] = json.loads(headrace("status", "--json"))["mergers"]
+    assert (status["merger"], status["state"], status["records"]) == (name, "stopped", 25)
+    write(plan, 0, [began_ms + 100, began_ms + 101])
+    delete_records(plan, 11)
+    shown = headrace("merger", "list", "--json", code=3)
+    [refused] = {p["refused"] for p in json.loads(shown)["mergers"][0]["partitions"]} - {""}
+    assert "1 offsets are gone, 10 to 10" in refused
+    assert "is merged on at offset 11" in headrace("merger", "accept", name, f"{name}.waw/0")
+    headrace("merger", "accept", name, f"{name}.waw/0", code=3)
+    headrace("merger", "list")

@@ -1,0 +1,258 @@
+"""What is written in which order, what is late, and what a crash repeats: nothing."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import confluent_kafka
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.merger.clock import InputClock
+from headrace.merger.order import OrderKey
+from headrace.merger.plan import ClockSource
+from headrace.merger.position import InputPosition, committed_offset, position_of
+from headrace.merger.target_partition import (
+    AHEAD,
+    LATE,
+    MAX_AHEAD_MS,
+    SourcePartition,
+    TargetPartition,
+    newest,
+)
+from headrace.model import TopicPartition
+
+NOW_MS = 1_764_000_000_000
+TARGET = TopicPartition("out", 0)
+MESSAGE = SimpleNamespace(value=lambda: b"v")
+
+
+class Merged:
+    """Inputs as lists of times, one output, and what transactions have made durable."""
+
+    def __init__(self, *inputs, disorder_ms=0):
+        self.inputs, self.disorder_ms = inputs, disorder_ms
+        self.out, self.aside = [], []
+        self.committed = [InputPosition(0, topics={"in0": "id"}) for _ in inputs]
+        self.begin()
+
+    def begin(self):
+        """Goes on from what is committed, as its metadata tells it."""
+        starts = []
+        for place, position in enumerate(self.committed):
+            source = TopicPartition(f"in{place}", 0)
+            starts.append(position_of(committed_offset(source, position)))
+        self.open_out, self.open_aside = [], []
+        self.output = TargetPartition(
+            TARGET,
+            [
+                SourcePartition.begin(
+                    TopicPartition(f"in{place}", 0),
+                    ClockSource.WALL,
+                    start,
+                    InputClock(place, self.disorder_ms, start.time_ms, 0.0),
+                )
+                for place, start in enumerate(starts)
+            ],
+        )
+
+    def read(self, place, count=None, now_ms=NOW_MS):
+        each = self.output.inputs[place]
+        end = len(self.inputs[place]) if count is None else each.next + count
+        times = self.inputs[place][each.next : end]
+        if not times:
+            return
+        records = [(t, place, each.next + n, MESSAGE) for n, t in enumerate(times)]
+        self._write(self.output.put(place, records, now_ms))
+        each.clock.move(newest(records, now_ms), 0.0)
+        self.take()
+
+    def take(self):
+        self._write(self.output.take())
+
+    def _write(self, written):
+        for record, reason in written:
+            if reason:
+                self.open_aside.append((record[1], record[2], reason))
+            else:
+                self.open_out.append(record[:3])
+
+    def commit(self):
+        self.committed = [self.output.position(each) for each in self.output.inputs]
+        self.out += self.open_out
+        self.aside += self.open_aside
+        self.open_out, self.open_aside = [], []
+
+    def end(self):
+        """All inputs are silent for long."""
+        for each in self.output.inputs:
+            each.clock.is_idle = True
+        self.take()
+        self.commit()
+
+    @property
+    def times(self):
+        return [time_ms for time_ms, _, _ in self.out]
+
+
+def test_the_vector_of_kafka_workers_own_test():
+    merged = Merged([10, 50, 70, 130, 150], [30, 90, 110, 120, 140])
+    merged.read(0)
+    merged.read(1)
+    merged.commit()
+    assert merged.times == [10, 30, 50, 70, 90, 110, 120, 130, 140]  # and 150 is held
+    assert merged.committed[0].offset == 4
+    merged.end()
+    assert merged.times[-1] == 150
+
+
+def test_nothing_is_written_before_each_input_is_known():
+    merged = Merged([10, 20], [])
+    merged.read(0)
+    assert (merged.open_out, merged.output.blocking()) == ([], [merged.output.inputs[1]])
+
+
+def test_equal_times_are_in_the_order_of_the_sources_however_they_are_read():
+    for order in ((0, 1), (1, 0)):
+        merged = Merged([5, 5, 6], [5, 5])
+        for place in order:
+            merged.read(place, 1)
+        for place in order:
+            merged.read(place)
+        merged.end()
+        assert merged.out == [(5, 0, 0), (5, 0, 1), (5, 1, 0), (5, 1, 1), (6, 0, 2)]
+
+
+def test_an_equal_time_of_an_earlier_source_that_may_still_come_is_waited_for():
+    merged = Merged([5], [5])
+    merged.read(0)
+    merged.read(1)
+    assert merged.open_out == [(5, 0, 0)]
+
+
+def test_a_record_within_the_disorder_is_put_in_order_and_one_beyond_is_late():
+    merged = Merged([100, 95, 120, 108, 140], [200], disorder_ms=10)
+    merged.read(1)
+    merged.read(0, 3)
+    merged.read(0)
+    merged.end()
+    assert merged.times == [95, 100, 120, 140, 200]
+    assert merged.aside == [(0, 3, LATE)]
+
+
+def test_what_an_idle_input_sends_later_is_late_and_it_is_waited_for_again():
+    merged = Merged([10, 30, 60], [20, 50])
+    merged.read(0, 2)
+    merged.output.inputs[1].clock.is_idle = True
+    merged.take()
+    assert merged.output.reached == OrderKey(30, 0)
+    merged.read(1)
+    merged.read(0)
+    merged.commit()
+    assert (merged.times, merged.aside) == ([10, 30, 50], [(1, 0, LATE)])
+
+
+def test_records_far_ahead_of_the_clock_go_aside_once_all_before_them_are_written():
+    ahead = NOW_MS + MAX_AHEAD_MS + 1
+    merged = Merged([NOW_MS - 5, ahead, NOW_MS - 3], [NOW_MS - 4])
+    merged.read(0, 2)
+    merged.commit()
+    assert (merged.aside, merged.committed[0].offset) == ([], 0)
+    merged.read(1)
+    merged.commit()
+    assert merged.times == [NOW_MS - 5]
+    assert (merged.aside, merged.committed[0].offset) == ([(0, 1, AHEAD)], 2)
+
+
+def test_a_record_ahead_is_judged_anew_after_a_crash_and_is_in_one_place():
+    ahead = NOW_MS + MAX_AHEAD_MS + 1
+    merged = Merged([NOW_MS - 5, ahead], [])
+    merged.read(0)
+    merged.commit()
+    merged.begin()
+    merged.read(0, now_ms=ahead)
+    merged.end()
+    assert (merged.times, merged.aside) == ([NOW_MS - 5, ahead], [])
+
+
+def test_an_input_holds_the_output_until_what_waited_is_read_again():
+    merged = Merged([10, 50, 60], [20, 70, 80])
+    merged.read(0)
+    merged.read(1, 1)
+    merged.commit()
+    assert merged.times == [10, 20]
+    merged.begin()
+    merged.read(1)
+    assert merged.open_out == []  # 50 and 60 are committed as read, and wait
+    merged.read(0)
+    merged.end()
+    assert merged.times == [10, 20, 50, 60, 70, 80]
+
+
+def test_metadata_of_another_tool_tells_nothing():
+    offset = confluent_kafka.TopicPartition("in", 0, 7, "moved by hand")
+    assert position_of(offset) == InputPosition(7, read_to=7)
+
+
+times = st.lists(st.integers(0, 60), max_size=25)
+acts = st.lists(
+    st.tuples(
+        st.sampled_from(["read", "read", "read", "commit", "crash", "idle"]),
+        st.integers(0, 2),
+        st.integers(1, 6),
+    ),
+    max_size=60,
+)
+
+
+@given(st.lists(times, min_size=1, max_size=3), acts, st.integers(0, 60))
+def test_each_record_is_written_once_and_those_in_order_are_sorted(inputs, steps, disorder_ms):
+    merged = Merged(*inputs, disorder_ms=disorder_ms)
+    was_idle = run(merged, steps)
+    for place in range(len(inputs)):
+        merged.read(place)
+    merged.end()
+    assert merged.out == sorted(merged.out)
+    written = [(place, offset) for _, place, offset in merged.out]
+    written += [(place, offset) for place, offset, _ in merged.aside]
+    assert sorted(written) == [(p, o) for p, each in enumerate(inputs) for o in range(len(each))]
+    if not was_idle:
+        assert {(p, o) for p, o, _ in merged.aside} <= beyond(inputs, disorder_ms)
+
+
+@given(st.lists(times.map(sorted), min_size=1, max_size=3), acts)
+def test_the_order_of_sorted_inputs_is_a_function_of_them_alone(inputs, steps):
+    merged = Merged(*inputs)
+    run(merged, [step for step in steps if step[0] != "idle"])
+    for place in range(len(inputs)):
+        merged.read(place)
+    merged.end()
+    every = [(t, p, o) for p, each in enumerate(inputs) for o, t in enumerate(each)]
+    assert (merged.out, merged.aside) == (sorted(every), [])
+
+
+def run(merged, steps):
+    """Does what ``steps`` say; whether an input was declared idle."""
+    was_idle = False
+    for act, number, count in steps:
+        place = number % len(merged.inputs)
+        if act == "read":
+            merged.read(place, count)
+        elif act == "commit":
+            merged.commit()
+        elif act == "crash":
+            merged.begin()
+        else:
+            was_idle = merged.output.inputs[place].clock.is_idle = True
+            merged.take()
+    return was_idle
+
+
+def beyond(inputs, disorder_ms):
+    """Records that are further behind the newest one before them than is declared."""
+    return {
+        (place, offset)
+        for place, each in enumerate(inputs)
+        for offset, time_ms in enumerate(each)
+        if time_ms < max(each[:offset], default=0) - disorder_ms
+    }
