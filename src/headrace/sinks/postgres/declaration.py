@@ -24,7 +24,7 @@ from headrace.sinks.api import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headrace.sinks.postgres.statements import TargetSpec
+    from headrace.sinks.postgres.target import TargetSpec
 
 URL = "url"
 DEFAULT_SCHEMA = "public"
@@ -123,14 +123,14 @@ class Postgres(Sink, Recountable, Reprocessable):
             SinkUnavailableError: if the server does not answer.
         """
         from headrace.sinks.postgres.connection import connect, translated_errors
-        from headrace.sinks.postgres.driver import check_table
+        from headrace.sinks.postgres.target import check_table
 
         with translated_errors(), connect(context.settings[URL]) as connection:
             check_table(connection, self._spec(schema))
         return ()
 
     def _spec(self, schema: pa.Schema) -> TargetSpec:
-        from headrace.sinks.postgres.statements import TargetSpec
+        from headrace.sinks.postgres.target import TargetSpec
 
         return TargetSpec(
             self.table, tuple(schema.names), self.mode.value, self.key, self.newest_by

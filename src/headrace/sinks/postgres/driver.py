@@ -18,7 +18,6 @@ from headrace.sinks.api import CommitRejection, CommitResult, SinkDriver, Transa
 from headrace.sinks.postgres import statements
 from headrace.sinks.postgres.connection import (
     connect,
-    find_table,
     quoted,
     translated_errors,
 )
@@ -26,7 +25,8 @@ from headrace.sinks.postgres.isolation import remove_rejected
 from headrace.sinks.postgres.positions import PostgresPositions, recorded
 from headrace.sinks.postgres.sketches import insert_with_sketches
 from headrace.sinks.postgres.sqlstates import ServerError, may_be_of_row
-from headrace.sinks.postgres.statements import TargetSpec, drop_tables
+from headrace.sinks.postgres.statements import drop_tables
+from headrace.sinks.postgres.target import TargetSpec, check_table
 from headrace.sinks.postgres.writer import (
     StagedRows,
     StagingWriter,
@@ -189,39 +189,6 @@ class PostgresDriver(SinkDriver):
         else:
             connection.execute(statements.insert_from(self._spec, tables))
         drop_tables(connection, tables)
-
-
-def check_table(connection: Connection, spec: TargetSpec) -> None:
-    """Looks at the table's columns and keys, and changes nothing.
-
-    Raises:
-        TableMismatchError: if there is no such table, it lacks a column or needs another one, or it
-            has no unique index on the key.
-    """
-    table = find_table(connection, spec.table)
-    if table is None:
-        reason = "there is no such table: create it, with a column for each of the rows'"
-        raise TableMismatchError(spec.table, f"{reason}: {', '.join(spec.columns)}")
-    missing = [name for name in spec.written if name not in table.columns]
-    if missing:
-        reason = f"it has no column {missing[0]!r} that can be written"
-        raise TableMismatchError(spec.table, reason)
-    for column in spec.sketches:
-        if table.columns[column] != "bytea":
-            reason = f"its column {column!r} is {table.columns[column]}, and takes no sketch: bytea"
-            raise TableMismatchError(spec.table, reason)
-    name = quoted(connection, spec.table)
-    needed = {column for (column,) in connection.execute(statements.NEEDED_COLUMNS, (name,))}
-    if lacking := sorted(needed.difference(spec.written)):
-        reason = f"its column {lacking[0]!r} is NOT NULL without a default, and the rows lack it"
-        raise TableMismatchError(spec.table, reason)
-    if spec.key:
-        [(has_key,)] = connection.execute(statements.UNIQUE_KEY, (name, list(spec.key))).fetchall()
-        if not has_key:
-            key = ", ".join(spec.key)
-            raise TableMismatchError(
-                spec.table, f"it has no unique index on ({key}), or a DEFERRABLE one"
-            )
 
 
 def set_up(connection: Connection, *more: tuple[str, str]) -> None:

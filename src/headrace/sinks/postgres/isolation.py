@@ -15,7 +15,7 @@ from headrace.errors import SinkError
 from headrace.sinks.api import RejectedValues
 from headrace.sinks.postgres import statements
 from headrace.sinks.postgres.sqlstates import ServerError, is_of_row, may_be_of_row
-from headrace.sinks.postgres.statements import TargetSpec
+from headrace.sinks.postgres.target import TargetSpec
 
 if TYPE_CHECKING:
     import psycopg

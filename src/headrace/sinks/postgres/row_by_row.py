@@ -14,7 +14,7 @@ from headrace.sinks.api import RejectedRow
 from headrace.sinks.postgres import statements
 from headrace.sinks.postgres.copying import copyable
 from headrace.sinks.postgres.sqlstates import Cause, ServerError
-from headrace.sinks.postgres.statements import TargetSpec
+from headrace.sinks.postgres.target import TargetSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.errors import SinkError
 from headrace.sinks.postgres import statements
-from headrace.sinks.postgres.statements import TargetSpec
+from headrace.sinks.postgres.target import TargetSpec
 
 if TYPE_CHECKING:
     from headrace.sinks.postgres.connection import Connection

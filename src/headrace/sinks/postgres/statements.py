@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.sinks.postgres.connection import table_identifier
+from headrace.sinks.postgres.target import TargetSpec
 
 if TYPE_CHECKING:
     from psycopg.sql import Composable, Composed, Identifier
@@ -59,26 +59,6 @@ EVERY_COLUMN = """
 SELECT attname FROM pg_catalog.pg_attribute
 WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped
 """
-NEEDED_COLUMNS = """
-SELECT attname FROM pg_catalog.pg_attribute
-WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped
-  AND attnotnull AND NOT atthasdef AND attidentity = '' AND attgenerated = ''
-"""
-# ON CONFLICT takes no deferrable index (indimmediate), no partial one (indpred) and none on an
-# expression, whose attribute number is 0 and therefore has no name.
-UNIQUE_KEY = """
-SELECT EXISTS (
-    SELECT FROM pg_catalog.pg_index AS i
-    WHERE i.indrelid = to_regclass(%s) AND i.indisunique AND i.indimmediate
-      AND i.indpred IS NULL
-      AND (
-          SELECT array_agg(coalesce(a.attname, '')::text ORDER BY a.attname)
-          FROM generate_series(0, i.indnkeyatts - 1) AS place
-          LEFT JOIN pg_catalog.pg_attribute AS a
-              ON a.attrelid = i.indrelid AND a.attnum = i.indkey[place]
-      ) = (SELECT array_agg(name ORDER BY name::name) FROM unnest(%s::text[]) AS name)
-)
-"""
 # OTHERS does not catch a cancelled statement, so a timeout of the server ends the loop. Variables
 # begin with headrace_: one with the name of a column would be ambiguous.
 _CREATE_INSERTION = """
@@ -110,45 +90,6 @@ BEGIN
     END LOOP;
 END
 """
-
-
-@dataclass(frozen=True)
-class TargetSpec:
-    """A table to write to; picklable.
-
-    Attributes:
-        table: its name.
-        columns: of the rows.
-        mode: of :class:`~headrace.sinks.postgres.declaration.WriteMode`.
-        key: for upsert and add.
-        newest_by: for upsert.
-        distinct: for add: names of distinct counts. Each is a column with the estimate, which the
-            rows lack, beside one with the sketch, which the rows have.
-        takes_null_keys: whether the unique index takes null for a value like others.
-    """
-
-    table: str
-    columns: tuple[str, ...]
-    mode: str
-    key: tuple[str, ...]
-    newest_by: str | None
-    distinct: tuple[str, ...] = ()
-    takes_null_keys: bool = False
-
-    @property
-    def written(self) -> tuple[str, ...]:
-        """Columns that an insert fills: those of the rows, and the estimates."""
-        return (*self.columns, *self.distinct)
-
-    @property
-    def sketches(self) -> tuple[str, ...]:
-        """Columns of the sketches, in the order of ``distinct``."""
-        return tuple(map(sketch_column, self.distinct))
-
-
-def sketch_column(name: str) -> str:
-    """Returns the column of the sketch of a distinct count."""
-    return f"{name}_sketch"
 
 
 def staging_name(staging: str) -> Composable:

@@ -21,7 +21,8 @@ from headrace.sinks.postgres.connection import (
 from headrace.sinks.postgres.copying import copyable, csv_of
 from headrace.sinks.postgres.row_by_row import insert_each
 from headrace.sinks.postgres.sqlstates import ServerError, is_of_row, may_be_of_row
-from headrace.sinks.postgres.statements import TargetSpec, drop_tables
+from headrace.sinks.postgres.statements import drop_tables
+from headrace.sinks.postgres.target import TargetSpec
 
 if TYPE_CHECKING:
     import psycopg

@@ -23,9 +23,9 @@ from headrace.sinks.api import (
     WindowCounts,
 )
 from headrace.sinks.postgres.declaration import URL, Postgres
-from headrace.sinks.postgres.statements import sketch_column
 from headrace.sinks.postgres.stats.grouping import WINDOW_START, StatsGrouping
 from headrace.sinks.postgres.stats.measures import Count, Distinct, Measure, Sum
+from headrace.sinks.postgres.target import sketch_column
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -172,8 +172,8 @@ class Stats(Sink, CountsEvents):
         """
         require_extra(self.extra)
         from headrace.sinks.postgres.connection import connect, find_table, translated_errors
-        from headrace.sinks.postgres.driver import check_table
         from headrace.sinks.postgres.stats import table
+        from headrace.sinks.postgres.target import check_table
 
         grouping = self._grouping(context, schema)
         with translated_errors(), connect(context.settings[URL]) as connection:

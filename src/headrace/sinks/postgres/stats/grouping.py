@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from headrace.errors import TableMismatchError
 from headrace.sinks.api import RejectedRow
 from headrace.sinks.postgres.sketches import sketch_of
-from headrace.sinks.postgres.statements import sketch_column
 from headrace.sinks.postgres.stats.measures import Count, Distinct, Measure, Sum
+from headrace.sinks.postgres.target import sketch_column
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,11 +12,10 @@ from headrace.sinks.postgres.statements import (
     LOCK,
     POSITIONS_ARE_THERE,
     SETUP_LOCK,
-    TargetSpec,
-    sketch_column,
 )
 from headrace.sinks.postgres.stats.grouping import WINDOW_START, StatsGrouping
 from headrace.sinks.postgres.stats.measures import Distinct
+from headrace.sinks.postgres.target import TargetSpec, sketch_column
 
 if TYPE_CHECKING:
     import pyarrow as pa
