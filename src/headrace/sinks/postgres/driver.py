@@ -18,11 +18,10 @@ from headrace.sinks.api import CommitRejection, CommitResult, SinkDriver, Transa
 from headrace.sinks.postgres import statements
 from headrace.sinks.postgres.connection import (
     connect,
-    quoted,
     translated_errors,
 )
 from headrace.sinks.postgres.isolation import remove_rejected
-from headrace.sinks.postgres.positions import PostgresPositions, recorded
+from headrace.sinks.postgres.positions import LOCK, PostgresPositions, record, recorded, set_up
 from headrace.sinks.postgres.sketches import insert_with_sketches
 from headrace.sinks.postgres.sqlstates import ServerError, may_be_of_row
 from headrace.sinks.postgres.statements import drop_tables
@@ -144,7 +143,7 @@ class PostgresDriver(SinkDriver):
         with translated_errors(), connect(self._url) as connection, connection.transaction():
             # Positions are read before they are written: of two drivers of one pipeline, one waits
             # here and then finds those of the other. The lock ends with the transaction.
-            connection.execute(statements.LOCK, (f"{self._spec.table} {min(versions)}",))
+            connection.execute(LOCK, (f"{self._spec.table} {min(versions)}",))
             if not self._follows(connection, transaction):
                 # The attempt before may have gone through although its answer was lost.
                 return CommitResult(is_new=not is_first, rows=rows)
@@ -152,13 +151,7 @@ class PostgresDriver(SinkDriver):
                 self._move(connection, staged)
             if self._beside is not None:
                 self._beside(connection, transaction)
-            recording = {
-                "target": self._spec.table,
-                "quoted": quoted(connection, self._spec.table),
-                "app_ids": list(versions),
-                "versions": list(versions.values()),
-            }
-            connection.execute(statements.RECORD, recording)
+            record(connection, self._spec.table, versions)
         return CommitResult(is_new=True, rows=rows)
 
     def _follows(self, connection: Connection, transaction: Transaction) -> bool:
@@ -189,26 +182,6 @@ class PostgresDriver(SinkDriver):
         else:
             connection.execute(statements.insert_from(self._spec, tables))
         drop_tables(connection, tables)
-
-
-def set_up(connection: Connection, *more: tuple[str, str]) -> None:
-    """Creates the schema and the table of positions; of several starts at once, only one does.
-
-    Args:
-        connection: of the database.
-        more: pairs of a question, whether something is there, and the statement that makes it.
-    """
-    with connection.transaction():
-        # Even `IF NOT EXISTS` fails for one of two that create a schema or table at the same time.
-        connection.execute(statements.LOCK, (statements.SETUP_LOCK,))
-        for question, statement in (
-            (statements.SCHEMA_IS_THERE, statements.CREATE_SCHEMA),
-            (statements.POSITIONS_ARE_THERE, statements.CREATE_POSITIONS),
-            *more,
-        ):
-            [(is_there,)] = connection.execute(question).fetchall()
-            if not is_there:
-                connection.execute(statement)
 
 
 def _try_without_rows(connection: Connection, spec: TargetSpec, staging: str) -> None:

@@ -7,12 +7,44 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import TableMismatchError
 from headrace.settings import Secret
-from headrace.sinks.postgres import statements
 from headrace.sinks.postgres.connection import NAME, connect, quoted, translated_errors
+from headrace.sinks.postgres.statements import SCHEMA
 
 if TYPE_CHECKING:
     from headrace.sinks.postgres.connection import Connection
 
+# Each is made only where it is missing: `CREATE SCHEMA IF NOT EXISTS` needs the right to make one
+# even where there is one.
+_SCHEMA_IS_THERE = "SELECT to_regnamespace('headrace') IS NOT NULL"
+_CREATE_SCHEMA = "CREATE SCHEMA headrace"
+POSITIONS_ARE_THERE = "SELECT to_regclass('headrace.positions') IS NOT NULL"
+_CREATE_POSITIONS = """
+CREATE TABLE headrace.positions (
+    target text,
+    app_id text,
+    version bigint NOT NULL,
+    target_oid oid,
+    positions_oid oid,
+    PRIMARY KEY (target, app_id)
+)
+"""
+# A restore of the whole database gives both tables new oids. Where only the target has another
+# one, it was made again, without the rows that these positions speak of.
+_RECORDED = """
+SELECT app_id, version,
+    positions_oid = 'headrace.positions'::regclass AND target_oid <> to_regclass(%(quoted)s)
+FROM headrace.positions WHERE target = %(target)s AND app_id = ANY(%(app_ids)s)
+"""
+_RECORD = """
+INSERT INTO headrace.positions (target, app_id, version, target_oid, positions_oid)
+SELECT %(target)s, *, to_regclass(%(quoted)s), 'headrace.positions'::regclass
+FROM unnest(%(app_ids)s::text[], %(versions)s::bigint[])
+ON CONFLICT (target, app_id) DO UPDATE SET version = excluded.version,
+    target_oid = excluded.target_oid, positions_oid = excluded.positions_oid
+"""
+# Shared by all pipelines that write to a database, unlike the lock of a batch.
+SETUP_LOCK = "headrace.setup"
+LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
 _WAYS_ON = (
     "Restore it, or say which rows to write: `UPDATE headrace.positions SET target_oid = NULL` for"
     " those to come, or `DELETE` its rows of headrace.positions and reset the checkpoint for all"
@@ -26,7 +58,7 @@ class PostgresPositions:
     that was dropped and made again is known by its oid; one that was emptied is not.
     """
 
-    uri = f"{NAME}, {statements.SCHEMA}.positions"
+    uri = f"{NAME}, {SCHEMA}.positions"
 
     def __init__(self, url: Secret, table: str) -> None:
         self._url, self._table = url, table
@@ -40,7 +72,7 @@ class PostgresPositions:
         """
         with translated_errors(), connect(self._url) as connection:
             # Also asked before the first start, when there is no such table.
-            there = connection.execute(statements.POSITIONS_ARE_THERE).fetchone()
+            there = connection.execute(POSITIONS_ARE_THERE).fetchone()
             return recorded(connection, self._table, app_ids) if there and there[0] else {}
 
     def restored(self, writer: Mapping[str, object]) -> None:  # noqa: ARG002
@@ -55,8 +87,39 @@ def recorded(connection: Connection, table: str, app_ids: Iterable[str]) -> dict
         TableMismatchError: if the table was made again since, without the rows.
     """
     names = {"target": table, "quoted": quoted(connection, table), "app_ids": list(app_ids)}
-    rows = connection.execute(statements.RECORDED, names).fetchall()
+    rows = connection.execute(_RECORDED, names).fetchall()
     if any(is_another for _, _, is_another in rows):
         reason = "the table was made again since the pipeline wrote to it; its rows are not in it"
         raise TableMismatchError(table, f"{reason}. {_WAYS_ON}")
     return {app_id: version for app_id, version, _ in rows}
+
+
+def record(connection: Connection, table: str, versions: Mapping[str, int]) -> None:
+    """Records a number for each application id, in the caller's transaction."""
+    parameters = {
+        "target": table,
+        "quoted": quoted(connection, table),
+        "app_ids": list(versions),
+        "versions": list(versions.values()),
+    }
+    connection.execute(_RECORD, parameters)
+
+
+def set_up(connection: Connection, *more: tuple[str, str]) -> None:
+    """Creates the schema and the table of positions; of several starts at once, only one does.
+
+    Args:
+        connection: of the database.
+        more: pairs of a question, whether something is there, and the statement that makes it.
+    """
+    with connection.transaction():
+        # Even `IF NOT EXISTS` fails for one of two that create a schema or table at the same time.
+        connection.execute(LOCK, (SETUP_LOCK,))
+        for question, statement in (
+            (_SCHEMA_IS_THERE, _CREATE_SCHEMA),
+            (POSITIONS_ARE_THERE, _CREATE_POSITIONS),
+            *more,
+        ):
+            [(is_there,)] = connection.execute(question).fetchall()
+            if not is_there:
+                connection.execute(statement)

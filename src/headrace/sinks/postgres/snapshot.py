@@ -13,8 +13,7 @@ from headrace.sinks.postgres.connection import (
     table_identifier,
     translated_errors,
 )
-from headrace.sinks.postgres.positions import recorded
-from headrace.sinks.postgres.statements import POSITIONS_ARE_THERE
+from headrace.sinks.postgres.positions import POSITIONS_ARE_THERE, recorded
 
 if TYPE_CHECKING:
     import pyarrow as pa

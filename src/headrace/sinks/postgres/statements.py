@@ -19,38 +19,6 @@ ORDER = "headrace_order"
 TASK = "headrace_task"
 NUMBER = "headrace_number"
 
-# Each is made only where it is missing: `CREATE SCHEMA IF NOT EXISTS` needs the right to make one
-# even where there is one.
-SCHEMA_IS_THERE = "SELECT to_regnamespace('headrace') IS NOT NULL"
-CREATE_SCHEMA = "CREATE SCHEMA headrace"
-POSITIONS_ARE_THERE = "SELECT to_regclass('headrace.positions') IS NOT NULL"
-CREATE_POSITIONS = """
-CREATE TABLE headrace.positions (
-    target text,
-    app_id text,
-    version bigint NOT NULL,
-    target_oid oid,
-    positions_oid oid,
-    PRIMARY KEY (target, app_id)
-)
-"""
-# A restore of the whole database gives both tables new oids. Where only the target has another
-# one, it was made again, without the rows that these positions speak of.
-RECORDED = """
-SELECT app_id, version,
-    positions_oid = 'headrace.positions'::regclass AND target_oid <> to_regclass(%(quoted)s)
-FROM headrace.positions WHERE target = %(target)s AND app_id = ANY(%(app_ids)s)
-"""
-RECORD = """
-INSERT INTO headrace.positions (target, app_id, version, target_oid, positions_oid)
-SELECT %(target)s, *, to_regclass(%(quoted)s), 'headrace.positions'::regclass
-FROM unnest(%(app_ids)s::text[], %(versions)s::bigint[])
-ON CONFLICT (target, app_id) DO UPDATE SET version = excluded.version,
-    target_oid = excluded.target_oid, positions_oid = excluded.positions_oid
-"""
-# Shared by all pipelines that write to a database, unlike the lock of a batch.
-SETUP_LOCK = "headrace.setup"
-LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
 LEFT_BEHIND = """
 SELECT relname FROM pg_catalog.pg_class
 WHERE relnamespace = to_regnamespace(%s) AND relkind = 'r' AND starts_with(relname, %s)

@@ -217,7 +217,8 @@ class Stats(Sink, CountsEvents):
         """
         require_extra(self.extra)
         from headrace.sinks.postgres.connection import connect, translated_errors
-        from headrace.sinks.postgres.driver import PostgresDriver, set_up
+        from headrace.sinks.postgres.driver import PostgresDriver
+        from headrace.sinks.postgres.positions import set_up
         from headrace.sinks.postgres.stats import table
         from headrace.sinks.postgres.stats.writer import StatsWriter
 
