@@ -30,4 +30,12 @@ Guarantees:
 What it does not do: make tables, delete rows, or keep an order between rows that are appended. A
 task or driver that dies leaves staging tables in the schema ``headrace``; the pipeline's next start
 drops them. The role needs ``CREATE`` on the database where that schema is not there yet.
+
+The SQL is in the modules of what it is about, here in the order of a batch:
+
+- ``target``: the table, and whether it takes the rows;
+- ``staging``: staging tables; ``row_by_row`` fills one where ``COPY`` fails;
+- ``insert``: from staging tables into the table, ``sketches`` with distinct counts;
+- ``isolation``: which rows that INSERT fails for;
+- ``positions``: where the batch ends.
 """

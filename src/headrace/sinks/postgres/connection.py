@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from headrace.errors import SinkError, SinkUnavailableError
 from headrace.runtime.extras import require_extra
 from headrace.settings import Secret
+from headrace.sinks.postgres.identifiers import table_identifier
 from headrace.sinks.postgres.sqlstates import Cause, ServerError, cause_of
 
 if TYPE_CHECKING:
     import psycopg
-    from psycopg import sql
 
     Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
@@ -102,13 +102,6 @@ def find_table(connection: Connection, name: str) -> PostgresTable | None:
         connection.execute(_COLUMNS, (quoted(connection, name),)).fetchall()
     )
     return PostgresTable(name, columns) if columns else None
-
-
-def table_identifier(name: str) -> sql.Identifier:
-    """Returns the name of a table, with its schema where it has one, for a statement."""
-    from psycopg import sql
-
-    return sql.Identifier(*name.split(".", 1))
 
 
 def quoted(connection: Connection, name: str) -> str:

@@ -15,22 +15,21 @@ import msgspec
 from headrace.errors import SinkError, SinkUnavailableError, TableMismatchError
 from headrace.settings import Secret
 from headrace.sinks.api import CommitRejection, CommitResult, SinkDriver, Transaction
-from headrace.sinks.postgres import statements
-from headrace.sinks.postgres.connection import (
-    connect,
-    translated_errors,
-)
+from headrace.sinks.postgres.connection import connect, translated_errors
+from headrace.sinks.postgres.insert import insert_from
 from headrace.sinks.postgres.isolation import remove_rejected
 from headrace.sinks.postgres.positions import LOCK, PostgresPositions, record, recorded, set_up
 from headrace.sinks.postgres.sketches import insert_with_sketches
 from headrace.sinks.postgres.sqlstates import ServerError, may_be_of_row
-from headrace.sinks.postgres.statements import drop_tables
-from headrace.sinks.postgres.target import TargetSpec, check_table
-from headrace.sinks.postgres.writer import (
-    StagedRows,
-    StagingWriter,
+from headrace.sinks.postgres.staging import (
+    STAGING,
+    count_rows,
     create_staging_table,
+    drop_left_behind,
+    drop_tables,
 )
+from headrace.sinks.postgres.target import TargetSpec, check_table
+from headrace.sinks.postgres.writer import StagedRows, StagingWriter
 
 if TYPE_CHECKING:
     from headrace.sinks.postgres.connection import Connection
@@ -69,13 +68,12 @@ class PostgresDriver(SinkDriver):
         self._url, self._spec, self._beside = url, spec, beside
         # Pipelines and tables have names of any length; a name in SQL has 63 bytes.
         owner = hashlib.blake2b(f"{pipeline} {spec.table}".encode(), digest_size=6).hexdigest()
-        mine = f"{statements.STAGING}{owner}_"
+        mine = f"{STAGING}{owner}_"
         prefix = f"{mine}{uuid4().hex[:8]}_"  # with a task's id 62 bytes; names have 63
         with translated_errors(), connect(url) as connection:
             check_table(connection, spec)
             set_up(connection)
-            left = connection.execute(statements.LEFT_BEHIND, (statements.SCHEMA, mine))
-            drop_tables(connection, [name for (name,) in left])
+            drop_left_behind(connection, mine)
             _try_without_rows(connection, spec, f"{prefix}trial")
         self.writers = functools.partial(StagingWriter, url, prefix, spec)
         self.positions = PostgresPositions(url, spec.table)
@@ -171,7 +169,7 @@ class PostgresDriver(SinkDriver):
 
     def _move(self, connection: Connection, staged: Sequence[StagedRows]) -> None:
         for piece in staged:
-            [(count,)] = connection.execute(statements.count_rows(piece.table)).fetchall()
+            [(count,)] = connection.execute(count_rows(piece.table)).fetchall()
             if count != piece.rows:
                 # A crash of the server empties tables that are not logged.
                 reason = f"staging table {piece.table} has {count} of {piece.rows} rows"
@@ -180,7 +178,7 @@ class PostgresDriver(SinkDriver):
         if self._spec.distinct:
             insert_with_sketches(connection, self._spec, tables)
         else:
-            connection.execute(statements.insert_from(self._spec, tables))
+            connection.execute(insert_from(self._spec, tables))
         drop_tables(connection, tables)
 
 
@@ -196,7 +194,7 @@ def _try_without_rows(connection: Connection, spec: TargetSpec, staging: str) ->
         # DDL is transactional in PostgreSQL: nothing is left of the trial, or seen by others.
         with connection.transaction(force_rollback=True):
             create_staging_table(connection, spec, staging)
-            connection.execute(statements.insert_from(spec, [staging]))
+            connection.execute(insert_from(spec, [staging]))
     except psycopg.Error as error:
         state = error.sqlstate or ""
         is_mismatch = state[:2] in _MISMATCHES or state in _MISMATCH_STATES

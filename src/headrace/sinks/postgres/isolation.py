@@ -13,12 +13,15 @@ from uuid import uuid4
 
 from headrace.errors import SinkError
 from headrace.sinks.api import RejectedValues
-from headrace.sinks.postgres import statements
+from headrace.sinks.postgres.identifiers import ORDER, TASK, listed_names, own_identifier
+from headrace.sinks.postgres.insert import insert_selected
 from headrace.sinks.postgres.sqlstates import ServerError, is_of_row, may_be_of_row
+from headrace.sinks.postgres.staging import count_rows, delete_staged, staged_rows
 from headrace.sinks.postgres.target import TargetSpec
 
 if TYPE_CHECKING:
     import psycopg
+    from psycopg.sql import Composed
 
     from headrace.sinks.postgres.connection import Connection
 
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 
 # More are the table's fault, not theirs: an operator puts it right, and nothing is given up.
 MAX_REJECTED_ROWS = 1_000
+_NUMBER = "headrace_number"
 _FOREIGN_KEY = "23503"
 _CHECK_NOW = "SET CONSTRAINTS ALL IMMEDIATE"
 
@@ -50,17 +54,17 @@ def remove_rejected(
     orders: dict[str, list[int]] = defaultdict(list)
     numbered = f"numbered_{uuid4().hex}"
     with connection.transaction(force_rollback=True):
-        connection.execute(statements.number_rows(spec, tables, numbered))
+        connection.execute(_number_rows(spec, tables, numbered))
         errors = _Isolation(connection, spec, numbered).errors()
         for number, error in sorted(errors.items()):
-            shown = connection.execute(statements.show_numbered(spec, numbered), (number,))
+            shown = connection.execute(_show_numbered(spec, numbered), (number,))
             [(task, order, values)] = shown.fetchall()
             server_error = ServerError.of(error)
             rejected.append(RejectedValues(values, server_error.reason, server_error.message))
             orders[tables[task]].append(order)
     with connection.transaction():
         for table, numbers in orders.items():
-            connection.execute(statements.delete_staged(table), (numbers,))
+            connection.execute(delete_staged(table), (numbers,))
     return rejected, {table: len(numbers) for table, numbers in orders.items()}
 
 
@@ -72,8 +76,8 @@ class _Isolation:
 
     def __init__(self, connection: Connection, spec: TargetSpec, numbered: str) -> None:
         self._connection, self._table = connection, spec.table
-        self._statement = statements.insert_numbered(spec, numbered)
-        [(count,)] = connection.execute(statements.count_rows(numbered)).fetchall()
+        self._statement = _insert_numbered(spec, numbered)
+        [(count,)] = connection.execute(count_rows(numbered)).fetchall()
         self._all = range(1, count + 1)
 
     def errors(self) -> Errors:
@@ -156,3 +160,51 @@ class _Isolation:
         except psycopg.Error:
             return True
         return False
+
+
+def _number_rows(spec: TargetSpec, staging: Sequence[str], numbered: str) -> Composed:
+    """Copies the rows of all staging tables into a table, numbered in their order.
+
+    The number is its key: rows are looked for by it twenty times and more for each that is wrong.
+    """
+    from psycopg import sql
+
+    return sql.SQL(
+        "CREATE UNLOGGED TABLE {table} AS"
+        " SELECT *, row_number() OVER (ORDER BY {order}) AS {number} FROM ({rows}) AS rows;"
+        " ALTER TABLE {table} ADD PRIMARY KEY ({number})"
+    ).format(
+        table=own_identifier(numbered),
+        order=listed_names((TASK, ORDER)),
+        number=sql.Identifier(_NUMBER),
+        rows=staged_rows(spec, staging),
+    )
+
+
+def _insert_numbered(spec: TargetSpec, numbered: str) -> Composed:
+    """Inserts the rows of :func:`_number_rows` from ``first`` to ``last``, ``among`` these if any.
+
+    ``among`` is null for all rows between the two.
+    """
+    from psycopg import sql
+
+    rows = sql.SQL(
+        "SELECT * FROM {table} WHERE {number} BETWEEN %(first)s AND %(last)s"
+        " AND (%(among)s::bigint[] IS NULL OR {number} = ANY(%(among)s::bigint[]))"
+    ).format(table=own_identifier(numbered), number=sql.Identifier(_NUMBER))
+    return insert_selected(spec, rows)
+
+
+def _show_numbered(spec: TargetSpec, numbered: str) -> Composed:
+    """Selects task, order and JSON of one row of :func:`_number_rows`."""
+    from psycopg import sql
+
+    return sql.SQL(
+        "SELECT {}, (SELECT row_to_json(shown)::text FROM (SELECT {}) AS shown)"
+        " FROM {} WHERE {} = %s"
+    ).format(
+        listed_names((TASK, ORDER)),
+        listed_names(spec.columns),
+        own_identifier(numbered),
+        sql.Identifier(_NUMBER),
+    )

@@ -14,7 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from headrace.sinks.postgres.connection import PostgresTable, table_identifier
+from headrace.sinks.postgres.connection import PostgresTable
+from headrace.sinks.postgres.identifiers import table_identifier
 from headrace.sinks.postgres.sqlstates import ServerError, is_of_row, may_be_of_row
 
 if TYPE_CHECKING:

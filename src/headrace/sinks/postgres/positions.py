@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.errors import TableMismatchError
 from headrace.settings import Secret
 from headrace.sinks.postgres.connection import NAME, connect, quoted, translated_errors
-from headrace.sinks.postgres.statements import SCHEMA
+from headrace.sinks.postgres.identifiers import SCHEMA
 
 if TYPE_CHECKING:
     from headrace.sinks.postgres.connection import Connection

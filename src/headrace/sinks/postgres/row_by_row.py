@@ -11,15 +11,48 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from headrace.sinks.api import RejectedRow
-from headrace.sinks.postgres import statements
 from headrace.sinks.postgres.copying import copyable
+from headrace.sinks.postgres.identifiers import listed_names, own_identifier
 from headrace.sinks.postgres.sqlstates import Cause, ServerError
 from headrace.sinks.postgres.target import TargetSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from psycopg.sql import Composed, Identifier
 
     from headrace.sinks.postgres.connection import Connection
+
+_FUNCTION = """
+CREATE FUNCTION {function}({parameters}) RETURNS TABLE (
+    headrace_index int,
+    headrace_state text,
+    headrace_message text,
+    headrace_column text,
+    headrace_detail text
+) LANGUAGE plpgsql AS {body}
+"""
+# OTHERS does not catch a cancelled statement, so a timeout of the server ends the loop. Variables
+# begin with headrace_: one with the name of a column would be ambiguous.
+_FUNCTION_BODY = """
+DECLARE
+    headrace_row {staging}%ROWTYPE;
+BEGIN
+    FOR headrace_place IN 1..cardinality({first}) LOOP
+        BEGIN
+            {assignments}
+            INSERT INTO {staging} ({columns}) VALUES ({values});
+        EXCEPTION WHEN OTHERS THEN
+            headrace_index := headrace_place - 1;
+            GET STACKED DIAGNOSTICS
+                headrace_state = RETURNED_SQLSTATE,
+                headrace_message = MESSAGE_TEXT,
+                headrace_column = COLUMN_NAME,
+                headrace_detail = PG_EXCEPTION_DETAIL;
+            RETURN NEXT;
+        END;
+    END LOOP;
+END
+"""
 
 
 def insert_each(
@@ -55,11 +88,62 @@ def _inserted(
     texts = (column.cast(pa.string()).to_pylist() for column in copyable(rows).columns)
     columns = [[None if text is None else text.encode() for text in column] for column in texts]
     function = f"insert_{uuid4().hex}"
-    connection.execute(statements.create_insertion(spec, staging, function))
-    errors = connection.execute(statements.call_insertion(spec, function), columns).fetchall()
+    connection.execute(_create_function(spec, staging, function))
+    errors = connection.execute(_call_function(spec, function), columns).fetchall()
     # In this transaction, so nothing is left of it where the server or the task dies.
-    connection.execute(statements.drop_insertion(function))
+    connection.execute(_drop_function(function))
     failures = {index: ServerError(*facts) for index, *facts in errors}
     if any(error.cause is not Cause.ROW for error in failures.values()):
         raise _NotOfRowError
     return [RejectedRow(index, error.reason, error.message) for index, error in failures.items()]
+
+
+def _create_function(spec: TargetSpec, staging: str, function: str) -> Composed:
+    """Makes a function that inserts rows one by one, and returns the errors of those that fail.
+
+    It takes an array for each column: texts in UTF-8, as bytes. As text, one character that the
+    database lacks would fail the whole call. The assignments to fields of a row convert texts as
+    COPY does, by the input function and the length of the column's type; a cast would cut a text
+    that is too long.
+    """
+    from psycopg import sql
+
+    parameters = [sql.SQL("{} bytea[]").format(name) for name in _values(spec)]
+    fields = [sql.SQL("headrace_row.{}").format(sql.Identifier(name)) for name in spec.columns]
+    assignments = [
+        sql.SQL("{} := convert_from({}[headrace_place], 'UTF8');").format(field, value)
+        for field, value in zip(fields, _values(spec), strict=True)
+    ]
+    body = sql.SQL(_FUNCTION_BODY).format(
+        staging=own_identifier(staging),
+        first=_values(spec)[0],
+        assignments=sql.SQL(" ").join(assignments),
+        columns=listed_names(spec.columns),
+        values=sql.SQL(", ").join(fields),
+    )
+    return sql.SQL(_FUNCTION).format(
+        function=own_identifier(function),
+        parameters=sql.SQL(", ").join(parameters),
+        body=sql.Literal(body.as_string()),
+    )
+
+
+def _call_function(spec: TargetSpec, function: str) -> Composed:
+    """Inserts rows, an array of values for each column; selects the errors by index from 0."""
+    from psycopg import sql
+
+    arrays = sql.SQL(", ").join([sql.SQL("%s::bytea[]")] * len(spec.columns))
+    return sql.SQL("SELECT * FROM {}({})").format(own_identifier(function), arrays)
+
+
+def _drop_function(function: str) -> Composed:
+    """Drops the function of :func:`_create_function`."""
+    from psycopg import sql
+
+    return sql.SQL("DROP FUNCTION {}").format(own_identifier(function))
+
+
+def _values(spec: TargetSpec) -> list[Identifier]:
+    from psycopg import sql
+
+    return [sql.Identifier(f"headrace_value_{place}") for place in range(len(spec.columns))]

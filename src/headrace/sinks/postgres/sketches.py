@@ -12,10 +12,14 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.errors import SinkError
-from headrace.sinks.postgres import statements
+from headrace.sinks.postgres.identifiers import listed, listed_names, table_identifier
+from headrace.sinks.postgres.insert import group_number, insert_from
+from headrace.sinks.postgres.staging import staged_rows
 from headrace.sinks.postgres.target import TargetSpec
 
 if TYPE_CHECKING:
+    from psycopg.sql import Composed
+
     from headrace.sinks.postgres.connection import Connection
 
 DEFAULT_LG_K = 12
@@ -69,16 +73,16 @@ def insert_with_sketches(connection: Connection, spec: TargetSpec, staging: Sequ
     Raises:
         SinkError: if a sketch in the table is none, or a trigger has moved a row meanwhile.
     """
-    cursor = connection.execute(statements.select_sketches(spec, staging), binary=True)
+    cursor = connection.execute(_select_sketches(spec, staging), binary=True)
     staged = {number: sketches for number, *sketches in cursor}
-    rows = connection.execute(statements.insert_from(spec, staging)).fetchall()
+    rows = connection.execute(insert_from(spec, staging)).fetchall()
     updates = (
         (table, place, *_columns(spec, staged[int(number)], sketches))
         for table, place, number, *sketches in rows
     )
     written = sum(
         connection.execute(
-            statements.update_sketches(spec), list(map(list, zip(*some, strict=True)))
+            _update_sketches(spec), list(map(list, zip(*some, strict=True)))
         ).rowcount
         for some in _slices(updates)
     )
@@ -106,3 +110,36 @@ def _slices(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
     rows = iter(rows)
     while some := list(islice(rows, _ROWS_AT_ONCE)):
         yield some
+
+
+def _select_sketches(spec: TargetSpec, staging: Sequence[str]) -> Composed:
+    """Selects the number of each group of a batch, and arrays of its sketches."""
+    from psycopg import sql
+
+    sketches = (sql.SQL("array_agg({})").format(sql.Identifier(name)) for name in spec.sketches)
+    return sql.SQL("SELECT {}, {} FROM ({}) AS rows GROUP BY {}").format(
+        group_number(spec), listed(sketches), staged_rows(spec, staging), listed_names(spec.key)
+    )
+
+
+def _update_sketches(spec: TargetSpec) -> Composed:
+    """Writes estimates and sketches to rows, by their place: arrays of each."""
+    from psycopg import sql
+
+    changed = [*spec.distinct, *spec.sketches]
+    values = [sql.Identifier(f"headrace_value_{place}") for place in range(len(changed))]
+    changes = (
+        sql.SQL("{} = {}").format(sql.Identifier(name), value)
+        for name, value in zip(changed, values, strict=True)
+    )
+    arrays = ["%s::bigint[]"] * len(spec.distinct) + ["%s::bytea[]"] * len(spec.distinct)
+    return sql.SQL(
+        "UPDATE {} AS target SET {} FROM unnest(%s::oid[], %s::tid[], {})"
+        " AS merged (headrace_table, headrace_place, {})"
+        " WHERE target.tableoid = headrace_table AND target.ctid = headrace_place"
+    ).format(
+        table_identifier(spec.table),
+        listed(changes),
+        sql.SQL(", ".join(arrays)),
+        listed(values),
+    )

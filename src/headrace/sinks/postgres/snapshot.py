@@ -10,9 +10,9 @@ from headrace.settings import Secret
 from headrace.sinks.postgres.connection import (
     connect,
     find_table,
-    table_identifier,
     translated_errors,
 )
+from headrace.sinks.postgres.identifiers import table_identifier
 from headrace.sinks.postgres.positions import POSITIONS_ARE_THERE, recorded
 
 if TYPE_CHECKING:

@@ -11,17 +11,11 @@ import msgspec
 from headrace.errors import SinkError
 from headrace.settings import Secret
 from headrace.sinks.api import RejectedRow
-from headrace.sinks.postgres import statements
-from headrace.sinks.postgres.connection import (
-    connect,
-    find_table,
-    quoted,
-    translated_errors,
-)
+from headrace.sinks.postgres.connection import connect, translated_errors
 from headrace.sinks.postgres.copying import copyable, csv_of
 from headrace.sinks.postgres.row_by_row import insert_each
 from headrace.sinks.postgres.sqlstates import ServerError, is_of_row, may_be_of_row
-from headrace.sinks.postgres.statements import drop_tables
+from headrace.sinks.postgres.staging import copy_into, create_staging_table, drop_tables
 from headrace.sinks.postgres.target import TargetSpec
 
 if TYPE_CHECKING:
@@ -145,19 +139,6 @@ class StagingWriter:
         return False
 
     def _copy_all(self, connection: Connection, rows: pa.Table) -> None:
-        statement, content = statements.copy_into(self._spec, self._staging), csv_of(copyable(rows))
+        statement, content = copy_into(self._spec, self._staging), csv_of(copyable(rows))
         with connection.cursor() as cursor, cursor.copy(statement) as copy:
             copy.write(content)
-
-
-def create_staging_table(connection: Connection, spec: TargetSpec, staging: str) -> None:
-    """Makes a staging table with the columns that the rows have.
-
-    Raises:
-        SinkError: if the table that it is for is gone.
-    """
-    if find_table(connection, spec.table) is None:
-        raise SinkError(f"table {spec.table}", "there is no such table any more")
-    every = connection.execute(statements.EVERY_COLUMN, (quoted(connection, spec.table),))
-    unused = [name for (name,) in every if name not in spec.columns]
-    connection.execute(statements.create_staging(spec, staging, unused))

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import TableMismatchError
 from headrace.sinks.api import Transaction
-from headrace.sinks.postgres.connection import find_table, quoted, table_identifier
+from headrace.sinks.postgres.connection import find_table, quoted
+from headrace.sinks.postgres.identifiers import table_identifier
 from headrace.sinks.postgres.positions import LOCK, POSITIONS_ARE_THERE, SETUP_LOCK
 from headrace.sinks.postgres.snapshot import ONE_MOMENT, recorded_by_all
 from headrace.sinks.postgres.stats.grouping import WINDOW_START, StatsGrouping

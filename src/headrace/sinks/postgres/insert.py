@@ -1,0 +1,122 @@
+"""How the rows of staging tables get into the table: one INSERT, by the mode of the sink."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from headrace.sinks.postgres.identifiers import ORDER, TASK, listed, listed_names, table_identifier
+from headrace.sinks.postgres.staging import staged_rows
+from headrace.sinks.postgres.target import TargetSpec
+
+if TYPE_CHECKING:
+    from psycopg.sql import Composable, Composed
+
+
+def insert_from(spec: TargetSpec, staging: Sequence[str]) -> Composed:
+    """Moves the rows of all staging tables of a batch into the table.
+
+    With distinct counts it returns the place of each row in the table, the number of its group in
+    :mod:`headrace.sinks.postgres.sketches`, and its sketches, which it leaves as they are.
+    """
+    from psycopg import sql
+
+    insert = insert_selected(spec, staged_rows(spec, staging))
+    if not spec.distinct:
+        return insert
+    returning = sql.SQL(" RETURNING target.tableoid, target.ctid, {}, {}")
+    place, *_ = spec.distinct
+    return insert + returning.format(_target(place), listed(map(_target, spec.sketches)))
+
+
+def insert_selected(spec: TargetSpec, source: Composed) -> Composed:
+    """Inserts what ``source`` selects: rows of staging tables, with their task and order."""
+    from psycopg import sql
+
+    rows = {"append": _appended, "upsert": _newest, "add": _summed}[spec.mode](spec, source)
+    insert = sql.SQL("INSERT INTO {} AS target ({}) {}").format(
+        table_identifier(spec.table), listed_names(spec.written), rows
+    )
+    return insert + _on_conflict(spec)
+
+
+def group_number(spec: TargetSpec) -> Composed:
+    """Numbers the groups of a batch by their key, alike in every statement of it."""
+    from psycopg import sql
+
+    return sql.SQL("row_number() OVER (ORDER BY {})").format(listed_names(spec.key))
+
+
+def _appended(spec: TargetSpec, source: Composed) -> Composed:
+    from psycopg import sql
+
+    order = listed_names((TASK, ORDER))
+    return sql.SQL("SELECT {} FROM ({}) AS rows ORDER BY {}").format(
+        listed_names(spec.columns), source, order
+    )
+
+
+def _newest(spec: TargetSpec, source: Composed) -> Composed:
+    from psycopg import sql
+
+    by = [spec.newest_by] if spec.newest_by else []
+    newest = [sql.SQL("{} DESC NULLS LAST").format(sql.Identifier(n)) for n in (*by, TASK, ORDER)]
+    # DISTINCT ON takes the first row of each key, in the order below.
+    key = listed_names(spec.key)
+    return sql.SQL("SELECT DISTINCT ON ({}) {} FROM ({}) AS rows ORDER BY {}").format(
+        key, listed_names(spec.columns), source, sql.SQL(", ").join([key, *newest])
+    )
+
+
+def _summed(spec: TargetSpec, source: Composed) -> Composed:
+    """Selects the sums of each key, in the order of the keys: no two writers wait for each other.
+
+    The estimates of distinct counts are numbers of groups until they are merged, in the same
+    transaction. The empty sketch is only for rows that are new.
+    """
+    from psycopg import sql
+
+    def item(name: str) -> Composable:
+        if name in spec.key:
+            return sql.Identifier(name)
+        if name in spec.sketches:
+            return sql.SQL("''::bytea")
+        return sql.SQL("sum({})").format(sql.Identifier(name))
+
+    items = [*map(item, spec.columns), *(group_number(spec) for _ in spec.distinct)]
+    key = listed_names(spec.key)
+    return sql.SQL("SELECT {} FROM ({}) AS rows GROUP BY {} ORDER BY {}").format(
+        listed(items), source, key, key
+    )
+
+
+def _on_conflict(spec: TargetSpec) -> Composable:
+    from psycopg import sql
+
+    if not spec.key:
+        return sql.SQL("")
+    replace = "{0} = excluded.{0}"
+    # Null adds nothing, as in sum().
+    add = "{0} = coalesce(target.{0} + excluded.{0}, target.{0}, excluded.{0})"
+    is_added = spec.mode == "add"
+    changes = [
+        sql.SQL(add if is_added and name in spec.columns else replace).format(sql.Identifier(name))
+        for name in spec.written
+        if name not in (*spec.key, *spec.sketches)
+    ]
+    if not changes:
+        return sql.SQL(" ON CONFLICT ({}) DO NOTHING").format(listed_names(spec.key))
+    update = sql.SQL(" ON CONFLICT ({}) DO UPDATE SET {}").format(
+        listed_names(spec.key), sql.SQL(", ").join(changes)
+    )
+    if spec.newest_by is None:
+        return update
+    # Equal is newer: a row that comes again with the same time has the latest offset.
+    newer = " WHERE target.{0} IS NULL OR excluded.{0} >= target.{0}"
+    return update + sql.SQL(newer).format(sql.Identifier(spec.newest_by))
+
+
+def _target(name: str) -> Composed:
+    from psycopg import sql
+
+    return sql.SQL("target.{}").format(sql.Identifier(name))

@@ -1,0 +1,131 @@
+"""Staging tables: made like the target, filled by tasks, read and dropped by the commit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from headrace.errors import SinkError
+from headrace.sinks.postgres.connection import find_table, quoted
+from headrace.sinks.postgres.identifiers import (
+    ORDER,
+    SCHEMA,
+    TASK,
+    listed_names,
+    own_identifier,
+    table_identifier,
+)
+from headrace.sinks.postgres.target import TargetSpec
+
+if TYPE_CHECKING:
+    from psycopg.sql import Composed
+
+    from headrace.sinks.postgres.connection import Connection
+
+STAGING = "staging_"
+_LEFT_BEHIND = """
+SELECT relname FROM pg_catalog.pg_class
+WHERE relnamespace = to_regnamespace(%s) AND relkind = 'r' AND starts_with(relname, %s)
+"""
+_EVERY_COLUMN = """
+SELECT attname FROM pg_catalog.pg_attribute
+WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped
+"""
+
+
+def create_staging_table(connection: Connection, spec: TargetSpec, staging: str) -> None:
+    """Makes a staging table with the columns that the rows have.
+
+    Raises:
+        SinkError: if the table that it is for is gone.
+    """
+    if find_table(connection, spec.table) is None:
+        raise SinkError(f"table {spec.table}", "there is no such table any more")
+    every = connection.execute(_EVERY_COLUMN, (quoted(connection, spec.table),))
+    unused = [name for (name,) in every if name not in spec.columns]
+    connection.execute(_creation(spec, staging, unused))
+
+
+def copy_into(spec: TargetSpec, staging: str) -> Composed:
+    """Takes CSV with the rows' columns; an unquoted empty value is null."""
+    from psycopg import sql
+
+    return sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(
+        own_identifier(staging), listed_names(spec.columns)
+    )
+
+
+def count_rows(staging: str) -> Composed:
+    """Counts the rows of a staging table."""
+    from psycopg import sql
+
+    return sql.SQL("SELECT count(*) FROM {}").format(own_identifier(staging))
+
+
+def staged_rows(spec: TargetSpec, staging: Sequence[str]) -> Composed:
+    """Selects the rows of all staging tables of a batch, with their task and their order in it."""
+    from psycopg import sql
+
+    return sql.SQL(" UNION ALL ").join(
+        sql.SQL("SELECT {}, {}, {} AS {} FROM {}").format(
+            listed_names(spec.columns),
+            sql.Identifier(ORDER),
+            task,
+            sql.Identifier(TASK),
+            own_identifier(name),
+        )
+        # By name, which ends with the id of the task: ids sort as the tasks have read.
+        for task, name in enumerate(sorted(staging))
+    )
+
+
+def delete_staged(staging: str) -> Composed:
+    """Deletes rows of a staging table by their order."""
+    from psycopg import sql
+
+    return sql.SQL("DELETE FROM {} WHERE {} = ANY(%s)").format(
+        own_identifier(staging), sql.Identifier(ORDER)
+    )
+
+
+def drop_tables(connection: Connection, names: Sequence[str]) -> None:
+    """Drops staging tables, those that are there."""
+    from psycopg import sql
+
+    for name in names:
+        connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(own_identifier(name)))
+
+
+def drop_left_behind(connection: Connection, prefix: str) -> None:
+    """Drops the staging tables whose names begin with ``prefix``."""
+    left = connection.execute(_LEFT_BEHIND, (SCHEMA, prefix))
+    drop_tables(connection, [name for (name,) in left])
+
+
+def _creation(spec: TargetSpec, staging: str, unused: Sequence[str]) -> Composed:
+    """Makes a table like the target, with types, CHECK and NOT NULL, but for ``unused`` columns.
+
+    What a column of it takes, the target takes. It is not logged: a crash of the server empties it,
+    which the commit notices. A key with a null in it would be another row's each time: a unique
+    index takes any number of them.
+    """
+    from psycopg import sql
+
+    name = own_identifier(staging)
+    statements = [
+        sql.SQL("CREATE UNLOGGED TABLE {} (LIKE {} INCLUDING CONSTRAINTS)").format(
+            name, table_identifier(spec.table)
+        ),
+        *(
+            sql.SQL("ALTER TABLE {} DROP COLUMN {} CASCADE").format(name, sql.Identifier(column))
+            for column in unused
+        ),
+        *(
+            sql.SQL("ALTER TABLE {} ALTER COLUMN {} SET NOT NULL").format(
+                name, sql.Identifier(column)
+            )
+            for column in (() if spec.takes_null_keys else spec.key)
+        ),
+        sql.SQL("ALTER TABLE {} ADD COLUMN {} bigserial").format(name, sql.Identifier(ORDER)),
+    ]
+    return sql.SQL("; ").join(statements)
