@@ -70,7 +70,7 @@ METRICS = (
         "duplicate_rows",
         "rows",
         "rows that a step's de-duplication dropped",
-        "rising: a producer repeats itself; a few after its restart are normal",
+        "rising: a producer sends events again; a few after its restart are normal",
         is_counter=True,
     ),
     Metric(

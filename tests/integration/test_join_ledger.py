@@ -139,7 +139,7 @@ def test_deleted_rows_and_a_lost_wait_are_named(site):
     assert differences == {("join", 1), ("table", 1), ("side table", 1)}
 
 
-def test_repeats_that_the_side_table_drops_are_counted_once_over_a_crash(site, monkeypatch):
+def test_duplicates_that_the_side_table_drops_are_counted_once_over_a_crash(site, monkeypatch):
     """The crash comes between its commit and the other one, which is looked at in between."""
     once = Lake("unmatched", unique=Unique(by=["id"], within=timedelta(days=1)))
     pipeline = site.pipeline(unmatched=once)

@@ -103,7 +103,7 @@ def test_behind_a_step_that_does_not_say_what_it_does_windows_are_unknown(flow, 
     assert reasons == {f"{name} does not say which events its rows come from"}
 
 
-def test_repeats_that_a_step_drops_are_deduplicated_in_their_windows(flow):
+def test_duplicates_that_a_step_drops_are_deduplicated_in_their_windows(flow):
     pipeline = stepped(flow, deduplicate(["event_id"], timedelta(days=2)), *FILTERS)
     for hours in (range(2), range(1, 3)):
         send_hours(flow, hours)

@@ -627,7 +627,7 @@ def test_what_a_batch_drops_is_counted_once_also_after_idle_time(flow, spark):
     assert outcome.figures["deduplicate_state_rows"] == 40
 
 
-def test_repeats_over_two_topics_are_dropped_by_the_watermark_of_the_sources(flow):
+def test_duplicates_over_two_topics_are_dropped_by_the_watermark_of_the_sources(flow):
     other = Topic(f"{flow.name}-b", event=flow.topic.event, event_time="event_time", partitions=1)
     for topic in (other.name, other.dead_letters):
         flow.create(topic, 1)

@@ -354,7 +354,7 @@ def test_an_interrupt_ends_it_after_a_part_which_stays(flow, monkeypatch):
     assert flow.ids() == {f"e{n}": 1 for n in range(300)}
 
 
-def test_a_table_without_repeats_gets_the_rows_back_that_it_has_lost(flow):
+def test_a_table_without_duplicates_gets_the_rows_back_that_it_has_lost(flow):
     pipeline = built(flow, sink=UNIQUE)
     flow.send([*(click(n) for n in range(100)), *(click(n) for n in range(0, 100, 5))])
     run(flow, pipeline)
@@ -367,7 +367,7 @@ def test_a_table_without_repeats_gets_the_rows_back_that_it_has_lost(flow):
     assert not balance(flow, pipeline).is_unbalanced
 
 
-@pytest.mark.parametrize("changes", [{}, {"sink": UNIQUE}], ids=["lake", "without repeats"])
+@pytest.mark.parametrize("changes", [{}, {"sink": UNIQUE}], ids=["lake", "without duplicates"])
 def test_a_gap_that_a_reset_has_left_is_filled(flow, changes):
     pipeline = built(flow, **changes)
     flow.send([click(n) for n in range(100)])

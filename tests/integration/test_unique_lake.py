@@ -121,7 +121,7 @@ def test_reading_all_again_adds_no_row(flow):
     assert len(flow.rows()) == 200
 
 
-def test_columns_of_the_record_may_differ_in_a_repeat(flow):
+def test_columns_of_the_record_may_differ_in_a_duplicate(flow):
     from headrace import Metadata
 
     source = Source(flow.topic, metadata=(Metadata.PARTITION, Metadata.OFFSET, Metadata.KEY))

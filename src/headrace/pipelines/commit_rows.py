@@ -27,9 +27,9 @@ def commit_rows(
 ) -> CommitResult:
     """Commits the rows of a batch.
 
-    Rows that the sink rejects are dead letters, and repeats that it drops are in the ledger, before
-    the others are committed: the commit is what says that a batch is done. What another driver has
-    committed meanwhile is discarded.
+    Rows that the sink rejects are dead letters, and duplicates that it drops are in the ledger,
+    before the others are committed: the commit is what says that a batch is done. What another
+    driver has committed meanwhile is discarded.
 
     Raises:
         DeadLetterLimitError: if there are too many of them; nothing is committed.

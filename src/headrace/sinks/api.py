@@ -194,9 +194,9 @@ class CommitRejection:
     Attributes:
         rejected: rows that become dead letters.
         pieces: of the other rows, for another :meth:`SinkDriver.commit` of the same transaction.
-        repeats: rows that the target has already, which are dropped, with the columns that
-            :meth:`Sink.open` was given; None: there are none. One row at least is in ``rejected``
-            or here.
+        repeats: duplicates, rows that the target has already: they are dropped. With the columns
+            that :meth:`Sink.open` was given; None: there are none. One row at least is in
+            ``rejected`` or here.
     """
 
     rejected: Sequence[RejectedValues]

@@ -120,8 +120,8 @@ RECORDED = [
 ]
 """Reports of two runs of a query in Spark 4.2 that drops duplicates, as it made them: of batches
 with and without data, and of idle triggers among them. The first run read 20 rows, 10 of them
-repeats, four times, with newer event times and the same, then 20 rows behind the watermark; the
-second 20 rows, 10 of them repeats."""
+duplicates, four times, with newer event times and the same, then 20 rows behind the watermark; the
+second 20 rows, 10 of them duplicates."""
 
 
 def test_real_reports_count_each_executed_batch_once_however_often_one_looks(tmp_path):

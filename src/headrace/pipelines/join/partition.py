@@ -12,9 +12,9 @@ not read                   passed its time and ``wait``; until then it waits
                            ``wait``; until then it waits
 ========================== ===================================================================
 
-With ``Match.ID`` the first event read of a key counts. Another one with the same bytes is a repeat;
-one with other bytes is *conflicting*, and rejected. Which one is first is told by offsets, so it
-is the same in every repetition of a batch.
+With ``Match.ID`` the first event read of a key counts. Another one with the same bytes is a
+duplicate; one with other bytes is *conflicting*, and rejected. Which one is first is told by
+offsets, so it is the same in every repeat of a batch.
 
 Every batch looks at events by what its positions say, never by what an index happens to hold:
 events of the earlier topic from its end on, and slices of time before its horizon, are passed over.

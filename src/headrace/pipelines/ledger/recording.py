@@ -156,8 +156,8 @@ class Ledger:
             for line in _moved(came, fate, window, topic, Sums(1, 0, hash_))
         ]
         if rejection.repeats is not None:
-            repeats = ledger_columns(self._rule, rejection.repeats, changed)
-            for window, sums in repeats.sums.items():
+            duplicates = ledger_columns(self._rule, rejection.repeats, changed)
+            for window, sums in duplicates.sums.items():
                 lines += _moved(came, Fate.DEDUPLICATED, window, topic, sums)
         self._entry = replace(self._entry, lines=lines_of(added((*self._entry.lines, *lines))))
         self._folder.write(self._entry)

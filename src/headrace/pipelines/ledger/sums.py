@@ -30,8 +30,8 @@ class Fate(enum.StrEnum):
     """What became of an event at a hop, in the order in which ``reconcile`` shows them.
 
     IN is not a fate, but what the others add up to at READ and at SINK. No other hop counts it.
-    OUT went on to the next hop. FILTERED and DEDUPLICATED were dropped, by a step or by a table
-    without repeats. LATE went where the declaration sends late events; DEAD is a dead letter.
+    OUT went on to the next hop. FILTERED and DEDUPLICATED were dropped, by a step or by a
+    unique table. LATE went where the declaration sends late events; DEAD is a dead letter.
     COPIED: rows that a step made of it beyond the first, as a negative number: they were not read.
     UNKNOWN: it went into a step that does not count what it drops, or makes other rows of it.
     KEPT, EXPIRED, UNMATCHED and WAITING are those of :mod:`headrace.pipelines.join.tally`.

@@ -34,19 +34,19 @@ _UNLIKE = "_headrace_unlike_others"
 
 @dataclass(frozen=True)
 class deduplicate(Transform):  # noqa: N801  a verb, as the steps of users are
-    """Step: drops rows that repeat an earlier one.
+    """Step: drops duplicates of earlier rows.
 
     ========= ==================================================================================
     columns   as they come in
     keeps     the first row of each combination of ``by``, in the order in which Spark reads; and
               every row with a null in one of ``by``, or without an event time: nothing can be said
-              of what it repeats. These are counted as ``deduplicate_null_key_rows``
-    drops     repeats, counted as ``duplicate_rows``; and rows older than the watermark, counted as
-              ``dropped_by_watermark_rows``
-    remembers the first row until the watermark has passed its event time by ``within``. So a repeat
-              whose event time is at most ``within`` after that of the first is never kept. A later
-              one is dropped too, unless rows that are newer than the first by ``within`` and the
-              watermark's delay came at least two batches before it
+              of what it equals. These are counted as ``deduplicate_null_key_rows``
+    drops     duplicates, counted as ``duplicate_rows``; and rows older than the watermark, counted
+              as ``dropped_by_watermark_rows``
+    remembers the first row until the watermark has passed its event time by ``within``. So a
+              duplicate whose event time is at most ``within`` after that of the first is never
+              kept. A later one is dropped too, unless rows that are newer than the first by
+              ``within`` and the watermark's delay came at least two batches before it
     watermark ``within`` behind the newest event time, unless the rows have a watermark already:
               then that one. ``Source.watermark`` sets it: a short one ends the memory soon after
               ``within``, and drops rows that are later than it
@@ -58,8 +58,8 @@ class deduplicate(Transform):  # noqa: N801  a verb, as the steps of users are
     Spark's ``dropDuplicatesWithinWatermark`` does the work.
 
     Attributes:
-        by: the columns in which a repeat equals the first row.
-        within: how long after a row, in event time, repeats of it are dropped at least.
+        by: the columns in which a duplicate equals the first row.
+        within: how long after a row, in event time, duplicates of it are dropped at least.
         event_time: column of the event time; None: the one that the first topic of the pipeline
             declares, or ``event_time`` if it declares none.
         ledger: set by headrace where the pipeline runs.
@@ -82,7 +82,7 @@ class deduplicate(Transform):  # noqa: N801  a verb, as the steps of users are
             "rows",
             "rows that `deduplicate` passed on without a look at earlier ones, because a column of"
             " `by` or the event time is null",
-            "not 0: repeats may be among them; choose columns for `by` that are never null",
+            "not 0: duplicates may be among them; choose columns for `by` that are never null",
             is_counter=True,
         ),
     )
@@ -99,7 +99,7 @@ class deduplicate(Transform):  # noqa: N801  a verb, as the steps of users are
         return replace(self, ledger=ledger)
 
     def __call__(self, rows: DataFrame) -> DataFrame:
-        """Sets the watermark where there is none, drops repetitions, and counts them."""
+        """Sets the watermark where there is none, drops duplicates, and counts them."""
         if self.ledger is None:
             return self._unique(rows)
         return self.ledger.around(rows, self._unique, Fate.DEDUPLICATED)

@@ -14,7 +14,7 @@ origin    ``topic/partition:offset`` of the record that the row came from; not b
 
 Guarantees:
 - At least once. A task's rows are on all in-sync replicas before its batch is committed; a batch
-  that is repeated after a crash is sent again. Consumers drop repetitions by ``event-id`` or
+  that is repeated after a crash is sent again. Consumers drop duplicates by ``event-id`` or
   ``origin``, which are the same in both copies.
 - Order: rows of one task keep their order in each partition, also through retries: no batch is
   larger than the topic's ``max.message.bytes``. If brokers take less than is declared and refuse a

@@ -61,7 +61,7 @@ class Lake(Sink, Compactable, Readable, Recountable, Reprocessable):
             have gathered; where late rows came, when 8 have. 0: never. Do not run another
             engine's OPTIMIZE on the table unless it is 0 in every pipeline that writes it.
         compression: Parquet codec.
-        unique: which rows repeat earlier ones: these are dropped. None: all rows are kept.
+        unique: which rows are duplicates, and are dropped. None: all rows are kept.
     """
 
     table: str
@@ -153,7 +153,7 @@ class Lake(Sink, Compactable, Readable, Recountable, Reprocessable):
 
     @property
     def keeps_each_row(self) -> bool:
-        """Returns True: what a table without repeats drops, its commit has not taken."""
+        """Returns True: what a unique table drops, its commit has not taken."""
         return True
 
     def reprocessing_fault(
@@ -178,7 +178,7 @@ class Lake(Sink, Compactable, Readable, Recountable, Reprocessable):
     ) -> SinkDriver:
         """Opens the table; rows are found by their places, or by ids where they have no place.
 
-        A table without repeats finds the rows that it has by itself.
+        A unique table finds the rows that it has by itself.
         """
         from headrace.sinks.lake.replacing import (
             POSITION,

@@ -65,7 +65,7 @@ class LakeDriver(SinkDriver):
         self._table.discard([WrittenFile.from_json(piece) for piece in pieces])
 
     def figures(self) -> Mapping[str, int | str]:
-        """What maintenance has done, and which repeats were dropped lately."""
+        """What maintenance has done, and which duplicates were dropped lately."""
         done = self._maintenance.progress
         return {
             **(self._table.unique.figures() if self._table.unique is not None else {}),

@@ -31,22 +31,22 @@ LAKE_METRICS = (
         "rows",
         "rows that a table with `unique` had already, and that were dropped;"
         " `lake_duplicates_by_hour` in the status has those of the newest hours of event time",
-        "rising: a producer repeats itself; a few after its restart are normal",
+        "rising: a producer sends events again; a few after its restart are normal",
         is_counter=True,
     ),
     Metric(
         "lake_conflicting_rows",
         "rows",
         "rows whose key a table with `unique` had already, with other values: dead letters",
-        "above 0: `headrace dead-letters list`; a column that differs in each repeat belongs into"
-        " `Unique.ignore`",
+        "above 0: `headrace dead-letters list`; a column that differs in each duplicate belongs"
+        " into `Unique.ignore`",
         is_counter=True,
     ),
     Metric(
         "lake_unchecked_rows",
         "rows",
         "rows of a table with `unique` that have no value in a column of its key, or no event time",
-        "above 0: repeats may be among them; choose columns for `by` that are never null",
+        "above 0: duplicates may be among them; choose columns for `by` that are never null",
         is_counter=True,
     ),
 )

@@ -400,7 +400,7 @@ class LakeReplacingDriver(ReplacingDriver):
 
 
 class LakeAddingDriver(LakeDriver, ReplacingDriver):
-    """A table without repeats: those of its rows that are written once more are dropped.
+    """A unique table: those of its rows that are written once more are dropped.
 
     So what is missing is added, as by the pipeline itself, and nothing is removed.
 

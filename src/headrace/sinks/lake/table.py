@@ -39,7 +39,7 @@ class LakeTable:
         spec: the one its tasks have.
 
     Attributes:
-        unique: what finds rows that the table has already; None: they may repeat one another.
+        unique: what finds rows that the table has already; None: it may have duplicates.
     """
 
     def __init__(self, spec: WriteSpec) -> None:

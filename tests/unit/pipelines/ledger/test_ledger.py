@@ -289,7 +289,7 @@ def test_rows_that_the_commit_rejects_are_dead_in_their_windows(site):
     }
 
 
-def test_rows_that_the_commit_drops_as_repeats_are_deduplicated_in_their_windows(site):
+def test_rows_that_the_commit_drops_as_duplicates_are_deduplicated_in_their_windows(site):
     site.send(10, 0)
     site.run()
     driver = site.started()
@@ -297,13 +297,13 @@ def test_rows_that_the_commit_drops_as_repeats_are_deduplicated_in_their_windows
     ledger = Ledger(site.ledger, 2, rule, CountedRows(), latest_ahead_us=0)
     planned = replace(driver.end._checkpoint.batch(0), batch_id=0)
     ledger.record(RecordedBatch(planned, [], [], {}, adds_to_rows=True))
-    repeats = pa.table(
+    duplicates = pa.table(
         {
             "at": pa.array([123_000_000, 60_000_000, 179_999_999], pa.timestamp("us", "UTC")),
             "meta": [{"id": "e1"}, {"id": "e2"}, {"id": "e3"}],
         }
     )
-    ledger.correct(CommitRejection([], [], repeats), "clicks")
+    ledger.correct(CommitRejection([], [], duplicates), "clicks")
     [entry] = site.ledger.counted({2: 0})
     first, second, third = hash_texts(pa.array(["e1", "e2", "e3"])).tolist()
     assert added(entry.lines) == {
@@ -325,7 +325,7 @@ def test_what_the_side_table_drops_is_kept_when_the_batch_is_repeated(site, come
     site.send(10, 0)
     site.run()
     planned = replace(site.started().end._checkpoint.batch(0), batch_id=0)
-    repeats = pa.table({"at": pa.array([60_000_000], pa.timestamp("us", "UTC"))})
+    duplicates = pa.table({"at": pa.array([60_000_000], pa.timestamp("us", "UTC"))})
     batch = RecordedBatch(planned, [], [], {}, adds_to_rows=True)
 
     def attempt(batch):
@@ -340,7 +340,7 @@ def test_what_the_side_table_drops_is_kept_when_the_batch_is_repeated(site, come
 
     first = attempt(batch)
     first.correct_aside(CommitRejection([RejectedValues("{}", "not-unique", "")], []), "clicks")
-    first.correct_aside(CommitRejection([], [], repeats), "clicks")
+    first.correct_aside(CommitRejection([], [], duplicates), "clicks")
     (hop, fate) = aside
     corrected = {
         LedgerKey(hop, fate, None, "clicks", -1): Sums(-1),
@@ -349,7 +349,7 @@ def test_what_the_side_table_drops_is_kept_when_the_batch_is_repeated(site, come
         LedgerKey(hop, Fate.DEDUPLICATED, 60, "clicks", -1): Sums(1),
     }
     assert lines() == corrected
-    first.correct(CommitRejection([], [], repeats), "clicks")
+    first.correct(CommitRejection([], [], duplicates), "clicks")
     attempt(replace(batch, is_aside=True))
     assert lines() == corrected
     attempt(batch)

@@ -1,6 +1,6 @@
-"""A table without repeats: what ``Lake(unique=Unique(...))`` does.
+"""A table without duplicates: what ``Lake(unique=Unique(...))`` does.
 
-**What a repeat is.** Two rows have one key if all columns of ``by`` are equal, and are near if
+**What a duplicate is.** Two rows have one key if all columns of ``by`` are equal, and are near if
 their event times are at most ``within`` apart. ``within`` is rounded up to whole slices of event
 time, an eighth of it and at least an hour, so rows that are further apart by up to one slice may be
 near as well. The first row of a key is kept. What becomes of a later one that is near:
@@ -23,11 +23,11 @@ steps; otherwise any. A dead letter is not first: what is equal to it is a dead 
 **Where it is decided.** Tasks write their files as ever, and hand the driver four numbers for each
 row: the hash of its key, the hash of its other columns, its place among the rows of its task, and
 its slice of event time. Just before the commit, the driver looks the rows up among those of the
-table, writes files that have repeats once more without them, and commits. The commit goes in only
-behind the version of the table that was looked at: where another writer was faster, its rows are
-looked up as well. So
+table, writes files that have duplicates once more without them, and commits. The commit goes in
+only behind the version of the table that was looked at: where another writer was faster, its rows
+are looked up as well. So
 
-- repeats are found within a task, between tasks, between batches and between pipelines, whatever
+- duplicates are found within a task, between tasks, between batches and between pipelines, whatever
   the topic is partitioned by;
 - a crash before the commit leaves nothing but files that no version holds, and the batch is
   decided anew. A crash after it repeats nothing: the table knows the batch by its positions;

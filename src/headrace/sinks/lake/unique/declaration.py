@@ -1,4 +1,4 @@
-"""The declaration of a table without repeats."""
+"""The declaration of a table without duplicates."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from headrace.model.fault import Fault, duration
 
 @dataclass(frozen=True)
 class Unique:
-    """Which rows of a table repeat earlier ones; :mod:`headrace.sinks.lake.unique` says how.
+    """Which rows of a table are duplicates; :mod:`headrace.sinks.lake.unique` has the contract.
 
     Attributes:
-        by: the columns in which a repeat equals the first row.
+        by: the columns in which a duplicate equals the first row.
         within: how far apart the event times of two such rows may be, at least.
-        ignore: columns that may differ in a repeat, such as the time at which it was received.
+        ignore: columns that may differ in a duplicate, such as the time at which it was received.
             Columns of the Kafka record may always differ.
     """
 

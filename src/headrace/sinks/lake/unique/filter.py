@@ -1,4 +1,4 @@
-"""Takes repeats out of a batch on the driver, just before its commit."""
+"""Takes duplicates out of a batch on the driver, just before its commit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from headrace.sinks.lake.data_file import WriteSpec, WrittenFile
 from headrace.sinks.lake.delta_log import DeltaLog
 from headrace.sinks.lake.log_tail import added_files
 from headrace.sinks.lake.unique.known_rows import KnownRows
-from headrace.sinks.lake.unique.repeats import Verdict, judge
 from headrace.sinks.lake.unique.rewriting import JudgedFile, Rewriter, task_of
 from headrace.sinks.lake.unique.row_keys import (
     ROW_KEY,
@@ -29,8 +28,9 @@ from headrace.sinks.lake.unique.row_keys import (
     keys_of_text,
 )
 from headrace.sinks.lake.unique.table_keys import TableFile, TableKeys
+from headrace.sinks.lake.unique.verdicts import Verdict, judge
 
-# They are held as JSON: a column that differs in each repeat must not fill the memory.
+# They are held as JSON: a column that differs in each duplicate must not fill the memory.
 MAX_CONFLICTS = 100_000
 # A live pipeline uses two horizons of slices, one before its rows and one behind them.
 _KEPT_SLICES = 64
@@ -45,14 +45,16 @@ class _Dropped:
     """What was taken out of the batch whose files are ``left``."""
 
     left: frozenset[str] = frozenset()
-    repeats: int = 0
+    duplicates: int = 0
     conflicts: int = 0
     hours: Counter[int] = field(default_factory=Counter)
 
-    def and_(self, left: frozenset[str], repeats: pa.Table, conflicts: int, by: str) -> _Dropped:
+    def and_(self, left: frozenset[str], duplicates: pa.Table, conflicts: int, by: str) -> _Dropped:
         """Returns what is dropped when rows of ``left`` are dropped, too."""
-        hours = self.hours + Counter(_hours(repeats[by]).tolist())
-        return _Dropped(left, self.repeats + repeats.num_rows, self.conflicts + conflicts, hours)
+        hours = self.hours + Counter(_hours(duplicates[by]).tolist())
+        return _Dropped(
+            left, self.duplicates + duplicates.num_rows, self.conflicts + conflicts, hours
+        )
 
 
 class UniqueFilter:
@@ -65,7 +67,7 @@ class UniqueFilter:
         self._table_keys = TableKeys(spec, rule)
         self._known = KnownRows()
         self._version = -1
-        # Files whose rows were compared with this version: none of them is a repeat.
+        # Files whose rows were compared with this version: none of them is a duplicate.
         self._checked: frozenset[str] = frozenset()
         self._dropped = _Dropped()
         self._hours: Counter[int] = Counter()
@@ -74,8 +76,8 @@ class UniqueFilter:
         """Compares the rows of a batch with a version of the table, and with each other.
 
         Returns:
-            None if none is a repeat: they may be committed behind that version. Otherwise the
-            repeats, and pieces without them; files that had some are deleted.
+            None if none is a duplicate: they may be committed behind that version. Otherwise the
+            duplicates, and pieces without them; files that had some are deleted.
 
         Raises:
             SinkError: if the table can't be read, or more than :data:`MAX_CONFLICTS` rows conflict.
@@ -89,7 +91,7 @@ class UniqueFilter:
             self._dropped = _Dropped()
         judged = self._judged(sorted(files, key=task_of))
         if not all(each.is_clean for each in judged):
-            return self._without_repeats(judged)
+            return self._without_duplicates(judged)
         self._checked = paths
         return None
 
@@ -103,13 +105,13 @@ class UniqueFilter:
         # Another one, as a status may be made at this moment.
         self._hours = Counter({hour: hours[hour] for hour in sorted(hours)[-_HOURS_SHOWN:]})
         return {
-            "lake_duplicate_rows": dropped.repeats,
+            "lake_duplicate_rows": dropped.duplicates,
             "lake_conflicting_rows": dropped.conflicts,
             "lake_unchecked_rows": int((keys["key"] == 0).sum()),
         }
 
     def figures(self) -> Mapping[str, str]:
-        """Returns how many repeats were dropped of each of the newest hours of event time."""
+        """Returns how many duplicates were dropped of each of the newest hours of event time."""
         hours = sorted(self._hours.items())
         texts = [f"{_EPOCH + timedelta(hours=hour):%Y-%m-%dT%H} {count}" for hour, count in hours]
         return {"lake_duplicates_by_hour": ", ".join(texts)}
@@ -157,24 +159,26 @@ class UniqueFilter:
             for rows in self._table_keys.read(self._table_keys.in_slices(table, missing)):
                 self._known.add(rows[np.isin(rows["slice"], list(missing))])
 
-    def _without_repeats(self, judged: Sequence[JudgedFile]) -> CommitRejection:
+    def _without_duplicates(self, judged: Sequence[JudgedFile]) -> CommitRejection:
         conflicts = sum(int((each.verdicts == Verdict.CONFLICT).sum()) for each in judged)
         if conflicts > MAX_CONFLICTS:
             by = ", ".join(self._rule.by)
             reason = (
                 f"{conflicts} rows of a batch have a key ({by}) that is there with other values"
             )
-            remedy = "name columns that differ in each repeat in Unique.ignore"
+            remedy = "name columns that differ in each duplicate in Unique.ignore"
             raise SinkError(self._spec.root, f"{reason}; {remedy}")
         parts = self._rewriter.divide(judged)
         left = [part.file for part in parts if part.file is not None]
         rejected = [values for part in parts for values in part.conflicts]
-        repeats = pa.concat_tables([part.repeats for part in parts if part.repeats is not None])
+        duplicates = pa.concat_tables(
+            [part.duplicates for part in parts if part.duplicates is not None]
+        )
         self._checked = _paths(left)
         self._dropped = self._dropped.and_(
-            self._checked, repeats, len(rejected), self._rule.event_time
+            self._checked, duplicates, len(rejected), self._rule.event_time
         )
-        return CommitRejection(rejected, [file.to_json() for file in left], repeats)
+        return CommitRejection(rejected, [file.to_json() for file in left], duplicates)
 
 
 def _joined(keys: Sequence[RowKeys]) -> RowKeys:

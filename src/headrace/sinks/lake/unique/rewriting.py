@@ -16,9 +16,9 @@ from headrace.sinks.lake.data_file import WriteSpec, WrittenFile, delta_stats
 from headrace.sinks.lake.encoding import ParquetEncoding
 from headrace.sinks.lake.folder import TableFolder
 from headrace.sinks.lake.merging import event_times_of
-from headrace.sinks.lake.unique.repeats import Verdict, Verdicts
 from headrace.sinks.lake.unique.row_keys import KeyRule, RowKeys, keys_text
 from headrace.sinks.lake.unique.table_keys import with_partition_values
+from headrace.sinks.lake.unique.verdicts import Verdict, Verdicts
 from headrace.sinks.row_json import row_json
 
 _AT_ONCE = 8  # files in memory
@@ -44,12 +44,12 @@ class Divided:
 
     Attributes:
         file: with the rows that are kept; None: there are none.
-        repeats: rows that are dropped; None: the file is as it was.
+        duplicates: rows that are dropped; None: the file is as it was.
         conflicts: rows that become dead letters.
     """
 
     file: WrittenFile | None
-    repeats: pa.Table | None = None
+    duplicates: pa.Table | None = None
     conflicts: Sequence[RejectedValues] = ()
 
 
@@ -97,11 +97,12 @@ class Rewriter:
         others = rows.filter(pa.array(~keep))
         others = with_partition_values(others, file.partition_values, self._spec)
         others = others.select(self._spec.schema.names)
-        is_repeat = verdicts[~keep] == Verdict.REPEAT
+        is_duplicate = verdicts[~keep] == Verdict.DUPLICATE
         conflicts = [
-            self._rejected(others.slice(index, 1)) for index in np.flatnonzero(~is_repeat).tolist()
+            self._rejected(others.slice(index, 1))
+            for index in np.flatnonzero(~is_duplicate).tolist()
         ]
-        return Divided(kept, others.filter(pa.array(is_repeat)), conflicts)
+        return Divided(kept, others.filter(pa.array(is_duplicate)), conflicts)
 
     def _rewritten(
         self, file: WrittenFile, rows: pa.Table, keys: RowKeys, encoding: ParquetEncoding

@@ -41,7 +41,7 @@ class KeyRule:
 
     Attributes:
         by: columns of the key.
-        compared: the columns in which a repeat equals the first row, but for those of the key.
+        compared: the columns in which a duplicate equals the first row, but for those of the key.
         event_time: column of the event time.
         slice_us: length of a slice of event time.
         max_distance: rows are near whose slices are at most so far apart.
@@ -55,7 +55,7 @@ class KeyRule:
 
     @classmethod
     def of(cls, spec: WriteSpec) -> KeyRule | None:
-        """Returns the rule of a table; None: its rows may repeat one another.
+        """Returns the rule of a table; None: it may have duplicates.
 
         Raises:
             TableMismatchError: if the rows lack a column that they are compared by.

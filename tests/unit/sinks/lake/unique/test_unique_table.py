@@ -70,7 +70,7 @@ class Writer:
         return self.commit(self.write(*tasks))
 
     def attempt_once(self, *tasks):
-        """Goes on without the repeats once, and is never committed."""
+        """Goes on without the duplicates once, and is never committed."""
         done = self.table.unique.check(self.write(*tasks), self.table.version())
         assert done is None or isinstance(done, CommitRejection)
 
@@ -95,7 +95,7 @@ def made(tmp_path, unique=UNIQUE, columns=COLUMNS, **declared):
     return Writer(spec(str(tmp_path / "clicks"), columns, *partitions, unique=unique, **declared))
 
 
-def test_repeats_within_a_task_between_tasks_and_between_batches_are_dropped(table):
+def test_duplicates_within_a_task_between_tasks_and_between_batches_are_dropped(table):
     assert table.add([row("a"), row("b"), row("a")], [row("b"), row("c")]) == (["a", "b"], [])
     assert table.figures["lake_duplicate_rows"] == 2
     assert table.add([row("c"), row("d")]) == (["c"], [])
@@ -168,10 +168,10 @@ def test_a_new_driver_finds_the_rows_in_the_files_also_after_compaction(table):
         table.add([row(f"k{n}", n), row(f"k{n}", n, hours=1, campaign=None, id=f"m{n}")])
     before = table.rows()
     table.table.compact(2, timedelta(0))
-    repeats = [row(f"k{n}", n) for n in range(4)]
+    duplicates = [row(f"k{n}", n) for n in range(4)]
     nulls = [row(f"m{n}", n, hours=1, campaign="") for n in range(4)]
     for _ in range(2):
-        assert table.add(repeats, nulls) == (
+        assert table.add(duplicates, nulls) == (
             sorted([f"k{n}" for n in range(4)] + [f"m{n}" for n in range(4)]),
             [],
         )
@@ -202,7 +202,7 @@ def test_rows_from_before_a_column_was_added_equal_those_where_it_is_null(tmp_pa
     assert new.add([row("a"), row("b", received=NOON)]) == (["a"], ["b"])
 
 
-def test_every_row_of_a_batch_may_be_a_repeat(table):
+def test_every_row_of_a_batch_may_be_a_duplicate(table):
     table.add([row("a")], [row("b")])
     assert table.add([row("b")], [row("a")]) == (["a", "b"], [])
     assert table.add([row("c")]) == ([], [])

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from headrace.sinks.lake.unique import known_rows
 from headrace.sinks.lake.unique.known_rows import KnownRows
-from headrace.sinks.lake.unique.repeats import Verdict, judge
 from headrace.sinks.lake.unique.row_keys import ROW_KEY
+from headrace.sinks.lake.unique.verdicts import Verdict, judge
 
 MAX_DISTANCE = 2
 ROWS = st.tuples(st.integers(0, 9), st.integers(0, 1), st.integers(0, 9))
@@ -35,7 +35,7 @@ class Reference:
         near = [r for k, r, n in self.kept if key and k == key and abs(n - number) <= MAX_DISTANCE]
         if near:
             return {
-                Verdict.REPEAT if values in near else Verdict.CONFLICT,
+                Verdict.DUPLICATE if values in near else Verdict.CONFLICT,
                 *self.unsure(near, values),
             }
         self.kept.append((key, values, number))

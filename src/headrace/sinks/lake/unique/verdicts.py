@@ -1,4 +1,4 @@
-"""Which rows of a batch repeat rows of the table, or of each other."""
+"""Which rows of a batch are duplicates of rows of the table, or of each other."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Verdicts = NDArray[np.uint8]
 class Verdict(enum.IntEnum):
     """What becomes of a row.
 
-    KEEP: it goes into the table. REPEAT: it is dropped. CONFLICT: it is a dead letter.
+    KEEP: it goes into the table. DUPLICATE: it is dropped. CONFLICT: it is a dead letter.
     """
 
     KEEP = 0
-    REPEAT = 1
+    DUPLICATE = 1
     CONFLICT = 2
 
 
@@ -39,7 +39,7 @@ def judge(keys: RowKeys, ranks: NDArray[np.int64], known: KnownRows, max_distanc
     order = order[np.searchsorted(keys["key"][order], 1) :]  # those without a key are kept
     is_known, is_same = known.find(keys[order], max_distance)
     verdicts[order[is_known]] = np.where(
-        is_same[is_known], np.uint8(Verdict.REPEAT), np.uint8(Verdict.CONFLICT)
+        is_same[is_known], np.uint8(Verdict.DUPLICATE), np.uint8(Verdict.CONFLICT)
     )
     left = order[~is_known]
     while len(left):
@@ -51,8 +51,8 @@ def _ordered(hashes: Hashes, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
     """The rows by hash, those of one hash by rank."""
     order: NDArray[np.int64] = np.argsort(hashes)  # not stable: several times faster
     sorted_hashes = hashes[order]
-    repeats = np.concatenate([[False], sorted_hashes[1:] == sorted_hashes[:-1], [False]])
-    tied = np.flatnonzero(repeats[1:] | repeats[:-1])
+    is_tied = np.concatenate([[False], sorted_hashes[1:] == sorted_hashes[:-1], [False]])
+    tied = np.flatnonzero(is_tied[1:] | is_tied[:-1])
     rows = order[tied]
     order[tied] = rows[np.lexsort((ranks[rows], hashes[rows]))]
     return order
@@ -75,7 +75,7 @@ def _judge_by_first(
     distance = keys["slice"][left].astype(np.int64) - keys["slice"][firsts]
     near = np.abs(distance) <= max_distance
     same = keys["values"][left] == keys["values"][firsts]
-    verdicts[left[near & same]] = Verdict.REPEAT
+    verdicts[left[near & same]] = Verdict.DUPLICATE
     verdicts[left[near & ~same]] = Verdict.CONFLICT
     undecided: NDArray[np.int64] = left[~near]
     return undecided
