@@ -202,7 +202,7 @@ def show_stages(status: proof.Status) -> None:
         "out": ("rows_out",),
         "late": ("late_side_rows",),
         "unmatched": ("join_unmatched_rows",),
-        "repeats": ("lake_duplicate_rows", "duplicate_rows", "join_repeated_events"),
+        "duplicates": ("lake_duplicate_rows", "duplicate_rows", "join_repeated_events"),
     }
     table = figures_table("What each pipeline did", "pipeline", *shown)
     for stage in STAGES:
@@ -215,10 +215,10 @@ def show_stages(status: proof.Status) -> None:
 
 def show_accounts(accounts: list[proof.Account]) -> None:
     """Shows where every event is, to the last one."""
-    columns = ("sent", "table", "late or unmatched", "repeats", "unaccounted")
+    columns = ("sent", "table", "late or unmatched", "duplicates", "unaccounted")
     table = figures_table("Where every event is", "topic", *columns)
     for each in accounts:
-        values = (each.sent, each.table, each.beside, each.repeats, each.unaccounted)
+        values = (each.sent, each.table, each.beside, each.duplicates, each.unaccounted)
         style = "bold red" if each.unaccounted else ""
         table.add_row(each.topic, *(f"{value:,}" for value in values), style=style)
     console.print(table)

@@ -48,25 +48,25 @@ class Sum:
 
 @dataclass(frozen=True)
 class Account:
-    """The events of a topic: each is in one of two tables, or was dropped as a repeat."""
+    """The events of a topic: each is in one of two tables, or was dropped as a duplicate."""
 
     topic: str
     sent: int
     table: int
     beside: int
-    repeats: int
+    duplicates: int
 
     @property
     def unaccounted(self) -> int:
         """Events that are nowhere; below 0: events that are somewhere twice."""
-        return self.sent - self.table - self.beside - self.repeats
+        return self.sent - self.table - self.beside - self.duplicates
 
 
 class Week:
     """The week as the raw file and the rules have it.
 
     Attributes:
-        sent: how many events of each topic are sent, repeats included.
+        sent: how many events of each topic are sent, duplicates included.
         impressions: of the raw file, by id.
         late: impressions that come days later, by id.
         clicks: those whose impression was sent, by id.
@@ -90,7 +90,7 @@ class Week:
         conversions = events["conversions"].values()
         self.last_clicks = {each.event_id: self._last_click(each) for each in conversions}
 
-    def repeats(self, topic: str) -> int:
+    def duplicates(self, topic: str) -> int:
         """How many events of a topic are sent for a second time."""
         ids = {
             "impressions": len(self.impressions) + len(self.late),
@@ -116,7 +116,7 @@ class Week:
 def accounts(week: Week, status: Status) -> list[Account]:
     """Returns an account of each topic, by lake and status."""
 
-    def repeats(*pipelines: str) -> int:
+    def duplicates(*pipelines: str) -> int:
         return sum(status[name]["lake_duplicate_rows"] for name in pipelines)
 
     return [
@@ -125,21 +125,21 @@ def accounts(week: Week, status: Status) -> list[Account]:
             week.sent["impressions"],
             lake("impressions").height,
             lake("late_impressions").height,
-            repeats("impressions-to-lake"),
+            duplicates("impressions-to-lake"),
         ),
         Account(
             "clicks",
             week.sent["clicks"],
             lake("clicks").height,
             lake("unmatched").height,
-            repeats("clicks-with-impressions", "clicks-to-lake"),
+            duplicates("clicks-with-impressions", "clicks-to-lake"),
         ),
         Account(
             "conversions",
             week.sent["conversions"],
             lake("conversions").height,
             lake("unmatched_conversions").height,
-            repeats("conversions-with-clicks"),
+            duplicates("conversions-with-clicks"),
         ),
     ]
 
@@ -157,8 +157,8 @@ def sums(
     yield from of_conversions(week)
     for account in accounted:
         topic = account.topic
-        here, there = {topic: account.repeats}, {topic: week.repeats(topic)}
-        yield Sum(f"Repeats dropped: {topic}", here, there)
+        here, there = {topic: account.duplicates}, {topic: week.duplicates(topic)}
+        yield Sum(f"Duplicates dropped: {topic}", here, there)
     shown = [*week.impressions.values(), *week.late.values()]
     yield Sum("PostgreSQL: impressions", counts(url, IMPRESSIONS), week.by_day(shown))
     clicks = week.by_day(week.clicks.values())

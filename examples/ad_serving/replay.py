@@ -75,7 +75,7 @@ def part(event_id: str) -> int:
 
 
 def sendings(row: Row) -> Iterator[Sending]:
-    """Everything that is sent because of a row, repeats included."""
+    """Everything that is sent because of a row, duplicates included."""
     for sending in first_sendings(row):
         yield sending
         if part(sending.event.event_id) in TWICE:

@@ -76,7 +76,7 @@ def test_the_readme_has_the_numbers_of_the_raw_file(folder: Path) -> None:
     }
     readme = (folder / "README.md").read_text(encoding="utf-8")
     for topic, (table, beside) in tables.items():
-        figures = (week.sent[topic], table, beside, week.repeats(topic))
+        figures = (week.sent[topic], table, beside, week.duplicates(topic))
         assert f"| {topic} | {' | '.join(f'{figure:,}' for figure in figures)} |" in readme
 
 
