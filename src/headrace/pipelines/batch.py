@@ -213,7 +213,7 @@ class BatchCommitter:
         # again.
         if not self._pipeline.is_fused:
             self._sink.discard(Manifest.of(frame.collect()).pieces)
-            self._discard_side(self._staging.take(planned.ranges))
+            self._discard_side_table(self._staging.take(planned.ranges))
         return Manifest()
 
     def _reports(self, manifest: Manifest, planned: PlannedBatch) -> list[RangeReport]:
@@ -234,7 +234,7 @@ class BatchCommitter:
                 missing[0],
             )
             partial = [read for read in reports if any(map(read.range.within, missing))]
-            self._discard_side(partial)
+            self._discard_side_table(partial)
             reports = [read for read in reports if read not in partial]
             reports += self._rereading.reports(missing, planned.ends)
             missing = unread(planned.ranges, reports)
@@ -255,7 +255,7 @@ class BatchCommitter:
         before = known.with_clocks_from({at.topic: at.event_us for at in planned.ends.values()})
         watermark_us = self._watermark_us(before)
         with cleaning_up_after_failure(
-            partial(self._sink.discard, manifest.pieces), partial(self._discard_side, reports)
+            partial(self._sink.discard, manifest.pieces), partial(self._discard_side_table, reports)
         ):
             # Before any is written: a producer that has turned bad must not fill the dead-letter
             # topic.
@@ -264,8 +264,10 @@ class BatchCommitter:
             planned_ms = {topic: end.planned_ms for topic, end in planned.ends.items()}
             feedback = before.after(reports, planned_ms)
             self._record(manifest, reports, planned, feedback)
-            beside = self._recording_rejects(reject, is_side=True)
-            side = self._commit_side_table(reports, planned, watermark_us, beside)
+            reject_in_side_table = self._recording_rejects(reject, is_side_table=True)
+            side_figures = self._commit_side_table(
+                reports, planned, watermark_us, reject_in_side_table
+            )
             rejected_late = len(rejected)
         # Before the commit: a batch that the sink holds is not read again.
         self._state.write_feedback(
@@ -274,14 +276,14 @@ class BatchCommitter:
         # Not in the block above: where this fails it can be unknown whether the rows are committed,
         # and files of a committed batch must not be deleted.
         transaction = self._transaction(planned, feedback)
-        both = self._recording_rejects(reject, is_side=False)
+        both = self._recording_rejects(reject, is_side_table=False)
         done = CommitResult(False, 0)
         if self._changes(manifest, reports, planned):
             done = self._commit(manifest, planned, transaction, watermark_us, both)
         if self._ledger is not None:
             self._ledger.committed(planned.batch_id)
         figures = Counter(done.figures)
-        figures.update(side)
+        figures.update(side_figures)
         self._write_waiting(_joined(reports))
         return CommittedBatch(replace(done, figures=figures), len(rejected), rejected_late)
 
@@ -365,7 +367,7 @@ class BatchCommitter:
         pieces = _side_pieces(reports)
         return self._side_table.commit(pieces, planned, watermark_us, reject).figures
 
-    def _discard_side(self, reports: Sequence[RangeReport]) -> None:
+    def _discard_side_table(self, reports: Sequence[RangeReport]) -> None:
         if self._side_table is not None:
             self._side_table.discard(_side_pieces(reports))
 
@@ -388,17 +390,17 @@ class BatchCommitter:
             lines = [*manifest.lines, *of_steps]
             clocks = {topic: feedback.event_us(topic) for topic in feedback.clocks}
             adds_to_rows = self._positions.know_pipeline(planned)
-            side = self._side_table if _side_pieces(reports) else None
-            is_aside = side is not None and side.holds(planned)
+            side_table = self._side_table if _side_pieces(reports) else None
+            is_in_side_table = side_table is not None and side_table.holds(planned)
             self._ledger.record(
-                RecordedBatch(planned, reports, lines, clocks, adds_to_rows, is_aside)
+                RecordedBatch(planned, reports, lines, clocks, adds_to_rows, is_in_side_table)
             )
 
-    def _recording_rejects(self, reject: Reject, *, is_side: bool) -> Reject:
+    def _recording_rejects(self, reject: Reject, *, is_side_table: bool) -> Reject:
         origin, ledger = self._pipeline.sources[0].topic.name, self._ledger
         if ledger is None:
             return reject
-        correct = ledger.correct_aside if is_side else ledger.correct
+        correct = ledger.correct_for_side_table if is_side_table else ledger.correct
 
         def both(rejection: CommitRejection) -> None:
             reject(rejection)

@@ -151,11 +151,11 @@ def build(
     """
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-    side = _open_side_table(pipeline, context)
+    side_driver = _open_side_table(pipeline, context)
     with ExitStack() as opened:
-        if side is not None:
-            opened.callback(side.close, 0.0)
-        rule = _late_rule(pipeline, side)
+        if side_driver is not None:
+            opened.callback(side_driver.close, 0.0)
+        rule = _late_rule(pipeline, side_driver)
         specs = [
             replace(
                 source_spec(pipeline, source, context, checkpoint.uri, start),
@@ -163,7 +163,7 @@ def build(
             )
             for source in pipeline.sources
         ]
-        join = _join_spec(pipeline, specs, side)
+        join = _join_spec(pipeline, specs, side_driver)
         stepped = None if pipeline.is_fused else _stepped(spark, pipeline, specs, join)
         schema = row_schema(specs[0]) if join is None else join.row_schema()
         if stepped is not None:
@@ -172,7 +172,7 @@ def build(
         # Both sinks are open now, and Graph.close closes them.
         opened.pop_all()
     ids = CheckpointIds(pipeline.name, checkpoint.number)
-    side_table = None if side is None else SideTable(ids, side)
+    side_table = None if side_driver is None else SideTable(ids, side_driver)
     committer = BatchCommitter(
         pipeline,
         checkpoint=checkpoint,
@@ -245,11 +245,11 @@ def _open_side_table(pipeline: Pipeline, context: RunContext) -> SinkDriver | No
     return sink.open(context.of_sink(pipeline, sink), schema)
 
 
-def _late_rule(pipeline: Pipeline, side: SinkDriver | None) -> LateRule:
+def _late_rule(pipeline: Pipeline, side_driver: SinkDriver | None) -> LateRule:
     return LateRule(
         allowed_us=microseconds(pipeline.allowed_lateness),
         to_dead_letters=pipeline.late_data is LateData.DEAD_LETTER,
-        writers=None if side is None or pipeline.join is not None else side.writers,
+        writers=None if side_driver is None or pipeline.join is not None else side_driver.writers,
     )
 
 
@@ -306,14 +306,14 @@ def load(spark: SparkSession, spec: SourceSpec) -> DataFrame:
 
 
 def _join_spec(
-    pipeline: Pipeline, specs: Sequence[SourceSpec], side: SinkDriver | None
+    pipeline: Pipeline, specs: Sequence[SourceSpec], side_driver: SinkDriver | None
 ) -> JoinSpec | None:
     join = pipeline.join
     if join is None:
         return None
     (later, earlier), (later_key, earlier_key) = specs, join.on
     window = JoinWindow(microseconds(join.within), microseconds(join.wait))
-    unmatched = None if side is None else side.writers
+    unmatched = None if side_driver is None else side_driver.writers
     metadata = pipeline.side_metadata(join.sources[0])
     return JoinSpec(
         later=later,

@@ -19,7 +19,7 @@ _NOTHING = CommitResult(is_new=False, rows=0)
 
 
 class SideTable:
-    """Commits what is set aside of batches, each once where the sink records positions.
+    """Commits events of batches into the side table, once where it records positions.
 
     Only batches with such events are committed, so the positions of the main table do not do: a
     batch is known by the number of its checkpoint and Spark's batch id.
@@ -33,7 +33,7 @@ class SideTable:
     def commit(
         self, pieces: Sequence[str], planned: PlannedBatch, watermark_us: int, reject: Reject
     ) -> CommitResult:
-        """Makes the events that a batch sets aside visible, unless it holds them already.
+        """Makes the events of a batch visible, unless it holds them already.
 
         Raises:
             CheckpointBehindTableError: if it holds batches that the checkpoint does not know of.

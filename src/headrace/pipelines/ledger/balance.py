@@ -145,9 +145,11 @@ class Balance:
     ) -> Iterable[Imbalance]:
         if recount is None or recount.failure or self._began_before(start):
             return
-        yield from _missing_rows(Hop.SIDE_TABLE, _missing(self._sent_aside(start), recount, start))
+        yield from _missing_rows(
+            Hop.SIDE_TABLE, _missing(self._sent_to_side_table(start), recount, start)
+        )
 
-    def _sent_aside(self, start: int | None) -> Sums:
+    def _sent_to_side_table(self, start: int | None) -> Sums:
         """Late events, and those that a join has not matched."""
         unmatched = self._sums.of(Hop.JOIN, Fate.UNMATCHED, start)
         return self._sums.of(Hop.READ, Fate.LATE, start) + unmatched
@@ -178,7 +180,7 @@ class Balance:
             return recount.failure
         if silent := self._completeness.silent_partition():
             return f"partition {silent} has reported nothing"
-        if side_recount is not None and self._sent_aside(start).number:
+        if side_recount is not None and self._sent_to_side_table(start).number:
             return side_recount.failure
         return ""
 

@@ -62,8 +62,8 @@ class RecordedBatch:
         lines: of its steps, and of the rows behind them.
         clocks: event clocks after it, by topic and partition, in microseconds since 1970.
         adds_to_rows: whether the sink holds rows of the pipeline from before.
-        is_aside: whether the side table holds the batch already: its commit, and what the entry
-            was corrected by for it, are those of an earlier attempt.
+        is_in_side_table: whether the side table holds the batch already: its commit, and what the
+            entry was corrected by for it, are those of an earlier attempt.
     """
 
     planned: PlannedBatch
@@ -71,7 +71,7 @@ class RecordedBatch:
     lines: Sequence[LedgerLine]
     clocks: Mapping[str, Mapping[int, int]]
     adds_to_rows: bool
-    is_aside: bool = False
+    is_in_side_table: bool = False
 
 
 class Ledger:
@@ -113,14 +113,16 @@ class Ledger:
         planned = batch.planned
         lines = [line for report in batch.reports for line in report.ledger]
         unknown = self._into_steps(lines) if self._rows.uncounted else ()
-        aside = self._corrected_aside(planned.batch_id) if batch.is_aside else ()
+        corrected = (
+            self._corrected_for_side_table(planned.batch_id) if batch.is_in_side_table else ()
+        )
         self._entry = LedgerEntry(
             checkpoint=self._checkpoint,
             first=planned.batch_id,
             last=planned.batch_id,
             window_seconds=self._rule.window_seconds,
             ranges=tuple(_ranges(planned)),
-            lines=lines_of(added((*lines, *batch.lines, *unknown, *aside))),
+            lines=lines_of(added((*lines, *batch.lines, *unknown, *corrected))),
             clocks=batch.clocks,
             positions={topic: dict(end.partitions) for topic, end in planned.ends.items()},
             unknown_before=self._unknown_before(batch),
@@ -136,7 +138,7 @@ class Ledger:
         if not self._rows.uncounted:
             self._correct(rejection, topic, (Hop.SINK, Fate.OUT), self._rows.changed)
 
-    def correct_aside(self, rejection: CommitRejection, topic: str) -> None:
+    def correct_for_side_table(self, rejection: CommitRejection, topic: str) -> None:
         """Corrects the entry by rows that the commit of the side table did not take."""
         self._correct(rejection, topic, side_table_fate(self._rows.come_from), ())
 
@@ -207,7 +209,7 @@ class Ledger:
             if (line.key.hop, line.key.fate) == (self._rows.come_from, Fate.OUT):
                 yield replace(line, key=replace(line.key, hop=Hop.STEPS, fate=Fate.UNKNOWN))
 
-    def _corrected_aside(self, batch_id: int) -> Sequence[LedgerLine]:
+    def _corrected_for_side_table(self, batch_id: int) -> Sequence[LedgerLine]:
         try:
             entry = self._folder.read(Span(self._checkpoint, 0, batch_id, batch_id))
         except FileNotFoundError:  # the folder was deleted, to begin anew

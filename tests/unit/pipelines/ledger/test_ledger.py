@@ -317,10 +317,10 @@ def test_rows_that_the_commit_drops_as_duplicates_are_deduplicated_in_their_wind
 
 
 @pytest.mark.parametrize(
-    ("come_from", "aside"),
+    ("come_from", "sent"),
     [(Hop.READ, (Hop.READ, Fate.LATE)), (Hop.JOIN, (Hop.JOIN, Fate.UNMATCHED))],
 )
-def test_what_the_side_table_drops_is_kept_when_the_batch_is_repeated(site, come_from, aside):
+def test_what_the_side_table_drops_is_kept_when_the_batch_is_repeated(site, come_from, sent):
     """Its commit is not repeated, so that nobody says it again; that of the sink is."""
     site.send(10, 0)
     site.run()
@@ -339,9 +339,11 @@ def test_what_the_side_table_drops_is_kept_when_the_batch_is_repeated(site, come
         return added(entry.lines)
 
     first = attempt(batch)
-    first.correct_aside(CommitRejection([RejectedValues("{}", "not-unique", "")], []), "clicks")
-    first.correct_aside(CommitRejection([], [], duplicates), "clicks")
-    (hop, fate) = aside
+    first.correct_for_side_table(
+        CommitRejection([RejectedValues("{}", "not-unique", "")], []), "clicks"
+    )
+    first.correct_for_side_table(CommitRejection([], [], duplicates), "clicks")
+    (hop, fate) = sent
     corrected = {
         LedgerKey(hop, fate, None, "clicks", -1): Sums(-1),
         LedgerKey(hop, Fate.DEAD, None, "clicks", -1): Sums(1),
@@ -350,7 +352,7 @@ def test_what_the_side_table_drops_is_kept_when_the_batch_is_repeated(site, come
     }
     assert lines() == corrected
     first.correct(CommitRejection([], [], duplicates), "clicks")
-    attempt(replace(batch, is_aside=True))
+    attempt(replace(batch, is_in_side_table=True))
     assert lines() == corrected
     attempt(batch)
     assert lines() == {}
