@@ -175,18 +175,18 @@ class LaterTally:
             self._tally.add(Hop.JOIN, Fate.DEAD, self._columns(dead))
 
     def _columns(self, events: Sequence[KeyedEvent]) -> LedgerColumns:
-        length, number = self._rule.window_seconds, len(events)
-        times = np.fromiter((event.time_us for event in events), np.int64, number)
+        length, count = self._rule.window_seconds, len(events)
+        times = np.fromiter((event.time_us for event in events), np.int64, count)
         return LedgerColumns(
             times // (length * _MICROSECONDS) * length,
             value_bytes([event.value for event in events]),
-            np.fromiter((event.hash for event in events), np.uint64, number),
+            np.fromiter((event.hash for event in events), np.uint64, count),
         )
 
     def _row_columns(self, decoded: DecodedEvents) -> LedgerColumns:
         # Of the rows: an event whose row is lost on the way to the sink must not be counted.
-        rows, number = decoded.rows, decoded.rows.num_rows
-        sizes = value_bytes([event.value for event in decoded.events])[:number]
-        offsets = event_offsets(decoded.events)[:number]
+        rows, count = decoded.rows, decoded.rows.num_rows
+        sizes = value_bytes([event.value for event in decoded.events])[:count]
+        offsets = event_offsets(decoded.events)[:count]
         hashes = event_hashes(self._rule.event_id, rows, self._partition, offsets)
         return LedgerColumns(event_windows(self._rule, rows), sizes, hashes)

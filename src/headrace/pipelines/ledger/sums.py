@@ -59,7 +59,7 @@ class Sums:
     """How many events, the bytes of their values, the sum of the hashes of their ids.
 
     Attributes:
-        number: of events.
+        number: how many events; files of the ledger have the field by this name.
         bytes: of record values.
         hash: sum of the ids' hashes, modulo 2^64.
     """
