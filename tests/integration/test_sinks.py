@@ -21,7 +21,7 @@ from headrace.sinks.api import CommitRejection, CommitResult, SinkContext, Trans
 from headrace.sinks.kafka.records import RecordsOf, batch_size_of
 from headrace.sinks.postgres import isolation
 from headrace.testing import SinkContract, SinkLab
-from headrace.testing.sink_contract import batch, row, schema, table, written
+from headrace.testing.sink_lab import batch, row, schema, table, written
 
 
 class Database:

@@ -17,7 +17,7 @@ from headrace import Count, Distinct, Stats, Sum
 from headrace.errors import SinkError, TableMismatchError
 from headrace.sinks.api import CommitRejection, CommitResult, Transaction
 from headrace.testing import SinkContract, SinkLab
-from headrace.testing.sink_contract import batch, row
+from headrace.testing.sink_lab import batch, row
 
 NOON = datetime(2019, 11, 24, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
