@@ -17,12 +17,33 @@ import pickle
 from collections.abc import Sequence
 
 from headrace.errors import SinkError
-from headrace.sinks.api import DeclaredRows, Guarantee, RejectedRow, Transaction
-from headrace.testing.sink_lab import COLUMNS, SinkLab, batch, committed, row, table, written
+from headrace.sinks.api import (
+    CommitRejection,
+    CommitResult,
+    DeclaredRows,
+    Guarantee,
+    Recountable,
+    RejectedRow,
+    Transaction,
+)
+from headrace.testing.sink_lab import (
+    COLUMNS,
+    SinkLab,
+    batch,
+    committed,
+    row,
+    snapshot_ids,
+    snapshot_of,
+    table,
+    written,
+)
 
 
 class SinkContract:
-    """The suite. What a sink without positions can't promise is not asked of it."""
+    """The suite. What a sink without positions can't promise is not asked of it.
+
+    A sink that is a :class:`~headrace.sinks.api.Recountable` is asked for its snapshots, too.
+    """
 
     def test_the_declaration_is_a_value(self, lab: SinkLab) -> None:
         copy = pickle.loads(pickle.dumps(lab.sink))
@@ -164,3 +185,62 @@ class SinkContract:
         before = dict(driver.figures())
         driver.commit(written(driver, row(1)), batch(0), 0)
         assert driver.figures().keys() == before.keys()
+
+    def test_a_snapshot_of_an_empty_target_has_no_rows(self, lab: SinkLab) -> None:
+        with snapshot_of(lab) as snapshot:
+            if snapshot is not None:
+                assert snapshot_ids(snapshot) == []
+                assert dict(snapshot.versions(["app"])) == {}
+
+    def test_a_snapshot_has_no_rows_that_are_not_committed(self, lab: SinkLab) -> None:
+        written(lab.open(), row(1))
+        with snapshot_of(lab) as snapshot:
+            if snapshot is not None:
+                assert snapshot_ids(snapshot) == []
+                assert dict(snapshot.versions(["app"])) == {}
+
+    def test_a_snapshot_is_of_one_moment(self, lab: SinkLab) -> None:
+        driver = lab.open()
+        driver.commit(written(driver, row(1), row(2)), batch(0), 0)
+        with snapshot_of(lab) as snapshot:
+            driver.commit(written(driver, row(3)), batch(1), 0)
+            if snapshot is not None:
+                assert dict(snapshot.versions(["app", "other"])) == {"app": 0}
+                assert snapshot_ids(snapshot) == [1, 2]
+        with snapshot_of(lab) as snapshot:
+            if snapshot is not None:
+                assert dict(snapshot.versions(["app"])) == {"app": 1}
+                assert snapshot_ids(snapshot) == [1, 2, 3]
+
+    def test_a_snapshot_tells_rows_by_id_and_event_time(self, lab: SinkLab) -> None:
+        driver = lab.open()
+        rows = [row(1), row(2, None), row(3, "")]
+        driver.commit(written(driver, *rows), batch(0), 0)
+        with snapshot_of(lab) as snapshot:
+            if snapshot is not None:
+                assert {"at", "id"} <= set(snapshot.column_names)
+                shown = [
+                    each for part in snapshot.batches(["at", "id"]) for each in part.to_pylist()
+                ]
+                assert all(list(each) == ["at", "id"] for each in shown)
+                expected = [{"at": each["at"], "id": each["id"]} for each in rows]
+                assert sorted(shown, key=lambda each: each["id"]) == expected
+
+    def test_a_snapshot_has_each_row_that_commits_took(self, lab: SinkLab) -> None:
+        if not isinstance(lab.sink, Recountable):
+            return
+        assert lab.sink.position_store(lab.context) is not None
+        driver, taken = lab.open(), 0
+        for number in range(2):
+            done = driver.commit(written(driver, row(1), row(1)), batch(number), 0)
+            if isinstance(done, CommitRejection):
+                done = driver.commit(done.pieces, batch(number), 0)
+            assert isinstance(done, CommitResult)
+            taken += done.rows
+        with snapshot_of(lab) as snapshot:
+            ids = None if snapshot is None else snapshot_ids(snapshot)
+        if ids is not None:
+            assert ids == lab.ids()
+        if lab.sink.keeps_each_row:
+            assert ids is not None
+            assert len(ids) == taken

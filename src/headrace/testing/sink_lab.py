@@ -6,14 +6,23 @@ UTC]).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from headrace.model import FieldType
-from headrace.sinks.api import CommitResult, Sink, SinkContext, SinkDriver, Transaction
+from headrace.sinks.api import (
+    CommitResult,
+    Recountable,
+    Sink,
+    SinkContext,
+    SinkDriver,
+    Snapshot,
+    Transaction,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -100,3 +109,19 @@ def committed(driver: SinkDriver, pieces: Sequence[str]) -> CommitResult:
     done = driver.commit(pieces, batch(0), 0)
     assert isinstance(done, CommitResult)
     return done
+
+
+@contextmanager
+def snapshot_of(lab: SinkLab) -> Iterator[Snapshot | None]:
+    """Opens a snapshot of the target, and closes it; None: the sink gives none."""
+    snapshot = lab.sink.snapshot(lab.context) if isinstance(lab.sink, Recountable) else None
+    with ExitStack() as opened:
+        if snapshot is not None:
+            opened.callback(snapshot.close)
+        yield snapshot
+
+
+def snapshot_ids(snapshot: Snapshot) -> list[int]:
+    """Returns the ids of the rows in a snapshot."""
+    ids = [each for part in snapshot.batches(["id"]) for each in part["id"].to_pylist()]
+    return sorted(ids)

@@ -1,9 +1,11 @@
 """The lake under the suite that every sink must pass."""
 
+from datetime import timedelta
+
 import pytest
 from deltalake import DeltaTable
 
-from headrace import Lake
+from headrace import Lake, Unique
 from headrace.runtime.storage import list_files
 from headrace.sinks.api import SinkContext
 from headrace.sinks.lake.table import read_table
@@ -38,5 +40,19 @@ class TestLakeByValue(TestLake):
             return read_table(uri).to_pylist() if DeltaTable.is_deltatable(uri) else []
 
         lab = SinkLab(sink, SinkContext("p", str(tmp_path), {}), read)
+        yield lab
+        lab.close()
+
+
+class TestUniqueLake(TestLake):
+    @pytest.fixture
+    def lab(self, tmp_path):
+        sink = Lake("clicks", unique=Unique(by=["id"], within=timedelta(days=1)))
+        uri = str(tmp_path / "clicks")
+
+        def read():
+            return read_table(uri).to_pylist() if DeltaTable.is_deltatable(uri) else []
+
+        lab = SinkLab(sink, SinkContext("p", str(tmp_path), {}, event_time="at"), read)
         yield lab
         lab.close()
