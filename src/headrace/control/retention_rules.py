@@ -2,7 +2,7 @@
 
 What a pipeline remembers is in its checkpoint. When the checkpoint is lost, or begins anew after a
 change of the declaration, the state is filled by reading the topic again, and what retention has
-removed by then can't be remembered: clicks come out as unmatched, and repeats are kept.
+removed by then can't be remembered: clicks come out as unmatched, and duplicates are kept.
 
 =================== ================================= ==============================================
 declared            topic                             must keep records for

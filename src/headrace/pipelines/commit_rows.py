@@ -15,7 +15,7 @@ from headrace.sinks.api import (
 )
 
 Reject: TypeAlias = Callable[[CommitRejection], None]
-"""Makes rejected rows dead letters, and returns when they are written and repeats are noted."""
+"""Makes rejected rows dead letters, and returns when they are written and duplicates are noted."""
 
 
 def commit_rows(
