@@ -16,7 +16,7 @@ help:
 	@echo "make docs    these pages and the API reference as a site, in build/site"
 	@echo "make bench   speed against plain Spark, and against services on Node, FastAPI and Go"
 	@echo "make bench-sinks  speed of Kafka to Kafka and to PostgreSQL, beside plain Spark and Kafka Connect"
-	@echo "make bench-sites  speed of a mirror from one cluster to another, beside MirrorMaker 2, in a quarter of an hour"
+	@echo "make bench-sites  speed of a mirror, beside MirrorMaker 2, and of a merger, in twenty minutes"
 	@echo "make bench-formats  speed of JSON, nested JSON and Avro, in memory and from Kafka to a lake"
 	@echo "make bench-flow  speed of joins, de-duplication, statistics and the ledger, beside others (FLOW=\"join dedup\": parts)"
 	@echo "make bench-peers  speed against Kafka Workers, Kafka Connect, Flink and Quix Streams, in an hour"
@@ -67,6 +67,7 @@ bench-sinks: env
 
 bench-sites: env
 	cd $(ROOT) && $(BIN)/python -m bench.mirror
+	cd $(ROOT) && $(BIN)/python -m bench.merger
 
 bench-live-edge: env
 	cd $(ROOT) && $(BIN)/python -m bench.live_edge

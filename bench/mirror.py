@@ -18,7 +18,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import headrace_mirror
+from bench import headrace_site
 from bench.cluster import WORK, Broker, fill, opened, opened_in
 from bench.command import exit_code, show
 from bench.driver import Driver, Open
@@ -73,7 +73,7 @@ class System:
 
 
 def _headrace(target: str, _: Java) -> Open:
-    return partial(headrace_mirror.open_headrace, target=target)
+    return partial(headrace_site.open_mirror, target=target)
 
 
 def _mirror_maker(target: str, java: Java, *, exactly_once: bool) -> Open:

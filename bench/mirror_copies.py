@@ -1,4 +1,4 @@
-"""What ``bench.mirror`` copies to: topics of the other broker, followed and compared by records.
+"""What mirrors and mergers write to: topics that are followed and compared by records.
 
 Offsets are no number of records here: each transaction puts a marker into each partition.
 """
@@ -84,7 +84,7 @@ def check(copy: list[Content], source: list[Content]) -> None:
 
 @dataclass(frozen=True)
 class Copy:
-    """The topic of one run at the other broker, looked at while records arrive."""
+    """The topic of one run, looked at while records arrive."""
 
     bootstrap: str
     topic: str
@@ -111,7 +111,14 @@ def follow_copy(
 
     Raises as :func:`bench.peers.progress.follow`.
     """
-    copy = Copy(target, copy_name(name, setup.topic), setup.partitions, setup.messages)
+    follow_topic(setup, target, copy_name(name, setup.topic), on_commit, check)
+
+
+def follow_topic(
+    setup: Setup, bootstrap: str, topic: str, on_commit: OnCommit, check: Callable[[], None]
+) -> None:
+    """Tells how far a topic is, until it holds all messages. Raises as :func:`follow_copy`."""
+    copy = Copy(bootstrap, topic, setup.partitions, setup.messages)
     follow(copy.committed, setup.messages, on_commit, check)
 
 

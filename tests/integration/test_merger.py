@@ -11,6 +11,7 @@ from pathlib import Path
 
 import confluent_kafka
 import pytest
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from tests.kafka_topics import make_topic
 
 from headrace.errors import MergerLossError, MergerNoPartitionError, MergerRecordError
@@ -25,6 +26,7 @@ from headrace.transfer.site_times import SITE_TIMES, ensure_site_times, site_tim
 
 HEADRACE = Path(sys.executable).with_name("headrace")
 SECONDS = 90
+LARGER = ConfigEntry("max.message.bytes", "3000000", incremental_operation=AlterConfigOpType.SET)
 BY_RECORDS, BY_MIRROR, BY_CLOCK = ClockSource.RECORDS, ClockSource.MIRROR, ClockSource.WALL
 
 
@@ -260,7 +262,7 @@ def test_a_topic_that_was_made_again_is_refused(plan, began_ms):
 def test_a_record_that_the_target_refuses_is_named(plan, began_ms):
     merged = plan(BY_CLOCK, BY_CLOCK, **{"max.message.bytes": "3000000"})
     sender = producer(merged.config)
-    for n, size in enumerate((10, 2_000_000)):
+    for n, size in enumerate((10, 2_000_000, 10)):
         value = random.Random(n).randbytes(size)
         sender.produce(merged.topics[0], value, partition=0, timestamp=began_ms + n)
     assert sender.flush(30) == 0
@@ -269,7 +271,16 @@ def test_a_record_that_the_target_refuses_is_named(plan, began_ms):
         wait_until(lambda: running.failure)
     assert isinstance(running.failure, MergerRecordError)
     assert (running.failure.partition, running.failure.offset) == (f"{merged.topics[0]}/0", 1)
-    assert len(times(merged)) == 1
+    alter = [ConfigResource("topic", merged.target, incremental_configs=[LARGER])]
+    admin_request(
+        merged.config,
+        lambda admin: [
+            change.result(30) for change in admin.incremental_alter_configs(alter).values()
+        ],
+    )
+    with Running(merged) as running:
+        running.until(lambda status: status.records == 3)
+    assert times(merged) == [began_ms, began_ms + 1, began_ms + 2]
 
 
 def test_instances_share_the_partitions_and_a_killed_one_is_replaced(plan, began_ms):

@@ -73,6 +73,12 @@ def _topic_faults(merger: Merger) -> Iterator[Fault]:
         if topic.name not in sources:
             message = f"{_label(merger)}: mirrored_elsewhere has {topic.name!r}"
             yield Fault(message, f"one of its sources: {', '.join(sorted(sources))}")
+    if merger.target.config.get("message.timestamp.type") == "LogAppendTime":
+        yield Fault(
+            f"{_label(merger)}: topic {merger.target.name!r} has message.timestamp.type "
+            "LogAppendTime",
+            "CreateTime: its order is that of the records' own times, which are kept",
+        )
     for topic in (*merger.sources, merger.target):
         if topic.compaction:
             yield Fault(

@@ -11,15 +11,16 @@ from headrace.merger.order import OrderKey
 class InputClock:
     """The time of a partition of a source.
 
-    It moves by records, and by the time at which all that the site had was read. A record whose
-    timestamp has not come yet moves nothing, or one producer with a wrong clock would make the
-    records of the others late.
+    It moves by records, and by the time up to which its site had sent all that was read. A record
+    whose timestamp has not come yet moves nothing, or one producer with a wrong clock would make
+    the records of the others late.
 
     Attributes:
         place: of the topic in the sources.
         disorder_ms: how far a record may be behind the time that its partition has reached.
-        time_ms: that was reached; -1: nothing is known.
+        time_ms: the newest of its records; -1: none is known.
         moved_at: when it moved last, by the monotonic clock, in seconds.
+        complete_ms: the time up to which its site had sent all that was read; -1: it is not known.
         is_idle: whether the others do not wait for it any more.
     """
 
@@ -27,17 +28,29 @@ class InputClock:
     disorder_ms: int
     time_ms: int
     moved_at: float
+    complete_ms: int = -1
     is_idle: bool = False
 
     @property
     def bound(self) -> OrderKey:
         """The time before which nothing more of this input will come, and its place."""
-        return OrderKey(max(self.time_ms - self.disorder_ms, -1), self.place)
+        time_ms = max(self.time_ms, self.complete_ms) - self.disorder_ms
+        return OrderKey(max(time_ms, -1), self.place)
 
-    def move(self, time_ms: int, now: float) -> None:
-        """Moves it on, never back; an input that was idle is waited for again."""
-        self.time_ms = max(self.time_ms, time_ms)
+    def note_records(self, newest_ms: int, now_ms: int, now: float) -> None:
+        """Notes that records came, the newest of them of a time; an idle input is waited for again.
+
+        A clock that was set back had told times that have not come: they count no more.
+        """
+        self.time_ms = max(self.time_ms, newest_ms)
+        if self.complete_ms > now_ms:
+            self.complete_ms = -1
         self.moved_at, self.is_idle = now, False
+
+    def note_complete(self, time_ms: int, now: float) -> None:
+        """Notes the time up to which all was read, be it before the last one: a clock was set."""
+        if time_ms != self.complete_ms:
+            self.complete_ms, self.moved_at, self.is_idle = time_ms, now, False
 
     def rest(self, idle_seconds: float, now: float) -> bool:
         """Declares it idle, where it has not moved for so long; whether it has just become so."""

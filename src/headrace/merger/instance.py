@@ -78,7 +78,7 @@ class SiteTimesTable(Mapping[TopicPartition, int]):
         if site_time is not None:
             copy, time_ms = site_time
             with self._lock:
-                self._times[copy] = max(time_ms, self._times.get(copy, 0))
+                self._times[copy] = time_ms
 
     def __getitem__(self, copy: TopicPartition) -> int:
         return self._times[copy]

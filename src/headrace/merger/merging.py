@@ -10,7 +10,7 @@ from typing import Any
 import confluent_kafka
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 
-from headrace.errors import TopicMissingError
+from headrace.errors import MergerRecordError, TopicMissingError
 from headrace.kafka.broker_errors import Meaning, forbidden, meaning
 from headrace.kafka.client import consumer, describe, high_watermarks
 from headrace.kafka.headers import headers_of
@@ -96,6 +96,7 @@ class Merging:
         self._inputs: dict[tuple[str, int], tuple[TargetPartition, SourcePartition]] = {}
         self._uncommitted = MovedRecords()
         self._ask_at = 0.0
+        self._is_partial = False
 
     @property
     def is_full(self) -> bool:
@@ -172,18 +173,19 @@ class Merging:
             self._idle_check.received()
         else:
             self._idle_check.check(self._reader)
-        touched = self._sort_in(messages)
-        if time.monotonic() >= self._ask_at:
-            touched |= self._ask()
-            self._ask_at = time.monotonic() + _ASK_SECONDS
-        for output in map(self._outputs.__getitem__, touched):
-            for written in output.take():
-                self._write(output, written)
+        try:
+            self._merge(messages)
+        except MergerRecordError:
+            self._is_partial = True
+            raise
         self._hold_back()
         self._writer.poll()
 
     def commit(self, group: Any) -> MovedRecords:
         """Ends the transaction: its records are there for readers, and its positions are kept.
+
+        Behind a record that the target does not take, nothing is committed: the positions are those
+        of all records whose turn had come with it.
 
         Raises:
             TransactionUnsettledError: if it may have been committed or not.
@@ -197,7 +199,7 @@ class Merging:
         """
         positions = [(each, output.position(each)) for output, each in self._inputs.values()]
         moved = [(each, at) for each, at in positions if at != each.committed]
-        if not moved:
+        if not moved or self._is_partial:
             return MovedRecords()
         self._writer.begin()  # also for offsets alone
         self._writer.flush()
@@ -228,6 +230,15 @@ class Merging:
     ) -> SourcePartition:
         clock = InputClock(place, self._plan.disorder_ms, start.time_ms, now)
         return SourcePartition.begin(source, self._plan.sources[source.topic], start, clock)
+
+    def _merge(self, messages: list[Any]) -> None:
+        touched = self._sort_in(messages)
+        if time.monotonic() >= self._ask_at:
+            touched |= self._ask()
+            self._ask_at = time.monotonic() + _ASK_SECONDS
+        for output in map(self._outputs.__getitem__, touched):
+            for written in output.take():
+                self._write(output, written)
 
     def _sort_in(self, messages: list[Any]) -> set[TopicPartition]:
         """Puts records where they wait; returns the outputs that they may move."""
@@ -260,7 +271,7 @@ class Merging:
         for written in output.put(each.clock.place, records, now_ms):
             self._write(output, written)
         time_ms = newest(records, now_ms + self._plan.disorder_ms)
-        each.clock.move(time_ms, time.monotonic())  # it is not silent, even where no time has come
+        each.clock.note_records(time_ms, now_ms, time.monotonic())
 
     def _ask(self) -> set[TopicPartition]:
         """Asks how far the inputs are that records wait for; returns the outputs that may move."""
@@ -279,9 +290,9 @@ class Merging:
         ends = self._ends([each for _, each in silent])
         now = time.monotonic()
         for (_, each), time_ms in zip(silent, site_times, strict=True):
-            if time_ms > each.clock.time_ms and each.next >= ends[each.source]:
-                each.clock.move(time_ms, now)
-            elif each.clock.rest(self._plan.idle_seconds, now):
+            if time_ms >= 0 and each.next >= ends[each.source]:
+                each.clock.note_complete(time_ms, now)
+            if each.clock.rest(self._plan.idle_seconds, now):
                 _LOG.warning(
                     "%s: %s was silent for %.0f s, and is not waited for",
                     self._plan.name,

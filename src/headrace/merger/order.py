@@ -70,20 +70,19 @@ class SortedOutput:
         ready: list[Pending] = []
         upto = min(bounds, default=None)
         if upto is not None:
-            self.reached = max(self.reached, upto)
+            # What equals the last record that was written can be written, too. So no record waits
+            # that the output has passed, which is how those that were written are known.
+            upto = max(upto, self.reached)
         for waiting in self._waiting:
-            count = len(waiting) if upto is None else bisect_right(waiting, self._after_reached)
+            count = len(waiting) if upto is None else bisect_right(waiting, _behind(upto))
             ready += waiting[:count]
             del waiting[:count]
         ready.sort()  # of runs that are sorted: in linear time
         if ready:
+            # No further, though nothing should come that sorts before a bound: what does can still
+            # be put in order.
             self.reached = max(self.reached, OrderKey(*ready[-1][:2]))
         return ready
-
-    @property
-    def _after_reached(self) -> Pending:
-        """What sorts behind each record up to there."""
-        return (*self.reached, sys.maxsize, None)
 
     @property
     def first(self) -> OrderKey | None:
@@ -98,3 +97,8 @@ class SortedOutput:
     def waiting(self, place: int) -> int:
         """Returns how many records of an input wait."""
         return len(self._waiting[place])
+
+
+def _behind(key: OrderKey) -> Pending:
+    """Returns what sorts behind all records up to a key."""
+    return (*key, sys.maxsize, None)

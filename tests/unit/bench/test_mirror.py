@@ -1,7 +1,7 @@
-"""The pure parts of the benchmark of mirrors."""
+"""The pure parts of the benchmarks of mirrors and mergers."""
 
 import pytest
-from bench import headrace_mirror, mirror, mirror_copies
+from bench import headrace_site, merger, mirror, mirror_copies
 from bench.driver import OutputWrongError
 from bench.mirror_copies import Content, Copy, check, copy_name
 from bench.peers import figures, mirror_maker
@@ -73,13 +73,21 @@ def test_markers_of_transactions_do_not_complete_a_copy(monkeypatch, stable, hel
 
 
 def test_headraces_project_declares_the_mirror_and_the_topic_of_its_run(setup, tmp_path):
-    for name, text in headrace_mirror.project(setup, "127.0.0.1:9093", RUN).items():
+    for name, text in headrace_site.mirror_project(setup, "127.0.0.1:9093", RUN).items():
         (tmp_path / name).write_text(text)
     project = load_project(load_settings(tmp_path, {}))
     declared = project.mirrors[RUN]
     assert {name: topic.name for name, topic in declared.topics.items()} == {
         "impressions": copy_name(RUN, "impressions")
     }
+
+
+def test_headraces_project_declares_the_merger_and_the_topics_of_its_run(setup, tmp_path):
+    for name, text in headrace_site.merger_project(setup, RUN).items():
+        (tmp_path / name).write_text(text)
+    declared = load_project(load_settings(tmp_path, {})).mergers[RUN]
+    assert [topic.name for topic in declared.sources] == list(headrace_site.sources("impressions"))
+    assert declared.target.name == copy_name(RUN, "impressions")
 
 
 def test_mirror_makers_alias_names_the_topic_of_its_run_and_its_tasks_are_the_threads(setup):
@@ -127,5 +135,6 @@ def test_every_system_names_its_delivery_guarantee():
 
 def test_the_page_has_a_place_for_the_table():
     text = PAGE.read_text()
-    assert f"<!-- {mirror.BENCHMARK}: begin -->" in text
-    assert f"<!-- {mirror.BENCHMARK}: end -->" in text
+    for benchmark in (mirror.BENCHMARK, merger.BENCHMARK):
+        assert f"<!-- {benchmark}: begin -->" in text
+        assert f"<!-- {benchmark}: end -->" in text

@@ -54,6 +54,14 @@ def test_a_merger_of_topics_with_one_partition_count_is_right():
             {"sources": [WAW, Topic("p", partitions=4, config={"max.message.bytes": "5000000"})]},
             "topic 'clicks' takes 1048588 bytes, and a source 5000000",
         ),
+        (
+            {
+                "target": Topic(
+                    "clicks", partitions=4, config={"message.timestamp.type": "LogAppendTime"}
+                )
+            },
+            "topic 'clicks' has message.timestamp.type LogAppendTime",
+        ),
         ({"disorder": timedelta(seconds=-1)}, "Merger.disorder is"),
         ({"idle_after": timedelta(0)}, "Merger.idle_after is"),
         ({"commit_every": timedelta(minutes=1)}, "commit_every is 0:01:00; at most 0:00:05"),

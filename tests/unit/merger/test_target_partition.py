@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import confluent_kafka
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headrace.merger.clock import InputClock
@@ -64,7 +64,7 @@ class Merged:
             return
         records = [(t, place, each.next + n, MESSAGE) for n, t in enumerate(times)]
         self._write(self.output.put(place, records, now_ms))
-        each.clock.move(newest(records, now_ms), 0.0)
+        each.clock.note_records(newest(records, now_ms), now_ms, 0.0)
         self.take()
 
     def take(self):
@@ -130,14 +130,40 @@ def test_an_equal_time_of_an_earlier_source_that_may_still_come_is_waited_for():
     assert merged.open_out == [(5, 0, 0)]
 
 
-def test_a_record_within_the_disorder_is_put_in_order_and_one_beyond_is_late():
-    merged = Merged([100, 95, 120, 108, 140], [200], disorder_ms=10)
+def test_a_record_is_late_only_where_a_later_one_was_written_already():
+    merged = Merged([100, 95, 120, 108, 90, 140], [200], disorder_ms=10)
     merged.read(1)
     merged.read(0, 3)
+    assert merged.output.reached == OrderKey(100, 0)
     merged.read(0)
     merged.end()
-    assert merged.times == [95, 100, 120, 140, 200]
-    assert merged.aside == [(0, 3, LATE)]
+    assert merged.times == [95, 100, 108, 120, 140, 200]
+    assert merged.aside == [(0, 4, LATE)]
+
+
+def test_a_clock_that_was_ahead_for_a_moment_makes_nothing_late_that_can_be_put_in_order():
+    merged = Merged([10, 30], [20, 40, 60])
+    merged.read(0)
+    first, second = (each.clock for each in merged.output.inputs)
+    second.note_complete(NOW_MS + 3_600_000, 0.0)
+    merged.take()
+    assert merged.output.reached == OrderKey(30, 0)
+    merged.read(1, 2)
+    assert (second.complete_ms, second.bound) == (-1, OrderKey(40, 1))
+    merged.read(1)
+    merged.end()
+    assert (merged.times, merged.aside) == ([10, 30, 40, 60], [(1, 0, LATE)])
+    assert first.complete_ms == -1
+
+
+def test_a_site_time_that_is_told_again_does_not_keep_an_input_from_becoming_idle():
+    clock = InputClock(0, 0, -1, moved_at=0.0)
+    clock.note_complete(5, now=10.0)
+    clock.note_complete(5, now=20.0)
+    assert not clock.rest(15.0, now=20.0)
+    assert clock.rest(10.0, now=20.0)
+    clock.note_complete(6, now=21.0)
+    assert (clock.is_idle, clock.bound) == (False, OrderKey(6, 0))
 
 
 def test_what_an_idle_input_sends_later_is_late_and_it_is_waited_for_again():
@@ -205,10 +231,12 @@ acts = st.lists(
 )
 
 
+@settings(max_examples=500)
+@example([[0, 0]], [("read", 0, 1), ("idle", 0, 1), ("read", 0, 1), ("commit", 0, 1)], 1)
 @given(st.lists(times, min_size=1, max_size=3), acts, st.integers(0, 60))
 def test_each_record_is_written_once_and_those_in_order_are_sorted(inputs, steps, disorder_ms):
     merged = Merged(*inputs, disorder_ms=disorder_ms)
-    was_idle = run(merged, steps)
+    was_idle = run(merged, [*steps, ("crash", 0, 1)])
     for place in range(len(inputs)):
         merged.read(place)
     merged.end()
@@ -220,6 +248,7 @@ def test_each_record_is_written_once_and_those_in_order_are_sorted(inputs, steps
         assert {(p, o) for p, o, _ in merged.aside} <= beyond(inputs, disorder_ms)
 
 
+@settings(max_examples=500)
 @given(st.lists(times.map(sorted), min_size=1, max_size=3), acts)
 def test_the_order_of_sorted_inputs_is_a_function_of_them_alone(inputs, steps):
     merged = Merged(*inputs)
