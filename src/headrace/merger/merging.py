@@ -292,7 +292,7 @@ class Merging:
         for (_, each), time_ms in zip(silent, site_times, strict=True):
             if time_ms >= 0 and each.next >= ends[each.source]:
                 each.clock.note_complete(time_ms, now)
-            if each.clock.rest(self._plan.idle_seconds, now):
+            if each.rest(self._plan.idle_seconds, now):
                 _LOG.warning(
                     "%s: %s was silent for %.0f s, and is not waited for",
                     self._plan.name,

@@ -77,14 +77,18 @@ class SourcePartition:
         return cls(source, clock_source, start, clock, start.offset, start.read_to, start.epoch)
 
     @property
-    def bound(self) -> OrderKey:
-        """The time before which nothing more will come, with its place.
+    def is_read_again(self) -> bool:
+        """Whether what waited at the start has been read again; until then nothing is known."""
+        return self.next >= self.start.read_to
 
-        Nothing is known until what waited at the start is read again.
-        """
-        if self.next < self.start.read_to:
-            return OrderKey(-1, self.clock.place)
-        return self.clock.bound
+    @property
+    def bound(self) -> OrderKey:
+        """The time before which nothing more will come, with its place."""
+        return self.clock.bound if self.is_read_again else OrderKey(-1, self.clock.place)
+
+    def rest(self, idle_seconds: float, now: float) -> bool:
+        """Declares it idle, where it was silent for so long; whether it has just become so."""
+        return self.is_read_again and self.clock.rest(idle_seconds, now)
 
     def was_written(self, record: Pending) -> bool:
         """Whether the transaction that committed the start, or one before it, had a record."""

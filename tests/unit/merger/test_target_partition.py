@@ -272,7 +272,7 @@ def run(merged, steps):
         elif act == "crash":
             merged.begin()
         else:
-            was_idle = merged.output.inputs[place].clock.is_idle = True
+            was_idle |= merged.output.inputs[place].rest(0.0, now=1.0)
             merged.take()
     return was_idle
 
