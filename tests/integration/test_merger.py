@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import confluent_kafka
@@ -20,6 +21,9 @@ from headrace.merger import merging
 from headrace.merger.instance import MergerInstance
 from headrace.merger.merging import LATE_HEADER
 from headrace.merger.plan import ClockSource, MergePlan
+from headrace.mirror.instance import MirrorInstance
+from headrace.mirror.link import Link
+from headrace.mirror.origin import ORIGIN
 from headrace.model import TopicPartition
 from headrace.settings.model import KafkaSettings
 from headrace.transfer.site_times import SITE_TIMES, ensure_site_times, site_time_key
@@ -172,6 +176,65 @@ def tell(plan, time_ms):
     key = site_time_key(TopicPartition(plan.topics[1], 0))
     sender.produce(SITE_TIMES, b"%d" % time_ms, key)
     assert sender.flush(30) == 0
+
+
+def test_a_link_that_is_cut_is_waited_for_and_nothing_is_late(plan, start_cluster):
+    merged = plan(BY_CLOCK, BY_MIRROR, disorder_ms=1_000)
+    [_, copy] = merged.topics
+    far = client_config(KafkaSettings(), start_cluster().bootstrap_servers)
+    make_topic(far, "clicks")
+    link = Link(
+        merged.name,
+        f"headrace.mirror.{merged.name}",
+        "far",
+        "central",
+        far,
+        merged.config,
+        {"clicks": copy},
+        tells_times=True,
+    )
+    there = replace(merged, config=far, sources={"clicks": BY_CLOCK})
+    sent = []
+
+    def write_now(where):
+        sent.append(max([int(time.time() * 1000), *(time_ms + 1 for time_ms in sent)]))
+        write(where, 0, sent[-1:])
+
+    with Running(merged) as running:
+        write_now(merged)
+        running.until(lambda status: status.waits_for.get(f"{merged.target}/0") == [f"{copy}/0"])
+        with Mirroring(link):  # the site is silent, and its mirror says so
+            running.until(lambda status: status.records == 1)
+            write_now(there)
+            write_now(merged)
+            running.until(lambda status: status.records == 3)
+        write_now(there)  # while the link is cut
+        write_now(merged)
+        running.until(lambda status: status.waiting_partitions == 1)
+        time.sleep(3)
+        assert running.status.records == 3
+        with Mirroring(link):
+            running.until(lambda status: status.records == 5)
+        assert running.status.late == 0
+    assert times(merged) == sent
+    [_, mirrored, *_] = records(merged, merged.target)
+    assert mirrored[2][-1] == (ORIGIN, b"far/clicks/0/0")
+
+
+class Mirroring:
+    """An instance of a mirror on a thread."""
+
+    def __init__(self, link):
+        self._instance = MirrorInstance(link)
+        self._thread = threading.Thread(target=self._instance.run, args=[lambda _: None])
+
+    def __enter__(self):
+        self._thread.start()
+
+    def __exit__(self, *_):
+        self._instance.stop()
+        self._thread.join(SECONDS)
+        assert not self._thread.is_alive()
 
 
 def test_a_site_that_is_silent_is_idle_and_what_it_sends_later_is_late(plan, began_ms):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -16,6 +17,7 @@ from headrace.mirror.origin import ORIGIN
 from headrace.mirror.positions import Position
 from headrace.model import TopicPartition
 from headrace.transfer.instance import SourceChangedError
+from headrace.transfer.site_times import SITE_TIMES
 from headrace.transfer.writing import Rejection
 
 SOURCE = {"bootstrap.servers": "s:1"}
@@ -44,7 +46,7 @@ class Fakes:
     def __init__(self):
         self.messages, self.sent, self.committed, self.assigned = [], [], [], []
         self.config, self.end, self.topic_id = {}, 20, "id"
-        self.one_by_one = None
+        self.one_by_one, self.told = None, []
 
     def consumer(self, config, _, tuning):
         self.config = config | tuning
@@ -66,6 +68,7 @@ class Fakes:
             send=lambda _source, _copy, message, headers: self.sent.append(
                 (message.offset(), headers)
             ),
+            tell=lambda *record: self.told.append(record),
             poll=lambda: None,
             begin=lambda: None,
             flush=lambda: None,
@@ -171,3 +174,21 @@ def test_a_broker_of_the_source_that_is_silent_is_left_within_the_time_of_the_pr
     assert fakes.config["client.id"] == copying.process_name()
     Copier(Link("m", "g", "waw", "central", SOURCE | {"socket.timeout.ms": "5000"}, {}, {}), "id")
     assert fakes.config["socket.timeout.ms"] == "5000"
+
+
+def test_the_time_up_to_which_a_partition_is_copied_goes_with_its_records(fakes, monkeypatch):
+    answers = iter([(0, {}), (1_000, {A: 7}), (2_000, {A: 7}), (2_000, {A: 7})])
+    ends = SimpleNamespace(ask_for=lambda _: None, close=lambda: None)
+    monkeypatch.setattr(copying, "SourceEnds", lambda _: ends)
+    copier = Copier(replace(LINK, tells_times=True), "id")
+    copier.add({COPY: Position(5, "id")})
+    for messages, told in (
+        ([], []),
+        ([Message(5)], []),  # the source has had one more at that time
+        ([Message(6)], [(SITE_TIMES, b"waw.a/0", b"2000")]),
+        ([], []),  # the same answer as before
+    ):
+        fakes.messages, fakes.told, ends.latest = messages, [], next(answers)
+        copier.move(0)
+        copier.commit(None)
+        assert fakes.told == told
