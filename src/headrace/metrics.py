@@ -432,8 +432,8 @@ MERGER_METRICS = (
     Metric(
         "late",
         "records",
-        "records that could not be put in order, and are in the topic for those",
-        "rising: give the merger a larger `disorder`, or a longer `idle_after`",
+        "records in the topic `late`: they could not be put in order",
+        "rising: the header `headrace-late` of those records says why",
         is_counter=True,
     ),
     Metric(
@@ -476,7 +476,7 @@ MERGER_METRICS = (
     Metric(
         "sorted_to_age_seconds",
         "s",
-        "age of the time up to which the hindmost waiting partition is written; 0: none waits",
+        "age of the time up to which the most delayed waiting partition is written; 0: none waits",
         "rising: a source is waited for",
     ),
 )

@@ -43,14 +43,14 @@ def client(broker):
 def plan(client, topic):
     """``plan(told, ...)``: a merger whose topics are there, a source for each."""
 
-    def made(*told, partitions=1, disorder_ms=0, idle_seconds=3600.0, **config):
+    def made(*told, partitions=1, allowed_lateness_ms=0, idle_seconds=3600.0, **config):
         name = topic("clicks")
         sources = {f"{place}.{name}": each for place, each in enumerate(told)}
         for each in (*sources, name, f"{name}.late"):
             make_topic(client, each, partitions, config=config if each in sources else {})
         group = f"headrace.merger.{name}"
         return MergePlan(
-            name, group, client, sources, name, f"{name}.late", disorder_ms, idle_seconds
+            name, group, client, sources, name, f"{name}.late", allowed_lateness_ms, idle_seconds
         )
 
     return made
@@ -72,19 +72,20 @@ def write(plan, place, times, partition=0, **options):
 
 
 def records(plan, topic, partition=0):
-    """Committed records: timestamp, value and headers."""
+    """Committed records: timestamp, key, value and headers."""
     reader = consumer(plan.config)
     reader.assign([confluent_kafka.TopicPartition(topic, partition, 0)])
     found = []
     while (message := reader.poll(30)).error() is None:
-        found.append((message.timestamp()[1], message.value(), message.headers()))
+        row = (message.timestamp()[1], message.key(), message.value(), message.headers())
+        found.append(row)
     assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF
     reader.close()
     return found
 
 
 def times(plan, partition=0):
-    return [time_ms for time_ms, _, _ in records(plan, plan.target, partition)]
+    return [time_ms for time_ms, *_ in records(plan, plan.target, partition)]
 
 
 class Running:
@@ -140,13 +141,18 @@ def test_two_sorted_topics_become_one_and_what_may_be_preceded_is_held(plan):
 
 def test_records_are_kept_as_they_are(plan, began_ms):
     merged = plan(BY_CLOCK, BY_CLOCK)
-    write(merged, 0, [began_ms], headers=[("a", b"1"), ("a", None)])
-    write(merged, 1, [began_ms + 1])
+    headers = [("a", b"1"), ("a", None), ("b", b"\xff")]
+    sender = producer(merged.config)
+    for place, (key, value) in enumerate([(b"\xff", None), (None, b"")]):
+        topic, time_ms = merged.topics[place], began_ms + place
+        sender.produce(topic, value, key, 0, timestamp=time_ms, headers=headers)
+    assert sender.flush(30) == 0
     with Running(merged) as running:
         running.until(lambda status: status.records == 2)
-    first, second = records(merged, merged.target)
-    assert first == (began_ms, b"0-%d-0" % began_ms, [("a", b"1"), ("a", None)])
-    assert second == (began_ms + 1, b"1-%d-0" % (began_ms + 1), [("h", b"\xff")])
+    assert records(merged, merged.target) == [
+        (began_ms, b"\xff", None, headers),
+        (began_ms + 1, None, b"", headers),
+    ]
 
 
 def test_a_source_of_this_site_that_is_silent_is_as_far_as_the_clock(plan, began_ms):
@@ -179,7 +185,7 @@ def tell(plan, time_ms):
 
 
 def test_a_link_that_is_cut_is_waited_for_and_nothing_is_late(plan, start_cluster):
-    merged = plan(BY_CLOCK, BY_MIRROR, disorder_ms=1_000)
+    merged = plan(BY_CLOCK, BY_MIRROR, allowed_lateness_ms=1_000)
     [_, copy] = merged.topics
     far = client_config(KafkaSettings(), start_cluster().bootstrap_servers)
     make_topic(far, "clicks")
@@ -218,7 +224,7 @@ def test_a_link_that_is_cut_is_waited_for_and_nothing_is_late(plan, start_cluste
         assert running.status.late == 0
     assert times(merged) == sent
     [_, mirrored, *_] = records(merged, merged.target)
-    assert mirrored[2][-1] == (ORIGIN, b"far/clicks/0/0")
+    assert mirrored[-1][-1] == (ORIGIN, b"far/clicks/0/0")
 
 
 class Mirroring:
@@ -247,7 +253,7 @@ def test_a_site_that_is_silent_is_idle_and_what_it_sends_later_is_late(plan, beg
         write(merged, 1, [began_ms + 15, began_ms + 30])
         running.until(lambda status: (status.late, status.records) == (1, 4))
     assert times(merged) == [began_ms + t for t in (0, 10, 20, 30)]
-    [(time_ms, _, headers)] = records(merged, merged.late)
+    [(time_ms, *_, headers)] = records(merged, merged.late)
     assert (time_ms, headers[-1]) == (began_ms + 15, (LATE_HEADER, b"late"))
 
 
@@ -282,7 +288,7 @@ def test_an_input_that_is_ahead_is_read_no_further_and_goes_on_later(plan, began
     assert times(merged) == sorted([began_ms, *(began_ms + t for t in range(2_000))])
 
 
-def test_records_that_retention_removed_are_refused_until_they_are_accepted(plan, began_ms):
+def test_records_that_were_deleted_before_they_were_merged_are_refused(plan, began_ms):
     merged = plan(BY_CLOCK, BY_CLOCK)
     write(merged, 0, [began_ms + t for t in range(10)])
     with Running(merged) as running:
@@ -322,6 +328,25 @@ def test_a_topic_that_was_made_again_is_refused(plan, began_ms):
     assert "deleted and made again" in str(refusal)
 
 
+def test_without_positions_a_target_with_records_is_refused(plan, began_ms):
+    """As after a week without an instance."""
+    merged = plan(BY_CLOCK, BY_CLOCK)
+    write(merged, 0, [began_ms + t for t in range(10)])
+    with Running(merged) as running:
+        running.until(lambda status: status.records == 10)
+    group = merged.group
+    admin_request(
+        merged.config, lambda admin: admin.delete_consumer_groups([group])[group].result()
+    )
+    with Running(merged) as running:
+        running.until(lambda status: status.refused)
+        [refusal] = running.instance.progress.refused.values()
+    assert isinstance(refusal, MergerLossError)
+    assert "no position is committed" in str(refusal)
+    assert (refusal.next_offset, refusal.accepted_offset) == (0, 9)
+    assert len(times(merged)) == 10
+
+
 def test_a_record_that_the_target_refuses_is_named(plan, began_ms):
     merged = plan(BY_CLOCK, BY_CLOCK, **{"max.message.bytes": "3000000"})
     sender = producer(merged.config)
@@ -346,7 +371,7 @@ def test_a_record_that_the_target_refuses_is_named(plan, began_ms):
     assert times(merged) == [began_ms, began_ms + 1, began_ms + 2]
 
 
-def test_instances_share_the_partitions_and_a_killed_one_is_replaced(plan, began_ms):
+def test_instances_share_the_partitions_and_the_others_take_those_of_one_that_stops(plan, began_ms):
     merged = plan(BY_CLOCK, BY_CLOCK, partitions=4)
     for partition in range(4):
         for place in (0, 1):
@@ -382,7 +407,7 @@ warsaw = Topic("{name}.waw", partitions=2)
 paris = Topic("{name}.par", partitions=2)
 clicks = Topic("{name}", partitions=2)
 late = Topic("{name}.late", partitions=2)
-merger = Merger("{name}", [warsaw, paris], clicks, late, disorder=timedelta(0))
+merger = Merger("{name}", [warsaw, paris], clicks, late, allowed_lateness=timedelta(0))
 '''
 
 

@@ -73,13 +73,13 @@ def _topic_faults(merger: Merger) -> Iterator[Fault]:
         if topic.name not in sources:
             message = f"{_label(merger)}: mirrored_elsewhere has {topic.name!r}"
             yield Fault(message, f"one of its sources: {', '.join(sorted(sources))}")
-    if merger.target.config.get("message.timestamp.type") == "LogAppendTime":
-        yield Fault(
-            f"{_label(merger)}: topic {merger.target.name!r} has message.timestamp.type "
-            "LogAppendTime",
-            "CreateTime: its order is that of the records' own times, which are kept",
-        )
-    for topic in (*merger.sources, merger.target):
+    for topic in (merger.target, merger.late):
+        if topic.config.get("message.timestamp.type") == "LogAppendTime":
+            yield Fault(
+                f"{_label(merger)}: topic {topic.name!r} has message.timestamp.type LogAppendTime",
+                "CreateTime: records keep their own times",
+            )
+    for topic in (*merger.sources, merger.target, merger.late):
         if topic.compaction:
             yield Fault(
                 f"{_label(merger)}: topic {topic.name!r} is compacted",
@@ -111,8 +111,8 @@ def _size_faults(merger: Merger) -> Iterator[Fault]:
 
 
 def _time_faults(merger: Merger) -> Iterator[Fault]:
-    yield from duration(merger, "disorder", timedelta(0))
-    for attribute in ("idle_after", "commit_every"):
+    yield from duration(merger, "allowed_lateness", timedelta(0))
+    for attribute in ("idle_timeout", "commit_every"):
         yield from duration(merger, attribute, timedelta.resolution)
     if is_a(merger.commit_every, timedelta) and merger.commit_every > MAX_COMMIT_EVERY:
         yield Fault(

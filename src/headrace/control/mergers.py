@@ -14,11 +14,18 @@ from headrace.errors import (
     RefusedError,
     TopicMissingError,
 )
-from headrace.kafka.client import LiveTopic, commit, committed, describe, latest_offsets
+from headrace.kafka.client import (
+    LiveTopic,
+    commit,
+    committed,
+    describe,
+    earliest_offsets,
+    latest_offsets,
+)
 from headrace.kafka.groups import ConsumerGroup, describe_group
 from headrace.merger.declaration import Merger
 from headrace.merger.plan import ClockSource, MergePlan
-from headrace.merger.position import InputPosition, position_of
+from headrace.merger.position import InputPosition, positions_of
 from headrace.merger.starts import accepted_offset, find_starts
 from headrace.model import TopicPartition
 
@@ -51,8 +58,8 @@ def plan_of(project: LoadedProject, merger: Merger) -> MergePlan:
         },
         merger.target.name,
         merger.late.name,
-        merger.disorder // _MILLISECOND,
-        merger.idle_after.total_seconds(),
+        merger.allowed_lateness // _MILLISECOND,
+        merger.idle_timeout.total_seconds(),
         merger.commit_every.total_seconds(),
     )
 
@@ -123,10 +130,15 @@ def merger_standing(project: LoadedProject, merger: Merger) -> MergerStanding:
     led = [source for source in sources if _is_led(live.get(source.topic), source.partition)]
     offsets = committed(plan.config, plan.group, led)
     ends = {source: end for source, (end, _) in latest_offsets(plan.config, led).items()}
-    known = {TopicPartition(at.topic, at.partition): position_of(at) for at in offsets}
+    known, firsts = positions_of(offsets), earliest_offsets(plan.config, led)
     refused = find_starts(plan, outputs, offsets).refused
     partitions = tuple(
-        _merged(source, known.get(source), ends.get(source), refused.get(output))
+        _merged(
+            source,
+            known.get(source),
+            (firsts.get(source, 0), ends.get(source)),
+            refused.get(output),
+        )
         for output in outputs
         for source in plan.inputs_of(output)
     )
@@ -141,16 +153,17 @@ def _is_led(topic: LiveTopic | None, partition: int) -> bool:
 def _merged(
     source: TopicPartition,
     position: InputPosition | None,
-    end: int | None,
+    log: tuple[int, int | None],
     refusal: RefusedError | None,
 ) -> MergedPartition:
-    begin = 0 if position is None else position.offset
+    first, end = log
+    begin = first if position is None else position.offset
     return MergedPartition(
         f"{source.topic}/{source.partition}",
         None if position is None else begin,
         end,
         None if end is None else max(end - begin, 0),
-        None if position is None or position.reached.time_ms < 0 else position.reached.time_ms,
+        None if position is None or position.written.time_ms < 0 else position.written.time_ms,
         "" if refusal is None else str(refusal),
     )
 
@@ -194,5 +207,5 @@ def accept_gap(project: LoadedProject, merger: Merger, partition: TopicPartition
         raise refusal
     if refusal is None or refusal.partition != name:
         raise MergerNotRefusedError(merger.name, name)
-    commit(plan.config, plan.group, [accepted_offset(plan, partition, refusal, offsets)])
+    commit(plan.config, plan.group, [accepted_offset(plan, partition, refusal)])
     return AcceptedGap(name, refusal.next_offset, refusal.accepted_offset, refusal.reason)

@@ -17,11 +17,11 @@ class MergerRecordError(TransferRecordError):
     partition: str
     offset: int
     reason: str
-    target: str = field(repr=False)
+    topic: str = field(repr=False)
 
     @property
     def remedy(self) -> str:
-        return f"Give {self.target} the max.message.bytes of the sources."
+        return f"Give {self.topic} a larger max.message.bytes than the sources have."
 
 
 @dataclass(eq=False)

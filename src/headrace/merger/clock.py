@@ -12,12 +12,12 @@ class InputClock:
     """The time of a partition of a source.
 
     It moves by records, and by the time up to which its site had sent all that was read. A record
-    whose timestamp has not come yet moves nothing, or one producer with a wrong clock would make
-    the records of the others late.
+    that is ahead of the clock moves nothing, or one producer with a wrong clock would make the
+    records of the others late.
 
     Attributes:
         place: of the topic in the sources.
-        disorder_ms: how far a record may be behind the time that its partition has reached.
+        allowed_lateness_ms: how far a record may be behind the newest one of its partition.
         time_ms: the newest of its records; -1: none is known.
         moved_at: when it moved last, by the monotonic clock, in seconds.
         complete_ms: the time up to which its site had sent all that was read; -1: it is not known.
@@ -25,16 +25,16 @@ class InputClock:
     """
 
     place: int
-    disorder_ms: int
+    allowed_lateness_ms: int
     time_ms: int
     moved_at: float
     complete_ms: int = -1
     is_idle: bool = False
 
     @property
-    def bound(self) -> OrderKey:
+    def watermark(self) -> OrderKey:
         """The time before which nothing more of this input will come, and its place."""
-        time_ms = max(self.time_ms, self.complete_ms) - self.disorder_ms
+        time_ms = max(self.time_ms, self.complete_ms) - self.allowed_lateness_ms
         return OrderKey(max(time_ms, -1), self.place)
 
     def note_records(self, newest_ms: int, now_ms: int, now: float) -> None:

@@ -20,9 +20,9 @@ class Merger:
     A record is written once no other that sorts before it can come. How far each source is, is
     known by its records, and where it is silent by its site: a source that a declared ``Mirror``
     copies is as far as the mirror says; one that is of this site is as far as the clock, once it is
-    read to its end. A record that is not more than ``disorder`` behind is put in order. One that
-    the output has passed already goes to ``late``, with the header ``headrace-late``; so does one
-    that is more than an hour ahead of the clock.
+    read to its end. A record that is not later than ``allowed_lateness`` is put in order. One that
+    sorts before the last record of the output goes to ``late``, with the header ``headrace-late``;
+    so does one that is more than an hour ahead of the clock.
 
     Delivery: exactly once for readers of committed records (``isolation.level = read_committed``):
     what is written and the positions of the sources are one transaction. A crash repeats nothing.
@@ -32,12 +32,13 @@ class Merger:
         sources: topics of one partition count; their order decides between equal timestamps.
         target: the sorted topic, with that partition count, too.
         late: what could not be put in order, in the partition that it came from.
-        disorder: how far a record may be behind the newest one of its partition, and how long it
-            may take from its timestamp into its topic.
-        idle_after: a source that has been silent for so long is not waited for; what it sends
+        allowed_lateness: how far a record may be behind the newest one of its partition, and how
+            long it may take from its timestamp into its topic.
+        idle_timeout: a source that has been silent for so long is not waited for; what it sends
             later, and the output has passed, is late.
-        mirrored_elsewhere: those of the sources that another tool mirrors. Nothing tells whether
-            their site is silent or cut off, so only their records, and ``idle_after``, move them.
+        mirrored_elsewhere: those of the sources that anything but a ``Mirror`` of this project
+            copies. Nothing tells whether their site is silent or cut off, so only their records,
+            and ``idle_timeout``, move them.
         commit_every: interval of transactions; readers see records after the end of theirs.
     """
 
@@ -45,8 +46,8 @@ class Merger:
     sources: Sequence[Topic]
     target: Topic
     late: Topic
-    disorder: timedelta = timedelta(seconds=1)
-    idle_after: timedelta = timedelta(minutes=5)
+    allowed_lateness: timedelta = timedelta(seconds=1)
+    idle_timeout: timedelta = timedelta(minutes=5)
     mirrored_elsewhere: Sequence[Topic] = ()
     commit_every: timedelta = timedelta(milliseconds=200)
 

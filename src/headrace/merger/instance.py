@@ -55,7 +55,7 @@ class MergerInstance(TransferInstance[OutputPosition]):
             status,
             lags={_name(source): lag for source, lag in sorted(merging.lags().items())},
             sorted_to_ms={
-                _name(output): time_ms for output, time_ms in sorted(merging.reached_ms().items())
+                _name(output): time_ms for output, time_ms in sorted(merging.sorted_to_ms().items())
             },
             waits_for={
                 _name(output): [_name(source) for source in sources]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from headrace.errors import MergerLossError
+from headrace.kafka.client import offsets_since
 from headrace.kafka.log_cuts import Seen, find_cuts
 from headrace.merger.plan import MergePlan
 from headrace.merger.position import InputPosition, OutputPosition
@@ -25,16 +27,29 @@ def find_losses(
     positions: Mapping[TopicPartition, OutputPosition],
     known: Mapping[TopicPartition, InputPosition | None],
     logs: Mapping[TopicPartition, Log],
+    written_to: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, MergerLossError]:
-    """Returns, by output, what its first input that has lost records has lost."""
+    """Returns, by output, what its first input that has lost records has lost.
+
+    Args:
+        plan: of the merger.
+        positions: where the inputs of outputs would go on.
+        known: what is committed of inputs.
+        logs: what the broker has of them.
+        written_to: the newest times of outputs with an input of which no position is committed.
+    """
     cuts = _cuts(plan, known, logs)
     losses: dict[TopicPartition, MergerLossError] = {}
     for output, starts in positions.items():
         inputs = plan.inputs_of(output)
+        committed = [known.get(source) for source in inputs]
         for source, start in zip(inputs, starts, strict=True):
-            committed = known.get(source)
-            topic_id = _known_id(source.topic, committed, [known.get(each) for each in inputs])
-            loss = _loss(start, logs[source], topic_id, committed, cuts.get(source))
+            topic_id = _known_id(source.topic, known.get(source), committed)
+            is_new = topic_id is None and any(committed)
+            if known.get(source) or is_new:
+                loss = _loss(start, logs[source], topic_id, cuts.get(source))
+            else:
+                loss = _without_position(plan, source, logs[source], written_to.get(output))
             if loss is not None:
                 name = f"{source.topic}/{source.partition}"
                 losses.setdefault(output, MergerLossError(plan.name, name, *loss))
@@ -50,18 +65,34 @@ def _known_id(
     return next(ids, None)
 
 
+def _without_position(
+    plan: MergePlan, source: TopicPartition, log: Log, written_to_ms: int | None
+) -> tuple[int, int, str] | None:
+    """Returns the loss of an input whose position is gone; an empty output is begun anew."""
+    if written_to_ms is None:
+        return None
+    since = offsets_since(plan.config, [source], written_to_ms)
+    time = datetime.fromtimestamp(written_to_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    reason = (
+        f"no position is committed, and {plan.target} has records up to {time}: the group had no "
+        "instance for longer than brokers keep offsets, its offsets were deleted, or the topic was "
+        "made again. What the source has of that time, and later, would be merged"
+    )
+    return log.first, since.get(source, log.end), reason
+
+
 def _loss(
     start: InputPosition,
     log: Log,
     topic_id: str | None,
-    committed: InputPosition | None,
     cut: int | None,
 ) -> tuple[int, int, str] | None:
-    """Returns the next offset, the one where it could go on, and what happened."""
+    """Returns the next offset, the one where it could go on, and what happened; ``None``: nothing.
+
+    ``topic_id`` is that of its topic as it was committed; ``None``: it is new to the merger.
+    """
     if topic_id not in {None, log.topic_id}:
         return start.offset, log.first, "the topic was deleted and made again"
-    if topic_id is not None and committed is None:
-        return start.offset, log.first, "its committed offset was deleted"
     if start.offset < log.first:
         gone = f"{log.first - start.offset} offsets are gone, {start.offset} to {log.first - 1}"
         return start.offset, log.first, f"{gone}: retention or an operator deleted them"

@@ -46,8 +46,9 @@ _TAKE_RECORDS = 5_000
 _FULL_BYTES = 16 * 1024 * 1024  # a transaction is to end in time
 _FULL_RECORDS = 200_000
 _FULL_RECORDS_ALONE = 1_000  # each of them is a request of its own
-_AHEAD_MS = 3_600_000
 _ASK_SECONDS = 0.2
+# Brokers forget offsets of topics that no member subscribes to, a week after they were committed.
+_COMMIT_ALL_SECONDS = 3600.0
 # Of all inputs together; an input that is ahead of the others is read no further beyond its share.
 _WAITING_RECORDS = 400_000
 _WAITING_BYTES = 128 * 1024 * 1024
@@ -71,7 +72,8 @@ class Merging:
         plan: the merger and its cluster.
         transactional_id: of this instance alone.
         site_times: what mirrors say; it changes while it is read.
-        one_by_one: send each record in a batch of its own, so that a refusal names the record.
+        rejections: records that the target refuses; not ``None``: it refused some, so that each
+            record is sent in a batch of its own.
 
     Raises:
         TransactionUnsettledError: if the brokers do not answer.
@@ -97,6 +99,7 @@ class Merging:
         self._uncommitted = MovedRecords()
         self._ask_at = 0.0
         self._is_partial = False
+        self._commit_all_at = 0.0
 
     @property
     def is_full(self) -> bool:
@@ -140,9 +143,10 @@ class Merging:
         """
         return {each.source: self._lag(output, each) for output, each in self._inputs.values()}
 
-    def reached_ms(self) -> dict[TopicPartition, int]:
-        """Returns, by partition of the target, the time up to which it is sorted."""
-        return {target: output.reached.time_ms for target, output in self._outputs.items()}
+    def sorted_to_ms(self) -> dict[TopicPartition, int | None]:
+        """Returns, by partition of the target, the time up to which it is written."""
+        times = {target: output.reached.time_ms for target, output in self._outputs.items()}
+        return {target: None if time_ms < 0 else time_ms for target, time_ms in times.items()}
 
     def waits_for(self) -> dict[TopicPartition, list[TopicPartition]]:
         """Returns, by partition of the target, the sources that records wait for."""
@@ -184,8 +188,8 @@ class Merging:
     def commit(self, group: Any) -> MovedRecords:
         """Ends the transaction: its records are there for readers, and its positions are kept.
 
-        Behind a record that the target does not take, nothing is committed: the positions are those
-        of all records whose turn had come with it.
+        Behind a record that the target does not take, nothing is committed: positions would be
+        those of records behind it, too.
 
         Raises:
             TransactionUnsettledError: if it may have been committed or not.
@@ -198,7 +202,8 @@ class Merging:
             BrokerUnreachableError: if the brokers do not answer.
         """
         positions = [(each, output.position(each)) for output, each in self._inputs.values()]
-        moved = [(each, at) for each, at in positions if at != each.committed]
+        is_due = time.monotonic() >= self._commit_all_at
+        moved = [(each, at) for each, at in positions if is_due or at != each.committed]
         if not moved or self._is_partial:
             return MovedRecords()
         self._writer.begin()  # also for offsets alone
@@ -207,6 +212,8 @@ class Merging:
         self._writer.commit([committed_offset(each.source, at) for each, at in moved], group)
         for each, at in moved:
             each.committed = at
+        if is_due:
+            self._commit_all_at = time.monotonic() + _COMMIT_ALL_SECONDS
         counts, self._uncommitted = self._uncommitted, MovedRecords()
         return counts
 
@@ -228,7 +235,7 @@ class Merging:
     def _new_input(
         self, source: TopicPartition, place: int, start: InputPosition, now: float
     ) -> SourcePartition:
-        clock = InputClock(place, self._plan.disorder_ms, start.time_ms, now)
+        clock = InputClock(place, self._plan.allowed_lateness_ms, start.time_ms, now)
         return SourcePartition.begin(source, self._plan.sources[source.topic], start, clock)
 
     def _merge(self, messages: list[Any]) -> None:
@@ -264,13 +271,13 @@ class Merging:
     def _put(self, output: TargetPartition, each: SourcePartition, records: list[Pending]) -> None:
         first, last = records[0][2], records[-1][3]
         if first < each.next:
-            raise SourceChangedError(f"{each.source} gave offset {first} again")
+            raise SourceChangedError(f"offset {first} of {each.source} was fetched twice")
         epoch = last.leader_epoch()
         each.epoch = -1 if epoch is None else epoch
         now_ms = time.time_ns() // 1_000_000
         for written in output.put(each.clock.place, records, now_ms):
             self._write(output, written)
-        time_ms = newest(records, now_ms + self._plan.disorder_ms)
+        time_ms = newest(records, now_ms + self._plan.allowed_lateness_ms)
         each.clock.note_records(time_ms, now_ms, time.monotonic())
 
     def _ask(self) -> set[TopicPartition]:
@@ -294,7 +301,7 @@ class Merging:
                 each.clock.note_complete(time_ms, now)
             if each.rest(self._plan.idle_seconds, now):
                 _LOG.warning(
-                    "%s: %s was silent for %.0f s, and is not waited for",
+                    "%s: %s is idle, no records for %.0f s: merging continues without it",
                     self._plan.name,
                     each.source,
                     self._plan.idle_seconds,
@@ -324,7 +331,8 @@ class Merging:
         each, headers = output.inputs[place], headers_of(message)
         rejection = self._rejections.get(each.source)
         if rejection is not None and rejection.offset == offset:
-            raise self._plan.record_error(each.source, offset, rejection.reason)
+            topic = self._plan.late if reason or headers is None else self._plan.target
+            raise MergerRecordError(*self._plan.named(each.source), offset, rejection.reason, topic)
         if headers is not None and not reason:
             self._writer.send(each.source, output.target, message, list(headers))
             self._uncommitted.records += 1
@@ -393,7 +401,7 @@ class Merging:
         for each in inputs:
             topic = topics.get(each.source.topic)
             if topic is None or topic.topic_id != each.start.topics[topic.name]:
-                raise SourceChangedError(f"topic {each.source.topic} was deleted")
+                raise SourceChangedError(f"topic {each.source.topic} was deleted or recreated")
 
     def _new_reader(self) -> confluent_kafka.Consumer:
         config = {"client.id": process_name()} | dict(self._plan.config)

@@ -3,10 +3,11 @@
 Records are sorted by time, then by the place of their topic in the merger's sources, then by
 offset. *Time* is the timestamp of a Kafka record, in milliseconds since 1970.
 
-Each input has a *bound*: the time before which nothing more of it will come, with its place. The
-least bound is how far the output may go, since a record is written once no record that can still
-come sorts before it. So the order of the output is a function of the inputs alone, however they
-are read, unless an input is declared idle or a record comes later than the declared disorder.
+Each source has a *watermark*: the time before which nothing more of it will come, with its place.
+The output advances to the lowest one, since a record is written once no record that can still come
+sorts before it. So the order of the output is a function of the sources alone, however they are
+read, unless a source is declared idle, or a record comes later than the allowed lateness or is too
+far ahead of the clock.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 
 class OrderKey(NamedTuple):
-    """A place in the order: of an input's bound, or of the last record that was written.
+    """A place in the order: of an input's watermark, or of the last record that was written.
 
     Attributes:
         time_ms: of a record; -1: before all.
@@ -61,14 +62,14 @@ class SortedOutput:
             del waiting[first:]
         waiting += records
 
-    def take(self, bounds: Iterable[OrderKey]) -> list[Pending]:
+    def take(self, watermarks: Iterable[OrderKey]) -> list[Pending]:
         """Returns the records whose turn has come, in order.
 
         Args:
-            bounds: of the inputs that are waited for. Without any, all that waits is returned.
+            watermarks: of inputs that are waited for. Without any, all that waits is returned.
         """
         ready: list[Pending] = []
-        upto = min(bounds, default=None)
+        upto = min(watermarks, default=None)
         if upto is not None:
             # What equals the last record that was written can be written, too. So no record waits
             # that the output has passed, which is how those that were written are known.
@@ -79,8 +80,8 @@ class SortedOutput:
             del waiting[:count]
         ready.sort()  # of runs that are sorted: in linear time
         if ready:
-            # No further, though nothing should come that sorts before a bound: what does can still
-            # be put in order.
+            # No further, though nothing should come that sorts before a watermark: what does can
+            # still be put in order.
             self.reached = max(self.reached, OrderKey(*ready[-1][:2]))
         return ready
 

@@ -35,7 +35,7 @@ class MergePlan:
         sources: names of the topics in the order of ties, each with what moves its time.
         target: name of the topic that is written.
         late: name of the topic for records that can't be put in order.
-        disorder_ms: how far a record may be behind.
+        allowed_lateness_ms: how far a record may be behind.
         idle_seconds: after which silence a source is not waited for.
         commit_seconds: interval of transactions.
     """
@@ -46,7 +46,7 @@ class MergePlan:
     sources: Mapping[str, ClockSource]
     target: str
     late: str
-    disorder_ms: int
+    allowed_lateness_ms: int
     idle_seconds: float
     commit_seconds: float = 0.2
 
@@ -73,5 +73,8 @@ class MergePlan:
 
     def record_error(self, source: TopicPartition, offset: int, reason: str) -> MergerRecordError:
         """Returns the error of a record that the target does not take."""
-        partition = f"{source.topic}/{source.partition}"
-        return MergerRecordError(self.name, partition, offset, reason, self.target)
+        return MergerRecordError(*self.named(source), offset, reason, self.target)
+
+    def named(self, partition: TopicPartition) -> tuple[str, str]:
+        """Returns the names of the merger and of a partition, for an error."""
+        return self.name, f"{partition.topic}/{partition.partition}"

@@ -13,15 +13,20 @@ from headrace.errors import (
     MergerNoPartitionError,
     MergerRefusedError,
 )
-from headrace.kafka.client import LiveTopic, describe, earliest_offsets, latest_offsets
+from headrace.kafka.client import (
+    LiveTopic,
+    describe,
+    earliest_offsets,
+    latest_offsets,
+    newest_timestamps,
+)
 from headrace.merger.losses import Log, find_losses
-from headrace.merger.order import NOTHING_REACHED
 from headrace.merger.plan import MergePlan
 from headrace.merger.position import (
     InputPosition,
     OutputPosition,
     committed_offset,
-    position_of,
+    positions_of,
 )
 from headrace.model import TopicPartition
 from headrace.transfer.instance import Starts
@@ -52,7 +57,7 @@ def find_starts(
                 refused[output] = refusal
                 break
     ready = [output for output in outputs if output not in refused]
-    known = {TopicPartition(at.topic, at.partition): position_of(at) for at in committed}
+    known = positions_of(committed)
     inputs = [source for output in ready for source in plan.inputs_of(output)]
     firsts, ends = earliest_offsets(plan.config, inputs), latest_offsets(plan.config, inputs)
     logs = {
@@ -60,12 +65,25 @@ def find_starts(
         for source in inputs
     }
     positions = {output: _positions(plan, output, known, logs) for output in ready}
-    losses = find_losses(plan, positions, known, logs)
+    losses = find_losses(plan, positions, known, logs, _written_to(plan, positions, known))
     return Starts(
         {output: at for output, at in positions.items() if output not in losses},
         {**refused, **losses},
         frozenset(),
     )
+
+
+def _written_to(
+    plan: MergePlan,
+    outputs: Collection[TopicPartition],
+    known: Mapping[TopicPartition, InputPosition | None],
+) -> dict[TopicPartition, int]:
+    """Returns the newest times of outputs that have records, and inputs without a position."""
+    without = [
+        output for output in outputs if not all(known.get(s) for s in plan.inputs_of(output))
+    ]
+    ends = latest_offsets(plan.config, without)
+    return newest_timestamps(plan.config, [output for output in without if ends[output][0] > 0])
 
 
 def _positions(
@@ -77,11 +95,9 @@ def _positions(
     """Returns where inputs of an output go on; one of which nothing is committed begins anew."""
     inputs = plan.inputs_of(output)
     topics = {source.topic: logs[source].topic_id for source in inputs}
-    reached = max((at.reached for s in inputs if (at := known.get(s))), default=NOTHING_REACHED)
     return tuple(
         replace(
             known.get(source) or InputPosition(logs[source].first, logs[source].first),
-            reached=reached,
             topics=topics,
         )
         for source in inputs
@@ -100,22 +116,9 @@ def _unready(
 
 
 def accepted_offset(
-    plan: MergePlan,
-    source: TopicPartition,
-    loss: MergerLossError,
-    committed: Iterable[confluent_kafka.TopicPartition],
+    plan: MergePlan, source: TopicPartition, loss: MergerLossError
 ) -> confluent_kafka.TopicPartition:
-    """Returns the offset to commit so that an input goes on behind what it has lost.
-
-    Args:
-        plan: of the merger.
-        source: the input.
-        loss: that is accepted.
-        committed: offsets of the inputs of the same output. What the output has passed stays so.
-    """
-    inputs = plan.inputs_of(TopicPartition(plan.target, source.partition))
+    """Returns the offset to commit so that an input goes on behind what it has lost."""
     topics = {name: topic.topic_id for name, topic in describe(plan.config, plan.topics).items()}
-    known = {TopicPartition(at.topic, at.partition): position_of(at) for at in committed}
-    reached = max((at.reached for s in inputs if (at := known.get(s))), default=NOTHING_REACHED)
     offset = loss.accepted_offset
-    return committed_offset(source, InputPosition(offset, offset, reached=reached, topics=topics))
+    return committed_offset(source, InputPosition(offset, offset, topics=topics))

@@ -16,13 +16,13 @@ class MergerStatus(TransferStatus):
     Attributes:
         late: records that could not be put in order, and are in the topic for those.
         sorted_to_ms: by partition of the target, the time up to which it is written, in
-            milliseconds since 1970; -1: not known yet.
+            milliseconds since 1970; ``None``: nothing is written yet.
         waits_for: by partition of the target, the partitions that its records wait for.
         idle: partitions of sources that are silent, and not waited for.
     """
 
     late: int = 0
-    sorted_to_ms: Mapping[str, int] = field(default_factory=dict)
+    sorted_to_ms: Mapping[str, int | None] = field(default_factory=dict)
     waits_for: Mapping[str, Sequence[str]] = field(default_factory=dict)
     idle: Sequence[str] = ()
 
@@ -45,8 +45,22 @@ class MergerStatus(TransferStatus):
         return len(self.idle)
 
     @property
-    def sorted_to_age_seconds(self) -> float:
-        """Returns how long ago that is up to which the hindmost waiting partition is written."""
-        waiting = [self.sorted_to_ms[name] for name, sources in self.waits_for.items() if sources]
-        known = [time_ms for time_ms in waiting if time_ms >= 0]
-        return max(self.updated_ms - min(known), 0) / 1000 if known else 0.0
+    def sorted_to_age_seconds(self) -> float | None:
+        """Returns the age of the time up to which the most delayed waiting partition is written.
+
+        ``None``: nothing of a waiting partition is written yet.
+        """
+        ages = []
+        for name, sources in self.waits_for.items():
+            time_ms = self.sorted_to_ms.get(name)
+            if sources and time_ms is None:
+                return None
+            if sources and time_ms is not None:
+                ages.append(max(self.updated_ms - time_ms, 0) / 1000)
+        return max(ages, default=0.0)
+
+    @property
+    def partition_samples(self) -> dict[str, dict[str, int]]:
+        """Lags are of partitions of the sources, and refused are those of the target."""
+        refused = dict.fromkeys(self.sorted_to_ms, 0) | dict.fromkeys(self.refused, 1)
+        return super().partition_samples | {"refused": refused}

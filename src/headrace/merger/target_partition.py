@@ -13,7 +13,7 @@ from typing import NamedTuple
 from headrace.merger.clock import InputClock
 from headrace.merger.order import OrderKey, Pending, SortedOutput
 from headrace.merger.plan import ClockSource
-from headrace.merger.position import InputPosition
+from headrace.merger.position import InputPosition, WrittenTo
 from headrace.model import TopicPartition
 
 LATE, AHEAD = "late", "ahead"
@@ -82,9 +82,9 @@ class SourcePartition:
         return self.next >= self.start.read_to
 
     @property
-    def bound(self) -> OrderKey:
+    def watermark(self) -> OrderKey:
         """The time before which nothing more will come, with its place."""
-        return self.clock.bound if self.is_read_again else OrderKey(-1, self.clock.place)
+        return self.clock.watermark if self.is_read_again else OrderKey(-1, self.clock.place)
 
     def rest(self, idle_seconds: float, now: float) -> bool:
         """Declares it idle, where it was silent for so long; whether it has just become so."""
@@ -92,7 +92,7 @@ class SourcePartition:
 
     def was_written(self, record: Pending) -> bool:
         """Whether the transaction that committed the start, or one before it, had a record."""
-        return record[2] < self.start.read_to and record[:2] <= self.start.reached
+        return record[2] < self.start.read_to and self.start.written.holds(record)
 
 
 class TargetPartition:
@@ -105,7 +105,7 @@ class TargetPartition:
 
     def __init__(self, target: TopicPartition, inputs: Sequence[SourcePartition]) -> None:
         self.target, self.inputs = target, inputs
-        self._sorted = SortedOutput(len(inputs), inputs[0].start.reached)
+        self._sorted = SortedOutput(len(inputs), _reached([each.start.written for each in inputs]))
 
     @property
     def reached(self) -> OrderKey:
@@ -139,8 +139,8 @@ class TargetPartition:
 
     def take(self) -> list[Written]:
         """Returns the records whose turn has come, in order; behind them, those too far ahead."""
-        bounds = (each.bound for each in self.inputs if not each.clock.is_idle)
-        written = [Written(record) for record in self._sorted.take(bounds)]
+        watermarks = (each.watermark for each in self.inputs if not each.clock.is_idle)
+        written = [Written(record) for record in self._sorted.take(watermarks)]
         for each in self.inputs:
             if each.ahead:
                 written += [Written(record, AHEAD) for record in self._take_ahead(each)]
@@ -153,7 +153,7 @@ class TargetPartition:
         first = self._sorted.first
         if first is None:
             return []
-        return [each for each in self.inputs if not each.clock.is_idle and each.bound < first]
+        return [each for each in self.inputs if not each.clock.is_idle and each.watermark < first]
 
     def waiting(self, each: SourcePartition) -> int:
         """Returns how many records of an input wait."""
@@ -162,16 +162,19 @@ class TargetPartition:
     def is_ahead(self, each: SourcePartition) -> bool:
         """Whether another input holds up an input's records."""
         others = (other for other in self.inputs if not other.clock.is_idle)
-        return any(other.bound < each.bound for other in others)
+        return any(other.watermark < each.watermark for other in others)
 
     def position(self, each: SourcePartition) -> InputPosition:
         """Returns what is to be committed for an input."""
+        reached = self._sorted.reached
+        written = WrittenTo(reached.time_ms, int(each.clock.place <= reached.place))
         return InputPosition(
             min(self._waiting_offsets(each), default=each.next),
             each.read_to,
             each.epoch,
             each.clock.time_ms,
-            self._sorted.reached,
+            # As at the start: the order of the topics may be another one since.
+            max(written, each.start.written),
             each.start.topics,
         )
 
@@ -196,6 +199,16 @@ class TargetPartition:
             (taken if is_first or record[:2] <= reached else kept).append(record)
         each.ahead = kept
         return taken
+
+
+def _reached(written: Sequence[WrittenTo]) -> OrderKey:
+    """Returns how far an output is, by what was written of its inputs in their order.
+
+    Of the last time, inputs that were added, or come in another order, may have more to be written.
+    """
+    last_ms = max(each.time_ms for each in written)
+    is_whole = [each == WrittenTo(last_ms, 1) for each in written]
+    return OrderKey(last_ms, [*is_whole, False].index(False) - 1)
 
 
 def value_bytes(record: Pending) -> int:

@@ -212,8 +212,8 @@ class TransferInstance(Generic[Start]):
 
         Raises:
             TopicMissingError: if a topic of the target does not exist.
-            TransferRecordError: if a record can't be written as it is. What came before it is
-                committed.
+            TransferRecordError: if a record can't be written as it is. What a mirror has copied
+                before it is committed; a merger commits nothing of its transaction.
             AuthorizationError: if an ACL is missing.
             SinkError: if the target takes no records of a topic.
             KafkaException: if an error of a cluster is permanent.
@@ -294,7 +294,7 @@ class TransferInstance(Generic[Start]):
         now = time.monotonic()
         self._unknown_since = self._unknown_since or now
         if now - self._unknown_since < _HUNG_SECONDS:
-            _LOG.info("%s: waits for committed positions: %s", self._target.name, error)
+            _LOG.info("%s: cannot fetch committed offsets, retrying: %s", self._target.name, error)
             return
         _LOG.error(
             "%s: the target has not told the positions of %d partition(s) for %.0f s: it does not "
@@ -309,7 +309,7 @@ class TransferInstance(Generic[Start]):
 
     def _note(self, starts: Starts[Start]) -> None:
         for partition, position in starts.positions.items():
-            _LOG.info("%s: %s from %s", self._target.name, partition, position)
+            _LOG.info("%s: %s from %s", self._target.name, partition, _text(position))
         for partition, refusal in starts.refused.items():
             if type(self.progress.refused.get(partition)) is not type(refusal):
                 _LOG.error("%s", refusal)
@@ -329,7 +329,7 @@ class TransferInstance(Generic[Start]):
         self._forget(partitions)
 
     def _lost(self, partitions: set[TopicPartition]) -> None:
-        self._interrupt("another instance has its partitions")
+        self._interrupt("the group gave its partitions to another instance")
         self._forget(partitions)
 
     def _forget(self, partitions: set[TopicPartition]) -> None:
@@ -342,7 +342,7 @@ class TransferInstance(Generic[Start]):
 
     def _interrupt(self, why: object) -> None:
         """Gives up the transaction; all partitions begin again from what is committed."""
-        _LOG.warning("%s: begins anew from what is committed: %s", self._target.name, why)
+        _LOG.warning("%s: restarts from committed offsets: %s", self._target.name, why)
         self.progress.restarts += 1
         if isinstance(why, RejectedBatchError):
             self._rejections = (self._rejections or {}) | why.records
@@ -355,3 +355,7 @@ class TransferInstance(Generic[Start]):
             self.carrier.close()
         self.carrier = None
         self.progress.partitions.clear()
+
+
+def _text(position: object) -> str:
+    return ", ".join(map(str, position)) if isinstance(position, tuple) else str(position)

@@ -20,19 +20,18 @@ _METRICS = {
 def exposition(status: TransferStatus) -> str:
     """Returns every metric of an instance and of its partitions.
 
-    A lag that is not known yet has no sample.
+    What is not known yet has no sample.
     """
     metrics, partition_metrics = _METRICS[status.kind]
     prefix = f"headrace_{status.kind}_"
     labels = {status.kind: status.name, "instance": status.instance}
     lines: list[str] = []
     for metric in metrics:
-        lines += metric_lines(prefix, metric, [(labels, getattr(status, metric.name))])
-    lags = {name: lag for name, lag in status.lags.items() if lag is not None}
-    refused = dict.fromkeys(status.lags, 0) | dict.fromkeys(status.refused, 1)
+        value = getattr(status, metric.name)
+        lines += metric_lines(prefix, metric, [] if value is None else [(labels, value)])
+    samples = status.partition_samples
     for metric in partition_metrics:
-        samples = lags if metric.name == "lag_records" else refused
-        values = [(labels | _place(name), value) for name, value in sorted(samples.items())]
+        values = [(labels | _place(name), n) for name, n in sorted(samples[metric.name].items())]
         lines += metric_lines(f"{prefix}partition_", metric, values)
     meaning = "the state of the instance: 1 for it"
     lines += state_lines(f"{prefix}state", meaning, TransferState, [(labels, status.state)])

@@ -71,6 +71,16 @@ class TransferStatus:
         """Returns the offsets of all its partitions that are to be read."""
         return sum(lag or 0 for lag in self.lags.values())
 
+    @property
+    def partition_samples(self) -> dict[str, dict[str, int]]:
+        """Returns the values of the metrics of partitions, by metric and ``topic/partition``.
+
+        A lag that is not known yet is left out.
+        """
+        lags = {name: lag for name, lag in self.lags.items() if lag is not None}
+        refused = dict.fromkeys(self.lags, 0) | dict.fromkeys(self.refused, 1)
+        return {"lag_records": lags, "refused": refused}
+
     def to_json(self) -> dict[str, Any]:
         """Returns the fields and figures by name."""
         fields = asdict(self)

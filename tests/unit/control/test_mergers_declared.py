@@ -62,8 +62,8 @@ def test_a_merger_of_topics_with_one_partition_count_is_right():
             },
             "topic 'clicks' has message.timestamp.type LogAppendTime",
         ),
-        ({"disorder": timedelta(seconds=-1)}, "Merger.disorder is"),
-        ({"idle_after": timedelta(0)}, "Merger.idle_after is"),
+        ({"allowed_lateness": timedelta(seconds=-1)}, "Merger.allowed_lateness is"),
+        ({"idle_timeout": timedelta(0)}, "Merger.idle_timeout is"),
         ({"commit_every": timedelta(minutes=1)}, "commit_every is 0:01:00; at most 0:00:05"),
     ],
 )
@@ -95,4 +95,4 @@ def test_a_source_is_as_far_as_its_mirror_the_clock_or_its_records_say(
     project = load_project(load_settings(tmp_path, {}))
     plan = plan_of(project, project.mergers["merge"])
     assert [source.value for source in plan.sources.values()] == expected
-    assert (plan.disorder_ms, plan.idle_seconds) == (1_000, 300.0)
+    assert (plan.allowed_lateness_ms, plan.idle_seconds) == (1_000, 300.0)
