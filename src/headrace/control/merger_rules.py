@@ -16,6 +16,8 @@ from headrace.model.fault import Fault, duration, is_a
 from headrace.model.name import NAME
 
 MIN_SOURCES = 2
+_METADATA_BYTES = 4096  # offset.metadata.max.bytes of a broker, by default
+_NUMBERS_BYTES, _TOPIC_ID_BYTES = 100, 24
 
 
 def is_typed(merger: Merger) -> bool:
@@ -32,6 +34,7 @@ def merger_faults(merger: Merger) -> Iterator[Fault]:
         yield from _topic_faults(merger)
         yield from _partition_faults(merger)
         yield from _size_faults(merger)
+        yield from _metadata_faults(merger)
         yield from _time_faults(merger)
 
 
@@ -108,6 +111,17 @@ def _size_faults(merger: Merger) -> Iterator[Fault]:
                 f"a source {needed}",
                 f'Topic({topic.name!r}, config={{"max.message.bytes": "{needed}"}})',
             )
+
+
+def _metadata_faults(merger: Merger) -> Iterator[Fault]:
+    """The names of all sources are kept with the position of each."""
+    needed = _NUMBERS_BYTES + sum(len(topic.name) + _TOPIC_ID_BYTES for topic in merger.sources)
+    if needed > _METADATA_BYTES:
+        yield Fault(
+            f"{_label(merger)}: its {len(merger.sources)} sources need {needed} bytes of metadata "
+            f"with each offset, and brokers take {_METADATA_BYTES}",
+            "shorter names, or two mergers one after the other",
+        )
 
 
 def _time_faults(merger: Merger) -> Iterator[Fault]:

@@ -8,7 +8,6 @@ from datetime import timedelta
 from headrace.control.project import LoadedProject
 from headrace.control.site_clusters import own_cluster
 from headrace.errors import (
-    MergerLossError,
     MergerNotRefusedError,
     MergerRunningError,
     RefusedError,
@@ -25,8 +24,8 @@ from headrace.kafka.client import (
 from headrace.kafka.groups import ConsumerGroup, describe_group
 from headrace.merger.declaration import Merger
 from headrace.merger.plan import ClockSource, MergePlan
-from headrace.merger.position import InputPosition, positions_of
-from headrace.merger.starts import accepted_offset, find_starts
+from headrace.merger.position import InputPosition, committed_offset, positions_of
+from headrace.merger.starts import find_loss, find_starts
 from headrace.model import TopicPartition
 
 _MILLISECOND = timedelta(milliseconds=1)
@@ -201,11 +200,9 @@ def accept_gap(project: LoadedProject, merger: Merger, partition: TopicPartition
         raise MergerRunningError(merger.name, len(members))
     output = TopicPartition(plan.target, partition.partition)
     offsets = committed(plan.config, plan.group, plan.inputs_of(output))
-    refusal = find_starts(plan, [output], offsets).refused.get(output)
+    loss = find_loss(plan, output, offsets)
     name = f"{partition.topic}/{partition.partition}"
-    if refusal is not None and not isinstance(refusal, MergerLossError):
-        raise refusal
-    if refusal is None or refusal.partition != name:
+    if loss is None or loss.source != partition:
         raise MergerNotRefusedError(merger.name, name)
-    commit(plan.config, plan.group, [accepted_offset(plan, partition, refusal)])
-    return AcceptedGap(name, refusal.next_offset, refusal.accepted_offset, refusal.reason)
+    commit(plan.config, plan.group, [committed_offset(partition, loss.accepted)])
+    return AcceptedGap(name, loss.next_offset, loss.accepted.offset, loss.reason)

@@ -226,6 +226,7 @@ def _faults_between(declarations: list[Declaration]) -> Iterator[tuple[Declarati
     yield from _undeclared_topics(topics, readers)
     yield from _dead_letter_topics(topics, readers)
     yield from _shared_targets(pipelines)
+    yield from _written_beside_mergers(readers)
 
 
 def _same_names(declarations: list[Declaration]) -> Iterator[tuple[Declaration, Fault]]:
@@ -328,6 +329,23 @@ def _shared_targets(pipelines: list[Declaration]) -> Iterator[tuple[Declaration,
             earlier, owner, other = first.setdefault((sink.kind, sink.resolved_target), mine)
             for fault in sink.faults_beside(other):
                 message = f"{fault.message} in pipeline {owner!r}"
+                yield declaration, Fault(message, f"see {earlier.file}:{earlier.line}")
+
+
+def _written_beside_mergers(
+    readers: list[Declaration],
+) -> Iterator[tuple[Declaration, Fault]]:
+    """What a merger writes is sorted only where nothing else writes it."""
+    merged: dict[str, Declaration] = {}
+    for declaration, reader in _readers(readers):
+        if isinstance(reader, Merger):
+            merged.setdefault(reader.target.name, declaration)
+    for declaration, reader in _readers(readers):
+        for _, topic in _written(reader):
+            earlier = merged.get(topic.name, declaration)
+            if earlier is not declaration:
+                who = f"{_kind(reader)} {reader.name!r}"
+                message = f"{who} writes to {topic.name!r}, the target of {earlier.value.name!r}"
                 yield declaration, Fault(message, f"see {earlier.file}:{earlier.line}")
 
 

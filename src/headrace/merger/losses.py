@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -22,13 +23,34 @@ class Log(NamedTuple):
     end: int
 
 
+class SourceLoss(NamedTuple):
+    """What a source lacks of the records that are next.
+
+    Attributes:
+        source: the partition.
+        next_offset: of the first record that is not written.
+        accepted: where it could go on.
+        reason: what happened.
+    """
+
+    source: TopicPartition
+    next_offset: int
+    accepted: InputPosition
+    reason: str
+
+    def error(self, plan: MergePlan) -> MergerLossError:
+        """Returns why its output is refused."""
+        names = plan.named(self.source)
+        return MergerLossError(*names, self.next_offset, self.accepted.offset, self.reason)
+
+
 def find_losses(
     plan: MergePlan,
     positions: Mapping[TopicPartition, OutputPosition],
     known: Mapping[TopicPartition, InputPosition | None],
     logs: Mapping[TopicPartition, Log],
     written_to: Mapping[TopicPartition, int],
-) -> dict[TopicPartition, MergerLossError]:
+) -> dict[TopicPartition, SourceLoss]:
     """Returns, by output, what its first input that has lost records has lost.
 
     Args:
@@ -39,7 +61,7 @@ def find_losses(
         written_to: the newest times of outputs with an input of which no position is committed.
     """
     cuts = _cuts(plan, known, logs)
-    losses: dict[TopicPartition, MergerLossError] = {}
+    losses: dict[TopicPartition, SourceLoss] = {}
     for output, starts in positions.items():
         inputs = plan.inputs_of(output)
         committed = [known.get(source) for source in inputs]
@@ -47,12 +69,11 @@ def find_losses(
             topic_id = _known_id(source.topic, known.get(source), committed)
             is_new = topic_id is None and any(committed)
             if known.get(source) or is_new:
-                loss = _loss(start, logs[source], topic_id, cuts.get(source))
+                loss = _loss(source, start, logs[source], topic_id, cuts.get(source))
             else:
-                loss = _without_position(plan, source, logs[source], written_to.get(output))
+                loss = _without_position(plan, source, start, logs[source], written_to.get(output))
             if loss is not None:
-                name = f"{source.topic}/{source.partition}"
-                losses.setdefault(output, MergerLossError(plan.name, name, *loss))
+                losses.setdefault(output, loss)
     return losses
 
 
@@ -66,39 +87,51 @@ def _known_id(
 
 
 def _without_position(
-    plan: MergePlan, source: TopicPartition, log: Log, written_to_ms: int | None
-) -> tuple[int, int, str] | None:
+    plan: MergePlan,
+    source: TopicPartition,
+    start: InputPosition,
+    log: Log,
+    written_to_ms: int | None,
+) -> SourceLoss | None:
     """Returns the loss of an input whose position is gone; an empty output is begun anew."""
     if written_to_ms is None:
         return None
-    since = offsets_since(plan.config, [source], written_to_ms)
+    offset = offsets_since(plan.config, [source], written_to_ms).get(source, log.end)
     time = datetime.fromtimestamp(written_to_ms / 1000, UTC).isoformat(timespec="milliseconds")
     reason = (
         f"no position is committed, and {plan.target} has records up to {time}: the group had no "
         "instance for longer than brokers keep offsets, its offsets were deleted, or the topic was "
         "made again. What the source has of that time, and later, would be merged"
     )
-    return log.first, since.get(source, log.end), reason
+    return SourceLoss(source, log.first, InputPosition(offset, offset, topics=start.topics), reason)
 
 
 def _loss(
+    source: TopicPartition,
     start: InputPosition,
     log: Log,
     topic_id: str | None,
     cut: int | None,
-) -> tuple[int, int, str] | None:
-    """Returns the next offset, the one where it could go on, and what happened; ``None``: nothing.
+) -> SourceLoss | None:
+    """Returns what a source has lost; ``None``: nothing.
 
     ``topic_id`` is that of its topic as it was committed; ``None``: it is new to the merger.
     """
     if topic_id not in {None, log.topic_id}:
-        return start.offset, log.first, "the topic was deleted and made again"
-    if start.offset < log.first:
-        gone = f"{log.first - start.offset} offsets are gone, {start.offset} to {log.first - 1}"
-        return start.offset, log.first, f"{gone}: retention or an operator deleted them"
+        anew = InputPosition(log.first, log.first, topics=start.topics)
+        return SourceLoss(source, start.offset, anew, "the topic was deleted and made again")
     if cut is not None or start.read_to > log.end:
         at = log.end if cut is None else min(cut, log.end)
-        return start.offset, at, f"its log was truncated at offset {at}"
+        # What was read before the cut, and waits, is there; what is behind it is new.
+        rest = replace(start, offset=max(min(start.offset, at), log.first), read_to=at, epoch=-1)
+        reason = f"its log was truncated at offset {at}: records that were merged are gone from it"
+        return SourceLoss(source, start.offset, rest, reason)
+    if start.offset < log.first:
+        gone = f"{log.first - start.offset} offsets are gone, {start.offset} to {log.first - 1}"
+        # What was written of those that are left is not written again.
+        rest = replace(start, offset=log.first, read_to=max(log.first, start.read_to))
+        reason = f"{gone}: retention or an operator deleted them"
+        return SourceLoss(source, start.offset, rest, reason)
     return None
 
 

@@ -23,7 +23,6 @@ from headrace.merger.target_partition import (
     SourcePartition,
     TargetPartition,
     Written,
-    newest,
     value_bytes,
 )
 from headrace.model import TopicPartition
@@ -45,6 +44,7 @@ _LOG.addHandler(logging.NullHandler())  # silent unless the application asks for
 _TAKE_RECORDS = 5_000
 _FULL_BYTES = 16 * 1024 * 1024  # a transaction is to end in time
 _FULL_RECORDS = 200_000
+_WRITE_RECORDS = 500  # at once, so that a transaction that is full ends
 _FULL_RECORDS_ALONE = 1_000  # each of them is a request of its own
 _ASK_SECONDS = 0.2
 # Brokers forget offsets of topics that no member subscribes to, a week after they were committed.
@@ -99,6 +99,7 @@ class Merging:
         self._uncommitted = MovedRecords()
         self._ask_at = 0.0
         self._is_partial = False
+        self._ready: set[TopicPartition] = set()
         self._commit_all_at = 0.0
 
     @property
@@ -110,10 +111,9 @@ class Merging:
 
     def add(self, starts: Mapping[TopicPartition, OutputPosition]) -> None:
         """Merges further partitions, from their positions on."""
-        now = time.monotonic()
         for target, positions in starts.items():
             inputs = [
-                self._new_input(source, place, start, now)
+                self._new_input(source, place, start)
                 for place, (source, start) in enumerate(
                     zip(self._plan.inputs_of(target), positions, strict=True)
                 )
@@ -131,6 +131,7 @@ class Merging:
     def remove(self, partitions: Collection[TopicPartition]) -> None:
         """Merges these no more. What is in the transaction of them was committed before."""
         outputs = [self._outputs.pop(p) for p in partitions if p in self._outputs]
+        self._ready -= set(partitions)
         gone = [each for output in outputs for each in output.inputs]
         for each in gone:
             del self._inputs[each.source.topic, each.source.partition]
@@ -150,7 +151,8 @@ class Merging:
 
     def waits_for(self) -> dict[TopicPartition, list[TopicPartition]]:
         """Returns, by partition of the target, the sources that records wait for."""
-        blocking = {target: output.blocking() for target, output in self._outputs.items()}
+        now_ms = now_in_ms()
+        blocking = {target: output.blocking(now_ms) for target, output in self._outputs.items()}
         return {target: [each.source for each in inputs] for target, inputs in blocking.items()}
 
     def idle(self) -> list[TopicPartition]:
@@ -172,7 +174,7 @@ class Merging:
             KafkaException: if an error is permanent.
         """
         limit = _FULL_RECORDS_ALONE if self._alone else _TAKE_RECORDS
-        messages = self._reader.consume(limit, seconds)
+        messages = self._reader.consume(limit, 0 if self._ready else seconds)
         if messages:
             self._idle_check.received()
         else:
@@ -233,19 +235,31 @@ class Merging:
         self._reader.close()
 
     def _new_input(
-        self, source: TopicPartition, place: int, start: InputPosition, now: float
+        self, source: TopicPartition, place: int, start: InputPosition
     ) -> SourcePartition:
-        clock = InputClock(place, self._plan.allowed_lateness_ms, start.time_ms, now)
+        clock = InputClock(place, self._plan.allowed_lateness_ms, start.time_ms)
         return SourcePartition.begin(source, self._plan.sources[source.topic], start, clock)
 
     def _merge(self, messages: list[Any]) -> None:
-        touched = self._sort_in(messages)
+        self._ready |= self._sort_in(messages)
         if time.monotonic() >= self._ask_at:
-            touched |= self._ask()
+            self._ask()
+            self._ready |= {t for t, output in self._outputs.items() if output.first is not None}
             self._ask_at = time.monotonic() + _ASK_SECONDS
-        for output in map(self._outputs.__getitem__, touched):
-            for written in output.take():
-                self._write(output, written)
+        for target in list(self._ready):
+            self._write_ready(self._outputs[target])
+            if self.is_full:  # the others are for the next transaction
+                return
+
+    def _write_ready(self, output: TargetPartition) -> None:
+        limit = _FULL_RECORDS_ALONE if self._alone else _WRITE_RECORDS
+        while not self.is_full:
+            written = output.take(now_in_ms(), limit)
+            for each in written:
+                self._write(output, each)
+            if len(written) < limit:
+                self._ready.discard(output.target)
+                return
 
     def _sort_in(self, messages: list[Any]) -> set[TopicPartition]:
         """Puts records where they wait; returns the outputs that they may move."""
@@ -272,41 +286,42 @@ class Merging:
         first, last = records[0][2], records[-1][3]
         if first < each.next:
             raise SourceChangedError(f"offset {first} of {each.source} was fetched twice")
-        epoch = last.leader_epoch()
-        each.epoch = -1 if epoch is None else epoch
-        now_ms = time.time_ns() // 1_000_000
-        for written in output.put(each.clock.place, records, now_ms):
+        if last.offset() >= each.read_to - 1:  # else it is not that of the last record
+            epoch = last.leader_epoch()
+            each.epoch = -1 if epoch is None else epoch
+        for written in output.put(each.clock.place, records, now_in_ms()):
             self._write(output, written)
-        time_ms = newest(records, now_ms + self._plan.allowed_lateness_ms)
-        each.clock.note_records(time_ms, now_ms, time.monotonic())
 
-    def _ask(self) -> set[TopicPartition]:
-        """Asks how far the inputs are that records wait for; returns the outputs that may move."""
-        silent = [
-            (output, each)
-            for output in self._outputs.values()
-            for each in (
-                *output.blocking(),
-                *(each for each in output.inputs if each.clock.is_idle),
-            )
-        ]
+    def _ask(self) -> None:
+        """Asks how far silent inputs are."""
+        now_ms = now_in_ms()  # before the ends: what comes later is not among them
+        silent = self._silent(now_ms)
         if not silent:
-            return set()
-        now_ms = time.time_ns() // 1_000_000  # before the ends: what comes later is not among them
-        site_times = [self._site_time(each, now_ms) for _, each in silent]
-        ends = self._ends([each for _, each in silent])
+            return
+        site_times = [self._site_time(each, now_ms) for each in silent]
+        ends = self._ends(silent)
         now = time.monotonic()
-        for (_, each), time_ms in zip(silent, site_times, strict=True):
+        for each, time_ms in zip(silent, site_times, strict=True):
             if time_ms >= 0 and each.next >= ends[each.source]:
-                each.clock.note_complete(time_ms, now)
-            if each.rest(self._plan.idle_seconds, now):
+                each.clock.note_complete(time_ms)
+            if each.note_blocking(self._plan.idle_seconds, now):
                 _LOG.warning(
                     "%s: %s is idle, no records for %.0f s: merging continues without it",
                     self._plan.name,
                     each.source,
                     self._plan.idle_seconds,
                 )
-        return {output.target for output, _ in silent}
+
+    def _silent(self, now_ms: int) -> list[SourcePartition]:
+        """Returns inputs that records wait for, or that are idle."""
+        return [
+            each
+            for output in self._outputs.values()
+            for each in (
+                *output.blocking(now_ms),
+                *(each for each in output.inputs if each.clock.is_idle),
+            )
+        ]
 
     def _site_time(self, each: SourcePartition, now_ms: int) -> int:
         """Returns the time up to which its site had sent nothing more; -1: it is not known."""
@@ -346,17 +361,19 @@ class Merging:
 
     def _hold_back(self) -> None:
         """Pauses inputs that are ahead of the others with much that waits; resumes the others."""
-        share = max(len(self._inputs), 1)
+        share, now_ms = max(len(self._inputs), 1), now_in_ms()
         most_records = max(_WAITING_RECORDS // share, _MIN_WAITING_RECORDS)
         most_bytes = _WAITING_BYTES // share
         pause: list[SourcePartition] = []
         resume: list[SourcePartition] = []
         for output, each in self._inputs.values():
-            waiting = output.waiting(each)
+            waiting, is_ahead = output.waiting(each), output.is_ahead(each, now_ms)
             if each.is_paused:
-                if waiting <= most_records // 2 and each.bytes <= most_bytes // 2:
+                # The others wait for one that is not ahead, and it may wait for its own records.
+                has_room = waiting <= most_records // 2 and each.bytes <= most_bytes // 2
+                if has_room or not is_ahead:
                     resume.append(each)
-            elif (waiting > most_records or each.bytes > most_bytes) and output.is_ahead(each):
+            elif is_ahead and (waiting > most_records or each.bytes > most_bytes):
                 pause.append(each)
         self._pause(pause)
         self._resume(resume)
@@ -409,7 +426,16 @@ class Merging:
 
 
 def _at(each: SourcePartition) -> confluent_kafka.TopicPartition:
-    return confluent_kafka.TopicPartition(each.source.topic, each.source.partition, each.next)
+    """What the reader is assigned: with the epoch, it notices a log that was truncated."""
+    offset, epoch = (each.next, -1) if each.next < each.read_to else (each.read_to, each.epoch)
+    return confluent_kafka.TopicPartition(
+        each.source.topic, each.source.partition, offset, "", epoch
+    )
+
+
+def now_in_ms() -> int:
+    """Returns the wall clock, in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
 
 
 def _plain(each: SourcePartition) -> confluent_kafka.TopicPartition:

@@ -1,4 +1,4 @@
-"""The order of merged records, and how far a partition of the output has come.
+"""The order of merged records, and how far a partition of the target has come.
 
 Records are sorted by time, then by the place of their topic in the merger's sources, then by
 offset. *Time* is the timestamp of a Kafka record, in milliseconds since 1970.
@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
 from typing import Any, NamedTuple, TypeAlias
 
 
 class OrderKey(NamedTuple):
-    """A place in the order: of an input's watermark, or of the last record that was written.
+    """A place in the order: a watermark, or the last record that was written.
 
     Attributes:
         time_ms: of a record; -1: before all.
@@ -40,19 +39,19 @@ A plain tuple, since there is one for each record; they are sorted as tuples are
 
 
 class SortedOutput:
-    """The records that wait for one partition of the output, by input.
+    """The records that wait for one partition of the target, by source.
 
     Args:
-        inputs: how many there are.
-        reached: how far the output is.
+        sources: how many there are.
+        reached: the last record that was written.
     """
 
-    def __init__(self, inputs: int, reached: OrderKey = NOTHING_REACHED) -> None:
+    def __init__(self, sources: int, reached: OrderKey = NOTHING_REACHED) -> None:
         self.reached = reached
-        self._waiting: list[list[Pending]] = [[] for _ in range(inputs)]
+        self._waiting: list[list[Pending]] = [[] for _ in range(sources)]
 
     def put(self, place: int, records: list[Pending]) -> None:
-        """Takes records of an input, none of which the output has passed."""
+        """Takes records of a source, none of which the output has passed."""
         waiting = self._waiting[place]
         records.sort()
         if waiting and records and records[0] < waiting[-1]:
@@ -62,20 +61,26 @@ class SortedOutput:
             del waiting[first:]
         waiting += records
 
-    def take(self, watermarks: Iterable[OrderKey]) -> list[Pending]:
-        """Returns the records whose turn has come, in order.
+    def take(self, upto: OrderKey, limit: int) -> list[Pending]:
+        """Returns the first records whose turn has come, in order.
 
         Args:
-            watermarks: of inputs that are waited for. Without any, all that waits is returned.
+            upto: the lowest watermark.
+            limit: about how many; those of one time and topic are taken together.
         """
+        # What equals the last record that was written can be written, too. So no record waits that
+        # the output has passed, which is how those that were written are known.
+        upto = max(upto, self.reached)
+        first = sorted(
+            record
+            for waiting in self._waiting
+            for record in waiting[: min(_count(waiting, upto), limit)]
+        )
+        if len(first) > limit:
+            upto = OrderKey(*first[limit - 1][:2])
         ready: list[Pending] = []
-        upto = min(watermarks, default=None)
-        if upto is not None:
-            # What equals the last record that was written can be written, too. So no record waits
-            # that the output has passed, which is how those that were written are known.
-            upto = max(upto, self.reached)
         for waiting in self._waiting:
-            count = len(waiting) if upto is None else bisect_right(waiting, _behind(upto))
+            count = _count(waiting, upto)
             ready += waiting[:count]
             del waiting[:count]
         ready.sort()  # of runs that are sorted: in linear time
@@ -91,15 +96,21 @@ class SortedOutput:
         firsts = [waiting[0][:2] for waiting in self._waiting if waiting]
         return OrderKey(*min(firsts)) if firsts else None
 
+    def newest(self, place: int, latest_ms: int) -> int:
+        """Returns the newest time of a source's waiting records up to a time; -1: none waits."""
+        waiting = self._waiting[place]
+        count = _count(waiting, OrderKey(latest_ms, place))
+        return waiting[count - 1][0] if count else -1
+
     def first_offset(self, place: int) -> int | None:
-        """Returns the least offset of an input's records that wait; ``None``: none does."""
+        """Returns the least offset of a source's records that wait; ``None``: none does."""
         return min((offset for _, _, offset, _ in self._waiting[place]), default=None)
 
     def waiting(self, place: int) -> int:
-        """Returns how many records of an input wait."""
+        """Returns how many records of a source wait."""
         return len(self._waiting[place])
 
 
-def _behind(key: OrderKey) -> Pending:
-    """Returns what sorts behind all records up to a key."""
-    return (*key, sys.maxsize, None)
+def _count(waiting: list[Pending], upto: OrderKey) -> int:
+    """Returns how many of sorted records are not behind a place in the order."""
+    return bisect_right(waiting, (*upto, sys.maxsize, None))

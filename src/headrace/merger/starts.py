@@ -8,7 +8,6 @@ from dataclasses import replace
 import confluent_kafka
 
 from headrace.errors import (
-    MergerLossError,
     MergerNoLeaderError,
     MergerNoPartitionError,
     MergerRefusedError,
@@ -20,12 +19,11 @@ from headrace.kafka.client import (
     latest_offsets,
     newest_timestamps,
 )
-from headrace.merger.losses import Log, find_losses
+from headrace.merger.losses import Log, SourceLoss, find_losses
 from headrace.merger.plan import MergePlan
 from headrace.merger.position import (
     InputPosition,
     OutputPosition,
-    committed_offset,
     positions_of,
 )
 from headrace.model import TopicPartition
@@ -49,28 +47,52 @@ def find_starts(
         BrokerUnreachableError: if the brokers do not answer.
     """
     topics = describe(plan.config, {*plan.topics, plan.target, plan.late})
-    refused: dict[TopicPartition, MergerRefusedError] = {}
-    for output in outputs:
-        for partition in (*plan.inputs_of(output), output):
-            refusal = _unready(plan, partition, topics.get(partition.topic))
-            if refusal is not None:
-                refused[output] = refusal
-                break
-    ready = [output for output in outputs if output not in refused]
-    known = positions_of(committed)
-    inputs = [source for output in ready for source in plan.inputs_of(output)]
+    unready = {output: _unready(plan, output, topics) for output in outputs}
+    ready = [output for output, refusal in unready.items() if refusal is None]
+    positions, losses = _positions_and_losses(plan, ready, positions_of(committed), topics)
+    return Starts(
+        {output: at for output, at in positions.items() if output not in losses},
+        {output: refusal for output, refusal in unready.items() if refusal is not None}
+        | {output: loss.error(plan) for output, loss in losses.items()},
+        frozenset(),
+    )
+
+
+def find_loss(
+    plan: MergePlan,
+    output: TopicPartition,
+    committed: Iterable[confluent_kafka.TopicPartition],
+) -> SourceLoss | None:
+    """Returns what the first source of an output that has lost records has lost.
+
+    Raises:
+        MergerNoPartitionError, MergerNoLeaderError: if the output can't be gone on with at all.
+        AuthorizationError: if an ACL is missing.
+        BrokerUnreachableError: if the brokers do not answer.
+    """
+    topics = describe(plan.config, {*plan.topics, plan.target, plan.late})
+    refusal = _unready(plan, output, topics)
+    if refusal is not None:
+        raise refusal
+    _, losses = _positions_and_losses(plan, [output], positions_of(committed), topics)
+    return losses.get(output)
+
+
+def _positions_and_losses(
+    plan: MergePlan,
+    outputs: Collection[TopicPartition],
+    known: Mapping[TopicPartition, InputPosition | None],
+    topics: Mapping[str, LiveTopic],
+) -> tuple[dict[TopicPartition, OutputPosition], dict[TopicPartition, SourceLoss]]:
+    inputs = [source for output in outputs for source in plan.inputs_of(output)]
     firsts, ends = earliest_offsets(plan.config, inputs), latest_offsets(plan.config, inputs)
     logs = {
         source: Log(topics[source.topic].topic_id, firsts[source], ends[source][0])
         for source in inputs
     }
-    positions = {output: _positions(plan, output, known, logs) for output in ready}
-    losses = find_losses(plan, positions, known, logs, _written_to(plan, positions, known))
-    return Starts(
-        {output: at for output, at in positions.items() if output not in losses},
-        {**refused, **losses},
-        frozenset(),
-    )
+    positions = {output: _positions(plan, output, known, logs) for output in outputs}
+    written_to = _written_to(plan, outputs, known)
+    return positions, find_losses(plan, positions, known, logs, written_to)
 
 
 def _written_to(
@@ -105,20 +127,14 @@ def _positions(
 
 
 def _unready(
-    plan: MergePlan, partition: TopicPartition, topic: LiveTopic | None
+    plan: MergePlan, output: TopicPartition, topics: Mapping[str, LiveTopic]
 ) -> MergerRefusedError | None:
-    name = f"{partition.topic}/{partition.partition}"
-    if topic is None or partition.partition >= topic.partitions:
-        return MergerNoPartitionError(plan.name, name)
-    if partition.partition in topic.leaderless:
-        return MergerNoLeaderError(plan.name, name)
+    """Returns why an output can't be read or written at all."""
+    late = TopicPartition(plan.late, output.partition)
+    for partition in (*plan.inputs_of(output), output, late):
+        topic = topics.get(partition.topic)
+        if topic is None or partition.partition >= topic.partitions:
+            return MergerNoPartitionError(*plan.named(partition))
+        if partition.partition in topic.leaderless:
+            return MergerNoLeaderError(*plan.named(partition))
     return None
-
-
-def accepted_offset(
-    plan: MergePlan, source: TopicPartition, loss: MergerLossError
-) -> confluent_kafka.TopicPartition:
-    """Returns the offset to commit so that an input goes on behind what it has lost."""
-    topics = {name: topic.topic_id for name, topic in describe(plan.config, plan.topics).items()}
-    offset = loss.accepted_offset
-    return committed_offset(source, InputPosition(offset, offset, topics=topics))

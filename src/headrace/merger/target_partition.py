@@ -81,14 +81,14 @@ class SourcePartition:
         """Whether what waited at the start has been read again; until then nothing is known."""
         return self.next >= self.start.read_to
 
-    @property
-    def watermark(self) -> OrderKey:
-        """The time before which nothing more will come, with its place."""
-        return self.clock.watermark if self.is_read_again else OrderKey(-1, self.clock.place)
+    def watermark(self, now_ms: int) -> OrderKey:
+        """Returns the time before which nothing more will come, with its place."""
+        place = self.clock.place
+        return self.clock.watermark(now_ms) if self.is_read_again else OrderKey(-1, place)
 
-    def rest(self, idle_seconds: float, now: float) -> bool:
-        """Declares it idle, where it was silent for so long; whether it has just become so."""
-        return self.is_read_again and self.clock.rest(idle_seconds, now)
+    def note_blocking(self, idle_seconds: float, now: float) -> bool:
+        """Notes that records wait for it; returns whether it has just become idle."""
+        return self.is_read_again and self.clock.note_blocking(idle_seconds, now)
 
     def was_written(self, record: Pending) -> bool:
         """Whether the transaction that committed the start, or one before it, had a record."""
@@ -135,12 +135,22 @@ class TargetPartition:
             self._sorted.put(place, in_order)
         each.next = records[-1][2] + 1
         each.read_to = max(each.read_to, each.next)
+        each.clock.note_records(newest(records, now_ms + each.clock.allowed_lateness_ms))
         return late
 
-    def take(self) -> list[Written]:
-        """Returns the records whose turn has come, in order; behind them, those too far ahead."""
-        watermarks = (each.watermark for each in self.inputs if not each.clock.is_idle)
-        written = [Written(record) for record in self._sorted.take(watermarks)]
+    def take(self, now_ms: int, limit: int) -> list[Written]:
+        """Returns the first records whose turn has come, in order; then those too far ahead.
+
+        Args:
+            now_ms: the wall clock: no record is written before its time.
+            limit: about how many. What is left is returned by further calls.
+        """
+        for each in self.inputs:  # the time of some has come since they were read
+            newest_ms = self._sorted.newest(each.clock.place, now_ms)
+            each.clock.time_ms = max(each.clock.time_ms, newest_ms)
+        watermarks = (each.watermark(now_ms) for each in self._awaited)
+        upto = min(watermarks, default=OrderKey(now_ms, len(self.inputs)))
+        written = [Written(record) for record in self._sorted.take(upto, limit)]
         for each in self.inputs:
             if each.ahead:
                 written += [Written(record, AHEAD) for record in self._take_ahead(each)]
@@ -148,21 +158,30 @@ class TargetPartition:
             self.inputs[record[1]].bytes -= value_bytes(record)
         return written
 
-    def blocking(self) -> list[SourcePartition]:
+    @property
+    def _awaited(self) -> list[SourcePartition]:
+        return [each for each in self.inputs if not each.clock.is_idle]
+
+    @property
+    def first(self) -> OrderKey | None:
+        """The place of the first record that waits; ``None``: none does."""
+        return self._sorted.first
+
+    def blocking(self, now_ms: int) -> list[SourcePartition]:
         """Returns the inputs that the first waiting record waits for."""
         first = self._sorted.first
-        if first is None:
+        if first is None or first.time_ms > now_ms:
             return []
-        return [each for each in self.inputs if not each.clock.is_idle and each.watermark < first]
+        return [each for each in self._awaited if each.watermark(now_ms) < first]
 
     def waiting(self, each: SourcePartition) -> int:
         """Returns how many records of an input wait."""
         return self._sorted.waiting(each.clock.place) + len(each.ahead)
 
-    def is_ahead(self, each: SourcePartition) -> bool:
+    def is_ahead(self, each: SourcePartition, now_ms: int) -> bool:
         """Whether another input holds up an input's records."""
-        others = (other for other in self.inputs if not other.clock.is_idle)
-        return any(other.watermark < each.watermark for other in others)
+        watermark = each.watermark(now_ms)
+        return any(other.watermark(now_ms) < watermark for other in self._awaited)
 
     def position(self, each: SourcePartition) -> InputPosition:
         """Returns what is to be committed for an input."""

@@ -196,7 +196,7 @@ class TransferWriter:
                 message.key(),
                 copy.partition,
                 report,
-                timestamp=max(message.timestamp()[1], 0),
+                timestamp=max(message.timestamp()[1], 1),  # 0: the client takes the clock's
                 headers=headers,
             )
         except BufferError:

@@ -10,6 +10,7 @@ from headrace import Merger, Topic
 from headrace.control.merger_rules import merger_faults
 from headrace.control.mergers import plan_of
 from headrace.control.project import load_project
+from headrace.errors import ProjectError
 from headrace.settings import load_settings
 
 WAW, PAR = Topic("waw.clicks", partitions=4), Topic("par.clicks", partitions=4)
@@ -62,6 +63,14 @@ def test_a_merger_of_topics_with_one_partition_count_is_right():
             },
             "topic 'clicks' has message.timestamp.type LogAppendTime",
         ),
+        (
+            {"sources": [Topic(f"{n:0>200}.clicks", partitions=4) for n in range(20)]},
+            "its 20 sources need 4720 bytes of metadata",
+        ),
+        (
+            {"late": Topic("clicks.late", partitions=4, compaction=True)},
+            "topic 'clicks.late' is compacted",
+        ),
         ({"allowed_lateness": timedelta(seconds=-1)}, "Merger.allowed_lateness is"),
         ({"idle_timeout": timedelta(0)}, "Merger.idle_timeout is"),
         ({"commit_every": timedelta(minutes=1)}, "commit_every is 0:01:00; at most 0:00:05"),
@@ -96,3 +105,21 @@ def test_a_source_is_as_far_as_its_mirror_the_clock_or_its_records_say(
     plan = plan_of(project, project.mergers["merge"])
     assert [source.value for source in plan.sources.values()] == expected
     assert (plan.allowed_lateness_ms, plan.idle_seconds) == (1_000, 300.0)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        'Merger("again", [par, waw], clicks, par2)',
+        'Mirror("par", source="waw", topics={"x": clicks})',
+        'Pipeline("copy", par2, Kafka(clicks))',
+    ],
+)
+def test_a_target_is_written_by_its_merger_alone(tmp_path, other):
+    head = '[project]\nname = "a"\nmodules = ["flow"]\n[kafka]\nbootstrap_servers = "h:1"\n'
+    (tmp_path / "headrace.toml").write_text(f'{head}[sites.waw.kafka]\nbootstrap_servers = "w:1"\n')
+    body = PROJECT.replace("MIRRORED", "[]").replace("Topic\n", "Kafka, Pipeline, Topic\n", 1)
+    more = f'par2 = Topic("par2", event=None, partitions=2)\nother = {other}\n'
+    (tmp_path / "flow.py").write_text(body + more)
+    with pytest.raises(ProjectError, match="writes to 'clicks', the target of 'merge'"):
+        load_project(load_settings(tmp_path, {}))

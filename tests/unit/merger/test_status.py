@@ -46,7 +46,7 @@ def test_an_age_that_is_not_known_yet_has_no_sample():
     waiting = lines(waits_for={"clicks/1": ["par.clicks/1"]})
     assert not [line for line in waiting if line.startswith("headrace_merger_sorted_to_age")]
     none_waits = lines(waits_for={"clicks/0": [], "clicks/1": []})
-    assert f"headrace_merger_sorted_to_age_seconds{{{LABELS}}} 0.000" in none_waits
+    assert f"headrace_merger_sorted_to_age_seconds{{{LABELS}}} 0" in none_waits
 
 
 def test_a_status_is_read_as_it_was_written(tmp_path, monkeypatch):

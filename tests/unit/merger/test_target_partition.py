@@ -19,7 +19,6 @@ from headrace.merger.target_partition import (
     MAX_AHEAD_MS,
     SourcePartition,
     TargetPartition,
-    newest,
 )
 from headrace.model import TopicPartition
 
@@ -51,7 +50,7 @@ class Merged:
                     TopicPartition(f"in{place}", 0),
                     ClockSource.WALL,
                     start,
-                    InputClock(place, self.lateness_ms, start.time_ms, 0.0),
+                    InputClock(place, self.lateness_ms, start.time_ms),
                 )
                 for place, start in enumerate(starts)
             ],
@@ -61,15 +60,14 @@ class Merged:
         each = self.output.inputs[place]
         end = len(self.inputs[place]) if count is None else each.next + count
         times = self.inputs[place][each.next : end]
-        if not times:
-            return
-        records = [(t, place, each.next + n, MESSAGE) for n, t in enumerate(times)]
-        self._write(self.output.put(place, records, now_ms))
-        each.clock.note_records(newest(records, now_ms), now_ms, 0.0)
-        self.take()
+        if times:
+            records = [(t, place, each.next + n, MESSAGE) for n, t in enumerate(times)]
+            self._write(self.output.put(place, records, now_ms))
+            self.take(now_ms)
 
-    def take(self):
-        self._write(self.output.take())
+    def take(self, now_ms=NOW_MS):
+        while written := self.output.take(now_ms, limit=2):
+            self._write(written)
 
     def _write(self, written):
         for record, reason in written:
@@ -84,11 +82,11 @@ class Merged:
         self.aside += self.open_aside
         self.open_out, self.open_aside = [], []
 
-    def end(self):
+    def end(self, now_ms=NOW_MS):
         """All inputs are silent for long."""
         for each in self.output.inputs:
             each.clock.is_idle = True
-        self.take()
+        self.take(now_ms)
         self.commit()
 
     @property
@@ -110,7 +108,7 @@ def test_the_vector_of_kafka_workers_own_test():
 def test_nothing_is_written_before_each_input_is_known():
     merged = Merged([10, 20], [])
     merged.read(0)
-    assert (merged.open_out, merged.output.blocking()) == ([], [merged.output.inputs[1]])
+    assert (merged.open_out, merged.output.blocking(NOW_MS)) == ([], [merged.output.inputs[1]])
 
 
 def test_equal_times_are_in_the_order_of_the_sources_however_they_are_read():
@@ -145,26 +143,63 @@ def test_a_record_is_late_only_where_a_later_one_was_written_already():
 def test_a_clock_that_was_ahead_for_a_moment_makes_nothing_late_that_can_be_put_in_order():
     merged = Merged([10, 30], [20, 40, 60])
     merged.read(0)
-    first, second = (each.clock for each in merged.output.inputs)
-    second.note_complete(NOW_MS + 3_600_000, 0.0)
+    merged.output.inputs[1].clock.note_complete(NOW_MS + 3_600_000)
     merged.take()
     assert merged.output.reached == OrderKey(30, 0)
-    merged.read(1, 2)
-    assert (second.complete_ms, second.watermark) == (-1, OrderKey(40, 1))
     merged.read(1)
     merged.end()
     assert (merged.times, merged.aside) == ([10, 30, 40, 60], [(1, 0, LATE)])
-    assert first.complete_ms == -1
 
 
-def test_a_site_time_that_is_told_again_does_not_keep_an_input_from_becoming_idle():
-    clock = InputClock(0, 0, -1, moved_at=0.0)
-    clock.note_complete(5, now=10.0)
-    clock.note_complete(5, now=20.0)
-    assert not clock.rest(15.0, now=20.0)
-    assert clock.rest(10.0, now=20.0)
-    clock.note_complete(6, now=21.0)
-    assert (clock.is_idle, clock.watermark) == (False, OrderKey(6, 0))
+def test_a_time_that_has_not_come_moves_no_watermark():
+    clock = InputClock(0, 10, -1)
+    clock.note_records(500)
+    assert clock.watermark(now_ms=300) == OrderKey(290, 0)
+    clock.note_complete(400)
+    assert clock.watermark(now_ms=600) == OrderKey(490, 0)
+
+
+def test_a_source_is_idle_when_it_was_waited_for_and_has_not_moved():
+    clock = InputClock(0, 0, -1)
+    clock.note_complete(5)
+    assert not clock.note_blocking(10.0, now=100.0)  # it was not asked before
+    clock.note_complete(5)  # told again
+    assert clock.note_blocking(10.0, now=110.0)
+    clock.note_complete(6)
+    assert (clock.is_idle, clock.watermark(9)) == (False, OrderKey(6, 0))
+
+
+def test_a_source_whose_clock_is_ahead_is_written_when_its_time_comes():
+    merged = Merged([NOW_MS + 5_000], [NOW_MS + 4_000], lateness_ms=1_000)
+    merged.read(0)
+    merged.read(1)
+    assert merged.output.blocking(NOW_MS) == []
+    merged.take(NOW_MS + 4_500)
+    assert merged.open_out == []
+    merged.take(NOW_MS + 5_500)  # nothing more came
+    assert merged.open_out == []
+    for each in merged.output.inputs:
+        each.clock.note_complete(NOW_MS + 6_000)
+    merged.take(NOW_MS + 6_000)
+    assert [time_ms for time_ms, *_ in merged.open_out] == [NOW_MS + 4_000, NOW_MS + 5_000]
+
+
+def test_a_record_from_the_future_waits_for_its_time_though_all_sources_are_idle():
+    merged = Merged([NOW_MS - 10, NOW_MS + 3_000_000], [])
+    merged.read(0)
+    merged.end()
+    assert merged.times == [NOW_MS - 10]
+    merged.end(NOW_MS + 3_000_000)
+    assert merged.times == [NOW_MS - 10, NOW_MS + 3_000_000]
+
+
+def test_a_source_is_not_ahead_where_its_own_records_hold_it_up():
+    merged = Merged([100, 200, 300], [250], lateness_ms=100)
+    merged.read(0)
+    merged.read(1)
+    first, second = merged.output.inputs
+    assert merged.output.is_ahead(first, NOW_MS)
+    assert not merged.output.is_ahead(second, NOW_MS)
 
 
 def test_what_an_idle_input_sends_later_is_late_and_it_is_waited_for_again():
@@ -198,7 +233,7 @@ def test_a_record_ahead_is_judged_anew_after_a_crash_and_is_in_one_place():
     merged.commit()
     merged.begin()
     merged.read(0, now_ms=ahead)
-    merged.end()
+    merged.end(ahead)
     assert (merged.times, merged.aside) == ([NOW_MS - 5, ahead], [])
 
 
@@ -298,7 +333,7 @@ def run(merged, steps):
         elif act == "crash":
             merged.begin()
         else:
-            was_idle |= merged.output.inputs[place].rest(0.0, now=1.0)
+            was_idle |= merged.output.inputs[place].note_blocking(0.0, now=1.0)
             merged.take()
     return was_idle
 
