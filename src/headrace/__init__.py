@@ -66,6 +66,9 @@ from headrace.sinks.lake.unique.declaration import Unique
 from headrace.sinks.postgres.declaration import Postgres, WriteMode
 from headrace.sinks.postgres.stats.declaration import Stats
 from headrace.sinks.postgres.stats.measures import Count, Distinct, Sum
+from headrace.sinks.profiles.declaration import Profiles
+from headrace.sinks.profiles.latest import Latest
+from headrace.sinks.profiles.store import Profile, ProfileEntry, ProfileField
 from headrace.workers import (
     BatchWorkerTask,
     DeadLetters,
@@ -123,6 +126,7 @@ __all__ = [
     "KeyHash",
     "Lake",
     "LateData",
+    "Latest",
     "Match",
     "Merger",
     "Metadata",
@@ -133,6 +137,10 @@ __all__ = [
     "PositionStore",
     "Postgres",
     "Precision",
+    "Profile",
+    "ProfileEntry",
+    "ProfileField",
+    "Profiles",
     "Project",
     "Random",
     "Raw",

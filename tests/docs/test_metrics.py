@@ -21,6 +21,7 @@ from headrace.metrics import (
 from headrace.mirror.status import MirrorStatus
 from headrace.pipelines.progress import PipelineProgress, PipelineState
 from headrace.sinks.lake.metrics import LAKE_METRICS
+from headrace.sinks.profiles.metrics import PROFILE_METRICS
 from headrace.transfer.status import TransferState
 from headrace.workers.monitoring.progress import PartitionProgress, WorkerProgress
 from headrace.workers.states import InstanceState
@@ -30,6 +31,7 @@ _TITLES = {
     "Of a pipeline": (
         *METRICS,
         *LAKE_METRICS,
+        *PROFILE_METRICS,
         *Join.metrics,
         *(
             metric

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace import Postgres, errors
+from headrace import Postgres, Profiles, errors
 from headrace.ingest.figures.service_metrics import (
     ACCOUNT_METRICS,
     EVENT_CODES,
@@ -23,7 +23,6 @@ from headrace.pipelines.source.decode.checks import RowChecks
 from headrace.pipelines.source.decode.json_events import JsonDecoder
 from headrace.settings import load_settings
 from headrace.settings.document import Document
-from headrace.sinks.postgres.declaration import URL
 
 _REASON = re.compile(r"^ +([a-z0-9]+(?:-[a-z0-9]+)*)  +\S", re.MULTILINE)
 _ROW = re.compile(r"^\| `(?P<name>[^`]+)`", re.MULTILINE)
@@ -49,7 +48,11 @@ def test_every_setting_is_documented_and_no_other(
         key for key in accepted_keys if f"\n## `[{key}]`" in page or f"\n### `[{key}]`" in page
     }
     documented = {name for name in _rows(page) if "." in name}
-    of_sinks = {f"sinks.{Postgres.kind}.{URL}"}
+    of_sinks = {
+        f"sinks.{sink.kind}.{key}"
+        for sink in (Postgres, Profiles)
+        for key in sink.required_settings
+    }
     assert documented == accepted_keys - tables - {"sinks"} | of_sinks
 
 

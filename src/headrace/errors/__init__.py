@@ -73,6 +73,8 @@ HeadraceError                         base
 ├── SinkError                         sinks: the sink can't take a batch
 │   ├── RecordRejectedError           Kafka can't take a record as it is
 │   ├── ReplayedRecordError           a dead letter's record can't be sent to its topic again
+│   ├── ProfileStoreFullError         the store of profiles has no memory left
+│   ├── ProfileStoreAccessError       it refuses access
 │   ├── StorageError                  the storage of the lake can't be used; never retried
 │   │   ├── BucketMissingError        its bucket does not exist
 │   │   ├── StorageAccessError        it refuses the credentials
@@ -81,6 +83,7 @@ HeadraceError                         base
 │   │   └── ConditionalWritesError    two writers would overwrite each other's commits
 │   └── SinkUnavailableError          it may take the batch later; retried
 │       └── StorageUnavailableError   the storage of the lake does not answer
+├── ProfileMissingError               the store has no profile of this user
 ├── WorkerError                       workers: an instance of a worker can't go on
 │   ├── ProcessingFailedError         a record failed, and the worker stops at failures
 │   ├── ProcessingTimeoutError        a record was not processed in time
@@ -214,6 +217,9 @@ from headrace.errors.runtime import (
 from headrace.errors.sinks import (
     BucketMissingError,
     ConditionalWritesError,
+    ProfileMissingError,
+    ProfileStoreAccessError,
+    ProfileStoreFullError,
     RecordRejectedError,
     ReplayedRecordError,
     SinkError,
@@ -297,6 +303,9 @@ __all__ = [
     "Problem",
     "ProcessingFailedError",
     "ProcessingTimeoutError",
+    "ProfileMissingError",
+    "ProfileStoreAccessError",
+    "ProfileStoreFullError",
     "ProjectError",
     "QueryChangedError",
     "RangeExpiredError",

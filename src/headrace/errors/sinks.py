@@ -112,3 +112,43 @@ class ConditionalWritesError(StorageError):
     @property
     def remedy(self) -> str:
         return "Use a storage that carries out `If-None-Match: *` when it writes an object."
+
+
+@dataclass(eq=False)
+class ProfileStoreFullError(SinkError):
+    """The store of profiles has no memory left."""
+
+    @property
+    def remedy(self) -> str:
+        return (
+            "Raise `maxmemory` of Redis, or shorten `ttl`, `max_entries` or `columns` of Profiles. "
+            "Keep the policy `noeviction`: others remove profiles that are still needed."
+        )
+
+
+@dataclass(eq=False)
+class ProfileStoreAccessError(SinkError):
+    """The store of profiles refuses access."""
+
+    @property
+    def remedy(self) -> str:
+        return (
+            "Correct user and password in `url` of [sinks.profiles] in headrace.toml. The user "
+            "needs the commands EVAL, EVALSHA, SCRIPT LOAD, TIME, those of hashes and sorted sets, "
+            "HDEL and PEXPIREAT on the keys `headrace:*`."
+        )
+
+
+@dataclass(eq=False)
+class ProfileMissingError(FactsError):
+    """The store has no profile of this user."""
+
+    store: str
+    user: str
+
+    @property
+    def remedy(self) -> str:
+        return (
+            "No row of this user came within the store's ttl, or none was loaded yet: "
+            "`headrace status` shows how far the pipeline is."
+        )

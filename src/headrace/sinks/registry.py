@@ -14,9 +14,10 @@ from headrace.sinks.api import Sink
 from headrace.sinks.kafka.declaration import Kafka
 from headrace.sinks.lake.declaration import Lake
 from headrace.sinks.postgres.declaration import Postgres
+from headrace.sinks.profiles.declaration import Profiles
 
 GROUP = "headrace.sinks"
-_OWN: tuple[type[Sink], ...] = (Kafka, Lake, Postgres)
+_OWN: tuple[type[Sink], ...] = (Kafka, Lake, Postgres, Profiles)
 
 
 def installed_kinds() -> frozenset[str]:

@@ -1,0 +1,275 @@
+"""Profiles in Redis: a hash of each user, and a sorted set and a hash of each list."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from importlib.resources import files
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+
+from headrace.errors import (
+    ProfileStoreAccessError,
+    ProfileStoreFullError,
+    SinkError,
+    SinkUnavailableError,
+)
+from headrace.runtime.extras import require_extra
+from headrace.settings import Secret
+from headrace.sinks.profiles.store import (
+    ListChange,
+    Profile,
+    ProfileChange,
+    ProfileEntry,
+    ProfileField,
+    ProfileStore,
+    Version,
+)
+
+if TYPE_CHECKING:
+    import redis
+
+NAME = "Redis"
+_CONNECT_SECONDS, _ANSWER_SECONDS = 5.0, 30.0
+MAX_ENTRIES_AT_ONCE = 1_000
+# What is sent before answers are read: enough to hide the network, little to hold in memory.
+_MAX_PIPELINED, _MAX_PIPELINED_BYTES = 500, 4 * 2**20
+_MAX_LOADS = 3
+# At the start of an answer, or within that of a script, which Redis 6 puts a sentence before.
+_CODE = re.compile(r"(?:^|[ -])(OOM|READONLY|MASTERDOWN|LOADING|BUSY|TRYAGAIN|CLUSTERDOWN)\b")
+_PASSING = frozenset({"READONLY", "MASTERDOWN", "LOADING", "BUSY", "TRYAGAIN", "CLUSTERDOWN"})
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_Call: TypeAlias = list[str | int]
+"""Arguments of merge.lua."""
+
+
+class RedisProfileStore(ProfileStore):
+    """See :class:`ProfileStore`; :mod:`headrace.sinks.profiles` says which keys there are.
+
+    Nothing is tried again here: what fails is the caller's to repeat.
+
+    Args:
+        url: of Redis. Its options win over the time-outs: 5 s to connect, 30 s for an answer.
+        store: name of the store.
+        ttl: how long rows live.
+
+    Raises:
+        ExtraMissingError: if the client of Redis is not installed.
+        SinkError: if the URL is none.
+    """
+
+    def __init__(self, url: Secret, store: str, ttl: timedelta) -> None:
+        self._store, self._ttl_us = store, ttl // timedelta(microseconds=1)
+        self._client = _client(url)
+        self._sha = ""
+
+    def now_us(self) -> int:
+        with translated_errors():
+            seconds, microseconds = self._client.time()
+        return int(seconds) * 1_000_000 + int(microseconds)
+
+    def danger(self) -> str:
+        import redis
+
+        with translated_errors():
+            try:
+                policy = self._client.info("memory").get("maxmemory_policy", "noeviction")
+            except redis.exceptions.NoPermissionError:  # INFO is not for every user
+                return ""
+        if policy == "noeviction":
+            return ""
+        return (
+            f"with `maxmemory-policy {policy}`, Redis removes profiles where its memory is full; "
+            "set it to `noeviction`"
+        )
+
+    def merge(self, changes: Iterable[ProfileChange]) -> None:
+        calls = (self._call(part) for change in changes for part in _parts(change))
+        with translated_errors():
+            for sent in _batches(calls):
+                self._send(sent)
+
+    def read(self, user: str) -> Profile | None:
+        script = _script("read.lua")
+        with translated_errors():
+            now, flat, lists = self._client.eval(script, 1, self._key(user))
+        return _profile(self._store, user, self._ttl_us, _Stored(int(now), _paired(flat), lists))
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _key(self, user: str) -> str:
+        # The braces keep all keys of a user in one slot of a Redis cluster.
+        return f"headrace:{{{self._store}:{user}}}"
+
+    def _call(self, change: ProfileChange) -> _Call:
+        """Returns the arguments of merge.lua."""
+        forgotten = "" if change.forgotten_us is None else change.forgotten_us
+        call: _Call = [self._key(change.user), self._ttl_us, forgotten]
+        call.append(len(change.fields))
+        for name, version in change.fields.items():
+            call += (name, *version)
+        call.append(len(change.lists))
+        for name, entries in change.lists.items():
+            call += (name, entries.max_entries, len(entries.entries))
+            for event_id, version in entries.entries.items():
+                call += (event_id, *version)
+        return call
+
+    def _send(self, calls: Sequence[_Call]) -> None:
+        """Runs the script for each call; loads it where the server lacks it, as after a restart."""
+        import redis
+
+        for _ in range(_MAX_LOADS):
+            if not self._sha:
+                self._sha = self._client.script_load(_script("merge.lua"))
+            answers = self._answers(calls)
+            failures = [answer for answer in answers if isinstance(answer, Exception)]
+            if not failures:
+                return
+            lacking = redis.exceptions.NoScriptError
+            if other := [failure for failure in failures if not isinstance(failure, lacking)]:
+                raise other[0]
+            # A call that went through does no harm when it is made again.
+            self._sha = ""
+        raise SinkUnavailableError(NAME, "it forgets the script of profiles again and again")
+
+    def _answers(self, calls: Sequence[_Call]) -> list[Any]:
+        with self._client.pipeline(transaction=False) as pipeline:
+            for call in calls:
+                pipeline.evalsha(self._sha, 1, *call)
+            return list(pipeline.execute(raise_on_error=False))
+
+
+def _client(url: Secret) -> redis.Redis:
+    require_extra("redis")
+    import redis
+    from redis.backoff import NoBackoff
+    from redis.retry import Retry
+
+    try:
+        return redis.Redis.from_url(
+            url.reveal(),
+            socket_connect_timeout=_CONNECT_SECONDS,
+            socket_timeout=_ANSWER_SECONDS,
+            retry=Retry(NoBackoff(), 0),
+            protocol=2,
+        )
+    except (ValueError, TypeError):
+        raise SinkError(NAME, "the URL is not valid") from None  # its message may quote the URL
+
+
+@contextmanager
+def translated_errors() -> Iterator[None]:
+    """Errors of the client as ours: :class:`SinkUnavailableError` where trying again may help."""
+    import redis
+
+    try:
+        yield
+    except (redis.exceptions.AuthenticationError, redis.exceptions.NoPermissionError) as error:
+        raise ProfileStoreAccessError(NAME, str(error)) from error
+    except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, OSError) as error:
+        raise SinkUnavailableError(NAME, str(error) or type(error).__name__) from error
+    except redis.exceptions.RedisError as error:
+        raise _translated(error) from error
+
+
+def _translated(error: redis.exceptions.RedisError) -> SinkError:
+    text = str(error)
+    # The client takes the code off the messages that it has a class for.
+    code = match[1] if (match := _CODE.search(text)) else type(error).__name__
+    if code in {"OOM", "OutOfMemoryError"}:
+        return ProfileStoreFullError(NAME, text)
+    is_passing = code in _PASSING or code in {"ReadOnlyError", "BusyLoadingError"}
+    return (SinkUnavailableError if is_passing else SinkError)(NAME, text)
+
+
+def _script(name: str) -> str:
+    return files("headrace.sinks.profiles").joinpath(name).read_text("utf-8")
+
+
+def _parts(change: ProfileChange) -> Iterator[ProfileChange]:
+    """Yields the change in parts that Redis is done with in milliseconds."""
+    if sum(len(each.entries) for each in change.lists.values()) <= MAX_ENTRIES_AT_ONCE:
+        yield change
+        return
+    yield ProfileChange(change.user, change.forgotten_us, change.fields)
+    for name, entries in change.lists.items():
+        rest = iter(entries.entries.items())
+        while part := dict(islice(rest, MAX_ENTRIES_AT_ONCE)):
+            lists = {name: ListChange(entries.max_entries, part)}
+            yield ProfileChange(change.user, change.forgotten_us, lists=lists)
+
+
+def _batches(calls: Iterable[_Call]) -> Iterator[list[_Call]]:
+    batch: list[_Call] = []
+    size = 0
+    for call in calls:
+        batch.append(call)
+        size += sum(len(each) for each in call if isinstance(each, str))
+        if len(batch) >= _MAX_PIPELINED or size >= _MAX_PIPELINED_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+class _Stored(msgspec.Struct, frozen=True):
+    """What read.lua returns."""
+
+    now_us: int
+    hash: Mapping[str, str]
+    lists: Sequence[tuple[bytes, Sequence[bytes], Sequence[bytes | None]]]
+
+
+def _paired(flat: Sequence[bytes]) -> dict[str, str]:
+    texts = [content.decode() for content in flat]
+    return dict(zip(texts[::2], texts[1::2], strict=True))
+
+
+def _profile(store: str, user: str, ttl_us: int, stored: _Stored) -> Profile | None:
+    expired = stored.now_us - ttl_us
+    newest, forgotten = (int(stored.hash.get(name, expired)) for name in ("@newest", "@forgotten"))
+    if newest <= expired:
+        return None
+    floor = max(expired, forgotten)
+    versions = {
+        name: Version(int(at), json)
+        for name, value in stored.hash.items()
+        if not name.startswith("@")
+        for at, _, json in (value.partition(" "),)
+    }
+    fields = {name: _field(each) for name, each in versions.items() if each.at_us > floor}
+    lists = {name.decode(): _entries(ids, texts, floor) for name, ids, texts in stored.lists}
+    return Profile(
+        store,
+        user,
+        fields=dict(sorted(fields.items())),
+        lists={name: entries for name, entries in lists.items() if entries},
+        forgotten=_time(forgotten) if forgotten > expired else None,
+        expires=_time(newest + ttl_us),
+    )
+
+
+def _field(version: Version) -> ProfileField:
+    event_id, value = msgspec.json.decode(version.json)
+    return ProfileField(value, _time(version.at_us), event_id)
+
+
+def _entries(
+    ranked: Sequence[bytes], texts: Sequence[bytes | None], floor: int
+) -> tuple[ProfileEntry, ...]:
+    entries = zip(ranked[::2], ranked[1::2], texts, strict=True)
+    return tuple(
+        ProfileEntry(_time(int(at)), event_id.decode(), msgspec.json.decode(text))
+        for event_id, at, text in entries
+        if text is not None and int(at) > floor
+    )
+
+
+def _time(microseconds: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=microseconds)

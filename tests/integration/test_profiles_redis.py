@@ -1,0 +1,407 @@
+"""Profiles in a real Redis: the contracts of stores and sinks, and what its troubles do."""
+
+import json
+import random
+import signal
+import threading
+import uuid
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pytest
+from redis.crc import key_slot
+from tests.contracts.profile_store import TTL, TTL_US, Event, ProfileStoreContract, change_of
+from tests.integration.redis_server import RedisServer
+
+from headrace import Latest, Profiles
+from headrace.errors import (
+    ProfileStoreAccessError,
+    ProfileStoreFullError,
+    SinkError,
+    SinkUnavailableError,
+)
+from headrace.settings import Secret
+from headrace.sinks.api import SinkContext
+from headrace.sinks.profiles.registry import open_store
+from headrace.testing import SinkContract, SinkLab
+from headrace.testing.sink_contract import batch, row
+
+YEARS = timedelta(days=36_500)
+
+
+@pytest.fixture(scope="module")
+def connect(redis_server):
+    return lambda: open_store(redis_server.url, "users", TTL)
+
+
+class TestRedisProfileStore(ProfileStoreContract):
+    def test_the_keys_of_a_user_are_in_one_slot_and_all_expire(self, store, user, redis_server):
+        now_us = store.now_us()
+        name = f"{user}}}:a{{b}}"
+        events = [Event(now_us, "views", "e", 1), Event(now_us - 5, "country", "e", 1)]
+        store.merge([change_of(name, *events)])
+        keys = redis_server.command("KEYS", f"*{user}*")
+        assert len(keys) == 3
+        assert len({key_slot(key) for key in keys}) == 1
+        until_ms = (now_us + TTL_US) // 1_000
+        left = [redis_server.command("PTTL", key) for key in keys]
+        assert all(0 < each <= until_ms - now_us // 1_000 + 1 for each in left)
+
+    def test_what_is_forgotten_trimmed_or_too_old_is_no_longer_stored(
+        self, store, user, redis_server
+    ):
+        now_us = store.now_us()
+        secret = uuid.uuid4().hex
+        events = [Event(now_us + n, "views", f"{secret}{n}", secret) for n in range(20)]
+        for event in events:
+            store.merge([change_of(user, event)])
+        assert redis_server.command("HLEN", f"headrace:{{users:{user}}}:views:entries") == 3
+        store.merge([change_of(user, Event(now_us, "country", "e", secret))])
+        store.merge([change_of(user, Event(now_us + 50, ""))])
+        for late in (now_us + 50, now_us - TTL_US):
+            store.merge([change_of(user, Event(late, "views", secret, secret))])
+            store.merge([change_of(user, Event(late, "country", secret, secret))])
+        key = f"headrace:{{users:{user}}}"
+        assert redis_server.command("KEYS", f"{key}*") == [key.encode()]
+        assert secret not in str(redis_server.command("HGETALL", key))
+
+    def test_a_site_reads_the_latest_entries_with_two_commands(self, store, user, redis_server):
+        now_us = store.now_us()
+        for number in range(5):
+            value = {"item": f"i{number}"}
+            store.merge([change_of(user, Event(now_us + number, "views", f"e{number}", value))])
+        key = f"headrace:{{users:{user}}}:views"
+        ids = redis_server.command("ZREVRANGE", key, "0", "1")
+        assert ids == [b"e4", b"e3"]
+        entries = redis_server.command("HMGET", f"{key}:entries", *ids)
+        assert [json.loads(entry)["item"] for entry in entries] == ["i4", "i3"]
+
+    def test_a_server_that_has_lost_the_script_gets_it_again(self, store, user, redis_server):
+        now_us = store.now_us()
+        for number in range(3):
+            store.merge([change_of(user, Event(now_us + number, "country", "e", number))])
+            redis_server.command("SCRIPT", "FLUSH")
+        assert store.read(user).fields["country"].value == 2
+
+    def test_a_row_that_is_there_changes_nothing_in_redis(self, store, user, redis_server):
+        now_us = store.now_us()
+        change = change_of(user, Event(now_us, "views", "e", 1), Event(now_us, "country", "e", 1))
+        store.merge([change])
+        keys = sorted(redis_server.command("KEYS", f"*{user}*"))
+        before = [redis_server.command("DUMP", key) for key in keys]
+        store.merge([change, change])
+        assert [redis_server.command("DUMP", key) for key in keys] == before
+
+
+class TestProfiles(SinkContract):
+    @pytest.fixture
+    def lab(self, redis_server):
+        name = f"lab-{uuid.uuid4().hex}"
+        sink = Profiles(name, key="id", ttl=YEARS, lists={"all": Latest(5)}, event_time="at")
+        context = context_of(redis_server.url)
+
+        def read():
+            pattern = f"headrace:{{{name}:*}}:all"
+            users = [
+                key.decode().split(":")[2][:-1] for key in redis_server.command("KEYS", pattern)
+            ]
+            with closing(open_store(redis_server.url, name, YEARS)) as store:
+                profiles = [store.read(user) for user in users]
+            return [
+                {"id": int(each.user), "at": entry.event_time, **entry.values}
+                for each in profiles
+                for entry in each.lists["all"]
+            ]
+
+        return SinkLab(sink, context, read, bad_row={**row(9), "id": None})
+
+
+def context_of(url, event_time="at"):
+    return SinkContext("p", "unused", {}, {"url": Secret(url.reveal())}, event_time)
+
+
+SCHEMA = pa.schema(
+    [
+        ("user", pa.string()),
+        ("event", pa.int64()),
+        ("kind", pa.string()),
+        ("item", pa.string()),
+        ("country", pa.string()),
+        ("at", pa.timestamp("us", "UTC")),
+    ]
+)
+
+
+def sink_of(name, **changes):
+    declared = {
+        "key": "user",
+        "ttl": TTL,
+        "fields": ("country",),
+        "lists": {
+            "views": Latest(3, where={"kind": "view"}),
+            "clicks": Latest(2, columns=("item",), where={"kind": "click"}),
+        },
+        "forget": {"kind": "forget"},
+        "event_id": "event",
+    }
+    return Profiles(name, **declared | changes)
+
+
+def table(rows):
+    return pa.Table.from_pylist(rows, SCHEMA)
+
+
+def load(driver, rows, sizes=(100,)):
+    """Writes rows as tasks do, with these numbers of rows in turn; returns those rejected."""
+    writer = driver.writers(uuid.uuid4().hex)
+    rejected, start, turn = [], 0, 0
+    while start < len(rows):
+        size = sizes[turn % len(sizes)]
+        rejected += writer.write(table(rows[start : start + size]))
+        start, turn = start + size, turn + 1
+    return rejected, writer.close()
+
+
+def many_rows(chance, users=5, count=300):
+    now = datetime.now(UTC).replace(microsecond=0)
+    return [
+        {
+            "user": f"u{chance.randrange(users)}",
+            "event": number // 2,
+            "kind": chance.choice(["view", "view", "view", "click", "click", "forget", None]),
+            "item": chance.choice(["a", "b", None]),
+            "country": chance.choice(["PL", "DE", None]),
+            "at": now - timedelta(seconds=chance.randrange(60)),
+        }
+        for number in range(count)
+    ]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_two_loaders_that_read_all_rows_in_any_order_make_one_profile(redis_server, seed):
+    chance = random.Random(seed)
+    rows = many_rows(chance)
+    names = [f"{uuid.uuid4().hex}-{label}" for label in ("once", "often")]
+    context = context_of(redis_server.url)
+    load(sink_of(names[0]).open(context, SCHEMA), rows)
+
+    def again(own):
+        driver = sink_of(names[1]).open(context, SCHEMA)
+        for _ in range(2):
+            shuffled = own.sample(rows, len(rows))
+            load(driver, shuffled, sizes=(own.randrange(1, 20), 7))
+
+    threads = [threading.Thread(target=again, args=[random.Random(seed + n)]) for n in (1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    once, often = (profiles(redis_server, name, [f"u{n}" for n in range(5)]) for name in names)
+    assert once == often
+    assert any(profile and profile[1] for profile in once)
+
+
+def profiles(redis_server, name, users):
+    with closing(open_store(redis_server.url, name, TTL)) as store:
+        read = [store.read(user) for user in users]
+    return [each and (each.fields, each.lists, each.forgotten, each.expires) for each in read]
+
+
+def test_one_user_with_many_rows_costs_redis_a_list(redis_server):
+    name = uuid.uuid4().hex
+    now = datetime.now(UTC)
+    row = {"user": "u", "kind": "view", "item": "x" * 100, "country": "PL"}
+    rows = [{**row, "event": n, "at": now - timedelta(seconds=n)} for n in range(20_000)]
+    calls = redis_calls(redis_server)
+    load(sink_of(name).open(context_of(redis_server.url), SCHEMA), rows, sizes=(10_000,))
+    assert redis_calls(redis_server) - calls == 2
+    [(_, lists, _, _)] = profiles(redis_server, name, ["u"])
+    assert [entry.event_id for entry in lists["views"]] == ["0", "1", "2"]
+
+
+def redis_calls(server):
+    stats = server.command("INFO", "commandstats")
+    return stats.get("cmdstat_evalsha", {"calls": 0})["calls"]
+
+
+def test_rows_that_have_expired_are_counted_and_rows_that_forget_too(redis_server):
+    now = datetime.now(UTC)
+    row = {"user": "u", "event": 1, "kind": "view", "at": now}
+    rows = [row, {**row, "at": now - TTL}, {**row, "at": now - 2 * TTL}, {**row, "kind": "forget"}]
+    driver = sink_of(uuid.uuid4().hex).open(context_of(redis_server.url), SCHEMA)
+    rejected, pieces = load(driver, rows)
+    done = driver.commit(pieces, batch(0), 0)
+    assert (rejected, done.rows) == ([], 2)
+    assert done.figures == {"profile_expired_rows": 2, "profile_forget_rows": 1}
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"user": None}, "bad-key"),
+        ({"user": ""}, "bad-key"),
+        ({"user": "ż" * 513}, "bad-key"),
+        ({"at": None}, "missing-value"),
+        ({"event": None}, "missing-value"),
+        ({"at": datetime(1800, 1, 1, tzinfo=UTC)}, "wrong-value"),
+        ({"at": datetime(2200, 1, 1, tzinfo=UTC)}, "wrong-value"),
+        ({"item": "x" * 70_000}, "row-too-large"),
+        ({"country": "x" * 70_000}, "row-too-large"),
+    ],
+)
+def test_a_row_that_can_not_be_taken_leaves_nothing(redis_server, changes, reason):
+    name = uuid.uuid4().hex
+    row = {"user": "u", "event": 1, "kind": "view", "country": "PL", "at": datetime.now(UTC)}
+    driver = sink_of(name).open(context_of(redis_server.url), SCHEMA)
+    rejected, _ = load(driver, [row | changes, {**row, "user": "v"}])
+    assert [(each.index, each.reason) for each in rejected] == [(0, reason)]
+    assert rejected[0].detail
+    assert len(redis_server.command("KEYS", f"*{{{name}:*}}")) == 1
+
+
+def test_every_row_forgets_where_that_is_declared(redis_server):
+    name = uuid.uuid4().hex
+    context = context_of(redis_server.url)
+    now = datetime.now(UTC)
+    row = {"user": "u", "event": 1, "kind": "view", "country": "PL", "at": now}
+    load(sink_of(name).open(context, SCHEMA), [row, {**row, "user": "v"}])
+    requests = sink_of(name, fields=(), lists={}, forget=True)
+    load(requests.open(context, SCHEMA), [{"user": "u", "event": 2, "at": now}])
+    forgotten, other = profiles(redis_server, name, ["u", "v"])
+    assert forgotten[:3] == ({}, {}, now)
+    assert other[0]["country"].value == "PL"
+
+
+def test_events_without_ids_are_known_by_their_time_and_values(redis_server):
+    name = uuid.uuid4().hex
+    now = datetime.now(UTC)
+    row = {"user": "u", "kind": "view", "item": "a", "at": now}
+    rows = [row, row, {**row, "item": "b"}, {**row, "at": now - timedelta(seconds=1)}]
+    load(sink_of(name, event_id=None).open(context_of(redis_server.url), SCHEMA), rows * 2)
+    [(_, lists, _, _)] = profiles(redis_server, name, ["u"])
+    assert sorted(entry.values["item"] for entry in lists["views"]) == ["a", "a", "b"]
+
+
+def test_rows_without_a_column_are_refused_before_anything_is_written(redis_server):
+    schema = SCHEMA.remove(SCHEMA.get_field_index("country"))
+    with pytest.raises(SinkError, match="'country' is no column of the rows"):
+        sink_of("x").open(context_of(redis_server.url), schema)
+    with pytest.raises(SinkError, match=r"Profiles\.key: 'at' is timestamp"):
+        sink_of("x", key="at").open(context_of(redis_server.url), SCHEMA)
+
+
+@pytest.fixture
+def own_server(tmp_path, stop_at_end):
+    server = RedisServer(tmp_path, password="the-right-one")
+    stop_at_end(server.folder)
+    server.start()
+    yield server
+    server.kill()
+
+
+def opened(server, **options):
+    query = "&".join(f"{name}={value}" for name, value in options.items())
+    return open_store(Secret(f"{server.url.reveal()}?{query}"), "users", TTL)
+
+
+def write_to(store):
+    now_us = store.now_us()
+    store.merge(
+        change_of(f"u{n}", Event(now_us, "country", "e", "x" * 1_000)) for n in range(3_000)
+    )
+
+
+def test_a_server_that_is_killed_may_come_back(own_server):
+    with closing(opened(own_server)) as store:
+        write_to(store)
+        own_server.kill()
+        with pytest.raises(SinkUnavailableError):
+            write_to(store)
+        own_server.start()
+        write_to(store)
+        assert store.read("u2999") is not None
+
+
+def test_a_server_that_does_not_respond_is_waited_for_until_the_time_out(own_server):
+    with closing(opened(own_server, socket_timeout=0.3)) as store:
+        now_us = store.now_us()
+        own_server.signal(signal.SIGSTOP)
+        try:
+            with pytest.raises(SinkUnavailableError, match=r"[Tt]imeout"):
+                store.merge([change_of("u", Event(now_us, "country", "e", 1))])
+        finally:
+            own_server.signal(signal.SIGCONT)
+        store.merge([change_of("u", Event(now_us, "country", "e", 1))])
+        assert store.read("u") is not None
+
+
+def test_a_full_server_is_named_with_a_remedy_and_takes_the_rows_later(own_server):
+    with closing(opened(own_server)) as store:
+        write_to(store)
+        own_server.command("CONFIG", "SET", "maxmemory", "1mb")
+        with pytest.raises(ProfileStoreFullError, match="Raise `maxmemory`"):
+            write_to(store)
+        own_server.command("CONFIG", "SET", "maxmemory", "0")
+        write_to(store)
+
+
+def test_a_replica_takes_rows_when_it_is_the_primary(own_server):
+    with closing(opened(own_server)) as store:
+        own_server.command("REPLICAOF", "127.0.0.1", "1")
+        with pytest.raises(SinkUnavailableError, match="read only replica"):
+            write_to(store)
+        assert store.read("u") is None
+        own_server.command("REPLICAOF", "NO", "ONE")
+        write_to(store)
+
+
+@pytest.mark.parametrize("user", [":the-wrong-one", "", "reader:secret"])
+def test_a_user_who_may_not_write_is_told_what_is_needed(own_server, user):
+    own_server.command("ACL", "SETUSER", "reader", "on", ">secret", "~*", "+time", "+info")
+    url = f"redis://{user}@127.0.0.1:{own_server.port}/0"
+    store = open_store(Secret(url), "users", TTL)
+    with (
+        closing(store),
+        pytest.raises(ProfileStoreAccessError, match="user and password") as raised,
+    ):
+        write_to(store)
+    assert "the-wrong-one" not in str(raised.value)
+
+
+@pytest.mark.parametrize("url", ["redis://h:port/0", "http://127.0.0.1:1/", "cache"])
+def test_an_address_that_is_none_is_an_error_that_does_not_show_it(url):
+    with pytest.raises(SinkError) as raised:
+        open_store(Secret(url), "users", TTL)
+    assert url not in str(raised.value)
+
+
+def test_a_server_that_removes_keys_is_warned_of(own_server, caplog):
+    sink, context = sink_of("users"), context_of(own_server.url)
+    sink.open(context, SCHEMA)
+    assert caplog.text == ""
+    own_server.command("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    sink.open(context, SCHEMA)
+    assert "allkeys-lru" in caplog.text
+
+
+def test_a_pipeline_does_not_start_where_nothing_responds(own_server):
+    own_server.kill()
+    with pytest.raises(SinkUnavailableError):
+        sink_of("users").open(context_of(own_server.url), SCHEMA)
+    own_server.start()
+
+
+def test_an_attempt_that_was_cut_off_is_repeated_without_a_trace(own_server):
+    driver = sink_of("users").open(context_of(own_server.url), SCHEMA)
+    now = datetime.now(UTC)
+    row = {"user": "u", "kind": "view", "item": "a", "country": "PL"}
+    rows = [{**row, "event": n, "at": now - timedelta(seconds=n)} for n in range(9)]
+    cut_off = driver.writers("a" * 32)
+    cut_off.write(table(rows[:5]))
+    cut_off.abort()
+    driver.discard([])
+    load(driver, rows)
+    first = profiles(own_server, "users", ["u"])
+    load(driver, rows[::-1], sizes=(1,))
+    assert profiles(own_server, "users", ["u"]) == first
