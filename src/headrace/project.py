@@ -1,4 +1,4 @@
-"""A project, opened in a program: send events to its topics, read its tables."""
+"""A project, opened in a program: send events to its topics, read its tables and profiles."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.control.event_producer import EventProducer
+from headrace.control.profiles import read_profile
 from headrace.control.project import LoadedProject, load_project
 from headrace.control.tables import read_project_table
 from headrace.model import Topic
 from headrace.settings import environment, find_project, load_settings
+from headrace.sinks.profiles.store import Profile
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
 class Project:
-    """A project's topics and tables, for programs. :meth:`open` makes one.
+    """A project's topics, tables and profiles, for programs. :meth:`open` makes one.
 
     It is a view of what is declared: it starts no server, creates no topic and keeps no
     connection. Use it on any thread, and each of its producers on one.
@@ -76,3 +78,21 @@ class Project:
             ServerStartError: if the lake is on the embedded HDFS, which is down.
         """
         return read_project_table(self._loaded, table, columns)
+
+    def profile(self, store: str, user: str | int) -> Profile | None:
+        """Returns what a store of profiles holds of a user now; None: no live row, no marker.
+
+        It opens a connection each time: a service that reads many profiles asks Redis itself, by
+        the keys that :mod:`headrace.sinks.profiles` lists.
+
+        Args:
+            store: its name, as a pipeline declares it.
+            user: value of the key column.
+
+        Raises:
+            ExtraMissingError: if the client is missing, which ``headrace[redis]`` installs.
+            NotDeclaredError: if no pipeline writes such a store.
+            SinkUnavailableError: if the store does not answer within 30 seconds.
+            SinkError: if the store refuses.
+        """
+        return read_profile(self._loaded, store, str(user))

@@ -3,6 +3,7 @@
 import json
 import random
 import signal
+import sys
 import threading
 import uuid
 from contextlib import closing
@@ -10,12 +11,16 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from redis.crc import key_slot
 from tests.contracts.profile_store import TTL, TTL_US, Event, ProfileStoreContract, change_of
 from tests.integration.redis_server import RedisServer
 
-from headrace import Latest, Profiles
+from headrace import Latest, Profiles, Project
+from headrace.cli import main
+from headrace.control.profiles import profile_stores
 from headrace.errors import (
+    NotDeclaredError,
     ProfileStoreAccessError,
     ProfileStoreFullError,
     SinkError,
@@ -405,3 +410,48 @@ def test_an_attempt_that_was_cut_off_is_repeated_without_a_trace(own_server):
     first = profiles(own_server, "users", ["u"])
     load(driver, rows[::-1], sizes=(1,))
     assert profiles(own_server, "users", ["u"]) == first
+
+
+FLOW = """
+from datetime import datetime, timedelta
+from headrace import Latest, Pipeline, Profiles, Topic
+
+
+class Event:
+    user: int
+    at: datetime
+    item: str
+
+
+events = Topic("events", event=Event, event_time="at")
+load = Pipeline(
+    "load", events, Profiles("{store}", key="user", ttl=timedelta(days=1), fields=("item",))
+)
+"""
+
+
+@pytest.fixture
+def project(tmp_path, redis_server):
+    """The folder of a project with a store of its own, which has a profile of user 7."""
+    store = uuid.uuid4().hex
+    (tmp_path / "flow.py").write_text(FLOW.format(store=store))
+    (tmp_path / "redis-url").write_text(redis_server.url.reveal())
+    settings = '[project]\nname = "any"\nmodules = ["flow"]\n[sinks.profiles]\n'
+    (tmp_path / "headrace.toml").write_text(settings + 'url = { file = "redis-url" }\n')
+    with closing(open_store(redis_server.url, store, timedelta(days=1))) as opened:
+        opened.merge([change_of("7", Event(opened.now_us(), "item", "", "shoes"))])
+    return tmp_path
+
+
+def test_a_profile_is_shown_by_a_command_and_to_programs(project, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    loaded = Project.open(project)
+    [store] = profile_stores(loaded._loaded)
+    assert loaded.profile(store, 7).fields["item"].value == "shoes"
+    assert loaded.profile(store, 8) is None
+    with pytest.raises(NotDeclaredError, match=store):
+        loaded.profile("sites", 7)
+    shown = CliRunner().invoke(main, ["profile", "7", "--json", "--project", str(project)])
+    assert json.loads(shown.stdout)["fields"]["item"]["value"] == "shoes"
+    missing = CliRunner().invoke(main, ["profile", "8", "--project", str(project)])
+    assert (missing.exit_code, "user '8'" in missing.output) == (1, True)

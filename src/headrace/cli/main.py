@@ -12,6 +12,7 @@ from headrace.cli.commands.ledger import reconcile
 from headrace.cli.commands.mergers import merger
 from headrace.cli.commands.mirrors import mirror
 from headrace.cli.commands.offline_files import load_offline_files
+from headrace.cli.commands.profiles import profile
 from headrace.cli.commands.reprocess import reprocess
 from headrace.cli.commands.size import size
 from headrace.cli.commands.spool import spool
@@ -57,6 +58,7 @@ for subcommand in (
     reconcile,
     workers,
     mirror,
+    profile,
     merger,
     dead_letters,
     version,

@@ -90,7 +90,7 @@ key                                     type       content
 
 Programs of a site may read these keys: ``ZREVRANGE`` and ``HMGET`` give the latest entries. Each
 key has an expiry. Between it and the last write, rows that are not live may still lie there: a
-reader leaves out what has an event time of ``ttl`` ago or more.
+reader leaves out what has an event time of ``ttl`` ago or more, as ``Project.profile`` does.
 
 A user takes some 250 bytes of Redis 6.2, 30 and its texts for each field, 400 for each list, and
 for each entry 130, its JSON and twice its id: 55 KB for 200 entries with 100 bytes of JSON.
