@@ -11,9 +11,17 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
+import redis
 from click.testing import CliRunner
 from redis.crc import key_slot
-from tests.contracts.profile_store import TTL, TTL_US, Event, ProfileStoreContract, change_of
+from tests.contracts.profile_store import (
+    TTL,
+    TTL_US,
+    Event,
+    ProfileStoreContract,
+    change_of,
+    wait_until,
+)
 from tests.integration.redis_server import RedisServer
 
 from headrace import Latest, Profiles, Project
@@ -357,6 +365,9 @@ def test_a_replica_takes_rows_when_it_is_the_primary(own_server):
         with pytest.raises(SinkUnavailableError, match="read only replica"):
             write_to(store)
         assert store.read("u") is None
+        own_server.command("CONFIG", "SET", "replica-serve-stale-data", "no")
+        with pytest.raises(SinkUnavailableError, match="MASTER is down"):
+            store.read("u")
         own_server.command("REPLICAOF", "NO", "ONE")
         write_to(store)
 
@@ -388,6 +399,45 @@ def test_a_server_that_removes_keys_is_warned_of(own_server, caplog):
     own_server.command("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
     sink.open(context, SCHEMA)
     assert "allkeys-lru" in caplog.text
+
+
+def test_a_server_that_is_busy_with_a_script_of_others_is_waited_for(own_server):
+    own_server.command("CONFIG", "SET", "lua-time-limit", "50")
+    url = own_server.url.reveal()
+    with redis.Redis.from_url(url) as other, closing(opened(own_server)) as store:
+        now_us = store.now_us()
+        endless = threading.Thread(target=ended_script, args=[other])
+        endless.start()
+        wait_until(lambda: is_busy(own_server))
+        with pytest.raises(SinkUnavailableError, match="BUSY"):
+            store.merge([change_of("u", Event(now_us, "country", "e", 1))])
+        own_server.command("SCRIPT", "KILL")
+        endless.join()
+        store.merge([change_of("u", Event(now_us, "country", "e", 1))])
+
+
+def ended_script(client):
+    with pytest.raises(redis.exceptions.ResponseError):
+        client.eval("while true do end", 0)
+
+
+def is_busy(server):
+    try:
+        server.command("GET", "any")
+    except redis.exceptions.ResponseError:
+        return True
+    return False
+
+
+def test_a_key_of_others_is_an_error_and_stays(own_server):
+    own_server.command("SET", "headrace:{users:u0}", "theirs")
+    with (
+        closing(opened(own_server)) as store,
+        pytest.raises(SinkError, match="WRONGTYPE") as raised,
+    ):
+        write_to(store)
+    assert type(raised.value) is SinkError
+    assert own_server.command("GET", "headrace:{users:u0}") == b"theirs"
 
 
 def test_a_pipeline_does_not_start_where_nothing_responds(own_server):

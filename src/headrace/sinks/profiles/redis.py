@@ -39,9 +39,8 @@ MAX_ENTRIES_AT_ONCE = 1_000
 # What is sent before answers are read: enough to hide the network, little to hold in memory.
 _MAX_PIPELINED, _MAX_PIPELINED_BYTES = 500, 4 * 2**20
 _MAX_LOADS = 3
-# At the start of an answer, or within that of a script, which Redis 6 puts a sentence before.
-_CODE = re.compile(r"(?:^|[ -])(OOM|READONLY|MASTERDOWN|LOADING|BUSY|TRYAGAIN|CLUSTERDOWN)\b")
-_PASSING = frozenset({"READONLY", "MASTERDOWN", "LOADING", "BUSY", "TRYAGAIN", "CLUSTERDOWN"})
+# Redis 6 puts the error of a command in a script into a sentence: the client knows no class for it.
+_IN_SCRIPT = re.compile(r": -(OOM|READONLY)\b|^(BUSY) ")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _Call: TypeAlias = list[str | int]
 """Arguments of merge.lua."""
@@ -179,12 +178,18 @@ def translated_errors() -> Iterator[None]:
 
 
 def _translated(error: redis.exceptions.RedisError) -> SinkError:
+    import redis
+
     text = str(error)
-    # The client takes the code off the messages that it has a class for.
-    code = match[1] if (match := _CODE.search(text)) else type(error).__name__
-    if code in {"OOM", "OutOfMemoryError"}:
+    code = next(filter(None, match.groups())) if (match := _IN_SCRIPT.search(text)) else ""
+    if code == "OOM" or isinstance(error, redis.exceptions.OutOfMemoryError):
         return ProfileStoreFullError(NAME, text)
-    is_passing = code in _PASSING or code in {"ReadOnlyError", "BusyLoadingError"}
+    passing = (
+        redis.exceptions.ClusterDownError,  # also of a replica that has lost its primary
+        redis.exceptions.ReadOnlyError,
+        redis.exceptions.TryAgainError,
+    )
+    is_passing = bool(code) or isinstance(error, passing)
     return (SinkUnavailableError if is_passing else SinkError)(NAME, text)
 
 
@@ -265,9 +270,10 @@ def _entries(
 ) -> tuple[ProfileEntry, ...]:
     entries = zip(ranked[::2], ranked[1::2], texts, strict=True)
     return tuple(
-        ProfileEntry(_time(int(at)), event_id.decode(), msgspec.json.decode(text))
-        for event_id, at, text in entries
-        if text is not None and int(at) > floor
+        ProfileEntry(_time(at_us), event_id.decode(), msgspec.json.decode(text))
+        for event_id, score, text in entries
+        # Some servers write a score with an exponent.
+        if text is not None and (at_us := int(float(score))) > floor
     )
 
 
