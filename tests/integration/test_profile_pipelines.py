@@ -1,0 +1,137 @@
+"""Pipelines into profiles: fused, behind steps, repeated, and while Redis is away."""
+
+import json
+import signal
+import threading
+from contextlib import closing
+from datetime import timedelta
+
+import pytest
+from tests.integration.flow import NOW_MS, Flow, click
+from tests.integration.redis_server import RedisServer
+
+from headrace import BatchLimits, Latest, Profiles
+from headrace.pipelines.progress import PipelineState
+from headrace.settings import Secret
+from headrace.sinks.profiles.registry import open_store
+
+TTL = timedelta(days=1)
+PROFILES = Profiles(
+    "users",
+    key="category",
+    ttl=TTL,
+    fields=("price",),
+    lists={"clicks": Latest(3, columns=("n",))},
+    event_id="event_id",
+)
+PATHS = ("fused", "stepped")
+OLD = NOW_MS - 2 * 86_400_000
+
+
+@pytest.fixture
+def server(tmp_path, stop_at_end):
+    folder = tmp_path / "redis"
+    folder.mkdir()
+    server = RedisServer(folder)
+    stop_at_end(folder)
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def flow(broker, spark, tmp_path, server):
+    made = Flow(broker, spark, tmp_path)
+    made.sinks = {"profiles": {"url": Secret(f"{server.url.reveal()}?socket_timeout=1")}}
+    return made
+
+
+def profiles(server):
+    with closing(open_store(server.url, "users", TTL)) as store:
+        read = [store.read(f"c{number}") for number in range(3)]
+    return [profile and (profile.fields, profile.lists, profile.expires) for profile in read]
+
+
+def latest(server):
+    return [
+        profile and [entry.values["n"] for entry in profile[1]["clicks"]]
+        for profile in profiles(server)
+    ]
+
+
+def built(flow, path, **changes):
+    return getattr(flow, "pipeline" if path == "fused" else path)(path, sink=PROFILES, **changes)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_profiles_are_those_of_the_topic_also_when_it_is_read_again(flow, path, server):
+    pipeline = built(flow, path)
+    events = [click(n) for n in range(600)]
+    bad = [b"not json", click(7, event_id="x" * 1_000, category="")]
+    flow.send([*events[::-1], *bad, click(0, event_time=OLD)])
+    outcome = flow.run(pipeline)[path]
+    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    assert (outcome.rows_out, outcome.dead_letters) == (600, 2)
+    assert outcome.figures["profile_expired_rows"] == 1
+    assert latest(server) == [[597, 594, 591], [598, 595, 592], [599, 596, 593]]
+    assert [fields["price"].value for fields, _, _ in profiles(server)] == [149.25, 149.5, 149.75]
+    assert {stored.letter.reason for stored in flow.dead()} == {"not-json", "bad-key"}
+    before = profiles(server)
+    flow.forget_newest_commit(path)
+    assert flow.run(pipeline)[path].state is PipelineState.FINISHED
+    assert profiles(server) == before
+    flow.send(events)
+    flow.reset(pipeline, "earliest")
+    outcome = flow.run(pipeline)[path]
+    assert (outcome.state, outcome.rows_out) == (PipelineState.FINISHED, 1_200)
+    assert profiles(server) == before
+
+
+def test_a_server_that_hangs_is_waited_for_and_uses_up_no_restart(flow, server):
+    limits = BatchLimits(max_wait=timedelta(milliseconds=200))
+    pipeline, stop = built(flow, "fused", limits=limits), threading.Event()
+    flow.send([click(n) for n in range(300)])
+    reasons = []
+
+    def observe(progress):
+        current = progress["fused"]
+        if current.rows_out == 300 and not reasons:
+            server.signal(signal.SIGSTOP)
+            reasons.append("")
+            flow.send([click(n) for n in range(300, 600)])
+        if "Redis" in (current.reason or "") and reasons == [""]:
+            reasons.append(current.reason)
+            server.signal(signal.SIGCONT)
+        if current.rows_out == 600:
+            stop.set()
+
+    outcome = flow.run(pipeline, once=False, observe=observe, stop=stop)["fused"]
+    assert (outcome.state, outcome.rows_out) == (PipelineState.STOPPED, 600), outcome.reason
+    assert len(reasons) == 2
+    assert latest(server) == [[597, 594, 591], [598, 595, 592], [599, 596, 593]]
+
+
+def test_a_store_that_was_lost_comes_back_from_the_topic(flow, server):
+    pipeline = built(flow, "fused")
+    flow.send([click(n) for n in range(60)])
+    assert flow.run(pipeline)["fused"].rows_out == 60
+    before = profiles(server)
+    server.kill()
+    flow.send([click(n) for n in range(3)])
+    outcome = flow.run(pipeline)["fused"]
+    assert outcome.state is PipelineState.FAILED
+    assert "Redis" in outcome.reason
+    server.start()
+    assert latest(server) == [None, None, None]
+    flow.reset(pipeline, "earliest")
+    assert flow.run(pipeline)["fused"].rows_out == 63
+    assert profiles(server) == before
+
+
+def test_a_field_says_which_event_set_it(flow, server):
+    flow.send([click(n, category="c0", price=None if n == 9 else n) for n in range(10)])
+    assert flow.run(built(flow, "fused"))["fused"].rows_out == 10
+    [(fields, _, expires), *_] = profiles(server)
+    assert (fields["price"].event_id, fields["price"].value) == ("e8", 8)
+    newest = json.loads(click(9))["event_time"]
+    assert expires.timestamp() == pytest.approx(newest / 1_000 + 86_400)
