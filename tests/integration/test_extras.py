@@ -57,6 +57,7 @@ MISSING = {
     "ingest": "ingest",
     "load-offline-files . --into raw_item --postgres postgresql://127.0.0.1:1/x": "postgres",
     "pause a b/0": "spark",
+    "profile u": "redis",
     "run": "spark",
     "spool list": "ingest",
     "workers run copy{suffix} --on spark": "spark",

@@ -82,6 +82,7 @@ HeadraceError                         base
 │   │   ├── StorageClockError         it takes requests for old ones: the clocks differ
 │   │   └── ConditionalWritesError    two writers would overwrite each other's commits
 │   └── SinkUnavailableError          it may take the batch later; retried
+│       ├── ProfileStoreUnavailableError  the store of profiles can't be used now
 │       └── StorageUnavailableError   the storage of the lake does not answer
 ├── ProfileMissingError               the store has no profile of this user
 ├── WorkerError                       workers: an instance of a worker can't go on
@@ -220,6 +221,7 @@ from headrace.errors.sinks import (
     ProfileMissingError,
     ProfileStoreAccessError,
     ProfileStoreFullError,
+    ProfileStoreUnavailableError,
     RecordRejectedError,
     ReplayedRecordError,
     SinkError,
@@ -306,6 +308,7 @@ __all__ = [
     "ProfileMissingError",
     "ProfileStoreAccessError",
     "ProfileStoreFullError",
+    "ProfileStoreUnavailableError",
     "ProjectError",
     "QueryChangedError",
     "RangeExpiredError",

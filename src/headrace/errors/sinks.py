@@ -115,6 +115,15 @@ class ConditionalWritesError(StorageError):
 
 
 @dataclass(eq=False)
+class ProfileStoreUnavailableError(SinkUnavailableError):
+    """The store of profiles can't be used now."""
+
+    @property
+    def remedy(self) -> str:
+        return "Check `url` in [sinks.profiles] of headrace.toml, and the server that it names."
+
+
+@dataclass(eq=False)
 class ProfileStoreFullError(SinkError):
     """The store of profiles has no memory left."""
 

@@ -15,8 +15,8 @@ import msgspec
 from headrace.errors import (
     ProfileStoreAccessError,
     ProfileStoreFullError,
+    ProfileStoreUnavailableError,
     SinkError,
-    SinkUnavailableError,
 )
 from headrace.runtime.extras import require_extra
 from headrace.settings import Secret
@@ -135,7 +135,9 @@ class RedisProfileStore(ProfileStore):
                 raise other[0]
             # A call that went through does no harm when it is made again.
             self._sha = ""
-        raise SinkUnavailableError(NAME, "it forgets the script of profiles again and again")
+        raise ProfileStoreUnavailableError(
+            NAME, "it forgets the script of profiles again and again"
+        )
 
     def _answers(self, calls: Sequence[_Call]) -> list[Any]:
         with self._client.pipeline(transaction=False) as pipeline:
@@ -164,7 +166,7 @@ def _client(url: Secret) -> redis.Redis:
 
 @contextmanager
 def translated_errors() -> Iterator[None]:
-    """Errors of the client as ours: :class:`SinkUnavailableError` where trying again may help."""
+    """Errors of the client as ours: unavailable where trying again may help."""
     import redis
 
     try:
@@ -172,7 +174,7 @@ def translated_errors() -> Iterator[None]:
     except (redis.exceptions.AuthenticationError, redis.exceptions.NoPermissionError) as error:
         raise ProfileStoreAccessError(NAME, str(error)) from error
     except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, OSError) as error:
-        raise SinkUnavailableError(NAME, str(error) or type(error).__name__) from error
+        raise ProfileStoreUnavailableError(NAME, str(error) or type(error).__name__) from error
     except redis.exceptions.RedisError as error:
         raise _translated(error) from error
 
@@ -190,7 +192,7 @@ def _translated(error: redis.exceptions.RedisError) -> SinkError:
         redis.exceptions.TryAgainError,
     )
     is_passing = bool(code) or isinstance(error, passing)
-    return (SinkUnavailableError if is_passing else SinkError)(NAME, text)
+    return (ProfileStoreUnavailableError if is_passing else SinkError)(NAME, text)
 
 
 def _script(name: str) -> str:
