@@ -5,7 +5,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 
 import psycopg
@@ -22,6 +22,7 @@ from headrace import (
     LateData,
     Metadata,
     Postgres,
+    Profiles,
     Source,
     Stats,
     Topic,
@@ -49,6 +50,7 @@ from headrace.pipelines.run import Deployment
 from headrace.settings import Secret
 from headrace.settings.model import KafkaSettings
 from headrace.sinks.lake.delta_log import DeltaLog
+from headrace.sinks.profiles.registry import open_store
 
 PLACES = (Metadata.TOPIC, Metadata.PARTITION, Metadata.OFFSET)
 ALL = TimeRange(datetime(2020, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC))
@@ -455,6 +457,26 @@ def test_events_are_sent_again_with_the_ids_that_they_had(flow):
     ids = Counter(headers(flow, target.name))
     assert ids == {(f"e{n}"): 2 for n in range(50)}
     assert balance(flow, pipeline).reprocessed[0].records == 50
+
+
+def test_profiles_that_were_lost_come_back_and_others_stay(flow, redis_server):
+    store = f"users-{flow.name}"
+    flow.sinks = {"profiles": {"url": Secret(redis_server.url.reveal())}}
+    ttl = timedelta(days=30)
+    sink = Profiles(store, key="category", ttl=ttl, fields=("n",), event_id="event_id")
+    pipeline = built(flow, sink=sink)
+    flow.send([click(n) for n in range(60)])
+    run(flow, pipeline)
+
+    def read():
+        with closing(open_store(redis_server.url, store, ttl)) as opened:
+            return [opened.read(f"c{number}") for number in range(3)]
+
+    before = read()
+    assert [profile.fields["n"].value for profile in before] == [57, 58, 59]
+    redis_server.command("DEL", f"headrace:{{{store}:c1}}")
+    assert again(flow, pipeline).rows == 60
+    assert read() == before
 
 
 def headers(flow, topic):

@@ -37,7 +37,8 @@ a list                     the ``max_entries`` live events with the greatest eve
                            times, the greater JSON
 a row that forgets         removes the rows of its user up to its own event time, of every
                            pipeline, whenever they come; it sets no field and is in no list
-the end of a profile       ``ttl`` after the newest event time of its live rows
+the end of a profile       ``ttl`` after the newest event time of its fields, its entries and the
+                           rows that forget
 ========================== =======================================================================
 
 Guarantees:
@@ -95,6 +96,7 @@ reader leaves out what has an event time of ``ttl`` ago or more, as ``Project.pr
 A user takes some 250 bytes of Redis 6.2, 30 and its texts for each field, 400 for each list, and
 for each entry 130, its JSON and twice its id: 55 KB for 200 entries with 100 bytes of JSON.
 
-What it does not do: record positions, keep what lists have trimmed, or connect to a Redis Cluster.
-Scores are doubles, which hold microseconds exactly up to the year 2255.
+What it does not do: record positions, so ``checkpoint reset --to table`` has no place to begin at;
+keep what lists have trimmed; replace an entry or field of older code by one with the same event
+time and id whose JSON is smaller; connect to a Redis Cluster.
 """
