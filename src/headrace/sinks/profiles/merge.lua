@@ -1,14 +1,16 @@
 -- Merges a change into the profile of one user; what a profile is: sinks/profiles/__init__.py.
--- KEYS: the user's hash. ARGV: ttl in microseconds; until when the user is forgotten, "" for not at
--- all; the number of fields, then name, event time and JSON of each; the number of lists, then of
--- each its name, the most entries, and the number of entries, with event id, event time and JSON.
+-- KEYS: the user's hash. ARGV: an array in MessagePack, since a client packs that faster than many
+-- arguments: ttl in microseconds; until when the user is forgotten, "" for not at all; the number of
+-- fields, then name, event time and JSON of each; the number of lists, then of each its name, the
+-- most entries, and the number of entries, with event id, event time and JSON. Event times are
+-- texts: Lua would write them as numbers of 14 digits.
 local MAX_UNPACKED = 1000
 
-local profile, argument = KEYS[1], 0
+local profile, arguments, argument = KEYS[1], cmsgpack.unpack(ARGV[1]), 0
 
 local function take()
   argument = argument + 1
-  return ARGV[argument]
+  return arguments[argument]
 end
 
 local time = redis.call("TIME")

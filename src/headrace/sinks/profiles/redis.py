@@ -42,8 +42,8 @@ _MAX_LOADS = 3
 # Redis 6 puts the error of a command in a script into a sentence: the client knows no class for it.
 _IN_SCRIPT = re.compile(r": -(OOM|READONLY)\b|^(BUSY) ")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_Call: TypeAlias = list[str | int]
-"""Arguments of merge.lua."""
+_Call: TypeAlias = tuple[str, bytes]
+"""The key and the argument of merge.lua."""
 
 
 class RedisProfileStore(ProfileStore):
@@ -106,18 +106,17 @@ class RedisProfileStore(ProfileStore):
         return f"headrace:{{{self._store}:{user}}}"
 
     def _call(self, change: ProfileChange) -> _Call:
-        """Returns the arguments of merge.lua."""
-        forgotten = "" if change.forgotten_us is None else change.forgotten_us
-        call: _Call = [self._key(change.user), self._ttl_us, forgotten]
-        call.append(len(change.fields))
-        for name, version in change.fields.items():
-            call += (name, *version)
-        call.append(len(change.lists))
+        """Returns the key and the argument of merge.lua."""
+        forgotten = "" if change.forgotten_us is None else str(change.forgotten_us)
+        values: list[str | int] = [self._ttl_us, forgotten, len(change.fields)]
+        for name, (at_us, json) in change.fields.items():
+            values += (name, str(at_us), json)
+        values.append(len(change.lists))
         for name, entries in change.lists.items():
-            call += (name, entries.max_entries, len(entries.entries))
-            for event_id, version in entries.entries.items():
-                call += (event_id, *version)
-        return call
+            values += (name, entries.max_entries, len(entries.entries))
+            for event_id, (at_us, json) in entries.entries.items():
+                values += (event_id, str(at_us), json)
+        return self._key(change.user), msgspec.msgpack.encode(values)
 
     def _send(self, calls: Sequence[_Call]) -> None:
         """Runs the script for each call; loads it where the server lacks it, as after a restart."""
@@ -217,7 +216,7 @@ def _batches(calls: Iterable[_Call]) -> Iterator[list[_Call]]:
     size = 0
     for call in calls:
         batch.append(call)
-        size += sum(len(each) for each in call if isinstance(each, str))
+        size += len(call[1])
         if len(batch) >= _MAX_PIPELINED or size >= _MAX_PIPELINED_BYTES:
             yield batch
             batch, size = [], 0
