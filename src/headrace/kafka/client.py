@@ -290,18 +290,6 @@ def latest_offsets(
     }
 
 
-def newest_timestamps(
-    config: ClientConfig, partitions: Iterable[TopicPartition]
-) -> dict[TopicPartition, int]:
-    """Returns the newest timestamp of each partition, in milliseconds since 1970; -1: no record.
-
-    Raises what :func:`watermarks` does.
-    """
-    requested = sorted(set(partitions))
-    results = _offsets(config, requested, OffsetSpec.max_timestamp())
-    return {partition: int(result.timestamp) for partition, result in results.items()}
-
-
 def group_offsets(
     config: ClientConfig, group: str, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, int]:

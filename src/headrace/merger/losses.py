@@ -68,7 +68,8 @@ def find_losses(
         for source, start in zip(inputs, starts, strict=True):
             topic_id = _known_id(source.topic, known.get(source), committed)
             is_new = topic_id is None and any(committed)
-            if known.get(source) or is_new:
+            is_recreated = topic_id not in {None, logs[source].topic_id}
+            if known.get(source) or is_new or is_recreated:
                 loss = _loss(source, start, logs[source], topic_id, cuts.get(source))
             else:
                 loss = _without_position(plan, source, start, logs[source], written_to.get(output))

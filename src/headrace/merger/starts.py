@@ -17,8 +17,8 @@ from headrace.kafka.client import (
     describe,
     earliest_offsets,
     latest_offsets,
-    newest_timestamps,
 )
+from headrace.merger.last_records import last_times
 from headrace.merger.losses import Log, SourceLoss, find_losses
 from headrace.merger.plan import MergePlan
 from headrace.merger.position import (
@@ -104,8 +104,7 @@ def _written_to(
     without = [
         output for output in outputs if not all(known.get(s) for s in plan.inputs_of(output))
     ]
-    ends = latest_offsets(plan.config, without)
-    return newest_timestamps(plan.config, [output for output in without if ends[output][0] > 0])
+    return last_times(plan.config, without)
 
 
 def _positions(
