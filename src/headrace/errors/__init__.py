@@ -37,6 +37,15 @@ HeadraceError                         base
 │   ├── QueryChangedError
 │   ├── NothingCommittedError
 │   ├── TableMismatchError
+│   ├── TransferRecordError           transfers: a record can't be written as it is
+│   │   ├── MirrorRecordError         mirrors
+│   │   └── MergerRecordError         mergers
+│   ├── MergerRefusedError            a partition can't be merged on, others can
+│   │   ├── MergerNoPartitionError
+│   │   ├── MergerNoLeaderError
+│   │   └── MergerLossError           its source lacks what comes next
+│   ├── MergerNotRefusedError
+│   ├── MergerRunningError
 │   ├── MirrorRefusedError            mirrors: a partition can't be copied on, others can
 │   │   ├── MirrorTopicMissingError
 │   │   ├── MirrorNoLeaderError
@@ -45,15 +54,6 @@ HeadraceError                         base
 │   │       ├── MirrorGapError
 │   │       ├── MirrorRecreatedError
 │   │       └── MirrorTruncatedError
-│   ├── TransferRecordError           a record can't be written as it is
-│   │   ├── MirrorRecordError
-│   │   └── MergerRecordError
-│   ├── MergerRefusedError            mergers: a partition can't be merged on, others can
-│   │   ├── MergerNoPartitionError
-│   │   ├── MergerNoLeaderError
-│   │   └── MergerLossError
-│   ├── MergerNotRefusedError
-│   ├── MergerRunningError
 │   ├── MirrorNotRefusedError
 │   ├── MirrorOffsetError
 │   ├── MirrorRunningError
@@ -169,7 +169,6 @@ from headrace.errors.mirrors import (
     MirrorRunningError,
     MirrorTopicMissingError,
     MirrorTruncatedError,
-    TransferRecordError,
 )
 from headrace.errors.offsets import (
     CommittedOffsetError,
@@ -232,6 +231,7 @@ from headrace.errors.sinks import (
     StorageRegionError,
     StorageUnavailableError,
 )
+from headrace.errors.transfers import TransferRecordError
 from headrace.errors.workers import (
     InvalidRecordError,
     LaneEndedError,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from headrace.errors.base import RefusedError
-from headrace.errors.mirrors import TransferRecordError
+from headrace.errors.transfers import TransferRecordError
 
 
 @dataclass(eq=False)

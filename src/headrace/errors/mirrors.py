@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.errors.base import RefusedError
+from headrace.errors.transfers import TransferRecordError
 
 
 @dataclass(eq=False)
@@ -31,10 +32,6 @@ class MirrorNotRefusedError(RefusedError):
     @property
     def remedy(self) -> str:
         return f"`headrace mirror list` shows what {self.mirror} can't copy on."
-
-
-class TransferRecordError(RefusedError):
-    """A record can't be written as it is."""
 
 
 @dataclass(eq=False)
