@@ -58,8 +58,8 @@ def markdown(rows: Iterable[Row], document: Mapping[str, Any], benchmark: str) -
 
 
 def _context(document: Mapping[str, Any], benchmark: str) -> str:
-    machine, settings = document["machine"], document["settings"][benchmark]
-    installed = {**document["versions"], **settings.get("rivals", {})}
+    machine, settings = document["machine"][benchmark], document["settings"][benchmark]
+    installed = {**document["versions"][benchmark], **settings.get("rivals", {})}
     versions = ", ".join(f"{name} {version}" for name, version in installed.items())
     return (
         f"{settings['work']}, {settings['rounds']} round(s), on {machine['cores']} "

@@ -70,15 +70,17 @@ def merge(
 ) -> dict[str, Any]:
     """``document`` with the rows of one benchmark put in, and where they were measured.
 
-    ``context`` is ``machine``, ``versions`` and ``settings``; the settings are kept by benchmark.
-    Rows of other benchmarks, and of systems that were not measured now, stay.
+    ``context`` is ``machine``, ``versions`` and ``settings``, each kept by benchmark: others were
+    measured elsewhere. Rows of other benchmarks, and of systems that were not measured now, stay.
     """
     found = {one.identity: one for one in rows}
     kept = [one for one in document.get("rows", ()) if Row(**one).identity not in found]
+    kept_context = {
+        part: {**document.get(part, {}), benchmark: dict(context[part])}
+        for part in ("machine", "versions", "settings")
+    }
     return {
-        "machine": dict(context["machine"]),
-        "versions": dict(context["versions"]),
-        "settings": {**document.get("settings", {}), benchmark: dict(context["settings"])},
+        **kept_context,
         "rows": [*kept, *(one.to_json() for one in found.values())],
     }
 

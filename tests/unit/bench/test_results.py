@@ -35,6 +35,15 @@ def test_a_later_run_replaces_its_own_rows_and_leaves_the_others():
     assert set(third["settings"]) == {"writer", "ingest"}
 
 
+def test_each_benchmark_keeps_the_machine_and_versions_that_it_was_measured_with():
+    first = merge({}, "writer", CONTEXT, [speed("a", 1.0)])
+    elsewhere = CONTEXT | {"machine": CONTEXT["machine"] | {"processor": "Q"}}
+    other = row("ingest", "a", "messages_per_second", "messages/s", [7.0])
+    both = merge(first, "ingest", elsewhere, [other])
+    assert "on 2 cores (P)" in markdown([speed("a", 1.0)], both, "writer")
+    assert "on 2 cores (Q)" in markdown([other], both, "ingest")
+
+
 def test_what_was_written_reads_back(tmp_path):
     path = tmp_path / "results.json"
     assert read(path) == {}
