@@ -113,7 +113,10 @@ class TargetPartition:
         return self._sorted.reached
 
     def put(self, place: int, records: Sequence[Pending], now_ms: int) -> list[Written]:
-        """Takes records of an input, in the order of its offsets; returns those that are late.
+        """Takes records of an input, in the order of its offsets; returns those to write at once.
+
+        These are late, or of the time up to which the input was written at the start: what waits is
+        behind that time, so that a later start knows it from what was written.
 
         Args:
             place: of the input.
@@ -121,13 +124,16 @@ class TargetPartition:
             now_ms: the wall clock, in milliseconds since 1970.
         """
         each, reached = self.inputs[place], self._sorted.reached
-        late: list[Written] = []
+        at_once: list[Written] = []
         in_order: list[Pending] = []
         for record in records:
             if each.was_written(record):
                 continue
             if record[:2] < reached:
-                late.append(Written(record, LATE))
+                at_once.append(Written(record, LATE))
+                continue
+            if each.start.written.holds(record):
+                at_once.append(Written(record))
                 continue
             (each.ahead if record[0] > now_ms + MAX_AHEAD_MS else in_order).append(record)
             each.bytes += value_bytes(record)
@@ -136,7 +142,7 @@ class TargetPartition:
         each.next = records[-1][2] + 1
         each.read_to = max(each.read_to, each.next)
         each.clock.note_records(newest(records, now_ms + each.clock.allowed_lateness_ms))
-        return late
+        return at_once
 
     def take(self, now_ms: int, limit: int) -> list[Written]:
         """Returns the first records whose turn has come, in order; then those too far ahead.

@@ -107,7 +107,7 @@ class TransferWriter:
             finish_step(self._producer.init_transactions, TRANSACTION_SECONDS)
 
     def send(
-        self, source: TopicPartition, copy: TopicPartition, message: Any, headers: list[Any]
+        self, source: TopicPartition, target: TopicPartition, message: Any, headers: list[Any]
     ) -> None:
         """Puts a record into the transaction, which is begun where none is open.
 
@@ -123,7 +123,7 @@ class TransferWriter:
             if self._one_by_one
             else self._delivered
         )
-        while not self._is_queued(source, copy, message, headers, report):
+        while not self._is_queued(source, target, message, headers, report):
             # The queue is full: reports that are taken make room, and only polls take them.
             self.poll(_POLL_SECONDS)
 
@@ -184,17 +184,17 @@ class TransferWriter:
     def _is_queued(
         self,
         source: TopicPartition,
-        copy: TopicPartition,
+        target: TopicPartition,
         message: Any,
         headers: list[Any],
         report: Any,
     ) -> bool:
         try:
             self._producer.produce(
-                copy.topic,
+                target.topic,
                 message.value(),
                 message.key(),
-                copy.partition,
+                target.partition,
                 report,
                 timestamp=max(message.timestamp()[1], 1),  # 0: the client takes the clock's
                 headers=headers,
@@ -246,7 +246,7 @@ class TransferWriter:
 
     @contextlib.contextmanager
     def _naming(self) -> Iterator[None]:
-        """Names what the producer raises: its transaction is given up, or the mirror ends."""
+        """Names what the producer raises: its transaction is given up, or the instance ends."""
         try:
             yield
         except KafkaException as error:

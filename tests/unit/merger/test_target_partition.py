@@ -251,6 +251,23 @@ def test_an_input_holds_the_output_until_what_waited_is_read_again():
     assert merged.times == [10, 20, 50, 60, 70, 80]
 
 
+def test_an_equal_time_that_comes_after_sources_have_changed_places_outlasts_a_crash():
+    merged = Merged([5], [5])
+    merged.read(0)
+    merged.read(1)
+    merged.end()
+    merged.inputs = [[], [5, 9], [5, 5]]  # a source was added before them, and one has another 5
+    merged.committed = [InputPosition(0, topics={"in0": "id"}), *merged.committed]
+    merged.begin()
+    merged.read(2)
+    merged.commit()
+    merged.begin()
+    merged.read(1)
+    merged.end()
+    assert sorted(merged.out) == [(5, 0, 0), (5, 1, 0), (5, 2, 1), (9, 1, 1)]
+    assert merged.aside == []
+
+
 @pytest.mark.parametrize("order", [(1, 2), (2, 1), (2, 0, 1), (1, 0, 2)])
 def test_sources_that_change_places_or_go_lose_and_repeat_nothing(order):
     """What is committed of one is of it alone, since places in the order are not kept."""
