@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -12,9 +11,9 @@ from rich.console import Group
 from rich.markup import escape
 
 from headrace.cli.encoding import merged
-from headrace.cli.output import Live, PrintLine
-from headrace.cli.screen import Screen, status_line, table
+from headrace.cli.screen import Screen, table
 from headrace.cli.views import view
+from headrace.cli.views.transfers import live_figures
 from headrace.control.mergers import AcceptedGap
 
 if TYPE_CHECKING:
@@ -117,23 +116,4 @@ def _text(status: MergerStatus) -> str:
     return ", ".join(figures)
 
 
-@contextmanager
-def _on_screen(screen: Screen) -> Iterator[Callable[[MergerStatus], None]]:
-    with status_line(screen.err, "Waits for partitions") as show:
-        last = ""
-
-        def observe(status: MergerStatus) -> None:
-            nonlocal last
-            last = _text(status)
-            show(last)
-
-        yield observe
-    screen.line(escape(last))
-
-
-@contextmanager
-def _in_json(print_line: PrintLine) -> Iterator[Callable[[MergerStatus], None]]:
-    yield print_line
-
-
-merging = Live(_on_screen, _in_json)
+merging = live_figures(_text)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +9,13 @@ from rich.console import Group
 from rich.markup import escape
 
 from headrace.cli.encoding import merged
-from headrace.cli.output import Live, PrintLine
-from headrace.cli.screen import Screen, status_line, table
+from headrace.cli.screen import Screen, table
 from headrace.cli.views import view
+from headrace.cli.views.transfers import live_figures
 from headrace.control.mirrors import AcceptedLoss
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from headrace.control.mirrors import MirrorStanding
     from headrace.mirror.status import MirrorStatus
@@ -93,23 +91,4 @@ def _text(status: MirrorStatus) -> str:
     return ", ".join(figures)
 
 
-@contextmanager
-def _on_screen(screen: Screen) -> Iterator[Callable[[MirrorStatus], None]]:
-    with status_line(screen.err, "Waits for partitions") as show:
-        last = ""
-
-        def observe(status: MirrorStatus) -> None:
-            nonlocal last
-            last = _text(status)
-            show(last)
-
-        yield observe
-    screen.line(escape(last))
-
-
-@contextmanager
-def _in_json(print_line: PrintLine) -> Iterator[Callable[[MirrorStatus], None]]:
-    yield print_line
-
-
-mirroring = Live(_on_screen, _in_json)
+mirroring = live_figures(_text)
